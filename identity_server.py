@@ -1,0 +1,842 @@
+"""An identity server: the OAuth 2.0 authorization-code grant (RFC 6749 4.1) for a games community.
+
+    GET  /oauth/authorize           a player is asked: may this client know who I am?    authorize
+    POST /oauth/authorize           the player answers; allowing gives the client a code    decide
+    POST /api/oauth/token           the client exchanges the code for an access token        token
+    GET  /api/oauth/whois           who holds this access token?                             whois
+    GET  /api/users/info?id=1       anyone: a player's public profile                   users_info
+    GET  /pfp/small/1-1700.webp     anyone: a player's picture                             picture
+
+Read from top to bottom it is: settings, errors, tokens, the grant in the order in which a client
+meets it, public look-ups, and the app. Every line that handles an authorization code or an access
+token stands here. Besides it needs only the signed-in player and `serializer` (identity_sessions)
+and the records (storage).
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+from dataclasses import asdict, dataclass
+from typing import NoReturn
+from urllib.parse import parse_qsl, unquote_plus, urlencode, urlsplit
+
+from flask import (
+    Blueprint,
+    Flask,
+    abort,
+    current_app,
+    g,
+    render_template,
+    request,
+    send_from_directory,
+    session,
+)
+from itsdangerous import BadSignature
+from werkzeug.datastructures import MultiDict, WWWAuthenticate
+from werkzeug.exceptions import (
+    BadRequest,
+    HTTPException,
+    NotFound,
+    ServiceUnavailable,
+    TooManyRequests,
+    Unauthorized,
+)
+from werkzeug.middleware.proxy_fix import ProxyFix
+from werkzeug.wrappers import Response
+
+import storage
+from identity_sessions import (
+    BUSY_RETRY_AFTER,
+    SESSION_MAX_AGE,
+    Busy,
+    SignedCookieSessions,
+    ask_to_sign_in,
+    client_address,
+    get_storage,
+    refuse_cross_site_posts,
+    serializer,
+    sessions,
+    signed_in_player,
+)
+from identity_settings import ROOT, origin_of, read_settings, trusted_hosts
+from pages.games import games
+
+TOKEN_MAX_AGE = 600  # seconds
+CODE_MAX_AGE = 60  # seconds; RFC 6749 4.1.2 allows ten minutes
+APPROVAL_MAX_AGE = 600  # seconds between the consent page and its answer
+TOKEN_BODY_LIMIT = 16 * 1024  # bytes
+PAGE_BODY_LIMIT = 64 * 1024  # bytes
+CLIENT_FAILURES = 100  # failed client authentications from an address, in ATTEMPTS_WINDOW
+STORAGE_RETRY_AFTER = 5  # seconds
+SCOPES = ("userinfo", "email")  # the first is always granted
+AUTHORIZE_PATHS = ("/oauth/authorize", "/oauth")
+OPEN_TO_ANY_ORIGIN = ("/api/oauth/whois", "/api/users/info")  # these read no cookie
+CODE_VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 4.1
+CODE_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636 4.2: a SHA-256 in base64url
+BEARER_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750 2.1
+USER_ID = re.compile(r"[1-9][0-9]{0,14}")
+PICTURE_FILE = re.compile(r"[1-9][0-9]{0,14}(-[1-9][0-9]{0,14})?\.webp")
+NO_STORE = {"Cache-Control": "no-store"}
+
+server = Blueprint("identity_server", __name__)
+
+# ---------------------------------------------------------------------------------------------
+# Errors
+# ---------------------------------------------------------------------------------------------
+
+
+class InsufficientStorage(HTTPException):
+    """507: the disk is full (RFC 4918 11.5)."""
+
+    code = 507
+    description = "the disk is full; nothing was saved"
+
+
+class UnusableClient(BadRequest):
+    """An authorization request that names no usable client or redirect URI: never redirected.
+
+    The `received` redirect URI is set where `client`, who did not register it, is known.
+    """
+
+    def __init__(
+        self, problem: str, client: storage.Client | None = None, received: str | None = None
+    ) -> None:
+        super().__init__(problem)
+        self.client = client
+        self.received = received
+
+
+class AuthorizationError(Exception):
+    """What is wrong with an authorization request, for its client (RFC 6749 4.1.2.1)."""
+
+    def __init__(self, error: str, description: str) -> None:
+        super().__init__(description)
+        self.error = error
+
+
+# ---------------------------------------------------------------------------------------------
+# Access tokens: signed, never stored
+# ---------------------------------------------------------------------------------------------
+
+
+def issue_access_token(code: storage.AuthorizationCode) -> str:
+    """A token for what the code stands for, good for TOKEN_MAX_AGE seconds."""
+    # The grant id is the code's, never one read later: a replayed code ends the grant id it names,
+    # and with it the token of whoever was first (RFC 6749 4.1.2).
+    return serializer("access token").dumps(
+        {
+            "user": code.user_id,
+            "client": code.client_id,
+            "scope": code.scope,
+            "grant": code.grant_id,
+        }
+    )
+
+
+def read_access_token(token: str) -> dict:
+    """What `issue_access_token` signed. Raises itsdangerous.BadSignature."""
+    return serializer("access token").loads(token, max_age=TOKEN_MAX_AGE)
+
+
+def find_granting_user(user_id: int, client_id: str, grant_id: str) -> storage.User | None:
+    """The player who gave this grant, or None where it ended.
+
+    It ends with consent withdrawn, a code replayed, and the player suspended or deleted.
+    """
+    try:
+        user = get_storage().read_user(user_id)
+    except storage.NoSuchUser:
+        return None
+    grant = user.grants.get(client_id)
+    return user if grant and grant.id == grant_id and not user.suspended else None
+
+
+# ---------------------------------------------------------------------------------------------
+# The grant, 1: the player is asked (RFC 6749 4.1.1)
+# ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class AuthorizationRequest:
+    """What a client asks of a player, checked."""
+
+    client_id: str
+    redirect_uri: str
+    scope: list[str]
+    state: str | None
+    code_challenge: str | None
+
+
+@server.get("/oauth/authorize")
+@server.get("/oauth")
+def authorize() -> Response | str:
+    """Show the consent page, or go straight back where the player consented before."""
+    client, redirect_uri = read_client_and_redirect_uri(request.args)
+    player = signed_in_player()
+    if player is None:
+        return ask_to_sign_in()
+    # From here on errors go to the client. Not before: a link to this page would be an open
+    # redirector for everybody (RFC 9700 4.11.2).
+    try:
+        asked = read_authorization_request(request.args, client, redirect_uri)
+        grant = player.grants.get(client.id)
+        if grant and set(asked.scope) <= set(grant.scope):
+            return send_code(player, grant, asked)
+    except (AuthorizationError, storage.StorageFailed) as error:
+        return send_error(redirect_uri, request.args.get("state"), error)
+    return show_consent_page(player, client, asked)
+
+
+def read_client_and_redirect_uri(parameters: MultiDict) -> tuple[storage.Client, str]:
+    """The registered client, and where to send the player. Raises UnusableClient."""
+    # RFC 6749 4.1.2.1: where one of these two is wrong the player is told, and nobody else.
+    client_id = read_once(parameters, "client_id")
+    received = read_once(parameters, "redirect_uri")
+    if not client_id:
+        raise UnusableClient("The link does not say which program it comes from (client_id).")
+    try:
+        client = get_storage().read_client(client_id)
+    except storage.NoSuchClient:
+        raise UnusableClient("No program is registered here under that client_id.") from None
+    if client.disabled:
+        raise UnusableClient(f"{client.name} is switched off here.")
+    if not received:
+        if len(client.redirect_uris) != 1:
+            raise UnusableClient(
+                "The link does not say where to go back to (redirect_uri).", client
+            )
+        return client, client.redirect_uris[0]
+    if not client.accepts_redirect_uri(received):
+        problem = f"The address to go back to is not one that {client.name} registered."
+        raise UnusableClient(problem, client, received)
+    return client, received
+
+
+def read_once(parameters: MultiDict, name: str) -> str:
+    """A parameter of an authorization request, "" where absent. Raises UnusableClient."""
+    values = parameters.getlist(name)
+    if len(values) > 1:
+        raise UnusableClient(f"The link says {name} more than once.")
+    return values[0] if values else ""
+
+
+def read_authorization_request(
+    parameters: MultiDict, client: storage.Client, redirect_uri: str
+) -> AuthorizationRequest:
+    """The rest of the request. Raises AuthorizationError."""
+    for name in parameters:
+        if len(parameters.getlist(name)) > 1:  # RFC 6749 3.1
+            raise AuthorizationError("invalid_request", f"{name} is given more than once")
+    response_type = parameters.get("response_type")
+    if not response_type:
+        raise AuthorizationError("invalid_request", "response_type is missing")
+    if response_type != "code":
+        raise AuthorizationError("unsupported_response_type", "response_type must be code")
+    return AuthorizationRequest(
+        client.id,
+        redirect_uri,
+        read_scope(parameters.get("scope", "")),
+        parameters.get("state"),
+        read_code_challenge(parameters),
+    )
+
+
+def read_scope(text: str) -> list[str]:
+    """The scopes to grant. Unknown ones are ignored: generic clients ask for openid and profile."""
+    return [each for each in SCOPES if each == SCOPES[0] or each in text.split(" ")]
+
+
+def read_code_challenge(parameters: MultiDict) -> str | None:
+    """The PKCE challenge (RFC 7636 4.3), None where there is none. Raises AuthorizationError."""
+    challenge = parameters.get("code_challenge") or None
+    method = parameters.get("code_challenge_method") or None
+    if challenge is None and method is None:
+        return None
+    # `plain`, also by default, would show the verifier to whoever sees this request.
+    if method != "S256":
+        raise AuthorizationError("invalid_request", "code_challenge_method must be S256")
+    if challenge is None or not CODE_CHALLENGE.fullmatch(challenge):
+        raise AuthorizationError("invalid_request", "code_challenge is not 43 characters base64url")
+    return challenge
+
+
+def show_consent_page(
+    player: storage.User, client: storage.Client, asked: AuthorizationRequest
+) -> str:
+    """The page that asks. What it shows is signed, so that just that can be approved."""
+    try:
+        owner = get_storage().read_user(client.owner_id) if client.owner_id else None
+    except (storage.NoSuchUser, storage.DamagedRecord):
+        owner = None
+    return render_template(
+        "consent.html",
+        player=player,
+        client_name=client.name,
+        owner_name=owner.name if owner else None,
+        host=urlsplit(asked.redirect_uri).netloc,
+        email=player.email if "email" in asked.scope else None,
+        # Bound to the session: nobody can have their own request approved by somebody else.
+        request_field=serializer("consent").dumps({**asdict(asked), "session": session["id"]}),
+        again=request.full_path,
+    )
+
+
+# ---------------------------------------------------------------------------------------------
+# The grant, 2: the player answers, and the client gets a code (RFC 6749 4.1.2)
+# ---------------------------------------------------------------------------------------------
+
+
+@server.post("/oauth/authorize")
+def decide() -> Response:
+    """Take the player's `decision` on the signed `request`, and go back to the client."""
+    player = signed_in_player()
+    if player is None:
+        abort(403, "You are signed out by now. Sign in, and start again where you came from.")
+    asked = read_approved_request(request.form.get("request", ""))
+    decision = request.form.get("decision")
+    if decision not in ("allow", "deny"):
+        abort(400, "The answer must be Allow or Cancel.")
+    try:
+        if decision == "deny":
+            raise AuthorizationError("access_denied", "the player refused")
+        return send_code(player, save_consent(player.id, asked), asked)
+    except (AuthorizationError, storage.StorageFailed) as error:
+        return send_error(asked.redirect_uri, asked.state, error)
+
+
+def read_approved_request(signed: str) -> AuthorizationRequest:
+    """The request that this session's consent page showed. Raises BadRequest, UnusableClient."""
+    try:
+        values = serializer("consent").loads(signed, max_age=APPROVAL_MAX_AGE)
+    except BadSignature:
+        abort(400, "That page was older than ten minutes. Start again where you came from.")
+    if values.pop("session") != session["id"]:
+        abort(400, "You signed in anew since. Start again where you came from.")
+    asked = AuthorizationRequest(**values)
+    # What was registered when the page was shown may not be any more.
+    read_client_and_redirect_uri(MultiDict(asdict(asked)))
+    return asked
+
+
+def save_consent(user_id: int, asked: AuthorizationRequest) -> storage.Grant:
+    """Remember what the player allowed, added to what was allowed before. Raises StorageFailed."""
+    with get_storage().edit_user(user_id) as user:
+        before = user.grants.get(asked.client_id)
+        # The same id where there is one: tokens given out before stay good.
+        grant = before or storage.Grant(secrets.token_urlsafe(12), [], storage.now_ms())
+        grant.scope = [each for each in SCOPES if each in grant.scope + asked.scope]
+        user.grants[asked.client_id] = grant
+    return grant
+
+
+def send_code(player: storage.User, grant: storage.Grant, asked: AuthorizationRequest) -> Response:
+    """Go back to the client with a new authorization code. Raises StorageFailed."""
+    code = issue_code(player, grant, asked)
+    return send_back(asked.redirect_uri, asked.state, code=code)
+
+
+def issue_code(player: storage.User, grant: storage.Grant, asked: AuthorizationRequest) -> str:
+    """A new authorization code, good once, for CODE_MAX_AGE seconds. Raises StorageFailed."""
+    code = secrets.token_urlsafe(32)  # 43 characters, 256 random bits
+    record = storage.AuthorizationCode(
+        client_id=asked.client_id,
+        user_id=player.id,
+        grant_id=grant.id,
+        scope=asked.scope,
+        redirect_uri=asked.redirect_uri,
+        code_challenge=asked.code_challenge,
+    )
+    get_storage().add_code(code, record)
+    return code
+
+
+def send_error(redirect_uri: str, state: str | None, error: Exception) -> Response:
+    """Go back to the client with an AuthorizationError, or with what the disk refused."""
+    if not isinstance(error, AuthorizationError):
+        current_app.logger.error("no code issued: %s", error)
+        error = AuthorizationError("server_error", "the server cannot save right now")
+    return send_back(redirect_uri, state, error=error.error, error_description=str(error))
+
+
+def send_back(redirect_uri: str, state: str | None, **answer: str) -> Response:
+    """Send the browser to a checked redirect URI, with the answer and the client's `state`."""
+    parameters = answer if state is None else {**answer, "state": state}
+    separator = "&" if "?" in redirect_uri else "?"
+    address = f"{redirect_uri}{separator}{urlencode(parameters)}"
+    # 303, never 307: a browser would post the player's form on to the client (RFC 9700 4.12).
+    return Response(status=303, headers={"Location": address, **NO_STORE})
+
+
+# ---------------------------------------------------------------------------------------------
+# The grant, 3: the client exchanges the code for a token (RFC 6749 4.1.3)
+# ---------------------------------------------------------------------------------------------
+
+
+@server.post("/api/oauth/token", provide_automatic_options=False)
+def token() -> Response:
+    """Everything is read and checked before the code is spent: a failed request burns no code."""
+    form = read_token_form()
+    client_id, client_secret = read_client_credentials(form)
+    client = authenticate_client(client_id, client_secret)
+    try:
+        code = get_storage().read_code(form["code"])
+        check_code(code, client, form)
+        get_storage().spend_code(form["code"])
+    except storage.NoSuchCode:
+        abort(400, "this code was never issued, to you at least, or is long expired")
+    except storage.CodeSpent as spent:
+        end_replayed_grant(spent.record, client)
+        abort(400, "this code was used before; each one is good once")
+    except storage.StorageFailed as error:
+        raise ServiceUnavailable(str(error), retry_after=STORAGE_RETRY_AFTER) from error
+    answer = {
+        "access_token": issue_access_token(code),
+        "token_type": "Bearer",
+        "expires_in": TOKEN_MAX_AGE,
+    }
+    return answer_json(answer, {**NO_STORE, "Pragma": "no-cache"})
+
+
+def read_token_form() -> dict[str, str]:
+    """The parameters of a token request, those that are blank left out. Raises HTTPException."""
+    if request.mimetype in ("application/json", "multipart/form-data"):
+        abort(400, "send the parameters form-encoded: application/x-www-form-urlencoded")
+    # One byte more than is allowed: Werkzeug cuts a chunked body at its limit without a word.
+    request.max_content_length = TOKEN_BODY_LIMIT + 1
+    body = request.get_data(cache=False)
+    if len(body) > TOKEN_BODY_LIMIT:
+        abort(413)
+    try:
+        pairs = parse_qsl(body.decode(), keep_blank_values=True, errors="strict")
+    except ValueError:
+        abort(400, "the body is not form-encoded UTF-8")
+    form: dict[str, str] = {}
+    for name, value in pairs:
+        # RFC 6749 3.2: unknown parameters are ignored, known ones come once.
+        if name in form and name in TOKEN_PARAMETERS:
+            abort(400, f"{name} is given more than once")
+        form[name] = value
+    form = {name: value for name, value in form.items() if value}
+    for name in ("grant_type", "code"):
+        if name not in form:
+            abort(400, f"{name} is missing")
+    if form["grant_type"] != "authorization_code":
+        abort(400, "grant_type must be authorization_code")
+    return form
+
+
+TOKEN_PARAMETERS = frozenset(
+    ("grant_type", "code", "redirect_uri", "client_id", "client_secret", "code_verifier")
+)
+
+
+def read_client_credentials(form: dict[str, str]) -> tuple[str, str]:
+    """The client's id and secret, from HTTP Basic or the form (RFC 6749 2.3.1)."""
+    scheme, _, credentials = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        for name in ("client_id", "client_secret"):
+            if name not in form:
+                abort(400, f"{name} is missing; or send both as HTTP Basic")
+        return form["client_id"], form["client_secret"]
+    if "client_secret" in form:
+        abort(400, "send the client secret as HTTP Basic or in the body, not both")
+    try:
+        pair = base64.b64decode(credentials.strip(), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        pair = ""
+    # RFC 6749 2.3.1: both halves are form-encoded first. Ours hold nothing that this would change.
+    client_id, _, client_secret = (unquote_plus(half) for half in pair.partition(":"))
+    if form.get("client_id", client_id) != client_id:
+        abort(400, "client_id in the body is not the one of HTTP Basic")
+    return client_id, client_secret
+
+
+def authenticate_client(client_id: str, client_secret: str) -> storage.Client:
+    """The client, where the secret is its own. Raises Unauthorized, TooManyRequests."""
+    try:
+        client = get_storage().read_client(client_id)
+    except storage.NoSuchClient:
+        client = None
+    digest = hashlib.sha256(client_secret.encode()).hexdigest()
+    expected = client.secret_sha256 if client else ""
+    if hmac.compare_digest(digest, expected) and not client.disabled:
+        return client
+    # Counted after the check and by address alone: client ids are public, and nobody can lock out
+    # a client with it.
+    try:
+        get_storage().count_attempt("client from", client_address(), CLIENT_FAILURES)
+    except storage.TooManyAttempts as error:
+        raise TooManyRequests(str(error), retry_after=error.retry_after) from error
+    except storage.StorageFailed as error:
+        current_app.logger.error("a failed client authentication is not counted: %s", error)
+    basic = "Authorization" in request.headers
+    raise Unauthorized(
+        "client_id is unknown or disabled, or client_secret is wrong",
+        www_authenticate=WWWAuthenticate("basic", {"realm": "client"}) if basic else None,
+    )
+
+
+def check_code(
+    code: storage.AuthorizationCode, client: storage.Client, form: dict[str, str]
+) -> None:
+    """Refuse a code that this request may not have. Raises BadRequest, NoSuchCode."""
+    if code.client_id != client.id:
+        raise storage.NoSuchCode
+    # Both ways: after the clock was set back a code does not live an hour longer.
+    if abs(storage.now_ms() - code.issued) > CODE_MAX_AGE * 1000:
+        abort(400, f"this code is older than {CODE_MAX_AGE} seconds")
+    if find_granting_user(code.user_id, code.client_id, code.grant_id) is None:
+        abort(400, "the player does not allow this any more, or has no account any more")
+    redirect_uri = form.get("redirect_uri")
+    if redirect_uri is not None and redirect_uri != code.redirect_uri:
+        abort(400, "redirect_uri is not the one of the authorization request")
+    check_code_verifier(form.get("code_verifier"), code.code_challenge)
+
+
+def check_code_verifier(verifier: str | None, challenge: str | None) -> None:
+    """PKCE (RFC 7636 4.6): only who sent the challenge knows the verifier. Raises BadRequest."""
+    if challenge is None:
+        # RFC 9700 2.1.1: else whoever strips the challenge from a request has turned PKCE off.
+        if verifier is not None:
+            abort(400, "code_verifier was sent, but no code_challenge before")
+        return
+    if verifier is None:
+        abort(400, "code_verifier is missing")
+    digest = hashlib.sha256(verifier.encode()).digest()
+    expected = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+    if not CODE_VERIFIER.fullmatch(verifier) or not hmac.compare_digest(expected, challenge):
+        abort(400, "code_verifier does not fit the code_challenge")
+
+
+def end_replayed_grant(code: storage.AuthorizationCode, client: storage.Client) -> None:
+    """A code came twice: one of the two stole it. End its tokens; the consent itself stands.
+
+    RFC 6749 4.1.2. Only for the client it was issued to: nobody else ends a player's tokens.
+    """
+    if code.client_id != client.id:
+        raise storage.NoSuchCode
+    try:
+        with get_storage().edit_user(code.user_id) as user:
+            grant = user.grants.get(code.client_id)
+            if grant and grant.id == code.grant_id:
+                grant.id = secrets.token_urlsafe(12)
+    except storage.NoSuchUser:
+        return
+    except storage.StorageError as error:
+        # The replay is refused all the same; the token it gave lives on, up to ten minutes.
+        current_app.logger.error("tokens of a replayed code not ended: %s", error)
+
+
+# ---------------------------------------------------------------------------------------------
+# The grant, 4: the client asks who the player is
+# ---------------------------------------------------------------------------------------------
+
+
+@server.get("/api/oauth/whois", provide_automatic_options=False)
+def whois() -> Response:
+    """Who gave this access token: id, name, pfpTimestamp and, where granted, email."""
+    try:
+        claims = read_access_token(read_bearer_token())
+    except BadSignature:
+        refuse_token("invalid_token", "this access token is expired, or not one of ours")
+    user = find_granting_user(claims["user"], claims["client"], claims["grant"])
+    if user is None:
+        refuse_token("invalid_token", "the player does not allow this any more")
+    answer = {"id": user.id, "name": user.name}
+    if user.pfp_timestamp is not None:
+        answer["pfpTimestamp"] = user.pfp_timestamp
+    if "email" in claims["scope"]:
+        answer["email"] = user.email
+    return answer_json(answer, NO_STORE)
+
+
+def read_bearer_token() -> str:
+    """The token in the Authorization header (RFC 6750 2.1). Raises BadRequest, Unauthorized."""
+    scheme, _, credentials = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "bearer":
+        refuse_token(None, "send the access token as Authorization: Bearer")
+    if "access_token" in request.args:
+        refuse_token("invalid_request", "send the access token once, in the header", 400)
+    # itsdangerous skips characters it does not know: what is no token must not get that far.
+    if not BEARER_TOKEN.fullmatch(credentials.strip(" ")):
+        refuse_token("invalid_request", "the Authorization header is malformed", 400)
+    return credentials.strip(" ")
+
+
+def refuse_token(error: str | None, description: str, status: int = 401) -> NoReturn:
+    """Raise the answer of RFC 6750 3.1; without an error code where no token came at all."""
+    challenge = f'Bearer error="{error}"' if error else "Bearer"
+    body = {"message": description}
+    abort(answer_json(body, {"WWW-Authenticate": challenge, **NO_STORE}, status))
+
+
+# ---------------------------------------------------------------------------------------------
+# Public look-ups, and pictures
+# ---------------------------------------------------------------------------------------------
+
+
+@server.get("/api/users/info", provide_automatic_options=False)
+def users_info() -> Response:
+    """Anyone may ask for the public profile of the player with this `id`."""
+    ids = request.args.getlist("id")
+    # Not int(): it takes other scripts' digits, and its answer to 4,400 of them is an error.
+    if len(ids) != 1 or not USER_ID.fullmatch(ids[0]):
+        abort(400, "send one id: 1 to 15 digits, without a leading zero")
+    try:
+        user = get_storage().read_user(int(ids[0]))
+    except storage.NoSuchUser:
+        abort(404, "no player has this id")
+    return answer_json({"message": "yes", "user": public_profile(user)})
+
+
+def public_profile(user: storage.User) -> dict:
+    """What anyone may know of a player; all times in milliseconds, playMinutes in minutes."""
+    profile = {
+        "name": user.name,
+        "id": user.id,
+        "bio": user.bio,
+        "flairs": user.flairs,
+        "equippedFlair": user.equipped_flair,
+        "playMinutes": user.play_ms // 60_000,
+        "lastHeartbeat": user.last_heartbeat,
+        "modLevel": user.mod_level,
+    }
+    if user.pfp_timestamp is not None:
+        profile["pfpTimestamp"] = user.pfp_timestamp
+    return profile
+
+
+@server.route("/api/oauth/whois", methods=["OPTIONS"], provide_automatic_options=False)
+@server.route("/api/users/info", methods=["OPTIONS"], provide_automatic_options=False)
+def preflight() -> Response:
+    """Tell a browser that programs on any origin may send an access token."""
+    headers = {
+        "Access-Control-Allow-Methods": "GET, HEAD",
+        "Access-Control-Allow-Headers": "Authorization",
+        "Access-Control-Max-Age": "86400",  # seconds
+    }
+    return Response(status=204, headers=headers)
+
+
+@server.get(f"/pfp/<any({', '.join(storage.PICTURE_SIZES)}):size>/<file_name>")
+def picture(size: str, file_name: str) -> Response:
+    """A profile picture. In production nginx answers this from the folder, with these headers."""
+    if not PICTURE_FILE.fullmatch(file_name):
+        abort(404)
+    try:
+        content, modified = get_storage().read_picture(size, file_name)
+    except storage.NoSuchPicture:
+        abort(404)
+    answer = Response(content, content_type="image/webp")
+    answer.last_modified = modified
+    answer.set_etag(f"{int(modified):x}-{len(content):x}")  # as nginx makes it
+    # A new picture has a new timestamp, and so another address.
+    timestamped = "-" in file_name
+    caching = "public, max-age=86400, immutable" if timestamped else "no-cache"
+    answer.headers["Cache-Control"] = caching
+    # Games draw pictures on a canvas.
+    answer.headers["Access-Control-Allow-Origin"] = "*"
+    answer.headers["Cross-Origin-Resource-Policy"] = "cross-origin"
+    return answer.make_conditional(request, accept_ranges=True, complete_length=len(content))
+
+
+def picture_address(user: storage.User, size: str) -> str:
+    """Where a player's picture is: `size` is a name in PICTURE_SIZES."""
+    timestamp = "" if user.pfp_timestamp is None else f"-{user.pfp_timestamp}"
+    return f"/pfp/{size}/{user.id}{timestamp}.webp"
+
+
+@server.get("/static/<file_name>")
+def static_file(file_name: str) -> Response:
+    """The style sheet and the like; no folders, so never a picture's temporary file."""
+    if file_name.startswith("."):
+        abort(404)
+    return send_from_directory(os.path.join(ROOT, "static"), file_name)
+
+
+# ---------------------------------------------------------------------------------------------
+# Error answers and headers
+# ---------------------------------------------------------------------------------------------
+
+
+def answer_json(body: dict, headers: dict | None = None, status: int = 200) -> Response:
+    """A JSON answer."""
+    return Response(json.dumps(body), status, headers, content_type="application/json")
+
+
+def answer_http_error(error: HTTPException) -> Response:
+    """JSON under /api/, a page elsewhere."""
+    if error.response is not None:
+        return error.response
+    answer = error.get_response()
+    if request.path.startswith("/api/"):
+        answer.data = json.dumps({"message": error.description})
+        answer.content_type = "application/json"
+    else:
+        answer.data = render_error_page(error)
+    return answer
+
+
+def render_error_page(error: HTTPException) -> str:
+    """What went wrong, for a person; a client's owner also sees the redirect URIs."""
+    title, usual_problem = ERROR_PAGES.get(error.code, (error.name, error.description))
+    said = error.description != type(error).description
+    received = registered = None
+    if isinstance(error, UnusableClient) and error.received and is_owner(error.client):
+        received, registered = error.received, error.client.redirect_uris
+    return render_template(
+        "error.html",
+        title=title,
+        problem=error.description if said else usual_problem,
+        received_uri=received,
+        registered_uris=registered,
+    )
+
+
+ERROR_PAGES = {  # status: title, and what is said where nothing more precise is known
+    400: ("That did not work", "The server does not understand this request."),
+    403: ("That is not allowed", "This page is not for you, or not from here."),
+    404: ("There is nothing here", "The address is mistyped, or what was here is gone."),
+    413: ("That is too large", "What was sent is larger than the server takes."),
+    500: (
+        "Something broke",
+        "It is not your fault. If it stays, tell the people who run this site.",
+    ),
+    503: ("Not right now", "Try again in a moment."),
+    507: (
+        "The disk is full",
+        "Nothing was saved, and nothing old is lost. Tell those who run this.",
+    ),
+}
+
+
+def is_owner(client: storage.Client) -> bool:
+    """True where the signed-in player manages this client; the administrators manage all."""
+    player = signed_in_player()
+    if player is None:
+        return False
+    return player.id == client.owner_id or player.mod_level == storage.ADMINISTRATOR
+
+
+def answer_storage_error(error: storage.StorageError) -> Response:
+    """What storage could not do, as HTTP says it."""
+    if isinstance(error, storage.NotFound):
+        return answer_http_error(NotFound())
+    current_app.logger.error("%s", error)
+    if isinstance(error, storage.StorageFull):
+        return answer_http_error(InsufficientStorage())
+    return answer_http_error(ServiceUnavailable(retry_after=STORAGE_RETRY_AFTER))
+
+
+def answer_busy(_: Busy) -> Response:
+    """More is under way than this worker takes on."""
+    return answer_http_error(ServiceUnavailable(retry_after=BUSY_RETRY_AFTER))
+
+
+def refuse_foreign_hosts() -> None:
+    """Answer only to our own name: a page may know this server under another (DNS rebinding)."""
+    # Not Flask's TRUSTED_HOSTS: it takes no [::1].
+    if re.sub(r":[0-9]+$", "", request.host).lower() not in current_app.config["HOSTS"]:
+        abort(400, "this server does not answer to that Host")
+
+
+def add_headers(answer: Response) -> Response:
+    """What every answer says to browsers."""
+    headers = answer.headers
+    headers["X-Content-Type-Options"] = "nosniff"
+    if request.path in OPEN_TO_ANY_ORIGIN:
+        headers["Access-Control-Allow-Origin"] = "*"
+    if headers.get("Content-Type", "").startswith("text/html"):
+        headers["Content-Security-Policy"] = (
+            "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; "
+            f"frame-ancestors 'none'; form-action 'self' {form_target()}".rstrip()
+        )
+        # no-referrer would make browsers send Origin: null with our own forms.
+        headers["Referrer-Policy"] = "same-origin"
+        headers["Cache-Control"] = "no-store"
+    return answer
+
+
+def form_target() -> str:
+    """Where a form on this page may lead besides this server, as a CSP source.
+
+    Browsers apply form-action to the redirects after a post, so the pages on the way to a code name
+    the origin of the redirect URI.
+    """
+    waiting = find_waiting_client()
+    if waiting is None:
+        return ""
+    _, redirect_uri = waiting
+    origin = origin_of(redirect_uri)
+    # A loopback port is free, and CSP knows no [::1].
+    return "http:" if re.match(r"http://(127\.0\.0\.1|\[::1\])(:|$)", origin) else origin
+
+
+def find_waiting_client() -> tuple[storage.Client, str] | None:
+    """The client, and its redirect URI, to whose authorization request this page leads."""
+    if "waiting" not in g:
+        g.waiting = _read_waiting_client()
+    return g.waiting
+
+
+def _read_waiting_client() -> tuple[storage.Client, str] | None:
+    leads_to = request.full_path
+    if request.path not in AUTHORIZE_PATHS:
+        fields = request.form if request.method == "POST" else request.args
+        leads_to = fields.get("next", "")
+    path, _, query = leads_to.partition("?")
+    if path not in AUTHORIZE_PATHS:
+        return None
+    try:
+        return read_client_and_redirect_uri(MultiDict(parse_qsl(query)))
+    except (UnusableClient, storage.StorageError, ValueError):
+        return None
+
+
+# ---------------------------------------------------------------------------------------------
+# The app
+# ---------------------------------------------------------------------------------------------
+
+
+def create_app(overrides: dict | None = None) -> Flask:
+    """The WSGI application. Raises SettingError, StorageError."""
+    settings = read_settings(overrides)
+    base_url = settings["BASE_URL"]
+    https = base_url.startswith("https:")
+    app = Flask(__name__, static_folder=None, instance_path=settings["DATA_DIR"])
+    app.config.update(
+        settings,
+        HOSTS=trusted_hosts(base_url),
+        MAX_CONTENT_LENGTH=PAGE_BODY_LIMIT,
+        PERMANENT_SESSION_LIFETIME=SESSION_MAX_AGE,
+        SESSION_REFRESH_EACH_REQUEST=False,
+        SESSION_COOKIE_NAME="__Host-session" if https else "session",
+        SESSION_COOKIE_SECURE=https,
+        SESSION_COOKIE_SAMESITE="Lax",
+    )
+    app.extensions["storage"] = storage.open_storage(settings["DATA_DIR"], settings["PICTURE_DIR"])
+    app.extensions["serializers"] = {}
+    app.session_interface = SignedCookieSessions()
+    for blueprint in (server, sessions, games):
+        app.register_blueprint(blueprint)
+    app.before_request(refuse_foreign_hosts)
+    app.before_request(refuse_cross_site_posts)
+    app.after_request(add_headers)
+    app.register_error_handler(HTTPException, answer_http_error)
+    app.register_error_handler(storage.StorageError, answer_storage_error)
+    app.register_error_handler(Busy, answer_busy)
+    app.jinja_env.globals.update(
+        site_name=settings["SITE_NAME"],
+        about_url=settings["ABOUT_URL"],
+        picture_address=picture_address,
+        find_waiting_client=find_waiting_client,
+    )
+    if settings["PROXIES"]:
+        # The address alone: scheme and host come from the base URL.
+        app.wsgi_app = ProxyFix(app.wsgi_app, x_for=settings["PROXIES"], x_proto=0, x_host=0)
+    return app

@@ -1,0 +1,357 @@
+"""Signing keys, and who is signed in.
+
+`serializer(purpose)` signs what leaves the server and must come back unchanged. A session is a
+signed cookie that names a player and an entry in the player's record; taking the entry out ends the
+session wherever the cookie was copied to. Passwords are guarded by limits on guessing, and every
+post by a check that it comes from a page of this server.
+"""
+
+import hashlib
+import ipaddress
+import re
+import secrets
+import threading
+from datetime import timedelta
+
+from flask import (
+    Blueprint,
+    Flask,
+    Request,
+    abort,
+    current_app,
+    g,
+    redirect,
+    render_template,
+    request,
+    session,
+    url_for,
+)
+from flask.sessions import SecureCookieSession, SecureCookieSessionInterface
+from itsdangerous import URLSafeTimedSerializer
+from werkzeug.security import check_password_hash, generate_password_hash
+from werkzeug.wrappers import Response
+
+from storage import (
+    Attempt,
+    NoSuchUser,
+    Session,
+    Storage,
+    StorageFailed,
+    TooManyAttempts,
+    User,
+    claim_key,
+    now_ms,
+)
+
+SESSION_MAX_AGE = timedelta(days=14)
+SESSIONS_KEPT = 20  # signed-in browsers of one player; the oldest goes first
+PASSWORD_METHOD = "scrypt:32768:8:3"  # OWASP's; Werkzeug's own default is a third of it
+# What a password is compared with where there is no player: the answer takes as long.
+NOBODYS_HASH = f"{PASSWORD_METHOD}$0000000000000000${'0' * 128}"
+HASHES_RUNNING = 2  # at a time in a worker; each takes 32 MiB and a third of a second
+HASHES_WAITING = 2
+GUESSES_AT_NAME = 10  # failures at a name from an address, in storage.ATTEMPTS_WINDOW
+GUESSES_FROM_ADDRESS = 100  # failures from an address
+BUSY_RETRY_AFTER = 2  # seconds
+# Programs post there from anywhere, with a secret of their own; no cookie is looked at.
+CROSS_SITE_POSTS_ALLOWED = "/api/oauth/token"
+
+sessions = Blueprint("sessions", __name__)
+
+
+class Busy(Exception):
+    """More is under way than this worker takes on; try again in BUSY_RETRY_AFTER seconds."""
+
+
+# ---------------------------------------------------------------------------------------------
+# Keys
+# ---------------------------------------------------------------------------------------------
+
+
+def get_storage() -> Storage:
+    """The storage of the app that handles this request."""
+    return current_app.extensions["storage"]
+
+
+def serializer(purpose: str) -> URLSafeTimedSerializer:
+    """Signs and verifies text for one purpose; what was signed for another never verifies.
+
+    `loads(text, max_age=seconds)` raises itsdangerous.BadSignature, its subclass SignatureExpired
+    included. A rotated key reaches every worker at its next call.
+    """
+    keys = get_storage().keys()
+    made = current_app.extensions["serializers"]
+    keys_then, signer = made.get(purpose, (None, None))
+    if keys_then is not keys:
+        # The digest is named because itsdangerous' default is SHA-1.
+        signer = URLSafeTimedSerializer(
+            list(keys), salt=purpose, signer_kwargs={"digest_method": hashlib.sha256}
+        )
+        made[purpose] = keys, signer
+    return signer
+
+
+class SignedCookieSessions(SecureCookieSessionInterface):
+    """Flask's session cookie, signed by `serializer`; nothing is computed where there is none."""
+
+    def get_signing_serializer(self, app: Flask) -> URLSafeTimedSerializer:
+        return serializer("session")
+
+    def open_session(self, app: Flask, request: Request) -> SecureCookieSession:
+        if "HTTP_COOKIE" not in request.environ:
+            return self.session_class()
+        # Two of that name: one was planted, and nothing tells which.
+        if len(request.cookies.getlist(self.get_cookie_name(app))) > 1:
+            return self.session_class()
+        return super().open_session(app, request)
+
+
+# ---------------------------------------------------------------------------------------------
+# Who is signed in
+# ---------------------------------------------------------------------------------------------
+
+
+def signed_in_player() -> User | None:
+    """The player whose browser sent this request, or None. Raises DamagedRecord."""
+    if "player" not in g:
+        g.player = _find_session_player()
+    return g.player
+
+
+def _find_session_player() -> User | None:
+    if "user" not in session:
+        return None
+    try:
+        user = get_storage().read_user(session["user"])
+    except NoSuchUser:
+        return None
+    known = any(each.id == session["id"] for each in user.sessions)
+    return user if known and not user.suspended else None
+
+
+def ask_to_sign_in() -> Response:
+    """Send the browser to the sign-in page, which leads back to this address."""
+    return redirect(url_for("sessions.sign_in", next=request.full_path), 303)
+
+
+def start_session(user_id: int, checked_hash: str, new_hash: str) -> bool:
+    """Sign a player in: an entry in their record and a new cookie.
+
+    False where the password was changed since `checked_hash` was read. Raises StorageFailed.
+    """
+    browser = browser_in_words(request.headers.get("User-Agent", ""))
+    entry = Session(secrets.token_urlsafe(16), now_ms(), browser)
+    with get_storage().edit_user(user_id) as user:
+        if user.password_hash != checked_hash:
+            return False
+        user.password_hash = new_hash
+        user.sessions = [*user.sessions, entry][-SESSIONS_KEPT:]
+    session.clear()
+    session.update(user=user_id, id=entry.id)
+    session.permanent = True
+    return True
+
+
+def end_session() -> None:
+    """Sign this browser out; its cookie goes even where the record cannot be written."""
+    player = signed_in_player()
+    ended = session.get("id")
+    session.clear()
+    if player is None:
+        return
+    try:
+        with get_storage().edit_user(player.id) as user:
+            user.sessions = [each for each in user.sessions if each.id != ended]
+    except StorageFailed as error:
+        current_app.logger.warning("session of user %d not removed: %s", player.id, error)
+
+
+def local_address(text: str) -> str:
+    """`text` where it is an address on this server to be sent to, else "/"."""
+    # Browsers read "//host" and "/\host" as another host, and drop tabs and line ends.
+    return text if re.fullmatch(r"/(?![/\\])[^\x00-\x1f\x7f]*", text) else "/"
+
+
+def browser_in_words(user_agent: str) -> str:
+    """What a player recognises a browser by: "Firefox on Linux"."""
+    browsers = (  # in this order: most of them claim to be those below
+        ("Edg", "Edge"),
+        ("OPR/", "Opera"),
+        ("SamsungBrowser", "Samsung Internet"),
+        ("Firefox", "Firefox"),
+        ("FxiOS", "Firefox"),
+        ("Chrome", "Chrome"),
+        ("CriOS", "Chrome"),
+        ("Safari", "Safari"),
+    )
+    systems = (
+        ("Android", "Android"),
+        ("iPhone", "an iPhone"),
+        ("iPad", "an iPad"),
+        ("Windows", "Windows"),
+        ("Mac OS X", "a Mac"),
+        ("CrOS", "ChromeOS"),
+        ("Linux", "Linux"),
+    )
+    browser = next((name for mark, name in browsers if mark in user_agent), "a browser")
+    system = next((name for mark, name in systems if mark in user_agent), "an unknown system")
+    return f"{browser} on {system}"
+
+
+# ---------------------------------------------------------------------------------------------
+# Passwords, and limits on guessing them
+# ---------------------------------------------------------------------------------------------
+
+
+class Gate:
+    """`with gate:` a few run at a time, a few wait, and the next is Busy at once."""
+
+    def __init__(self, running: int, waiting: int) -> None:
+        self._places = threading.Semaphore(running + waiting)
+        self._running = threading.Semaphore(running)
+
+    def __enter__(self) -> None:
+        if not self._places.acquire(blocking=False):
+            raise Busy
+        self._running.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._running.release()
+        self._places.release()
+
+
+password_gate = Gate(HASHES_RUNNING, HASHES_WAITING)
+
+
+def hash_password(password: str) -> str:
+    """What is kept of a password."""
+    return generate_password_hash(password, PASSWORD_METHOD)
+
+
+def check_credentials(name: str, password: str) -> tuple[User, str] | None:
+    """The player with this name or email, and the hash to keep, where the password is right.
+
+    A wrong password and an unknown name take the same time. Raises TooManyAttempts, Busy, and
+    StorageFailed where the try cannot be counted.
+    """
+    user = get_storage().find_user(name)
+    kept_hash = (user.password_hash if user else "") or NOBODYS_HASH
+    with password_gate:  # before the count: a try refused as Busy is none
+        counted = count_guess(name)
+        if not check_password_hash(kept_hash, password) or user is None:
+            return None
+        new_hash = kept_hash
+        if not kept_hash.startswith(f"{PASSWORD_METHOD}$"):
+            new_hash = hash_password(password)
+    for attempt in counted:
+        get_storage().give_back_attempt(attempt)
+    return user, new_hash
+
+
+def count_guess(name: str) -> list[Attempt]:
+    """Count one try at a name's password, before it is looked at.
+
+    Raises TooManyAttempts, StorageFailed.
+    """
+    storage = get_storage()
+    address = client_address()
+    from_address = storage.count_attempt("password from", address, GUESSES_FROM_ADDRESS)
+    try:
+        subject = f"{address} {claim_key(name)}"
+        at_name = storage.count_attempt("password of", subject, GUESSES_AT_NAME)
+    except TooManyAttempts:
+        storage.give_back_attempt(from_address)
+        raise
+    return [from_address, at_name]
+
+
+def client_address() -> str:
+    """Whom tries are counted against: an IPv4 address, or the /64 that one IPv6 customer has."""
+    try:
+        address = ipaddress.ip_address(request.remote_addr or "")
+    except ValueError:
+        return "unknown"
+    if address.version == 4:
+        return str(address)
+    return str(address.ipv4_mapped or ipaddress.IPv6Address(int(address) >> 64 << 64))
+
+
+# ---------------------------------------------------------------------------------------------
+# Cross-site posts
+# ---------------------------------------------------------------------------------------------
+
+
+def refuse_cross_site_posts() -> None:
+    """Let a post through only where a page of this server sent it, or no browser did.
+
+    Games live on sibling subdomains, where a SameSite=Lax cookie travels: so same-site is refused.
+    """
+    if request.method in ("GET", "HEAD", "OPTIONS") or request.path == CROSS_SITE_POSTS_ALLOWED:
+        return
+    fetch_site = request.headers.get("Sec-Fetch-Site")
+    if fetch_site is not None:
+        own = fetch_site in ("same-origin", "none")
+    else:  # an older browser, or plain http, sends only Origin; a program sends neither
+        own = request.headers.get("Origin", own_origin()) == own_origin()
+    if not own:
+        abort(403, "this was sent from another site; open the page here and send it again")
+
+
+def own_origin() -> str:
+    """The origin that people reach this server at."""
+    return current_app.config["BASE_URL"]
+
+
+# ---------------------------------------------------------------------------------------------
+# The sign-in page
+# ---------------------------------------------------------------------------------------------
+
+
+@sessions.get("/sign-in")
+def sign_in() -> Response | str:
+    """The sign-in form; `next` is where it leads."""
+    leads_to = local_address(request.args.get("next", ""))
+    if signed_in_player():
+        return redirect(leads_to, 303)
+    return render_template("sign_in.html", next=leads_to, name="", problem=None)
+
+
+@sessions.post("/sign-in")
+def check_sign_in() -> Response | tuple:
+    """Sign in by `name` (or email) and `password`, then go on to `next`."""
+    name = request.form.get("name", "").strip()
+    try:
+        found = check_credentials(name, request.form.get("password", ""))
+    except TooManyAttempts as error:
+        minutes = -(-error.retry_after // 60)
+        problem = f"Too many wrong passwords. Try again in {minutes} minutes."
+        return _sign_in_again(name, problem, 429, error.retry_after)
+    except Busy:
+        problem = "Many people are signing in right now. Try again in a moment."
+        return _sign_in_again(name, problem, 503, BUSY_RETRY_AFTER)
+    except StorageFailed as error:
+        # Without a count there is no limit on guessing, so no password is looked at.
+        current_app.logger.error("sign-in refused, tries cannot be counted: %s", error)
+        problem = "Signing in is not possible right now. Try again later."
+        return _sign_in_again(name, problem, 503, BUSY_RETRY_AFTER)
+    if found is None:
+        return _sign_in_again(name, "That name and password do not fit together.", 403)
+    user, new_hash = found
+    if user.suspended:
+        return _sign_in_again(name, "This account is suspended. Ask the people who run here.", 403)
+    if not start_session(user.id, user.password_hash, new_hash):
+        return _sign_in_again(name, "The password was changed just now. Use the new one.", 403)
+    return redirect(local_address(request.form.get("next", "")), 303)
+
+
+def _sign_in_again(name: str, problem: str, status: int, retry_after: int = 0) -> tuple:
+    leads_to = local_address(request.form.get("next", ""))
+    page = render_template("sign_in.html", next=leads_to, name=name, problem=problem)
+    return page, status, {"Retry-After": str(retry_after)} if retry_after else {}
+
+
+@sessions.post("/sign-out")
+def sign_out() -> Response:
+    """End this session and go on to `next`."""
+    end_session()
+    return redirect(local_address(request.form.get("next", "")), 303)

@@ -1,0 +1,567 @@
+"""What the server keeps, and what it promises about it.
+
+This module is the contract: the record types and their rules, the errors, and the methods that a
+storage backend offers. `storage.flat_files` keeps it as JSON files on disk. Nothing here knows of
+HTTP; the views choose a status for each error.
+
+Times are integer milliseconds since 1970 UTC unless a name says otherwise.
+"""
+
+import re
+import time
+import unicodedata
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field, fields
+from types import UnionType
+from urllib.parse import urlsplit
+
+PLAYER, MODERATOR, ADMINISTRATOR = 0, 1, 2  # User.mod_level
+PICTURE_SIZES = {"large": 256, "medium": 64, "small": 16}  # pixels along each side
+ATTEMPTS_WINDOW = 900  # seconds: failures are counted over this and the window before it
+
+
+def now_ms() -> int:
+    """The time, in milliseconds since 1970 UTC."""
+    return time.time_ns() // 1_000_000
+
+
+# ---------------------------------------------------------------------------------------------
+# Errors
+# ---------------------------------------------------------------------------------------------
+
+
+class StorageError(Exception):
+    """What storage refuses or cannot do; the text is for the person who reads it."""
+
+
+class NotFound(StorageError):
+    """There is no such record."""
+
+
+class NoSuchUser(NotFound):
+    """No player has this id."""
+
+
+class NoSuchClient(NotFound):
+    """No client has this id."""
+
+
+class NoSuchCode(NotFound):
+    """This authorization code was never issued, or so long ago that it was removed."""
+
+
+class NoSuchPicture(NotFound):
+    """There is no picture at this address."""
+
+
+class CodeSpent(StorageError):
+    """This authorization code was used before; `record` is what it stood for."""
+
+    def __init__(self, record: "AuthorizationCode") -> None:
+        super().__init__("this authorization code was already used")
+        self.record = record
+
+
+class InvalidField(StorageError):
+    """A value breaks the rules of its field; `field` names it."""
+
+    def __init__(self, field_name: str, problem: str) -> None:
+        super().__init__(f"{field_name}: {problem}")
+        self.field = field_name
+        self.problem = problem
+
+
+class NameTaken(InvalidField):
+    """Another player bears this name, or one that reads the same."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("name", f"{name!r} is taken")
+
+
+class EmailTaken(InvalidField):
+    """Another player has this email address."""
+
+    def __init__(self, email: str) -> None:
+        super().__init__("email", f"{email!r} belongs to another account")
+
+
+class TooManyAttempts(StorageError):
+    """The limit on guessing is reached; `retry_after` seconds from now there is room again."""
+
+    def __init__(self, retry_after: int) -> None:
+        super().__init__(f"too many failed attempts: try again in {retry_after} seconds")
+        self.retry_after = retry_after
+
+
+class DamagedRecord(StorageError):
+    """A record cannot be read as what it should be; nobody else's is affected."""
+
+    def __init__(self, where: str, problem: str) -> None:
+        super().__init__(f"{where} is damaged: {problem}")
+
+
+class StorageFailed(StorageError):
+    """The disk refused: what was to be saved is not saved, what stood before stands."""
+
+
+class StorageFull(StorageFailed):
+    """The disk, or this installation's share of it, is full."""
+
+
+class BadInstallation(StorageError):
+    """The data folder as a whole cannot be used; the text says the fix."""
+
+
+# ---------------------------------------------------------------------------------------------
+# Records
+# ---------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Grant:
+    """What a player allowed one client (RFC 6749 1.3); a token ends with its grant's id."""
+
+    id: str
+    scope: list[str]
+    since: int
+
+
+@dataclass(slots=True)
+class Session:
+    """One signed-in browser."""
+
+    id: str
+    since: int
+    browser: str  # in words: "Firefox on Linux"
+
+
+@dataclass(slots=True)
+class User:
+    """One player, and everything the server knows about them."""
+
+    id: int
+    name: str
+    email: str
+    password_hash: str
+    mod_level: int = PLAYER
+    suspended: bool = False
+    bio: str = ""
+    flairs: list[str] = field(default_factory=lambda: ["none"])
+    equipped_flair: str = "none"
+    play_ms: int = 0
+    last_heartbeat: int = 0
+    pfp_timestamp: int | None = None  # None: an imported account that never changed its picture
+    created: int = field(default_factory=now_ms)
+    grants: dict[str, Grant] = field(default_factory=dict)  # by client id
+    sessions: list[Session] = field(default_factory=list)  # oldest first
+
+
+@dataclass(slots=True)
+class Client:
+    """A program that asks who a player is (RFC 6749 2)."""
+
+    id: str
+    name: str
+    secret_sha256: str  # of 256 random bits, so it needs no slow hash
+    redirect_uris: list[str]
+    owner_id: int | None = None  # None: the administrators
+    disabled: bool = False
+    created: int = field(default_factory=now_ms)
+
+    def accepts_redirect_uri(self, uri: str) -> bool:
+        """True where `uri` is registered: to the letter, but for the port of a loopback address."""
+        if uri in self.redirect_uris:
+            return True
+        registered = map(without_loopback_port, self.redirect_uris)
+        # The rule again: a free port is still one that exists.
+        return without_loopback_port(uri) in registered and check_redirect_uri(uri) is None
+
+
+@dataclass(slots=True)
+class AuthorizationCode:
+    """What an authorization code stands for (RFC 6749 4.1.2)."""
+
+    client_id: str
+    user_id: int
+    grant_id: str
+    scope: list[str]
+    redirect_uri: str | None  # None: issued to a game, which has none
+    code_challenge: str | None  # RFC 7636, method S256
+    issued: int = field(default_factory=now_ms)
+    boot_id: str | None = None  # the backend's own: a code from before a power cut is dead
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One counted try at a secret, so that a right one can be given back."""
+
+    place: str  # the backend's own
+
+
+def _kinds_of(record_type: type) -> dict[str, tuple[type, ...]]:
+    """The Python types that each field may have; of `list[str]` only `list` is kept."""
+    kinds = {}
+    for each in fields(record_type):
+        options = each.type.__args__ if isinstance(each.type, UnionType) else (each.type,)
+        kinds[each.name] = tuple(getattr(option, "__origin__", option) for option in options)
+    return kinds
+
+
+_KINDS = {kind: _kinds_of(kind) for kind in (Grant, Session, User, Client, AuthorizationCode)}
+
+
+def build_record(record_type: type, values: dict):
+    """The record that decoded JSON describes.
+
+    Raises TypeError or ValueError naming the field that is missing, unknown or of another type.
+    """
+    record = record_type(**values)
+    for name, kinds in _KINDS[record_type].items():
+        # `type() in`, not isinstance: True is no number here
+        if type(getattr(record, name)) not in kinds:
+            raise ValueError(f"{name} has the wrong type")
+    if record_type is User:
+        _build_parts(record)
+    return record
+
+
+def _build_parts(user: User) -> None:
+    user.grants = {client_id: build_record(Grant, each) for client_id, each in user.grants.items()}
+    user.sessions = [build_record(Session, each) for each in user.sessions]
+    if user.equipped_flair not in user.flairs or "none" not in user.flairs:
+        raise ValueError("flairs lack 'none' or the equipped one")
+
+
+def record_as_dict(record) -> dict:
+    """The record as JSON has it, in the order of its fields."""
+    return asdict(record)
+
+
+# ---------------------------------------------------------------------------------------------
+# Rules: each check returns what is wrong, in words for the person who typed it, or None
+# ---------------------------------------------------------------------------------------------
+
+NAME_LENGTH = (2, 30)  # characters, after NFKC
+NAME_KEY_BYTES = 120
+NAME_SEPARATORS = " _.-"
+RESERVED_NAMES = frozenset(
+    ("admin", "administrator", "moderator", "root", "system", "support", "staff", "none")
+)
+# Letters and marks that show nothing: two names that look the same would be two.
+INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+EAST_ASIAN = frozenset({"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "IDEOGRAPHIC", "BOPOMOFO"})
+EMAIL = re.compile(r"[^\s@<>\"(),:;\\\x00-\x1f\x7f]{1,64}@[^\s@<>\"(),:;\\\x00-\x1f\x7f]{1,189}")
+BIO_LENGTH = 1000  # characters
+CLIENT_NAME_LENGTH = 60  # characters
+PASSWORD_LENGTH = (12, 1024)  # characters
+CLIENT_ID = re.compile(r"[a-z0-9]{16,64}")
+REDIRECT_URI_LENGTH = 2000  # characters
+LOOPBACK_PORT = re.compile(r"(https?://(?:127\.0\.0\.1|\[::1\]))(?::[0-9]{1,5})?(?=[/?]|$)")
+HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])")
+
+
+def claim_key(text: str) -> str:
+    """What two names or email addresses share where people would read them as the same."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return unicodedata.normalize("NFKC", folded).strip()  # phones add a space to what they complete
+
+
+def normal_name(text: str) -> str:
+    """A typed name in the form in which it is kept."""
+    return unicodedata.normalize("NFKC", text.strip())
+
+
+def check_name(name: str) -> str | None:
+    """What is wrong with a name that went through `normal_name`."""
+    if not NAME_LENGTH[0] <= len(name) <= NAME_LENGTH[1]:
+        return "2 to 30 characters, please"
+    if name != normal_name(name):
+        return "has characters that only look like others"
+    kinds = [unicodedata.category(character) for character in name]
+    allowed = all(
+        kind[0] in "LM" or kind == "Nd" or character in NAME_SEPARATORS
+        for character, kind in zip(name, kinds, strict=True)
+    )
+    if not allowed or INVISIBLE.search(name):
+        return "may have letters, digits, and space _ . - between them"
+    if kinds[0][0] not in "LN" or name[-1] in NAME_SEPARATORS or "  " in name:
+        return "starts with a letter or digit, and space _ . - stand between those"
+    if re.search("M{3}|[PZ]M", "".join(kind[0] for kind in kinds)):
+        return "has marks over no letter, or too many over one"
+    if len(_scripts_of(name)) > 1:
+        return "mixes letters of several scripts"
+    key = claim_key(name)
+    if key in RESERVED_NAMES or re.fullmatch(r"player\d+", key):
+        return "is reserved"
+    if len(key.encode()) > NAME_KEY_BYTES:
+        return "is too long"
+    return None
+
+
+def _scripts_of(name: str) -> set[str]:
+    """The scripts of a name's letters; Han, kana and Hangul are written together, so they are one.
+
+    The standard library has no script property: the first word of a character's name stands for it
+    (LATIN, CYRILLIC, CJK). ASCII digits and combining accents go with every script.
+    """
+    scripts = set()
+    for character in name:
+        full_name = unicodedata.name(character, "UNNAMED").removeprefix("EXTENDED ")
+        word = re.split("[ -]", full_name)[0]
+        if character in NAME_SEPARATORS or word in ("DIGIT", "COMBINING", "MODIFIER"):
+            continue
+        scripts.add("EAST ASIAN" if word in EAST_ASIAN else word)
+    return scripts
+
+
+def check_email(email: str) -> str | None:
+    """What is wrong with the form of an email address; whether it is theirs is not known."""
+    if not EMAIL.fullmatch(email) or not email.isprintable():
+        return "is not an email address like ada@example.org"
+    return None
+
+
+def check_bio(bio: str) -> str | None:
+    """What is wrong with a bio: plain text of up to 1,000 characters, lines allowed."""
+    if len(bio) > BIO_LENGTH:
+        return f"has {len(bio)} characters; up to {BIO_LENGTH} fit"
+    if any(unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\t" for c in bio):
+        return "has control characters"
+    return None
+
+
+def check_password(password: str, name: str, email: str) -> str | None:
+    """What is wrong with a new password for the player of that name and email address."""
+    if not PASSWORD_LENGTH[0] <= len(password) <= PASSWORD_LENGTH[1]:
+        return f"{PASSWORD_LENGTH[0]} to {PASSWORD_LENGTH[1]} characters, please"
+    folded = claim_key(password)
+    for part in (claim_key(name), claim_key(email).partition("@")[0]):
+        if len(part) >= 4 and part in folded:
+            return "must not contain your name or email address"
+    return None
+
+
+def check_client_name(name: str) -> str | None:
+    """What is wrong with the name that players read when a client asks for access."""
+    if not 1 <= len(name) <= CLIENT_NAME_LENGTH or name != name.strip() or not name.isprintable():
+        return f"1 to {CLIENT_NAME_LENGTH} characters on one line, please"
+    return None
+
+
+def check_redirect_uri(uri: str) -> str | None:
+    """What is wrong with a redirect URI to be registered (RFC 6749 3.1.2, RFC 9700 2.1)."""
+    if not uri.isascii() or not uri.isprintable() or re.search(r"[\s\"'<>\\^`{|}]", uri):
+        return "must be an absolute URL in plain ASCII"
+    if len(uri) > REDIRECT_URI_LENGTH:
+        return f"is longer than {REDIRECT_URI_LENGTH} characters"
+    try:
+        parts = urlsplit(uri)
+        parts.port  # noqa: B018 -- reading it checks it
+    except ValueError:
+        return "is not a URL"
+    if not uri.startswith(("https://", "http://")):
+        return "must start with https:// or http://"
+    if "@" in parts.netloc or not HOST.fullmatch(re.sub(r":[0-9]*$", "", parts.netloc)):
+        return "must name a host, and no user"
+    if "#" in uri:
+        return "must not have a fragment"
+    return None
+
+
+def without_loopback_port(uri: str) -> str:
+    """A redirect URI to compare by: RFC 8252 7.3 leaves the port of a loopback address free."""
+    return LOOPBACK_PORT.sub(r"\1", uri, count=1) if LOOPBACK_PORT.match(uri) else uri
+
+
+def check_redirect_uris(uris: list[str]) -> str | None:
+    """What is wrong with the first bad one of a client's redirect URIs."""
+    for uri in uris:
+        if problem := check_redirect_uri(uri):
+            return f"{uri!r} {problem}"
+    return None
+
+
+def check_mod_level(mod_level: int) -> str | None:
+    """What is wrong with a mod level."""
+    return None if mod_level in (PLAYER, MODERATOR, ADMINISTRATOR) else "is 0, 1 or 2"
+
+
+RULES = {
+    User: {
+        "name": check_name,
+        "email": check_email,
+        "bio": check_bio,
+        "mod_level": check_mod_level,
+    },
+    Client: {"name": check_client_name, "redirect_uris": check_redirect_uris},
+}
+
+
+def check_record(record: User | Client, changed: set[str] | None = None) -> None:
+    """Raise InvalidField for the first field that breaks its rule.
+
+    With `changed` only those fields are looked at: a rule that came later locks nobody out.
+    """
+    for name, check in RULES[type(record)].items():
+        problem = check(getattr(record, name)) if changed is None or name in changed else None
+        if problem:
+            raise InvalidField(name, problem)
+
+
+# ---------------------------------------------------------------------------------------------
+# The contract
+# ---------------------------------------------------------------------------------------------
+
+
+class Storage(ABC):
+    """What a backend offers. Several processes and threads may use one installation at once.
+
+    A method that saves returns when the change would survive a power cut, unless it says otherwise;
+    where that cannot be had it raises StorageFull or StorageFailed, and nothing has changed. A
+    method that reads sees the old record or the new one, never a part, and takes no lock; it raises
+    DamagedRecord where the record it needs cannot be understood.
+    """
+
+    # Users
+
+    @abstractmethod
+    def add_user(self, name: str, email: str, password_hash: str, mod_level: int = PLAYER) -> User:
+        """Keep a new player, with a generated picture and an id that was never anyone's.
+
+        The name is kept as `normal_name` has it. Raises InvalidField, NameTaken, EmailTaken.
+        """
+
+    @abstractmethod
+    def read_user(self, user_id: int) -> User:
+        """The player with this id. Raises NoSuchUser."""
+
+    @abstractmethod
+    def find_user(self, name_or_email: str) -> User | None:
+        """The player who bears this name or has this email address, however it is written."""
+
+    @abstractmethod
+    def user_ids(self) -> list[int]:
+        """The ids of all players, ascending."""
+
+    @abstractmethod
+    def edit_user(self, user_id: int) -> AbstractContextManager[User]:
+        """`with edit_user(id) as user:` change the fields; the end of the block saves them.
+
+        One edit of a user runs at a time; edits never nest. Nothing is saved where the block
+        raises, and nothing is written where nothing changed. Raises NoSuchUser, InvalidField, and
+        ValueError for a changed id, name or email: `rename_user` and `change_email` make those.
+        """
+
+    @abstractmethod
+    def rename_user(self, user_id: int, name: str) -> User:
+        """Give a player another name. Raises NoSuchUser, InvalidField, NameTaken."""
+
+    @abstractmethod
+    def change_email(self, user_id: int, email: str) -> User:
+        """Give a player another email address. Raises NoSuchUser, InvalidField, EmailTaken."""
+
+    @abstractmethod
+    def delete_user(self, user_id: int) -> None:
+        """Remove the record, the claims on name and email, and the pictures. Raises NoSuchUser."""
+
+    # Pictures: webp files of the sizes in PICTURE_SIZES
+
+    @abstractmethod
+    def save_picture(self, user_id: int, images: dict[str, bytes]) -> int:
+        """Replace a player's picture; returns its timestamp, larger than every earlier one.
+
+        `images` maps each size's name to a webp file. Raises NoSuchUser.
+        """
+
+    @abstractmethod
+    def read_picture(self, size: str, file_name: str) -> tuple[bytes, float]:
+        """A picture's bytes and when it was written, in seconds since 1970. Raises NoSuchPicture.
+
+        `file_name` is `<user id>-<timestamp>.webp`, or `<user id>.webp` for an imported account;
+        the caller has checked that it has that form.
+        """
+
+    # Clients
+
+    @abstractmethod
+    def add_client(
+        self, name: str, redirect_uris: list[str], owner_id: int | None, by: int | str
+    ) -> tuple[Client, str]:
+        """Register a client; returns it with its secret, which cannot be read again.
+
+        `by` names who did it in the audit log: a user id, or "command". Raises InvalidField.
+        """
+
+    @abstractmethod
+    def read_client(self, client_id: str) -> Client:
+        """The client with this id, whatever text that is. Raises NoSuchClient."""
+
+    @abstractmethod
+    def clients(self) -> Iterator[Client]:
+        """All clients, in the order of their ids."""
+
+    @abstractmethod
+    def edit_client(self, client_id: str) -> AbstractContextManager[Client]:
+        """As `edit_user`. Raises NoSuchClient, InvalidField, and ValueError for a changed id."""
+
+    @abstractmethod
+    def issue_client_secret(self, client_id: str, by: int | str) -> str:
+        """Give a client a new secret; the old one ends. Raises NoSuchClient."""
+
+    @abstractmethod
+    def delete_client(self, client_id: str, by: int | str) -> None:
+        """Remove a client. Raises NoSuchClient."""
+
+    # Authorization codes
+
+    @abstractmethod
+    def add_code(self, code: str, record: AuthorizationCode) -> None:
+        """Keep a code, under its hash. A power cut may lose it, and ends it in any case."""
+
+    @abstractmethod
+    def read_code(self, code: str) -> AuthorizationCode:
+        """What an unspent code stands for, whatever its age. Raises NoSuchCode, CodeSpent."""
+
+    @abstractmethod
+    def spend_code(self, code: str) -> None:
+        """Use a code up. Of callers that race one returns; the others get CodeSpent or NoSuchCode.
+
+        StorageFailed leaves the code unspent.
+        """
+
+    # Keys, attempts, audit
+
+    @abstractmethod
+    def keys(self) -> tuple[bytes, ...]:
+        """The signing keys, newest last: one tuple until they change, then at once another."""
+
+    @abstractmethod
+    def count_attempt(self, kind: str, subject: str, limit: int) -> Attempt:
+        """Count one try of `kind` (what is guessed) by or at `subject`, before it is looked at.
+
+        Counts are exact across processes. Raises TooManyAttempts, and counts nothing, where `limit`
+        tries of this and the previous ATTEMPTS_WINDOW were not given back.
+        """
+
+    @abstractmethod
+    def give_back_attempt(self, attempt: Attempt) -> None:
+        """Take back a counted try that was right."""
+
+    @abstractmethod
+    def write_audit(self, act: str, by: int | str, **ids: int | str) -> None:
+        """Add a line to the audit log, on the disk before the act it tells of: ids, no names."""
+
+
+def open_storage(data_dir: str, picture_dir: str) -> Storage:
+    """The storage in these folders, made where they are empty.
+
+    Raises BadInstallation for a layout that this program does not know or a key file without a key,
+    StorageFailed where the folders cannot be made.
+    """
+    from storage.flat_files import FlatFiles
+
+    return FlatFiles(data_dir, picture_dir)

@@ -1,0 +1,170 @@
+"""Files that survive: whole, synced, and never seen in part.
+
+`storage.flat_files` is built on these. All but `read_file` and `read_record` raise OSError;
+`disk_errors_named` turns that into the storage error.
+"""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Iterator
+
+from storage import DamagedRecord, NotFound, StorageFailed, StorageFull, build_record
+
+READ_SIZE = 65536  # bytes: one read takes every ordinary record whole
+
+
+def disk_refused(error: OSError) -> StorageFailed:
+    """The storage error for what the operating system said."""
+    kind = StorageFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageFailed
+    return kind(f"the disk refused: {error.strerror}")
+
+
+@contextlib.contextmanager
+def disk_errors_named() -> Iterator[None]:
+    """Let an OSError out as StorageFailed or StorageFull."""
+    try:
+        yield
+    except OSError as error:
+        raise disk_refused(error) from error
+
+
+def read_file(path: str, missing: NotFound) -> bytes:
+    """All bytes of a file; raises `missing` where there is none."""
+    # os.open and os.read cost a third of open(): this is the look-ups' hot path.
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise missing from None
+    except OSError as error:
+        raise disk_refused(error) from error
+    try:
+        content = chunk = os.read(descriptor, READ_SIZE)
+        while len(chunk) == READ_SIZE:
+            chunk = os.read(descriptor, READ_SIZE)
+            content += chunk
+    except OSError as error:
+        raise disk_refused(error) from error
+    finally:
+        os.close(descriptor)
+    return content
+
+
+def write_file(path: str, content: bytes, mode: int = 0o600, durable: bool = True) -> None:
+    """Put a whole file in place of the old one; with `durable` it is on the disk on return.
+
+    Readers, and the next start after a power cut, see the old bytes or the new ones. Where it
+    raises OSError the old file stands.
+    """
+    folder, name = os.path.split(path)
+    # Dot first: no look-up and no web server takes a temporary file for a real one.
+    temporary = f"{folder}/.{name}.{secrets.token_hex(4)}"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        try:
+            os.fchmod(descriptor, mode)  # whatever the umask: nginx reads pictures
+            written = 0
+            while written < len(content):
+                written += os.write(descriptor, content[written:])
+            if durable:
+                # Never tried again: after a failed fsync the kernel may have dropped the pages.
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if durable:
+            replace_durably(temporary, path)
+        else:
+            os.rename(temporary, path)
+    except OSError:
+        remove_file(temporary)
+        raise
+
+
+def replace_durably(temporary: str, path: str) -> None:
+    """Rename over `path` and sync the folder; where that sync fails the old file is put back."""
+    previous = f"{temporary}.old"
+    with contextlib.suppress(FileNotFoundError):
+        os.link(path, previous)
+    try:
+        os.rename(temporary, path)
+        try:
+            sync_folder(os.path.dirname(path))
+        except OSError:
+            try:
+                os.rename(previous, path)
+            except FileNotFoundError:
+                remove_file(path)
+            raise
+    finally:
+        remove_file(previous)
+
+
+def remove_durably(path: str) -> None:
+    """Remove a file and sync the folder; where that sync fails the file is put back."""
+    folder, name = os.path.split(path)
+    temporary = f"{folder}/.{name}.{secrets.token_hex(4)}"
+    os.rename(path, temporary)
+    try:
+        sync_folder(folder)
+    except OSError:
+        os.rename(temporary, path)
+        raise
+    remove_file(temporary)
+
+
+def sync_folder(folder: str) -> None:
+    """Put a folder's entries on the disk: a rename is durable only with its folder."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_file(path: str) -> None:
+    """Remove what is of no more use: gone already, or kept by the disk, it harms nobody.
+
+    Never an error: what was saved is not called a failure because something old could not go.
+    """
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+@contextlib.contextmanager
+def locked(path: str) -> Iterator[int]:
+    """Hold the lock of a file that is never renamed; yields its descriptor."""
+    # flock, not lockf: POSIX locks are shared by threads and end when any descriptor is closed.
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(path: str, mode: int) -> None:
+    """Make a folder and those above it; one that stands keeps its mode."""
+    if not os.path.isdir(path):
+        os.makedirs(path, mode=mode, exist_ok=True)
+        os.chmod(path, mode)  # whatever the umask
+
+
+def encode(values: dict) -> bytes:
+    """JSON that people can read and edit: indented, keys in the record's order."""
+    return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def read_record(path: str, record_type: type, missing: NotFound, **expected: object):
+    """The record in a file. Raises `missing`, or DamagedRecord where it is not as `expected`."""
+    content = read_file(path, missing)
+    try:
+        record = build_record(record_type, json.loads(content))
+        for name, value in expected.items():
+            if getattr(record, name) != value:
+                raise ValueError(f"its {name} is {getattr(record, name)!r}")
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DamagedRecord("/".join(path.split("/")[-2:]), str(error)) from error
+    return record

@@ -1,0 +1,571 @@
+"""The storage contract kept as JSON files on disk.
+
+    format                  the layout's version
+    secret_key              one signing key a line, newest last
+    next_user_id            grows only
+    accounts.lock           held while accounts are added, renamed, deleted
+    users/1.json            one player
+    names/ada               -> ../users/1.json: a symbolic link claims a name
+    emails/<sha256>         -> ../users/1.json: and an email address
+    deleted/1               empty: this id was someone's
+    clients/<id>.json       one client
+    codes/<sha256>.json     a live code; renamed into codes/spent/ when it is used
+    attempts/<quarter hour>/<keyed hash>    one byte a failed try
+    locks/                  64 lock files for users, by id modulo 64, and one for clients
+    audit.log               one JSON line for each act an administrator may have to explain
+
+A record is never written in place: it goes to a temporary file beside it, is synced, and is renamed
+over the old one. So a reader needs no lock. The record is the truth: a claim counts only while the
+record it points at exists and bears that name, so that a kill between two steps blocks nobody.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from storage import (
+    ATTEMPTS_WINDOW,
+    CLIENT_ID,
+    PICTURE_SIZES,
+    PLAYER,
+    Attempt,
+    AuthorizationCode,
+    BadInstallation,
+    Client,
+    CodeSpent,
+    DamagedRecord,
+    EmailTaken,
+    NameTaken,
+    NoSuchClient,
+    NoSuchCode,
+    NoSuchPicture,
+    NoSuchUser,
+    NotFound,
+    Storage,
+    TooManyAttempts,
+    User,
+    build_record,
+    check_record,
+    claim_key,
+    normal_name,
+    now_ms,
+    record_as_dict,
+)
+from storage.disk import (
+    disk_errors_named,
+    disk_refused,
+    encode,
+    locked,
+    make_folder,
+    read_file,
+    read_record,
+    remove_durably,
+    remove_file,
+    sync_folder,
+    write_file,
+)
+
+LAYOUT_VERSION = 1
+LAYOUT = (
+    *("users", "names", "emails", "deleted", "clients"),
+    *("codes", "codes/spent", "attempts", "locks"),
+)
+USER_LOCKS = 64
+CODE_KEPT = 900  # seconds a code's file is kept, so that a replay is known as one
+SWEEP_INTERVAL = 60  # seconds between two removals of old codes
+BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
+
+
+def sha256(text: str) -> str:
+    """The file name of what must not be read from the disk, or may hold any character."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+# ---------------------------------------------------------------------------------------------
+# The backend
+# ---------------------------------------------------------------------------------------------
+
+
+class FlatFiles(Storage):
+    """The storage contract on a data folder and a picture folder."""
+
+    def __init__(self, data_dir: str, picture_dir: str) -> None:
+        self.data_dir = os.path.abspath(data_dir)
+        self.picture_dir = os.path.abspath(picture_dir)
+        self._users = f"{self.data_dir}/users"
+        self._codes = f"{self.data_dir}/codes"
+        self._key_file = f"{self.data_dir}/secret_key"
+        self._keys: tuple[tuple[int, int], tuple[bytes, ...]] = (0, 0), ()
+        self._editing = threading.local()
+        self._swept = time.monotonic()
+        self._boot_id = _read_boot_id()
+        with disk_errors_named():
+            self._make_layout()
+        self.keys()
+
+    def _path(self, *parts: str) -> str:
+        return "/".join((self.data_dir, *parts))
+
+    def _make_layout(self) -> None:
+        """Make what is missing. Each step can be repeated: a start may be killed at any."""
+        self._check_format()
+        for folder in (".", *LAYOUT):
+            make_folder(self._path(folder), 0o700)
+        for size in ("", *PICTURE_SIZES):
+            make_folder(f"{self.picture_dir}/{size}", 0o755)
+        self._make_key()
+        if not os.path.exists(self._path("format")):
+            write_file(self._path("format"), b"%d\n" % LAYOUT_VERSION)
+
+    def _check_format(self) -> None:
+        try:
+            version = int(read_file(self._path("format"), NotFound()))
+        except NotFound:
+            return
+        except ValueError:
+            raise BadInstallation(f"{self._path('format')} holds no version number") from None
+        if version > LAYOUT_VERSION:
+            raise BadInstallation(
+                f"{self.data_dir} has layout {version} and this program knows {LAYOUT_VERSION}: "
+                "run the newer program that made it"
+            )
+
+    def _make_key(self) -> None:
+        if os.path.exists(self._key_file):
+            return
+        temporary = self._path(f".secret_key.{secrets.token_hex(4)}")
+        write_file(temporary, secrets.token_urlsafe(32).encode() + b"\n")
+        try:
+            # link(2) fails where another worker was first: all of them then read the same key.
+            with contextlib.suppress(FileExistsError):
+                os.link(temporary, self._key_file)
+        finally:
+            remove_file(temporary)
+        sync_folder(self.data_dir)
+
+    # -- users ---------------------------------------------------------------------------------
+
+    def _user_path(self, user_id: int) -> str:
+        return f"{self._users}/{user_id}.json"
+
+    def _deleted_path(self, user_id: int) -> str:
+        return self._path("deleted", str(user_id))
+
+    def _user_lock(self, user_id: int) -> contextlib.AbstractContextManager[int]:
+        return self._lock("locks", str(user_id % USER_LOCKS))
+
+    def _accounts_lock(self) -> contextlib.AbstractContextManager[int]:
+        return self._lock("accounts.lock")
+
+    def _lock(self, *parts: str) -> contextlib.AbstractContextManager[int]:
+        if getattr(self._editing, "now", False):
+            raise RuntimeError("edits never nest: two threads could each wait for the other")
+        return locked(self._path(*parts))
+
+    def read_user(self, user_id: int) -> User:
+        missing = NoSuchUser(f"there is no user {user_id}")
+        return read_record(self._user_path(user_id), User, missing, id=user_id)
+
+    def find_user(self, name_or_email: str) -> User | None:
+        key = claim_key(name_or_email)
+        kind = "emails" if "@" in key else "names"  # no name has an @
+        try:
+            holder = self._claim_holder(kind, key)
+        except OSError as error:
+            raise disk_refused(error) from error
+        if holder is None:
+            return None
+        try:
+            user = self.read_user(holder)
+        except NoSuchUser:
+            return None
+        return user if _bears(user, kind, key) else None
+
+    def user_ids(self) -> list[int]:
+        with disk_errors_named():
+            names = [name.removesuffix(".json") for name in os.listdir(self._users)]
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def add_user(self, name: str, email: str, password_hash: str, mod_level: int = PLAYER) -> User:
+        from storage.pictures import generate_picture  # Pillow: memory a worker rarely needs
+
+        user = User(0, normal_name(name), email.strip(), password_hash, mod_level)
+        user.last_heartbeat = user.pfp_timestamp = user.created
+        check_record(user)
+        with disk_errors_named(), self._accounts_lock(), contextlib.ExitStack() as undo:
+            self._check_free("names", user.name)
+            self._check_free("emails", user.email)
+            user.id = self._take_user_id()
+            undo.callback(self._remove_pictures, user.id, user.pfp_timestamp)
+            self._write_pictures(user.id, user.pfp_timestamp, generate_picture(user.id))
+            self._claim("names", user.name, user.id, undo)
+            self._claim("emails", user.email, user.id, undo)
+            write_file(self._user_path(user.id), encode(record_as_dict(user)))
+            undo.pop_all()
+        return user
+
+    def _take_user_id(self) -> int:
+        """The next id, which is then never given again."""
+        path = self._path("next_user_id")
+        try:
+            user_id = int(read_file(path, NotFound()))
+            used = any(map(os.path.exists, (self._user_path(user_id), self._deleted_path(user_id))))
+        except NotFound:
+            user_id = 1
+            used = os.listdir(self._users) or os.listdir(self._path("deleted"))
+        except ValueError as error:
+            raise DamagedRecord("next_user_id", str(error)) from error
+        if used:
+            raise BadInstallation(
+                f"{path} is missing or too low: write a number into it that is larger than every "
+                "user id ever given, so that no id comes twice"
+            )
+        write_file(path, b"%d\n" % (user_id + 1))
+        return user_id
+
+    @contextlib.contextmanager
+    def edit_user(self, user_id: int) -> Iterator[User]:
+        with self._edit_user(user_id, fixed={"id", "name", "email"}) as user:
+            yield user
+
+    def _edit_user(self, user_id: int, fixed: set[str]):
+        read = functools.partial(self.read_user, user_id)
+        return self._edit(self._user_lock(user_id), self._user_path(user_id), read, fixed)
+
+    @contextlib.contextmanager
+    def _edit(self, lock, path: str, read: Callable, fixed: set[str]) -> Iterator:
+        """Hold `lock`, yield the record that `read` gives, and put it back as it is then."""
+        with contextlib.ExitStack() as held:
+            with disk_errors_named():
+                held.enter_context(lock)
+            self._editing.now = True
+            held.callback(setattr, self._editing, "now", False)
+            record = read()
+            before = record_as_dict(record)
+            yield record
+            after = record_as_dict(record)
+            changed = {name for name in after if after[name] != before[name]}
+            if changed & fixed:
+                raise ValueError(f"not changed by an edit: {', '.join(sorted(changed & fixed))}")
+            check_record(record, changed)
+            build_record(type(record), after)  # what could not be read again is not written
+            if changed:
+                with disk_errors_named():
+                    write_file(path, encode(after))
+
+    def rename_user(self, user_id: int, name: str) -> User:
+        return self._change_claimed(user_id, "names", "name", normal_name(name))
+
+    def change_email(self, user_id: int, email: str) -> User:
+        return self._change_claimed(user_id, "emails", "email", email.strip())
+
+    def _change_claimed(self, user_id: int, kind: str, field: str, text: str) -> User:
+        """New claim, record (the commit), old claim: in this order a kill blocks nobody."""
+        with disk_errors_named(), self._accounts_lock(), contextlib.ExitStack() as undo:
+            with self._edit_user(user_id, fixed={"id"}) as user:
+                old_key = claim_key(getattr(user, field))
+                setattr(user, field, text)
+                check_record(user, {field})
+                self._check_free(kind, text, but=user_id)
+                if claim_key(text) != old_key:
+                    self._claim(kind, text, user_id, undo)
+            undo.pop_all()
+            if claim_key(text) != old_key:
+                self._release(kind, old_key, user_id)
+        return user
+
+    def delete_user(self, user_id: int) -> None:
+        with disk_errors_named(), self._accounts_lock(), self._user_lock(user_id):
+            user = self.read_user(user_id)
+            with contextlib.ExitStack() as undo:
+                undo.callback(remove_file, self._deleted_path(user_id))
+                write_file(self._deleted_path(user_id), b"")
+                remove_durably(self._user_path(user_id))
+                undo.pop_all()
+            self._release("names", claim_key(user.name), user_id)
+            self._release("emails", claim_key(user.email), user_id)
+            self._remove_pictures(user_id, user.pfp_timestamp)
+
+    # -- claims on names and email addresses ---------------------------------------------------
+
+    def _claim_path(self, kind: str, key: str) -> str:
+        return self._path(kind, key if kind == "names" else sha256(key))
+
+    def _claim_holder(self, kind: str, key: str) -> int | None:
+        """The id that a claim points at, whether or not it still counts."""
+        try:
+            # What cannot be a name makes no path: a slash, dots, 300 characters, half a character.
+            if kind == "names" and (key[:1] in ("", ".") or "/" in key or len(key.encode()) > 120):
+                return None
+            target = os.readlink(self._claim_path(kind, key))
+        except (FileNotFoundError, ValueError):
+            return None
+        number = os.path.basename(target).removesuffix(".json")
+        return int(number) if number.isdecimal() else None
+
+    def _check_free(self, kind: str, text: str, but: int | None = None) -> None:
+        """Raise NameTaken or EmailTaken where a claim of somebody else counts."""
+        key = claim_key(text)
+        holder = self._claim_holder(kind, key)
+        if holder in (None, but):
+            return
+        try:
+            counts = _bears(self.read_user(holder), kind, key)
+        except NoSuchUser:
+            counts = False
+        except DamagedRecord:
+            counts = True  # its owner gets it back once the record is mended
+        if counts:
+            raise NameTaken(text) if kind == "names" else EmailTaken(text)
+
+    def _claim(self, kind: str, text: str, user_id: int, undo: contextlib.ExitStack) -> None:
+        """Point a claim at a user, over one that no longer counts."""
+        path = self._claim_path(kind, claim_key(text))
+        temporary = f"{os.path.dirname(path)}/.{secrets.token_hex(8)}"
+        for each in (path, temporary):
+            undo.callback(remove_file, each)
+        os.symlink(f"../users/{user_id}.json", temporary)
+        os.rename(temporary, path)
+        sync_folder(os.path.dirname(path))
+
+    def _release(self, kind: str, key: str, user_id: int) -> None:
+        """Remove a user's old claim; one that the disk keeps counts no more, so it blocks nobody."""
+        with contextlib.suppress(OSError):
+            if self._claim_holder(kind, key) == user_id:
+                os.unlink(self._claim_path(kind, key))
+
+    # -- pictures ------------------------------------------------------------------------------
+
+    def _picture_paths(self, user_id: int, timestamp: int | None) -> dict[str, str]:
+        """Where each size of one generation of a player's picture is."""
+        name = f"{user_id}.webp" if timestamp is None else f"{user_id}-{timestamp}.webp"
+        return {size: f"{self.picture_dir}/{size}/{name}" for size in PICTURE_SIZES}
+
+    def _write_pictures(self, user_id: int, timestamp: int, images: dict[str, bytes]) -> None:
+        for size, path in self._picture_paths(user_id, timestamp).items():
+            write_file(path, images[size], mode=0o644)
+
+    def _remove_pictures(self, user_id: int, timestamp: int | None) -> None:
+        for path in self._picture_paths(user_id, timestamp).values():
+            remove_file(path)
+
+    def save_picture(self, user_id: int, images: dict[str, bytes]) -> int:
+        with disk_errors_named(), contextlib.ExitStack() as undo:
+            with self.edit_user(user_id) as user:
+                old = user.pfp_timestamp
+                user.pfp_timestamp = max(now_ms(), (old or 0) + 1)
+                undo.callback(self._remove_pictures, user_id, user.pfp_timestamp)
+                self._write_pictures(user_id, user.pfp_timestamp, images)
+            undo.pop_all()
+            self._remove_pictures(user_id, old)
+        return user.pfp_timestamp
+
+    def read_picture(self, size: str, file_name: str) -> tuple[bytes, float]:
+        path = f"{self.picture_dir}/{size}/{file_name}"
+        missing = NoSuchPicture(f"there is no picture {size}/{file_name}")
+        content = read_file(path, missing)
+        try:
+            return content, os.stat(path).st_mtime
+        except FileNotFoundError:
+            raise missing from None
+
+    # -- clients -------------------------------------------------------------------------------
+
+    def _client_path(self, client_id: str) -> str:
+        if not CLIENT_ID.fullmatch(client_id):  # before it becomes a file name
+            raise NoSuchClient("there is no such client")
+        return self._path("clients", f"{client_id}.json")
+
+    def _clients_lock(self) -> contextlib.AbstractContextManager[int]:
+        return self._lock("locks", "clients")
+
+    def add_client(
+        self, name: str, redirect_uris: list[str], owner_id: int | None, by: int | str
+    ) -> tuple[Client, str]:
+        secret = secrets.token_urlsafe(32)
+        client = Client(secrets.token_hex(12), name, sha256(secret), redirect_uris, owner_id)
+        check_record(client)
+        self.write_audit("client add", by, client=client.id)
+        with disk_errors_named():
+            write_file(self._client_path(client.id), encode(record_as_dict(client)))
+        return client, secret
+
+    def read_client(self, client_id: str) -> Client:
+        missing = NoSuchClient("there is no such client")
+        return read_record(self._client_path(client_id), Client, missing, id=client_id)
+
+    def clients(self) -> Iterator[Client]:
+        with disk_errors_named():
+            names = sorted(os.listdir(self._path("clients")))
+        for name in names:
+            if CLIENT_ID.fullmatch(name.removesuffix(".json")):
+                with contextlib.suppress(NoSuchClient):  # deleted since
+                    yield self.read_client(name.removesuffix(".json"))
+
+    @contextlib.contextmanager
+    def edit_client(self, client_id: str) -> Iterator[Client]:
+        path = self._client_path(client_id)
+        read = functools.partial(self.read_client, client_id)
+        with self._edit(self._clients_lock(), path, read, fixed={"id"}) as client:
+            yield client
+
+    def issue_client_secret(self, client_id: str, by: int | str) -> str:
+        secret = secrets.token_urlsafe(32)
+        with self.edit_client(client_id) as client:
+            self.write_audit("client new-secret", by, client=client_id)
+            client.secret_sha256 = sha256(secret)
+        return secret
+
+    def delete_client(self, client_id: str, by: int | str) -> None:
+        with disk_errors_named(), self._clients_lock():
+            self.read_client(client_id)
+            self.write_audit("client delete", by, client=client_id)
+            remove_durably(self._client_path(client_id))
+
+    # -- authorization codes -------------------------------------------------------------------
+
+    def _code_path(self, code: str) -> str:
+        return f"{self._codes}/{sha256(code)}.json"
+
+    def _spent_path(self, code: str) -> str:
+        return f"{self._codes}/spent/{sha256(code)}.json"
+
+    def add_code(self, code: str, record: AuthorizationCode) -> None:
+        self._sweep_codes()
+        record = dataclasses.replace(record, boot_id=self._boot_id)
+        # Not synced: a code from an earlier boot is refused, so a power cut revives none.
+        with disk_errors_named():
+            content = encode(record_as_dict(record))
+            write_file(self._code_path(code), content, durable=self._boot_id is None)
+
+    def read_code(self, code: str) -> AuthorizationCode:
+        try:
+            return self._read_code_file(self._code_path(code))
+        except NoSuchCode:
+            raise CodeSpent(self._read_code_file(self._spent_path(code))) from None
+
+    def _read_code_file(self, path: str) -> AuthorizationCode:
+        unknown = NoSuchCode("this authorization code is unknown")
+        record = read_record(path, AuthorizationCode, unknown)
+        if record.boot_id != self._boot_id:
+            raise unknown
+        return record
+
+    def spend_code(self, code: str) -> None:
+        try:
+            os.rename(self._code_path(code), self._spent_path(code))
+            if self._boot_id is None:
+                sync_folder(self._codes)
+        except FileNotFoundError:
+            raise CodeSpent(self._read_code_file(self._spent_path(code))) from None
+        except OSError as error:
+            raise disk_refused(error) from error
+
+    def _sweep_codes(self) -> None:
+        """Remove what is too old to be of use, at most once a minute."""
+        if time.monotonic() - self._swept < SWEEP_INTERVAL:
+            return
+        self._swept = time.monotonic()
+        with contextlib.suppress(OSError):  # the next sweep tries again
+            for folder in (self._codes, f"{self._codes}/spent"):
+                for entry in os.scandir(folder):
+                    if entry.is_file() and time.time() - entry.stat().st_mtime > CODE_KEPT:
+                        remove_file(entry.path)
+
+    # -- keys, attempts, audit -----------------------------------------------------------------
+
+    def keys(self) -> tuple[bytes, ...]:
+        try:
+            stat = os.stat(self._key_file)
+        except OSError as error:
+            raise disk_refused(error) from error
+        seen, keys = self._keys
+        if seen != (stat.st_ino, stat.st_mtime_ns):
+            lines = read_file(self._key_file, NotFound()).split()
+            if not lines:
+                raise BadInstallation(
+                    f"{self._key_file} has no key in it: put the lost one back, or remove the file "
+                    "and everyone signs in again"
+                )
+            # One tuple until the file changes, set in one step: threads read it without a lock.
+            keys = tuple(lines)
+            self._keys = (stat.st_ino, stat.st_mtime_ns), keys
+        return keys
+
+    def count_attempt(self, kind: str, subject: str, limit: int) -> Attempt:
+        window = int(time.time()) // ATTEMPTS_WINDOW
+        # Keyed: the folder tells nobody who was guessed at, or from where.
+        digest = hmac.new(self.keys()[-1], f"{kind}:{subject}".encode(), "sha256").hexdigest()
+        now, before = (self._path("attempts", str(each), digest) for each in (window, window - 1))
+        with disk_errors_named():
+            # Looked at before anything is made: a refused try makes no file.
+            _check_room(now, before, limit)
+            self._make_attempts_folder(window)
+            with locked(now) as descriptor:
+                count = _check_room(now, before, limit)
+                os.ftruncate(descriptor, count + 1)  # sparse: works on a full disk
+        return Attempt(now)
+
+    def give_back_attempt(self, attempt: Attempt) -> None:
+        with disk_errors_named(), locked(attempt.place) as descriptor:
+            os.ftruncate(descriptor, max(0, os.fstat(descriptor).st_size - 1))
+
+    def _make_attempts_folder(self, window: int) -> None:
+        """Make the folder of this quarter of an hour, and remove those that count no more."""
+        try:
+            os.mkdir(self._path("attempts", str(window)), 0o700)
+        except FileExistsError:
+            return
+        for name in os.listdir(self._path("attempts")):
+            if name not in (str(window), str(window - 1)):
+                shutil.rmtree(self._path("attempts", name), ignore_errors=True)
+
+    def write_audit(self, act: str, by: int | str, **ids: int | str) -> None:
+        line = json.dumps({"time": now_ms(), "act": act, "by": by, **ids}) + "\n"
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        with disk_errors_named():
+            # One write of one line, opened each time: lines of several processes never mix.
+            descriptor = os.open(self._path("audit.log"), flags, 0o600)
+            try:
+                os.write(descriptor, line.encode())
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def _read_boot_id() -> str | None:
+    """What changes with each start of the machine, or None where the system does not tell."""
+    try:
+        with open(BOOT_ID_FILE, encoding="ascii") as file:
+            return file.read().strip() or None
+    except OSError:
+        return None
+
+
+def _bears(user: User, kind: str, key: str) -> bool:
+    return claim_key(user.name if kind == "names" else user.email) == key
+
+
+def _check_room(now: str, before: str, limit: int) -> int:
+    """The failures counted in this window; raises TooManyAttempts where both make `limit`."""
+    counts = [_size_of(now), _size_of(before)]
+    if sum(counts) >= limit:
+        windows = 2 if counts[0] >= limit else 1
+        raise TooManyAttempts(windows * ATTEMPTS_WINDOW - int(time.time()) % ATTEMPTS_WINDOW)
+    return counts[0]
+
+
+def _size_of(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,5 @@
+"""The application, for `identity-server serve`, any other WSGI server, and `flask run`."""
+
+from identity_server import create_app
+
+application = create_app()

@@ -25,7 +25,10 @@ from identity_settings import ROOT, SETTINGS, SettingError, read_settings
 
 BY = "command"  # who did it, in the audit log
 TIMES = ("created", "lastHeartbeat")  # milliseconds since 1970, printed as dates
-ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):([0-9]{1,5})")
+ADDRESS = re.compile(
+    r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*):([0-9]{1,5})"
+)
+LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # what a browser here types for all addresses
 
 # -- what all commands share --------------------------------------------------------------------
 
@@ -121,14 +124,9 @@ def free_port(host: str, port: int) -> int:
         with socket.create_server((host.strip("[]"), port), family=family) as server:
             return server.getsockname()[1]
     except OSError as error:
-        refusal = f"cannot listen at {host}:{port} ({error.strerror}): choose another with --bind"
+        why = error.strerror.partition(" (")[0]
+        refusal = f"cannot listen at {host}:{port} ({why}): choose another with --bind"
         raise click.ClickException(refusal) from error
-
-
-def base_url_at(host: str, port: int) -> str:
-    """Where a browser on this machine reaches what listens at this host and port."""
-    host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
-    return f"http://{host}" if port == 80 else f"http://{host}:{port}"
 
 
 def this_command() -> str:
@@ -142,7 +140,13 @@ def this_command() -> str:
 
 
 @commands.command()
-@click.option("--bind", metavar="HOST:PORT", callback=read_address, default="127.0.0.1:8000")
+@click.option(
+    "--bind",
+    metavar="HOST:PORT",
+    callback=read_address,
+    default="127.0.0.1:8000",
+    help="Where to listen.",
+)
 @click.option(
     "--workers", metavar="N", type=click.IntRange(1), help="Processes; one for each core."
 )
@@ -154,24 +158,20 @@ def serve(bind: tuple[str, int], workers: int | None, threads: int) -> None:
     answers at the address of --bind and no other; at 127.0.0.1 or [::1] where that is 0.0.0.0 or
     [::], which listen on all of this machine's addresses.
     """
-    host, port = bind
-    port = free_port(host, port)
+    store = open_installation()
+    host, port = bind[0], free_port(*bind)
     command = this_command()
-    os.environ.setdefault("IDENTITY_BASE_URL", base_url_at(host, port))
+    os.environ.setdefault("IDENTITY_BASE_URL", f"http://{LOOPBACK.get(host, host)}:{port}")
     values = read_settings()
-    store = storage.open_storage(values["DATA_DIR"], values["PICTURE_DIR"])
     click.echo(f"{values['SITE_NAME']} is at {values['BASE_URL']}/")
     if not store.user_ids():
-        click.echo(
-            "There are no players yet. Make yourself the administrator, in another terminal:"
-        )
+        click.echo("Nobody has an account yet. In another terminal, make the administrator's:")
         click.echo(f"  {command} user add YOUR_NAME --email YOUR_EMAIL --mod-level 2")
-    sys.stdout.flush()  # exec drops what is buffered
     # Gunicorn imports from the folder that it runs in. Ours: a wsgi.py, or a folder named storage,
     # that lies where the administrator happens to stand is not what they meant.
     os.environ.update({f"IDENTITY_{each}": values[each] for each in ("DATA_DIR", "PICTURE_DIR")})
     os.chdir(ROOT)
-    options = ["--config=deploy/gunicorn.conf.py", f"--bind={host}:{port}"]
+    options = [f"--config={ROOT}/deploy/gunicorn.conf.py", f"--bind={host}:{port}"]
     options += [f"--workers={workers or usable_cores()}", f"--threads={threads}"]
     os.execv(sys.executable, [sys.executable, "-m", "gunicorn", *options, "wsgi:application"])
 
@@ -265,7 +265,10 @@ def user_add(name: str, email: str, mod_level: int | None, password_stdin: bool,
 @user_commands.command("list")
 @json_option
 def user_list(as_json: bool) -> None:
-    """List all players; where a record is damaged, the others, with exit status 1."""
+    """List all players.
+
+    A damaged record is named on standard error, the others are listed, and the exit status is 1.
+    """
     store = open_installation()
     records, status = [], 0
     for user_id in store.user_ids():

@@ -30,7 +30,6 @@ from flask import (
     Flask,
     abort,
     current_app,
-    g,
     render_template,
     request,
     send_from_directory,
@@ -38,14 +37,7 @@ from flask import (
 )
 from itsdangerous import BadSignature
 from werkzeug.datastructures import MultiDict, WWWAuthenticate
-from werkzeug.exceptions import (
-    BadRequest,
-    HTTPException,
-    NotFound,
-    ServiceUnavailable,
-    TooManyRequests,
-    Unauthorized,
-)
+from werkzeug.exceptions import BadRequest, HTTPException, NotFound, ServiceUnavailable
 from werkzeug.middleware.proxy_fix import ProxyFix
 from werkzeug.wrappers import Response
 
@@ -65,6 +57,7 @@ from identity_sessions import (
 )
 from identity_settings import ROOT, origin_of, read_settings, trusted_hosts
 from pages.games import games
+from storage import AuthorizationCode, Client, Grant, User
 
 TOKEN_MAX_AGE = 600  # seconds
 CODE_MAX_AGE = 60  # seconds; RFC 6749 4.1.2 allows ten minutes
@@ -74,6 +67,11 @@ PAGE_BODY_LIMIT = 64 * 1024  # bytes
 CLIENT_FAILURES = 100  # failed client authentications from an address, in ATTEMPTS_WINDOW
 STORAGE_RETRY_AFTER = 5  # seconds
 SCOPES = ("userinfo", "email")  # the first is always granted
+REQUEST_PARAMETERS = ("response_type", "scope", "state", "code_challenge", "code_challenge_method")
+TOKEN_PARAMETERS = (
+    *("grant_type", "code", "redirect_uri"),
+    *("client_id", "client_secret", "code_verifier"),
+)
 AUTHORIZE_PATHS = ("/oauth/authorize", "/oauth")
 OPEN_TO_ANY_ORIGIN = ("/api/oauth/whois", "/api/users/info")  # these read no cookie
 CODE_VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 4.1
@@ -104,7 +102,7 @@ class UnusableClient(BadRequest):
     """
 
     def __init__(
-        self, problem: str, client: storage.Client | None = None, received: str | None = None
+        self, problem: str, client: Client | None = None, received: str | None = None
     ) -> None:
         super().__init__(problem)
         self.client = client
@@ -124,18 +122,13 @@ class AuthorizationError(Exception):
 # ---------------------------------------------------------------------------------------------
 
 
-def issue_access_token(code: storage.AuthorizationCode) -> str:
+def issue_access_token(code: AuthorizationCode) -> str:
     """A token for what the code stands for, good for TOKEN_MAX_AGE seconds."""
     # The grant id is the code's, never one read later: a replayed code ends the grant id it names,
     # and with it the token of whoever was first (RFC 6749 4.1.2).
-    return serializer("access token").dumps(
-        {
-            "user": code.user_id,
-            "client": code.client_id,
-            "scope": code.scope,
-            "grant": code.grant_id,
-        }
-    )
+    claims = {"user": code.user_id, "client": code.client_id}
+    claims |= {"scope": code.scope, "grant": code.grant_id}
+    return serializer("access token").dumps(claims)
 
 
 def read_access_token(token: str) -> dict:
@@ -143,7 +136,7 @@ def read_access_token(token: str) -> dict:
     return serializer("access token").loads(token, max_age=TOKEN_MAX_AGE)
 
 
-def find_granting_user(user_id: int, client_id: str, grant_id: str) -> storage.User | None:
+def find_granting_user(user_id: int, client_id: str, grant_id: str) -> User | None:
     """The player who gave this grant, or None where it ended.
 
     It ends with consent withdrawn, a code replayed, and the player suspended or deleted.
@@ -176,8 +169,8 @@ class AuthorizationRequest:
 @server.get("/oauth")
 def authorize() -> Response | str:
     """Show the consent page, or go straight back where the player consented before."""
-    client, redirect_uri = read_client_and_redirect_uri(request.args)
     player = signed_in_player()
+    client, redirect_uri = read_client_and_redirect_uri(request.args)
     if player is None:
         return ask_to_sign_in()
     # From here on errors go to the client. Not before: a link to this page would be an open
@@ -192,7 +185,7 @@ def authorize() -> Response | str:
     return show_consent_page(player, client, asked)
 
 
-def read_client_and_redirect_uri(parameters: MultiDict) -> tuple[storage.Client, str]:
+def read_client_and_redirect_uri(parameters: MultiDict) -> tuple[Client, str]:
     """The registered client, and where to send the player. Raises UnusableClient."""
     # RFC 6749 4.1.2.1: where one of these two is wrong the player is told, and nobody else.
     client_id = read_once(parameters, "client_id")
@@ -226,10 +219,10 @@ def read_once(parameters: MultiDict, name: str) -> str:
 
 
 def read_authorization_request(
-    parameters: MultiDict, client: storage.Client, redirect_uri: str
+    parameters: MultiDict, client: Client, redirect_uri: str
 ) -> AuthorizationRequest:
     """The rest of the request. Raises AuthorizationError."""
-    for name in parameters:
+    for name in REQUEST_PARAMETERS:
         if len(parameters.getlist(name)) > 1:  # RFC 6749 3.1
             raise AuthorizationError("invalid_request", f"{name} is given more than once")
     response_type = parameters.get("response_type")
@@ -265,9 +258,7 @@ def read_code_challenge(parameters: MultiDict) -> str | None:
     return challenge
 
 
-def show_consent_page(
-    player: storage.User, client: storage.Client, asked: AuthorizationRequest
-) -> str:
+def show_consent_page(player: User, client: Client, asked: AuthorizationRequest) -> str:
     """The page that asks. What it shows is signed, so that just that can be approved."""
     try:
         owner = get_storage().read_user(client.owner_id) if client.owner_id else None
@@ -323,27 +314,27 @@ def read_approved_request(signed: str) -> AuthorizationRequest:
     return asked
 
 
-def save_consent(user_id: int, asked: AuthorizationRequest) -> storage.Grant:
+def save_consent(user_id: int, asked: AuthorizationRequest) -> Grant:
     """Remember what the player allowed, added to what was allowed before. Raises StorageFailed."""
     with get_storage().edit_user(user_id) as user:
         before = user.grants.get(asked.client_id)
         # The same id where there is one: tokens given out before stay good.
-        grant = before or storage.Grant(secrets.token_urlsafe(12), [], storage.now_ms())
+        grant = before or Grant(secrets.token_urlsafe(12), [], storage.now_ms())
         grant.scope = [each for each in SCOPES if each in grant.scope + asked.scope]
         user.grants[asked.client_id] = grant
     return grant
 
 
-def send_code(player: storage.User, grant: storage.Grant, asked: AuthorizationRequest) -> Response:
+def send_code(player: User, grant: Grant, asked: AuthorizationRequest) -> Response:
     """Go back to the client with a new authorization code. Raises StorageFailed."""
     code = issue_code(player, grant, asked)
     return send_back(asked.redirect_uri, asked.state, code=code)
 
 
-def issue_code(player: storage.User, grant: storage.Grant, asked: AuthorizationRequest) -> str:
+def issue_code(player: User, grant: Grant, asked: AuthorizationRequest) -> str:
     """A new authorization code, good once, for CODE_MAX_AGE seconds. Raises StorageFailed."""
     code = secrets.token_urlsafe(32)  # 43 characters, 256 random bits
-    record = storage.AuthorizationCode(
+    record = AuthorizationCode(
         client_id=asked.client_id,
         user_id=player.id,
         grant_id=grant.id,
@@ -390,10 +381,13 @@ def token() -> Response:
     except storage.NoSuchCode:
         abort(400, "this code was never issued, to you at least, or is long expired")
     except storage.CodeSpent as spent:
-        end_replayed_grant(spent.record, client)
+        # Only for the client it was issued to: nobody else ends a player's tokens.
+        if spent.record.client_id == client.id:
+            end_replayed_grant(spent.record)
         abort(400, "this code was used before; each one is good once")
     except storage.StorageFailed as error:
-        raise ServiceUnavailable(str(error), retry_after=STORAGE_RETRY_AFTER) from error
+        current_app.logger.error("a code was not spent: %s", error)
+        abort(503, "the server cannot save right now", retry_after=STORAGE_RETRY_AFTER)
     answer = {
         "access_token": issue_access_token(code),
         "token_type": "Bearer",
@@ -404,24 +398,22 @@ def token() -> Response:
 
 def read_token_form() -> dict[str, str]:
     """The parameters of a token request, those that are blank left out. Raises HTTPException."""
-    if request.mimetype in ("application/json", "multipart/form-data"):
-        abort(400, "send the parameters form-encoded: application/x-www-form-urlencoded")
     # One byte more than is allowed: Werkzeug cuts a chunked body at its limit without a word.
     request.max_content_length = TOKEN_BODY_LIMIT + 1
     body = request.get_data(cache=False)
     if len(body) > TOKEN_BODY_LIMIT:
         abort(413)
+    if request.mimetype in ("application/json", "multipart/form-data"):
+        abort(400, "send the parameters form-encoded: application/x-www-form-urlencoded")
     try:
-        pairs = parse_qsl(body.decode(), keep_blank_values=True, errors="strict")
+        sent = MultiDict(parse_qsl(body.decode(), keep_blank_values=True, errors="strict"))
     except ValueError:
         abort(400, "the body is not form-encoded UTF-8")
-    form: dict[str, str] = {}
-    for name, value in pairs:
-        # RFC 6749 3.2: unknown parameters are ignored, known ones come once.
-        if name in form and name in TOKEN_PARAMETERS:
+    # RFC 6749 3.2: a blank parameter is as if not sent, and none of ours comes twice.
+    for name in TOKEN_PARAMETERS:
+        if len(sent.getlist(name)) > 1:
             abort(400, f"{name} is given more than once")
-        form[name] = value
-    form = {name: value for name, value in form.items() if value}
+    form = {name: sent[name] for name in TOKEN_PARAMETERS if sent.get(name)}
     for name in ("grant_type", "code"):
         if name not in form:
             abort(400, f"{name} is missing")
@@ -430,15 +422,16 @@ def read_token_form() -> dict[str, str]:
     return form
 
 
-TOKEN_PARAMETERS = frozenset(
-    ("grant_type", "code", "redirect_uri", "client_id", "client_secret", "code_verifier")
-)
+def read_authorization_header() -> tuple[str, str]:
+    """The scheme, in lower case, and the credentials that came with it; "" where there is none."""
+    scheme, _, credentials = request.headers.get("Authorization", "").partition(" ")
+    return scheme.lower(), credentials.strip(" ")
 
 
 def read_client_credentials(form: dict[str, str]) -> tuple[str, str]:
     """The client's id and secret, from HTTP Basic or the form (RFC 6749 2.3.1)."""
-    scheme, _, credentials = request.headers.get("Authorization", "").partition(" ")
-    if scheme.lower() != "basic":
+    scheme, credentials = read_authorization_header()
+    if scheme != "basic":
         for name in ("client_id", "client_secret"):
             if name not in form:
                 abort(400, f"{name} is missing; or send both as HTTP Basic")
@@ -446,7 +439,7 @@ def read_client_credentials(form: dict[str, str]) -> tuple[str, str]:
     if "client_secret" in form:
         abort(400, "send the client secret as HTTP Basic or in the body, not both")
     try:
-        pair = base64.b64decode(credentials.strip(), validate=True).decode()
+        pair = base64.b64decode(credentials, validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
         pair = ""
     # RFC 6749 2.3.1: both halves are form-encoded first. Ours hold nothing that this would change.
@@ -456,7 +449,7 @@ def read_client_credentials(form: dict[str, str]) -> tuple[str, str]:
     return client_id, client_secret
 
 
-def authenticate_client(client_id: str, client_secret: str) -> storage.Client:
+def authenticate_client(client_id: str, client_secret: str) -> Client:
     """The client, where the secret is its own. Raises Unauthorized, TooManyRequests."""
     try:
         client = get_storage().read_client(client_id)
@@ -471,19 +464,21 @@ def authenticate_client(client_id: str, client_secret: str) -> storage.Client:
     try:
         get_storage().count_attempt("client from", client_address(), CLIENT_FAILURES)
     except storage.TooManyAttempts as error:
-        raise TooManyRequests(str(error), retry_after=error.retry_after) from error
+        abort(429, str(error), retry_after=error.retry_after)
     except storage.StorageFailed as error:
         current_app.logger.error("a failed client authentication is not counted: %s", error)
-    basic = "Authorization" in request.headers
-    raise Unauthorized(
+    # RFC 6749 5.2: the challenge answers a client that tried HTTP Basic. (RFC 9110 11.5 wants the
+    # realm quoted; Werkzeug quotes what has a space.)
+    challenge = WWWAuthenticate("basic", {"realm": "OAuth clients"})
+    tried_basic = read_authorization_header()[0] == "basic"
+    abort(
+        401,
         "client_id is unknown or disabled, or client_secret is wrong",
-        www_authenticate=WWWAuthenticate("basic", {"realm": "client"}) if basic else None,
+        www_authenticate=challenge if tried_basic else None,
     )
 
 
-def check_code(
-    code: storage.AuthorizationCode, client: storage.Client, form: dict[str, str]
-) -> None:
+def check_code(code: AuthorizationCode, client: Client, form: dict[str, str]) -> None:
     """Refuse a code that this request may not have. Raises BadRequest, NoSuchCode."""
     if code.client_id != client.id:
         raise storage.NoSuchCode
@@ -513,13 +508,11 @@ def check_code_verifier(verifier: str | None, challenge: str | None) -> None:
         abort(400, "code_verifier does not fit the code_challenge")
 
 
-def end_replayed_grant(code: storage.AuthorizationCode, client: storage.Client) -> None:
+def end_replayed_grant(code: AuthorizationCode) -> None:
     """A code came twice: one of the two stole it. End its tokens; the consent itself stands.
 
-    RFC 6749 4.1.2. Only for the client it was issued to: nobody else ends a player's tokens.
+    RFC 6749 4.1.2.
     """
-    if code.client_id != client.id:
-        raise storage.NoSuchCode
     try:
         with get_storage().edit_user(code.user_id) as user:
             grant = user.grants.get(code.client_id)
@@ -546,7 +539,10 @@ def whois() -> Response:
         refuse_token("invalid_token", "this access token is expired, or not one of ours")
     user = find_granting_user(claims["user"], claims["client"], claims["grant"])
     if user is None:
-        refuse_token("invalid_token", "the player does not allow this any more")
+        refuse_token(
+            "invalid_token",
+            "this token was ended: by the player, or because its code was used twice",
+        )
     answer = {"id": user.id, "name": user.name}
     if user.pfp_timestamp is not None:
         answer["pfpTimestamp"] = user.pfp_timestamp
@@ -557,15 +553,15 @@ def whois() -> Response:
 
 def read_bearer_token() -> str:
     """The token in the Authorization header (RFC 6750 2.1). Raises BadRequest, Unauthorized."""
-    scheme, _, credentials = request.headers.get("Authorization", "").partition(" ")
-    if scheme.lower() != "bearer":
+    scheme, credentials = read_authorization_header()
+    if scheme != "bearer":
         refuse_token(None, "send the access token as Authorization: Bearer")
     if "access_token" in request.args:
         refuse_token("invalid_request", "send the access token once, in the header", 400)
     # itsdangerous skips characters it does not know: what is no token must not get that far.
-    if not BEARER_TOKEN.fullmatch(credentials.strip(" ")):
+    if not BEARER_TOKEN.fullmatch(credentials):
         refuse_token("invalid_request", "the Authorization header is malformed", 400)
-    return credentials.strip(" ")
+    return credentials
 
 
 def refuse_token(error: str | None, description: str, status: int = 401) -> NoReturn:
@@ -594,7 +590,7 @@ def users_info() -> Response:
     return answer_json({"message": "yes", "user": public_profile(user)})
 
 
-def public_profile(user: storage.User) -> dict:
+def public_profile(user: User) -> dict:
     """What anyone may know of a player; all times in milliseconds, playMinutes in minutes."""
     profile = {
         "name": user.name,
@@ -645,7 +641,7 @@ def picture(size: str, file_name: str) -> Response:
     return answer.make_conditional(request, accept_ranges=True, complete_length=len(content))
 
 
-def picture_address(user: storage.User, size: str) -> str:
+def picture_address(user: User, size: str) -> str:
     """Where a player's picture is: `size` is a name in PICTURE_SIZES."""
     timestamp = "" if user.pfp_timestamp is None else f"-{user.pfp_timestamp}"
     return f"/pfp/{size}/{user.id}{timestamp}.webp"
@@ -703,19 +699,13 @@ ERROR_PAGES = {  # status: title, and what is said where nothing more precise is
     403: ("That is not allowed", "This page is not for you, or not from here."),
     404: ("There is nothing here", "The address is mistyped, or what was here is gone."),
     413: ("That is too large", "What was sent is larger than the server takes."),
-    500: (
-        "Something broke",
-        "It is not your fault. If it stays, tell the people who run this site.",
-    ),
+    500: ("Something broke", "It is not your fault. If it stays, tell those who run this site."),
     503: ("Not right now", "Try again in a moment."),
-    507: (
-        "The disk is full",
-        "Nothing was saved, and nothing old is lost. Tell those who run this.",
-    ),
+    507: ("The disk is full", "Nothing was saved, nothing old is lost. Tell those who run this."),
 }
 
 
-def is_owner(client: storage.Client) -> bool:
+def is_owner(client: Client) -> bool:
     """True where the signed-in player manages this client; the administrators manage all."""
     player = signed_in_player()
     if player is None:
@@ -743,6 +733,14 @@ def refuse_foreign_hosts() -> None:
     # Not Flask's TRUSTED_HOSTS: it takes no [::1].
     if re.sub(r":[0-9]+$", "", request.host).lower() not in current_app.config["HOSTS"]:
         abort(400, "this server does not answer to that Host")
+
+
+def refuse_undecodable_queries() -> None:
+    """Werkzeug raises wherever a query is read that has bytes which are not UTF-8."""
+    try:
+        request.query_string.decode()
+    except UnicodeDecodeError:
+        abort(400, "the query of this address is not UTF-8")
 
 
 def add_headers(answer: Response) -> Response:
@@ -777,25 +775,23 @@ def form_target() -> str:
     return "http:" if re.match(r"http://(127\.0\.0\.1|\[::1\])(:|$)", origin) else origin
 
 
-def find_waiting_client() -> tuple[storage.Client, str] | None:
+def find_waiting_client() -> tuple[Client, str] | None:
     """The client, and its redirect URI, to whose authorization request this page leads."""
-    if "waiting" not in g:
-        g.waiting = _read_waiting_client()
-    return g.waiting
-
-
-def _read_waiting_client() -> tuple[storage.Client, str] | None:
-    leads_to = request.full_path
-    if request.path not in AUTHORIZE_PATHS:
-        fields = request.form if request.method == "POST" else request.args
-        leads_to = fields.get("next", "")
-    path, _, query = leads_to.partition("?")
-    if path not in AUTHORIZE_PATHS:
-        return None
     try:
+        path, _, query = address_led_to().partition("?")
+        if path not in AUTHORIZE_PATHS:
+            return None
         return read_client_and_redirect_uri(MultiDict(parse_qsl(query)))
-    except (UnusableClient, storage.StorageError, ValueError):
+    # HTTPException, ValueError: this may be the page that refuses the form or the query.
+    except (HTTPException, storage.StorageError, ValueError):
         return None
+
+
+def address_led_to() -> str:
+    """The address of the authorization request, or what a form's `next` leads to."""
+    if request.path in AUTHORIZE_PATHS:
+        return request.full_path
+    return (request.form if request.method == "POST" else request.args).get("next", "")
 
 
 # ---------------------------------------------------------------------------------------------
@@ -821,10 +817,12 @@ def create_app(overrides: dict | None = None) -> Flask:
     )
     app.extensions["storage"] = storage.open_storage(settings["DATA_DIR"], settings["PICTURE_DIR"])
     app.extensions["serializers"] = {}
+    app.url_map.merge_slashes = False  # it redirects to the Host that was sent, by http
     app.session_interface = SignedCookieSessions()
     for blueprint in (server, sessions, games):
         app.register_blueprint(blueprint)
     app.before_request(refuse_foreign_hosts)
+    app.before_request(refuse_undecodable_queries)
     app.before_request(refuse_cross_site_posts)
     app.after_request(add_headers)
     app.register_error_handler(HTTPException, answer_http_error)

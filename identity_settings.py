@@ -49,6 +49,8 @@ def read_settings(overrides: dict | None = None) -> Config:
     config["BASE_URL"] = _check_base_url(config["BASE_URL"])
     config["PROXIES"] = _check_proxies(str(config["PROXIES"]), config["BASE_URL"])
     for name in ("DATA_DIR", "PICTURE_DIR"):
+        if not config[name]:  # else it would be whatever folder the server runs in
+            raise SettingError(name, "is empty: name a folder, or leave the variable out")
         config[name] = os.path.abspath(config[name])
     if not 1 <= len(config["SITE_NAME"]) <= 60 or not config["SITE_NAME"].isprintable():
         raise SettingError("SITE_NAME", "must be a name of 1 to 60 characters")

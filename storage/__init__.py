@@ -56,6 +56,26 @@ class NoSuchPicture(NotFound):
     """There is no picture at this address."""
 
 
+class PictureRefused(StorageError):
+    """An upload that does not become a picture."""
+
+
+class NotAPicture(PictureRefused):
+    """This is none of the formats that we take."""
+
+
+class BrokenPicture(PictureRefused):
+    """One of the formats that we take, but empty, cut off or damaged."""
+
+
+class TooManyBytes(PictureRefused):
+    """The file is too large."""
+
+
+class TooManyPixels(PictureRefused):
+    """A file of a size that we take, whose picture would need too much memory or time."""
+
+
 class CodeSpent(StorageError):
     """This authorization code was used before; `record` is what it stood for."""
 
@@ -451,9 +471,10 @@ class Storage(ABC):
     def edit_user(self, user_id: int) -> AbstractContextManager[User]:
         """`with edit_user(id) as user:` change the fields; the end of the block saves them.
 
-        One edit of a user runs at a time; edits never nest. Nothing is saved where the block
-        raises, and nothing is written where nothing changed. Raises NoSuchUser, InvalidField, and
-        ValueError for a changed id, name or email: `rename_user` and `change_email` make those.
+        One edit of a user runs at a time; edits never nest (RuntimeError, as for other calls that
+        change a record inside one). Nothing is saved where the block raises, and nothing is
+        written where nothing changed. Raises NoSuchUser, InvalidField, and ValueError for a value
+        of another type or a changed id, name or email: `rename_user` and `change_email` make those.
         """
 
     @abstractmethod

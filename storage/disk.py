@@ -20,7 +20,8 @@ READ_SIZE = 65536  # bytes: one read takes every ordinary record whole
 def disk_refused(error: OSError) -> StorageFailed:
     """The storage error for what the operating system said."""
     kind = StorageFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageFailed
-    return kind(f"the disk refused: {error.strerror}")
+    where = f" at {error.filename}" if error.filename else ""
+    return kind(f"the disk refused{where}: {error.strerror}")
 
 
 @contextlib.contextmanager
@@ -66,9 +67,7 @@ def write_file(path: str, content: bytes, mode: int = 0o600, durable: bool = Tru
     try:
         try:
             os.fchmod(descriptor, mode)  # whatever the umask: nginx reads pictures
-            written = 0
-            while written < len(content):
-                written += os.write(descriptor, content[written:])
+            write_all(descriptor, content)
             if durable:
                 # Never tried again: after a failed fsync the kernel may have dropped the pages.
                 os.fsync(descriptor)
@@ -81,6 +80,25 @@ def write_file(path: str, content: bytes, mode: int = 0o600, durable: bool = Tru
     except OSError:
         remove_file(temporary)
         raise
+
+
+def write_all(descriptor: int, content: bytes) -> None:
+    """Write every byte: on a disk that is nearly full one write takes a part without an error."""
+    written = 0
+    while written < len(content):
+        written += os.write(descriptor, content[written:])
+
+
+def append_durably(path: str, content: bytes) -> None:
+    """Add to the end of a file; it is on the disk on return, or not in the file at all."""
+    with locked(path, os.O_APPEND) as descriptor:
+        end = os.fstat(descriptor).st_size
+        try:
+            write_all(descriptor, content)
+            os.fsync(descriptor)
+        except OSError:
+            os.ftruncate(descriptor, end)
+            raise
 
 
 def replace_durably(temporary: str, path: str) -> None:
@@ -106,13 +124,18 @@ def remove_durably(path: str) -> None:
     """Remove a file and sync the folder; where that sync fails the file is put back."""
     folder, name = os.path.split(path)
     temporary = f"{folder}/.{name}.{secrets.token_hex(4)}"
-    os.rename(path, temporary)
-    try:
-        sync_folder(folder)
-    except OSError:
-        os.rename(temporary, path)
-        raise
+    move_durably(path, temporary)
     remove_file(temporary)
+
+
+def move_durably(path: str, target: str) -> None:
+    """Rename a file and sync the folder it leaves; where that sync fails the file is put back."""
+    os.rename(path, target)
+    try:
+        sync_folder(os.path.dirname(path))
+    except OSError:
+        os.rename(target, path)
+        raise
 
 
 def sync_folder(folder: str) -> None:
@@ -134,10 +157,10 @@ def remove_file(path: str) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: str) -> Iterator[int]:
+def locked(path: str, flags: int = 0) -> Iterator[int]:
     """Hold the lock of a file that is never renamed; yields its descriptor."""
     # flock, not lockf: POSIX locks are shared by threads and end when any descriptor is closed.
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield descriptor

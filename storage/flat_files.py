@@ -61,11 +61,13 @@ from storage import (
     record_as_dict,
 )
 from storage.disk import (
+    append_durably,
     disk_errors_named,
     disk_refused,
     encode,
     locked,
     make_folder,
+    move_durably,
     read_file,
     read_record,
     remove_durably,
@@ -118,7 +120,7 @@ class FlatFiles(Storage):
     def _make_layout(self) -> None:
         """Make what is missing. Each step can be repeated: a start may be killed at any."""
         self._check_format()
-        for folder in (".", *LAYOUT):
+        for folder in ("", *LAYOUT):
             make_folder(self._path(folder), 0o700)
         for size in ("", *PICTURE_SIZES):
             make_folder(f"{self.picture_dir}/{size}", 0o755)
@@ -218,7 +220,8 @@ class FlatFiles(Storage):
         path = self._path("next_user_id")
         try:
             user_id = int(read_file(path, NotFound()))
-            used = any(map(os.path.exists, (self._user_path(user_id), self._deleted_path(user_id))))
+            known = self._user_path(user_id), self._deleted_path(user_id)
+            used = user_id < 1 or any(map(os.path.exists, known))
         except NotFound:
             user_id = 1
             used = os.listdir(self._users) or os.listdir(self._path("deleted"))
@@ -338,7 +341,7 @@ class FlatFiles(Storage):
         sync_folder(os.path.dirname(path))
 
     def _release(self, kind: str, key: str, user_id: int) -> None:
-        """Remove a user's old claim; one that the disk keeps counts no more, so it blocks nobody."""
+        """Remove a user's old claim; one that the disk keeps counts no more and blocks nobody."""
         with contextlib.suppress(OSError):
             if self._claim_holder(kind, key) == user_id:
                 os.unlink(self._claim_path(kind, key))
@@ -455,16 +458,18 @@ class FlatFiles(Storage):
 
     def _read_code_file(self, path: str) -> AuthorizationCode:
         unknown = NoSuchCode("this authorization code is unknown")
-        record = read_record(path, AuthorizationCode, unknown)
+        try:
+            record = read_record(path, AuthorizationCode, unknown)
+        except DamagedRecord:  # never synced, so a power cut may leave anything
+            raise unknown from None
         if record.boot_id != self._boot_id:
             raise unknown
         return record
 
     def spend_code(self, code: str) -> None:
+        rename = move_durably if self._boot_id is None else os.rename
         try:
-            os.rename(self._code_path(code), self._spent_path(code))
-            if self._boot_id is None:
-                sync_folder(self._codes)
+            rename(self._code_path(code), self._spent_path(code))
         except FileNotFoundError:
             raise CodeSpent(self._read_code_file(self._spent_path(code))) from None
         except OSError as error:
@@ -516,7 +521,8 @@ class FlatFiles(Storage):
         return Attempt(now)
 
     def give_back_attempt(self, attempt: Attempt) -> None:
-        with disk_errors_named(), locked(attempt.place) as descriptor:
+        gone = contextlib.suppress(FileNotFoundError)  # its folder, once it counts no more
+        with disk_errors_named(), gone, locked(attempt.place) as descriptor:
             os.ftruncate(descriptor, max(0, os.fstat(descriptor).st_size - 1))
 
     def _make_attempts_folder(self, window: int) -> None:
@@ -531,15 +537,8 @@ class FlatFiles(Storage):
 
     def write_audit(self, act: str, by: int | str, **ids: int | str) -> None:
         line = json.dumps({"time": now_ms(), "act": act, "by": by, **ids}) + "\n"
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         with disk_errors_named():
-            # One write of one line, opened each time: lines of several processes never mix.
-            descriptor = os.open(self._path("audit.log"), flags, 0o600)
-            try:
-                os.write(descriptor, line.encode())
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            append_durably(self._path("audit.log"), line.encode())
 
 
 def _read_boot_id() -> str | None:

@@ -18,7 +18,7 @@ FACE = (
     "....",
     ".???",
     ".???",
-    ".?o#",
+    ".#o#",
     ".?##",
     ".???",
     ".???",
@@ -30,7 +30,7 @@ BODY_BITS = sum(row.count("?") for row in FACE)
 def generate_picture(user_id: int) -> dict[str, bytes]:
     """A small creature for this id, as webp bytes by size name.
 
-    The same id gives the same picture, and ids less than 2**23 apart never the same one.
+    The same id gives the same picture, and ids less than 2**22 apart never the same one.
     """
     number = _scatter(user_id)
     creature = _draw(number >> 9, number % HUES)

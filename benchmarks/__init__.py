@@ -1,0 +1,1 @@
+"""What the server's calls cost, measured: `python -m benchmarks`."""

@@ -1,0 +1,142 @@
+"""An installation of many players in seconds: `python -m benchmarks.population FOLDER --users N`.
+
+Records, claims and pictures stand as the server itself would have left them, but are synced once,
+at the end. Each drawn picture serves a thousand players under as many names (hard links: the server
+replaces picture files, and never writes into one). The same id gives the same player.
+"""
+
+import argparse
+import os
+import random
+import sys
+from collections.abc import Callable
+
+from werkzeug.security import generate_password_hash
+
+from storage import (
+    ADMINISTRATOR,
+    PICTURE_SIZES,
+    PLAYER,
+    Client,
+    Grant,
+    Session,
+    Storage,
+    StorageError,
+    User,
+    claim_key,
+    open_storage,
+    record_as_dict,
+)
+from storage.disk import encode, write_file
+from storage.flat_files import sha256
+from storage.pictures import generate_picture
+
+PASSWORD = "correct horse battery"  # everyone's
+REDIRECT_URI = "https://game.example.org/callback"
+FIRST_DAY = 1_700_000_000_000  # milliseconds: when the first of them came
+FIRST_NAMES = ("Ada", "Bjørn", "Chloé", "Дмитрий", "Ελένη", "さくら", "민준", "José Luis")
+WORDS = ("chess,", "at", "night", "and", "naïve", "“go”", "on", "Sundays;", "ask", "me", "🙂", "!")
+FLAIRS = ("founder", "tester", "winner")
+SHARERS = 1000  # players with one picture; ext4 has room for 65,000 links to a file
+
+
+def came(user_id: int) -> int:
+    """When this player came, and chose the picture they have."""
+    return FIRST_DAY + user_id * 60_000
+
+
+def make_player(user_id: int, client_id: str, password_hash: str) -> User:
+    """A player who looks lived in, and lets the client know their profile and email address."""
+    chance = random.Random(user_id)
+    seen = came(user_id) + chance.randrange(10**9)
+    flairs = ["none", *chance.sample(FLAIRS, chance.choice((0, 0, 1, 3)))]
+    return User(
+        id=user_id,
+        name=f"{FIRST_NAMES[user_id % len(FIRST_NAMES)]} {user_id}",
+        email=f"Player{user_id}@example.org",
+        password_hash=password_hash,
+        mod_level=ADMINISTRATOR if user_id == 1 else PLAYER,
+        bio=" ".join(chance.choices(WORDS, k=chance.choice((0, 5, 20, 60)))),
+        flairs=flairs,
+        equipped_flair=flairs[-1],
+        play_ms=chance.randrange(10**9),
+        last_heartbeat=seen,
+        pfp_timestamp=came(user_id),
+        created=came(user_id),
+        grants={client_id: Grant(f"{chance.getrandbits(128):032x}", ["userinfo", "email"], seen)},
+        sessions=[Session(f"{chance.getrandbits(128):032x}", seen, "Firefox on Linux")],
+    )
+
+
+def populate(
+    folder: str,
+    users: int,
+    pictures: bool = True,
+    progress: Callable[[str], None] = lambda text: None,
+) -> tuple[Storage, Client, str]:
+    """Make so many players in `folder`/data and `folder`/pictures, and a client with its secret.
+
+    Without `pictures` the players have no picture, as imported ones may. `progress` gets a
+    line now and then. Returns the storage, the client and its secret. Raises StorageError where
+    there are players already.
+    """
+    data, picture_folder = f"{folder}/data", f"{folder}/pictures"
+    storage = open_storage(data, picture_folder)
+    if storage.user_ids():
+        raise StorageError(f"{data} has players already: name an empty folder")
+    client, secret = storage.add_client("Chess", [REDIRECT_URI], owner_id=None, by="command")
+    password_hash = generate_password_hash(PASSWORD)
+    for user_id in range(1, users + 1):
+        user = make_player(user_id, client.id, password_hash)
+        if pictures:
+            _give_picture(picture_folder, user_id)
+        else:
+            user.pfp_timestamp = None
+        record = f"users/{user_id}.json"
+        os.symlink(f"../{record}", f"{data}/names/{claim_key(user.name)}")
+        os.symlink(f"../{record}", f"{data}/emails/{sha256(claim_key(user.email))}")
+        write_file(f"{data}/{record}", encode(record_as_dict(user)), durable=False)
+        if user_id % SHARERS == 0:
+            progress(f"{user_id:,} players")
+    write_file(f"{data}/next_user_id", b"%d\n" % (users + 1))
+    os.sync()
+    return storage, client, secret
+
+
+def _give_picture(folder: str, user_id: int) -> None:
+    """Draw it for the first of each SHARERS players; the others share that one's files."""
+    first = user_id - (user_id - 1) % SHARERS
+    drawn = generate_picture(user_id) if user_id == first else {}
+    for size in PICTURE_SIZES:
+        path = f"{folder}/{size}/{user_id}-{came(user_id)}.webp"
+        if drawn:
+            write_file(path, drawn[size], mode=0o644, durable=False)
+        else:
+            os.link(f"{folder}/{size}/{first}-{came(first)}.webp", path)
+
+
+def show_progress(text: str) -> None:
+    """Put a line on the terminal that the next one replaces."""
+    if sys.stderr.isatty():
+        print(f"\r{text:30}\r", end="", file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.population", description=__doc__)
+    parser.add_argument("folder", help="gets a folder `data` and a folder `pictures`")
+    parser.add_argument("--users", type=int, default=1000, metavar="N", help="default: 1000")
+    parser.add_argument("--no-pictures", action="store_true", help="three files a player less")
+    options = parser.parse_args()
+    folder = os.path.abspath(options.folder)
+    try:
+        _, client, secret = populate(folder, options.users, not options.no_pictures, show_progress)
+    except StorageError as error:
+        sys.exit(str(error))
+    print(f"{options.users:,} players, each with the password {PASSWORD!r}")
+    print(f"client_id={client.id} client_secret={secret}")
+    print(f"IDENTITY_DATA_DIR={folder}/data IDENTITY_PICTURE_DIR={folder}/pictures")
+
+
+if __name__ == "__main__":
+    main()

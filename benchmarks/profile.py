@@ -1,0 +1,102 @@
+"""Where the time of a call goes, without gunicorn and sockets: `python -m benchmarks.profile`.
+
+First the time as it is; then, by a profiler that makes Python's own functions look dearer than they
+are, the functions in which it is spent. One thread, every file read before.
+"""
+
+import cProfile
+import functools
+import os
+import pstats
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+
+from werkzeug.test import EnvironBuilder
+
+from benchmarks import floors
+from benchmarks.population import show_progress
+from benchmarks.workload import CALLS, Call, Installation
+
+BATCHES = 9
+BATCH = 1000  # calls
+SHOWN = 14  # functions of a call
+
+
+def main() -> None:
+    """The command."""
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
+        installation = Installation(folder, 100, show_progress)
+        print(f"{'microseconds a call':24}{'median':>8}{'least':>8}")
+        print_time("bare WSGI", floors.bare, lambda count: [Call("/")] * count)
+        print_time("plain Flask", floors.plain, lambda count: [Call("/")] * count)
+        for name, make_calls in CALLS.items():
+            print_time(name, installation.app, functools.partial(make_calls, installation))
+        for name, make_calls in CALLS.items():
+            print_functions(name, installation.app, make_calls(installation, BATCH))
+
+
+def as_environ(call: Call) -> dict:
+    """A call as gunicorn hands it to an application."""
+    builder = EnvironBuilder(
+        call.path,
+        method="POST" if call.form else "GET",
+        headers={"Authorization": call.authorization} if call.authorization else {},
+        data=call.form or None,
+        content_type="application/x-www-form-urlencoded" if call.form else None,
+        base_url="http://127.0.0.1/",
+    )
+    return builder.get_environ()
+
+
+def run(application: Callable, environs: list[dict]) -> None:
+    """Make the calls. Raises RuntimeError for an answer that is not a 200."""
+    for environ in environs:
+        answer = application(environ, start_response)
+        b"".join(answer)
+        if hasattr(answer, "close"):
+            answer.close()
+
+
+def start_response(status: str, headers: list, exc_info: tuple | None = None) -> None:
+    """What gunicorn gives an application to send the head of its answer."""
+    if status != "200 OK":
+        raise RuntimeError(status)
+
+
+def print_time(name: str, application: Callable, make_calls: Callable[[int], list[Call]]) -> None:
+    """Print what one call takes."""
+    times = []  # microseconds a call
+    for _ in range(BATCHES):
+        environs = [as_environ(call) for call in make_calls(BATCH)]
+        started = time.perf_counter()
+        run(application, environs)
+        times.append((time.perf_counter() - started) / BATCH * 1_000_000)
+    print(f"{name:24}{statistics.median(times):8.1f}{min(times):8.1f}")
+
+
+def print_functions(name: str, application: Callable, calls: list[Call]) -> None:
+    """Print the functions that most time is spent in, without and with what they call."""
+    environs = [as_environ(call) for call in calls]
+    profiler = cProfile.Profile()
+    profiler.runcall(run, application, environs)
+    print(f"\n{name}, profiled: microseconds a call\n{'own':>8}{'with callees':>14}")
+    functions = pstats.Stats(profiler).stats.items()
+    for function, (_, _, own, with_callees, _) in sorted(functions, key=own_time)[:SHOWN]:
+        per_call = 1_000_000 / len(calls)
+        print(f"{own * per_call:8.1f}{with_callees * per_call:14.1f}  {place(*function)}")
+
+
+def own_time(entry: tuple) -> float:
+    """Sorts what takes longest first."""
+    return -entry[1][2]
+
+
+def place(file: str, line: int, name: str) -> str:
+    """A function in words: `routing/map.py:90 match`, or what is built in by its name."""
+    return name if file == "~" else f"{'/'.join(file.split(os.sep)[-2:])}:{line} {name}"
+
+
+if __name__ == "__main__":
+    main()

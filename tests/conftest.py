@@ -1,0 +1,234 @@
+"""What every test may use."""
+
+import functools
+import html
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, urlencode
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
+
+import identity_sessions
+from identity_server import create_app
+from storage import Storage, User, open_storage
+
+BACKENDS = {"flat files": open_storage}
+
+
+@pytest.fixture(params=BACKENDS)
+def open_installation(request, tmp_path) -> Callable[[], Storage]:
+    """Opens the storage of this test's installation, empty at first, as each process does."""
+    data_dir, picture_dir = tmp_path / "instance", tmp_path / "pfp"
+    return functools.partial(BACKENDS[request.param], str(data_dir), str(picture_dir))
+
+
+@pytest.fixture
+def storage(open_installation) -> Storage:
+    """An installation without users."""
+    return open_installation()
+
+
+# -- the app, and who meets it ------------------------------------------------------------------
+
+PASSWORD = "correct horse battery staple"
+# The real one takes a third of a second; the tests that are about it put it back.
+CHEAP_PASSWORD_METHOD = "pbkdf2:sha256:1"
+
+
+class Visitor(FlaskClient):
+    """Sends requests, and looks at every answer for what is promised of all of them."""
+
+    def open(self, *args, **kwargs) -> TestResponse:
+        answer = super().open(*args, **kwargs)
+        if answer.request.path.startswith("/api/") and answer.status_code >= 400:
+            assert answer.content_type == "application/json"
+            if answer.request.method != "HEAD":
+                assert list(answer.json) == ["message"]
+                assert answer.json["message"]
+        return answer
+
+
+class Browser(Visitor):
+    """A player's browser: it keeps cookies, and says that its forms come from our own pages."""
+
+    def __init__(self, *args, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
+        self.environ_base["HTTP_SEC_FETCH_SITE"] = "same-origin"
+
+    def sign_in(self, name: str = "Ada", password: str = PASSWORD, **fields: str) -> TestResponse:
+        """Send the sign-in form."""
+        return self.post("/sign-in", data={"name": name, "password": password, **fields})
+
+    def decide(self, page: TestResponse, decision: str = "allow") -> TestResponse:
+        """Press a button of a consent page."""
+        signed = html.unescape(re.search('name="request" value="([^"]*)"', page.text)[1])
+        return self.post("/oauth/authorize", data={"request": signed, "decision": decision})
+
+    def allow(self, program: "Program", **parameters: str) -> str:
+        """Go through the grant as somebody who is signed in; returns the code."""
+        answer = self.get(program.link(**parameters))
+        if answer.status_code == 200:  # the consent page
+            answer = self.decide(answer)
+        return program.read_callback(answer)["code"]
+
+
+@dataclass
+class Program:
+    """A third-party program: what it was given at registration, and what it does with that."""
+
+    http: Visitor
+    id: str
+    secret: str
+    redirect_uri: str
+
+    def link(self, **parameters: str | list[str] | None) -> str:
+        """The authorization request that it sends players to; None leaves a parameter out."""
+        asked = {"response_type": "code", "client_id": self.id, "redirect_uri": self.redirect_uri}
+        return f"/oauth/authorize?{_encode(asked | parameters)}"
+
+    def read_callback(self, answer: TestResponse) -> dict[str, str]:
+        """What it learns where the answer sends the browser to its redirect URI."""
+        assert answer.status_code == 303
+        address, _, query = answer.location.partition("?")
+        assert address == self.redirect_uri.partition("?")[0]
+        return dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True))
+
+    def exchange(
+        self, code: str, /, headers: dict | None = None, **changes: str | list[str] | None
+    ) -> TestResponse:
+        """The token request; None leaves a parameter out, a list repeats it."""
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "client_id": self.id,
+            "client_secret": self.secret,
+        }
+        return self.http.post(
+            "/api/oauth/token",
+            data=_encode(form | changes),
+            headers={"Content-Type": "application/x-www-form-urlencoded"} | (headers or {}),
+        )
+
+    def token_for(self, code: str) -> str:
+        """The access token that a good code is exchanged for."""
+        return self.exchange(code).json["access_token"]
+
+    def whois(self, token: str) -> TestResponse:
+        """Ask who gave this access token."""
+        return self.http.get("/api/oauth/whois", headers={"Authorization": f"Bearer {token}"})
+
+
+def _encode(parameters: dict) -> str:
+    return urlencode({k: v for k, v in parameters.items() if v is not None}, doseq=True)
+
+
+@pytest.fixture
+def make_app(tmp_path, monkeypatch) -> Callable[..., Flask]:
+    """Makes the app, on this test's own folders, with these settings and no others."""
+    for name in os.environ:
+        if name.startswith("IDENTITY_"):
+            monkeypatch.delenv(name)
+    # Two thirds of the time otherwise; what a power cut leaves is tested where the files are.
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    monkeypatch.setattr(identity_sessions, "PASSWORD_METHOD", CHEAP_PASSWORD_METHOD)
+    nobodys_hash = f"{CHEAP_PASSWORD_METHOD}$0000000000000000${'0' * 64}"  # no password has it
+    monkeypatch.setattr(identity_sessions, "NOBODYS_HASH", nobodys_hash)
+    folders = {"DATA_DIR": str(tmp_path / "instance"), "PICTURE_DIR": str(tmp_path / "pfp")}
+    return lambda **settings: create_app(folders | settings)
+
+
+@pytest.fixture
+def app(make_app) -> Flask:
+    """The app, with the default settings."""
+    return make_app()
+
+
+@pytest.fixture
+def store(app) -> Storage:
+    """What the app keeps."""
+    return app.extensions["storage"]
+
+
+@pytest.fixture
+def ada(store) -> User:
+    """A player."""
+    return store.add_user("Ada", "ada@example.org", identity_sessions.hash_password(PASSWORD))
+
+
+@pytest.fixture
+def bob(store) -> User:
+    """Another player."""
+    return store.add_user("Bob", "bob@example.org", identity_sessions.hash_password(PASSWORD))
+
+
+@pytest.fixture
+def open_browser(app) -> Callable[[], Browser]:
+    """Starts a browser that has no cookies yet."""
+    return lambda: Browser(app, app.response_class)
+
+
+@pytest.fixture
+def browser(open_browser) -> Browser:
+    """A browser in which nobody is signed in."""
+    return open_browser()
+
+
+@pytest.fixture
+def adas_browser(browser, ada) -> Browser:
+    """The browser of Ada, who is signed in."""
+    browser.sign_in()
+    return browser
+
+
+@pytest.fixture
+def anyone(app) -> Visitor:
+    """A program that keeps no cookies and is nobody."""
+    return Visitor(app, app.response_class, use_cookies=False)
+
+
+@pytest.fixture
+def register(store, anyone) -> Callable[..., Program]:
+    """Registers a program with these redirect URIs."""
+
+    def register(
+        *redirect_uris: str, name: str = "Space Game", owner_id: int | None = None
+    ) -> Program:
+        client, secret = store.add_client(name, list(redirect_uris), owner_id, by="command")
+        return Program(anyone, client.id, secret, redirect_uris[0])
+
+    return register
+
+
+@pytest.fixture
+def program(register) -> Program:
+    """A registered program."""
+    return register("https://space.example/callback")
+
+
+class Clock:
+    """The time that the server sees."""
+
+    def __init__(self) -> None:
+        self.ahead = 0  # seconds before the real time
+        self._time, self._time_ns = time.time, time.time_ns
+
+    def time(self) -> float:
+        return self._time() + self.ahead
+
+    def time_ns(self) -> int:
+        return self._time_ns() + self.ahead * 10**9
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Clock:
+    """Moves the server's time: `clock.ahead += 60`."""
+    clock = Clock()
+    monkeypatch.setattr(time, "time", clock.time)
+    monkeypatch.setattr(time, "time_ns", clock.time_ns)
+    return clock

@@ -1,0 +1,279 @@
+"""What is done to an installation while faults are injected, and the program that does it.
+
+The program forks a process for each operation, so that what is traced makes no system call but the
+operation's own: everything is imported, and has run once, before. A request on standard input is
+one JSON line, an operation's name and the two folders. The answer is the process's id; once a line
+follows (the tracer is attached) the process goes on, and its exit code is the second answer.
+"""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from storage import (
+    PICTURE_SIZES,
+    AuthorizationCode,
+    CodeSpent,
+    NoSuchCode,
+    NoSuchUser,
+    Storage,
+    StorageFailed,
+    StorageFull,
+    disk,
+    flat_files,
+    open_storage,
+)
+
+DONE, FULL, FAILED, ANOTHER_ERROR = 0, 10, 11, 12  # exit codes
+ADA, BOB = 1, 2  # ids: what is done is done to Ada, and Bob must not notice
+CODE = AuthorizationCode("c" * 24, ADA, "a grant", ["userinfo"], "https://a.example/", None)
+
+
+class Installation:
+    """The folders of an installation that may be in any state."""
+
+    def __init__(self, folder: Path) -> None:
+        self.data, self.pictures = folder / "instance", folder / "pfp"
+
+    def open(self) -> Storage:
+        return open_storage(str(self.data), str(self.pictures))
+
+    def files(self) -> set[Path]:
+        """Every file, temporary ones too, but for locks, which are never removed."""
+        paths = [path for top in (self.data, self.pictures) for path in top.rglob("*")]
+        locks = {self.data / "accounts.lock", *self.data.glob("locks/*")}
+        return {path for path in paths if not path.is_dir()} - locks
+
+    def temporary_files(self) -> set[Path]:
+        return {path for path in self.files() if path.name.startswith(".")}
+
+    def copy(self, folder: Path) -> "Installation":
+        if self.data.exists():
+            shutil.copytree(self.data, folder / "instance", symlinks=True)
+            shutil.copytree(self.pictures, folder / "pfp")
+        return Installation(folder)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """Something to do, and what is seen of it before and after."""
+
+    act: Callable[[Storage], object]
+    state: Callable[[Storage], object]
+    old: object
+    new: object
+    wants: tuple[str, str] = ("Zed", "zed@example.org")  # anybody's, where it was not done
+    frees: tuple[str, str] = ("Zed", "zed@example.org")  # and where it was
+
+
+def prepare(storage: Storage) -> None:
+    """The installation that the operations are done to."""
+    for name in ("Ada", "Bob"):
+        user = storage.add_user(name, f"{name.lower()}@example.org", "")
+        storage.save_picture(user.id, dict.fromkeys(PICTURE_SIZES, b"old"))
+    storage.add_client("Chess", [], None, by="command")
+    storage.add_code("an old code", CODE)
+    storage.count_attempt("password", "ada", limit=1000)
+
+
+def names_of(*texts: str) -> Callable[[Storage], list]:
+    """The names of those who are found by these names and addresses."""
+
+    def found(storage: Storage) -> list:
+        users = [storage.find_user(text) for text in texts]
+        return [user and user.name for user in users]
+
+    return found
+
+
+def new_user(storage: Storage) -> list | None:
+    """Cleo as found by name and by address, with the sizes in which she has a picture."""
+    found = [storage.find_user(text) for text in ("Cleo", "cleo@example.org")]
+    if found == [None, None]:
+        return None
+    name = f"{found[0].id}-{found[0].pfp_timestamp}.webp"
+    sizes = [size for size in PICTURE_SIZES if storage.read_picture(size, name)]
+    return [*(user.name for user in found), *sizes]
+
+
+def picture_of(storage: Storage, user_id: int = ADA) -> set[bytes]:
+    """What the three files of a user's picture hold."""
+    name = f"{user_id}-{storage.read_user(user_id).pfp_timestamp}.webp"
+    return {storage.read_picture(size, name)[0] for size in PICTURE_SIZES}
+
+
+def state_of_code(code: str) -> Callable[[Storage], str]:
+    def state(storage: Storage) -> str:
+        try:
+            storage.read_code(code)
+        except NoSuchCode:
+            return "unknown"
+        except CodeSpent:
+            return "spent"
+        return "live"
+
+    return state
+
+
+def client_names(storage: Storage) -> list[str]:
+    return sorted(client.name for client in storage.clients())
+
+
+def id_of_chess(storage: Storage) -> str:
+    (client_id,) = (client.id for client in storage.clients() if client.name == "Chess")
+    return client_id
+
+
+def edit_bio(storage: Storage) -> None:
+    with storage.edit_user(ADA) as user:
+        user.bio = "new " * 250
+
+
+def is_gone(storage: Storage) -> bool:
+    try:
+        return storage.read_user(ADA) is None
+    except NoSuchUser:
+        return True
+
+
+FIRST_START = "starting on empty folders"
+OPERATIONS = {
+    FIRST_START: Operation(
+        act=lambda storage: None,
+        state=lambda storage: (len(storage.keys()), storage.user_ids()),
+        old=(1, []),
+        new=(1, []),
+    ),
+    "adding a user": Operation(
+        act=lambda storage: storage.add_user("Cleo", "cleo@example.org", ""),
+        state=new_user,
+        old=None,
+        new=["Cleo", "Cleo", *PICTURE_SIZES],
+        wants=("CLEO", "CLEO@example.org"),
+    ),
+    "editing a user": Operation(
+        act=edit_bio,
+        state=lambda storage: storage.read_user(ADA).bio,
+        old="",
+        new="new " * 250,
+    ),
+    "renaming a user": Operation(
+        act=lambda storage: storage.rename_user(ADA, "Grace"),
+        state=names_of("Ada", "Grace", "ada@example.org"),
+        old=["Ada", None, "Ada"],
+        new=[None, "Grace", "Grace"],
+        wants=("Grace", "zed@example.org"),
+        frees=("Ada", "zed@example.org"),
+    ),
+    "changing an email address": Operation(
+        act=lambda storage: storage.change_email(ADA, "grace@example.org"),
+        state=names_of("ada@example.org", "grace@example.org", "Ada"),
+        old=["Ada", None, "Ada"],
+        new=[None, "Ada", "Ada"],
+        wants=("Zed", "grace@example.org"),
+        frees=("Zed", "ada@example.org"),
+    ),
+    "changing a picture": Operation(
+        act=lambda storage: storage.save_picture(ADA, dict.fromkeys(PICTURE_SIZES, b"new")),
+        state=picture_of,
+        old={b"old"},
+        new={b"new"},
+    ),
+    "deleting an account": Operation(
+        act=lambda storage: storage.delete_user(ADA),
+        state=lambda storage: [is_gone(storage), *names_of("Ada", "ada@example.org")(storage)],
+        old=[False, "Ada", "Ada"],
+        new=[True, None, None],
+        frees=("Ada", "ada@example.org"),
+    ),
+    "adding a client": Operation(
+        act=lambda storage: storage.add_client("Checkers", [], None, by="command"),
+        state=client_names,
+        old=["Chess"],
+        new=["Checkers", "Chess"],
+    ),
+    "deleting a client": Operation(
+        act=lambda storage: storage.delete_client(id_of_chess(storage), by="command"),
+        state=client_names,
+        old=["Chess"],
+        new=[],
+    ),
+    "adding a code": Operation(
+        act=lambda storage: storage.add_code("a code", CODE),
+        state=state_of_code("a code"),
+        old="unknown",
+        new="live",
+    ),
+    "spending a code": Operation(
+        act=lambda storage: storage.spend_code("an old code"),
+        state=state_of_code("an old code"),
+        old="live",
+        new="spent",
+    ),
+}
+
+
+def write_in_place(path: str, content: bytes, mode: int = 0o600, durable: bool = True) -> None:
+    """What `disk.write_file` must not be: the tests must find it out."""
+    with open(path, "wb") as file:
+        for part in (content[:20], content[20:]):
+            file.write(part)
+            file.flush()
+
+
+def write_and_leave(path: str, content: bytes, mode: int = 0o600, durable: bool = True) -> None:
+    """Whole, but never synced, with a temporary file left behind where the rename fails."""
+    temporary = f"{os.path.dirname(path)}/.temporary"
+    with open(temporary, "wb") as file:
+        file.write(content)
+    os.rename(temporary, path)
+
+
+WRITERS = {writer.__name__: writer for writer in (disk.write_file, write_in_place, write_and_leave)}
+
+
+def outcome(name: str, storage: Storage | None, folders: list[str]) -> int:
+    """Carry out an operation; returns the exit code that tells how it went."""
+    try:
+        OPERATIONS[name].act(storage or open_storage(*folders))
+    except StorageFull:
+        return FULL
+    except StorageFailed:
+        return FAILED
+    except Exception:
+        traceback.print_exc()
+        return ANOTHER_ERROR
+    return DONE
+
+
+def serve(requests) -> None:
+    for line in requests:
+        name, *folders = json.loads(line)
+        storage = None if name == FIRST_START else open_storage(*folders)
+        waits, goes = os.pipe()
+        process = os.fork()
+        if not process:
+            os.read(waits, 1)
+            os._exit(outcome(name, storage, folders))
+        print(process, flush=True)
+        requests.readline()
+        os.write(goes, b"\n")
+        print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
+        os.close(waits)
+        os.close(goes)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        warm = open_storage(f"{folder}/instance", f"{folder}/pfp")
+        prepare(warm)
+        for operation in OPERATIONS.values():
+            operation.act(warm)
+    flat_files.write_file = WRITERS[sys.argv[1]]
+    serve(sys.stdin)

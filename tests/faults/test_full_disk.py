@@ -1,0 +1,177 @@
+"""What goes on and what is refused where a real disk is full, by bytes or by files."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from operations import (
+    ADA,
+    FIRST_START,
+    OPERATIONS,
+    Installation,
+    names_of,
+    picture_of,
+    prepare,
+    write_in_place,
+)
+
+from storage import DamagedRecord, StorageFull, TooManyAttempts, flat_files
+
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.skipif(os.geteuid() != 0, reason="mounting a disk needs root"),
+]
+
+PAGE = 4096  # bytes: what a tmpfs gives and takes
+ON_EXISTING = OPERATIONS.keys() - {FIRST_START}
+# A full disk still renames, and makes empty files where there is a free one. (A client that is
+# deleted needs an audit line: there is room for it in the last page of the log.)
+NEEDS_NOTHING = {
+    "bytes": {"spending a code", "deleting an account", "deleting a client"},
+    "files": {"spending a code", "deleting a client"},
+}
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A disk with room for 1 MiB and 200 files."""
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m,nr_inodes=200", "tmpfs", tmp_path], check=True
+    )
+    yield tmp_path
+    subprocess.run(["umount", tmp_path], check=True)
+
+
+@pytest.fixture
+def there(disk) -> Installation:
+    installation = Installation(disk)
+    prepare(installation.open())
+    return installation
+
+
+def fill_bytes(disk: Path, but: int = 0) -> None:
+    """Leave no byte, or some whole pages."""
+    with open(disk / "filler", "wb", buffering=0) as file, pytest.raises(OSError):
+        while True:
+            file.write(bytes(PAGE))
+    os.truncate(disk / "filler", (disk / "filler").stat().st_size - but)
+
+
+def fill_files(disk: Path) -> None:
+    """Leave room in every file, and for none more."""
+    with pytest.raises(OSError):
+        for n in range(1000):
+            (disk / f"filler {n}").touch(exist_ok=False)
+
+
+def make_room(disk: Path) -> None:
+    for path in disk.glob("filler*"):
+        path.unlink()
+
+
+FILL = {"bytes": fill_bytes, "files": fill_files}
+
+
+@pytest.mark.parametrize("full", FILL)
+@pytest.mark.parametrize("name", sorted(ON_EXISTING))
+def test_a_full_disk_is_told_and_the_old_record_stands(disk, there, name, full):
+    operation = OPERATIONS[name]
+    storage = there.open()
+    FILL[full](disk)
+    before = there.files()
+    if name in NEEDS_NOTHING[full]:
+        operation.act(storage)
+    else:
+        with pytest.raises(StorageFull):
+            operation.act(storage)
+        assert operation.state(storage) == operation.old
+        assert there.files() == before
+        make_room(disk)
+        operation.act(storage)
+    assert operation.state(storage) == operation.new
+
+
+@pytest.mark.parametrize("full", FILL)
+def test_reading_and_starting_go_on_on_a_full_disk(disk, there, full):
+    FILL[full](disk)
+    storage = there.open()
+    assert names_of("Ada", "bob@example.org")(storage) == ["Ada", "Bob"]
+    assert picture_of(storage) == {b"old"}
+    assert [client.name for client in storage.clients()] == ["Chess"]
+    assert storage.read_code("an old code").user_id == ADA
+    assert storage.keys()
+
+
+@pytest.mark.parametrize("full", FILL)
+def test_an_installation_that_cannot_be_begun_can_be_begun_later(disk, full):
+    FILL[full](disk)
+    if full == "bytes":
+        with pytest.raises(StorageFull):
+            Installation(disk).open()
+    else:
+        os.unlink(disk / "filler 0")  # room for the folder, and for nothing in it
+        with pytest.raises(StorageFull):
+            Installation(disk).open()
+    make_room(disk)
+    prepare(Installation(disk).open())
+
+
+@pytest.mark.parametrize("full", FILL)
+def test_tries_are_counted_and_given_back_on_a_full_disk(disk, there, full):
+    storage = there.open()
+    FILL[full](disk)
+    attempts = [storage.count_attempt("password", "ada", limit=6) for _ in range(5)]
+    with pytest.raises(TooManyAttempts):
+        storage.count_attempt("password", "ada", limit=6)
+    storage.give_back_attempt(attempts[0])
+    storage.count_attempt("password", "ada", limit=6)
+
+
+def test_somebody_who_never_tried_is_counted_where_there_is_a_file_left(disk, there):
+    storage = there.open()
+    fill_bytes(disk)
+    storage.count_attempt("password", "bob", limit=1)
+    with pytest.raises(TooManyAttempts):
+        storage.count_attempt("password", "bob", limit=1)
+
+
+def test_a_try_that_cannot_be_counted_is_told(disk, there):
+    storage = there.open()
+    fill_files(disk)
+    with pytest.raises(StorageFull):
+        storage.count_attempt("password", "bob", limit=1)
+
+
+def test_a_record_that_fits_in_part_is_refused(disk, there):
+    storage = there.open()
+    fill_bytes(disk, but=PAGE)
+    before = there.files()
+    with pytest.raises(StorageFull), storage.edit_user(ADA) as user:
+        user.bio = "☃" * 1000
+        user.flairs += ["a long list of flairs"] * 100
+    assert storage.read_user(ADA).bio == ""
+    assert there.files() == before
+
+
+def test_an_audit_line_that_fits_in_part_is_refused_and_leaves_no_half(disk, there):
+    log = there.data / "audit.log"
+    line = log.read_bytes()
+    log.write_bytes((line * PAGE)[len(line) * PAGE - PAGE + 20 :])  # 20 bytes short of a page
+    storage = there.open()
+    fill_bytes(disk)
+    before = log.read_bytes()
+    with pytest.raises(StorageFull):
+        storage.issue_client_secret(next(storage.clients()).id, by="command")
+    assert log.read_bytes() == before
+
+
+def test_a_record_written_in_place_would_be_found_out(disk, there, monkeypatch):
+    """The tests above can fail."""
+    storage = there.open()
+    fill_bytes(disk)
+    monkeypatch.setattr(flat_files, "write_file", write_in_place)
+    with pytest.raises(StorageFull), storage.edit_user(ADA) as user:
+        user.flairs += ["a long list of flairs"] * 1000
+    with pytest.raises(DamagedRecord):
+        storage.read_user(ADA)

@@ -1,0 +1,196 @@
+"""Each operation is killed, and its system calls fail, at every step in turn, for real.
+
+strace delivers the fault at the nth call of a kind, for n from 1 until the operation ends without
+having met it.
+"""
+
+import itertools
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from operations import (
+    BOB,
+    DONE,
+    FAILED,
+    FIRST_START,
+    FULL,
+    OPERATIONS,
+    Installation,
+    Operation,
+    picture_of,
+    prepare,
+)
+
+from storage import Storage, StorageError
+
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("strace"), reason="root and strace"),
+]
+
+ROOT = Path(__file__).parent.parent.parent
+# What changes files, and what it needs. Regular expressions: some machines have only the newer
+# calls, such as renameat for rename.
+CALLS = {
+    name: f"/^{name}"
+    for name in ("open", "write", "fsync", "rename", "link", "symlink", "unlink", "mkdir")
+} | {"chmod": "/chmod"}
+KILLED = -9
+
+
+class Program:
+    """operations.py at work; `run` traces one operation."""
+
+    def __init__(self, writer: str = "write_file") -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, Path(__file__).with_name("operations.py"), writer],
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> "Program":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.communicate()
+
+    def ask(self, line: str) -> str:
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
+
+    def run(self, name: str, there: Installation, fault: str, log: Path) -> tuple[int, bool]:
+        """The exit code of an operation, and whether the fault was met."""
+        process_id = self.ask(json.dumps([name, str(there.data), str(there.pictures)]))
+        strace = ["strace", "-p", process_id, "-o", str(log), "-e", f"inject={fault}"]
+        with subprocess.Popen(strace, stderr=subprocess.PIPE, text=True) as tracer:
+            assert "attached" in tracer.stderr.readline()
+            code = int(self.ask(""))
+            tracer.communicate()
+        return code, code == KILLED or "(INJECTED)" in log.read_text()
+
+
+@pytest.fixture(scope="module")
+def program():
+    with Program() as program:
+        yield program
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory) -> Installation:
+    """The installation that is copied for each fault."""
+    installation = Installation(tmp_path_factory.mktemp("prepared"))
+    prepare(installation.open())
+    return installation
+
+
+def faults(program, prepared, name: str, call: str, kind: str, tmp_path, then: str = ""):
+    """Meet the fault at the first, second, ... call; yields each installation as it is then.
+
+    With "+" for `then`, every later call meets it as well.
+    """
+    template = Installation(tmp_path / "nothing") if name == FIRST_START else prepared
+    for n in itertools.count(1):
+        there = template.copy(tmp_path / str(n))
+        log = tmp_path / "log"
+        code, met = program.run(name, there, f"{CALLS[call]}:{kind}:when={n}{then}", log)
+        if not met:
+            assert code == DONE
+            return
+        yield there, code
+        shutil.rmtree(tmp_path / str(n))
+
+
+def check_bystander(storage: Storage) -> None:
+    bob = storage.read_user(BOB)
+    assert (bob.name, bob.email) == ("Bob", "bob@example.org")
+    assert storage.find_user("bob") == storage.find_user("BOB@example.org") == bob
+    assert picture_of(storage, BOB) == {b"old"}
+
+
+def check_goes_on(operation: Operation, there: Installation, tmp_path: Path) -> None:
+    """Whatever was left: all can be done from here that could be done before or after."""
+    storage = there.open()
+    state = operation.state(storage)
+    assert state in (operation.old, operation.new)
+    if state == operation.old:
+        somebody_elses = there.copy(tmp_path / "copy").open()
+        somebody_elses.add_user(*operation.wants, "")
+        shutil.rmtree(tmp_path / "copy")
+        operation.act(storage)
+    assert operation.state(storage) == operation.new
+    storage.add_user(*operation.frees, "")
+    if operation is not OPERATIONS[FIRST_START]:
+        check_bystander(storage)
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_kill_at_any_step_leaves_the_old_or_the_new_and_blocks_nothing(
+    program, prepared, tmp_path, name, call
+):
+    for there, code in faults(program, prepared, name, call, "signal=KILL", tmp_path):
+        assert code == KILLED
+        check_goes_on(OPERATIONS[name], there, tmp_path)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_after_a_killed_first_start_the_next_one_makes_the_right_modes(program, tmp_path, call):
+    for there, _ in faults(program, None, FIRST_START, call, "signal=KILL", tmp_path):
+        there.open()
+        assert stat.S_IMODE(there.data.stat().st_mode) == 0o700
+        assert stat.S_IMODE((there.data / "secret_key").stat().st_mode) == 0o600
+        assert stat.S_IMODE((there.pictures / "small").stat().st_mode) == 0o755
+
+
+@pytest.mark.parametrize(
+    "error, then, told",
+    [("EIO", "+", FAILED), ("ENOSPC", "", FULL)],
+    ids=["a dying disk", "a disk full for a moment"],
+)
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_failing_call_is_told_and_changes_nothing_or_does_not_matter(
+    program, prepared, tmp_path, name, call, error, then, told
+):
+    operation = OPERATIONS[name]
+    for there, code in faults(program, prepared, name, call, f"error={error}", tmp_path, then):
+        assert code in (told, DONE)
+        if call != "unlink":  # what the disk does not let go of stays
+            assert not there.temporary_files()
+        if name != FIRST_START:
+            storage = there.open()
+            assert operation.state(storage) == (operation.new if code == DONE else operation.old)
+        check_goes_on(operation, there, tmp_path)
+
+
+# ---------------------------------------------------------------------------------------------
+# The tests above can fail
+# ---------------------------------------------------------------------------------------------
+
+
+def test_a_record_written_in_place_would_be_found_out_by_a_kill(prepared, tmp_path):
+    with Program("write_in_place") as careless, pytest.raises((AssertionError, StorageError)):
+        for there, _ in faults(
+            careless, prepared, "editing a user", "write", "signal=KILL", tmp_path
+        ):
+            check_goes_on(OPERATIONS["editing a user"], there, tmp_path)
+
+
+def test_a_temporary_file_left_behind_would_be_found_out(prepared, tmp_path):
+    with Program("write_and_leave") as careless:
+        (left,) = [
+            there.temporary_files()
+            for there, code in faults(
+                careless, prepared, "editing a user", "rename", "error=EIO", tmp_path
+            )
+        ]
+    assert left

@@ -1,0 +1,733 @@
+"""/oauth/authorize: a player is asked, and the client gets a code (RFC 6749 4.1.1, 4.1.2)."""
+
+import hashlib
+import html
+import re
+import shutil
+from urllib.parse import quote, urlencode
+
+import pytest
+
+from identity_sessions import serializer
+from storage import InvalidField
+
+CALLBACK = "https://space.example/callback"
+STATE = "xyz & ü"
+CHALLENGE = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"  # RFC 7636, appendix B
+
+
+def field(page, name: str) -> str:
+    """What a hidden field of a page sends."""
+    return html.unescape(re.search(f'name="{name}" value="([^"]*)"', page.text)[1])
+
+
+def form_action(page) -> str:
+    """Where forms of this page may lead, as its CSP says."""
+    return re.search("form-action ([^;]*)", page.headers["Content-Security-Policy"])[1]
+
+
+def words(page) -> str:
+    """The text of a page."""
+    return " ".join(html.unescape(re.sub("<[^>]+>", " ", page.text)).split())
+
+
+def is_error_page(answer) -> bool:
+    """True for the page that tells the player, and nobody else."""
+    return answer.status_code == 400 and "Location" not in answer.headers and "<h1>" in answer.text
+
+
+# -- the client and its redirect URI --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address", ["/oauth/authorize", "/oauth"])
+def test_both_addresses_ask_the_player(adas_browser, program, address):
+    page = adas_browser.get(program.link().replace("/oauth/authorize", address))
+    assert page.status_code == 200
+    assert program.read_callback(adas_browser.decide(page))["code"]
+
+
+@pytest.mark.parametrize("signed_in", [True, False])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"client_id": None},
+        {"client_id": ""},
+        {"client_id": "0" * 24},
+        {"client_id": "../users/1"},
+        {"client_id": "é\0"},
+        {"client_id": ["a" * 24, "a" * 24]},
+        {"redirect_uri": "https://evil.example/"},
+        {"redirect_uri": [CALLBACK, CALLBACK]},
+        {"redirect_uri": [CALLBACK, "https://evil.example/"]},
+    ],
+)
+def test_an_unknown_client_or_redirect_uri_is_told_the_player_and_never_redirected(
+    browser, ada, program, changes, signed_in
+):
+    if signed_in:
+        browser.sign_in()
+    for response_type in ("code", "nonsense"):  # no other error comes before
+        answer = browser.get(program.link(response_type=response_type, **changes))
+        assert is_error_page(answer)
+
+
+def test_a_client_id_sent_twice_is_refused_also_where_both_are_good(adas_browser, program):
+    answer = adas_browser.get(program.link(client_id=[program.id, program.id]))
+    assert is_error_page(answer)
+
+
+def test_a_disabled_client_is_told_the_player(store, adas_browser, program):
+    with store.edit_client(program.id) as client:
+        client.disabled = True
+    answer = adas_browser.get(program.link())
+    assert is_error_page(answer)
+    assert "Space Game" in answer.text
+
+
+@pytest.mark.parametrize("sent", [None, ""])
+def test_redirect_uri_may_be_left_out_where_exactly_one_is_registered(
+    adas_browser, register, sent
+):
+    program = register(CALLBACK)
+    page = adas_browser.get(program.link(redirect_uri=sent))
+    assert program.read_callback(adas_browser.decide(page))["code"]
+    assert is_error_page(
+        adas_browser.get(register(CALLBACK, f"{CALLBACK}/2").link(redirect_uri=sent))
+    )
+
+
+@pytest.mark.parametrize(
+    "received",
+    [
+        # a part of it, or more than it
+        *(CALLBACK + "/", CALLBACK + "?", CALLBACK + "?x=1", CALLBACK + "#", CALLBACK + "#x"),
+        *(CALLBACK[:-1], CALLBACK + "x", CALLBACK + "/../callback", CALLBACK + " ", " " + CALLBACK),
+        *(CALLBACK + "\n", CALLBACK + "\0", CALLBACK + "\t", CALLBACK + "%00", CALLBACK + ";x"),
+        # the same to a URL parser
+        *("HTTPS://space.example/callback", "https://SPACE.example/callback"),
+        *("https://space.example:443/callback", "https://space.example/%63allback"),
+        *("https://space.example/./callback", "https://space.example//callback"),
+        *("https://space%2Eexample/callback", "https://space.example./callback"),
+        # another place
+        *("https://space.example/CALLBACK", "https://space.example:8443/callback"),
+        *("http://space.example/callback", "https://sub.space.example/callback"),
+        *("https://space.example.evil.example/callback", "https://evilspace.example/callback"),
+        *("https://space.example@evil.example/callback", "https://ada@space.example/callback"),
+        *("https://evil.example\\@space.example/callback", "https://evil.example#@space.example/"),
+        *("https://space.example\\.evil.example/callback", "//space.example/callback"),
+        *("/callback", "callback", "javascript:alert(1)", "data:text/html,x", "\\\\space.example/"),
+        *("https://space。example/callback", "https://spаce.example/callback"),  # a Cyrillic а
+    ],
+)
+def test_a_redirect_uri_matches_to_the_letter(adas_browser, register, received):
+    answer = adas_browser.get(register(CALLBACK).link(redirect_uri=received))
+    assert is_error_page(answer)
+
+
+@pytest.mark.parametrize(
+    ("registered", "received"),
+    [
+        ("http://127.0.0.1/cb", "http://127.0.0.1:50123/cb"),
+        ("http://127.0.0.1/cb", "http://127.0.0.1:65535/cb"),
+        ("http://127.0.0.1:3000/cb", "http://127.0.0.1/cb"),
+        ("http://127.0.0.1:3000/cb?x=1", "http://127.0.0.1:4000/cb?x=1"),
+        ("http://[::1]/cb", "http://[::1]:50123/cb"),
+        ("http://localhost:3000/cb", "http://localhost:3000/cb"),
+        ("http://game.example/cb", "http://game.example/cb"),
+    ],
+)
+def test_on_a_loopback_address_the_port_is_free(adas_browser, register, registered, received):
+    program = register(registered)
+    page = adas_browser.get(program.link(redirect_uri=received))
+    assert page.status_code == 200
+    location = adas_browser.decide(page).location
+    assert location.startswith(received + ("&code=" if "?" in received else "?code="))
+
+
+@pytest.mark.parametrize(
+    ("registered", "received"),
+    [
+        ("http://127.0.0.1/cb", "http://127.0.0.1:65536/cb"),
+        ("http://127.0.0.1/cb", "http://127.0.0.1:/cb"),
+        ("http://127.0.0.1/cb", "http://127.0.0.1:80:80/cb"),
+        ("http://127.0.0.1/cb", "http://127.0.0.1:x/cb"),
+        ("http://127.0.0.1/cb", "http://127.0.0.1:3000/other"),
+        ("http://127.0.0.1/cb", "http://127.0.0.1:3000/cb?x=1"),
+        ("http://127.0.0.1/cb", "http://127.0.0.1:3000/cb#x"),
+        ("http://127.0.0.1/cb", "http://127.0.0.1:80@evil.example/cb"),
+        ("http://127.0.0.1/cb", "http://127.0.0.1:80\\@evil.example/cb"),
+        ("http://127.0.0.1/cb", "http://127.0.0.1.evil.example/cb"),
+        ("http://127.0.0.1/cb", "http://127.0.0.1:3000.evil.example/cb"),
+        ("http://127.0.0.1/cb", "https://127.0.0.1:3000/cb"),
+        ("http://127.0.0.1/cb", "http://localhost:3000/cb"),
+        ("http://127.0.0.1/cb", "http://[::1]:3000/cb"),
+        ("http://127.0.0.1/cb", "http://127.0.0.2:3000/cb"),
+        ("http://127.0.0.1/cb", "http://127.1:3000/cb"),
+        ("http://127.0.0.1", "http://127.0.0.1:3000@evil.example"),
+        ("http://localhost/cb", "http://localhost:3000/cb"),
+        ("http://127.0.0.2/cb", "http://127.0.0.2:3000/cb"),
+        ("https://space.example/cb", "https://space.example:3000/cb"),
+    ],
+)
+def test_nothing_but_the_port_of_a_loopback_address_is_free(
+    adas_browser, register, registered, received
+):
+    assert is_error_page(adas_browser.get(register(registered).link(redirect_uri=received)))
+
+
+@pytest.mark.parametrize(("who", "sees"), [("Ada", True), ("Bob", False), (None, False)])
+def test_only_the_owner_sees_the_received_uri_next_to_the_registered_ones(
+    browser, ada, bob, register, who, sees
+):
+    program = register(CALLBACK, "https://second.example/", owner_id=ada.id)
+    if who:
+        browser.sign_in(who)
+    page = browser.get(program.link(redirect_uri="https://evil.example/<script>"))
+    assert is_error_page(page)
+    for uri in (CALLBACK, "https://second.example/", "https://evil.example/&lt;script&gt;"):
+        assert (uri in page.text) == sees
+    assert "<script>" not in page.text
+
+
+def test_an_administrator_sees_the_redirect_uris_of_every_client(store, adas_browser, program, ada):
+    link = program.link(redirect_uri="https://evil.example/")
+    assert CALLBACK not in adas_browser.get(link).text
+    with store.edit_user(ada.id) as user:
+        user.mod_level = 2
+    assert CALLBACK in adas_browser.get(link).text
+
+
+# -- signed out -----------------------------------------------------------------------------------
+
+
+def test_who_is_not_signed_in_is_asked_to_sign_in_and_led_back(browser, ada, program):
+    link = program.link(state=STATE)
+    answer = browser.get(link)
+    assert answer.status_code == 303
+    page = browser.get(answer.location)
+    assert (page.status_code, page.request.path) == (200, "/sign-in")
+    assert "Space Game" in words(page)
+    consent = browser.get(browser.sign_in(next=field(page, "next")).location)
+    assert program.read_callback(browser.decide(consent))["state"] == STATE
+
+
+@pytest.mark.parametrize("changes", [{"response_type": "token"}, {"state": ["a", "b"]}])
+def test_nobody_is_redirected_to_the_client_before_sign_in(browser, program, changes):
+    answer = browser.get(program.link(**changes))
+    assert (answer.status_code, answer.location.partition("?")[0]) == (303, "/sign-in")
+
+
+# -- errors that go back to the client (RFC 6749 4.1.2.1) -----------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"response_type": None}, "invalid_request"),
+        ({"response_type": ""}, "invalid_request"),
+        ({"response_type": ["code", "code"]}, "invalid_request"),
+        ({"response_type": "token"}, "unsupported_response_type"),
+        ({"response_type": "code token"}, "unsupported_response_type"),
+        ({"response_type": "Code"}, "unsupported_response_type"),
+        ({"scope": ["email", "userinfo"]}, "invalid_request"),
+        ({"code_challenge": CHALLENGE}, "invalid_request"),  # so the method is plain
+        ({"code_challenge": CHALLENGE, "code_challenge_method": "plain"}, "invalid_request"),
+        ({"code_challenge": CHALLENGE, "code_challenge_method": "s256"}, "invalid_request"),
+        ({"code_challenge_method": "S256"}, "invalid_request"),
+        ({"code_challenge": "", "code_challenge_method": "S256"}, "invalid_request"),
+        ({"code_challenge": CHALLENGE[:-1], "code_challenge_method": "S256"}, "invalid_request"),
+        ({"code_challenge": CHALLENGE + "=", "code_challenge_method": "S256"}, "invalid_request"),
+        ({"code_challenge": "é" * 43, "code_challenge_method": "S256"}, "invalid_request"),
+        ({"code_challenge": [CHALLENGE] * 2, "code_challenge_method": "S256"}, "invalid_request"),
+        ({"code_challenge": CHALLENGE, "code_challenge_method": ["S256"] * 2}, "invalid_request"),
+    ],
+)
+@pytest.mark.parametrize("consented", [False, True])
+def test_other_errors_go_back_to_the_client_with_its_state(
+    adas_browser, program, changes, error, consented
+):
+    if consented:
+        adas_browser.allow(program)
+    answer = program.read_callback(adas_browser.get(program.link(state=STATE, **changes)))
+    description = answer.pop("error_description")
+    assert answer == {"error": error, "state": STATE}
+    # RFC 6749 4.1.2.1 leaves out quotes, backslashes and everything beyond ASCII.
+    assert re.fullmatch(r"[\x20-\x21\x23-\x5b\x5d-\x7e]+", description)
+
+
+def test_a_state_sent_twice_is_an_error(adas_browser, program):
+    answer = program.read_callback(adas_browser.get(program.link(state=["a", "b"])))
+    assert answer["error"] == "invalid_request"
+
+
+def test_unknown_parameters_are_ignored_however_often_they_come(adas_browser, program):
+    link = program.link(prompt="consent", resource=["https://a.example", "https://b.example"])
+    assert adas_browser.get(link).status_code == 200
+
+
+STATES = [
+    *("", " ", "a b", "a+b", "a%20b", "%", "a&code=x&b", "a=b", "#x", "?", '"><script>', "é✓𝄞"),
+    *("a\nb", "\0", "x" * 3000, "&amp;", "'", "\\", "%2525", "\u202e"),
+]
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_state_comes_back_exactly_from_sign_in_to_the_code(browser, ada, program, state):
+    page = browser.get(browser.get(program.link(state=state)).location)
+    signed_in = browser.sign_in(next=field(page, "next"))
+    consent = browser.get(signed_in.location)
+    answer = program.read_callback(browser.decide(consent))
+    assert (answer.keys(), answer["state"]) == ({"code", "state"}, state)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_state_comes_back_exactly_with_a_refusal_an_error_and_a_remembered_consent(
+    adas_browser, program, state
+):
+    page = adas_browser.get(program.link(state=state))
+    refusal = program.read_callback(adas_browser.decide(page, "deny"))
+    error = program.read_callback(adas_browser.get(program.link(state=state, response_type="x")))
+    adas_browser.decide(page)
+    again = program.read_callback(adas_browser.get(program.link(state=state)))
+    assert [answer["state"] for answer in (refusal, error, again)] == [state] * 3
+
+
+def test_no_state_comes_back_where_none_was_sent(adas_browser, program):
+    page = adas_browser.get(program.link())
+    assert program.read_callback(adas_browser.decide(page, "deny")).keys() == {
+        "error",
+        "error_description",
+    }
+    assert program.read_callback(adas_browser.decide(page)).keys() == {"code"}
+
+
+# -- scopes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "granted"),
+    [
+        (None, ["userinfo"]),
+        ("", ["userinfo"]),
+        ("userinfo", ["userinfo"]),
+        ("email", ["userinfo", "email"]),
+        ("email userinfo", ["userinfo", "email"]),
+        ("openid profile email", ["userinfo", "email"]),
+        ("email email", ["userinfo", "email"]),
+        ("EMAIL", ["userinfo"]),
+        ("email,userinfo", ["userinfo"]),
+        ("emails admin", ["userinfo"]),
+    ],
+)
+def test_unknown_scopes_are_ignored_and_userinfo_is_always_granted(
+    store, adas_browser, program, ada, asked, granted
+):
+    token = program.token_for(adas_browser.allow(program, scope=asked))
+    assert store.read_user(ada.id).grants[program.id].scope == granted
+    assert ("email" in program.whois(token).json) == ("email" in granted)
+
+
+# -- the consent page -----------------------------------------------------------------------------
+
+
+def test_the_page_says_who_asks_who_registered_it_and_where_it_leads(
+    adas_browser, bob, register
+):
+    program = register("https://space.example:8443/callback", owner_id=bob.id)
+    said = words(adas_browser.get(program.link()))
+    assert "Space Game asks who you are" in said
+    assert "registered by Bob" in said
+    assert "space.example:8443" in said
+    assert "Signed in as Ada" in said
+    assert "ada@example.org" not in said
+
+
+def test_the_page_shows_the_email_address_where_it_will_be_given(adas_browser, program):
+    assert "ada@example.org" in words(adas_browser.get(program.link(scope="email")))
+
+
+def test_the_page_has_the_two_buttons_allow_and_cancel(adas_browser, program):
+    page = adas_browser.get(program.link())
+    buttons = re.findall(r'<button name="decision" value="(\w+)"[^>]*>(\w+)</button>', page.text)
+    assert buttons == [("allow", "Allow"), ("deny", "Cancel")]
+
+
+def test_a_program_whose_owner_is_gone_or_damaged_is_the_administrators(
+    store, adas_browser, bob, register, tmp_path
+):
+    program = register(CALLBACK, owner_id=bob.id)
+    (tmp_path / "instance" / "users" / f"{bob.id}.json").write_text("{")
+    assert "administrators" in words(adas_browser.get(program.link()))
+    (tmp_path / "instance" / "users" / f"{bob.id}.json").unlink()
+    assert "administrators" in words(adas_browser.get(program.link()))
+
+
+def test_names_are_text_and_never_markup(adas_browser, register):
+    name = "<b>\"Evil\" & 'Co'</b>"
+    program = register(CALLBACK, name=name)
+    consent = adas_browser.get(program.link())
+    adas_browser.post("/sign-out")
+    for page in (consent, adas_browser.get(adas_browser.get(program.link()).location)):
+        assert "<b>" not in page.text
+        assert name in html.unescape(page.text)
+
+
+def test_another_account_can_be_used_and_the_request_goes_on(browser, ada, bob, program):
+    browser.sign_in("Ada")
+    page = browser.get(program.link(state=STATE))
+    signed_out = browser.post("/sign-out", data={"next": field(page, "next")})
+    sign_in_page = browser.get(browser.get(signed_out.location).location)
+    assert sign_in_page.request.path == "/sign-in"
+    consent = browser.get(browser.sign_in("Bob", next=field(sign_in_page, "next")).location)
+    answer = program.read_callback(browser.decide(consent))
+    assert answer["state"] == STATE
+    assert program.whois(program.token_for(answer["code"])).json["name"] == "Bob"
+
+
+# -- consent is remembered ------------------------------------------------------------------------
+
+
+def test_consent_is_remembered_for_the_player_and_the_client(
+    adas_browser, open_browser, bob, program, register
+):
+    adas_browser.allow(program)
+    assert adas_browser.get(program.link()).status_code == 303
+    assert adas_browser.get(register("https://other.example/").link()).status_code == 200
+    bobs_browser = open_browser()
+    bobs_browser.sign_in("Bob")
+    assert bobs_browser.get(program.link()).status_code == 200
+
+
+def test_consent_is_remembered_after_signing_in_anew(adas_browser, open_browser, program):
+    adas_browser.allow(program)
+    other_browser = open_browser()
+    other_browser.sign_in()
+    assert program.read_callback(other_browser.get(program.link()))["code"]
+
+
+def test_a_new_scope_is_asked_for_and_an_old_one_is_not(store, adas_browser, program, ada):
+    adas_browser.allow(program)
+    page = adas_browser.get(program.link(scope="email"))
+    assert page.status_code == 200
+    adas_browser.decide(page, "deny")
+    assert adas_browser.get(program.link(scope="email")).status_code == 200
+    assert adas_browser.get(program.link()).status_code == 303
+    adas_browser.allow(program, scope="email")
+    for scope in ("email", "userinfo", None):
+        assert adas_browser.get(program.link(scope=scope)).status_code == 303
+    assert store.read_user(ada.id).grants[program.id].scope == ["userinfo", "email"]
+
+
+def test_allowing_less_takes_nothing_back(store, adas_browser, program, ada):
+    asks_less = adas_browser.get(program.link())
+    adas_browser.allow(program, scope="email")
+    token = program.token_for(program.read_callback(adas_browser.decide(asks_less))["code"])
+    assert store.read_user(ada.id).grants[program.id].scope == ["userinfo", "email"]
+    assert "email" not in program.whois(token).json
+
+
+def test_withdrawn_consent_is_asked_for_again(store, adas_browser, program, ada):
+    adas_browser.allow(program)
+    with store.edit_user(ada.id) as user:
+        del user.grants[program.id]
+    assert adas_browser.get(program.link()).status_code == 200
+
+
+def test_a_refusal_is_not_remembered(store, adas_browser, program, ada):
+    page = adas_browser.get(program.link(state=STATE))
+    answer = program.read_callback(adas_browser.decide(page, "deny"))
+    assert answer.pop("error_description")
+    assert answer == {"error": "access_denied", "state": STATE}
+    assert store.read_user(ada.id).grants == {}
+    assert adas_browser.get(program.link()).status_code == 200
+
+
+# -- what is approved is the request that was shown -----------------------------------------------
+
+
+def nothing_was_granted(store, user, answer) -> bool:
+    """True where the answer is a page and the player's record is as before."""
+    return "Location" not in answer.headers and store.read_user(user.id).grants == {}
+
+
+@pytest.fixture
+def page(adas_browser, program):
+    """The consent page that Ada sees."""
+    return adas_browser.get(program.link(state=STATE))
+
+
+def test_the_page_of_another_session_of_the_same_player_is_refused(
+    store, page, ada, open_browser
+):
+    other_browser = open_browser()
+    other_browser.sign_in()
+    answer = other_browser.decide(page)
+    assert (answer.status_code, nothing_was_granted(store, ada, answer)) == (400, True)
+
+
+def test_the_page_of_another_player_is_refused(store, page, ada, bob, open_browser):
+    bobs_browser = open_browser()
+    bobs_browser.sign_in("Bob")
+    answer = bobs_browser.decide(page)
+    assert (answer.status_code, nothing_was_granted(store, bob, answer)) == (400, True)
+    assert store.read_user(ada.id).grants == {}
+
+
+def test_a_page_from_before_a_new_sign_in_is_refused(store, page, ada, adas_browser):
+    adas_browser.post("/sign-out")
+    adas_browser.sign_in()
+    answer = adas_browser.decide(page)
+    assert (answer.status_code, nothing_was_granted(store, ada, answer)) == (400, True)
+
+
+def test_a_page_is_good_for_ten_minutes(store, page, ada, adas_browser, program, clock):
+    clock.ahead += 599
+    assert program.read_callback(adas_browser.decide(page))["code"]
+
+
+def test_a_page_older_than_ten_minutes_is_refused(store, page, ada, adas_browser, clock):
+    clock.ahead += 602
+    answer = adas_browser.decide(page)
+    assert (answer.status_code, nothing_was_granted(store, ada, answer)) == (400, True)
+
+
+def test_a_request_that_was_not_shown_is_refused(app, store, page, ada, adas_browser, program):
+    signed = field(page, "request")
+    payload, rest = signed.split(".", 1) if not signed.startswith(".") else signed[1:].split(".", 1)
+    with app.app_context():
+        shown = serializer("consent").loads(signed)
+        other_purpose = serializer("session").dumps(shown)
+    other = "A" if payload[9] != "A" else "B"
+    forged = [
+        *("", "x", signed[:-5], signed.replace(payload, payload[:9] + other + payload[10:])),
+        *(other_purpose, adas_browser.get_cookie("session").value, urlencode(shown)),
+    ]
+    for text in forged:
+        data = {"request": text, "decision": "allow"}
+        answer = adas_browser.post("/oauth/authorize", data=data)
+        assert (answer.status_code, nothing_was_granted(store, ada, answer)) == (400, True)
+
+
+def test_what_is_sent_beside_the_signed_request_counts_for_nothing(
+    adas_browser, page, program, register
+):
+    other = register("https://other.example/")
+    data = {
+        **{"request": field(page, "request"), "decision": "allow", "state": "other"},
+        **{"client_id": other.id, "redirect_uri": other.redirect_uri, "scope": "email"},
+    }
+    query = urlencode({"client_id": other.id, "redirect_uri": other.redirect_uri})
+    answer = program.read_callback(adas_browser.post(f"/oauth/authorize?{query}", data=data))
+    assert answer["state"] == STATE
+    assert "email" not in program.whois(program.token_for(answer["code"])).json
+
+
+@pytest.mark.parametrize("decision", ["", "Allow", "yes", "allow ", "cancel"])
+def test_any_other_decision_is_refused(store, page, ada, adas_browser, decision):
+    answer = adas_browser.decide(page, decision)
+    assert (answer.status_code, nothing_was_granted(store, ada, answer)) == (400, True)
+
+
+def test_no_decision_is_none(store, page, ada, adas_browser):
+    data = {"request": field(page, "request")}
+    for address in ("/oauth/authorize", "/oauth/authorize?decision=allow"):
+        answer = adas_browser.post(address, data=data)
+        assert (answer.status_code, nothing_was_granted(store, ada, answer)) == (400, True)
+
+
+def test_who_is_signed_out_by_now_decides_nothing(store, page, ada, adas_browser, browser):
+    adas_browser.post("/sign-out")
+    answer = adas_browser.decide(page)
+    assert (answer.status_code, nothing_was_granted(store, ada, answer)) == (403, True)
+
+
+def test_who_is_suspended_by_now_decides_nothing(store, page, ada, adas_browser):
+    with store.edit_user(ada.id) as user:
+        user.suspended = True
+    answer = adas_browser.decide(page)
+    assert (answer.status_code, nothing_was_granted(store, ada, answer)) == (403, True)
+
+
+@pytest.mark.parametrize("decision", ["allow", "deny"])
+@pytest.mark.parametrize("change", ["redirect URI withdrawn", "disabled", "deleted"])
+def test_a_client_that_changed_since_the_page_was_shown_gets_nothing(
+    store, page, ada, adas_browser, program, change, decision
+):
+    if change == "deleted":
+        store.delete_client(program.id, by="command")
+    else:
+        with store.edit_client(program.id) as client:
+            client.disabled = change == "disabled"
+            client.redirect_uris = ["https://new.example/"]
+    answer = adas_browser.decide(page, decision)
+    assert is_error_page(answer)
+    assert nothing_was_granted(store, ada, answer)
+
+
+# -- the code and the way back --------------------------------------------------------------------
+
+
+def test_a_code_is_43_characters_and_kept_as_its_hash_alone(tmp_path, adas_browser, program):
+    codes = [adas_browser.allow(program) for _ in range(3)]
+    assert all(re.fullmatch("[A-Za-z0-9_-]{43}", code) for code in codes)
+    digests = {f"{hashlib.sha256(code.encode()).hexdigest()}.json" for code in codes}
+    kept = [path for path in (tmp_path / "instance").rglob("*") if path.is_file()]
+    assert digests <= {path.name for path in kept}
+    for path in kept:
+        assert not [code for code in codes if code.encode() in path.read_bytes()]
+
+
+def test_the_way_back_is_303_is_never_cached_and_names_no_issuer(adas_browser, program):
+    page = adas_browser.get(program.link())
+    for answer in (
+        adas_browser.decide(page, "deny"),
+        adas_browser.decide(page),
+        adas_browser.get(program.link()),
+        adas_browser.get(program.link(response_type="x")),
+    ):
+        assert answer.status_code == 303
+        assert answer.headers["Cache-Control"] == "no-store"
+        assert "iss" not in program.read_callback(answer)
+
+
+@pytest.mark.parametrize(
+    ("uri", "start"),
+    [
+        ("https://a.example/cb?x=1&y=%20+b", "https://a.example/cb?x=1&y=%20+b&code="),
+        ("https://a.example/cb?code=mine", "https://a.example/cb?code=mine&code="),
+        ("https://a.example", "https://a.example?code="),
+        ("https://a.example/a;b=(c),$!*", "https://a.example/a;b=(c),$!*?code="),
+        ("https://a.example/%E2%9C%93", "https://a.example/%E2%9C%93?code="),
+    ],
+)
+def test_the_redirect_uri_keeps_its_own_query_and_spelling(adas_browser, register, uri, start):
+    page = adas_browser.get(register(uri).link())
+    assert adas_browser.decide(page).location.startswith(start)
+
+
+def test_the_players_id_is_bound_to_the_code(adas_browser, open_browser, ada, bob, program):
+    bobs_browser = open_browser()
+    bobs_browser.sign_in("Bob")
+    codes = [adas_browser.allow(program), bobs_browser.allow(program)]
+    answers = [program.whois(program.token_for(code)).json["id"] for code in codes]
+    assert answers == [ada.id, bob.id]
+
+
+# -- where forms may lead (CSP) -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("uri", "target"),
+    [
+        ("https://space.example/callback?x=1", "https://space.example"),
+        ("https://space.example:443/", "https://space.example"),
+        ("https://Space.Example:8443/", "https://space.example:8443"),
+        ("http://game.example/", "http://game.example"),
+        ("http://localhost:3000/cb", "http://localhost:3000"),
+        ("http://127.0.0.1/cb", "http:"),
+        ("http://127.0.0.1:3000/cb", "http:"),
+        ("http://[::1]:3000/cb", "http:"),
+        ("https://a.example/;script-src%20*;x=,none", "https://a.example"),
+        ("http://127.0.0.1.example/", "http://127.0.0.1.example"),
+    ],
+)
+def test_forms_on_the_way_to_a_code_may_lead_to_the_clients_origin(
+    browser, ada, register, uri, target
+):
+    program = register(uri)
+    answer = browser.get(program.link())
+    sign_in_page = browser.get(answer.location)
+    assert form_action(sign_in_page) == f"'self' {target}"
+    leads_to = field(sign_in_page, "next")
+    assert form_action(browser.sign_in(password="wrong", next=leads_to)) == f"'self' {target}"
+    consent = browser.get(browser.sign_in(next=leads_to).location)
+    assert form_action(consent) == f"'self' {target}"
+
+
+def test_forms_may_lead_to_the_one_registered_uri_where_none_was_sent(adas_browser, program):
+    page = adas_browser.get(program.link(redirect_uri=None))
+    assert form_action(page) == "'self' https://space.example"
+
+
+@pytest.mark.parametrize(
+    "leads_to",
+    [
+        "/oauth/authorize?client_id={id}&redirect_uri=https://evil.example/",
+        "/oauth/authorize?client_id={id}&redirect_uri=https://space.example@evil.example/callback",
+        "/oauth/authorize?client_id={id}&client_id={id}",
+        "/oauth/authorize?client_id=https://evil.example",
+        "/oauth/authorize?client_id=%FF%00",
+        "/oauth/authorizex?client_id={id}",
+        "//evil.example/oauth/authorize?client_id={id}",
+        "https://evil.example/oauth/authorize?client_id={id}",
+        "/?client_id={id}",
+        "",
+    ],
+)
+def test_nothing_that_is_not_registered_gets_into_the_csp(browser, program, leads_to):
+    leads_to = leads_to.format(id=program.id)
+    for answer in (
+        browser.get(f"/sign-in?next={quote(leads_to)}"),
+        browser.get(leads_to) if leads_to.startswith("/oauth") else browser.get("/"),
+        browser.sign_in(password="wrong", next=leads_to),
+    ):
+        assert form_action(answer) == "'self'"
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        *("https://a.example;script-src *", "https://a.example https://evil.example/"),
+        *("https://*/", "https://*.example/", "https://a.example,/", "https:///", "data:text/html,x"),
+        *("https://a.example\n/", "https://ä.example/", "javascript:alert(1)", "https:evil.example"),
+    ],
+)
+def test_no_uri_that_would_change_the_csp_can_be_registered(register, uri):
+    with pytest.raises(InvalidField):
+        register(uri)
+
+
+# -- the disk -------------------------------------------------------------------------------------
+
+
+def replace_by_a_file(folder) -> None:
+    """From now on nothing can be written there."""
+    shutil.rmtree(folder)
+    folder.touch()
+
+
+def test_a_consent_that_cannot_be_saved_is_told_the_client(
+    store, page, ada, adas_browser, program, tmp_path
+):
+    replace_by_a_file(tmp_path / "instance" / "locks")
+    answer = program.read_callback(adas_browser.decide(page))
+    assert (answer["error"], answer["state"]) == ("server_error", STATE)
+    assert store.read_user(ada.id).grants == {}
+
+
+def test_a_code_that_cannot_be_saved_is_told_the_client(page, adas_browser, program, tmp_path):
+    replace_by_a_file(tmp_path / "instance" / "codes")
+    asked = program.read_callback(adas_browser.decide(page))
+    assert (asked["error"], asked["state"]) == ("server_error", STATE)
+    remembered = program.read_callback(adas_browser.get(program.link(state=STATE)))
+    assert remembered == asked
+
+
+def test_a_refusal_needs_no_disk(page, adas_browser, program, tmp_path):
+    for folder in ("locks", "codes"):
+        replace_by_a_file(tmp_path / "instance" / folder)
+    answer = program.read_callback(adas_browser.decide(page, "deny"))
+    assert answer["error"] == "access_denied"
+
+
+def test_a_damaged_client_or_player_is_a_page_that_says_503(
+    page, ada, adas_browser, program, register, tmp_path
+):
+    other = register("https://other.example/")
+    (tmp_path / "instance" / "clients" / f"{program.id}.json").write_text("")
+    for answer in (adas_browser.get(program.link()), adas_browser.decide(page)):
+        assert (answer.status_code, "Location" in answer.headers) == (503, False)
+    assert adas_browser.get(other.link()).status_code == 200
+    (tmp_path / "instance" / "users" / f"{ada.id}.json").write_text("")
+    for link in (other.link(), other.link(redirect_uri="https://evil.example/")):
+        assert adas_browser.get(link).status_code == 503

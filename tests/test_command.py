@@ -1,0 +1,579 @@
+"""The `identity-server` command, as the administrator calls it."""
+
+import hashlib
+import json
+import os
+import pty
+import re
+import runpy
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import click
+import pytest
+from gunicorn.config import Config as GunicornConfig
+from werkzeug.security import check_password_hash
+
+from identity_admin import commands
+from identity_settings import SETTINGS
+
+ROOT = Path(__file__).parent.parent
+COMMAND = Path(sys.executable).with_name("identity-server")
+PASSWORD = "correct horse battery"
+CALLBACK = "https://chess.example.org/callback"
+USER_FIELDS = {
+    *("name", "id", "bio", "flairs", "equippedFlair", "playMinutes", "lastHeartbeat", "modLevel"),
+    *("pfpTimestamp", "email", "suspended"),
+}
+CLIENT_FIELDS = {"client_id", "name", "redirect_uris", "owner", "disabled", "created"}
+
+
+class Installation:
+    """A folder of its own, the real command in it, and its data in `data` and `pictures`."""
+
+    def __init__(self, folder: Path) -> None:
+        assert COMMAND.exists(), "the command is not installed: pip install -e ."
+        self.folder = folder
+        self.data = folder / "data"
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if "IDENTITY_" not in name},
+            # The code of this checkout, wherever the command was installed from.
+            "PYTHONPATH": str(ROOT),
+            "IDENTITY_DATA_DIR": "data",
+            "IDENTITY_PICTURE_DIR": "pictures",
+        }
+
+    def run(self, *arguments: str, status: int = 0, stdin: str | bytes = "", **variables: str):
+        """Call the command to its end; it must exit with this status."""
+        done = subprocess.run(
+            [COMMAND, *arguments],
+            input=stdin.encode() if isinstance(stdin, str) else stdin,
+            capture_output=True,
+            cwd=self.folder,
+            env=self.environment | variables,
+            timeout=30,
+        )
+        assert done.returncode == status, (arguments, done)
+        return done
+
+    def output(self, *arguments: str, **options) -> str:
+        """What the command prints on standard output."""
+        return self.run(*arguments, **options).stdout.decode()
+
+    def record(self, *arguments: str, **options):
+        """The JSON that the command prints, which must be all that it prints."""
+        return json.loads(self.output(*arguments, "--json", **options))
+
+    def refusal(self, *arguments: str, **options) -> str:
+        """The one line on standard error with which the command refuses, without "Error: "."""
+        done = self.run(*arguments, status=1, **options)
+        assert done.stdout == b""
+        assert done.stderr.startswith(b"Error: ") and done.stderr.count(b"\n") == 1, done.stderr
+        return done.stderr.decode().removeprefix("Error: ").strip()
+
+    def add_user(self, name: str, *options: str) -> dict:
+        """Add a player with the email address NAME@example.org."""
+        email = f"{name}@example.org"
+        arguments = ("user", "add", name, "--email", email, "--password-stdin", *options)
+        return self.record(*arguments, stdin=f"{PASSWORD}\n")
+
+    def add_client(self, name: str) -> dict:
+        """Register a client; its record with the secret."""
+        return self.record("client", "add", name, "--redirect-uri", CALLBACK)
+
+    def audit_log(self) -> list[dict]:
+        """The audit log's lines."""
+        return [json.loads(line) for line in (self.data / "audit.log").read_text().splitlines()]
+
+    def everything_kept(self) -> str:
+        """The content of all files of the data folder."""
+        files = [each for each in self.data.rglob("*") if each.is_file()]
+        return "\n".join(each.read_text() for each in files)
+
+
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory) -> Installation:
+    """An installation with the player `ada`, id 1, shared by the tests of this module."""
+    made = Installation(tmp_path_factory.mktemp("installation"))
+    made.add_user("ada")
+    return made
+
+
+@pytest.fixture
+def empty(tmp_path) -> Installation:
+    """An installation without players."""
+    return Installation(tmp_path)
+
+
+# -- the whole command --------------------------------------------------------------------------
+
+
+def all_commands() -> dict[str, click.Command]:
+    """Every command that does something, by what is typed to call it."""
+    found = {}
+    for name, command in commands.commands.items():
+        verbs = command.commands if isinstance(command, click.Group) else {"": command}
+        found |= {f"{name} {verb}".strip(): each for verb, each in verbs.items()}
+    return found
+
+
+@pytest.mark.parametrize("name", all_commands())
+def test_every_command_and_option_is_explained_by_its_help(name):
+    command = all_commands()[name]
+    assert command.help
+    assert all(each.help for each in command.params if isinstance(each, click.Option))
+    # A list of commands cuts a longer first sentence.
+    assert not command.get_short_help_str(66).endswith("...")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("fly",),
+        ("user", "add", "bob"),
+        ("user", "add", "bob", "--email", "b@example.org"),  # and no terminal to ask at
+        ("user", "set", "ada"),
+        ("user", "set", "ada", "--mod-level", "3"),
+        ("user", "show"),
+        ("client", "add", "Chess"),
+        ("client", "set", "0123456789abcdef"),
+        ("serve", "--bind", "8000"),
+        ("serve", "--bind", "127.0.0.1:65536"),
+        ("serve", "--bind", "a..b:80"),
+        ("serve", "--workers", "0"),
+    ],
+)
+def test_wrong_usage_exits_with_status_2_and_prints_nothing_but_the_reason(installation, arguments):
+    done = installation.run(*arguments, status=2)
+    assert done.stdout == b""
+    assert b"Error: " in done.stderr and b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["settings", "user list", "client list", "serve"])
+def test_an_unknown_setting_is_refused_by_name(installation, command):
+    refusal = installation.refusal(*command.split(), IDENTITY_SITENAME="Games")
+    assert "IDENTITY_SITENAME" in refusal
+
+
+def test_a_data_folder_that_cannot_be_made_is_told_in_one_line(empty):
+    empty.data.write_text("not a folder")
+    assert empty.refusal("user", "list")
+
+
+def test_settings_prints_each_setting_with_its_value_and_where_that_comes_from(installation):
+    lines = installation.output("settings", IDENTITY_SITE_NAME="Ada's games").splitlines()
+    assert "IDENTITY_SITE_NAME=Ada's games  (environment)" in lines
+    assert "IDENTITY_SIGN_UP=invite  (default)" in lines
+    assert f"IDENTITY_DATA_DIR={installation.data}  (environment)" in lines
+    for name, setting in SETTINGS.items():
+        at = next(n for n, line in enumerate(lines) if line.startswith(f"IDENTITY_{name}="))
+        assert lines[at + 1].strip() == setting.help
+
+
+# -- user ---------------------------------------------------------------------------------------
+
+
+def test_a_player_who_was_added_is_printed_the_same_by_add_show_and_list(empty):
+    added = empty.add_user("ada", "--mod-level", "2")
+    assert set(added) == USER_FIELDS
+    assert (added["id"], added["name"], added["modLevel"]) == (1, "ada", 2)
+    assert (added["email"], added["suspended"]) == ("ada@example.org", False)
+    assert empty.record("user", "show", "ADA") == added
+    assert empty.record("user", "show", "Ada@Example.org") == added
+    assert empty.record("user", "list") == [added]
+
+
+def test_of_a_password_from_standard_input_only_a_hash_is_kept(empty):
+    empty.add_user("ada")
+    kept = json.loads((empty.data / "users" / "1.json").read_text())["password_hash"]
+    assert check_password_hash(kept, PASSWORD)
+    assert PASSWORD not in empty.everything_kept()
+
+
+def test_a_prompted_password_is_hidden_and_standard_output_has_the_record_alone(empty):
+    ours, terminal = pty.openpty()
+    called = [COMMAND, "user", "add", "ada", "--email", "ada@example.org", "--json"]
+    with subprocess.Popen(
+        called,
+        stdin=terminal,
+        stderr=terminal,
+        stdout=subprocess.PIPE,
+        cwd=empty.folder,
+        env=empty.environment,
+        start_new_session=True,  # or the prompt would go to the terminal of whoever runs this
+    ) as process:
+        seen = ""
+        for prompts in (1, 2):  # the password, and again
+            while seen.count(": ") < prompts:
+                seen += os.read(ours, 1000).decode()
+            os.write(ours, f"{PASSWORD}\n".encode())
+        record = json.loads(process.stdout.read())
+        assert process.wait(timeout=30) == 0
+    os.close(terminal)
+    os.close(ours)
+    assert record["name"] == "ada"
+    assert PASSWORD not in seen
+    kept = json.loads((empty.data / "users" / "1.json").read_text())["password_hash"]
+    assert check_password_hash(kept, PASSWORD)
+
+
+@pytest.mark.parametrize(
+    ("name", "email", "password", "refusal"),
+    [
+        ("ADA", "b@example.org", PASSWORD, "name: 'ADA' is taken"),
+        ("bob", "ADA@example.org", PASSWORD, "email: 'ADA@example.org' belongs to another account"),
+        ("root", "b@example.org", PASSWORD, "name is reserved"),
+        ("bob", "nowhere", PASSWORD, "email is not an email address"),
+        ("bob", "b@example.org", "short", "password: 12 to"),
+        ("robert", "b@example.org", "robert is my name", "password must not contain your name"),
+        ("bob", "b@example.org", b"\xff" * 12, "password is not UTF-8"),
+        ("bob", "b@example.org", "", "password: 12 to"),
+    ],
+)
+def test_a_field_that_breaks_its_rule_is_refused_in_one_line(
+    installation, name, email, password, refusal
+):
+    arguments = ("user", "add", name, "--email", email, "--password-stdin")
+    assert installation.refusal(*arguments, stdin=password).startswith(refusal)
+    assert name == "ADA" or installation.refusal("user", "show", name)
+
+
+def test_a_name_that_cannot_be_had_is_refused_before_a_password_is_asked_for(installation):
+    # Without a terminal, asking for one would be wrong usage.
+    refusal = installation.refusal("user", "add", "Ada", "--email", "b@example.org")
+    assert refusal == "name: 'Ada' is taken"
+
+
+@pytest.mark.parametrize("name", ["nobody", "", "../1", b"\xff", "x" * 5000])
+def test_a_player_who_is_not_there_is_refused_whatever_the_name(installation, name):
+    assert installation.refusal("user", "show", name).startswith("there is no player")
+
+
+def test_set_changes_what_it_is_given_and_nothing_else(installation):
+    before = installation.add_user("carla")
+    changes = ("--name", "Carla B", "--email", "cb@example.org", "--bio", "One\nTwo")
+    after = installation.record("user", "set", "carla", *changes)
+    assert after == before | {"name": "Carla B", "email": "cb@example.org", "bio": "One\nTwo"}
+    assert installation.record("user", "show", "cb@example.org") == after
+    installation.refusal("user", "show", "carla")
+    shown = installation.output("user", "show", "Carla B").splitlines()
+    at = shown.index("bio            One")
+    assert shown[at + 1] == "               Two"
+
+
+def test_set_changes_nothing_where_one_of_its_changes_is_refused(installation):
+    before = installation.add_user("dora")
+    changes = ("--name", "dorothy", "--email", "ada@example.org", "--bio", "new")
+    assert installation.refusal("user", "set", "dora", *changes).startswith("email: ")
+    assert installation.refusal("user", "set", "dora", "--name", "x", "--bio", "new")
+    assert installation.record("user", "show", "dora") == before
+
+
+def test_a_change_of_mod_level_is_in_the_audit_log_by_id(installation):
+    user_id = installation.add_user("emil")["id"]
+    assert installation.record("user", "set", "emil", "--mod-level", "1")["modLevel"] == 1
+    line = installation.audit_log()[-1]
+    assert line.pop("time") > 0
+    assert line == {"act": "user mod-level", "by": "command", "user": user_id, "mod_level": 1}
+    lines = len(installation.audit_log())
+    installation.run("user", "set", "emil", "--mod-level", "1", "--bio", "still one")
+    assert len(installation.audit_log()) == lines
+
+
+def test_a_damaged_record_is_named_and_hides_nobody_else(empty):
+    ada = empty.add_user("ada")
+    (empty.data / "users" / "7.json").write_text("{")
+    done = empty.run("user", "list", "--json", status=1)
+    assert json.loads(done.stdout) == [ada]
+    assert done.stderr.count(b"\n") == 1 and b"7.json is damaged" in done.stderr
+
+
+def test_a_list_for_people_has_a_line_for_each_record(installation):
+    first, second, *_ = installation.output("user", "list").splitlines()
+    assert first.split() == ["id", "name", "email", "modLevel", "suspended"]
+    assert second.split() == ["1", "ada", "ada@example.org", "0", "no"]
+
+
+# -- client -------------------------------------------------------------------------------------
+
+
+def test_a_client_secret_is_printed_once_and_only_its_hash_is_kept(installation):
+    added = installation.add_client("Chess")
+    assert set(added) == CLIENT_FIELDS | {"client_secret"}
+    assert (added["name"], added["redirect_uris"], added["owner"]) == ("Chess", [CALLBACK], None)
+    secret, client_id = added.pop("client_secret"), added["client_id"]
+    shown = installation.record("client", "show", client_id)
+    assert shown == added
+    assert shown in installation.record("client", "list")
+    assert secret not in installation.output("client", "show", client_id)
+    kept = installation.everything_kept()
+    assert secret not in kept and hashlib.sha256(secret.encode()).hexdigest() in kept
+
+
+def test_a_new_secret_is_another_one_and_the_old_hash_is_gone(installation):
+    added = installation.add_client("Go")
+    renewed = installation.record("client", "new-secret", added["client_id"])
+    assert renewed == added | {"client_secret": renewed["client_secret"]}
+    assert renewed["client_secret"] != added["client_secret"]
+    kept = installation.everything_kept()
+    assert hashlib.sha256(renewed["client_secret"].encode()).hexdigest() in kept
+    assert hashlib.sha256(added["client_secret"].encode()).hexdigest() not in kept
+
+
+def test_a_client_may_belong_to_a_player_and_be_given_back_to_the_administrators(installation):
+    uris = (
+        "--redirect-uri",
+        CALLBACK,
+        "--redirect-uri",
+        "http://[::1]/",
+        "--redirect-uri",
+        CALLBACK,
+    )
+    added = installation.record("client", "add", "Checkers", *uris, "--owner", "ADA")
+    assert added["owner"] == "ada"
+    assert added["redirect_uris"] == [CALLBACK, "http://[::1]/"]
+    client_id = added["client_id"]
+    changes = ("--owner", "", "--name", "Draughts", "--redirect-uri", "http://127.0.0.1/back")
+    changed = installation.record("client", "set", client_id, *changes)
+    assert (changed["owner"], changed["name"]) == (None, "Draughts")
+    assert changed["redirect_uris"] == ["http://127.0.0.1/back"]
+    assert installation.record("client", "set", client_id, "--owner", "ada@example.org") == (
+        changed | {"owner": "ada"}
+    )
+
+
+def test_a_disabled_client_can_be_enabled_and_a_deleted_one_is_gone(installation):
+    client_id = installation.add_client("Halma")["client_id"]
+    for verb, disabled in (("disable", True), ("enable", False)):
+        assert f"is {verb}d" in installation.output("client", verb, client_id)
+        assert installation.record("client", "show", client_id)["disabled"] is disabled
+    assert installation.run("client", "delete", client_id, stdin="n\n", status=1)
+    assert installation.record("client", "show", client_id)
+    installation.run("client", "delete", client_id, "--yes")
+    assert installation.refusal("client", "show", client_id) == "there is no such client"
+    acts = [each["act"] for each in installation.audit_log() if each.get("client") == client_id]
+    assert acts == ["client add", "client disable", "client enable", "client delete"]
+
+
+@pytest.mark.parametrize("verb", ["show", "new-secret", "disable", "enable", "delete"])
+def test_a_client_that_is_not_there_is_refused(installation, verb):
+    client_id = "../users/1" if verb == "show" else "0123456789abcdef"
+    assert installation.refusal("client", verb, client_id) == "there is no such client"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "refusal"),
+    [
+        (("Chess", "--redirect-uri", "ftp://chess.example.org"), "redirect URIs: 'ftp:"),
+        (("", "--redirect-uri", CALLBACK), "name: 1 to"),
+        (("Chess", "--redirect-uri", CALLBACK, "--owner", "nobody"), "there is no player 'nobody'"),
+    ],
+)
+def test_a_client_that_breaks_a_rule_is_refused(installation, arguments, refusal):
+    assert installation.refusal("client", "add", *arguments).startswith(refusal)
+
+
+# -- serve --------------------------------------------------------------------------------------
+
+
+class Server:
+    """`identity-server serve` on a free port, until it is stopped."""
+
+    def __init__(self, installation: Installation, *arguments: str, **variables: str) -> None:
+        logs = Path(tempfile.mkdtemp(dir=installation.folder))
+        self.output, self.errors = logs / "output", logs / "errors"
+        with open(self.output, "w") as output, open(self.errors, "w") as errors:
+            self.process = subprocess.Popen(
+                [COMMAND, "serve", "--bind", "127.0.0.1:0", "--workers", "1", *arguments],
+                stdout=output,
+                stderr=errors,
+                cwd=installation.folder,
+                env=installation.environment | variables,
+            )
+        self.wait_for(self.errors, "Booting worker")
+        self.port = int(re.search(r"Listening at: http://.*:(\d+)", self.errors.read_text())[1])
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.get("/")  # a worker that is told to stop while it starts may not know how yet
+
+    def wait_for(self, file: Path, text: str) -> str:
+        """The file's content, once `text` is in it."""
+        deadline = time.monotonic() + 10
+        while text not in (content := file.read_text()):
+            assert time.monotonic() < deadline and self.process.poll() is None, content
+            time.sleep(0.01)
+        return content
+
+    def get(self, path: str, **headers: str) -> int:
+        """The status of the answer."""
+        try:
+            asked = urllib.request.Request(self.url + path, headers=headers)
+            with urllib.request.urlopen(asked, timeout=10) as answer:
+                return answer.status
+        except urllib.error.HTTPError as error:
+            error.close()
+            return error.code
+
+    def send(self, request: bytes) -> bytes:
+        """What comes back for these bytes."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as connection:
+            connection.sendall(request)
+            connection.shutdown(socket.SHUT_WR)
+            return b"".join(iter(lambda: connection.recv(65536), b""))
+
+    def logged_by(self, path: str, **headers: str) -> str:
+        """What a request adds to standard output, which it does after it was answered."""
+        before = self.wait_for(self.output, '" 200 ')
+        self.get(path, **headers)
+        deadline = time.monotonic() + 10
+        while (content := self.output.read_text()) == before:
+            assert time.monotonic() < deadline, f"{path} was not logged"
+            time.sleep(0.01)
+        return content.removeprefix(before)
+
+    def stop(self) -> int:
+        """End it as a service manager does; its exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=20)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A server on an installation without players, in a folder with names that it imports."""
+    installation = Installation(tmp_path_factory.mktemp("with space"))
+    (installation.folder / "storage").mkdir()
+    for decoy in ("wsgi.py", "gunicorn.conf.py", "storage/__init__.py"):
+        (installation.folder / decoy).write_text("raise SystemExit('the wrong file')\n")
+    server = Server(installation)
+    server.installation = installation
+    yield server
+    assert server.stop() == 0
+
+
+def test_serve_answers_wherever_it_is_started(server):
+    assert server.get("/") == 200
+    assert (server.installation.data / "secret_key").exists()
+
+
+def test_serve_prints_the_address_and_on_an_empty_installation_a_next_step_to_paste(server):
+    address, why, step, *_ = server.output.read_text().splitlines()
+    assert address == f"Identity Server is at {server.url}/"
+    assert why.startswith("Nobody has an account yet.")
+    # As it is printed it is refused, so that nobody becomes YOUR_NAME.
+    typed = subprocess.run(
+        ["bash", "-c", f"{step} --password-stdin"],
+        input=PASSWORD,
+        cwd=server.installation.folder,
+        env=server.installation.environment,
+        capture_output=True,
+        text=True,
+    )
+    assert typed.returncode == 1 and typed.stderr.startswith("Error: email is not")
+    ada = step.replace("YOUR_NAME", "ada").replace("YOUR_EMAIL", "ada@example.org")
+    bare = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}  # another terminal
+    subprocess.run(
+        ["bash", "-c", f"{ada} --password-stdin"],
+        input=PASSWORD,
+        cwd=server.installation.folder,
+        env=bare,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    shown = server.installation.record("user", "show", "ada")
+    assert shown["modLevel"] == 2
+    assert server.get("/api/users/info?id=1") == 200
+    again = Server(Installation(server.installation.folder))
+    assert again.stop() == 0
+    first, second, *_ = again.output.read_text().splitlines()
+    assert first == f"Identity Server is at {again.url}/"
+    assert '"GET / HTTP/1.1" 200' in second
+
+
+def test_an_access_line_has_no_query_no_header_and_no_key(server):
+    key = "eyJ1c2VyIjoxfQ.aZ09-_.c0d3" + "x1Y-_" * 9
+    headers = {"Referer": "http://a/?k=SECRET", "Authorization": "Bearer SECRET"}
+    line = server.logged_by("/x?code=SECRET", **headers)
+    pattern = r'127\.0\.0\.1 - - \[[^]]+\] "GET /x HTTP/1\.1" 404 \d+ \d\.\d{6}\n'
+    assert re.fullmatch(pattern, line)
+    assert "c0d3" not in server.logged_by(f"/link/{key}")
+
+
+def test_a_request_is_one_line_whatever_its_path(server):
+    path = "/a%0Aforged%0D%1B%5B2J%20%22x%5C%C3%A9%E2%80%AE%E2%80%A8%25"
+    logged = server.logged_by(path)
+    assert logged.count("\n") == 1 and logged.isascii()
+    assert f'"GET {path} HTTP/1.1" 404' in logged
+
+
+def test_a_malformed_request_is_not_quoted_in_the_log(server):
+    for request in (
+        b"GET /?code=SECRET and more HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nAuthorization Bearer SECRET\r\n\r\n",
+        b"SECRET'\" / HTTP/1.1\r\n\r\n",
+        b"GET / SECRET\r\n\r\n",
+    ):
+        assert b" 400 " in server.send(request)
+    server.wait_for(server.errors, "Invalid request from ip=127.0.0.1: Invalid HTTP Header")
+    assert "SECRET" not in server.errors.read_text() + server.output.read_text()
+
+
+def test_proxies_are_believed_by_the_setting_alone(server):
+    # Gunicorn answers 400 of its own to these, from an address that it believes.
+    assert server.get("/", **{"X-Forwarded-Proto": "https", "X-Forwarded-Ssl": "off"}) == 200
+
+
+def test_the_base_url_is_what_serve_prints_where_it_is_set(empty):
+    server = Server(empty, IDENTITY_BASE_URL="https://id.example.org", IDENTITY_SITE_NAME="Ada's")
+    try:
+        assert server.output.read_text().startswith("Ada's is at https://id.example.org/\n")
+    finally:
+        assert server.stop() == 0
+
+
+def test_a_taken_port_is_told_in_one_line(installation):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        refusal = installation.refusal("serve", "--bind", address)
+    assert refusal == (
+        f"cannot listen at {address} (Address already in use): choose another with --bind"
+    )
+
+
+@pytest.mark.parametrize("address", ["192.0.2.1:8000", "no-such-host.invalid:8000"])
+def test_an_address_that_is_not_here_is_told_in_one_line(installation, address):
+    assert address in installation.refusal("serve", "--bind", address)
+
+
+def test_a_wrong_setting_stops_serve_in_one_line_that_names_it(installation):
+    refusal = installation.refusal("serve", IDENTITY_BASE_URL="id.example.org")
+    assert refusal.startswith("IDENTITY_BASE_URL ")
+
+
+def test_a_data_folder_of_a_newer_version_stops_serve_in_one_line(empty):
+    empty.run("user", "list")
+    (empty.data / "format").write_text("99\n")
+    assert "layout 99" in empty.refusal("serve", "--bind", "127.0.0.1:0")
+
+
+def test_gunicorn_knows_every_setting_of_its_configuration():
+    configuration = runpy.run_path(str(ROOT / "deploy" / "gunicorn.conf.py"))
+    known = GunicornConfig().settings
+    # A name that gunicorn does not know is passed over in silence.
+    settings = {name for name, value in configuration.items() if isinstance(value, str | int)}
+    assert {name for name in settings if not name.startswith("__")} <= known.keys()
+    for name in ("worker_class", "timeout", "keepalive", "accesslog", "logger_class"):
+        assert name in configuration
+
+
+def test_serve_passes_its_workers_and_threads_on(server):
+    called = Path(f"/proc/{server.process.pid}/cmdline").read_text().split("\0")
+    assert {"--workers=1", "--threads=12", f"--bind=127.0.0.1:{server.port}"} <= set(called)
+    assert shlex.join(called).count("IDENTITY") == 0

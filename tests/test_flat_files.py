@@ -1,0 +1,920 @@
+"""What is particular to keeping records as files: modes, damage, claims, races between processes.
+
+What any backend promises is in test_storage_contract.py; kills and failing disks are in faults/.
+"""
+
+import contextlib
+import fcntl
+import json
+import multiprocessing
+import os
+import re
+import shutil
+import stat
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from storage import (
+    ATTEMPTS_WINDOW,
+    PICTURE_SIZES,
+    AuthorizationCode,
+    BadInstallation,
+    Client,
+    CodeSpent,
+    DamagedRecord,
+    EmailTaken,
+    NameTaken,
+    NoSuchCode,
+    NoSuchUser,
+    StorageError,
+    StorageFailed,
+    TooManyAttempts,
+    User,
+    flat_files,
+    open_storage,
+)
+from storage.flat_files import FlatFiles, sha256
+
+PICTURE = {size: size.encode() for size in PICTURE_SIZES}
+CODE = AuthorizationCode("c" * 24, 1, "a grant", ["userinfo"], "https://a.example/", None)
+PROCESSES = 16
+
+
+@pytest.fixture
+def data(tmp_path) -> Path:
+    return tmp_path / "instance"
+
+
+@pytest.fixture
+def pictures(tmp_path) -> Path:
+    return tmp_path / "pfp"
+
+
+@pytest.fixture
+def storage(data, pictures) -> FlatFiles:
+    return FlatFiles(str(data), str(pictures))
+
+
+@pytest.fixture
+def ada(storage) -> User:
+    return storage.add_user("Ada", "ada@example.org", "a hash")
+
+
+@pytest.fixture
+def bob(storage) -> User:
+    return storage.add_user("Bob", "bob@example.org", "a hash")
+
+
+@pytest.fixture
+def client(storage) -> Client:
+    return storage.add_client("Chess", ["https://chess.example/cb"], None, by="command")[0]
+
+
+def files_under(folder: Path) -> set[str]:
+    """Every file and link in a folder, temporary ones too, but for the users' lock files."""
+    paths = (path for path in folder.rglob("*") if not path.is_dir())
+    return {str(path.relative_to(folder)) for path in paths if path.parent.name != "locks"}
+
+
+def temporary_files(*folders: Path) -> set[str]:
+    return {name for each in folders for name in files_under(each) if "/." in f"/{name}"}
+
+
+def change_file(path: Path, **values) -> None:
+    """Edit a record by hand; a value of `...` takes the field out."""
+    record = json.loads(path.read_text()) | values
+    path.write_text(json.dumps({name: each for name, each in record.items() if each is not ...}))
+
+
+# ---------------------------------------------------------------------------------------------
+# Files that people may read and edit
+# ---------------------------------------------------------------------------------------------
+
+
+def test_a_user_is_indented_json_in_the_order_of_the_records_fields(storage, ada, data):
+    with storage.edit_user(ada.id) as user:
+        user.bio = "Zoë says „hi“\n☃"
+        user.created, user.last_heartbeat, user.pfp_timestamp = 1, 2, None
+    assert (data / "users/1.json").read_text(encoding="utf-8") == (
+        "{\n"
+        '  "id": 1,\n'
+        '  "name": "Ada",\n'
+        '  "email": "ada@example.org",\n'
+        '  "password_hash": "a hash",\n'
+        '  "mod_level": 0,\n'
+        '  "suspended": false,\n'
+        '  "bio": "Zoë says „hi“\\n☃",\n'
+        '  "flairs": [\n    "none"\n  ],\n'
+        '  "equipped_flair": "none",\n'
+        '  "play_ms": 0,\n'
+        '  "last_heartbeat": 2,\n'
+        '  "pfp_timestamp": null,\n'
+        '  "created": 1,\n'
+        '  "grants": {},\n'
+        '  "sessions": []\n'
+        "}\n"
+    )
+
+
+def test_every_record_is_indented_json_and_no_secret_stands_in_it(storage, ada, data):
+    client, secret = storage.add_client("Chess", [], ada.id, by=ada.id)
+    storage.add_code("a code", CODE)
+    for path in data.rglob("*.json"):
+        text = path.read_text(encoding="utf-8")
+        assert text == json.dumps(json.loads(text), indent=2) + "\n"
+        assert secret not in text and "a code" not in text
+    assert files_under(data / "codes") == {f"{sha256('a code')}.json"}
+    assert files_under(data / "clients") == {f"{client.id}.json"}
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_modes_do_not_depend_on_the_umask(data, pictures, umask):
+    before = os.umask(umask)
+    try:
+        storage = open_storage(str(data), str(pictures))
+        for name in ("Ada", "Bob", "Cleo"):
+            storage.add_user(name, f"{name}@example.org", "")
+        storage.rename_user(1, "Grace")
+        storage.save_picture(1, PICTURE)
+        storage.delete_user(3)
+        client, _ = storage.add_client("Chess", [], None, by="command")
+        storage.issue_client_secret(client.id, by="command")
+        for code in ("spent", "live"):
+            storage.add_code(code, CODE)
+        storage.spend_code("spent")
+        storage.count_attempt("password", "ada", limit=1)
+    finally:
+        os.umask(before)
+    for top, folder_mode, file_mode in ((data, 0o700, 0o600), (pictures, 0o755, 0o644)):
+        for path in (top, *top.rglob("*")):
+            if not path.is_symlink():
+                expected = folder_mode if path.is_dir() else file_mode
+                assert stat.S_IMODE(path.stat().st_mode) == expected, path
+
+
+def test_a_folder_that_stands_keeps_the_mode_that_an_administrator_gave_it(storage, data, pictures):
+    data.chmod(0o750)
+    pictures.chmod(0o711)
+    open_storage(str(data), str(pictures))
+    assert stat.S_IMODE(data.stat().st_mode) == 0o750
+    assert stat.S_IMODE(pictures.stat().st_mode) == 0o711
+
+
+def test_a_record_edited_by_hand_is_read(storage, ada, data):
+    path = data / "users/1.json"
+    record = json.loads(path.read_text()) | {"bio": "by hand", "mod_level": 2}
+    path.write_text(json.dumps(dict(reversed(record.items())), indent="\t"), encoding="utf-8-sig")
+    assert storage.read_user(1).bio == "by hand"
+    assert storage.find_user("Ada").mod_level == 2
+
+
+def test_an_edit_puts_the_fields_of_a_record_edited_by_hand_in_order_again(storage, ada, data):
+    path = data / "users/1.json"
+    fields = list(json.loads(path.read_text()))
+    change_file(path, name=..., id=...)
+    change_file(path, name="Ada", id=1)
+    with storage.edit_user(1) as user:
+        user.bio = "new"
+    assert list(json.loads(path.read_text())) == fields
+
+
+def test_the_data_folder_can_be_moved(storage, ada, data, pictures, tmp_path):
+    data.rename(tmp_path / "moved")
+    moved = open_storage(str(tmp_path / "moved"), str(pictures))
+    assert moved.find_user("ada") == moved.find_user("ada@example.org") == ada
+
+
+def test_an_edit_that_changes_nothing_writes_nothing(storage, ada, client, data):
+    paths = data / "users/1.json", data / f"clients/{client.id}.json"
+    before = [path.stat() for path in paths]
+    with storage.edit_user(ada.id) as user:
+        user.bio = "changed" and ada.bio
+    with storage.edit_client(client.id):
+        pass
+    assert [path.stat().st_ino for path in paths] == [each.st_ino for each in before]
+    assert [path.stat().st_mtime_ns for path in paths] == [each.st_mtime_ns for each in before]
+
+
+def test_what_a_kill_left_behind_is_taken_for_nothing(storage, ada, client, data, pictures):
+    for folder in ("users", "clients", "codes", "codes/spent", "deleted", "names", "emails"):
+        for name in (".1.json.0123abcd", ".1.json.0123abcd.old", ".0123abcd"):
+            (data / folder / name).write_text("{")
+    (data / ".secret_key.0123abcd").write_text("half a k")
+    again = open_storage(str(data), str(pictures))
+    assert again.user_ids() == [ada.id]
+    assert list(again.clients()) == [client]
+    assert again.find_user("ada") == ada
+    assert again.find_user(".0123abcd") is None
+    assert again.keys() == storage.keys()
+    assert again.add_user("Bob", "bob@example.org", "").id == 2
+
+
+# ---------------------------------------------------------------------------------------------
+# Damaged records
+# ---------------------------------------------------------------------------------------------
+
+
+def put(content: bytes):
+    return lambda path: path.write_bytes(content)
+
+
+def hand_edit(**values):
+    return lambda path: change_file(path, **values)
+
+
+GRANT = {"id": "g", "scope": ["userinfo"], "since": 1}
+DAMAGE = {
+    "cut short": lambda path: path.write_bytes(path.read_bytes()[:-30]),
+    "twice": lambda path: path.write_bytes(path.read_bytes() * 2),
+    "not UTF-8": lambda path: path.write_bytes(path.read_bytes().replace(b"Ada", b"\xe4da")),
+    "empty": put(b""),
+    "zeros": put(b"\x00" * 512),
+    "null": put(b"null"),
+    "a list": put(b"[]"),
+    "an empty object": put(b"{}"),
+    "too deep": put(b"[" * 100_000),
+    "another's record": hand_edit(id=2),
+    "id as text": hand_edit(id="1"),
+    "name as number": hand_edit(name=7),
+    "no email": hand_edit(email=...),
+    "no password_hash": hand_edit(password_hash=...),
+    "unknown field": hand_edit(nickname="Countess"),
+    "level true": hand_edit(mod_level=True),
+    "level 1.0": hand_edit(mod_level=1.0),
+    "suspended 1": hand_edit(suspended=1),
+    "no bio but null": hand_edit(bio=None),
+    "flair not owned": hand_edit(equipped_flair="gold"),
+    "no flairs": hand_edit(flairs=[]),
+    "grants as list": hand_edit(grants=[]),
+    "grant as text": hand_edit(grants={"c": "yes"}),
+    "grant without since": hand_edit(grants={"c": {"id": "g", "scope": []}}),
+    "grant with more": hand_edit(grants={"c": GRANT | {"until": 2}}),
+    "scope as text": hand_edit(grants={"c": GRANT | {"scope": "userinfo"}}),
+    "session as null": hand_edit(sessions=[None]),
+    "since as text": hand_edit(sessions=[{"id": "s", "since": "now", "browser": "Firefox"}]),
+}
+
+
+@pytest.fixture(params=DAMAGE.values(), ids=DAMAGE)
+def damaged(request, storage, ada, bob, data) -> Path:
+    """The file of Ada's record, damaged; Bob's is whole."""
+    path = data / "users/1.json"
+    request.param(path)
+    return path
+
+
+def test_a_damaged_record_is_named_wherever_its_user_is_needed(storage, damaged):
+    content = damaged.read_bytes()
+    for act in (
+        lambda: storage.read_user(1),
+        lambda: storage.find_user("Ada"),
+        lambda: storage.find_user("ada@example.org"),
+        lambda: storage.edit_user(1).__enter__(),
+        lambda: storage.rename_user(1, "Grace"),
+        lambda: storage.change_email(1, "grace@example.org"),
+        lambda: storage.save_picture(1, PICTURE),
+        lambda: storage.delete_user(1),
+    ):
+        with pytest.raises(DamagedRecord, match=r"^users/1\.json is damaged: ."):
+            act()
+    assert damaged.read_bytes() == content
+
+
+def test_a_damaged_record_affects_nobody_else(storage, damaged, bob):
+    assert storage.user_ids() == [1, 2]
+    assert storage.find_user("bob") == storage.find_user("bob@example.org") == bob
+    with storage.edit_user(bob.id) as user:
+        user.bio = "still here"
+    storage.rename_user(bob.id, "Robert")
+    assert storage.add_user("Cleo", "cleo@example.org", "").id == 3
+
+
+def test_a_damaged_record_keeps_its_claims_and_pictures(storage, damaged, ada, bob, pictures):
+    with pytest.raises(NameTaken):
+        storage.add_user("ADA", "new@example.org", "")
+    with pytest.raises(EmailTaken):
+        storage.add_user("New", "ADA@example.org", "")
+    with pytest.raises(NameTaken):
+        storage.rename_user(bob.id, "ada")
+    with pytest.raises(EmailTaken):
+        storage.change_email(bob.id, "ada@example.org")
+    assert storage.read_picture("small", f"1-{ada.pfp_timestamp}.webp")
+
+
+def test_a_mended_record_is_back_at_once(storage, ada, data):
+    path = data / "users/1.json"
+    content = path.read_bytes()
+    path.write_bytes(content[:-30])
+    with pytest.raises(DamagedRecord):
+        storage.find_user("Ada")
+    path.write_bytes(content)
+    assert storage.find_user("Ada") == ada
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [put(b"{"), hand_edit(id="d" * 24), hand_edit(redirect_uris="https://a/"), hand_edit(name=...)],
+    ids=["cut short", "another's record", "uris as text", "no name"],
+)
+def test_a_damaged_client_is_named_and_affects_no_other(storage, client, data, damage):
+    other, _ = storage.add_client("Checkers", [], None, by="command")
+    damage(data / f"clients/{client.id}.json")
+    for act in (
+        lambda: storage.read_client(client.id),
+        lambda: storage.edit_client(client.id).__enter__(),
+        lambda: storage.issue_client_secret(client.id, by="command"),
+        lambda: storage.delete_client(client.id, by="command"),
+    ):
+        with pytest.raises(DamagedRecord, match=f"^clients/{client.id}.json is damaged"):
+            act()
+    assert storage.read_client(other.id) == other
+
+
+# ---------------------------------------------------------------------------------------------
+# Claims on names and email addresses
+# ---------------------------------------------------------------------------------------------
+
+STALE = [
+    "../users/99.json",  # never finished, or deleted
+    "../users/1.json",  # Bob's, who bears another name by now
+    *("nowhere", "../users", "../users/x.json", "../users/-1.json", "/dev/null", "Ada"),
+]
+
+
+@pytest.fixture
+def stale(request, storage, bob, data) -> None:
+    """Claims on Ada's name and address, left behind by a kill."""
+    for path in (data / "names/ada", data / "emails" / sha256("ada@example.org")):
+        path.symlink_to(request.param)
+
+
+@pytest.mark.parametrize("stale", STALE, indirect=True)
+def test_a_claim_that_counts_no_more_leads_to_nobody(storage, stale):
+    assert storage.find_user("Ada") is None
+    assert storage.find_user("ada@example.org") is None
+
+
+@pytest.mark.parametrize("stale", STALE, indirect=True)
+def test_a_claim_that_counts_no_more_does_not_block_a_new_user(storage, stale, bob):
+    ada = storage.add_user("Ada", "ada@example.org", "")
+    assert storage.find_user("Ada") == storage.find_user("ada@example.org") == ada
+    assert storage.find_user("Bob") == bob
+
+
+@pytest.mark.parametrize("stale", STALE, indirect=True)
+def test_a_claim_that_counts_no_more_does_not_block_a_change(storage, stale, bob):
+    storage.rename_user(bob.id, "Ada")
+    changed = storage.change_email(bob.id, "ada@example.org")
+    assert storage.find_user("Ada") == storage.find_user("ada@example.org") == changed
+
+
+def test_claims_are_relative_links_and_an_email_address_is_not_in_their_names(storage, ada, data):
+    assert files_under(data / "names") == {"ada"}
+    assert files_under(data / "emails") == {sha256("ada@example.org")}
+    for folder in ("names", "emails"):
+        assert {os.readlink(path) for path in (data / folder).iterdir()} == {"../users/1.json"}
+
+
+def test_a_rename_leaves_a_claim_that_is_somebody_elses(storage, ada, bob, data):
+    """Somebody wrote Ada's name into Bob's record by hand; putting it right takes nothing."""
+    change_file(data / "users/2.json", name="Ada", email="ada@example.org")
+    storage.rename_user(bob.id, "Bob")
+    storage.change_email(bob.id, "bob@example.org")
+    assert storage.find_user("Ada") == storage.find_user("ada@example.org") == ada
+    assert storage.find_user("Bob") == bob
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda storage: storage.delete_user(1),
+        lambda storage: storage.rename_user(1, "Grace"),
+        lambda storage: storage.change_email(1, "grace@example.org"),
+    ],
+    ids=["delete", "rename", "change_email"],
+)
+def test_old_claims_go_while_no_other_account_can_be_added(storage, ada, data, monkeypatch, act):
+    """Else the claim that goes could be the one that the next bearer of the name just made."""
+    removed_claims = []
+    unlink = os.unlink
+
+    def unlink_claim(path):
+        if os.path.basename(os.path.dirname(path)) in ("names", "emails") and os.path.islink(path):
+            with open(data / "accounts.lock") as file, pytest.raises(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            removed_claims.append(path)
+        unlink(path)
+
+    monkeypatch.setattr(os, "unlink", unlink_claim)
+    act(storage)
+    assert removed_claims
+
+
+@pytest.mark.parametrize("name", ["𐌰" * 30, "𠀀" * 30, "ẞ" * 30, "ก" * 30])
+def test_the_longest_names_can_be_kept_and_found(storage, name):
+    user = storage.add_user(name, "ada@example.org", "")
+    assert storage.find_user(name) == user
+    storage.rename_user(user.id, "Ada")
+    assert storage.rename_user(user.id, name) == user == storage.find_user(name)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(".", "..", "../users/1.json", "a/b", "/", "/etc/passwd", "names/ada", "ada/", "ada/."),
+        *("\x00", "ada\x00", "\ud800", "\ud800@example.org", "a" * 121, "é" * 61, "a" * 100_000),
+        "．．／ｕｓｅｒｓ",  # dots and slashes once it is folded
+    ],
+)
+def test_what_can_be_no_name_makes_no_path(storage, ada, text):
+    assert storage.find_user(text) is None
+
+
+# ---------------------------------------------------------------------------------------------
+# Installations that cannot be used
+# ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("left", ["users", "deleted"])
+def test_a_missing_next_user_id_stops_adding_and_says_the_fix(storage, ada, data, left):
+    if left == "deleted":
+        storage.delete_user(ada.id)
+    (data / "next_user_id").unlink()
+    for _ in range(2):
+        with pytest.raises(BadInstallation, match="next_user_id is missing.*write a number into"):
+            storage.add_user("Bob", "bob@example.org", "")
+    (data / "next_user_id").write_text("7")
+    assert storage.add_user("Bob", "bob@example.org", "").id == 7
+
+
+@pytest.mark.parametrize("left", ["users", "deleted"])
+@pytest.mark.parametrize("number", [1, 0, -1])
+def test_a_next_user_id_that_would_come_twice_stops_adding(storage, ada, data, left, number):
+    """A copy of the file put back by hand must not cost a player their record."""
+    if left == "deleted":
+        storage.delete_user(ada.id)
+    before = files_under(data / "users")
+    (data / "next_user_id").write_text(str(number))
+    with pytest.raises(BadInstallation, match="next_user_id is missing or too low"):
+        storage.add_user("Bob", "bob@example.org", "")
+    assert files_under(data / "users") == before
+    assert storage.find_user("Bob") is None
+
+
+@pytest.mark.parametrize("content", [b"", b"one", b"1.5", b"\xff", b"1" * 5000])
+def test_a_next_user_id_that_is_no_number_stops_adding(storage, ada, data, content):
+    (data / "next_user_id").write_bytes(content)
+    with pytest.raises(DamagedRecord, match="next_user_id"):
+        storage.add_user("Bob", "bob@example.org", "")
+    assert storage.find_user("Ada") == ada
+
+
+def test_a_layout_of_a_newer_program_stops_the_start(storage, data, pictures):
+    (data / "format").write_text(f"{flat_files.LAYOUT_VERSION + 1}\n")
+    with pytest.raises(BadInstallation, match="newer program"):
+        open_storage(str(data), str(pictures))
+
+
+@pytest.mark.parametrize("content", [b"", b"one", b"\xff"])
+def test_a_layout_without_a_version_stops_the_start(storage, data, pictures, content):
+    (data / "format").write_bytes(content)
+    with pytest.raises(BadInstallation, match="no version number"):
+        open_storage(str(data), str(pictures))
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b" \n\t\n"])
+def test_a_key_file_without_a_key_stops_the_start(storage, data, pictures, content):
+    (data / "secret_key").write_bytes(content)
+    with pytest.raises(BadInstallation, match="has no key"):
+        open_storage(str(data), str(pictures))
+    assert (data / "secret_key").read_bytes() == content
+
+
+def test_folders_that_cannot_be_made_are_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    for folders in (("file", "pfp"), ("file/below", "pfp"), ("instance", "file")):
+        with pytest.raises(StorageFailed):
+            open_storage(*(str(tmp_path / folder) for folder in folders))
+
+
+# ---------------------------------------------------------------------------------------------
+# Keys
+# ---------------------------------------------------------------------------------------------
+
+
+def test_a_replaced_key_file_counts_at_once(storage, data):
+    first = storage.keys()
+    other = data / ".secret_key.new"
+    other.write_bytes(first[0] + b"\nanother-key\n")
+    other.rename(data / "secret_key")
+    assert storage.keys() == (*first, b"another-key")
+    assert storage.keys() is storage.keys()
+
+
+def test_a_key_added_with_an_editor_counts_at_once(storage, data):
+    first = storage.keys()
+    with open(data / "secret_key", "ab") as file:
+        file.write(b"another-key\n")
+    assert storage.keys() == (*first, b"another-key")
+
+
+def test_keys_that_are_gone_are_told_until_they_are_back(storage, data):
+    keys = storage.keys()
+    (data / "secret_key").rename(data / "elsewhere")
+    with pytest.raises(StorageFailed):
+        storage.keys()
+    (data / "elsewhere").rename(data / "secret_key")
+    assert storage.keys() == keys
+
+
+# ---------------------------------------------------------------------------------------------
+# Authorization codes
+# ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spent", [False, True], ids=["live", "spent"])
+def test_a_code_from_an_earlier_boot_is_refused(storage, data, spent):
+    """A power cut can bring back what was spent just before it."""
+    storage.add_code("a code", CODE)
+    if spent:
+        storage.spend_code("a code")
+    change_file(next((data / "codes").rglob("*.json")), boot_id="an earlier one")
+    with pytest.raises(NoSuchCode):
+        storage.read_code("a code")
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00" * 300, b"{", b"[]"])
+def test_a_damaged_code_is_an_unknown_one(storage, data, content):
+    """Codes are not synced: a power cut may leave anything of them."""
+    storage.add_code("a code", CODE)
+    (data / f"codes/{sha256('a code')}.json").write_bytes(content)
+    with pytest.raises(NoSuchCode):
+        storage.read_code("a code")
+    storage.spend_code("a code")
+    with pytest.raises(NoSuchCode):
+        storage.read_code("a code")
+
+
+def test_codes_work_where_the_system_tells_no_boot_id(data, pictures, monkeypatch):
+    monkeypatch.setattr(flat_files, "BOOT_ID_FILE", str(data / "missing"))
+    storage = open_storage(str(data), str(pictures))
+    for code in ("one", "two"):
+        storage.add_code(code, CODE)
+    storage.spend_code("one")
+    again = open_storage(str(data), str(pictures))
+    assert again.read_code("two") == CODE
+    with pytest.raises(CodeSpent):
+        again.spend_code("one")
+
+
+def age(path: Path, seconds: int) -> None:
+    os.utime(path, (time.time() - seconds,) * 2)
+
+
+def test_codes_older_than_fifteen_minutes_are_removed_by_the_next_one(storage, data, monkeypatch):
+    for code in ("live", "spent", "old", "old and spent"):
+        storage.add_code(code, CODE)
+    for code in ("spent", "old and spent"):
+        storage.spend_code(code)
+    for path in (data / "codes").rglob("*.json"):
+        if path.stem in (sha256("old"), sha256("old and spent")):
+            age(path, 901)
+        else:
+            age(path, 890)
+    monkeypatch.setattr(flat_files, "SWEEP_INTERVAL", 0)
+    storage.add_code("new", CODE)
+    assert files_under(data / "codes") == {
+        f"{sha256('live')}.json",
+        f"{sha256('new')}.json",
+        f"spent/{sha256('spent')}.json",
+    }
+
+
+def test_old_codes_are_looked_for_once_a_minute(storage, data):
+    storage.add_code("old", CODE)
+    age(data / f"codes/{sha256('old')}.json", 901)
+    storage.add_code("new", CODE)
+    assert len(files_under(data / "codes")) == 2
+
+
+# ---------------------------------------------------------------------------------------------
+# Attempts and audit
+# ---------------------------------------------------------------------------------------------
+
+
+def test_a_refused_try_makes_no_file(storage, data, monkeypatch):
+    start = time.time() // ATTEMPTS_WINDOW * ATTEMPTS_WINDOW
+    monkeypatch.setattr(time, "time", lambda: start)
+    storage.count_attempt("password", "ada", limit=1)
+    before = files_under(data), set((data / "attempts").iterdir())
+    for seconds in (0, ATTEMPTS_WINDOW):
+        monkeypatch.setattr(time, "time", lambda seconds=seconds: start + seconds)
+        with pytest.raises(TooManyAttempts):
+            storage.count_attempt("password", "ada", limit=1)
+    assert (files_under(data), set((data / "attempts").iterdir())) == before
+
+
+def test_attempts_that_count_no_more_are_removed(storage, data, monkeypatch):
+    start = time.time() // ATTEMPTS_WINDOW * ATTEMPTS_WINDOW
+    for window in range(4):
+        now = start + window * ATTEMPTS_WINDOW
+        monkeypatch.setattr(time, "time", lambda now=now: now)
+        storage.count_attempt("password", "ada", limit=100)
+    windows = [str(int(start // ATTEMPTS_WINDOW) + window) for window in (2, 3)]
+    assert sorted(path.name for path in (data / "attempts").iterdir()) == windows
+
+
+def test_attempts_do_not_show_who_was_guessed_at(storage, data, tmp_path):
+    other = open_storage(str(tmp_path / "other"), str(tmp_path / "other pfp"))
+    for each in (storage, other):
+        each.count_attempt("password", "ada", limit=1)
+    (name,) = (path.name for path in (data / "attempts").glob("*/*"))
+    (other_name,) = (path.name for path in (tmp_path / "other/attempts").glob("*/*"))
+    assert re.fullmatch("[0-9a-f]{64}", name)
+    assert name != other_name  # keyed: nobody can try out names
+
+
+def test_the_audit_log_has_a_line_for_each_thing_done_to_a_client(storage, ada, data):
+    client, _ = storage.add_client("Chess", [], ada.id, by=ada.id)
+    storage.issue_client_secret(client.id, by="command")
+    storage.delete_client(client.id, by=ada.id)
+    storage.write_audit("suspend", by=ada.id, user=7)
+    lines = [json.loads(line) for line in (data / "audit.log").read_text().splitlines()]
+    assert abs(lines[0]["time"] - time.time() * 1000) < 5000
+    assert [{key: line[key] for key in line if key != "time"} for line in lines] == [
+        {"act": "client add", "by": ada.id, "client": client.id},
+        {"act": "client new-secret", "by": "command", "client": client.id},
+        {"act": "client delete", "by": ada.id, "client": client.id},
+        {"act": "suspend", "by": ada.id, "user": 7},
+    ]
+
+
+def test_what_cannot_be_written_to_the_audit_log_is_not_done(storage, client, data):
+    (data / "audit.log").unlink()
+    (data / "audit.log").mkdir()
+    for act in (
+        lambda: storage.add_client("Checkers", [], None, by="command"),
+        lambda: storage.issue_client_secret(client.id, by="command"),
+        lambda: storage.delete_client(client.id, by="command"),
+    ):
+        with pytest.raises(StorageFailed):
+            act()
+    assert list(storage.clients()) == [client]
+
+
+# ---------------------------------------------------------------------------------------------
+# What fails leaves nothing behind
+# ---------------------------------------------------------------------------------------------
+
+
+def test_a_user_who_could_not_be_added_leaves_nothing(storage, bob, data, pictures):
+    before = files_under(data), files_under(pictures)
+    shutil.move(pictures / "small", pictures / "elsewhere")
+    with pytest.raises(StorageFailed):
+        storage.add_user("Ada", "ada@example.org", "")
+    shutil.move(pictures / "elsewhere", pictures / "small")
+    assert (files_under(data), files_under(pictures)) == before
+    assert storage.add_user("Ada", "ada@example.org", "").id > bob.id
+
+
+def test_a_claim_that_could_not_be_made_leaves_nothing(storage, bob, data, pictures):
+    before = files_under(data), files_under(pictures)
+    shutil.move(data / "emails", data / "elsewhere")
+    with pytest.raises(StorageFailed):
+        storage.add_user("Ada", "ada@example.org", "")
+    with pytest.raises(StorageFailed):
+        storage.change_email(bob.id, "ada@example.org")
+    shutil.move(data / "elsewhere", data / "emails")
+    assert (files_under(data), files_under(pictures)) == before
+    assert storage.read_user(bob.id) == bob
+
+
+def test_a_picture_that_could_not_be_saved_leaves_the_old_one(storage, ada, data, pictures):
+    before = files_under(data), files_under(pictures)
+    with pytest.raises(KeyError):
+        storage.save_picture(ada.id, {"large": b"large"})
+    shutil.move(pictures / "small", pictures / "elsewhere")
+    with pytest.raises(StorageFailed):
+        storage.save_picture(ada.id, PICTURE)
+    shutil.move(pictures / "elsewhere", pictures / "small")
+    assert (files_under(data), files_under(pictures)) == before
+    assert storage.read_user(ada.id) == ada
+
+
+def test_a_user_who_could_not_be_deleted_is_whole(storage, ada, data, pictures):
+    (data / "deleted/1").mkdir()  # no file can be renamed over it
+    before = files_under(data), files_under(pictures)
+    with pytest.raises(StorageFailed):
+        storage.delete_user(ada.id)
+    assert (files_under(data), files_under(pictures)) == before
+    (data / "deleted/1").rmdir()
+    storage.delete_user(ada.id)
+    with pytest.raises(NoSuchUser):
+        storage.read_user(ada.id)
+
+
+# ---------------------------------------------------------------------------------------------
+# Several processes on one installation
+# ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """Processes that begin a piece of work at the same moment."""
+    # Not fork: other tests may have left threads in this process.
+    context = multiprocessing.get_context("forkserver")
+    start = context.Barrier(PROCESSES)
+    with ProcessPoolExecutor(PROCESSES, context, wait_for, (start,)) as pool:
+        yield pool
+
+
+def wait_for(start) -> None:
+    """In each process: the barrier of `take_part`, which no task can carry."""
+    take_part.start = start
+
+
+@pytest.fixture
+def race(processes, data, pictures):
+    """race(act): act(storage, n) in all processes at once, for n from 0; returns the results."""
+
+    def run(act) -> list:
+        futures = [
+            processes.submit(take_part, act, str(data), str(pictures), n) for n in range(PROCESSES)
+        ]
+        return [future.result(timeout=60) for future in futures]
+
+    return run
+
+
+def take_part(act, data: str, pictures: str, n: int):
+    """What `act` returns, or the name of its StorageError."""
+    take_part.start.wait(timeout=60)
+    try:
+        return act(open_storage(data, pictures), n)
+    except StorageError as error:
+        return type(error).__name__
+
+
+def read_keys(storage, n):
+    return storage.keys()
+
+
+def test_racing_first_starts_agree_on_one_key(race, data, pictures):
+    (keys,) = set(race(read_keys))
+    assert keys == open_storage(str(data), str(pictures)).keys()
+    assert not temporary_files(data, pictures)
+
+
+def add_ada(storage, n):
+    name = "".join(letter.upper() if n >> bit & 1 else letter for bit, letter in enumerate("ada"))
+    if n >= 8:
+        name = name.translate({ord(letter): ord(letter) + 0xFEE0 for letter in "adAD"})
+    return storage.add_user(name, f"{n}@example.org", "").id
+
+
+def test_one_of_sixteen_processes_gets_a_name_in_any_case_and_width(race, storage, data, pictures):
+    results = race(add_ada)
+    assert results.count("NameTaken") == PROCESSES - 1
+    assert storage.user_ids() == [storage.find_user("ada").id]
+    assert storage.find_user("ada").id in results
+    assert len(files_under(pictures)) == len(PICTURE_SIZES)
+    assert not temporary_files(data, pictures)
+
+
+def add_somebody(storage, n):
+    return storage.add_user(f"Player {chr(97 + n)}", f"{n}@example.org", "").id
+
+
+def test_sixteen_processes_add_sixteen_users(race, storage):
+    assert sorted(race(add_somebody)) == storage.user_ids() == list(range(1, PROCESSES + 1))
+
+
+def rename_to_ada(storage, n):
+    return storage.rename_user(n + 1, "Ada").id
+
+
+def test_one_of_sixteen_processes_renames_a_user_to_a_name(race, storage):
+    race(add_somebody)
+    results = race(rename_to_ada)
+    assert results.count("NameTaken") == PROCESSES - 1
+    assert storage.find_user("Ada").id in results
+    assert len(os.listdir(f"{storage.data_dir}/names")) == PROCESSES
+
+
+def add_or_delete_ada(storage, n):
+    """Half of them add Ada over and over, half delete her."""
+    for _ in range(10):
+        with contextlib.suppress(NameTaken, NoSuchUser):
+            if n % 2:
+                storage.add_user("Ada", "ada@example.org", "")
+            elif user := storage.find_user("Ada"):
+                storage.delete_user(user.id)
+
+
+def test_a_name_that_is_given_up_and_taken_over_and_over_leads_to_its_bearer(race, storage):
+    race(add_or_delete_ada)
+    bearers = [storage.read_user(user_id) for user_id in storage.user_ids()] or [None]
+    found = [storage.find_user(text) for text in ("Ada", "ada@example.org")]
+    assert found == bearers * 2
+
+
+def spend(storage, n):
+    storage.spend_code("a code")
+
+
+def test_a_code_is_spent_once_by_sixteen_racing_processes(race, storage):
+    storage.add_code("a code", CODE)
+    assert sorted(map(str, race(spend))) == ["CodeSpent"] * (PROCESSES - 1) + ["None"]
+
+
+def play_a_minute(storage, n):
+    for _ in range(5):
+        with storage.edit_user(1) as user:
+            user.play_ms += 60_000
+
+
+def test_edits_by_sixteen_processes_lose_nothing(race, storage, ada):
+    race(play_a_minute)
+    assert storage.read_user(1).play_ms == PROCESSES * 5 * 60_000
+
+
+def count(storage, n):
+    return sum(count_once(storage) for _ in range(4))
+
+
+def count_once(storage) -> bool:
+    with contextlib.suppress(TooManyAttempts):
+        storage.count_attempt("password", "ada", limit=50)
+        return True
+    return False
+
+
+def test_tries_in_sixteen_processes_are_counted_exactly(race, storage):
+    assert sum(race(count)) == 50
+
+
+def write_or_read_bio(storage, n):
+    """Four write long bios of one letter; the others read, and say whether one was ever mixed."""
+    if n < 4:
+        for _ in range(25):
+            with storage.edit_user(1) as user:
+                user.bio = "abcd"[n] * 1000
+        return True
+    return all(len(set(storage.read_user(1).bio)) <= 1 for _ in range(1000))
+
+
+def test_readers_never_see_a_part_while_writers_race(race, storage, ada):
+    assert race(write_or_read_bio) == [True] * PROCESSES
+
+
+def log(storage, n):
+    for number in range(10):
+        storage.write_audit("suspend", by="command", user=number, process=n)
+
+
+def test_audit_lines_of_sixteen_processes_never_mix(race, storage, data):
+    race(log)
+    lines = [json.loads(line) for line in (data / "audit.log").read_text().splitlines()]
+    written = [(line["process"], line["user"]) for line in lines]
+    assert sorted(written) == [(n, number) for n in range(PROCESSES) for number in range(10)]
+
+
+def read_everything(data: str, pictures: str, timestamp: int) -> bool:
+    storage = open_storage(data, pictures)
+    (client,) = storage.clients()
+    storage.read_client(client.id)
+    storage.read_code("a code")
+    storage.spend_code("a code")  # one rename
+    storage.read_picture("small", f"1-{timestamp}.webp")
+    storage.keys()
+    found = [storage.find_user(text) for text in ("Ada", "ada@example.org", "nobody")]
+    return found == [storage.read_user(1)] * 2 + [None] and storage.user_ids() == [1]
+
+
+def test_nothing_that_reads_waits_for_a_lock(processes, storage, ada, client, data, pictures):
+    storage.add_code("a code", CODE)
+    with contextlib.ExitStack() as held:
+        for name in ("accounts.lock", "locks/clients", *(f"locks/{n}" for n in range(64))):
+            file = held.enter_context(open(data / name, "a"))
+            fcntl.flock(file, fcntl.LOCK_EX)
+        reading = processes.submit(read_everything, str(data), str(pictures), ada.pfp_timestamp)
+        assert reading.result(timeout=10)
+
+
+def test_a_writer_waits_for_a_lock(processes, storage, ada, data, pictures):
+    """Else the test above, which holds these locks, would show nothing."""
+    with open(data / "locks/1", "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        writing = processes.submit(play_in, str(data), str(pictures))
+        with pytest.raises(TimeoutError):
+            writing.result(timeout=0.3)
+        assert storage.read_user(1).play_ms == 0
+    writing.result(timeout=10)
+    assert storage.read_user(1).play_ms > 0
+
+
+def play_in(data: str, pictures: str) -> None:
+    play_a_minute(open_storage(data, pictures), 0)

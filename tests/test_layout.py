@@ -1,0 +1,101 @@
+"""Where things live: which module may import which, how long they are, what is installed."""
+
+import ast
+import configparser
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# An import leads from a module to one further down, never up or sideways.
+ORDER = [
+    {"wsgi", "identity_admin"},
+    {"identity_server"},
+    {"pages"},
+    {"identity_sessions", "identity_settings"},
+    {"storage"},
+]
+RANKS = {name: rank for rank, names in enumerate(ORDER) for name in names}
+HTTP = {"flask", "werkzeug", "itsdangerous", "gunicorn", "click", "http"}
+
+OTHERS = {"tests", "benchmarks", "examples"}  # no part of the server
+LONGEST = {"identity_server": 800}  # lines; other modules:
+LONG = 600
+
+
+def modules() -> dict[str, str]:
+    """The source of every module of the server, by its path without `.py`."""
+    paths = [*ROOT.glob("*.py"), *(path for name in RANKS for path in ROOT.glob(f"{name}/**/*.py"))]
+    return {
+        str(path.relative_to(ROOT).with_suffix("")): path.read_text(encoding="utf-8")
+        for path in paths
+    }
+
+
+MODULES = modules()
+
+
+def imported_packages(source: str) -> set[str]:
+    """The first names of what a module imports, wherever the import stands in it."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found.update(alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative imports hide where they lead"
+            found.add(node.module.partition(".")[0])
+    return found
+
+
+def wrong_imports(module: str, source: str) -> set[str]:
+    """What this module imports and may not."""
+    package = module.partition("/")[0]
+    allowed = {name for name, rank in RANKS.items() if rank > RANKS[package]} | {package}
+    wrong = imported_packages(source) & (RANKS.keys() | OTHERS) - allowed
+    return wrong | (imported_packages(source) & HTTP if package == "storage" else set())
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_run_one_way(module):
+    assert wrong_imports(module, MODULES[module]) == set()
+
+
+@pytest.mark.parametrize(
+    "module, source, wrong",
+    [
+        ("storage/disk", "import flask", {"flask"}),
+        ("storage/disk", "def f():\n    from werkzeug.security import x", {"werkzeug"}),
+        ("storage/check", "import identity_sessions as x", {"identity_sessions"}),
+        ("identity_sessions", "from pages.games import games", {"pages"}),
+        ("identity_sessions", "import identity_settings", {"identity_settings"}),
+        ("pages/games", "import storage, identity_server", {"identity_server"}),
+        ("identity_server", "if x:\n    import wsgi", {"wsgi"}),
+        ("wsgi", "import identity_admin", {"identity_admin"}),
+        ("identity_server", "from tests import conftest", {"tests"}),
+        ("pages/account", "from pages import games\nimport flask, storage.disk", set()),
+        ("identity_admin", "import identity_server, identity_sessions, storage, click", set()),
+    ],
+)
+def test_an_import_the_wrong_way_would_be_found(module, source, wrong):
+    assert wrong_imports(module, source) == wrong
+
+
+def test_the_order_names_every_module():
+    """Else a new module could import what it liked."""
+    assert {module.partition("/")[0] for module in MODULES} <= RANKS.keys()
+    assert {"identity_server", "storage/__init__", "storage/flat_files"} <= MODULES.keys()
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_is_short_enough_to_be_read(module):
+    assert len(MODULES[module].splitlines()) < LONGEST.get(module, LONG)
+
+
+def test_every_module_is_installed():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    listed = {name: set(setup["options"][name].split()) for name in ("py_modules", "packages")}
+    folders = {module.rpartition("/")[0].replace("/", ".") for module in MODULES} - {""}
+    assert listed["py_modules"] == {module for module in MODULES if "/" not in module}
+    assert listed["packages"] == folders

@@ -1,0 +1,220 @@
+"""GET /pfp/<size>/<file>: the profile pictures, as nginx serves them in production."""
+
+import io
+from email.utils import formatdate, parsedate_to_datetime
+
+import pytest
+from PIL import Image
+from werkzeug.exceptions import NotFound
+
+from storage import PICTURE_SIZES
+from storage.pictures import generate_picture
+
+
+@pytest.fixture
+def address(ada) -> str:
+    """Where Ada's small picture is."""
+    return f"/pfp/small/{ada.id}-{ada.pfp_timestamp}.webp"
+
+
+@pytest.fixture
+def plain_address(tmp_path, ada) -> str:
+    """Where the small picture of an imported account is."""
+    (tmp_path / "pfp" / "small" / "7.webp").write_bytes(generate_picture(7)["small"])
+    return "/pfp/small/7.webp"
+
+
+@pytest.mark.parametrize(("size", "side"), [("large", 256), ("medium", 64), ("small", 16)])
+def test_a_new_account_has_a_webp_picture_in_every_size(anyone, ada, size, side):
+    answer = anyone.get(f"/pfp/{size}/{ada.id}-{ada.pfp_timestamp}.webp")
+    assert (answer.status_code, answer.content_type) == (200, "image/webp")
+    assert int(answer.headers["Content-Length"]) == len(answer.data)
+    image = Image.open(io.BytesIO(answer.data))
+    assert (image.format, image.size) == ("WEBP", (side, side))
+
+
+def test_an_account_without_a_timestamp_has_its_picture_at_the_plain_address(
+    anyone, plain_address
+):
+    answer = anyone.get(plain_address)
+    assert (answer.status_code, answer.content_type) == (200, "image/webp")
+    assert answer.data == generate_picture(7)["small"]
+
+
+def test_an_account_with_a_timestamp_has_none_at_the_plain_address(anyone, ada):
+    assert anyone.get(f"/pfp/small/{ada.id}.webp").status_code == 404
+
+
+def test_a_changed_picture_has_another_address_and_the_old_one_is_404(store, anyone, ada, address):
+    timestamp = store.save_picture(ada.id, generate_picture(99))
+    assert timestamp > ada.pfp_timestamp
+    assert anyone.get(address).status_code == 404
+    answer = anyone.get(f"/pfp/small/{ada.id}-{timestamp}.webp")
+    assert answer.data == generate_picture(99)["small"]
+
+
+def test_a_deleted_players_picture_is_404(store, anyone, ada, address):
+    assert anyone.get(address).status_code == 200
+    store.delete_user(ada.id)
+    assert [anyone.get(address.replace("small", s)).status_code for s in PICTURE_SIZES] == [404] * 3
+
+
+# -- headers --------------------------------------------------------------------------------------
+
+
+def test_a_timestamped_picture_may_be_cached_for_a_day(anyone, address):
+    headers = anyone.get(address).headers
+    assert headers["Cache-Control"] == "public, max-age=86400, immutable"
+
+
+def test_a_plain_picture_is_asked_for_again_each_time(anyone, plain_address):
+    headers = anyone.get(plain_address).headers
+    assert headers["Cache-Control"] == "no-cache"
+    assert headers["ETag"]
+
+
+@pytest.mark.parametrize("sent", [{}, {"Range": "bytes=0-9"}, {"If-None-Match": "*"}])
+def test_a_picture_may_be_drawn_on_any_games_canvas(anyone, address, sent):
+    headers = anyone.get(address, headers={"Origin": "https://game.example", **sent}).headers
+    assert headers["Access-Control-Allow-Origin"] == "*"
+    assert headers["Cross-Origin-Resource-Policy"] == "cross-origin"
+    assert headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_a_picture_comes_without_a_cookie_and_looks_at_none(adas_browser, address):
+    headers = adas_browser.get(address).headers
+    assert not {"Set-Cookie", "Vary"} & set(headers.keys())
+
+
+# -- HEAD, conditions and ranges (RFC 9110) -------------------------------------------------------
+
+
+def test_head_has_the_same_headers_and_no_body(anyone, address):
+    head, get = anyone.head(address), anyone.get(address)
+    assert (head.status_code, head.data) == (200, b"")
+    assert without_date(head) == without_date(get)
+
+
+def without_date(answer) -> list[tuple[str, str]]:
+    return sorted(header for header in answer.headers if header[0] != "Date")
+
+
+@pytest.mark.parametrize("wrap", ["{}", "W/{}", '"other", {}', "*"])
+def test_if_none_match_is_304_where_it_has_the_etag(anyone, plain_address, wrap):
+    etag = anyone.get(plain_address).headers["ETag"]
+    answer = anyone.get(plain_address, headers={"If-None-Match": wrap.format(etag)})
+    assert (answer.status_code, answer.data) == (304, b"")
+    assert answer.headers["ETag"] == etag
+    assert answer.headers["Cache-Control"] == "no-cache"
+
+
+def test_if_none_match_with_another_etag_is_answered_whole(anyone, address):
+    whole = anyone.get(address)
+    answer = anyone.get(address, headers={"If-None-Match": '"other"'})
+    assert (answer.status_code, answer.data) == (200, whole.data)
+
+
+def test_if_modified_since_is_304_where_nothing_changed(anyone, address):
+    modified = anyone.get(address).headers["Last-Modified"]
+    answer = anyone.get(address, headers={"If-Modified-Since": modified})
+    assert (answer.status_code, answer.data) == (304, b"")
+    earlier = formatdate(parsedate_to_datetime(modified).timestamp() - 1, usegmt=True)
+    assert anyone.get(address, headers={"If-Modified-Since": earlier}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("sent", "first", "last"), [("bytes=0-9", 0, 9), ("bytes=5-", 5, None), ("bytes=-7", -7, None)]
+)
+def test_a_range_is_206_with_just_those_bytes(anyone, address, sent, first, last):
+    whole = anyone.get(address).data
+    wanted = whole[first:] if last is None else whole[first : last + 1]
+    answer = anyone.get(address, headers={"Range": sent})
+    assert (answer.status_code, answer.data) == (206, wanted)
+    start = whole.index(wanted)
+    end = start + len(wanted) - 1
+    assert answer.headers["Content-Range"] == f"bytes {start}-{end}/{len(whole)}"
+    assert int(answer.headers["Content-Length"]) == len(wanted)
+
+
+def test_a_range_past_the_end_is_416_with_the_length(anyone, address):
+    length = len(anyone.get(address).data)
+    answer = anyone.get(address, headers={"Range": f"bytes={length}-"})
+    assert answer.status_code == 416
+    assert answer.headers["Content-Range"] == f"bytes */{length}"
+
+
+def test_if_range_gives_the_range_of_the_same_picture_only(anyone, address):
+    whole = anyone.get(address)
+    headers = {"Range": "bytes=0-9", "If-Range": whole.headers["ETag"]}
+    assert anyone.get(address, headers=headers).status_code == 206
+    answer = anyone.get(address, headers=headers | {"If-Range": '"other"'})
+    assert (answer.status_code, answer.data) == (200, whole.data)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+def test_any_other_method_is_405(anyone, address, method):
+    assert anyone.open(address, method=method).status_code == 405
+
+
+# -- what is no picture ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("/pfp/", "/pfp/small", "/pfp/small/", "/pfp/huge/1.webp", "/pfp/./small/1.webp"),
+        *("/pfp/small/0.webp", "/pfp/small/01.webp", "/pfp/small/1.png", "/pfp/small/1"),
+        *("/pfp/small/1-.webp", "/pfp/small/1-0.webp", "/pfp/small/1-1-1.webp", "/pfp/small/.webp"),
+        *("/pfp/small/1.webp.webp", "/pfp/small/1.webp%0A", "/pfp/small/1.webp%00"),
+        *("/pfp/small/%D9%A1.webp", "/pfp/small/-1.webp", "/pfp/small/1.WEBP", "/pfp/SMALL/1.webp"),
+        f"/pfp/small/{'1' * 16}.webp",
+        f"/pfp/small/{'1' * 4400}.webp",
+    ],
+)
+def test_any_other_file_name_is_404(anyone, tmp_path, address):
+    (tmp_path / "pfp/small/1.webp").write_bytes(b"RIFF")
+    assert anyone.get("/pfp/small/1.webp").status_code == 200
+    assert anyone.get(address).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("/pfp/small/../secret.webp", "/pfp/small/%2e%2e/secret.webp", "/pfp/small/..%2fsecret.webp"),
+        *("/pfp/small/%2e%2e%2fsecret.webp", "/pfp/%2e%2e/secret.webp", "/pfp/../secret.webp"),
+        *("/pfp/small/..%5csecret.webp", "/pfp/small//secret.webp", "/pfp/small/%2fetc%2fpasswd"),
+        "/pfp/small/..%252fsecret.webp",
+        "/pfp/small/../../instance/secret_key",
+        "/pfp/small/%2e%2e/%2e%2e/instance/secret_key",
+    ],
+)
+def test_no_address_leads_out_of_the_folder(anyone, tmp_path, address):
+    for folder in ("pfp", "."):
+        (tmp_path / folder / "secret.webp").write_bytes(b"secret")
+    answer = anyone.get(address)
+    assert answer.status_code == 404
+    assert answer.data != b"secret"
+
+
+@pytest.mark.parametrize(
+    "name", [".1.webp", ".1.webp.0a1b2c3d", "1.webp.0a1b2c3d", ".7-1700.webp.0a1b2c3d.old"]
+)
+def test_temporary_files_are_never_served(anyone, tmp_path, name):
+    (tmp_path / "pfp/small" / name).write_bytes(b"half a picture")
+    assert anyone.get(f"/pfp/small/{name}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "address", ["/static/pfp/small/1.webp", "/static/pfp/small", "/static/pfp/", "/static/pfp/1.webp"]
+)
+def test_the_folder_under_static_is_no_second_address_of_the_pictures(app, address):
+    # Where the pictures are by default is not where these tests keep theirs.
+    with pytest.raises(NotFound):
+        app.url_map.bind("localhost").match(address)
+
+
+@pytest.mark.parametrize("name", ["pfp", ".", "..", ".style.css", "..%2fsetup.cfg", ""])
+def test_static_files_are_those_of_the_folder_itself(anyone, name):
+    with anyone.get("/static/style.css") as answer:
+        assert answer.status_code == 200
+    assert anyone.get(f"/static/{name}").status_code == 404

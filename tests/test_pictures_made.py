@@ -1,0 +1,44 @@
+"""The picture that a new account gets."""
+
+import io
+
+import pytest
+from PIL import Image
+
+from storage import PICTURE_SIZES
+from storage.pictures import generate_picture
+
+
+def decode(content: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(content), formats=("WEBP",)).convert("RGB")
+
+
+def test_the_small_pictures_of_the_first_thousand_ids_all_differ():
+    """As they are seen: decoded, at 16 pixels."""
+    pixels = {decode(generate_picture(number)["small"]).tobytes() for number in range(1, 1001)}
+    assert len(pixels) == 1000
+
+
+@pytest.mark.parametrize("user_id", [1, 2, 1000, 10**6, 10**15 - 1])
+def test_a_picture_is_a_square_webp_file_of_each_size(user_id):
+    images = generate_picture(user_id)
+    assert {name: decode(content).size for name, content in images.items()} == {
+        name: (side, side) for name, side in PICTURE_SIZES.items()
+    }
+
+
+def test_an_id_gives_the_same_picture_each_time():
+    assert generate_picture(7) == generate_picture(7) != generate_picture(8)
+
+
+def test_every_size_shows_the_same_picture():
+    images = generate_picture(7)
+    small = decode(images["small"])
+    for content in images.values():
+        assert decode(content).resize(small.size, Image.Resampling.NEAREST) == small
+
+
+def test_a_picture_has_few_bytes_and_nothing_but_pixels():
+    for content in generate_picture(7).values():
+        assert len(content) < 2000
+        assert Image.open(io.BytesIO(content)).info.keys() <= {"loop", "background", "timestamp"}

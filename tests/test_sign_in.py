@@ -1,0 +1,557 @@
+"""Sign-in, sign-out and sessions: `identity_sessions`."""
+
+import html
+import re
+import shutil
+import threading
+import time
+
+import pytest
+from werkzeug.security import check_password_hash, generate_password_hash
+
+import identity_sessions
+from identity_sessions import NOBODYS_HASH, PASSWORD_METHOD, Busy, Gate, start_session
+from storage import now_ms
+
+PASSWORD = "correct horse battery staple"
+REAL_METHOD = "scrypt:32768:8:3"
+FOURTEEN_DAYS = 14 * 86400  # seconds
+
+
+def is_signed_in(browser) -> bool:
+    """True where the home page greets Ada."""
+    page = browser.get("/")
+    assert page.status_code == 200
+    return "Hello, <bdi>Ada</bdi>" in page.text
+
+
+def cookie_parts(answer) -> dict[str, str]:
+    """The one cookie that an answer sets: its attributes in lower case, its name and its value."""
+    [header] = answer.headers.getlist("Set-Cookie")
+    pair, *attributes = header.split("; ")
+    parts = {key.lower(): value for key, _, value in (each.partition("=") for each in attributes)}
+    name, _, value = pair.partition("=")
+    return parts | {"name": name, "value": value}
+
+
+def sign_in_from(open_browser, address: str, name: str = "Ada", password: str = "wrong") -> int:
+    """The answer to one try from an address."""
+    browser = open_browser()
+    browser.environ_base["REMOTE_ADDR"] = address
+    return browser.sign_in(name, password).status_code
+
+
+def replace_by_a_file(folder) -> None:
+    """From now on nothing can be written there."""
+    shutil.rmtree(folder)
+    folder.touch()
+
+
+# -- the form -------------------------------------------------------------------------------------
+
+
+def test_the_page_asks_for_name_and_password_and_keeps_next(browser):
+    page = browser.get("/sign-in?next=/a%3Fb%3D%22c")
+    assert page.status_code == 200
+    fields = dict(re.findall(r'<input[^>]* name="(\w+)"(?: value="([^"]*)")?', page.text))
+    assert fields == {"name": "", "password": "", "next": "/a?b=&#34;c"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("Ada", "ada", "ADA", " ada ", "\u202fada", "Ａｄａ"),
+        *("ada@example.org", "ADA@Example.ORG", "ada@example.org "),
+    ],
+)
+def test_a_player_signs_in_by_name_or_email_however_it_is_written(browser, ada, name):
+    assert browser.sign_in(name).status_code == 303
+    assert is_signed_in(browser)
+
+
+@pytest.mark.parametrize("password", [PASSWORD + " ", PASSWORD.upper(), "", PASSWORD[:-1], "wrong"])
+def test_a_password_is_right_to_the_letter(browser, ada, password):
+    assert browser.sign_in(password=password).status_code == 403
+    assert not is_signed_in(browser)
+
+
+def test_the_query_string_is_never_read(browser, ada):
+    query = f"name=Ada&password={PASSWORD}"
+    assert browser.post(f"/sign-in?{query}").status_code == 403
+    assert not is_signed_in(browser)
+
+
+def test_the_password_is_never_shown_again(browser, ada):
+    page = browser.sign_in(password="a password with a slip")
+    assert "slip" not in page.text
+    assert 'value="Ada"' in page.text
+
+
+@pytest.mark.parametrize("name", ['"><script>', "<b>"])
+def test_a_typed_name_is_text_and_never_markup(browser, name):
+    page = browser.sign_in(name)
+    assert name not in page.text
+    assert name in html.unescape(page.text)
+
+
+# -- next -----------------------------------------------------------------------------------------
+
+KEPT = ["/", "/a", "/a?b=c&d=%2B+%26", "/oauth/authorize?state=%22", "/a//b", "/.//evil.example"]
+DROPPED = [
+    *("", "//evil.example", "/\\evil.example", "\\\\evil.example", "\\/evil.example", "///x"),
+    *("https://evil.example", "javascript:alert(1)", "evil.example", "a", "?a", "#a", " /a"),
+    *("/\t/evil.example", "/a\r\nSet-Cookie: x=y", "/a\nb", "/\0", "/\x7f", "\t/a", "/a\n"),
+    *("http:/a", "https:evil.example", "/\x1f/evil.example", "／/evil.example"),
+]
+
+
+@pytest.mark.parametrize("address", KEPT)
+def test_next_is_kept_where_it_is_an_address_here(browser, ada, address):
+    assert browser.sign_in(next=address).location == address
+    assert browser.get("/sign-in", query_string={"next": address}).location == address
+    assert browser.post("/sign-out", data={"next": address}).location == address
+
+
+@pytest.mark.parametrize("address", DROPPED)
+def test_any_other_next_leads_home(browser, ada, address):
+    page = browser.get("/sign-in", query_string={"next": address})
+    assert 'name="next" value="/"' in page.text
+    assert 'name="next" value="/"' in browser.sign_in(password="wrong", next=address).text
+    assert browser.sign_in(next=address).location == "/"
+    assert browser.get("/sign-in", query_string={"next": address}).location == "/"
+    assert browser.post("/sign-out", data={"next": address}).location == "/"
+
+
+def test_next_survives_a_wrong_password(browser, ada):
+    page = browser.sign_in(password="wrong", next="/a?b=c&d=e")
+    assert 'name="next" value="/a?b=c&amp;d=e"' in page.text
+
+
+# -- what is refused tells nothing ----------------------------------------------------------------
+
+
+def without_name(page, name: str) -> str:
+    """A page as it would be for any typed name."""
+    return page.text.replace(str(html.escape(name)), "NAME")
+
+
+def test_a_wrong_password_and_an_unknown_name_are_told_the_same(store, browser, ada, bob):
+    store.delete_user(bob.id)
+    wrong = browser.sign_in("Ada", "wrong")
+    assert wrong.status_code == 403
+    for name in ("Zoe", "Bob", "bob@example.org", "zoe@example.org", "../users/1", "/etc/passwd"):
+        answer = browser.sign_in(name)
+        assert answer.status_code == 403
+        assert without_name(answer, name) == without_name(wrong, "Ada")
+        assert sorted(answer.headers.keys()) == sorted(wrong.headers.keys())
+
+
+@pytest.mark.parametrize("name", ["\0", "a\0b", ".", "..", "/", "é" * 5000, "x" * 60_000, "", "@"])
+def test_a_name_that_nobody_could_have_is_just_unknown(browser, ada, name):
+    assert browser.sign_in(name).status_code == 403
+
+
+def test_an_unknown_name_takes_as_long_as_a_wrong_password(browser, ada, store, monkeypatch):
+    monkeypatch.setattr(identity_sessions, "PASSWORD_METHOD", PASSWORD_METHOD)
+    monkeypatch.setattr(identity_sessions, "NOBODYS_HASH", NOBODYS_HASH)
+    with store.edit_user(ada.id) as user:
+        user.password_hash = identity_sessions.hash_password(PASSWORD)
+
+    def cpu_time(name: str) -> float:
+        """Seconds that a try at this name takes; only of this thread, others do not count."""
+        started = time.thread_time()
+        assert browser.sign_in(name, "wrong").status_code == 403
+        return time.thread_time() - started
+
+    known, unknown = cpu_time("Ada"), cpu_time("Zoe")
+    assert unknown > 0.5 * known
+    assert known > 0.5 * unknown
+    assert unknown > 0.05  # a real hash was made
+
+
+def test_who_has_no_password_signs_in_with_none(store, browser, ada):
+    with store.edit_user(ada.id) as user:
+        user.password_hash = ""
+    for password in ("", "nobody's", PASSWORD):
+        assert browser.sign_in(password=password).status_code == 403
+
+
+def test_a_suspended_player_is_told_so_only_with_the_right_password(store, browser, ada):
+    wrong = browser.sign_in(password="wrong")
+    with store.edit_user(ada.id) as user:
+        user.suspended = True
+    assert browser.sign_in(password="wrong").data == wrong.data
+    answer = browser.sign_in()
+    assert (answer.status_code, "suspended" in answer.text) == (403, True)
+    assert "Set-Cookie" not in answer.headers
+    assert store.read_user(ada.id).sessions == []
+    assert not is_signed_in(browser)
+
+
+# -- limits on guessing ---------------------------------------------------------------------------
+
+
+def test_the_11th_failure_at_a_name_from_an_address_is_429_with_retry_after(browser, ada):
+    assert [browser.sign_in(password="wrong").status_code for _ in range(10)] == [403] * 10
+    for password in ("wrong", PASSWORD):  # the password is not looked at
+        answer = browser.sign_in(password=password)
+        assert answer.status_code == 429
+        assert 0 < int(answer.headers["Retry-After"]) <= 1800
+    assert not is_signed_in(browser)
+
+
+def test_another_address_may_still_sign_in(open_browser, ada):
+    for _ in range(11):
+        sign_in_from(open_browser, "192.0.2.1")
+    assert sign_in_from(open_browser, "192.0.2.1", password=PASSWORD) == 429
+    assert sign_in_from(open_browser, "192.0.2.2", password=PASSWORD) == 303
+
+
+def test_another_name_may_still_be_tried(browser, ada, bob):
+    for _ in range(11):
+        browser.sign_in("Ada", "wrong")
+    assert browser.sign_in("Bob").status_code == 303
+
+
+def test_a_name_is_one_name_however_it_is_written(browser, ada):
+    for name in ("Ada", "ada", "ADA", " ada", "Ａda") * 2:
+        assert browser.sign_in(name, "wrong").status_code == 403
+    assert browser.sign_in("aDa", "wrong").status_code == 429
+
+
+def test_an_unknown_name_is_limited_like_a_known_one(browser, ada):
+    statuses = {}
+    for name in ("Ada", "Zoe"):
+        statuses[name] = [browser.sign_in(name, "wrong").status_code for _ in range(12)]
+    assert statuses["Ada"] == statuses["Zoe"] == [403] * 10 + [429] * 2
+
+
+def test_a_right_password_is_given_back_and_the_failures_stay(browser, ada):
+    for _ in range(9):
+        browser.sign_in(password="wrong")
+    for _ in range(5):
+        assert browser.sign_in().status_code == 303
+    assert browser.sign_in(password="wrong").status_code == 403
+    assert browser.sign_in(password="wrong").status_code == 429
+
+
+def test_the_limit_ends_after_two_quarters_of_an_hour(browser, ada, clock):
+    for _ in range(10):
+        browser.sign_in(password="wrong")
+    assert browser.sign_in().status_code == 429
+    clock.ahead += 1800
+    assert browser.sign_in().status_code == 303
+
+
+def test_failures_of_the_quarter_of_an_hour_before_still_count(browser, ada, clock):
+    clock.ahead += 900 - int(time.time()) % 900  # the beginning of one
+    for _ in range(10):
+        browser.sign_in(password="wrong")
+    clock.ahead += 900
+    assert browser.sign_in().status_code == 429
+
+
+def test_the_101st_failure_from_an_address_is_429_whatever_the_name(open_browser, ada):
+    browser = open_browser()
+    browser.environ_base["REMOTE_ADDR"] = "192.0.2.1"
+    statuses = [browser.sign_in(f"Name{i}", "wrong").status_code for i in range(100)]
+    assert statuses == [403] * 100
+    answer = browser.sign_in()
+    assert answer.status_code == 429
+    assert 0 < int(answer.headers["Retry-After"]) <= 1800
+    assert sign_in_from(open_browser, "192.0.2.2", password=PASSWORD) == 303
+
+
+def test_one_ipv6_network_of_64_bits_counts_as_one_address(open_browser, ada):
+    for i in range(10):
+        assert sign_in_from(open_browser, f"2001:db8:0:1::{i:x}") == 403
+    assert sign_in_from(open_browser, "2001:db8:0:1:ffff::", password=PASSWORD) == 429
+    assert sign_in_from(open_browser, "2001:db8:0:2::", password=PASSWORD) == 303
+
+
+def test_a_refused_try_makes_no_file_and_does_not_count_for_the_address(
+    browser, ada, bob, tmp_path
+):
+    def counted() -> dict[str, int]:
+        files = (tmp_path / "instance" / "attempts").rglob("*")
+        return {str(each): each.stat().st_size for each in files if each.is_file()}
+
+    for _ in range(10):
+        browser.sign_in(password="wrong")
+    before = counted()
+    assert sorted(before.values()) == [10, 10]  # at the name, and from the address
+    for _ in range(100):
+        browser.sign_in(password="wrong")
+    assert counted() == before
+    assert browser.sign_in("Bob").status_code == 303
+
+
+def test_where_tries_cannot_be_counted_no_password_is_looked_at(browser, ada, tmp_path):
+    replace_by_a_file(tmp_path / "instance" / "attempts")
+    for password in (PASSWORD, "wrong"):
+        answer = browser.sign_in(password=password)
+        assert answer.status_code == 503
+        assert int(answer.headers["Retry-After"]) > 0
+    assert not is_signed_in(browser)
+
+
+def test_two_hashes_run_two_wait_and_the_next_is_busy_at_once():
+    gate = Gate(identity_sessions.HASHES_RUNNING, identity_sessions.HASHES_WAITING)
+    entered, busy, leave = [], [], threading.Event()
+
+    def use() -> None:
+        try:
+            with gate:
+                entered.append(threading.get_ident())
+                assert leave.wait(10)
+        except Busy:
+            busy.append(threading.get_ident())
+
+    threads = [threading.Thread(target=use) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + 10
+    while (len(entered), len(busy)) != (2, 1) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert (len(entered), len(busy)) == (2, 1)
+    leave.set()
+    for thread in threads:
+        thread.join()
+    assert (len(entered), len(busy)) == (4, 1)
+    with gate, gate:  # all places are free again
+        pass
+
+
+def test_who_comes_when_it_is_busy_gets_503_and_the_try_is_not_counted(browser, ada, monkeypatch):
+    gate = Gate(1, 0)
+    monkeypatch.setattr(identity_sessions, "password_gate", gate)
+    with gate:
+        for _ in range(11):
+            answer = browser.sign_in(password="wrong")
+            assert answer.status_code == 503
+            assert int(answer.headers["Retry-After"]) > 0
+    assert browser.sign_in().status_code == 303
+
+
+# -- passwords ------------------------------------------------------------------------------------
+
+
+def test_passwords_are_kept_as_owasp_says_and_nobodys_takes_as_long():
+    assert PASSWORD_METHOD == REAL_METHOD
+    assert NOBODYS_HASH.startswith(f"{REAL_METHOD}$")
+
+
+@pytest.mark.parametrize("weaker", ["scrypt:32768:8:1", "pbkdf2:sha256:1000"])
+def test_a_weaker_hash_is_replaced_at_sign_in(store, browser, ada, monkeypatch, weaker):
+    monkeypatch.setattr(identity_sessions, "PASSWORD_METHOD", REAL_METHOD)
+    old_hash = generate_password_hash(PASSWORD, weaker)
+    with store.edit_user(ada.id) as user:
+        user.password_hash = old_hash
+    browser.sign_in(password="wrong")
+    assert store.read_user(ada.id).password_hash == old_hash
+    assert browser.sign_in().status_code == 303
+    new_hash = store.read_user(ada.id).password_hash
+    assert new_hash.startswith(f"{REAL_METHOD}$")
+    assert check_password_hash(new_hash, PASSWORD)
+
+
+def test_a_hash_of_today_stays_as_it_is(store, browser, ada):
+    browser.sign_in()
+    assert store.read_user(ada.id).password_hash == ada.password_hash
+
+
+def test_no_session_starts_where_the_password_was_changed_meanwhile(app, store, ada):
+    with app.test_request_context():
+        assert not start_session(ada.id, "the hash that was read", "its upgrade")
+    user = store.read_user(ada.id)
+    assert (user.sessions, user.password_hash) == ([], ada.password_hash)
+
+
+# -- the cookie -----------------------------------------------------------------------------------
+
+
+def test_the_cookie_is_httponly_lax_and_lasts_14_days(browser, ada):
+    cookie = cookie_parts(browser.sign_in())
+    assert cookie["name"] == "session"
+    assert {"httponly", "path", "samesite", "expires"} <= cookie.keys()
+    assert (cookie["samesite"], cookie["path"]) == ("Lax", "/")
+    assert not {"secure", "domain"} & cookie.keys()
+    expires = time.mktime(time.strptime(cookie["expires"], "%a, %d %b %Y %H:%M:%S %Z"))
+    seconds = expires - time.mktime(time.gmtime())
+    assert abs(seconds - FOURTEEN_DAYS) < 60
+
+
+def test_on_https_the_cookie_is_secure_and_bound_to_the_host(make_app):
+    app = make_app(BASE_URL="https://id.example.org")
+    store = app.extensions["storage"]
+    store.add_user("Ada", "ada@example.org", identity_sessions.hash_password(PASSWORD))
+    browser = app.test_client()
+    form = {"name": "Ada", "password": PASSWORD}
+    cookie = cookie_parts(browser.post("/sign-in", data=form, base_url="https://id.example.org"))
+    assert cookie["name"] == "__Host-session"
+    assert {"secure", "httponly"} <= cookie.keys()
+    assert (cookie["samesite"], cookie["path"], "domain" in cookie) == ("Lax", "/", False)
+    gone = cookie_parts(browser.post("/sign-out", base_url="https://id.example.org"))
+    assert gone["name"] == "__Host-session"
+    assert {"secure", "httponly"} <= gone.keys()
+    assert (gone["value"], gone["path"], gone["max-age"]) == ("", "/", "0")
+
+
+def test_a_session_ends_after_14_days(browser, ada, clock):
+    browser.sign_in()
+    value = browser.get_cookie("session").value  # the browser drops it by itself
+    clock.ahead += FOURTEEN_DAYS - 60
+    browser.set_cookie("session", value)
+    assert is_signed_in(browser)
+    clock.ahead += 120
+    browser.set_cookie("session", value)
+    assert not is_signed_in(browser)
+
+
+def test_each_sign_in_makes_a_new_cookie_and_an_entry_in_the_record(store, browser, ada):
+    before = now_ms()
+    cookies = []
+    for _ in range(2):
+        browser.environ_base["HTTP_USER_AGENT"] = "Mozilla/5.0 (X11; Linux) Firefox/140.0"
+        cookies.append(cookie_parts(browser.sign_in())["value"])
+    assert cookies[0] != cookies[1]
+    sessions = store.read_user(ada.id).sessions
+    assert len({each.id for each in sessions}) == 2
+    assert [each.browser for each in sessions] == ["Firefox on Linux"] * 2
+    assert before <= sessions[0].since <= sessions[1].since <= now_ms()
+
+
+@pytest.mark.parametrize(
+    ("user_agent", "words"),
+    [
+        ("", "a browser on an unknown system"),
+        ("curl/8.0", "a browser on an unknown system"),
+        ("<script>Firefox</script> Android", "Firefox on Android"),
+        ("Mozilla/5.0 (Windows NT 10.0) Chrome/120 Safari/537.36 Edg/120", "Edge on Windows"),
+        ("Mozilla/5.0 (Linux; Android 14) Chrome/120 Mobile Safari/537.36", "Chrome on Android"),
+        ("Mozilla/5.0 (iPhone; CPU iPhone OS 17 like Mac OS X) Safari/604.1", "Safari on an iPhone"),
+    ],
+)
+def test_a_session_names_the_browser_in_words_of_our_own(store, browser, ada, user_agent, words):
+    browser.environ_base["HTTP_USER_AGENT"] = user_agent
+    browser.sign_in()
+    assert [each.browser for each in store.read_user(ada.id).sessions] == [words]
+
+
+def test_nothing_that_was_in_the_cookie_before_survives_a_sign_in(browser, ada, bob):
+    browser.sign_in("Bob")
+    with browser.session_transaction() as session:
+        session["planted"] = True
+        bobs_id = session["id"]
+    browser.sign_in("Ada")
+    with browser.session_transaction() as session:
+        assert session.keys() == {"_permanent", "user", "id"}
+        assert session["id"] != bobs_id
+    assert is_signed_in(browser)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda v: v[:-5], lambda v: "x", lambda v: "", lambda v: v.swapcase(), lambda v: v * 2]
+)
+def test_a_cookie_that_was_not_signed_here_is_nobodys(browser, ada, change):
+    browser.sign_in()
+    browser.set_cookie("session", change(browser.get_cookie("session").value))
+    assert not is_signed_in(browser)
+
+
+def test_two_cookies_of_the_name_are_nobodys(browser, anyone, ada, bob):
+    browser.sign_in("Ada")
+    adas = browser.get_cookie("session").value
+    browser.sign_in("Bob")
+    bobs = browser.get_cookie("session").value
+    alone = anyone.get("/", headers={"Cookie": f"other=x; session={adas}"})
+    assert "Hello" in alone.text
+    for first, second in ((adas, bobs), (bobs, adas), (adas, adas), (adas, "x"), ("x", adas)):
+        page = anyone.get("/", headers={"Cookie": f"session={first}; session={second}"})
+        assert (page.status_code, "Hello" in page.text) == (200, False)
+
+
+def test_a_page_of_somebody_signed_out_sets_and_reads_no_cookie(browser, ada):
+    assert "Set-Cookie" not in browser.get("/").headers
+    assert "Set-Cookie" not in browser.get("/sign-in").headers
+    assert "Set-Cookie" not in browser.sign_in(password="wrong").headers
+
+
+# -- the end of a session -------------------------------------------------------------------------
+
+
+def test_a_copy_of_the_cookie_is_dead_after_sign_out(browser, anyone, ada):
+    browser.sign_in()
+    stolen = {"Cookie": f"session={browser.get_cookie('session').value}"}
+    assert "Hello" in anyone.get("/", headers=stolen).text
+    answer = browser.post("/sign-out")
+    assert (answer.status_code, answer.location) == (303, "/")
+    assert browser.get_cookie("session") is None
+    assert "Hello" not in anyone.get("/", headers=stolen).text
+
+
+def test_signing_out_ends_this_session_alone(store, browser, open_browser, ada):
+    browser.sign_in()
+    other_browser = open_browser()
+    other_browser.sign_in()
+    browser.post("/sign-out")
+    assert (is_signed_in(browser), is_signed_in(other_browser)) == (False, True)
+    assert len(store.read_user(ada.id).sessions) == 1
+
+
+def test_sign_out_takes_a_post(browser, ada):
+    browser.sign_in()
+    for method in ("GET", "HEAD"):
+        assert browser.open("/sign-out", method=method).status_code == 405
+    assert is_signed_in(browser)
+
+
+def test_who_is_not_signed_in_may_sign_out(browser):
+    assert browser.post("/sign-out", data={"next": "/sign-in"}).location == "/sign-in"
+
+
+def test_sign_out_drops_the_cookie_even_where_the_record_cannot_be_written(
+    browser, ada, tmp_path
+):
+    browser.sign_in()
+    replace_by_a_file(tmp_path / "instance" / "locks")
+    answer = browser.post("/sign-out")
+    assert answer.status_code == 303
+    assert cookie_parts(answer)["max-age"] == "0"
+    assert not is_signed_in(browser)
+
+
+def test_the_newest_20_sessions_stay(store, open_browser, ada):
+    browsers = [open_browser() for _ in range(22)]
+    for each in browsers:
+        each.sign_in()
+    assert [is_signed_in(each) for each in browsers] == [False] * 2 + [True] * 20
+    assert len(store.read_user(ada.id).sessions) == 20
+
+
+def test_suspension_ends_a_session_at_once(store, browser, ada):
+    browser.sign_in()
+    with store.edit_user(ada.id) as user:
+        user.suspended = True
+    assert not is_signed_in(browser)
+
+
+def test_a_deleted_players_session_is_nobodys(store, browser, ada):
+    browser.sign_in()
+    store.delete_user(ada.id)
+    assert not is_signed_in(browser)
+
+
+def test_taking_the_entry_out_of_the_record_ends_the_session(store, browser, ada):
+    browser.sign_in()
+    with store.edit_user(ada.id) as user:
+        user.sessions = []
+    assert not is_signed_in(browser)
+
+
+def test_a_damaged_record_is_503_for_that_player_alone(browser, open_browser, ada, bob, tmp_path):
+    browser.sign_in()
+    (tmp_path / "instance" / "users" / f"{ada.id}.json").write_text("{")
+    assert browser.get("/").status_code == 503
+    assert open_browser().sign_in().status_code == 503
+    assert open_browser().sign_in("Bob").status_code == 303

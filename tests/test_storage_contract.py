@@ -1,0 +1,809 @@
+"""What storage promises, whatever keeps it: only the interface in `storage` is used here.
+
+A backend is put through all of it by adding it to BACKENDS in conftest.py. What is particular to
+files on disk is in test_flat_files.py.
+"""
+
+import dataclasses
+import hashlib
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import storage as contract
+from storage import (
+    ADMINISTRATOR,
+    ATTEMPTS_WINDOW,
+    MODERATOR,
+    PICTURE_SIZES,
+    PLAYER,
+    AuthorizationCode,
+    Client,
+    CodeSpent,
+    EmailTaken,
+    Grant,
+    InvalidField,
+    NameTaken,
+    NoSuchClient,
+    NoSuchCode,
+    NoSuchPicture,
+    NoSuchUser,
+    Session,
+    StorageError,
+    TooManyAttempts,
+    User,
+    now_ms,
+)
+
+PICTURE = {size: size.encode() for size in PICTURE_SIZES}  # storage does not look into them
+UNKNOWN_ID = 404
+
+
+@pytest.fixture
+def ada(storage) -> User:
+    return storage.add_user("Ada", "ada@example.org", "a hash")
+
+
+@pytest.fixture
+def bob(storage) -> User:
+    return storage.add_user("Bob", "bob@example.org", "a hash")
+
+
+@pytest.fixture
+def client(storage) -> Client:
+    return storage.add_client("Chess", ["https://chess.example/cb"], None, by="command")[0]
+
+
+@pytest.fixture
+def code_record(ada, client) -> AuthorizationCode:
+    return AuthorizationCode(client.id, ada.id, "a grant", ["userinfo"], "https://a.example", None)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The time in seconds, at the start of a window; adding to `.now` moves it."""
+
+    class Clock:
+        now = time.time() // ATTEMPTS_WINDOW * ATTEMPTS_WINDOW
+
+    monkeypatch.setattr(time, "time", lambda: Clock.now)
+    return Clock
+
+
+def together(act, arguments) -> list:
+    """What `act` returns, or the StorageError it raises, for each argument, in racing threads."""
+    barrier = threading.Barrier(len(arguments))
+
+    def race(argument):
+        barrier.wait()
+        try:
+            return act(argument)
+        except StorageError as error:
+            return error
+
+    with ThreadPoolExecutor(len(arguments)) as threads:
+        return list(threads.map(race, arguments))
+
+
+def without_boot_id(record: AuthorizationCode) -> AuthorizationCode:
+    return dataclasses.replace(record, boot_id=None)
+
+
+# ---------------------------------------------------------------------------------------------
+# Users: adding and finding
+# ---------------------------------------------------------------------------------------------
+
+
+def test_a_user_is_read_back_as_added(storage, ada):
+    assert storage.read_user(ada.id) == ada
+
+
+def test_a_new_user_is_a_plain_player_who_was_here_just_now(storage, ada):
+    assert (ada.name, ada.email, ada.password_hash) == ("Ada", "ada@example.org", "a hash")
+    assert (ada.mod_level, ada.suspended, ada.bio, ada.play_ms) == (PLAYER, False, "", 0)
+    assert (ada.flairs, ada.equipped_flair, ada.grants, ada.sessions) == (["none"], "none", {}, [])
+    assert now_ms() - 5000 < ada.created == ada.last_heartbeat <= now_ms()
+
+
+def test_a_new_user_may_have_a_mod_level(storage):
+    grace = storage.add_user("Grace", "grace@example.org", "a hash", ADMINISTRATOR)
+    assert storage.read_user(grace.id).mod_level == ADMINISTRATOR
+
+
+@pytest.mark.parametrize("size", PICTURE_SIZES)
+def test_a_new_user_has_a_picture_of_each_size(storage, ada, bob, size):
+    pictures = [
+        storage.read_picture(size, f"{user.id}-{user.pfp_timestamp}.webp")[0] for user in (ada, bob)
+    ]
+    assert pictures[0].startswith(b"RIFF") and pictures[1].startswith(b"RIFF")
+    assert pictures[0] != pictures[1]
+
+
+def test_everything_is_there_when_another_process_opens_the_storage(
+    storage, open_installation, ada, client, code_record
+):
+    storage.add_code("a code", code_record)
+    again = open_installation()
+    assert again.read_user(ada.id) == ada
+    assert again.find_user("ada") == ada
+    assert again.read_client(client.id) == client
+    assert without_boot_id(again.read_code("a code")) == code_record
+    assert again.keys() == storage.keys()
+
+
+def test_a_name_is_kept_in_its_normal_form(storage):
+    user = storage.add_user("  Ａｄａ\u00a0ｂ ", " ada@example.org\n", "a hash")
+    assert (user.name, user.email) == ("Ada b", "ada@example.org")
+
+
+@pytest.mark.parametrize(
+    "kept, written",
+    [
+        ("Ada", "Ada"),
+        ("Ada", "aDA"),
+        ("Ada", "Ａｄａ"),
+        ("Ada", " Ada "),  # phones add a space to a name that they complete
+        ("Ada L. King", "ada\u00a0l. king"),
+        ("José", "Jose\u0301"),
+        ("Straße", "STRASSE"),
+        ("ΟΔΥΣΣΕΥΣ", "οδυσσευς"),
+        ("ﬁne", "FINE"),
+        ("アダ", "ｱﾀﾞ"),
+        ("İpek", "i\u0307pek"),
+    ],
+)
+def test_a_user_is_found_by_name_however_it_is_written(storage, kept, written):
+    user = storage.add_user(kept, "ada@example.org", "a hash")
+    assert storage.find_user(written) == user
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "ada@example.org",
+        "ADA@Example.Org",
+        "ａda@example.org",
+        "ada＠example.org",
+        "ada@example.org ",
+    ],
+)
+def test_a_user_is_found_by_email_however_it_is_written(storage, ada, written):
+    assert storage.find_user(written) == ada
+
+
+@pytest.mark.parametrize(
+    "written", ["", " ", "Bob", "1", "@", "ada@", "Ada@example.net", "a" * 9999]
+)
+def test_nobody_is_found_by_what_is_nobodys(storage, ada, written):
+    assert storage.find_user(written) is None
+
+
+@pytest.mark.parametrize(
+    "kept, wanted",
+    [("Ada", "ada"), ("Ada", "ＡＤＡ"), ("straße", "Strasse"), ("José", "Jose\u0301")],
+)
+def test_a_name_that_reads_the_same_is_taken(storage, kept, wanted):
+    storage.add_user(kept, "ada@example.org", "a hash")
+    with pytest.raises(NameTaken) as refusal:
+        storage.add_user(wanted, "other@example.org", "a hash")
+    assert refusal.value.field == "name"
+    assert storage.user_ids() == [1]
+
+
+@pytest.mark.parametrize("wanted", ["ada@example.org", "ADA@EXAMPLE.ORG", "ａda@example.org"])
+def test_an_email_address_that_reads_the_same_is_taken(storage, ada, wanted):
+    with pytest.raises(EmailTaken) as refusal:
+        storage.add_user("Other", wanted, "a hash")
+    assert refusal.value.field == "email"
+    assert storage.find_user("Other") is None
+
+
+def test_a_refused_user_takes_neither_name_nor_email(storage, ada):
+    with pytest.raises(EmailTaken):
+        storage.add_user("Bob", "ada@example.org", "a hash")
+    with pytest.raises(NameTaken):
+        storage.add_user("Ada", "bob@example.org", "a hash")
+    bob = storage.add_user("Bob", "bob@example.org", "a hash")
+    assert storage.find_user("bob") == storage.find_user("bob@example.org") == bob
+
+
+@pytest.mark.parametrize(
+    "name, email, mod_level, field",
+    [
+        ("A", "ada@example.org", PLAYER, "name"),
+        ("Ada", "ada", PLAYER, "email"),
+        ("Ada", "ada@example.org", 3, "mod_level"),
+    ],
+)
+def test_a_user_who_breaks_a_rule_is_refused(storage, name, email, mod_level, field):
+    with pytest.raises(InvalidField) as refusal:
+        storage.add_user(name, email, "a hash", mod_level)
+    assert refusal.value.field == field
+    assert storage.user_ids() == []
+
+
+def test_ids_grow_and_are_never_used_again(storage, open_installation):
+    first, second = (storage.add_user(f"Ada {n}", f"{n}@example.org", "").id for n in "ab")
+    storage.delete_user(second)
+    third = storage.add_user("Ada b", "b@example.org", "").id
+    storage.delete_user(third)
+    fourth = open_installation().add_user("Ada b", "b@example.org", "").id
+    assert 0 < first < second < third < fourth
+    assert storage.user_ids() == [first, fourth]
+
+
+def test_user_ids_are_in_the_order_of_numbers(storage):
+    for n in range(11):
+        storage.add_user(f"Ada {n}", f"{n}@example.org", "")
+    assert storage.user_ids() == list(range(1, 12))
+
+
+def test_one_of_racing_threads_gets_a_name(storage):
+    names = ["Ada", "ADA", "ada", "Ａda", "aDa", "adA", "ａｄａ", "ADa"]
+    results = together(lambda n: storage.add_user(names[n], f"{n}@example.org", ""), range(8))
+    winners = [result for result in results if isinstance(result, User)]
+    assert len(winners) == len(storage.user_ids()) == 1
+    assert storage.find_user("ada") == winners[0]
+    assert all(isinstance(result, NameTaken | User) for result in results)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda storage: storage.read_user(UNKNOWN_ID),
+        lambda storage: storage.edit_user(UNKNOWN_ID).__enter__(),
+        lambda storage: storage.rename_user(UNKNOWN_ID, "Grace"),
+        lambda storage: storage.change_email(UNKNOWN_ID, "grace@example.org"),
+        lambda storage: storage.save_picture(UNKNOWN_ID, PICTURE),
+        lambda storage: storage.delete_user(UNKNOWN_ID),
+    ],
+    ids=["read", "edit", "rename", "change_email", "save_picture", "delete"],
+)
+def test_an_unknown_user_is_no_such_user_and_leaves_no_trace(storage, ada, act):
+    with pytest.raises(NoSuchUser):
+        act(storage)
+    assert storage.user_ids() == [ada.id]
+    storage.add_user("Grace", "grace@example.org", "")  # neither name nor address was taken
+
+
+# ---------------------------------------------------------------------------------------------
+# Users: edits
+# ---------------------------------------------------------------------------------------------
+
+
+def test_an_edit_saves_every_field(storage, ada):
+    with storage.edit_user(ada.id) as user:
+        user.password_hash = "another"
+        user.mod_level = MODERATOR
+        user.suspended = True
+        user.bio = "Two lines,\nmore or less. ☃"
+        user.flairs.append("early")
+        user.equipped_flair = "early"
+        user.play_ms += 60_000
+        user.last_heartbeat += 1
+        user.pfp_timestamp = None
+        user.grants["c" * 24] = Grant("g", ["userinfo", "email"], 1)
+        user.sessions.append(Session("s", 2, "Firefox on Linux"))
+    assert storage.read_user(ada.id) == user != ada
+
+
+def test_an_edit_that_raises_saves_nothing(storage, ada):
+    with pytest.raises(LookupError), storage.edit_user(ada.id) as user:
+        user.bio = "half done"
+        raise LookupError
+    assert storage.read_user(ada.id) == ada
+
+
+def test_after_an_edit_that_raised_the_user_can_be_edited(storage, ada):
+    with pytest.raises(LookupError), storage.edit_user(ada.id):
+        raise LookupError
+    with storage.edit_user(ada.id) as user:
+        user.bio = "again"
+    assert storage.read_user(ada.id).bio == "again"
+
+
+@pytest.mark.parametrize(
+    "field, value", [("bio", "b" * 1001), ("mod_level", 7), ("mod_level", -1), ("bio", "\x00")]
+)
+def test_an_edit_that_breaks_a_rule_saves_nothing(storage, ada, field, value):
+    with pytest.raises(InvalidField) as refusal, storage.edit_user(ada.id) as user:
+        user.play_ms = 1
+        setattr(user, field, value)
+    assert refusal.value.field == field
+    assert storage.read_user(ada.id) == ada
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [("id", 2), ("name", "Grace"), ("name", "ADA"), ("email", "grace@example.org")],
+)
+def test_an_edit_changes_neither_id_nor_name_nor_email(storage, ada, field, value):
+    with pytest.raises(ValueError, match=field), storage.edit_user(ada.id) as user:
+        setattr(user, field, value)
+    assert storage.read_user(ada.id) == ada
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [
+        ("play_ms", 1.5),
+        ("suspended", 1),
+        ("mod_level", True),  # equal to 1, but kept as another thing
+        ("flairs", []),
+        ("equipped_flair", "not owned"),
+        ("sessions", [None]),
+        ("grants", {"client": Grant("g", "userinfo", 1)}),
+    ],
+)
+def test_an_edit_saves_nothing_that_could_not_be_read_again(storage, ada, field, value):
+    with pytest.raises((ValueError, TypeError)), storage.edit_user(ada.id) as user:
+        setattr(user, field, value)
+    assert storage.read_user(ada.id) == ada
+
+
+def test_a_rule_that_came_later_locks_nobody_out(storage, ada, monkeypatch):
+    monkeypatch.setitem(contract.RULES[User], "bio", lambda bio: "must rhyme")
+    with storage.edit_user(ada.id) as user:
+        user.play_ms = 1
+    with pytest.raises(InvalidField, match="must rhyme"), storage.edit_user(ada.id) as user:
+        user.bio = "new"
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda storage, bob, client: storage.edit_user(1).__enter__(),
+        lambda storage, bob, client: storage.edit_user(bob.id).__enter__(),
+        lambda storage, bob, client: storage.add_user("Grace", "grace@example.org", ""),
+        lambda storage, bob, client: storage.rename_user(bob.id, "Grace"),
+        lambda storage, bob, client: storage.change_email(bob.id, "grace@example.org"),
+        lambda storage, bob, client: storage.save_picture(bob.id, PICTURE),
+        lambda storage, bob, client: storage.delete_user(1),
+        lambda storage, bob, client: storage.delete_user(bob.id),
+        lambda storage, bob, client: storage.edit_client(client.id).__enter__(),
+        lambda storage, bob, client: storage.issue_client_secret(client.id, by="command"),
+        lambda storage, bob, client: storage.delete_client(client.id, by="command"),
+    ],
+    ids=[
+        *("edit_same", "edit_other", "add", "rename", "change_email", "save_picture"),
+        *("delete_same", "delete_other", "edit_client", "issue_client_secret", "delete_client"),
+    ],
+)
+def test_edits_never_nest(storage, ada, bob, client, act):
+    with pytest.raises(RuntimeError, match="never nest"), storage.edit_user(ada.id) as user:
+        user.bio = "half done"
+        act(storage, bob, client)
+    assert [storage.read_user(each.id) for each in (ada, bob)] == [ada, bob]
+    assert storage.read_client(client.id) == client
+
+
+def test_reading_goes_on_within_an_edit(storage, ada, bob):
+    with storage.edit_user(ada.id) as user:
+        user.bio = "half done"
+        assert storage.read_user(ada.id) == ada
+        assert storage.find_user("bob") == bob
+
+
+def test_edits_of_one_user_by_many_threads_lose_nothing(storage, ada):
+    def add_a_minute(_):
+        for _ in range(5):
+            with storage.edit_user(ada.id) as user:
+                user.play_ms += 60_000
+
+    together(add_a_minute, range(8))
+    assert storage.read_user(ada.id).play_ms == 8 * 5 * 60_000
+
+
+# ---------------------------------------------------------------------------------------------
+# Users: names and email addresses that change, deletion
+# ---------------------------------------------------------------------------------------------
+
+
+def test_a_renamed_user_is_found_by_the_new_name_only(storage, ada):
+    renamed = storage.rename_user(ada.id, "Grace")
+    assert renamed == dataclasses.replace(ada, name="Grace") == storage.read_user(ada.id)
+    assert storage.find_user("grace") == renamed
+    assert storage.find_user("Ada") is None
+
+
+def test_a_name_given_up_is_free(storage, ada):
+    storage.rename_user(ada.id, "Grace")
+    other = storage.add_user("Ada", "other@example.org", "")
+    assert storage.find_user("Ada") == other
+    assert storage.find_user("Grace").id == ada.id
+
+
+def test_a_user_may_write_their_own_name_in_another_way(storage, ada):
+    renamed = storage.rename_user(ada.id, " ＡＤＡ ")
+    assert renamed.name == "ADA"
+    assert storage.find_user("Ada") == renamed
+
+
+def test_a_rename_to_the_same_name_changes_nothing(storage, ada):
+    assert storage.rename_user(ada.id, "Ada") == ada
+    assert storage.find_user("ada") == ada
+
+
+def test_a_user_may_take_back_an_earlier_name(storage, ada):
+    for name in ("Grace", "Ada", "Grace", "Ada"):
+        storage.rename_user(ada.id, name)
+    assert storage.find_user("Ada") == ada
+    assert storage.find_user("Grace") is None
+
+
+@pytest.mark.parametrize(
+    "name, error",
+    [("bob", NameTaken), ("ＢＯＢ", NameTaken), ("B", InvalidField), ("root", InvalidField)],
+)
+def test_a_refused_rename_changes_nothing(storage, ada, bob, name, error):
+    with pytest.raises(error):
+        storage.rename_user(ada.id, name)
+    assert storage.find_user("Ada") == ada
+    assert storage.find_user("Bob") == bob
+
+
+def test_one_of_racing_threads_is_renamed(storage):
+    ids = [storage.add_user(f"Ada {n}", f"{n}@example.org", "").id for n in range(6)]
+    results = together(lambda user_id: storage.rename_user(user_id, "Grace"), ids)
+    winners = [result for result in results if isinstance(result, User)]
+    assert winners == [storage.find_user("Grace")]
+    for n, user_id in enumerate(ids):
+        kept = storage.find_user(f"Ada {n}")
+        assert (kept is None) if user_id == winners[0].id else (kept.id == user_id)
+
+
+def test_a_changed_email_address_replaces_the_old_one(storage, ada):
+    changed = storage.change_email(ada.id, "Countess@example.org")
+    assert changed == dataclasses.replace(ada, email="Countess@example.org")
+    assert storage.find_user("countess@example.org") == storage.find_user("Ada") == changed
+    assert storage.find_user("ada@example.org") is None
+    other = storage.add_user("Other", "ada@example.org", "")
+    assert storage.find_user("ada@example.org") == other
+
+
+@pytest.mark.parametrize(
+    "email, error", [("BOB@example.org", EmailTaken), ("bob", InvalidField), ("", InvalidField)]
+)
+def test_a_refused_email_address_changes_nothing(storage, ada, bob, email, error):
+    with pytest.raises(error):
+        storage.change_email(ada.id, email)
+    assert storage.find_user("ada@example.org") == ada
+    assert storage.find_user("bob@example.org") == bob
+
+
+def test_a_user_may_write_their_own_email_address_in_another_way(storage, ada):
+    changed = storage.change_email(ada.id, "Ada@Example.org")
+    assert storage.find_user("ada@example.org") == changed == storage.read_user(ada.id)
+    assert changed.email == "Ada@Example.org"
+
+
+def test_a_deleted_user_is_gone_and_blocks_nothing(storage, ada, bob):
+    timestamp = storage.save_picture(ada.id, PICTURE)
+    storage.delete_user(ada.id)
+    with pytest.raises(NoSuchUser):
+        storage.read_user(ada.id)
+    assert storage.find_user("Ada") is storage.find_user("ada@example.org") is None
+    assert storage.user_ids() == [bob.id]
+    for size in PICTURE_SIZES:
+        with pytest.raises(NoSuchPicture):
+            storage.read_picture(size, f"{ada.id}-{timestamp}.webp")
+    again = storage.add_user("Ada", "ada@example.org", "")
+    assert storage.find_user("Ada") == again
+    assert storage.read_user(bob.id) == bob
+
+
+def test_a_user_is_deleted_once(storage, ada):
+    results = together(storage.delete_user, [ada.id] * 4)
+    assert sorted(type(result).__name__ for result in results) == ["NoSuchUser"] * 3 + ["NoneType"]
+
+
+# ---------------------------------------------------------------------------------------------
+# Pictures
+# ---------------------------------------------------------------------------------------------
+
+
+def test_a_saved_picture_replaces_the_old_one(storage, ada):
+    timestamp = storage.save_picture(ada.id, PICTURE)
+    assert storage.read_user(ada.id).pfp_timestamp == timestamp
+    for size, content in PICTURE.items():
+        read, written = storage.read_picture(size, f"{ada.id}-{timestamp}.webp")
+        assert read == content
+        assert abs(written - time.time()) < 5
+        with pytest.raises(NoSuchPicture):
+            storage.read_picture(size, f"{ada.id}-{ada.pfp_timestamp}.webp")
+
+
+def test_the_timestamp_of_a_picture_grows_even_where_the_clock_does_not(storage, ada):
+    timestamps = [ada.pfp_timestamp, *(storage.save_picture(ada.id, PICTURE) for _ in range(5))]
+    in_an_hour = now_ms() + 3_600_000
+    with storage.edit_user(ada.id) as user:
+        user.pfp_timestamp = in_an_hour
+    assert timestamps == sorted(set(timestamps))
+    assert storage.save_picture(ada.id, PICTURE) == in_an_hour + 1
+
+
+def test_a_picture_saved_by_racing_threads_is_one_of_theirs_and_whole(storage, ada):
+    pictures = [dict.fromkeys(PICTURE_SIZES, b"%d" % n) for n in range(6)]
+    timestamps = together(lambda picture: storage.save_picture(ada.id, picture), pictures)
+    assert len(set(timestamps)) == 6
+    assert storage.read_user(ada.id).pfp_timestamp == max(timestamps)
+    read = {
+        storage.read_picture(size, f"{ada.id}-{max(timestamps)}.webp")[0] for size in PICTURE_SIZES
+    }
+    assert read == {b"%d" % timestamps.index(max(timestamps))}
+
+
+def test_an_imported_account_has_its_picture_at_a_plain_address_or_none(storage, ada):
+    with storage.edit_user(ada.id) as user:
+        user.pfp_timestamp = None
+    with pytest.raises(NoSuchPicture):
+        storage.read_picture("small", f"{ada.id}.webp")
+    assert storage.save_picture(ada.id, PICTURE) >= ada.pfp_timestamp
+
+
+# ---------------------------------------------------------------------------------------------
+# Clients
+# ---------------------------------------------------------------------------------------------
+
+
+def test_a_client_is_read_back_as_added(storage, ada):
+    uris = ["https://chess.example/cb", "http://127.0.0.1/cb"]
+    client, secret = storage.add_client("Chess", uris, ada.id, by=ada.id)
+    assert storage.read_client(client.id) == client
+    assert (client.name, client.redirect_uris, client.owner_id) == ("Chess", uris, ada.id)
+    assert not client.disabled
+    assert len(secret) >= 43
+    assert client.secret_sha256 == hashlib.sha256(secret.encode()).hexdigest()
+
+
+def test_a_client_may_have_no_redirect_uri_and_no_owner(storage):
+    client, _ = storage.add_client("A game", [], None, by="command")
+    assert storage.read_client(client.id) == client
+
+
+@pytest.mark.parametrize(
+    "name, uris, field",
+    [
+        ("", [], "name"),
+        ("Chess", ["https://a.example/#x"], "redirect_uris"),
+        ("Chess", ["https://a.example/", "javascript:alert(1)"], "redirect_uris"),
+    ],
+)
+def test_a_client_that_breaks_a_rule_is_refused(storage, name, uris, field):
+    with pytest.raises(InvalidField) as refusal:
+        storage.add_client(name, uris, None, by="command")
+    assert refusal.value.field == field
+    assert list(storage.clients()) == []
+
+
+@pytest.mark.parametrize(
+    "client_id",
+    [
+        "",
+        "0" * 24,
+        "x",
+        "..",
+        "../users/1",
+        "A" * 24,
+        "a" * 65,
+        "a\n",
+        "\x00" * 24,
+        "é" * 24,
+        "\ud800",
+    ],
+)
+def test_an_unknown_client_id_is_no_such_client_whatever_text_it_is(storage, client, client_id):
+    with pytest.raises(NoSuchClient):
+        storage.read_client(client_id)
+    with pytest.raises(NoSuchClient):
+        storage.edit_client(client_id).__enter__()
+    with pytest.raises(NoSuchClient):
+        storage.issue_client_secret(client_id, by="command")
+    with pytest.raises(NoSuchClient):
+        storage.delete_client(client_id, by="command")
+
+
+def test_clients_come_in_the_order_of_their_ids(storage):
+    added = [storage.add_client(f"Game {n}", [], None, by="command")[0] for n in range(5)]
+    assert list(storage.clients()) == sorted(added, key=lambda client: client.id)
+
+
+def test_an_edit_of_a_client_saves_it(storage, client):
+    with storage.edit_client(client.id) as edited:
+        edited.name = "Checkers"
+        edited.redirect_uris.append("https://checkers.example/")
+        edited.disabled = True
+    assert storage.read_client(client.id) == edited != client
+
+
+@pytest.mark.parametrize(
+    "field, value, error",
+    [
+        ("id", "b" * 24, ValueError),
+        ("name", "two\nlines", InvalidField),
+        ("redirect_uris", ["ftp://a.example/"], InvalidField),
+        ("disabled", 1, ValueError),
+    ],
+)
+def test_a_refused_edit_of_a_client_saves_nothing(storage, client, field, value, error):
+    with pytest.raises(error), storage.edit_client(client.id) as edited:
+        setattr(edited, field, value)
+    assert list(storage.clients()) == [client]
+
+
+def test_a_new_secret_ends_the_old_one(storage, client):
+    secret = storage.issue_client_secret(client.id, by="command")
+    kept = storage.read_client(client.id).secret_sha256
+    assert kept == hashlib.sha256(secret.encode()).hexdigest() != client.secret_sha256
+
+
+def test_a_deleted_client_is_gone(storage, client):
+    storage.delete_client(client.id, by="command")
+    with pytest.raises(NoSuchClient):
+        storage.read_client(client.id)
+    assert list(storage.clients()) == []
+
+
+# ---------------------------------------------------------------------------------------------
+# Authorization codes
+# ---------------------------------------------------------------------------------------------
+
+
+def test_a_code_stands_for_what_it_was_added_with_until_it_is_spent(storage, code_record):
+    storage.add_code("a code", code_record)
+    for _ in range(2):  # reading spends nothing
+        assert without_boot_id(storage.read_code("a code")) == code_record
+    storage.spend_code("a code")
+
+
+def test_a_code_for_a_game_has_no_redirect_uri(storage, code_record):
+    record = dataclasses.replace(code_record, redirect_uri=None, code_challenge="x" * 43)
+    storage.add_code("a code", record)
+    assert without_boot_id(storage.read_code("a code")) == record
+
+
+@pytest.mark.parametrize(
+    "code", ["", "unknown", "a code ", "A CODE", "../spent", "\x00", "c" * 9999]
+)
+def test_an_unknown_code_is_no_such_code(storage, code_record, code):
+    storage.add_code("a code", code_record)
+    with pytest.raises(NoSuchCode):
+        storage.read_code(code)
+    with pytest.raises(NoSuchCode):
+        storage.spend_code(code)
+
+
+def test_a_replayed_code_is_known_with_what_it_stood_for(storage, code_record):
+    storage.add_code("a code", code_record)
+    storage.spend_code("a code")
+    for act in (storage.read_code, storage.spend_code):
+        with pytest.raises(CodeSpent) as replay:
+            act("a code")
+        assert without_boot_id(replay.value.record) == code_record
+
+
+def test_spending_one_code_leaves_the_others(storage, code_record):
+    for code in ("one", "two"):
+        storage.add_code(code, code_record)
+    storage.spend_code("one")
+    assert without_boot_id(storage.read_code("two")) == code_record
+
+
+def test_an_old_code_is_still_read(storage, code_record):
+    """Its age is looked at where codes are exchanged, so that the answer can say what is wrong."""
+    record = dataclasses.replace(code_record, issued=now_ms() - 600_000)
+    storage.add_code("a code", record)
+    assert without_boot_id(storage.read_code("a code")) == record
+
+
+def test_a_code_is_spent_once_by_sixteen_racing_threads(storage, code_record):
+    for n in range(10):
+        storage.add_code(f"code {n}", code_record)
+        results = together(storage.spend_code, [f"code {n}"] * 16)
+        assert results.count(None) == 1
+        assert sum(isinstance(result, CodeSpent) for result in results) == 15
+
+
+# ---------------------------------------------------------------------------------------------
+# Keys and attempts
+# ---------------------------------------------------------------------------------------------
+
+
+def test_the_keys_are_strong_and_the_same_tuple_each_time(storage):
+    keys = storage.keys()
+    assert len(keys) == 1 and len(keys[0]) >= 32
+    assert storage.keys() is keys
+
+
+def test_tries_are_refused_from_the_limit_on(storage, clock):
+    for _ in range(3):
+        storage.count_attempt("password", "ada", limit=3)
+    with pytest.raises(TooManyAttempts):
+        storage.count_attempt("password", "ada", limit=3)
+
+
+def test_each_kind_and_each_subject_is_counted_for_itself(storage, clock):
+    for kind, subject in (("password", "ada"), ("password", "bob"), ("sign-up", "ada")):
+        storage.count_attempt(kind, subject, limit=1)
+
+
+def test_a_subject_may_be_any_text(storage, clock):
+    for subject in ("../..", "", "ada/\x00\n", "ü" * 5000):
+        storage.count_attempt("password", subject, limit=1)
+        with pytest.raises(TooManyAttempts):
+            storage.count_attempt("password", subject, limit=1)
+
+
+def test_a_try_that_is_given_back_does_not_count(storage, clock):
+    for _ in range(20):
+        storage.give_back_attempt(storage.count_attempt("password", "ada", limit=2))
+    storage.count_attempt("password", "ada", limit=1)
+
+
+def test_a_refused_try_counts_nothing(storage, clock):
+    attempts = [storage.count_attempt("password", "ada", limit=2) for _ in range(2)]
+    for _ in range(20):
+        with pytest.raises(TooManyAttempts):
+            storage.count_attempt("password", "ada", limit=2)
+    storage.give_back_attempt(attempts[0])
+    storage.count_attempt("password", "ada", limit=2)
+
+
+def test_the_window_before_counts_and_the_one_before_that_does_not(storage, clock):
+    for _ in range(3):
+        storage.count_attempt("password", "ada", limit=5)
+    clock.now += ATTEMPTS_WINDOW
+    for _ in range(2):
+        storage.count_attempt("password", "ada", limit=5)
+    with pytest.raises(TooManyAttempts):
+        storage.count_attempt("password", "ada", limit=5)
+    clock.now += ATTEMPTS_WINDOW
+    for _ in range(3):
+        storage.count_attempt("password", "ada", limit=5)
+    with pytest.raises(TooManyAttempts):
+        storage.count_attempt("password", "ada", limit=5)
+
+
+@pytest.mark.parametrize("before, now", [(3, 0), (2, 1), (0, 3), (1, 2)])
+@pytest.mark.parametrize("second", [0, 400, ATTEMPTS_WINDOW - 1])
+def test_there_is_room_again_when_the_refusal_says_so(storage, clock, before, now, second):
+    for _ in range(before):
+        storage.count_attempt("password", "ada", limit=3)
+    clock.now += ATTEMPTS_WINDOW + second
+    for _ in range(now):
+        storage.count_attempt("password", "ada", limit=3)
+    with pytest.raises(TooManyAttempts) as refusal:
+        storage.count_attempt("password", "ada", limit=3)
+    clock.now += refusal.value.retry_after - 1
+    with pytest.raises(TooManyAttempts):
+        storage.count_attempt("password", "ada", limit=3)
+    clock.now += 1
+    storage.count_attempt("password", "ada", limit=3)
+
+
+def test_an_attempt_can_be_given_back_in_the_next_window_and_long_after(storage, clock):
+    early, late = (storage.count_attempt("password", "ada", limit=2) for _ in range(2))
+    clock.now += ATTEMPTS_WINDOW
+    storage.give_back_attempt(early)
+    storage.give_back_attempt(storage.count_attempt("password", "ada", limit=2))
+    clock.now += 2 * ATTEMPTS_WINDOW
+    storage.count_attempt("password", "ada", limit=1)
+    storage.give_back_attempt(late)
+    with pytest.raises(TooManyAttempts):
+        storage.count_attempt("password", "ada", limit=1)
+
+
+def test_parallel_tries_are_counted_exactly(storage, clock):
+    results = together(lambda _: storage.count_attempt("password", "ada", limit=10), range(32))
+    assert sum(isinstance(result, TooManyAttempts) for result in results) == 22
+
+
+def test_tries_counted_and_given_back_in_parallel_leave_none(storage, clock):
+    def try_often(_):
+        for _ in range(20):
+            storage.give_back_attempt(storage.count_attempt("password", "ada", limit=8))
+
+    assert together(try_often, range(8)) == [None] * 8
+    storage.count_attempt("password", "ada", limit=1)

@@ -1,0 +1,270 @@
+"""The rules of the records' fields: what is accepted and what is refused, in tables."""
+
+import pytest
+
+from storage import (
+    Client,
+    check_bio,
+    check_client_name,
+    check_email,
+    check_name,
+    check_password,
+    check_redirect_uri,
+    claim_key,
+    normal_name,
+)
+
+
+def rows(problem: str, *texts: str) -> list[tuple[str, str]]:
+    """Each text with what is wrong with it."""
+    return [(text, problem) for text in texts]
+
+
+# ---------------------------------------------------------------------------------------------
+# Names
+# ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("Ad", "Ada", "a" * 30, "7of9", "42", "ada-lovelace", "Ada L. King", "x_y", "A.b.C"),
+        *("José", "Łukasz", "Ærø", "Zoë", "ẞa", "Ọ̀ṣun", "İpek", "ka\u02bbiulani", "x\u0323\u0304y"),
+        *("Ада", "Ελένη", "Анна7", "שרה", "فاطمة", "علی۴", "मीरा", "สมชาย", "ქეთი", "Անի", "𐌰𐌳𐌰"),
+        *("漢字かなカナ", "あだ", "アダー", "佐々木", "김하나", "한漢", "ㄅㄆ", "アダ7"),
+        *("player", "player one", "players7", "7player", "administrators", "rooted", "None1"),
+        # Plain ones after normal_name
+        *("Ａｄａ", "𝒜𝒹𝒶", "ﬁne", "ｱﾀﾞ", "  Ada  ", "Ada\u00a0L", "Jose\u0301"),
+    ],
+)
+def test_name_is_accepted(name):
+    assert check_name(normal_name(name)) is None
+
+
+@pytest.mark.parametrize(
+    "name, problem",
+    [
+        *rows("2 to 30", "", " ", "A", "李", "a" * 31, "ﷺ" * 2),
+        *rows("may have", "ada@home", "a/b", "a\\b", "a\x00b", "a\nb", "a\tb", "<b>", "a\u2028b"),
+        *rows("may have", "ada!", "a'b", "ada☃", "ada🙂", "a+b", "a½b", "\ue000b", "\ud800b"),
+        # Format characters, letters and marks that show nothing
+        *rows("may have", *(f"a{each}da" for each in "\u00ad\u061c\u200b\u200d\u202e\u2066\ufeff")),
+        *rows("may have", *(f"a{each}da" for each in "\u115f\u1160\u3164\uffa0\u17b4\u17b5")),
+        *rows("may have", *(f"a{each}da" for each in "\u034f\u180b\ufe0f\U000e0061\U000e0100")),
+        *rows("starts with", "_ada", ".ada", "-ada", "ada_", "ada.", "ada-", "..", "\u0301ada"),
+        *rows("starts with", "a  b", "ada \u00a0b"),
+        *rows("too many over one", "x\u0323\u0304\u0331y", "x\u0489\u0489\u0489"),
+        *rows("over no letter", "ada \u0332x", "ada_\u0308", "a.\u0323b", "a\u00a8b"),
+        *rows("several scripts", "Аda", "pаypal", "Αda", "adaд", "ada李", "شada", "кomi", "李Ж"),
+        *rows("several scripts", "ᎪᎠa", "Ada٤", "Ada۴", "ada४", "علی४"),
+        *rows("reserved", "admin", "Admin", "ADMINISTRATOR", "moderator", "root", "System"),
+        *rows(
+            "reserved", "support", "staff", "None", "ａｄｍｉｎ", "ſtaff", "player7", "Player007"
+        ),
+        *rows("reserved", "PLAYER１２", "player0"),
+    ],
+)
+def test_name_is_refused(name, problem):
+    assert problem in (check_name(normal_name(name)) or "accepted")
+
+
+@pytest.mark.parametrize("name", ["Ａｄａ", "ﬁne", "Jose\u0301", " Ada"])
+def test_a_name_that_is_not_in_its_normal_form_is_refused(name):
+    assert "look like others" in check_name(name)
+
+
+def test_a_key_is_its_own_key_for_every_character():
+    """Else a claim made under one key would be looked for under another."""
+    for number in (*range(0xD800), *range(0xE000, 0x20000)):
+        for text in (chr(number), f"α{chr(number)}\u0301"):
+            assert claim_key(claim_key(text)) == claim_key(text), hex(number)
+
+
+# ---------------------------------------------------------------------------------------------
+# Email addresses, bios, passwords, names of clients
+# ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "email",
+    [
+        *("ada@example.org", "ADA@EXAMPLE.ORG", "a@b", "ada+chess@example.org"),
+        *("o'hara@example.org", "a.b.c@d.e.f", "ada@xn--bcher-kva.example", "ádá@bücher.example"),
+        "a" * 64 + "@" + "b" * 189,
+    ],
+)
+def test_email_is_accepted(email):
+    assert check_email(email) is None
+
+
+@pytest.mark.parametrize(
+    "email",
+    [
+        *("", "ada", "@", "ada@", "@example.org", "a@b@c", "ada @example.org", "ada@exa mple.org"),
+        *("ada@example.org\n", "a@b.example\r\nBcc: x@y.example", "a\x00@b.example"),
+        *("<a@b.example>", '"a"@b.example', "a,b@c.example", "a;b@c.example", "a:b@c.example"),
+        *("a\\@b.example", "a\u200b@b.example", "a\u202e@b.example", "a\u2028@b.example"),
+        *("a\u00a0b@c.example", "\ud800@b.example", "a" * 65 + "@b.example", "a@" + "b" * 190),
+    ],
+)
+def test_email_is_refused(email):
+    assert "email address" in check_email(email)
+
+
+@pytest.mark.parametrize(
+    "bio", ["", "Chess, mostly.", "two\nlines\tand a tab", "b" * 1000, "<b>🙂"]
+)
+def test_bio_is_accepted(bio):
+    assert check_bio(bio) is None
+
+
+@pytest.mark.parametrize(
+    "bio", ["b" * 1001, "a\x00b", "a\x1bb", "a\rb", "a\x7fb", "a\x85b", "\ud800"]
+)
+def test_bio_is_refused(bio):
+    assert check_bio(bio)
+
+
+@pytest.mark.parametrize(
+    "password", ["correct horse", "x" * 12, "x" * 1024, " " * 12, "пароль пароль", "🙂" * 12]
+)
+def test_password_is_accepted(password):
+    assert check_password(password, "Lovelace", "ada@example.org") is None
+
+
+@pytest.mark.parametrize(
+    "password, problem",
+    [
+        *rows("12 to 1024", "", "x" * 11, "x" * 1025),
+        *rows("name or email", "my lovelace pw", "LOVELACE1234", "ｌｏｖｅｌａｃｅ1234"),
+        *rows("name or email", "countess.ada 1", "xxCOUNTESS.ADAxx"),
+    ],
+)
+def test_password_is_refused(password, problem):
+    assert problem in check_password(password, "Lovelace", "countess.ada@example.org")
+
+
+def test_a_password_may_contain_a_name_or_local_part_of_three_letters():
+    assert check_password("adamant and bobbing", "Ada", "bob@example.org") is None
+
+
+@pytest.mark.parametrize("name", ["C", "Chess", "Chess: the game!", "Schach ♟", "将棋", "c" * 60])
+def test_client_name_is_accepted(name):
+    assert check_client_name(name) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["", " ", " Chess", "Chess ", "c" * 61, "a\nb", "a\tb", "a\u202eb", "\u200b", "a\x00b"]
+)
+def test_client_name_is_refused(name):
+    assert "one line" in check_client_name(name)
+
+
+# ---------------------------------------------------------------------------------------------
+# Redirect URIs
+# ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        *("https://a.example", "https://a.example/", "https://a.example/cb?x=1&y=2"),
+        *("http://a.example/", "https://a.example:8443/cb", "https://sub.a-b.example/%7Eada/"),
+        *("https://192.0.2.1/", "http://localhost:3000/cb", "http://127.0.0.1/cb"),
+        *("http://127.0.0.1:80/cb", "http://[::1]/cb", "https://[2001:db8::1]:8443/cb"),
+        *("https://a.example/;x=[1],(2)*!@", "https://xn--bcher-kva.example/"),
+        "https://a.example/" + "x" * 1982,
+    ],
+)
+def test_redirect_uri_is_accepted(uri):
+    assert check_redirect_uri(uri) is None
+
+
+@pytest.mark.parametrize(
+    "uri, problem",
+    [
+        *rows("must start with", "", "/cb", "//a.example/", "a.example", "https:/a"),
+        *rows("must start with", "https:a.example", "javascript:alert(1)"),
+        *rows("must start with", "javascript://https://a.example/", "urn:a:b", "data:text/html,x"),
+        *rows("must start with", "com.example.app:/cb", "ftp://a.example/", "HTTPS://a.example/"),
+        *rows("no user", "https://ada@a.example/", "https://ada:pw@a.example/"),
+        *rows("no user", "https://@a.example/", "https://a.example:80@evil.example/"),
+        *rows("no user", "http://127.0.0.1@evil.example/"),
+        *rows("name a host", "https://", "https:///cb", "https://?x", "https://:443/"),
+        *rows("name a host", "http://a;script-src", "https://a,b/", "https://*.example/"),
+        *rows("name a host", "https://a&b/", "https://a%2eexample/", "https://a_b/", "https://-a/"),
+        *rows("name a host", "https://a./", "https://[::1]x/"),
+        *rows("fragment", "https://a.example/#x", "https://a.example/#", "https://a.example/?#"),
+        *rows("plain ASCII", "https://bücher.example/", "https://a.example/é"),
+        *rows("plain ASCII", "https://а.example/", "https://a.example/ x", " https://a.example/"),
+        *rows("plain ASCII", "https://a.example/\n", "https://a\t.example/"),
+        *rows("plain ASCII", "https://a.example/\x00", "https://a.example/\x7f"),
+        *rows("plain ASCII", "https://a.example\\@evil.example/", "https:\\\\a.example/"),
+        *rows("plain ASCII", "https://a/'", 'https://a/"', "https://a/<", "https://a/{x}"),
+        *rows("plain ASCII", "https://a/^"),
+        *rows("not a URL", "https://a:99999/", "https://a:b/", "https://a:80:80/", "https://[::1/"),
+        *rows("not a URL", "https://[x]/", "https://a:-1/"),
+        *rows("longer than", "https://a.example/" + "x" * 1983),
+    ],
+)
+def test_redirect_uri_is_refused(uri, problem):
+    assert problem in (check_redirect_uri(uri) or "accepted")
+
+
+REGISTERED = [
+    *("https://a.example/cb", "https://a.example/?to=x", "http://localhost/cb"),
+    *("http://127.0.0.1/cb", "http://[::1]:3000/cb", "http://127.0.0.1:3000"),
+]
+
+
+@pytest.mark.parametrize("uri", REGISTERED)
+def test_a_registered_redirect_uri_is_accepted(uri):
+    assert Client("c" * 24, "Chess", "", REGISTERED).accepts_redirect_uri(uri)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        *("http://127.0.0.1:1/cb", "http://127.0.0.1:65535/cb", "http://127.0.0.1"),
+        *("http://127.0.0.1:80", "http://[::1]/cb", "http://[::1]:9/cb"),
+    ],
+)
+def test_the_port_of_a_loopback_redirect_uri_is_free(uri):
+    assert Client("c" * 24, "Chess", "", REGISTERED).accepts_redirect_uri(uri)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        *("", "https://a.example", "https://a.example/", "https://a.example/c"),
+        *("https://a.example//cb", "https://a.example/cb/", "https://a.example/cb/x"),
+        *("https://a.example/cb2", "cb", "https://a.example/cb?", "https://a.example/cb?x"),
+        *("https://a.example/cb#", "https://a.example/CB", "https://A.example/cb"),
+        *("HTTPS://a.example/cb", "http://a.example/cb", "https://a.example:443/cb"),
+        *("https://a.example:/cb", "https://a.example./cb", "https://a.example/cb\n"),
+        *("https://a.example/cb ", " https://a.example/cb", "https://ada@a.example/cb"),
+        *("https://a.example@evil.example/cb", "https://a.example.evil.example/cb"),
+        *("https://evil.example/https://a.example/cb", "https://a.example/x/../cb"),
+        *("https://a.example/./cb", "https://a.example/%2e%2e/cb", "https://a.example/%63b"),
+        *("https://a.example\\/cb", "https://a.example/?to=y", "https://a.example/?to=x&to=y"),
+        *("https://a.example/?to=x ", "https://a.example/?TO=x"),
+        # localhost is a name that may lead elsewhere (RFC 8252 8.3)
+        *("http://localhost:3000/cb", "http://localhost:80/cb", "http://localhost@evil.example/cb"),
+        *("https://127.0.0.1/cb", "http://127.0.0.1/cb2", "http://127.0.0.1:80/"),
+        *("http://127.0.0.2/cb", "http://127.0.0.1:80@evil.example/"),
+        *("http://127.0.0.1:80@evil.example/cb", "http://127.0.0.1@evil.example/cb"),
+        *("http://127.0.0.1.evil.example/cb", "http://127.0.0.1:80\\@evil.example/cb"),
+        *("http://127.0.0.1:80#@evil.example/cb", "http://127.0.0.1:/cb"),
+        *("http://127.0.0.1:99999/cb", "http://127.0.0.1:-1/cb", "http://127.0.0.1:８０/cb"),
+        *("http://127.0.0.1:80:80/cb", "http://127.0.0.1:80/cb\n", "http://127.1/cb"),
+        *("http://2130706433/cb", "http://[::ffff:127.0.0.1]/cb", "http://[::1]evil.example/cb"),
+        *("http://[::1]:3000@evil.example/cb", "http://[0::1]/cb"),
+    ],
+)
+def test_another_redirect_uri_is_refused(uri):
+    assert not Client("c" * 24, "Chess", "", REGISTERED).accepts_redirect_uri(uri)
+
+
+@pytest.mark.parametrize("uri", ["", "http://127.0.0.1/cb", "https://a.example/cb"])
+def test_a_client_without_redirect_uris_accepts_none(uri):
+    assert not Client("c" * 24, "A game", "", []).accepts_redirect_uri(uri)

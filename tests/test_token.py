@@ -1,0 +1,750 @@
+"""POST /api/oauth/token: the client exchanges its code for an access token (RFC 6749 4.1.3).
+
+The refusals come in a fixed order, and whatever is refused leaves the code good.
+"""
+
+import base64
+import contextlib
+import hashlib
+import io
+import shutil
+from urllib.parse import urlencode
+
+import pytest
+
+from storage import AuthorizationCode
+
+FORM = "application/x-www-form-urlencoded"
+BODY_LIMIT = 16 * 1024
+VERIFIER = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"  # RFC 7636, appendix B
+CHALLENGE = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
+S256 = {"code_challenge": CHALLENGE, "code_challenge_method": "S256"}
+
+
+@pytest.fixture
+def code(adas_browser, program) -> str:
+    """A good code, which Ada allowed the program."""
+    return adas_browser.allow(program)
+
+
+@pytest.fixture
+def client_file(tmp_path, program):
+    return tmp_path / "instance" / "clients" / f"{program.id}.json"
+
+
+def basic(client_id: str, secret: str) -> dict[str, str]:
+    """The header of HTTP Basic."""
+    return {"Authorization": "Basic " + base64.b64encode(f"{client_id}:{secret}".encode()).decode()}
+
+
+def good_form(program, code, /, **changes) -> dict[str, str]:
+    """The parameters of a good request."""
+    form = {"grant_type": "authorization_code", "code": code}
+    return form | {"client_id": program.id, "client_secret": program.secret} | changes
+
+
+def make_code(store, user, program, **changes) -> str:
+    """A code that no browser asked for."""
+    with store.edit_user(user.id) as edited:
+        grant = edited.grants[program.id]
+    values = {
+        "client_id": program.id,
+        "user_id": user.id,
+        "grant_id": grant.id,
+        "scope": ["userinfo"],
+        "redirect_uri": program.redirect_uri,
+        "code_challenge": None,
+    }
+    store.add_code("a code", AuthorizationCode(**values | changes))
+    return "a code"
+
+
+# -- success --------------------------------------------------------------------------------------
+
+
+def test_a_good_code_gives_a_bearer_token_and_nothing_else(program, code):
+    answer = program.exchange(code)
+    assert answer.status_code == 200
+    token = answer.json["access_token"]
+    assert answer.json == {"access_token": token, "token_type": "Bearer", "expires_in": 600}
+    assert program.whois(token).status_code == 200
+
+
+def test_the_token_is_never_cached_and_comes_without_a_cookie(program, code):
+    headers = program.exchange(code).headers
+    assert headers["Content-Type"] == "application/json"
+    assert headers["Cache-Control"] == "no-store"
+    assert headers["Pragma"] == "no-cache"
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert not {"Set-Cookie", "Vary", "Access-Control-Allow-Origin"} & set(headers.keys())
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-Fetch-Site": "cross-site", "Origin": "https://space.example"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "null"},
+        {"Cookie": "session=x"},
+    ],
+)
+def test_a_post_from_another_site_is_exchanged_as_any(program, code, headers):
+    assert program.exchange(code, headers).status_code == 200
+
+
+# -- the method -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE", "TRACE"])
+def test_any_other_method_is_405_with_allow(program, code, method):
+    form = good_form(program, code)
+    answer = program.http.open("/api/oauth/token", method=method, data=form)
+    assert answer.status_code == 405
+    assert answer.headers["Allow"] == "POST"
+
+
+# -- the body -------------------------------------------------------------------------------------
+
+
+def send(program, body: bytes, chunked: bool, content_type: str = FORM):
+    """A token request with just this body."""
+    if not chunked:
+        return program.http.post("/api/oauth/token", data=body, content_type=content_type)
+    return program.http.post(
+        "/api/oauth/token",
+        input_stream=io.BytesIO(body),
+        content_type=content_type,
+        # What gunicorn says of a chunked body: no length, and its end is known.
+        environ_overrides={"wsgi.input_terminated": True, "HTTP_TRANSFER_ENCODING": "chunked"},
+    )
+
+
+def padded(program, code, length: int) -> bytes:
+    """A good body, made this long by a parameter that nobody knows."""
+    body = urlencode(good_form(program, code)) + "&padding="
+    return body.encode().ljust(length, b"x")
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("length", [BODY_LIMIT + 1, BODY_LIMIT + 2, 1024 * 1024])
+def test_a_body_over_16_kib_is_413_and_the_code_stays_good(program, code, length, chunked):
+    assert send(program, padded(program, code, length), chunked).status_code == 413
+    assert program.exchange(code).status_code == 200
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_of_16_kib_is_read_whole(program, code, chunked):
+    assert send(program, padded(program, code, BODY_LIMIT), chunked).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "",
+        "text/plain",
+        "text/plain;charset=UTF-8",
+        "application/x-www-form-urlencoded; charset=utf-8",
+        "APPLICATION/X-WWW-FORM-URLENCODED",
+        "application/octet-stream",
+        "no type at all",
+    ],
+)
+def test_the_body_is_a_form_whatever_type_it_claims(program, code, content_type):
+    assert program.exchange(code, {"Content-Type": content_type}).status_code == 200
+
+
+def test_the_body_is_a_form_where_no_type_is_sent(program, code):
+    body = urlencode(good_form(program, code)).encode()
+    answer = program.http.post("/api/oauth/token", data=body)
+    assert "Content-Type" not in answer.request.headers
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"content_type": "application/json"},
+        {"content_type": "application/json; charset=utf-8"},
+        {"content_type": "Application/JSON"},
+        {"content_type": "multipart/form-data; boundary=x"},
+    ],
+)
+def test_json_and_multipart_are_told_what_to_send(program, code, sent):
+    answer = program.http.post("/api/oauth/token", data=b"{}", **sent)
+    assert answer.status_code == 400
+    assert FORM in answer.json["message"]
+
+
+def test_a_multipart_form_is_told_what_to_send_and_the_code_stays_good(program, code):
+    form = good_form(program, code)
+    answer = program.http.post("/api/oauth/token", data=form, content_type="multipart/form-data")
+    assert (answer.status_code, FORM in answer.json["message"]) == (400, True)
+    assert program.exchange(code).status_code == 200
+
+
+def test_the_query_string_is_never_read(program, code):
+    query = urlencode(good_form(program, code))
+    assert program.http.post(f"/api/oauth/token?{query}").status_code == 400
+    body = urlencode(good_form(program, "")).encode()
+    assert program.http.post(f"/api/oauth/token?{query}", data=body).status_code == 400
+    body = urlencode(good_form(program, code)).encode()
+    query = "client_secret=wrong&code=wrong&grant_type=x&redirect_uri=x&code_verifier=x"
+    assert program.http.post(f"/api/oauth/token?{query}", data=body).status_code == 200
+
+
+@pytest.mark.parametrize("body", [b"code=%FF", b"\xff=1", b"code=%ED%A0%80", b"", b"&&=&=x;"])
+def test_a_body_that_is_no_utf_8_form_is_400(program, body):
+    assert send(program, body, chunked=False).status_code == 400
+
+
+# -- the parameters -------------------------------------------------------------------------------
+
+REQUIRED = ["grant_type", "code", "client_id", "client_secret"]
+OPTIONAL = ["redirect_uri", "code_verifier"]
+
+
+@pytest.mark.parametrize("value", [None, ""])
+@pytest.mark.parametrize("name", REQUIRED)
+def test_a_missing_or_blank_parameter_is_named_and_the_code_stays_good(program, code, name, value):
+    answer = program.exchange(code, **{name: value})
+    assert answer.status_code == 400
+    assert name in answer.json["message"]
+    assert program.exchange(code).status_code == 200
+
+
+@pytest.mark.parametrize("second", ["the same", "another", ""])
+@pytest.mark.parametrize("name", REQUIRED + OPTIONAL)
+def test_a_repeated_parameter_is_named_and_the_code_stays_good(program, code, name, second):
+    first = good_form(program, code, redirect_uri=program.redirect_uri).get(name, VERIFIER)
+    answer = program.exchange(code, **{name: [first, first if second == "the same" else second]})
+    assert answer.status_code == 400
+    assert name in answer.json["message"]
+    assert program.exchange(code).status_code == 200
+
+
+@pytest.mark.parametrize("name", OPTIONAL)
+def test_a_blank_optional_parameter_counts_as_not_sent(program, code, name):
+    assert program.exchange(code, **{name: ""}).status_code == 200
+
+
+def test_unknown_parameters_are_ignored_however_often_they_come(program, code):
+    assert program.exchange(code, scope="email", audience=["a", "b", ""]).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "grant_type", ["refresh_token", "client_credentials", "Authorization_Code", "password"]
+)
+def test_another_grant_type_is_400(program, code, grant_type):
+    assert program.exchange(code, grant_type=grant_type).status_code == 400
+    assert program.exchange(code).status_code == 200
+
+
+# -- the client -----------------------------------------------------------------------------------
+
+NO_BODY_CREDENTIALS = {"client_id": None, "client_secret": None}
+
+
+def test_http_basic_stands_for_both_client_parameters(program, code):
+    headers = basic(program.id, program.secret)
+    assert program.exchange(code, headers, **NO_BODY_CREDENTIALS).status_code == 200
+
+
+@pytest.mark.parametrize("scheme", ["basic", "BASIC", "bAsIc", "Basic  "])
+def test_the_scheme_is_read_in_any_case(program, code, scheme):
+    credentials = basic(program.id, program.secret)["Authorization"].removeprefix("Basic")
+    headers = {"Authorization": scheme + credentials}
+    assert program.exchange(code, headers, **NO_BODY_CREDENTIALS).status_code == 200
+
+
+def test_basic_credentials_may_be_percent_encoded(program, code):
+    encoded = ["".join(f"%{ord(c):02X}" for c in text) for text in (program.id, program.secret)]
+    assert program.exchange(code, basic(*encoded), **NO_BODY_CREDENTIALS).status_code == 200
+
+
+@pytest.mark.parametrize("secret", ["the same", "another"])
+def test_basic_and_a_body_secret_at_once_are_400(program, code, secret):
+    headers = basic(program.id, program.secret)
+    sent = program.secret if secret == "the same" else secret
+    assert program.exchange(code, headers, client_secret=sent).status_code == 400
+    assert program.exchange(code).status_code == 200
+
+
+def test_basic_with_a_blank_body_secret_and_the_same_client_id_is_fine(program, code):
+    headers = basic(program.id, program.secret)
+    assert program.exchange(code, headers, client_secret="").status_code == 200
+
+
+def test_basic_with_another_client_id_in_the_body_is_400(program, code, register):
+    other = register("https://other.example/")
+    headers = basic(program.id, program.secret)
+    answer = program.exchange(code, headers, client_id=other.id, client_secret=None)
+    assert answer.status_code == 400
+    assert program.exchange(code).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["Basic", "Basic ", "Basic ?", "Basic YQ", "Basic Og==", "Basic YTpiOmM=", "Basic /////w=="],
+)
+def test_malformed_basic_is_401_with_a_challenge(program, code, header):
+    answer = program.exchange(code, {"Authorization": header}, **NO_BODY_CREDENTIALS)
+    assert answer.status_code == 401
+    assert answer.headers["WWW-Authenticate"] == 'Basic realm="OAuth clients"'
+    assert program.exchange(code).status_code == 200
+
+
+def test_the_challenge_comes_only_where_basic_was_tried(program, code):
+    wrong = program.exchange(code, client_secret="wrong")
+    assert (wrong.status_code, "WWW-Authenticate" in wrong.headers) == (401, False)
+    headers = {"Authorization": "Bearer x"}
+    wrong = program.exchange(code, headers, client_secret="wrong")
+    assert (wrong.status_code, "WWW-Authenticate" in wrong.headers) == (401, False)
+    wrong = program.exchange(code, basic(program.id, "wrong"), **NO_BODY_CREDENTIALS)
+    assert wrong.headers["WWW-Authenticate"] == 'Basic realm="OAuth clients"'
+
+
+def test_unknown_disabled_and_wrong_secret_are_told_one_and_the_same(
+    store, program, code, register
+):
+    switched_off = register("https://off.example/")
+    with store.edit_client(switched_off.id) as client:
+        client.disabled = True
+    others = [
+        {"client_id": "0" * 24},
+        {"client_id": switched_off.id, "client_secret": switched_off.secret},
+        {"client_id": switched_off.id},
+    ]
+    wrong = program.exchange(code, client_secret="wrong")
+    assert wrong.status_code == 401
+    for changes in others:
+        answer = program.exchange(code, **changes)
+        assert (answer.status_code, answer.data) == (401, wrong.data)
+        assert sorted(answer.headers) == sorted(wrong.headers)
+    assert program.exchange(code).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "client_id",
+    [
+        *("../users/1", "..%2fusers%2f1", "/etc/passwd", ".", "..", "a" * 15, "a" * 65),
+        *("A" * 24, "é" * 24, "a" * 24 + "\n", "a" * 24 + "\0", "a" * 24 + "/", "٣" * 24),
+    ],
+)
+def test_a_client_id_of_another_form_is_just_unknown(program, code, client_id):
+    wrong = program.exchange(code, client_secret="wrong")
+    answer = program.exchange(code, client_id=client_id)
+    assert (answer.status_code, answer.data) == (401, wrong.data)
+
+
+def test_a_client_id_never_leads_to_a_file_elsewhere(program, code, client_file):
+    shutil.copy(client_file, client_file.parent.parent / "users" / client_file.name)
+    answer = program.exchange(code, client_id=f"../users/{program.id}")
+    assert answer.status_code == 401
+
+
+@pytest.mark.parametrize("changed", ["the case", "one character", "a space", "cut", "the hash"])
+def test_a_secret_that_is_nearly_right_is_wrong(program, code, changed):
+    secret = program.secret
+    nearly = {
+        "the case": secret.swapcase(),
+        "one character": secret[:-1] + ("A" if secret[-1] != "A" else "B"),
+        "a space": secret + " ",
+        "cut": secret[:-1],
+        "the hash": hashlib.sha256(secret.encode()).hexdigest(),
+    }
+    assert program.exchange(code, client_secret=nearly[changed]).status_code == 401
+
+
+def test_a_new_secret_ends_the_old_one(store, program, code):
+    new_secret = store.issue_client_secret(program.id, by="command")
+    assert program.exchange(code).status_code == 401
+    assert program.exchange(code, client_secret=new_secret).status_code == 200
+
+
+# -- the limit on guessing ------------------------------------------------------------------------
+
+
+def fail(program, address: str, times: int = 1, **changes) -> list[int]:
+    """The answers to so many failed client authentications from an address."""
+    program.http.environ_base["REMOTE_ADDR"] = address
+    wrong = {"client_secret": "wrong"} | changes
+    return [program.exchange("x", **wrong).status_code for _ in range(times)]
+
+
+def test_the_101st_failure_from_an_address_is_429_with_retry_after(program):
+    assert fail(program, "192.0.2.1", 100) == [401] * 100
+    answer = program.exchange("x", client_secret="wrong")
+    assert answer.status_code == 429
+    assert 0 < int(answer.headers["Retry-After"]) <= 1800
+
+
+def test_right_credentials_are_never_answered_429(program, code):
+    fail(program, "192.0.2.1", 100)
+    assert program.exchange(code).status_code == 200
+    assert program.exchange(code).status_code == 400  # used by now
+    assert fail(program, "192.0.2.1") == [429]
+
+
+def test_another_address_is_not_limited(program):
+    fail(program, "192.0.2.1", 100)
+    assert fail(program, "192.0.2.2") == [401]
+
+
+def test_nothing_is_limited_by_client_id(program, register):
+    fail(program, "192.0.2.1", 100)
+    other = register("https://other.example/")
+    assert fail(other, "192.0.2.1") == [429]
+    assert fail(program, "192.0.2.9") == [401]
+
+
+def test_one_ipv6_network_of_64_bits_counts_as_one_address(program):
+    fail(program, "2001:db8:0:1::1", 50)
+    fail(program, "2001:db8:0:1:ffff::2", 50)
+    assert fail(program, "2001:db8:0:1::3") == [429]
+    assert fail(program, "2001:db8:0:2::1") == [401]
+
+
+def test_an_ipv4_address_written_as_ipv6_counts_as_itself(program):
+    fail(program, "::ffff:192.0.2.1", 100)
+    assert fail(program, "192.0.2.1") == [429]
+    assert fail(program, "::ffff:192.0.2.2") == [401]
+
+
+def test_the_limit_ends_after_two_quarters_of_an_hour(program, clock):
+    fail(program, "192.0.2.1", 100)
+    clock.ahead += 1800
+    assert fail(program, "192.0.2.1") == [401]
+
+
+def test_requests_that_are_refused_for_something_else_count_nowhere(program):
+    assert fail(program, "192.0.2.1", 101, grant_type="x") == [400] * 101
+    assert fail(program, "192.0.2.1") == [401]
+
+
+def test_a_failure_that_cannot_be_counted_is_still_401(program, tmp_path):
+    attempts = tmp_path / "instance" / "attempts"
+    attempts.rmdir()
+    attempts.touch()
+    assert fail(program, "192.0.2.1") == [401]
+
+
+# -- the code -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", ["x", "../spent/x", "\0", "/", "é", "x" * 10_000])
+def test_a_code_that_was_never_issued_is_400(program, code):
+    assert program.exchange(code).status_code == 400
+
+
+def test_a_code_is_good_for_sixty_seconds(program, code, clock):
+    clock.ahead += 59
+    assert program.exchange(code).status_code == 200
+
+
+def test_a_code_older_than_sixty_seconds_is_400(program, code, clock):
+    clock.ahead += 61
+    assert program.exchange(code).status_code == 400
+
+
+def test_a_code_from_the_future_is_400(program, code, clock):
+    clock.ahead -= 61  # the clock was set back
+    assert program.exchange(code).status_code == 400
+
+
+def test_a_code_of_another_client_is_refused_as_unknown_and_stays_good(program, code, register):
+    thief = register("https://thief.example/")
+    unknown = thief.exchange("x")
+    answer = thief.exchange(code)
+    assert (answer.status_code, answer.data) == (400, unknown.data)
+    assert program.exchange(code).status_code == 200
+
+
+def test_a_code_is_good_once(program, code):
+    assert program.exchange(code).status_code == 200
+    assert program.exchange(code).status_code == 400
+
+
+def test_a_replayed_code_ends_the_tokens_and_the_consent_stands(
+    store, program, code, adas_browser, ada
+):
+    token = program.token_for(code)
+    grant_before = store.read_user(ada.id).grants[program.id]
+    assert program.exchange(code).status_code == 400
+    assert program.whois(token).status_code == 401
+    grant = store.read_user(ada.id).grants[program.id]
+    assert (grant.scope, grant.since) == (grant_before.scope, grant_before.since)
+    # Nothing is asked again, and the next code is good.
+    next_code = program.read_callback(adas_browser.get(program.link()))["code"]
+    assert program.whois(program.token_for(next_code)).status_code == 200
+
+
+def test_a_code_issued_before_a_replay_dies_with_the_tokens(program, code, adas_browser):
+    waiting = adas_browser.allow(program)
+    program.exchange(code)
+    program.exchange(code)
+    assert program.exchange(waiting).status_code == 400
+
+
+def test_a_third_use_does_not_end_what_was_granted_after_the_second(program, code, adas_browser):
+    program.exchange(code)
+    program.exchange(code)
+    token = program.token_for(adas_browser.allow(program))
+    assert program.exchange(code).status_code == 400
+    assert program.whois(token).status_code == 200
+
+
+@pytest.mark.parametrize("changes", [{"redirect_uri": "x"}, {"code_verifier": VERIFIER}])
+def test_a_replay_ends_the_tokens_whatever_else_is_wrong(program, code, changes):
+    token = program.token_for(code)
+    assert program.exchange(code, **changes).status_code == 400
+    assert program.whois(token).status_code == 401
+
+
+def test_a_replay_ten_minutes_late_still_ends_the_tokens(program, code, clock):
+    token = program.token_for(code)
+    clock.ahead += 590
+    assert program.exchange(code).status_code == 400
+    assert program.whois(token).status_code == 401
+
+
+def test_a_replay_by_another_client_ends_nothing(program, code, register):
+    token = program.token_for(code)
+    thief = register("https://thief.example/")
+    assert thief.exchange(code).status_code == 400
+    assert program.whois(token).status_code == 200
+
+
+def test_a_replay_with_a_wrong_secret_ends_nothing(program, code):
+    token = program.token_for(code)
+    assert program.exchange(code, client_secret="wrong").status_code == 401
+    assert program.whois(token).status_code == 200
+
+
+def test_a_replay_is_refused_also_where_the_tokens_cannot_be_ended(program, code, tmp_path):
+    token = program.token_for(code)
+    locks = tmp_path / "instance" / "locks"
+    shutil.rmtree(locks)
+    locks.touch()
+    assert program.exchange(code).status_code == 400
+    assert program.whois(token).status_code == 200
+
+
+# -- the player -----------------------------------------------------------------------------------
+
+
+def test_a_suspended_players_code_is_400_and_good_again_after(store, program, code, ada):
+    with store.edit_user(ada.id) as user:
+        user.suspended = True
+    assert program.exchange(code).status_code == 400
+    with store.edit_user(ada.id) as user:
+        user.suspended = False
+    assert program.exchange(code).status_code == 200
+
+
+def test_a_deleted_players_code_is_400(store, program, code, ada):
+    store.delete_user(ada.id)
+    assert program.exchange(code).status_code == 400
+
+
+def test_a_withdrawn_code_is_400_also_after_consent_is_given_anew(
+    store, program, code, ada, adas_browser
+):
+    with store.edit_user(ada.id) as user:
+        del user.grants[program.id]
+    assert program.exchange(code).status_code == 400
+    adas_browser.allow(program)
+    assert program.exchange(code).status_code == 400
+
+
+# -- redirect_uri ---------------------------------------------------------------------------------
+
+
+def test_redirect_uri_is_fine_where_it_is_the_one_of_the_request(program, code):
+    assert program.exchange(code, redirect_uri=program.redirect_uri).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        *("https://space.example/callback/", "https://space.example/callback?", "x"),
+        *("HTTPS://space.example/callback", "https://space.example/callback#"),
+        "https://space.example/second",  # registered, but not asked for
+    ],
+)
+def test_another_redirect_uri_is_400_and_the_code_stays_good(adas_browser, register, other):
+    program = register("https://space.example/callback", "https://space.example/second")
+    code = adas_browser.allow(program)
+    assert program.exchange(code, redirect_uri=other).status_code == 400
+    assert program.exchange(code).status_code == 200
+
+
+def test_redirect_uri_may_be_sent_where_the_request_left_out_the_only_one(adas_browser, program):
+    code = adas_browser.allow(program, redirect_uri=None)
+    assert program.exchange(code, redirect_uri="https://other.example/").status_code == 400
+    assert program.exchange(code, redirect_uri=program.redirect_uri).status_code == 200
+
+
+def test_the_redirect_uri_of_a_loopback_request_has_the_port_of_the_request(
+    adas_browser, register
+):
+    program = register("http://127.0.0.1/callback")
+    program.redirect_uri = "http://127.0.0.1:50123/callback"
+    code = adas_browser.allow(program)
+    answer = program.exchange(code, redirect_uri="http://127.0.0.1/callback")
+    assert answer.status_code == 400
+    assert program.exchange(code, redirect_uri=program.redirect_uri).status_code == 200
+
+
+def test_a_games_code_has_no_redirect_uri(store, program, code, ada):
+    games_code = make_code(store, ada, program, redirect_uri=None)
+    answer = program.exchange(games_code, redirect_uri=program.redirect_uri)
+    assert answer.status_code == 400
+    assert program.exchange(games_code).status_code == 200
+
+
+# -- code_verifier (RFC 7636) ---------------------------------------------------------------------
+
+
+def test_the_verifier_that_fits_the_challenge_is_fine(adas_browser, program):
+    code = adas_browser.allow(program, **S256)
+    assert program.exchange(code, code_verifier=VERIFIER).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "verifier",
+    [
+        *(None, "", VERIFIER[:-1] + "l", VERIFIER.swapcase(), VERIFIER + " "),
+        CHALLENGE,  # what `plain` would compare
+    ],
+)
+def test_a_missing_or_wrong_verifier_is_400_and_the_code_stays_good(
+    adas_browser, program, verifier
+):
+    code = adas_browser.allow(program, **S256)
+    assert program.exchange(code, code_verifier=verifier).status_code == 400
+    assert program.exchange(code, code_verifier=VERIFIER).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("verifier", "status"),
+    [
+        ("v" * 42, 400),
+        ("v" * 43, 200),
+        ("v" * 128, 200),
+        ("v" * 129, 400),
+        ("v" * 43 + "+", 400),
+        ("é" * 43, 400),
+    ],
+)
+def test_a_verifier_has_43_to_128_unreserved_characters(adas_browser, program, verifier, status):
+    digest = hashlib.sha256(verifier.encode()).digest()
+    challenge = base64.urlsafe_b64encode(digest).decode().rstrip("=")
+    parameters = {"code_challenge": challenge, "code_challenge_method": "S256"}
+    code = adas_browser.allow(program, **parameters)
+    assert program.exchange(code, code_verifier=verifier).status_code == status
+
+
+def test_a_verifier_without_a_challenge_before_is_400_and_the_code_stays_good(program, code):
+    assert program.exchange(code, code_verifier=VERIFIER).status_code == 400
+    assert program.exchange(code).status_code == 200
+
+
+# -- the disk -------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def codes_that_cannot_be_spent(tmp_path):
+    """While it holds, the rename that spends a code fails."""
+    spent = tmp_path / "instance" / "codes" / "spent"
+    spent.rename(spent.with_name("aside"))
+    spent.touch()
+    yield
+    spent.unlink()
+    spent.with_name("aside").rename(spent)
+
+
+def test_where_the_disk_refuses_it_is_503_and_the_code_stays_good(program, code, tmp_path):
+    with codes_that_cannot_be_spent(tmp_path):
+        answer = program.exchange(code)
+        assert answer.status_code == 503
+        assert int(answer.headers["Retry-After"]) > 0
+    assert program.exchange(code).status_code == 200
+
+
+def test_a_damaged_player_is_503_and_the_others_are_served(
+    program, code, ada, bob, open_browser, tmp_path
+):
+    bobs_browser = open_browser()
+    bobs_browser.sign_in("Bob")
+    bobs_code = bobs_browser.allow(program)
+    record = tmp_path / "instance" / "users" / f"{ada.id}.json"
+    whole = record.read_bytes()
+    record.write_bytes(whole[:-20])
+    answer = program.exchange(code)
+    assert (answer.status_code, int(answer.headers["Retry-After"]) > 0) == (503, True)
+    assert program.exchange(bobs_code).status_code == 200
+    record.write_bytes(whole)
+    assert program.exchange(code).status_code == 200
+
+
+def test_a_damaged_client_is_503_and_the_others_are_served(
+    program, code, register, adas_browser, client_file
+):
+    other = register("https://other.example/")
+    others_code = adas_browser.allow(other)
+    client_file.write_text("{}")
+    assert program.exchange(code).status_code == 503
+    assert other.exchange(others_code).status_code == 200
+
+
+# -- the order ------------------------------------------------------------------------------------
+
+SUSPENDED, UNSPENDABLE = object(), object()
+# What is wrong, in the order in which it is told: what differs from a good request.
+FAULTS = {
+    "another method": {"method": "GET"},
+    "too long": {"padding": "x" * BODY_LIMIT},
+    "no form": {"content_type": "application/json"},
+    "a parameter missing": {"grant_type": ""},
+    "a wrong secret": {"client_secret": "wrong"},
+    "an unknown code": {"code": "x"},
+    "a suspended player": {"player": SUSPENDED},
+    "another redirect_uri": {"redirect_uri": "x"},
+    "a verifier": {"code_verifier": VERIFIER},
+    "the disk": {"code_file": UNSPENDABLE},
+}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(a, b) for i, a in enumerate(FAULTS) for b in list(FAULTS)[i + 1 :]],
+)
+def test_a_request_wrong_in_two_ways_is_told_the_first(
+    store, ada, program, code, tmp_path, first, second
+):
+    def answer_to(faults: dict):
+        """The answer to a good request with these faults."""
+        changes = dict(faults)
+        with store.edit_user(ada.id) as user:
+            user.suspended = changes.pop("player", None) is SUSPENDED
+        method = changes.pop("method", "POST")
+        content_type = changes.pop("content_type", FORM)
+        spent = tmp_path / f"instance/codes/spent/{hashlib.sha256(code.encode()).hexdigest()}.json"
+        unspendable = changes.pop("code_file", None) is UNSPENDABLE
+        if unspendable:
+            spent.mkdir()  # a file is not renamed over a folder
+        answer = program.http.open(
+            "/api/oauth/token",
+            method=method,
+            data=urlencode(good_form(program, code, **changes)),
+            content_type=content_type,
+        )
+        if unspendable:
+            spent.rmdir()
+        return answer.status_code, answer.data
+
+    told = answer_to(FAULTS[first])
+    assert told[0] >= 400
+    assert answer_to(FAULTS[first] | FAULTS[second]) == told
+    assert answer_to(FAULTS[second]) != told
+    assert answer_to({})[0] == 200

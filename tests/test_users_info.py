@@ -1,0 +1,152 @@
+"""GET /api/users/info: a player's public profile, for anyone."""
+
+import json
+
+import pytest
+
+from storage import record_as_dict
+
+PUBLIC = {
+    *("name", "id", "bio", "flairs", "equippedFlair", "playMinutes", "lastHeartbeat", "modLevel"),
+    "pfpTimestamp",
+}
+
+
+def ask(anyone, query: str, method: str = "GET"):
+    """Ask with just this query."""
+    return anyone.open(f"/api/users/info{query}", method=method)
+
+
+def test_the_profile_is_exactly_what_is_public(store, anyone, ada):
+    with store.edit_user(ada.id) as user:
+        user.bio = "Chess,\nmostly ♞"
+        user.flairs = ["none", "founder"]
+        user.equipped_flair = "founder"
+        user.play_ms = 3 * 60_000 - 1
+        user.last_heartbeat = 1_700_000_000_123
+        user.mod_level = 2
+    answer = ask(anyone, f"?id={ada.id}")
+    assert (answer.status_code, answer.content_type) == (200, "application/json")
+    assert answer.json == {
+        "message": "yes",
+        "user": {
+            "name": "Ada",
+            "id": ada.id,
+            "bio": "Chess,\nmostly ♞",
+            "flairs": ["none", "founder"],
+            "equippedFlair": "founder",
+            "playMinutes": 2,
+            "lastHeartbeat": 1_700_000_000_123,
+            "modLevel": 2,
+            "pfpTimestamp": ada.pfp_timestamp,
+        },
+    }
+
+
+def test_a_new_account_has_the_flair_none_and_no_play_time(anyone, ada):
+    user = ask(anyone, f"?id={ada.id}").json["user"]
+    assert (user["flairs"], user["equippedFlair"]) == (["none"], "none")
+    assert (user["playMinutes"], user["bio"], user["modLevel"]) == (0, "", 0)
+    assert user["lastHeartbeat"] == ada.created
+
+
+def test_an_account_without_a_picture_of_its_own_has_no_timestamp(store, anyone, ada):
+    with store.edit_user(ada.id) as user:
+        user.pfp_timestamp = None
+    assert ask(anyone, f"?id={ada.id}").json["user"].keys() == PUBLIC - {"pfpTimestamp"}
+
+
+def test_nothing_private_is_told_ever(store, anyone, ada, program, adas_browser):
+    adas_browser.allow(program, scope="email")
+    with store.edit_user(ada.id) as user:
+        user.suspended = True  # which is nobody's business either
+    told = ask(anyone, f"?id={ada.id}").text
+    record = record_as_dict(store.read_user(ada.id))
+    private = [record["email"], record["password_hash"], program.id, "suspended"]
+    private += [grant["id"] for grant in record["grants"].values()]
+    private += [text for session in record["sessions"] for text in (session["id"], "browser")]
+    assert len(private) == 7
+    assert [text for text in private if text in told] == []
+    assert json.loads(told)["user"].keys() == PUBLIC
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *("", "?", "?id=", "?id", "?ID=1", "?user=1", "?id=1&id=1", "?id=1&id=2", "?id=1&id="),
+        *("?id=0", "?id=01", "?id=-1", "?id=%2B1", "?id=+1", "?id=1+", "?id=1.0", "?id=1e1"),
+        *("?id=1_0", "?id=0x1", "?id=1%00", "?id=%00", "?id=1%0A", "?id=1/", "?id=../users/1"),
+        *("?id=%D9%A1", "?id=%EF%BC%91", "?id=%C2%B9", "?id=one", "?id=ada", "?id=%FF", "?id[]=1"),
+        f"?id={10**15}",
+        f"?id={'1' * 4400}",
+        f"?id={'0' * 20}1",
+    ],
+)
+def test_an_id_that_is_not_one_number_of_15_digits_is_400(anyone, ada, query):
+    assert ada.id == 1
+    answer = ask(anyone, query)
+    assert answer.status_code == 400
+    assert answer.headers["Access-Control-Allow-Origin"] == "*"
+
+
+def test_the_query_may_hold_raw_bytes_without_breaking_anything(anyone):
+    overrides = {"PATH_INFO": "/api/users/info", "QUERY_STRING": "id=1&x=\xff"}
+    assert anyone.open(environ_overrides=overrides).status_code == 400
+
+
+@pytest.mark.parametrize("user_id", [2, 64, 10**15 - 1])
+def test_an_unknown_id_is_404(anyone, ada, user_id):
+    answer = ask(anyone, f"?id={user_id}")
+    assert answer.status_code == 404
+    assert answer.headers["Access-Control-Allow-Origin"] == "*"
+
+
+def test_a_deleted_player_is_answered_like_one_that_never_was(store, anyone, ada, bob):
+    never = ask(anyone, "?id=99")
+    store.delete_user(ada.id)
+    deleted = ask(anyone, f"?id={ada.id}")
+    assert (deleted.status_code, deleted.data) == (404, never.data)
+    assert sorted(deleted.headers) == sorted(never.headers)
+    assert ask(anyone, f"?id={bob.id}").status_code == 200
+
+
+def test_a_page_on_any_origin_may_read_the_profile(anyone, ada):
+    headers = {"Origin": "https://game.example", "Sec-Fetch-Site": "cross-site"}
+    answer = anyone.get(f"/api/users/info?id={ada.id}", headers=headers)
+    assert answer.headers["Access-Control-Allow-Origin"] == "*"
+    assert "Access-Control-Allow-Credentials" not in answer.headers
+    assert anyone.options("/api/users/info").status_code == 204
+
+
+def test_head_has_the_same_headers_and_no_body(anyone, ada):
+    head, get = (ask(anyone, f"?id={ada.id}", method) for method in ("HEAD", "GET"))
+    assert (head.status_code, head.data) == (200, b"")
+    assert sorted(head.headers) == sorted(get.headers)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+def test_any_other_method_is_405_and_readable_from_any_origin(anyone, ada, method):
+    answer = ask(anyone, f"?id={ada.id}", method)
+    assert answer.status_code == 405
+    assert {"GET", "HEAD", "OPTIONS"} == set(answer.headers["Allow"].split(", "))
+    assert answer.headers["Access-Control-Allow-Origin"] == "*"
+
+
+def test_no_session_is_looked_at(anyone, adas_browser, ada):
+    signed_in = adas_browser.get(f"/api/users/info?id={ada.id}")
+    assert signed_in.data == ask(anyone, f"?id={ada.id}").data
+    assert not {"Set-Cookie", "Vary"} & set(signed_in.headers.keys())
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "null", '{"id": 1}', '{"id": 2}', "[" * 100_000, "\xff"],
+)
+def test_a_damaged_record_is_503_for_that_player_alone(anyone, ada, bob, tmp_path, content):
+    record = tmp_path / "instance" / "users" / f"{ada.id}.json"
+    record.write_bytes(content.encode("latin-1"))
+    answer = ask(anyone, f"?id={ada.id}")
+    assert answer.status_code == 503
+    assert int(answer.headers["Retry-After"]) > 0
+    assert str(tmp_path) not in answer.text
+    assert ask(anyone, f"?id={bob.id}").status_code == 200

@@ -14,7 +14,6 @@ and the records (storage).
 """
 
 import base64
-import binascii
 import hashlib
 import hmac
 import json
@@ -43,14 +42,14 @@ from werkzeug.wrappers import Response
 
 import storage
 from identity_sessions import (
-    BUSY_RETRY_AFTER,
     SESSION_MAX_AGE,
-    Busy,
     SignedCookieSessions,
     ask_to_sign_in,
     client_address,
     get_storage,
     refuse_cross_site_posts,
+    refuse_foreign_hosts,
+    refuse_undecodable_queries,
     serializer,
     sessions,
     signed_in_player,
@@ -96,17 +95,10 @@ class InsufficientStorage(HTTPException):
 
 
 class UnusableClient(BadRequest):
-    """An authorization request that names no usable client or redirect URI: never redirected.
+    """An authorization request that names no usable client or redirect URI: never redirected."""
 
-    The `received` redirect URI is set where `client`, who did not register it, is known.
-    """
-
-    def __init__(
-        self, problem: str, client: Client | None = None, received: str | None = None
-    ) -> None:
-        super().__init__(problem)
-        self.client = client
-        self.received = received
+    client: Client | None = None  # set where it is known, and `received` is not one of its URIs
+    received: str | None = None
 
 
 class AuthorizationError(Exception):
@@ -179,7 +171,7 @@ def authorize() -> Response | str:
         asked = read_authorization_request(request.args, client, redirect_uri)
         grant = player.grants.get(client.id)
         if grant and set(asked.scope) <= set(grant.scope):
-            return send_code(player, grant, asked)
+            return send_back(redirect_uri, asked.state, code=issue_code(player, grant, asked))
     except (AuthorizationError, storage.StorageFailed) as error:
         return send_error(redirect_uri, request.args.get("state"), error)
     return show_consent_page(player, client, asked)
@@ -200,13 +192,12 @@ def read_client_and_redirect_uri(parameters: MultiDict) -> tuple[Client, str]:
         raise UnusableClient(f"{client.name} is switched off here.")
     if not received:
         if len(client.redirect_uris) != 1:
-            raise UnusableClient(
-                "The link does not say where to go back to (redirect_uri).", client
-            )
+            raise UnusableClient("The link does not say where to go back to (redirect_uri).")
         return client, client.redirect_uris[0]
     if not client.accepts_redirect_uri(received):
-        problem = f"The address to go back to is not one that {client.name} registered."
-        raise UnusableClient(problem, client, received)
+        error = UnusableClient(f"{client.name} did not register the address to go back to.")
+        error.client, error.received = client, received
+        raise error
     return client, received
 
 
@@ -295,7 +286,8 @@ def decide() -> Response:
     try:
         if decision == "deny":
             raise AuthorizationError("access_denied", "the player refused")
-        return send_code(player, save_consent(player.id, asked), asked)
+        code = issue_code(player, save_consent(player.id, asked), asked)
+        return send_back(asked.redirect_uri, asked.state, code=code)
     except (AuthorizationError, storage.StorageFailed) as error:
         return send_error(asked.redirect_uri, asked.state, error)
 
@@ -323,12 +315,6 @@ def save_consent(user_id: int, asked: AuthorizationRequest) -> Grant:
         grant.scope = [each for each in SCOPES if each in grant.scope + asked.scope]
         user.grants[asked.client_id] = grant
     return grant
-
-
-def send_code(player: User, grant: Grant, asked: AuthorizationRequest) -> Response:
-    """Go back to the client with a new authorization code. Raises StorageFailed."""
-    code = issue_code(player, grant, asked)
-    return send_back(asked.redirect_uri, asked.state, code=code)
 
 
 def issue_code(player: User, grant: Grant, asked: AuthorizationRequest) -> str:
@@ -440,7 +426,7 @@ def read_client_credentials(form: dict[str, str]) -> tuple[str, str]:
         abort(400, "send the client secret as HTTP Basic or in the body, not both")
     try:
         pair = base64.b64decode(credentials, validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # no base64, no ASCII, no UTF-8
         pair = ""
     # RFC 6749 2.3.1: both halves are form-encoded first. Ours hold nothing that this would change.
     client_id, _, client_secret = (unquote_plus(half) for half in pair.partition(":"))
@@ -467,15 +453,11 @@ def authenticate_client(client_id: str, client_secret: str) -> Client:
         abort(429, str(error), retry_after=error.retry_after)
     except storage.StorageFailed as error:
         current_app.logger.error("a failed client authentication is not counted: %s", error)
-    # RFC 6749 5.2: the challenge answers a client that tried HTTP Basic. (RFC 9110 11.5 wants the
-    # realm quoted; Werkzeug quotes what has a space.)
-    challenge = WWWAuthenticate("basic", {"realm": "OAuth clients"})
+    # RFC 6749 5.2: the challenge answers a client that tried HTTP Basic.
     tried_basic = read_authorization_header()[0] == "basic"
-    abort(
-        401,
-        "client_id is unknown or disabled, or client_secret is wrong",
-        www_authenticate=challenge if tried_basic else None,
-    )
+    challenge = WWWAuthenticate("basic", {"realm": "OAuth clients"}) if tried_basic else None
+    problem = "client_id is unknown or disabled, or client_secret is wrong"
+    abort(401, problem, www_authenticate=challenge)
 
 
 def check_code(code: AuthorizationCode, client: Client, form: dict[str, str]) -> None:
@@ -539,10 +521,7 @@ def whois() -> Response:
         refuse_token("invalid_token", "this access token is expired, or not one of ours")
     user = find_granting_user(claims["user"], claims["client"], claims["grant"])
     if user is None:
-        refuse_token(
-            "invalid_token",
-            "this token was ended: by the player, or because its code was used twice",
-        )
+        refuse_token("invalid_token", "this token was ended: by the player, or a code used twice")
     answer = {"id": user.id, "name": user.name}
     if user.pfp_timestamp is not None:
         answer["pfpTimestamp"] = user.pfp_timestamp
@@ -567,8 +546,8 @@ def read_bearer_token() -> str:
 def refuse_token(error: str | None, description: str, status: int = 401) -> NoReturn:
     """Raise the answer of RFC 6750 3.1; without an error code where no token came at all."""
     challenge = f'Bearer error="{error}"' if error else "Bearer"
-    body = {"message": description}
-    abort(answer_json(body, {"WWW-Authenticate": challenge, **NO_STORE}, status))
+    headers = {"WWW-Authenticate": challenge, **NO_STORE}
+    abort(answer_json({"message": description}, headers, status))
 
 
 # ---------------------------------------------------------------------------------------------
@@ -631,10 +610,9 @@ def picture(size: str, file_name: str) -> Response:
     answer = Response(content, content_type="image/webp")
     answer.last_modified = modified
     answer.set_etag(f"{int(modified):x}-{len(content):x}")  # as nginx makes it
-    # A new picture has a new timestamp, and so another address.
-    timestamped = "-" in file_name
-    caching = "public, max-age=86400, immutable" if timestamped else "no-cache"
-    answer.headers["Cache-Control"] = caching
+    # What has a timestamp never changes: a new picture has another address.
+    lasting = "public, max-age=86400, immutable"
+    answer.headers["Cache-Control"] = lasting if "-" in file_name else "no-cache"
     # Games draw pictures on a canvas.
     answer.headers["Access-Control-Allow-Origin"] = "*"
     answer.headers["Cross-Origin-Resource-Policy"] = "cross-origin"
@@ -683,7 +661,7 @@ def render_error_page(error: HTTPException) -> str:
     title, usual_problem = ERROR_PAGES.get(error.code, (error.name, error.description))
     said = error.description != type(error).description
     received = registered = None
-    if isinstance(error, UnusableClient) and error.received and is_owner(error.client):
+    if isinstance(error, UnusableClient) and error.client and is_owner(error.client):
         received, registered = error.received, error.client.redirect_uris
     return render_template(
         "error.html",
@@ -708,9 +686,9 @@ ERROR_PAGES = {  # status: title, and what is said where nothing more precise is
 def is_owner(client: Client) -> bool:
     """True where the signed-in player manages this client; the administrators manage all."""
     player = signed_in_player()
-    if player is None:
-        return False
-    return player.id == client.owner_id or player.mod_level == storage.ADMINISTRATOR
+    return player is not None and (
+        player.id == client.owner_id or player.mod_level == storage.ADMINISTRATOR
+    )
 
 
 def answer_storage_error(error: storage.StorageError) -> Response:
@@ -721,26 +699,6 @@ def answer_storage_error(error: storage.StorageError) -> Response:
     if isinstance(error, storage.StorageFull):
         return answer_http_error(InsufficientStorage())
     return answer_http_error(ServiceUnavailable(retry_after=STORAGE_RETRY_AFTER))
-
-
-def answer_busy(_: Busy) -> Response:
-    """More is under way than this worker takes on."""
-    return answer_http_error(ServiceUnavailable(retry_after=BUSY_RETRY_AFTER))
-
-
-def refuse_foreign_hosts() -> None:
-    """Answer only to our own name: a page may know this server under another (DNS rebinding)."""
-    # Not Flask's TRUSTED_HOSTS: it takes no [::1].
-    if re.sub(r":[0-9]+$", "", request.host).lower() not in current_app.config["HOSTS"]:
-        abort(400, "this server does not answer to that Host")
-
-
-def refuse_undecodable_queries() -> None:
-    """Werkzeug raises wherever a query is read that has bytes which are not UTF-8."""
-    try:
-        request.query_string.decode()
-    except UnicodeDecodeError:
-        abort(400, "the query of this address is not UTF-8")
 
 
 def add_headers(answer: Response) -> Response:
@@ -821,13 +779,11 @@ def create_app(overrides: dict | None = None) -> Flask:
     app.session_interface = SignedCookieSessions()
     for blueprint in (server, sessions, games):
         app.register_blueprint(blueprint)
-    app.before_request(refuse_foreign_hosts)
-    app.before_request(refuse_undecodable_queries)
-    app.before_request(refuse_cross_site_posts)
+    for refuse in (refuse_foreign_hosts, refuse_undecodable_queries, refuse_cross_site_posts):
+        app.before_request(refuse)
     app.after_request(add_headers)
     app.register_error_handler(HTTPException, answer_http_error)
     app.register_error_handler(storage.StorageError, answer_storage_error)
-    app.register_error_handler(Busy, answer_busy)
     app.jinja_env.globals.update(
         site_name=settings["SITE_NAME"],
         about_url=settings["ABOUT_URL"],

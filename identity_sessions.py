@@ -28,6 +28,7 @@ from flask import (
 )
 from flask.sessions import SecureCookieSession, SecureCookieSessionInterface
 from itsdangerous import URLSafeTimedSerializer
+from werkzeug.exceptions import ServiceUnavailable
 from werkzeug.security import check_password_hash, generate_password_hash
 from werkzeug.wrappers import Response
 
@@ -59,8 +60,11 @@ CROSS_SITE_POSTS_ALLOWED = "/api/oauth/token"
 sessions = Blueprint("sessions", __name__)
 
 
-class Busy(Exception):
+class Busy(ServiceUnavailable):
     """More is under way than this worker takes on; try again in BUSY_RETRY_AFTER seconds."""
+
+    def __init__(self) -> None:
+        super().__init__(retry_after=BUSY_RETRY_AFTER)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -277,8 +281,23 @@ def client_address() -> str:
 
 
 # ---------------------------------------------------------------------------------------------
-# Cross-site posts
+# Requests that are refused before they are looked at
 # ---------------------------------------------------------------------------------------------
+
+
+def refuse_foreign_hosts() -> None:
+    """Answer only to our own name: a page may know this server under another (DNS rebinding)."""
+    # Not Flask's TRUSTED_HOSTS: it takes no [::1].
+    if re.sub(r":[0-9]+$", "", request.host).lower() not in current_app.config["HOSTS"]:
+        abort(400, "this server does not answer to that Host")
+
+
+def refuse_undecodable_queries() -> None:
+    """Werkzeug raises wherever a query is read that has bytes which are not UTF-8."""
+    try:
+        request.query_string.decode()
+    except UnicodeDecodeError:
+        abort(400, "the query of this address is not UTF-8")
 
 
 def refuse_cross_site_posts() -> None:

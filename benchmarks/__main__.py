@@ -12,11 +12,12 @@ import statistics
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterable
 from importlib.metadata import version
 
 from benchmarks.load import CONNECTIONS, Result, measure
 from benchmarks.population import show_progress
-from benchmarks.servers import LOAD_CORE, SERVER_CORE, serve_floor, serve_identity
+from benchmarks.servers import LOAD_CORE, SERVER_CORE, Server, serve_floor, serve_identity
 from benchmarks.workload import CALLS, Call, Installation
 
 BARE, PLAIN = "bare WSGI", "plain Flask"
@@ -26,7 +27,7 @@ REACH_MEMORY = 60  # MiB
 REACH_START = 1.5  # seconds
 SCALE = (100, 100_000)  # users
 STARTS = 3  # of each installation, timed
-MEASURES = {"rate": "requests/s", "p50": "p50, ms", "p99": "p99, ms"}
+MEASURES = {"rate": "requests/s", "p50": "p50, ms", "p99": "p99, ms", "cost": "processor, µs"}
 
 Round = dict[str, Result]  # by what was measured
 
@@ -81,7 +82,15 @@ class Subject:
     def measure(self, call: str, count: int, seconds: float) -> Result:
         """Make so many of a call, or as many as these seconds allow."""
         calls = CALLS[call](self.installation, count)
-        return measure(self.server.port, [each.as_bytes() for each in calls], seconds)
+        return put_load(self.server, [each.as_bytes() for each in calls], seconds)
+
+
+def put_load(server: Server, requests: Iterable[bytes], seconds: float) -> Result:
+    """Send requests for so long, or while they last."""
+    before = server.worker_time()
+    result = measure(server.port, requests, seconds)
+    result.cost = (server.worker_time() - before) / result.answers * 1_000_000
+    return result
 
 
 def measure_rounds(
@@ -98,12 +107,12 @@ def measure_rounds(
     }
     request = Call("/").as_bytes()
     for floor in floors.values():
-        measure(floor.port, [request] * 1000, seconds=30)  # warm, as the subjects are
+        put_load(floor, [request] * 1000, seconds=30)  # warm, as the subjects are
     done = []
     for number in range(rounds):
         show_progress(f"round {number + 1} of {rounds}")
         results = {
-            name: measure(floor.port, itertools.repeat(request), seconds)
+            name: put_load(floor, itertools.repeat(request), seconds)
             for name, floor in floors.items()
         }
         # No call outruns plain Flask by so much; one that did would only end early.
@@ -157,7 +166,7 @@ def print_rates(rounds: list[Round], names: list[str]) -> None:
             number = f"{value:,.0f}" if kind == "rate" else f"{value:.2f}"
             columns = [in_words(ratios(rounds, kind, name, floor)) for floor in FLOORS]
             label = name if kind == "rate" else ""
-            print(f"{label:28}{unit:12}{number:>11}   {columns[0]:22}{columns[1]}")
+            print(f"{label:28}{unit:15}{number:>8}   {columns[0]:22}{columns[1]}")
     print()
 
 

@@ -28,6 +28,7 @@ class Result:
     p99: float
     busy: float  # how much of one core the generator used, 0 to 1
     failures: Counter[str]  # every answer that is not a 200, by its status line
+    cost: float = 0.0  # microseconds of the server's processor time an answer; the caller sets it
 
 
 class Load:

@@ -70,9 +70,9 @@ def print_time(name: str, application: Callable, make_calls: Callable[[int], lis
     times = []  # microseconds a call
     for _ in range(BATCHES):
         environs = [as_environ(call) for call in make_calls(BATCH)]
-        started = time.perf_counter()
+        started = time.thread_time()
         run(application, environs)
-        times.append((time.perf_counter() - started) / BATCH * 1_000_000)
+        times.append((time.thread_time() - started) / BATCH * 1_000_000)
     print(f"{name:24}{statistics.median(times):8.1f}{min(times):8.1f}")
 
 

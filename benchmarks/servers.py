@@ -29,12 +29,20 @@ class Server:
     pid: int  # of gunicorn's master process
     first_answer: float  # seconds after its command was started
 
+    def _read_of_worker(self, file: str) -> str:
+        (worker,) = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        return Path(f"/proc/{worker}/{file}").read_text()
+
     def worker_memory(self) -> float:
         """What the worker process has in memory (VmRSS), in MiB."""
-        (worker,) = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        lines = Path(f"/proc/{worker}/status").read_text().splitlines()
+        lines = self._read_of_worker("status").splitlines()
         kibibytes = next(line.split()[1] for line in lines if line.startswith("VmRSS:"))
         return int(kibibytes) / 1024
+
+    def worker_time(self) -> float:
+        """The processor time that the worker process has used, in seconds."""
+        user, system = self._read_of_worker("stat").rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-// The account page shows the square that would be kept of a chosen picture, before it is uploaded.
+// The account page shows the square that will be kept of a chosen picture, before it is uploaded.
 // Without this script the form works all the same.
 "use strict";
 
@@ -6,47 +6,39 @@ const LIMIT = 8 * 1024 * 1024; // bytes, as the server's
 
 const field = document.getElementById("picture");
 const portrait = document.getElementById("portrait"); // the picture of now
-const preview = document.createElement("canvas"); // not an <img>: of an animation the first frame counts
-preview.id = portrait.id;
+const preview = document.createElement("canvas");
 preview.className = portrait.className;
 preview.width = portrait.width;
 preview.height = portrait.height;
 preview.setAttribute("role", "img");
 preview.setAttribute("aria-label", "The picture that you chose, not uploaded yet");
 
-function show(element) {
-  document.getElementById("portrait").replaceWith(element);
+async function showChosen() {
+  const file = field.files[0];
+  const tooLarge = file !== undefined && file.size > LIMIT;
+  // The browser says this when the form is sent, to screen readers too.
+  field.setCustomValidity(tooLarge ? "This file is larger than 8 MB. Choose a smaller one." : "");
+  let bitmap = null;
+  if (file && !tooLarge) {
+    // As the server does it: turned as EXIF says, and the first frame of an animation.
+    // What this browser cannot read is no error here: the server says what is wrong.
+    bitmap = await createImageBitmap(file, { imageOrientation: "from-image" }).catch(() => null);
+  }
+  if (file !== field.files[0]) return; // another was chosen meanwhile
+  if (bitmap) drawSquare(bitmap);
+  const [shown, hidden] = bitmap ? [preview, portrait] : [portrait, preview];
+  if (hidden.isConnected) hidden.replaceWith(shown);
 }
 
-function draw(image) {
-  const { naturalWidth: width, naturalHeight: height } = image;
-  const side = Math.min(width, height);
+function drawSquare(bitmap) {
+  const side = Math.min(bitmap.width, bitmap.height);
+  const left = (bitmap.width - side) / 2;
+  const top = (bitmap.height - side) / 2;
   const pen = preview.getContext("2d");
   pen.imageSmoothingQuality = "high";
   pen.clearRect(0, 0, preview.width, preview.height);
-  pen.drawImage(image, (width - side) / 2, (height - side) / 2, side, side, 0, 0, preview.width, preview.height);
-}
-
-async function showChosen() {
-  const file = field.files[0];
-  const tooLarge = file && file.size > LIMIT;
-  // The browser says this when the form is sent, beside the field and to screen readers.
-  field.setCustomValidity(tooLarge ? "This file is larger than 8 MB. Choose a smaller one." : "");
-  if (!file || tooLarge) {
-    show(portrait);
-    return;
-  }
-  const image = new Image();
-  image.src = URL.createObjectURL(file);
-  try {
-    await image.decode();
-  } catch {
-    image.src = ""; // not a picture that this browser knows: the server says what is wrong
-  }
-  if (file === field.files[0]) { // and no other was chosen while this one was decoded
-    if (image.src) draw(image);
-    show(image.src ? preview : portrait);
-  }
+  pen.drawImage(bitmap, left, top, side, side, 0, 0, preview.width, preview.height);
+  bitmap.close();
 }
 
 field.addEventListener("change", showChosen);

@@ -260,8 +260,8 @@ class FlatFiles(Storage):
             if changed & fixed:
                 raise ValueError(f"not changed by an edit: {', '.join(sorted(changed & fixed))}")
             check_record(record, changed)
-            build_record(type(record), after)  # what could not be read again is not written
             if changed:
+                build_record(type(record), after)  # what could not be read again is not written
                 with disk_errors_named():
                     write_file(path, encode(after))
 

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
+from jinja2 import FileSystemBytecodeCache
 from werkzeug.test import TestResponse
 
 import identity_sessions
@@ -21,8 +22,14 @@ from storage import Storage, User, open_storage
 BACKENDS = {"flat files": open_storage}
 
 
+@pytest.fixture
+def unsynced(monkeypatch) -> None:
+    """Waits for no disk. What is synced, and when, is in test_flat_files.py."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
 @pytest.fixture(params=BACKENDS)
-def open_installation(request, tmp_path) -> Callable[[], Storage]:
+def open_installation(request, tmp_path, unsynced) -> Callable[[], Storage]:
     """Opens the storage of this test's installation, empty at first, as each process does."""
     data_dir, picture_dir = tmp_path / "instance", tmp_path / "pfp"
     return functools.partial(BACKENDS[request.param], str(data_dir), str(picture_dir))
@@ -128,19 +135,37 @@ def _encode(parameters: dict) -> str:
     return urlencode({k: v for k, v in parameters.items() if v is not None}, doseq=True)
 
 
+@pytest.fixture(scope="session")
+def compiled_templates(tmp_path_factory) -> FileSystemBytecodeCache:
+    """Templates compiled once, and not for every app anew."""
+    return FileSystemBytecodeCache(str(tmp_path_factory.mktemp("templates")))
+
+
 @pytest.fixture
-def make_app(tmp_path, monkeypatch) -> Callable[..., Flask]:
-    """Makes the app, on this test's own folders, with these settings and no others."""
+def environment(monkeypatch) -> pytest.MonkeyPatch:
+    """The environment, without what the caller set for a server of their own."""
     for name in os.environ:
         if name.startswith("IDENTITY_"):
             monkeypatch.delenv(name)
+    return monkeypatch
+
+
+@pytest.fixture
+def make_app(tmp_path, environment, monkeypatch, compiled_templates) -> Callable[..., Flask]:
+    """Makes the app, on this test's own folders, with these settings and no others."""
     # Two thirds of the time otherwise; what a power cut leaves is tested where the files are.
     monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr(identity_sessions, "PASSWORD_METHOD", CHEAP_PASSWORD_METHOD)
     nobodys_hash = f"{CHEAP_PASSWORD_METHOD}$0000000000000000${'0' * 64}"  # no password has it
     monkeypatch.setattr(identity_sessions, "NOBODYS_HASH", nobodys_hash)
     folders = {"DATA_DIR": str(tmp_path / "instance"), "PICTURE_DIR": str(tmp_path / "pfp")}
-    return lambda **settings: create_app(folders | settings)
+
+    def make_app(**settings: str) -> Flask:
+        app = create_app(folders | settings)
+        app.jinja_env.bytecode_cache = compiled_templates
+        return app
+
+    return make_app
 
 
 @pytest.fixture

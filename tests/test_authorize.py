@@ -85,9 +85,7 @@ def test_a_disabled_client_is_told_the_player(store, adas_browser, program):
 
 
 @pytest.mark.parametrize("sent", [None, ""])
-def test_redirect_uri_may_be_left_out_where_exactly_one_is_registered(
-    adas_browser, register, sent
-):
+def test_redirect_uri_may_be_left_out_where_exactly_one_is_registered(adas_browser, register, sent):
     program = register(CALLBACK)
     page = adas_browser.get(program.link(redirect_uri=sent))
     assert program.read_callback(adas_browser.decide(page))["code"]
@@ -330,9 +328,7 @@ def test_unknown_scopes_are_ignored_and_userinfo_is_always_granted(
 # -- the consent page -----------------------------------------------------------------------------
 
 
-def test_the_page_says_who_asks_who_registered_it_and_where_it_leads(
-    adas_browser, bob, register
-):
+def test_the_page_says_who_asks_who_registered_it_and_where_it_leads(adas_browser, bob, register):
     program = register("https://space.example:8443/callback", owner_id=bob.id)
     said = words(adas_browser.get(program.link()))
     assert "Space Game asks who you are" in said
@@ -456,9 +452,7 @@ def page(adas_browser, program):
     return adas_browser.get(program.link(state=STATE))
 
 
-def test_the_page_of_another_session_of_the_same_player_is_refused(
-    store, page, ada, open_browser
-):
+def test_the_page_of_another_session_of_the_same_player_is_refused(store, page, ada, open_browser):
     other_browser = open_browser()
     other_browser.sign_in()
     answer = other_browser.decide(page)
@@ -678,8 +672,19 @@ def test_nothing_that_is_not_registered_gets_into_the_csp(browser, program, lead
     "uri",
     [
         *("https://a.example;script-src *", "https://a.example https://evil.example/"),
-        *("https://*/", "https://*.example/", "https://a.example,/", "https:///", "data:text/html,x"),
-        *("https://a.example\n/", "https://ä.example/", "javascript:alert(1)", "https:evil.example"),
+        *(
+            "https://*/",
+            "https://*.example/",
+            "https://a.example,/",
+            "https:///",
+            "data:text/html,x",
+        ),
+        *(
+            "https://a.example\n/",
+            "https://ä.example/",
+            "javascript:alert(1)",
+            "https:evil.example",
+        ),
     ],
 )
 def test_no_uri_that_would_change_the_csp_can_be_registered(register, uri):

@@ -54,7 +54,7 @@ def pictures(tmp_path) -> Path:
 
 
 @pytest.fixture
-def storage(data, pictures) -> FlatFiles:
+def storage(data, pictures, unsynced) -> FlatFiles:
     return FlatFiles(str(data), str(pictures))
 
 
@@ -666,6 +666,120 @@ def test_what_cannot_be_written_to_the_audit_log_is_not_done(storage, client, da
 
 
 # ---------------------------------------------------------------------------------------------
+# What is on the disk when: a power cut keeps what was synced, in any case nothing less
+# ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def journal(monkeypatch, data, tmp_path) -> list[str]:
+    """What is synced, put in place and removed, in that order; (x) is the temporary file of x."""
+    steps = []
+
+    def note(step: str, path: str | bytes) -> None:
+        where = os.path.relpath(path, tmp_path).replace("instance/", "")
+        steps.append(step + " " + re.sub(r"\.([\w.-]+)\.[0-9a-f]{8}", r"(\1)", where))
+
+    rename, unlink = os.rename, os.unlink
+
+    def noted_rename(source, target):
+        rename(source, target)
+        note("put", target)
+
+    def noted_unlink(path):
+        unlink(path)
+        note("remove", path)
+
+    monkeypatch.setattr(os, "fsync", lambda fd: note("sync", os.readlink(f"/proc/self/fd/{fd}")))
+    monkeypatch.setattr(os, "rename", noted_rename)
+    monkeypatch.setattr(os, "unlink", noted_unlink)
+    return steps
+
+
+def in_place(folder: str, name: str) -> list[str]:
+    """The steps of a whole file that takes its place for good."""
+    return [f"sync {folder}/({name})", f"put {folder}/{name}", f"sync {folder}"]
+
+
+def claimed(folder: str, name: str) -> list[str]:
+    return [f"put {folder}/{name}", f"sync {folder}"]
+
+
+def pictures_in_place(name: str) -> list[str]:
+    return [step for size in PICTURE_SIZES for step in in_place(f"pfp/{size}", name)]
+
+
+def test_a_new_user_has_id_pictures_and_claims_before_the_record(storage, journal):
+    user = storage.add_user("Ada", "ada@example.org", "")
+    assert journal == [
+        *("sync (next_user_id)", "put next_user_id", "sync instance"),
+        *pictures_in_place(f"1-{user.pfp_timestamp}.webp"),
+        *claimed("names", "ada"),
+        *claimed("emails", sha256("ada@example.org")),
+        *in_place("users", "1.json"),
+    ]
+
+
+def test_a_new_name_is_claimed_before_the_record_and_the_old_one_given_up_after(
+    storage, ada, journal
+):
+    storage.rename_user(ada.id, "Grace")
+    old = ["remove users/(1.json).old"]
+    assert journal == [
+        *claimed("names", "grace"),
+        *in_place("users", "1.json"),
+        *old,
+        "remove names/ada",
+    ]
+
+
+def test_a_deleted_id_is_kept_before_the_record_goes_and_the_rest_goes_after(storage, ada, journal):
+    storage.delete_user(ada.id)
+    assert journal == [
+        *in_place("deleted", "1"),
+        *("put users/(1.json)", "sync users", "remove users/(1.json)"),
+        *("remove names/ada", f"remove emails/{sha256('ada@example.org')}"),
+        *(f"remove pfp/{size}/1-{ada.pfp_timestamp}.webp" for size in PICTURE_SIZES),
+    ]
+
+
+def test_a_new_picture_is_there_before_the_record_and_the_old_one_goes_after(storage, ada, journal):
+    timestamp = storage.save_picture(ada.id, PICTURE)
+    assert journal == [
+        *pictures_in_place(f"1-{timestamp}.webp"),
+        *in_place("users", "1.json"),
+        "remove users/(1.json).old",
+        *(f"remove pfp/{size}/1-{ada.pfp_timestamp}.webp" for size in PICTURE_SIZES),
+    ]
+
+
+def test_an_audit_line_is_on_the_disk_before_what_it_tells_of(storage, client, journal):
+    storage.issue_client_secret(client.id, by="command")
+    assert journal == [
+        "sync audit.log",
+        *in_place("clients", f"{client.id}.json"),
+        f"remove clients/({client.id}.json).old",
+    ]
+
+
+def test_codes_are_not_synced(storage, journal):
+    """One from an earlier boot is refused, so a power cut brings none back."""
+    storage.add_code("a code", CODE)
+    storage.spend_code("a code")
+    name = f"{sha256('a code')}.json"
+    assert journal == [f"put codes/{name}", f"put codes/spent/{name}"]
+
+
+def test_codes_are_synced_where_the_system_tells_no_boot_id(data, pictures, monkeypatch, journal):
+    monkeypatch.setattr(flat_files, "BOOT_ID_FILE", str(data / "missing"))
+    storage = open_storage(str(data), str(pictures))
+    journal.clear()
+    storage.add_code("a code", CODE)
+    storage.spend_code("a code")
+    name = f"{sha256('a code')}.json"
+    assert journal == [*in_place("codes", name), f"put codes/spent/{name}", "sync codes"]
+
+
+# ---------------------------------------------------------------------------------------------
 # What fails leaves nothing behind
 # ---------------------------------------------------------------------------------------------
 
@@ -726,6 +840,7 @@ def processes():
     """Processes that begin a piece of work at the same moment."""
     # Not fork: other tests may have left threads in this process.
     context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["pytest", "PIL.Image"])  # each process imports them otherwise
     start = context.Barrier(PROCESSES)
     with ProcessPoolExecutor(PROCESSES, context, wait_for, (start,)) as pool:
         yield pool
@@ -901,7 +1016,7 @@ def test_nothing_that_reads_waits_for_a_lock(processes, storage, ada, client, da
             file = held.enter_context(open(data / name, "a"))
             fcntl.flock(file, fcntl.LOCK_EX)
         reading = processes.submit(read_everything, str(data), str(pictures), ada.pfp_timestamp)
-        assert reading.result(timeout=10)
+        assert reading.result(timeout=60)
 
 
 def test_a_writer_waits_for_a_lock(processes, storage, ada, data, pictures):
@@ -912,7 +1027,7 @@ def test_a_writer_waits_for_a_lock(processes, storage, ada, data, pictures):
         with pytest.raises(TimeoutError):
             writing.result(timeout=0.3)
         assert storage.read_user(1).play_ms == 0
-    writing.result(timeout=10)
+    writing.result(timeout=60)
     assert storage.read_user(1).play_ms > 0
 
 

@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 from werkzeug.exceptions import NotFound
 
+import identity_server
 from storage import PICTURE_SIZES
 from storage.pictures import generate_picture
 
@@ -33,9 +34,7 @@ def test_a_new_account_has_a_webp_picture_in_every_size(anyone, ada, size, side)
     assert (image.format, image.size) == ("WEBP", (side, side))
 
 
-def test_an_account_without_a_timestamp_has_its_picture_at_the_plain_address(
-    anyone, plain_address
-):
+def test_an_account_without_a_timestamp_has_its_picture_at_the_plain_address(anyone, plain_address):
     answer = anyone.get(plain_address)
     assert (answer.status_code, answer.content_type) == (200, "image/webp")
     assert answer.data == generate_picture(7)["small"]
@@ -180,7 +179,11 @@ def test_any_other_file_name_is_404(anyone, tmp_path, address):
 @pytest.mark.parametrize(
     "address",
     [
-        *("/pfp/small/../secret.webp", "/pfp/small/%2e%2e/secret.webp", "/pfp/small/..%2fsecret.webp"),
+        *(
+            "/pfp/small/../secret.webp",
+            "/pfp/small/%2e%2e/secret.webp",
+            "/pfp/small/..%2fsecret.webp",
+        ),
         *("/pfp/small/%2e%2e%2fsecret.webp", "/pfp/%2e%2e/secret.webp", "/pfp/../secret.webp"),
         *("/pfp/small/..%5csecret.webp", "/pfp/small//secret.webp", "/pfp/small/%2fetc%2fpasswd"),
         "/pfp/small/..%252fsecret.webp",
@@ -205,7 +208,8 @@ def test_temporary_files_are_never_served(anyone, tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    "address", ["/static/pfp/small/1.webp", "/static/pfp/small", "/static/pfp/", "/static/pfp/1.webp"]
+    "address",
+    ["/static/pfp/small/1.webp", "/static/pfp/small", "/static/pfp/", "/static/pfp/1.webp"],
 )
 def test_the_folder_under_static_is_no_second_address_of_the_pictures(app, address):
     # Where the pictures are by default is not where these tests keep theirs.
@@ -213,8 +217,12 @@ def test_the_folder_under_static_is_no_second_address_of_the_pictures(app, addre
         app.url_map.bind("localhost").match(address)
 
 
-@pytest.mark.parametrize("name", ["pfp", ".", "..", ".style.css", "..%2fsetup.cfg", ""])
-def test_static_files_are_those_of_the_folder_itself(anyone, name):
+@pytest.mark.parametrize("name", ["pfp", ".", "..", ".style.css", "..%2fstyle.css", ""])
+def test_static_files_are_those_of_the_folder_itself(anyone, tmp_path, monkeypatch, name):
+    monkeypatch.setattr(identity_server, "ROOT", str(tmp_path))
+    (tmp_path / "static" / "pfp").mkdir(parents=True)
+    for file in ("static/style.css", "static/.style.css", "style.css"):
+        (tmp_path / file).touch()
     with anyone.get("/static/style.css") as answer:
         assert answer.status_code == 200
     assert anyone.get(f"/static/{name}").status_code == 404

@@ -295,6 +295,18 @@ def test_where_tries_cannot_be_counted_no_password_is_looked_at(browser, ada, tm
     assert not is_signed_in(browser)
 
 
+def test_a_sign_in_that_cannot_be_saved_is_503_and_not_counted(store, browser, ada, tmp_path):
+    locks = tmp_path / "instance" / "locks"
+    locks.rename(locks.with_name("aside"))
+    locks.touch()
+    for _ in range(11):
+        answer = browser.sign_in()
+        assert (answer.status_code, "Set-Cookie" in answer.headers) == (503, False)
+    locks.unlink()
+    locks.with_name("aside").rename(locks)
+    assert browser.sign_in().status_code == 303
+
+
 def test_two_hashes_run_two_wait_and_the_next_is_busy_at_once():
     gate = Gate(identity_sessions.HASHES_RUNNING, identity_sessions.HASHES_WAITING)
     entered, busy, leave = [], [], threading.Event()
@@ -429,7 +441,10 @@ def test_each_sign_in_makes_a_new_cookie_and_an_entry_in_the_record(store, brows
         ("<script>Firefox</script> Android", "Firefox on Android"),
         ("Mozilla/5.0 (Windows NT 10.0) Chrome/120 Safari/537.36 Edg/120", "Edge on Windows"),
         ("Mozilla/5.0 (Linux; Android 14) Chrome/120 Mobile Safari/537.36", "Chrome on Android"),
-        ("Mozilla/5.0 (iPhone; CPU iPhone OS 17 like Mac OS X) Safari/604.1", "Safari on an iPhone"),
+        (
+            "Mozilla/5.0 (iPhone; CPU iPhone OS 17 like Mac OS X) Safari/604.1",
+            "Safari on an iPhone",
+        ),
     ],
 )
 def test_a_session_names_the_browser_in_words_of_our_own(store, browser, ada, user_agent, words):
@@ -451,7 +466,8 @@ def test_nothing_that_was_in_the_cookie_before_survives_a_sign_in(browser, ada, 
 
 
 @pytest.mark.parametrize(
-    "change", [lambda v: v[:-5], lambda v: "x", lambda v: "", lambda v: v.swapcase(), lambda v: v * 2]
+    "change",
+    [lambda v: v[:-5], lambda v: "x", lambda v: "", lambda v: v.swapcase(), lambda v: v * 2],
 )
 def test_a_cookie_that_was_not_signed_here_is_nobodys(browser, ada, change):
     browser.sign_in()
@@ -510,9 +526,7 @@ def test_who_is_not_signed_in_may_sign_out(browser):
     assert browser.post("/sign-out", data={"next": "/sign-in"}).location == "/sign-in"
 
 
-def test_sign_out_drops_the_cookie_even_where_the_record_cannot_be_written(
-    browser, ada, tmp_path
-):
+def test_sign_out_drops_the_cookie_even_where_the_record_cannot_be_written(browser, ada, tmp_path):
     browser.sign_in()
     replace_by_a_file(tmp_path / "instance" / "locks")
     answer = browser.post("/sign-out")

@@ -293,6 +293,13 @@ def test_malformed_basic_is_401_with_a_challenge(program, code, header):
     assert program.exchange(code).status_code == 200
 
 
+def test_basic_with_characters_that_are_not_base64_is_malformed(program, code):
+    right = basic(program.id, program.secret)["Authorization"]
+    for header in (right[:20] + "!" + right[20:], right + "é", right + ", Basic x"):
+        answer = program.exchange(code, {"Authorization": header}, **NO_BODY_CREDENTIALS)
+        assert answer.status_code == 401
+
+
 def test_the_challenge_comes_only_where_basic_was_tried(program, code):
     wrong = program.exchange(code, client_secret="wrong")
     assert (wrong.status_code, "WWW-Authenticate" in wrong.headers) == (401, False)
@@ -584,9 +591,7 @@ def test_redirect_uri_may_be_sent_where_the_request_left_out_the_only_one(adas_b
     assert program.exchange(code, redirect_uri=program.redirect_uri).status_code == 200
 
 
-def test_the_redirect_uri_of_a_loopback_request_has_the_port_of_the_request(
-    adas_browser, register
-):
+def test_the_redirect_uri_of_a_loopback_request_has_the_port_of_the_request(adas_browser, register):
     program = register("http://127.0.0.1/callback")
     program.redirect_uri = "http://127.0.0.1:50123/callback"
     code = adas_browser.allow(program)

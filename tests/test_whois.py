@@ -152,8 +152,21 @@ def test_a_token_in_the_query_beside_one_in_the_header_is_400(program, token):
 @pytest.mark.parametrize(
     "header",
     [
-        *("Bearer", "Bearer ", "Bearer  ", "Bearer {token} x", "Bearer {token},", "Bearer {token}é"),
-        *("Bearer é{token}", 'Bearer "{token}"', "Bearer {token}=x", "Bearer {token}\t", "Bearer ="),
+        *(
+            "Bearer",
+            "Bearer ",
+            "Bearer  ",
+            "Bearer {token} x",
+            "Bearer {token},",
+            "Bearer {token}é",
+        ),
+        *(
+            "Bearer é{token}",
+            'Bearer "{token}"',
+            "Bearer {token}=x",
+            "Bearer {token}\t",
+            "Bearer =",
+        ),
         *("Bearer {token}%", "Bearer {token}\x80", "Bearer {token}, Bearer {token}"),
     ],
 )

@@ -6,13 +6,15 @@ one JSON line, an operation's name and the two folders. The answer is the proces
 follows (the tracer is attached) the process goes on, and its exit code is the second answer.
 """
 
+import contextlib
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,6 +60,15 @@ class Installation:
             shutil.copytree(self.data, folder / "instance", symlinks=True)
             shutil.copytree(self.pictures, folder / "pfp")
         return Installation(folder)
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, files: int) -> Iterator[Path]:
+    """Mount a disk with room for 1 MiB and that many files. It is in memory: no sync takes long."""
+    options = f"size=1m,nr_inodes={files}"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True)
+    yield folder
+    subprocess.run(["umount", folder], check=True)
 
 
 @dataclass(frozen=True)

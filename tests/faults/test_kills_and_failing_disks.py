@@ -11,6 +11,7 @@ import shutil
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from operations import (
     Operation,
     picture_of,
     prepare,
+    small_disk,
 )
 
 from storage import Storage, StorageError
@@ -79,9 +81,15 @@ class Program:
 
 
 @pytest.fixture(scope="module")
-def program():
+def program() -> Iterator[Program]:
     with Program() as program:
         yield program
+
+
+@pytest.fixture
+def disk(tmp_path) -> Iterator[Path]:
+    with small_disk(tmp_path, files=1000) as folder:
+        yield folder
 
 
 @pytest.fixture(scope="module")
@@ -92,21 +100,21 @@ def prepared(tmp_path_factory) -> Installation:
     return installation
 
 
-def faults(program, prepared, name: str, call: str, kind: str, tmp_path, then: str = ""):
+def faults(program, prepared, name: str, call: str, kind: str, disk, then: str = ""):
     """Meet the fault at the first, second, ... call; yields each installation as it is then.
 
     With "+" for `then`, every later call meets it as well.
     """
-    template = Installation(tmp_path / "nothing") if name == FIRST_START else prepared
+    template = Installation(disk / "nothing") if name == FIRST_START else prepared
     for n in itertools.count(1):
-        there = template.copy(tmp_path / str(n))
-        log = tmp_path / "log"
+        there = template.copy(disk / str(n))
+        log = disk / "log"
         code, met = program.run(name, there, f"{CALLS[call]}:{kind}:when={n}{then}", log)
         if not met:
             assert code == DONE
             return
         yield there, code
-        shutil.rmtree(tmp_path / str(n))
+        shutil.rmtree(disk / str(n))
 
 
 def check_bystander(storage: Storage) -> None:
@@ -116,15 +124,15 @@ def check_bystander(storage: Storage) -> None:
     assert picture_of(storage, BOB) == {b"old"}
 
 
-def check_goes_on(operation: Operation, there: Installation, tmp_path: Path) -> None:
+def check_goes_on(operation: Operation, there: Installation, disk: Path) -> None:
     """Whatever was left: all can be done from here that could be done before or after."""
     storage = there.open()
     state = operation.state(storage)
     assert state in (operation.old, operation.new)
     if state == operation.old:
-        somebody_elses = there.copy(tmp_path / "copy").open()
+        somebody_elses = there.copy(disk / "copy").open()
         somebody_elses.add_user(*operation.wants, "")
-        shutil.rmtree(tmp_path / "copy")
+        shutil.rmtree(disk / "copy")
         operation.act(storage)
     assert operation.state(storage) == operation.new
     storage.add_user(*operation.frees, "")
@@ -135,16 +143,16 @@ def check_goes_on(operation: Operation, there: Installation, tmp_path: Path) -> 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_kill_at_any_step_leaves_the_old_or_the_new_and_blocks_nothing(
-    program, prepared, tmp_path, name, call
+    program, prepared, disk, name, call
 ):
-    for there, code in faults(program, prepared, name, call, "signal=KILL", tmp_path):
+    for there, code in faults(program, prepared, name, call, "signal=KILL", disk):
         assert code == KILLED
-        check_goes_on(OPERATIONS[name], there, tmp_path)
+        check_goes_on(OPERATIONS[name], there, disk)
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_after_a_killed_first_start_the_next_one_makes_the_right_modes(program, tmp_path, call):
-    for there, _ in faults(program, None, FIRST_START, call, "signal=KILL", tmp_path):
+def test_after_a_killed_first_start_the_next_one_makes_the_right_modes(program, disk, call):
+    for there, _ in faults(program, None, FIRST_START, call, "signal=KILL", disk):
         there.open()
         assert stat.S_IMODE(there.data.stat().st_mode) == 0o700
         assert stat.S_IMODE((there.data / "secret_key").stat().st_mode) == 0o600
@@ -159,17 +167,17 @@ def test_after_a_killed_first_start_the_next_one_makes_the_right_modes(program, 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_failing_call_is_told_and_changes_nothing_or_does_not_matter(
-    program, prepared, tmp_path, name, call, error, then, told
+    program, prepared, disk, name, call, error, then, told
 ):
     operation = OPERATIONS[name]
-    for there, code in faults(program, prepared, name, call, f"error={error}", tmp_path, then):
+    for there, code in faults(program, prepared, name, call, f"error={error}", disk, then):
         assert code in (told, DONE)
         if call != "unlink":  # what the disk does not let go of stays
             assert not there.temporary_files()
         if name != FIRST_START:
             storage = there.open()
             assert operation.state(storage) == (operation.new if code == DONE else operation.old)
-        check_goes_on(operation, there, tmp_path)
+        check_goes_on(operation, there, disk)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -177,20 +185,24 @@ def test_a_failing_call_is_told_and_changes_nothing_or_does_not_matter(
 # ---------------------------------------------------------------------------------------------
 
 
-def test_a_record_written_in_place_would_be_found_out_by_a_kill(prepared, tmp_path):
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_operation_meets_a_fault(program, prepared, disk, name):
+    met = list(faults(program, prepared, name, "rename", "signal=KILL", disk))
+    assert met and all(code == KILLED for _, code in met)
+
+
+def test_a_record_written_in_place_would_be_found_out_by_a_kill(prepared, disk):
     with Program("write_in_place") as careless, pytest.raises((AssertionError, StorageError)):
-        for there, _ in faults(
-            careless, prepared, "editing a user", "write", "signal=KILL", tmp_path
-        ):
-            check_goes_on(OPERATIONS["editing a user"], there, tmp_path)
+        for there, _ in faults(careless, prepared, "editing a user", "write", "signal=KILL", disk):
+            check_goes_on(OPERATIONS["editing a user"], there, disk)
 
 
-def test_a_temporary_file_left_behind_would_be_found_out(prepared, tmp_path):
+def test_a_temporary_file_left_behind_would_be_found_out(prepared, disk):
     with Program("write_and_leave") as careless:
         (left,) = [
             there.temporary_files()
             for there, code in faults(
-                careless, prepared, "editing a user", "rename", "error=EIO", tmp_path
+                careless, prepared, "editing a user", "rename", "error=EIO", disk
             )
         ]
     assert left

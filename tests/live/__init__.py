@@ -1,0 +1,1 @@
+"""Tests against the real thing: `identity-server serve`, programs that others wrote, a browser."""

@@ -1,0 +1,47 @@
+"""One real server for the tests that need not kill it, and who uses it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from .person import Person
+from .running import RunningServer
+
+CALLBACK = "https://client.example/callback?from=identity"  # nobody goes there: the address is read
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_proxy() -> Iterator[None]:
+    """Reach this machine's own servers directly."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("NO_PROXY", "127.0.0.1")
+        yield
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A running server with two workers, empty at first."""
+    server = RunningServer(tmp_path_factory.mktemp("server"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def ada(server: RunningServer) -> dict:
+    """A player."""
+    return server.add_user("ada")
+
+
+@pytest.fixture(scope="session")
+def client(server: RunningServer) -> dict:
+    """A registered client, with its `client_secret`."""
+    return server.add_client("Space Game", CALLBACK)
+
+
+@pytest.fixture
+def person(server: RunningServer) -> Iterator[Person]:
+    """Somebody who is not signed in."""
+    person = Person(server.address)
+    yield person
+    person.close()

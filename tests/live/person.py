@@ -1,0 +1,113 @@
+"""A person whose browser runs no script: pages are opened, filled in and sent with `requests`."""
+
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from urllib.parse import parse_qs, urljoin, urlsplit
+
+import requests
+
+from .running import ANSWER_TIMEOUT, PASSWORD
+
+
+@dataclass
+class Form:
+    """A form of a page: what pressing each of its buttons sends besides what is typed."""
+
+    action: str
+    fields: dict[str, str] = field(default_factory=dict)
+    buttons: dict[str, dict[str, str]] = field(default_factory=dict)  # by what stands on them
+
+
+class FormReader(HTMLParser):
+    """Collects the `forms` of the page that it is fed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.forms: list[Form] = []
+        self._button: dict[str, str] | None = None
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attributes}
+        named = {values["name"]: values.get("value", "")} if "name" in values else {}
+        if tag == "form":
+            assert values["method"] == "post"
+            self.forms.append(Form(values["action"]))
+        elif tag == "input":
+            self.forms[-1].fields |= named
+        elif tag == "button":
+            self._button = named
+
+    def handle_data(self, text: str) -> None:
+        if self._button is not None:
+            self.forms[-1].buttons[text.strip()] = self._button
+            self._button = None
+
+
+@dataclass
+class Page:
+    """What the browser shows; of a page that is not this server's the address alone."""
+
+    address: str
+    status: int
+    text: str = ""
+
+    def form_with(self, button: str) -> Form | None:
+        """The form that has this button, or None."""
+        reader = FormReader()
+        reader.feed(self.text)
+        return next((form for form in reader.forms if button in form.buttons), None)
+
+    @property
+    def answer(self) -> dict[str, str]:
+        """What the address tells a client: code, state, error."""
+        query = parse_qs(urlsplit(self.address).query, strict_parsing=True)
+        return {name: value for name, [value] in query.items()}
+
+
+class Person:
+    """Somebody who uses the server at this address, with cookies of their own."""
+
+    def __init__(self, server_address: str) -> None:
+        self.server_address = server_address
+        self.browser = requests.Session()
+
+    def close(self) -> None:
+        """Close the browser: a server that ends waits for open connections."""
+        self.browser.close()
+
+    def open(self, address: str) -> Page:
+        """Follow a link, and the redirects that stay on the server."""
+        return self._go("GET", urljoin(self.server_address, address))
+
+    def press(self, page: Page, button: str, **typed: str) -> Page:
+        """Fill in the form that has this button, and press it."""
+        form = page.form_with(button)
+        assert form, f"no button says {button}: {page}"
+        sent = {**form.fields, **form.buttons[button], **typed}
+        return self._go("POST", urljoin(page.address, form.action), data=sent)
+
+    def sign_in(self, name: str, password: str = PASSWORD) -> Page:
+        """Sign in, and see what follows."""
+        return self.press(self.open("/sign-in"), "Sign in", name=name, password=password)
+
+    def allow(self, link: str, name: str) -> Page:
+        """Follow a client's link to its end: sign in as `name` and allow, where that is asked."""
+        page = self.open(link)
+        if page.form_with("Sign in"):
+            page = self.press(page, "Sign in", name=name, password=PASSWORD)
+        if page.form_with("Allow"):
+            page = self.press(page, "Allow")
+        return page
+
+    def _go(self, method: str, address: str, **options) -> Page:
+        for _ in range(5):
+            answer = self.browser.request(
+                method, address, allow_redirects=False, timeout=ANSWER_TIMEOUT, **options
+            )
+            if not answer.is_redirect:
+                return Page(address, answer.status_code, answer.text)
+            address = urljoin(address, answer.headers["Location"])
+            if not address.startswith(f"{self.server_address}/"):
+                return Page(address, answer.status_code)
+            method, options = "GET", {}
+        raise AssertionError(f"redirected five times, last to {address}")

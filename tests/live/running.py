@@ -1,0 +1,135 @@
+"""A real server: the `identity-server` command in processes and folders of its own."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import requests
+
+from identity_settings import ROOT
+
+COMMAND = [sys.executable, "-c", "from identity_admin import main; main()"]
+PASSWORD = "correct horse battery staple"
+START_TIMEOUT = 20  # seconds until the first answer
+STOP_TIMEOUT = 10  # seconds between SIGTERM and SIGKILL
+ANSWER_TIMEOUT = 60  # seconds for any one request
+
+
+class RunningServer:
+    """`identity-server serve` on a free loopback port, with two workers and an empty installation.
+
+    `address` is its base URL, with the same port after each start.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.data_dir = folder / "data"
+        self.picture_dir = folder / "pictures"
+        self.access_log = folder / "access.log"  # standard output
+        self.error_log = folder / "error.log"
+        self.address = ""
+        self.process: subprocess.Popen | None = None
+
+    def start(self) -> None:
+        """Start it, and return when it answers."""
+        self.launch()
+        self._wait_until_it_answers()
+
+    def launch(self) -> None:
+        """Start it, and return at once."""
+        bind = self.address.removeprefix("http://") or "127.0.0.1:0"
+        with self.access_log.open("w") as access_log, self.error_log.open("w") as error_log:
+            self.process = subprocess.Popen(
+                [*COMMAND, "serve", "--bind", bind, "--workers", "2"],
+                stdin=subprocess.DEVNULL,
+                stdout=access_log,
+                stderr=error_log,
+                env=self._environment(),
+                cwd=ROOT,
+                # A process group of its own, so that `kill` meets the workers with their master.
+                start_new_session=True,
+            )
+
+    def _wait_until_it_answers(self) -> None:
+        deadline = time.monotonic() + START_TIMEOUT
+        while time.monotonic() < deadline and self.process.poll() is None:
+            told = self.access_log.read_text()
+            if "\n" in told:  # "Identity Server is at http://127.0.0.1:40001/"
+                self.address = told.partition("\n")[0].split()[-1].rstrip("/")
+                with contextlib.suppress(requests.ConnectionError):
+                    requests.get(f"{self.address}/api/users/info?id=1", timeout=ANSWER_TIMEOUT)
+                    return
+            time.sleep(0.02)
+        self.kill()
+        raise AssertionError(f"the server does not answer:\n{self.error_log.read_text()}")
+
+    def stop(self) -> None:
+        """End it as an administrator does."""
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """End master and workers at once, with kill -9."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(STOP_TIMEOUT)
+
+    def workers(self) -> list[int]:
+        """The process ids of the workers."""
+        master = self.process.pid
+        return [int(each) for each in _read(f"/proc/{master}/task/{master}/children").split()]
+
+    def start_command(self, *arguments: str) -> subprocess.Popen:
+        """Start `identity-server` with these arguments, on this server's folders."""
+        return subprocess.Popen(
+            [*COMMAND, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self._environment(),
+            cwd=ROOT,
+            text=True,
+        )
+
+    def command(self, *arguments: str, typed: str = "") -> dict | list:
+        """What `identity-server` with these arguments and --json prints."""
+        process = self.start_command(*arguments, "--json")
+        printed, problem = process.communicate(typed, timeout=ANSWER_TIMEOUT)
+        assert process.returncode == 0, problem
+        return json.loads(printed)
+
+    def add_user(self, name: str) -> dict:
+        """A player whose password is PASSWORD."""
+        email = f"{name}@example.org"
+        arguments = ["user", "add", name, "--email", email, "--password-stdin"]
+        return self.command(*arguments, typed=PASSWORD)
+
+    def add_client(self, name: str, *redirect_uris: str, owner: str | None = None) -> dict:
+        """A client, with its `client_id` and `client_secret`."""
+        arguments = [part for uri in redirect_uris for part in ("--redirect-uri", uri)]
+        return self.command(
+            "client", "add", name, *arguments, *(["--owner", owner] if owner else [])
+        )
+
+    def _environment(self) -> dict[str, str]:
+        """The caller's environment without its own settings."""
+        ours = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("IDENTITY_", "GUNICORN_"))
+        }
+        ours["IDENTITY_DATA_DIR"] = str(self.data_dir)
+        ours["IDENTITY_PICTURE_DIR"] = str(self.picture_dir)
+        return ours
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="ascii") as file:
+        return file.read()

@@ -1,0 +1,463 @@
+"""A person with a real browser, on the way from a game to this server and back."""
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import pytest
+import requests
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+
+import storage
+
+from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer
+
+pytestmark = pytest.mark.browser
+PATIENCE = 30_000  # milliseconds until something is not going to happen
+TARGET = 44  # CSS pixels: the least height of what a finger presses (WCAG 2.5.5)
+
+
+class Game(ThreadingHTTPServer):
+    """The game's own site: what was asked of it, and the pages that a test puts there."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), GamePage)
+        self.asked: list[str] = []
+        self.pages = {"/callback": "<title>Game</title><h1>Back</h1>", "/favicon.ico": ""}
+
+    def origin(self, host: str = "127.0.0.1") -> str:
+        return f"http://{host}:{self.server_port}"
+
+
+class GamePage(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)
+        page = self.server.pages.get(urlsplit(self.path).path)
+        self.send_response(404 if page is None else 200)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.end_headers()
+        self.wfile.write((page or "").encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def game() -> Iterator[Game]:
+    with Game() as game:
+        threading.Thread(target=game.serve_forever, daemon=True).start()
+        yield game
+        game.shutdown()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    expect.set_options(timeout=PATIENCE)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"),
+            args=[
+                *("--no-sandbox", "--disable-gpu", "--disable-background-networking"),
+                *("--disable-component-update", "--disable-sync", "--no-first-run"),
+            ],
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def complaints() -> Iterator[list[str]]:
+    """The errors and warnings on browsers' consoles; none may be left at the end."""
+    complaints: list[str] = []
+    yield complaints
+    assert complaints == []
+
+
+@pytest.fixture
+def browse(chromium: Browser, complaints: list[str]) -> Iterator[Callable[..., Page]]:
+    """Opens a window of somebody new."""
+
+    def complain(message: ConsoleMessage) -> None:
+        # A page that tells of a problem has the status of one; the browser mentions that.
+        own_status = message.text.startswith("Failed to load resource: the server responded with")
+        if message.type in ("error", "warning") and not (
+            own_status and message.location["url"] == message.page.url
+        ):
+            complaints.append(message.text)
+
+    contexts = []
+
+    def browse(**options) -> Page:
+        context = chromium.new_context(**options)
+        context.set_default_timeout(PATIENCE)
+        context.on("console", complain)
+        context.on("weberror", lambda error: complaints.append(str(error.error)))
+        contexts.append(context)
+        return context.new_page()
+
+    yield browse
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture(params=["127.0.0.1", "localhost"])
+def host(request: pytest.FixtureRequest) -> str:
+    """A game on a loopback address, whose port is free, and one under a name."""
+    return request.param
+
+
+@pytest.fixture
+def store(server: RunningServer) -> storage.Storage:
+    return storage.open_storage(str(server.data_dir), str(server.picture_dir))
+
+
+class Client:
+    """A registered client, and the link that it shows to players."""
+
+    def __init__(self, server: RunningServer, redirect_uri: str, name: str = "Space Game") -> None:
+        record = server.add_client(name, redirect_uri, owner="ada")
+        self.id, self.secret = record["client_id"], record["client_secret"]
+        self.redirect_uri = redirect_uri
+        self.server = server
+
+    def link(self, **changed: str) -> str:
+        asked = {
+            "response_type": "code",
+            "client_id": self.id,
+            "redirect_uri": self.redirect_uri,
+            "scope": "email",
+            "state": "a state & more",
+        }
+        return f"{self.server.address}/oauth/authorize?{urlencode(asked | changed)}"
+
+    def check_arrival(self, page: Page, name: str = "ada") -> None:
+        """The browser is back at the client, with a code that tells who this is."""
+        expect(page).to_have_title("Game")
+        assert page.url.startswith(f"{self.redirect_uri}?")
+        answer = answer_in(page)
+        assert answer.pop("state") == "a state & more"
+        form = {"grant_type": "authorization_code", "code": answer.pop("code")}
+        assert answer == {}
+        token = requests.post(
+            f"{self.server.address}/api/oauth/token",
+            {**form, "client_id": self.id, "client_secret": self.secret},
+            timeout=ANSWER_TIMEOUT,
+        ).json()["access_token"]
+        whois = requests.get(
+            f"{self.server.address}/api/oauth/whois",
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=ANSWER_TIMEOUT,
+        )
+        assert whois.json()["name"] == name
+
+
+def answer_in(page: Page) -> dict[str, str]:
+    """What the address of a page tells the client."""
+    return {name: value for name, [value] in parse_qs(urlsplit(page.url).query).items()}
+
+
+@pytest.fixture
+def game_client(server: RunningServer, game: Game, ada: dict) -> Client:
+    """A client that nobody has allowed anything yet."""
+    return Client(server, f"{game.origin()}/callback")
+
+
+def sign_in(page: Page, name: str = "ada", password: str = PASSWORD) -> None:
+    page.get_by_label("Name or email").fill(name)
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Sign in").click()
+
+
+# -- the way to the client ----------------------------------------------------------------------
+
+
+def test_a_person_signs_in_allows_and_arrives_at_the_client_with_a_good_code(
+    server: RunningServer, game: Game, ada: dict, browse, host: str
+):
+    client = Client(server, f"{game.origin(host)}/callback")
+    page = browse()
+    page.goto(client.link())
+    sign_in(page)
+    expect(page.get_by_role("heading", name="Space Game asks who you are")).to_be_visible()
+    expect(page.get_by_text("ada@example.org")).to_be_visible()
+    page.get_by_role("button", name="Allow").click()
+    client.check_arrival(page)
+
+
+def test_cancel_takes_the_person_back_without_a_code(
+    server: RunningServer, game: Game, ada: dict, browse, host: str
+):
+    client = Client(server, f"{game.origin(host)}/callback")
+    page = browse()
+    page.goto(client.link())
+    sign_in(page)
+    page.get_by_role("button", name="Cancel").click()
+    expect(page).to_have_title("Game")
+    assert answer_in(page) == {
+        "error": "access_denied",
+        "error_description": "the player refused",
+        "state": "a state & more",
+    }
+
+
+def test_remembered_consent_leads_from_sign_in_straight_to_the_client(
+    server: RunningServer, game: Game, ada: dict, browse, host: str
+):
+    """Sign-in redirects to the grant, and that to the client: CSP form-action must allow it."""
+    client = Client(server, f"{game.origin(host)}/callback")
+    first = browse()
+    first.goto(client.link())
+    sign_in(first)
+    first.get_by_role("button", name="Allow").click()
+    client.check_arrival(first)
+    page = browse()
+    page.goto(client.link())
+    sign_in(page)
+    client.check_arrival(page)
+    # Signed in and allowed: the link alone is enough.
+    page.goto(client.link())
+    client.check_arrival(page)
+
+
+def test_a_mistyped_password_does_not_end_the_way_to_the_client(
+    game_client: Client, browse, complaints: list[str]
+):
+    first = browse()
+    first.goto(game_client.link())
+    sign_in(first)
+    first.get_by_role("button", name="Allow").click()
+    page = browse()
+    page.goto(game_client.link())
+    sign_in(page, password=f"{PASSWORD}, mistyped")
+    sign_in(page)
+    game_client.check_arrival(page)
+
+
+def test_everything_works_with_javascript_switched_off(game_client: Client, browse):
+    page = browse(java_script_enabled=False)
+    page.goto(game_client.link())
+    sign_in(page, password=f"{PASSWORD}, mistyped")
+    expect(page.get_by_role("alert")).to_be_visible()
+    sign_in(page)
+    page.get_by_role("button", name="Allow").click()
+    game_client.check_arrival(page)
+
+
+def test_everything_works_by_keyboard_alone(game_client: Client, browse):
+    page = browse()
+    page.goto(game_client.link())
+    tab_to(page, "name")
+    page.keyboard.type("ada")
+    page.keyboard.press("Tab")
+    page.keyboard.type(PASSWORD)
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Space Game asks who you are").wait_for()
+    tab_to(page, "Allow")
+    page.keyboard.press("Enter")
+    game_client.check_arrival(page)
+
+
+def tab_to(page: Page, wanted: str) -> None:
+    """Press Tab until the focus, always to be seen, is on the control of this id or text."""
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        focus = page.evaluate(
+            """() => {
+                const focused = document.activeElement, style = getComputedStyle(focused);
+                return [focused.id || focused.innerText, style.outlineStyle, style.outlineWidth];
+            }"""
+        )
+        assert focus[1:] == ["solid", "3px"], focus
+        if focus[0] == wanted:
+            return
+    raise AssertionError(f"twelve tabs do not lead to {wanted}")
+
+
+def test_the_first_tab_offers_to_skip_to_the_content(server: RunningServer, browse):
+    page = browse()
+    page.goto(f"{server.address}/sign-in")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+    expect(page.get_by_role("link", name="Skip to content")).to_be_in_viewport()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    expect(page.get_by_label("Name or email")).to_be_focused()
+
+
+def test_a_wrong_password_is_told_with_focus_and_the_name_stays(
+    server: RunningServer, ada: dict, browse
+):
+    page = browse()
+    page.goto(f"{server.address}/sign-in")
+    sign_in(page, password=f"{PASSWORD}, mistyped")
+    problem = page.get_by_role("alert")
+    expect(problem).to_have_text("That name and password do not fit together.")
+    expect(problem).to_be_focused()
+    expect(page).to_have_title("Problem: Sign in - Identity Server")
+    expect(page.get_by_label("Name or email")).to_have_value("ada")
+    expect(page.get_by_label("Password")).to_have_value("")
+    expect(page.get_by_label("Password")).to_have_accessible_description(problem.inner_text())
+
+
+def test_use_another_account_signs_out_and_leads_back_to_the_same_request(
+    server: RunningServer, game_client: Client, browse
+):
+    server.add_user("babbage")
+    page = browse()
+    page.goto(game_client.link())
+    sign_in(page)
+    page.get_by_role("button", name="Use another account").click()
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    sign_in(page, "babbage")
+    expect(page.get_by_role("main").get_by_text("babbage", exact=True)).to_be_visible()
+    expect(page.get_by_text("babbage@example.org")).to_be_visible()
+    page.get_by_role("button", name="Allow").click()
+    game_client.check_arrival(page, "babbage")
+
+
+def test_a_link_with_another_redirect_uri_ends_at_an_error_page(
+    server: RunningServer, game: Game, game_client: Client, browse
+):
+    """Who registered the client is shown what arrived, next to what is registered."""
+    elsewhere = f"{game.origin()}/elsewhere"
+    page = browse()
+    answer = page.goto(game_client.link(redirect_uri=elsewhere))
+    assert answer.status == 400
+    expect(page.get_by_text("not one that Space Game registered")).to_be_visible()
+    expect(page.get_by_text(elsewhere)).to_have_count(0)
+    page.goto(f"{server.address}/sign-in")
+    sign_in(page)
+    page.goto(game_client.link(redirect_uri=elsewhere))
+    expect(page.get_by_text(elsewhere)).to_be_visible()
+    expect(page.get_by_text(game_client.redirect_uri)).to_be_visible()
+    assert game.asked == []
+
+
+# -- pages of others ----------------------------------------------------------------------------
+
+
+def test_a_page_that_frames_the_consent_page_shows_nothing_of_it(
+    game: Game, game_client: Client, browse, complaints: list[str], host: str
+):
+    page = browse()
+    page.goto(game_client.link())
+    sign_in(page)
+    expect(page.get_by_role("button", name="Allow")).to_be_visible()
+    game.pages["/framing"] = f'<title>Framing</title><iframe src="{game_client.link()}"></iframe>'
+    page.goto(f"{game.origin(host)}/framing")
+    frame = page.frames[1]
+    frame.wait_for_load_state()
+    assert "Space Game" not in frame.content()
+    assert frame.url == "chrome-error://chromewebdata/"
+    assert "frame-ancestors 'none'" in complaints.pop()
+
+
+def test_a_form_on_another_site_cannot_answer_the_consent_page(
+    server: RunningServer,
+    game: Game,
+    game_client: Client,
+    store: storage.Storage,
+    ada: dict,
+    browse,
+    host: str,
+):
+    """Not even with the signed request, from another port, where the session cookie travels."""
+    page = browse()
+    page.goto(game_client.link())
+    sign_in(page)
+    signed_request = page.locator("input[name=request]").get_attribute("value")
+    fields = {"request": signed_request, "decision": "allow"}
+    game.pages["/forged"] = forged_form(f"{server.address}/oauth/authorize", fields)
+    assert_refused(page, f"{game.origin(host)}/forged")
+    assert game_client.id not in store.read_user(ada["id"]).grants
+
+
+def test_a_form_on_another_site_cannot_sign_anybody_in(
+    server: RunningServer, game: Game, ada: dict, browse, host: str
+):
+    fields = {"name": "ada", "password": PASSWORD}
+    game.pages["/forged"] = forged_form(f"{server.address}/sign-in", fields)
+    page = browse()
+    assert_refused(page, f"{game.origin(host)}/forged")
+    assert page.context.cookies() == []
+
+
+def forged_form(action: str, fields: dict[str, str]) -> str:
+    inputs = [f'<input type=hidden name="{name}" value="{fields[name]}">' for name in fields]
+    return f'<form method=post action="{action}">{"".join(inputs)}<button>Play</button></form>'
+
+
+def assert_refused(page: Page, address: str) -> None:
+    page.goto(address)
+    with page.expect_navigation() as navigation:
+        page.get_by_role("button", name="Play").click()
+    assert navigation.value.status == 403
+    expect(page.get_by_text("this was sent from another site")).to_be_visible()
+
+
+# -- how the pages are made ---------------------------------------------------------------------
+
+PAGES = ["home", "welcome", "sign-in", "problem", "consent", "error", "nothing"]
+
+
+@pytest.fixture(scope="module")
+def widest(server: RunningServer, ada: dict) -> tuple[str, Client]:
+    """The longest name that a player can have, and a client whose parts are as long."""
+    name = "W" * 30
+    email = f"{'w' * 64}@{'w' * 60}.example.org"
+    arguments = ["user", "add", name, "--email", email, "--password-stdin"]
+    server.command(*arguments, typed=PASSWORD)
+    host = ".".join(["w" * 60] * 3)
+    return name, Client(server, f"https://{host}.example/{'w' * 200}", name="W" * 60)
+
+
+@pytest.fixture(params=PAGES)
+def open_page(request: pytest.FixtureRequest, server: RunningServer, widest: tuple[str, Client]):
+    """Leads a browser to one of the pages, filled with the longest texts there are."""
+    name, client = widest
+
+    def open_page(page: Page) -> None:
+        signed_in = request.param in ("welcome", "consent", "error")
+        page.goto(f"{server.address}/sign-in" if request.param != "consent" else client.link())
+        if request.param == "problem":
+            sign_in(page, name, "wrong")
+            page.get_by_role("alert").wait_for()
+        elif signed_in:
+            sign_in(page, "ada" if request.param == "error" else name)
+        if request.param == "error":
+            page.goto(client.link(redirect_uri=f"{client.redirect_uri}{'v' * 200}"))
+            page.get_by_text("The registered addresses").wait_for()
+        elif request.param in ("home", "nothing"):
+            page.goto(f"{server.address}/{'' if request.param == 'home' else 'nothing'}")
+        page.get_by_role("heading", level=1).wait_for()
+
+    return open_page
+
+
+def test_axe_finds_nothing_serious_in_light_and_dark(open_page, browse):
+    page = browse()
+    open_page(page)
+    for color_scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=color_scheme)
+        found = Axe().run(page).response["violations"]
+        assert [
+            (color_scheme, each["id"], node["html"], node["failureSummary"])
+            for each in found
+            for node in each["nodes"]
+            if each["impact"] in ("serious", "critical")
+        ] == []
+
+
+def test_pages_fit_their_window_and_buttons_fit_fingers(open_page, browse):
+    page = browse()
+    open_page(page)
+    for width, height in ((390, 844), (1280, 800)):  # CSS pixels: a phone, a desktop
+        page.set_viewport_size({"width": width, "height": height})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        controls = page.locator("button, .button, input:not([type=hidden])")
+        boxes = [each.bounding_box() for each in controls.all()]
+        assert all(box["height"] >= TARGET for box in boxes)
+        assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in boxes)

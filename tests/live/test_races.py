@@ -1,0 +1,265 @@
+"""Sixteen at once against two workers."""
+
+import http.client
+import json
+import threading
+import time
+import unicodedata
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+import requests
+
+import storage
+from identity_server import CLIENT_FAILURES
+from identity_sessions import GUESSES_AT_NAME
+
+from .conftest import CALLBACK
+from .person import Person
+from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer
+
+RACERS = 16
+WRONG_PASSWORD = "correct horse battery stable"
+
+
+@pytest.fixture
+def store(server: RunningServer) -> storage.Storage:
+    """The running server's records, as one more process that uses them."""
+    return storage.open_storage(str(server.data_dir), str(server.picture_dir))
+
+
+@pytest.fixture
+def link(client: dict) -> str:
+    """Where a client sends a player."""
+    asked = {"response_type": "code", "client_id": client["client_id"], "redirect_uri": CALLBACK}
+    return f"/oauth/authorize?{urlencode(asked)}"
+
+
+def post_at_once(address: str, path: str, fields: dict, times: int) -> list[tuple[int, bytes]]:
+    """Send one form over several connections so that all end in the same moment.
+
+    Each request is held back by its last byte: a thread of a worker waits for every one of them.
+    """
+    body = urlencode(fields).encode()
+    connections = [
+        http.client.HTTPConnection(urlsplit(address).netloc, timeout=ANSWER_TIMEOUT)
+        for _ in range(times)
+    ]
+    for connection in connections:
+        connection.putrequest("POST", path)
+        connection.putheader("Content-Type", "application/x-www-form-urlencoded")
+        connection.putheader("Content-Length", str(len(body)))
+        connection.endheaders(body[:-1])
+    for connection in connections:
+        connection.send(body[-1:])
+    answers = [connection.getresponse() for connection in connections]
+    answers = [(answer.status, answer.read()) for answer in answers]
+    for connection in connections:
+        connection.close()
+    return answers
+
+
+def race(act, times: int = RACERS) -> list:
+    """What `act(number)` returns, called by threads that start together."""
+    start = threading.Barrier(times)
+
+    def racer(number: int):
+        start.wait(ANSWER_TIMEOUT)
+        return act(number)
+
+    with ThreadPoolExecutor(times) as threads:
+        return list(threads.map(racer, range(times)))
+
+
+def test_the_race_is_run_by_two_workers(server: RunningServer):
+    assert len(server.workers()) == 2
+
+
+def test_a_code_is_spent_once_by_sixteen_racing_exchanges_and_its_token_ends(
+    server: RunningServer, person: Person, client: dict, ada: dict, link: str
+):
+    """RFC 6749 4.1.2: fifteen replays of the code end what the first one got. Thirty rounds."""
+    credentials = {each: client[each] for each in ("client_id", "client_secret")}
+    for _ in range(30):
+        code = person.allow(link, "ada").answer["code"]
+        exchange = {"grant_type": "authorization_code", "code": code, **credentials}
+        answers = post_at_once(server.address, "/api/oauth/token", exchange, RACERS)
+        assert Counter(status for status, _ in answers) == {200: 1, 400: RACERS - 1}
+        [won] = [json.loads(body) for status, body in answers if status == 200]
+        headers = {"Authorization": f"Bearer {won['access_token']}"}
+        who = person.browser.get(f"{server.address}/api/oauth/whois", headers=headers)
+        assert who.status_code == 401
+
+
+def test_racing_failed_client_authentications_are_counted_exactly(
+    server: RunningServer, client: dict
+):
+    """A hundred from this address, and the right secret is never answered 429."""
+    credentials = {"client_id": client["client_id"], "client_secret": "wrong"}
+    exchange = {"grant_type": "authorization_code", "code": "unknown", **credentials}
+    answers = post_at_once(server.address, "/api/oauth/token", exchange, CLIENT_FAILURES + 16)
+    assert Counter(status for status, _ in answers) == {401: CLIENT_FAILURES, 429: 16}
+    exchange["client_secret"] = client["client_secret"]
+    [(status, _)] = post_at_once(server.address, "/api/oauth/token", exchange, 1)
+    assert status == 400  # that code was never issued
+
+
+def test_racing_wrong_passwords_are_counted_exactly(server: RunningServer):
+    """However many guesses run at once, ten are looked at and no more."""
+    server.add_user("grace")
+    asked = {"name": "grace", "password": WRONG_PASSWORD}
+
+    def guess(_: int) -> int:
+        for _ in range(200):  # as often as it is told that too many guess at once
+            answer = requests.post(f"{server.address}/sign-in", asked, timeout=ANSWER_TIMEOUT)
+            if answer.status_code != 503:
+                return answer.status_code
+            time.sleep(0.02)
+        raise AssertionError("busy all the time")
+
+    assert Counter(race(guess)) == {403: GUESSES_AT_NAME, 429: RACERS - GUESSES_AT_NAME}
+
+
+def test_sixteen_racing_sign_ins_leave_sixteen_sessions_and_no_failure_counted(
+    server: RunningServer, store: storage.Storage
+):
+    user = server.add_user("linus")
+    counted = attempts_counted(server)
+    people = [Person(server.address) for _ in range(RACERS)]
+
+    def sign_in(number: int) -> None:
+        for _ in range(200):  # as often as it is told that too many sign in at once
+            page = people[number].sign_in("linus")
+            if page.status != 503:
+                return
+            time.sleep(0.02)
+        raise AssertionError("busy all the time")
+
+    race(sign_in)
+    assert len(store.read_user(user["id"]).sessions) == RACERS
+    assert all("Hello, " in each.open("/").text for each in people)
+    assert attempts_counted(server) == counted
+    race(lambda number: people[number].press(people[number].open("/"), "Sign out"))
+    assert store.read_user(user["id"]).sessions == []
+    for each in people:
+        each.close()
+
+
+def attempts_counted(server: RunningServer) -> int:
+    """All failures that are counted, at any name or from any address."""
+    return sum(file.stat().st_size for file in server.data_dir.glob("attempts/*/*"))
+
+
+def test_one_name_in_sixteen_spellings_makes_one_account(server: RunningServer):
+    """Sixteen times `user add`, in several cases, widths and compositions."""
+    name = "Ångström-2"
+    wide = name.translate({code: code + 0xFEE0 for code in range(ord("0"), ord("z") + 1)})
+    apart = unicodedata.normalize("NFD", name)
+    spellings = [
+        name,
+        name.upper(),
+        name.lower(),
+        wide,
+        wide.upper(),
+        wide.lower(),
+        apart,
+        f" {name} ",
+    ]
+    commands = [
+        server.start_command(
+            *("user", "add", spellings[number % len(spellings)]),
+            *("--email", f"racer-{number}@example.org", "--password-stdin"),
+        )
+        for number in range(RACERS)
+    ]
+    for command in commands:  # until now each waits for its password
+        command.stdin.write(f"{PASSWORD}\n")
+        command.stdin.flush()
+    told = [command.communicate(timeout=ANSWER_TIMEOUT)[1] for command in commands]
+    assert Counter(command.returncode for command in commands) == {0: 1, 1: RACERS - 1}, told
+    assert sum("is taken" in problem for problem in told) == RACERS - 1
+    made = [user for user in server.command("user", "list") if "racer-" in user["email"]]
+    assert made == [server.command("user", "show", apart)]
+
+
+def test_a_record_is_read_whole_while_it_is_edited(
+    server: RunningServer, store: storage.Storage, ada: dict
+):
+    bios = {"", "short", "long " * 200}
+    with Background(lambda number: set_bio(store, ada["id"], sorted(bios)[number % 3])) as edits:
+        for _ in range(300):
+            answer = requests.get(
+                f"{server.address}/api/users/info?id={ada['id']}", timeout=ANSWER_TIMEOUT
+            )
+            assert answer.status_code == 200
+            assert answer.json()["user"]["bio"] in bios
+    assert edits.count > 50
+
+
+def set_bio(store: storage.Storage, user_id: int, bio: str) -> None:
+    with store.edit_user(user_id) as user:
+        user.bio = bio
+
+
+def test_a_picture_is_read_whole_or_not_at_all_while_it_is_replaced(
+    server: RunningServer, store: storage.Storage, person: Person
+):
+    """Also by who asks for files that are still being written."""
+    user = server.add_user("pictured")
+    seen: Counter[int] = Counter()
+    folder = server.picture_dir / "large"
+    theirs = f"{user['id']}-", f".{user['id']}-"
+    with Background(lambda number: replace_picture(store, user["id"], number)) as replaced:
+        while sum(seen.values()) < 100:
+            for name in [each.name for each in folder.iterdir() if each.name.startswith(theirs)]:
+                answer = person.browser.get(f"{server.address}/pfp/large/{name}")
+                seen[answer.status_code] += 1
+                if answer.status_code == 200:
+                    assert not name.startswith(".")
+                    assert is_whole(answer.content)
+    assert replaced.count > 10
+    assert seen.keys() == {200, 404}
+
+
+LARGE = 4 * 1024 * 1024  # bytes: takes a while to write
+
+
+def replace_picture(store: storage.Storage, user_id: int, number: int) -> None:
+    """Save a picture that says where it ends."""
+    images = dict.fromkeys(storage.PICTURE_SIZES, b"small")
+    images["large"] = bytes([number % 255]) * LARGE + b"end"
+    store.save_picture(user_id, images)
+
+
+def is_whole(image: bytes) -> bool:
+    generated = image.startswith(b"RIFF") and int.from_bytes(image[4:8], "little") + 8 == len(image)
+    return generated or image == image[:1] * LARGE + b"end"
+
+
+class Background:
+    """`with Background(act) as running:` calls `act(0)`, `act(1)` ... until the block ends.
+
+    `running.count` is how often it was called. Raises what `act` raised.
+    """
+
+    def __init__(self, act) -> None:
+        self.count = 0
+        self._act = act
+        self._ended = threading.Event()
+        self._threads = ThreadPoolExecutor(1)
+
+    def __enter__(self) -> "Background":
+        self._running = self._threads.submit(self._run)
+        return self
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            self._act(self.count)
+            self.count += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._threads.shutdown()
+        self._running.result()

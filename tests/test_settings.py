@@ -1,0 +1,205 @@
+"""The settings: environment variables, each checked with a message that names it and the fix."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from identity_server import create_app
+from identity_settings import ROOT, SETTINGS, SettingError, read_settings
+
+pytestmark = pytest.mark.usefixtures("environment")
+
+
+def test_nothing_needs_to_be_set():
+    assert {name: str(value) for name, value in read_settings().items()} == {
+        "DATA_DIR": f"{ROOT}/instance",
+        "PICTURE_DIR": f"{ROOT}/static/pfp",
+        "BASE_URL": "http://127.0.0.1:8000",
+        "SITE_NAME": "Identity Server",
+        "ABOUT_URL": "",
+        "SIGN_UP": "invite",
+        "CLIENT_REGISTRATION": "admins",
+        "PROXIES": "0",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("BASE_URL", "https://id.example.org"),
+        ("BASE_URL", "http://localhost:8000"),
+        ("BASE_URL", "http://[::1]:8000"),
+        ("SITE_NAME", "Ada's Games ♞"),
+        ("ABOUT_URL", "https://example.org/about"),
+        ("SIGN_UP", "open"),
+        ("SIGN_UP", "closed"),
+        ("CLIENT_REGISTRATION", "members"),
+        ("DATA_DIR", "/srv/identity"),
+        ("PICTURE_DIR", "/srv/pictures"),
+    ],
+)
+def test_a_variable_sets_its_setting(environment, name, value):
+    environment.setenv(f"IDENTITY_{name}", value)
+    assert read_settings()[name] == value
+
+
+WRONG = [  # the variable, a wrong value, what the message says of the fix
+    ("BASE_URL", "", "https://id.example.org"),
+    ("BASE_URL", "id.example.org", "https://id.example.org"),
+    ("BASE_URL", "id.example.org:8000", "https://id.example.org"),
+    ("BASE_URL", "//id.example.org", "https://id.example.org"),
+    ("BASE_URL", "ftp://id.example.org", "https://id.example.org"),
+    ("BASE_URL", "https://id.example.org/path", "without a path"),
+    ("BASE_URL", "https://id.example.org?a=b", "https://id.example.org"),
+    ("BASE_URL", "https://id.example.org?", "https://id.example.org"),
+    ("BASE_URL", "https://id.example.org#a", "https://id.example.org"),
+    ("BASE_URL", "https://ada@id.example.org", "https://id.example.org"),
+    ("BASE_URL", "https://id.example.org:x", "https://id.example.org"),
+    ("BASE_URL", "https://id.example.org:70000", "https://id.example.org"),
+    ("BASE_URL", "https://", "https://id.example.org"),
+    ("BASE_URL", "https://[::1", "https://id.example.org"),
+    ("BASE_URL", "https://id example.org", "https://id.example.org"),
+    ("BASE_URL", "https://id.example.org;script-src *", "https://id.example.org"),
+    ("SITE_NAME", "", "1 to 60 characters"),
+    ("SITE_NAME", "  ", "1 to 60 characters"),
+    ("SITE_NAME", "x" * 61, "1 to 60 characters"),
+    ("SITE_NAME", "two\nlines", "1 to 60 characters"),
+    ("ABOUT_URL", "example.org", "https://"),
+    ("ABOUT_URL", "javascript:alert(1)", "https://"),
+    ("ABOUT_URL", "https://", "https://"),
+    ("ABOUT_URL", "https://example.org\n", "https://"),
+    ("ABOUT_URL", "https://example.org/a b", "https://"),
+    ("SIGN_UP", "", "open, invite, closed"),
+    ("SIGN_UP", "Open", "open, invite, closed"),
+    ("SIGN_UP", "yes", "open, invite, closed"),
+    ("CLIENT_REGISTRATION", "everyone", "admins, members"),
+    ("CLIENT_REGISTRATION", "", "admins, members"),
+    ("PROXIES", "-1", "number"),
+    ("PROXIES", "one", "number"),
+    ("PROXIES", "1.0", "number"),
+    ("PROXIES", "٣", "number"),
+    ("PROXIES", " 1", "number"),
+    ("PROXIES", "true", "number"),
+    ("DATA_DIR", "", "folder"),
+    ("PICTURE_DIR", "", "folder"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "fix"), WRONG)
+def test_a_wrong_value_is_named_with_its_variable_and_the_fix(environment, name, value, fix):
+    environment.setenv(f"IDENTITY_{name}", value)
+    with pytest.raises(SettingError) as refused:
+        read_settings()
+    message = str(refused.value)
+    assert message.startswith(f"IDENTITY_{name} ")
+    assert fix in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("name", ["SIGNUP", "BASEURL", "data_dir", "SECRET_KEY", "DATA_DIR_", ""])
+def test_an_unknown_variable_is_named_with_those_there_are(environment, name):
+    environment.setenv(f"IDENTITY_{name}", "x")
+    with pytest.raises(SettingError) as refused:
+        read_settings()
+    assert str(refused.value).startswith(f"IDENTITY_{name} ")
+    assert all(each in str(refused.value) for each in SETTINGS)
+
+
+def test_other_variables_are_other_programs(environment):
+    environment.setenv("IDENTITYX_SIGN_UP", "x")
+    environment.setenv("FLASK_SIGN_UP", "x")
+    assert read_settings()["SIGN_UP"] == "invite"
+
+
+@pytest.mark.parametrize("text", ["2048", "007", "1e3", "true", "null", '"quoted"', "[1]", "{}"])
+def test_a_value_is_text_and_never_json(environment, text):
+    environment.setenv("IDENTITY_SITE_NAME", text)
+    environment.setenv("IDENTITY_DATA_DIR", f"/srv/{text}")
+    values = read_settings()
+    assert (values["SITE_NAME"], values["DATA_DIR"]) == (text, f"/srv/{text}")
+
+
+@pytest.mark.parametrize(
+    ("typed", "base_url"),
+    [
+        ("https://ID.Example.ORG", "https://id.example.org"),
+        ("https://id.example.org/", "https://id.example.org"),
+        (" https://id.example.org ", "https://id.example.org"),
+        ("HTTP://LocalHost:8000/", "http://localhost:8000"),
+    ],
+)
+def test_the_base_url_is_kept_as_browsers_write_an_origin(environment, typed, base_url):
+    environment.setenv("IDENTITY_BASE_URL", typed)
+    assert read_settings()["BASE_URL"] == base_url
+
+
+@pytest.mark.parametrize(
+    ("base_url", "typed", "proxies"),
+    [
+        ("http://localhost:8000", None, 0),
+        ("http://localhost:8000", "", 0),
+        ("http://localhost:8000", "0", 0),
+        ("http://localhost:8000", "1", 1),
+        ("https://id.example.org", None, 1),
+        ("https://id.example.org", "", 1),
+        ("https://id.example.org", "1", 1),
+        ("https://id.example.org", "2", 2),
+    ],
+)
+def test_one_proxy_is_ours_where_the_base_url_is_https(environment, base_url, typed, proxies):
+    environment.setenv("IDENTITY_BASE_URL", base_url)
+    if typed is not None:
+        environment.setenv("IDENTITY_PROXIES", typed)
+    assert read_settings()["PROXIES"] == proxies
+
+
+def test_https_without_a_proxy_is_refused(environment):
+    environment.setenv("IDENTITY_BASE_URL", "https://id.example.org")
+    environment.setenv("IDENTITY_PROXIES", "0")
+    with pytest.raises(SettingError, match=r"^IDENTITY_PROXIES .*set 1"):
+        read_settings()
+
+
+def test_a_relative_folder_counts_from_where_the_server_was_started(environment, tmp_path):
+    environment.chdir(tmp_path)
+    environment.setenv("IDENTITY_DATA_DIR", "data")
+    assert read_settings()["DATA_DIR"] == f"{tmp_path}/data"
+
+
+def test_the_caller_overrides_the_environment(environment):
+    environment.setenv("IDENTITY_SIGN_UP", "closed")
+    assert read_settings({"SIGN_UP": "open"})["SIGN_UP"] == "open"
+    with pytest.raises(SettingError):
+        read_settings({"SIGN_UP": "x"})
+
+
+def test_a_wrong_setting_stops_the_start_before_anything_is_made(tmp_path):
+    folders = {"DATA_DIR": str(tmp_path / "instance"), "PICTURE_DIR": str(tmp_path / "pfp")}
+    with pytest.raises(SettingError):
+        create_app(folders | {"SIGN_UP": "x"})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_settings_are_read_once_when_the_app_is_made(environment, tmp_path):
+    folders = {"DATA_DIR": str(tmp_path / "instance"), "PICTURE_DIR": str(tmp_path / "pfp")}
+    app = create_app(folders)
+    environment.setenv("IDENTITY_SITE_NAME", "Another")
+    assert "Another" not in app.test_client().get("/").text
+    assert "Another" in create_app(folders).test_client().get("/").text
+
+
+def test_nothing_happens_at_import(tmp_path):
+    wrong = {"IDENTITY_BASE_URL": "nonsense", "IDENTITY_DATA_DIR": str(tmp_path / "instance")}
+    program = "import identity_server, identity_admin; print('imported')"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | wrong,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "imported\n", "")
+    assert list(tmp_path.iterdir()) == []

@@ -766,6 +766,8 @@ def create_app(overrides: dict | None = None) -> Flask:
     app.config.update(
         settings,
         HOSTS=trusted_hosts(base_url),
+        # URLs are built from this, never from the Host: some cannot even be parsed.
+        SERVER_NAME=base_url.partition("://")[2],
         MAX_CONTENT_LENGTH=PAGE_BODY_LIMIT,
         PERMANENT_SESSION_LIFETIME=SESSION_MAX_AGE,
         SESSION_REFRESH_EACH_REQUEST=False,

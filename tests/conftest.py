@@ -158,10 +158,14 @@ def make_app(tmp_path, environment, monkeypatch, compiled_templates) -> Callable
     monkeypatch.setattr(identity_sessions, "PASSWORD_METHOD", CHEAP_PASSWORD_METHOD)
     nobodys_hash = f"{CHEAP_PASSWORD_METHOD}$0000000000000000${'0' * 64}"  # no password has it
     monkeypatch.setattr(identity_sessions, "NOBODYS_HASH", nobodys_hash)
-    folders = {"DATA_DIR": str(tmp_path / "instance"), "PICTURE_DIR": str(tmp_path / "pfp")}
+    here = {
+        "DATA_DIR": str(tmp_path / "instance"),
+        "PICTURE_DIR": str(tmp_path / "pfp"),
+        "BASE_URL": "http://localhost",  # where the test client keeps its cookies
+    }
 
     def make_app(**settings: str) -> Flask:
-        app = create_app(folders | settings)
+        app = create_app(here | settings)
         app.jinja_env.bytecode_cache = compiled_templates
         return app
 

@@ -847,8 +847,9 @@ def processes():
 
 
 def wait_for(start) -> None:
-    """In each process: the barrier of `take_part`, which no task can carry."""
+    """In each process: the barrier of `take_part`, which no task can carry; and as `unsynced`."""
     take_part.start = start
+    os.fsync = lambda descriptor: None
 
 
 @pytest.fixture

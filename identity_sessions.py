@@ -37,6 +37,7 @@ from storage import (
     NoSuchUser,
     Session,
     Storage,
+    StorageError,
     StorageFailed,
     TooManyAttempts,
     User,
@@ -135,39 +136,52 @@ def _find_session_player() -> User | None:
 
 def ask_to_sign_in() -> Response:
     """Send the browser to the sign-in page, which leads back to this address."""
-    return redirect(url_for("sessions.sign_in", next=request.full_path), 303)
+    leads_to = request.full_path if request.method == "GET" else "/account"
+    return redirect(url_for("sessions.sign_in", next=leads_to), 303)
 
 
-def start_session(user_id: int, checked_hash: str, new_hash: str) -> bool:
-    """Sign a player in: an entry in their record and a new cookie.
+def require_player() -> User:
+    """The signed-in player; else the browser is sent to sign in, and comes back."""
+    player = signed_in_player()
+    if player is None:
+        abort(ask_to_sign_in())
+    return player
 
-    False where the password was changed since `checked_hash` was read. Raises StorageFailed.
+
+def start_session(user: User, password: str) -> bool:
+    """Sign in a player whose password was checked: an entry in their record and a new cookie.
+
+    A hash of an older kind is replaced. False where the password was changed since `user` was
+    read. Raises Busy, StorageFailed.
     """
+    kept_hash = user.password_hash
+    if not kept_hash.startswith(f"{PASSWORD_METHOD}$"):
+        with password_gate:
+            kept_hash = hash_password(password)
     browser = browser_in_words(request.headers.get("User-Agent", ""))
     entry = Session(secrets.token_urlsafe(16), now_ms(), browser)
-    with get_storage().edit_user(user_id) as user:
-        if user.password_hash != checked_hash:
+    with get_storage().edit_user(user.id) as edited:
+        if edited.password_hash != user.password_hash:
             return False
-        user.password_hash = new_hash
-        user.sessions = [*user.sessions, entry][-SESSIONS_KEPT:]
+        edited.password_hash = kept_hash
+        edited.sessions = [*edited.sessions, entry][-SESSIONS_KEPT:]
     session.clear()
-    session.update(user=user_id, id=entry.id)
+    session.update(user=user.id, id=entry.id)
     session.permanent = True
     return True
 
 
 def end_session() -> None:
     """Sign this browser out; its cookie goes even where the record cannot be written."""
-    player = signed_in_player()
-    ended = session.get("id")
+    user_id, ended = session.get("user"), session.get("id")
     session.clear()
-    if player is None:
+    if user_id is None:
         return
     try:
-        with get_storage().edit_user(player.id) as user:
+        with get_storage().edit_user(user_id) as user:
             user.sessions = [each for each in user.sessions if each.id != ended]
-    except StorageFailed as error:
-        current_app.logger.warning("session of user %d not removed: %s", player.id, error)
+    except StorageError as error:
+        current_app.logger.warning("session of user %d not removed: %s", user_id, error)
 
 
 def local_address(text: str) -> str:
@@ -225,6 +239,8 @@ class Gate:
 
 
 password_gate = Gate(HASHES_RUNNING, HASHES_WAITING)
+# Why a password was not looked at; the last where the try could not be counted.
+PASSWORD_REFUSED = (TooManyAttempts, Busy, StorageFailed)
 
 
 def hash_password(password: str) -> str:
@@ -232,24 +248,39 @@ def hash_password(password: str) -> str:
     return generate_password_hash(password, PASSWORD_METHOD)
 
 
-def check_credentials(name: str, password: str) -> tuple[User, str] | None:
-    """The player with this name or email, and the hash to keep, where the password is right.
-
-    A wrong password and an unknown name take the same time. Raises TooManyAttempts, Busy, and
-    StorageFailed where the try cannot be counted.
-    """
+def check_credentials(name: str, password: str) -> User | None:
+    """The player with this name or email, where the password is right. Raises PASSWORD_REFUSED."""
     user = get_storage().find_user(name)
-    kept_hash = (user.password_hash if user else "") or NOBODYS_HASH
+    right = check_password(name, user.password_hash if user else "", password)
+    return user if right else None
+
+
+def check_password(name: str, kept_hash: str, password: str) -> bool:
+    """Whether this is the password at `name`; "" is nobody's hash, and takes the same time.
+
+    A wrong one counts against the limits on guessing. Raises PASSWORD_REFUSED.
+    """
     with password_gate:  # before the count: a try refused as Busy is none
         counted = count_guess(name)
-        if not check_password_hash(kept_hash, password) or user is None:
-            return None
-        new_hash = kept_hash
-        if not kept_hash.startswith(f"{PASSWORD_METHOD}$"):
-            new_hash = hash_password(password)
-    for attempt in counted:
-        get_storage().give_back_attempt(attempt)
-    return user, new_hash
+        right = check_password_hash(kept_hash or NOBODYS_HASH, password)
+    if right:
+        for attempt in counted:
+            get_storage().give_back_attempt(attempt)
+    return right
+
+
+def refusal_in_words(error: Exception) -> tuple[str, int, dict[str, str]]:
+    """What to say where PASSWORD_REFUSED was raised: the words, the status and the headers."""
+    if isinstance(error, TooManyAttempts):
+        minutes = -(-error.retry_after // 60)
+        problem = f"Too many wrong passwords. Try again in {minutes} minutes."
+        return problem, 429, {"Retry-After": str(error.retry_after)}
+    wait = {"Retry-After": str(BUSY_RETRY_AFTER)}
+    if isinstance(error, Busy):
+        return "Many people are signing in right now. Try again in a moment.", 503, wait
+    # Without a count there is no limit on guessing, so no password is looked at.
+    current_app.logger.error("passwords refused, tries cannot be counted: %s", error)
+    return "Passwords cannot be checked right now. Try again later.", 503, wait
 
 
 def count_guess(name: str) -> list[Attempt]:
@@ -339,34 +370,26 @@ def sign_in() -> Response | str:
 def check_sign_in() -> Response | tuple:
     """Sign in by `name` (or email) and `password`, then go on to `next`."""
     name = request.form.get("name", "").strip()
+    password = request.form.get("password", "")
     try:
-        found = check_credentials(name, request.form.get("password", ""))
-    except TooManyAttempts as error:
-        minutes = -(-error.retry_after // 60)
-        problem = f"Too many wrong passwords. Try again in {minutes} minutes."
-        return _sign_in_again(name, problem, 429, error.retry_after)
-    except Busy:
-        problem = "Many people are signing in right now. Try again in a moment."
-        return _sign_in_again(name, problem, 503, BUSY_RETRY_AFTER)
-    except StorageFailed as error:
-        # Without a count there is no limit on guessing, so no password is looked at.
-        current_app.logger.error("sign-in refused, tries cannot be counted: %s", error)
-        problem = "Signing in is not possible right now. Try again later."
-        return _sign_in_again(name, problem, 503, BUSY_RETRY_AFTER)
-    if found is None:
-        return _sign_in_again(name, "That name and password do not fit together.", 403)
-    user, new_hash = found
+        user = check_credentials(name, password)
+    except PASSWORD_REFUSED as error:
+        return _sign_in_again(name, *refusal_in_words(error))
+    if user is None:
+        return _sign_in_again(name, "That name and password do not fit together.")
     if user.suspended:
-        return _sign_in_again(name, "This account is suspended. Ask the people who run here.", 403)
-    if not start_session(user.id, user.password_hash, new_hash):
-        return _sign_in_again(name, "The password was changed just now. Use the new one.", 403)
+        return _sign_in_again(name, "This account is suspended. Ask the people who run this site.")
+    if not start_session(user, password):
+        return _sign_in_again(name, "The password was changed just now. Use the new one.")
     return redirect(local_address(request.form.get("next", "")), 303)
 
 
-def _sign_in_again(name: str, problem: str, status: int, retry_after: int = 0) -> tuple:
+def _sign_in_again(
+    name: str, problem: str, status: int = 403, headers: dict[str, str] | None = None
+) -> tuple:
     leads_to = local_address(request.form.get("next", ""))
     page = render_template("sign_in.html", next=leads_to, name=name, problem=problem)
-    return page, status, {"Retry-After": str(retry_after)} if retry_after else {}
+    return page, status, headers or {}
 
 
 @sessions.post("/sign-out")

@@ -1,21 +1,35 @@
 """What the server keeps, and what it promises about it.
 
-This module is the contract: the record types and their rules, the errors, and the methods that a
-storage backend offers. `storage.flat_files` keeps it as JSON files on disk. Nothing here knows of
-HTTP; the views choose a status for each error.
+This module is the contract: the errors, the record types and their rules (`storage.rules`), and the
+methods that a backend offers. `storage.flat_files` keeps it as JSON files on disk. Nothing here
+knows of HTTP; the views choose a status for each error.
 
 Times are integer milliseconds since 1970 UTC unless a name says otherwise.
 """
 
-import re
 import time
-import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, fields
 from types import UnionType
-from urllib.parse import urlsplit
+
+from storage.rules import (
+    CLIENT_ID,
+    HOST,
+    check_bio,
+    check_client_name,
+    check_email,
+    check_flair,
+    check_mod_level,
+    check_name,
+    check_password,
+    check_redirect_uri,
+    check_redirect_uris,
+    claim_key,
+    normal_name,
+    without_loopback_port,
+)
 
 PLAYER, MODERATOR, ADMINISTRATOR = 0, 1, 2  # User.mod_level
 PICTURE_SIZES = {"large": 256, "medium": 64, "small": 16}  # pixels along each side
@@ -105,6 +119,13 @@ class EmailTaken(InvalidField):
 
     def __init__(self, email: str) -> None:
         super().__init__("email", f"{email!r} belongs to another account")
+
+
+class InviteSpent(InvalidField):
+    """This invitation was used, is too old, or was never given."""
+
+    def __init__(self) -> None:
+        super().__init__("invite", "was used, is too old, or was never given")
 
 
 class TooManyAttempts(StorageError):
@@ -214,6 +235,13 @@ class AuthorizationCode:
 
 
 @dataclass(slots=True)
+class Invite:
+    """An invitation to make one account."""
+
+    expires: int
+
+
+@dataclass(slots=True)
 class Attempt:
     """One counted try at a secret, so that a right one can be given back."""
 
@@ -229,7 +257,9 @@ def _kinds_of(record_type: type) -> dict[str, tuple[type, ...]]:
     return kinds
 
 
-_KINDS = {kind: _kinds_of(kind) for kind in (Grant, Session, User, Client, AuthorizationCode)}
+RECORD_TYPES = (Grant, Session, User, Client, AuthorizationCode, Invite)
+_TEXT_LISTS = ("scope", "flairs", "redirect_uris")
+_KINDS = {kind: _kinds_of(kind) for kind in RECORD_TYPES}
 
 
 def build_record(record_type: type, values: dict):
@@ -242,6 +272,8 @@ def build_record(record_type: type, values: dict):
         # `type() in`, not isinstance: True is no number here
         if type(getattr(record, name)) not in kinds:
             raise ValueError(f"{name} has the wrong type")
+        if name in _TEXT_LISTS and not all(type(each) is str for each in getattr(record, name)):
+            raise ValueError(f"{name} holds what is no text")
     if record_type is User:
         _build_parts(record)
     return record
@@ -257,157 +289,6 @@ def _build_parts(user: User) -> None:
 def record_as_dict(record) -> dict:
     """The record as JSON has it, in the order of its fields."""
     return asdict(record)
-
-
-# ---------------------------------------------------------------------------------------------
-# Rules: each check returns what is wrong, in words for the person who typed it, or None
-# ---------------------------------------------------------------------------------------------
-
-NAME_LENGTH = (2, 30)  # characters, after NFKC
-NAME_KEY_BYTES = 120
-NAME_SEPARATORS = " _.-"
-RESERVED_NAMES = frozenset(
-    ("admin", "administrator", "moderator", "root", "system", "support", "staff", "none")
-)
-# Letters and marks that show nothing: two names that look the same would be two.
-INVISIBLE = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
-)
-EAST_ASIAN = frozenset({"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "IDEOGRAPHIC", "BOPOMOFO"})
-EMAIL = re.compile(r"[^\s@<>\"(),:;\\\x00-\x1f\x7f]{1,64}@[^\s@<>\"(),:;\\\x00-\x1f\x7f]{1,189}")
-BIO_LENGTH = 1000  # characters
-CLIENT_NAME_LENGTH = 60  # characters
-PASSWORD_LENGTH = (12, 1024)  # characters
-CLIENT_ID = re.compile(r"[a-z0-9]{16,64}")
-REDIRECT_URI_LENGTH = 2000  # characters
-LOOPBACK_PORT = re.compile(r"(https?://(?:127\.0\.0\.1|\[::1\]))(?::[0-9]{1,5})?(?=[/?]|$)")
-HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])")
-
-
-def claim_key(text: str) -> str:
-    """What two names or email addresses share where people would read them as the same."""
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    return unicodedata.normalize("NFKC", folded).strip()  # phones add a space to what they complete
-
-
-def normal_name(text: str) -> str:
-    """A typed name in the form in which it is kept."""
-    return unicodedata.normalize("NFKC", text.strip())
-
-
-def check_name(name: str) -> str | None:
-    """What is wrong with a name that went through `normal_name`."""
-    if not NAME_LENGTH[0] <= len(name) <= NAME_LENGTH[1]:
-        return "2 to 30 characters, please"
-    if name != normal_name(name):
-        return "has characters that only look like others"
-    kinds = [unicodedata.category(character) for character in name]
-    allowed = all(
-        kind[0] in "LM" or kind == "Nd" or character in NAME_SEPARATORS
-        for character, kind in zip(name, kinds, strict=True)
-    )
-    if not allowed or INVISIBLE.search(name):
-        return "may have letters, digits, and space _ . - between them"
-    if kinds[0][0] not in "LN" or name[-1] in NAME_SEPARATORS or "  " in name:
-        return "starts with a letter or digit, and space _ . - stand between those"
-    if re.search("M{3}|[PZ]M", "".join(kind[0] for kind in kinds)):
-        return "has marks over no letter, or too many over one"
-    if len(_scripts_of(name)) > 1:
-        return "mixes letters of several scripts"
-    key = claim_key(name)
-    if key in RESERVED_NAMES or re.fullmatch(r"player\d+", key):
-        return "is reserved"
-    if len(key.encode()) > NAME_KEY_BYTES:
-        return "is too long"
-    return None
-
-
-def _scripts_of(name: str) -> set[str]:
-    """The scripts of a name's letters; Han, kana and Hangul are written together, so they are one.
-
-    The standard library has no script property: the first word of a character's name stands for it
-    (LATIN, CYRILLIC, CJK). ASCII digits and combining accents go with every script.
-    """
-    scripts = set()
-    for character in name:
-        full_name = unicodedata.name(character, "UNNAMED").removeprefix("EXTENDED ")
-        word = re.split("[ -]", full_name)[0]
-        if character in NAME_SEPARATORS or word in ("DIGIT", "COMBINING", "MODIFIER"):
-            continue
-        scripts.add("EAST ASIAN" if word in EAST_ASIAN else word)
-    return scripts
-
-
-def check_email(email: str) -> str | None:
-    """What is wrong with the form of an email address; whether it is theirs is not known."""
-    if not EMAIL.fullmatch(email) or not email.isprintable():
-        return "is not an email address like ada@example.org"
-    return None
-
-
-def check_bio(bio: str) -> str | None:
-    """What is wrong with a bio: plain text of up to 1,000 characters, lines allowed."""
-    if len(bio) > BIO_LENGTH:
-        return f"has {len(bio)} characters; up to {BIO_LENGTH} fit"
-    if any(unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\t" for c in bio):
-        return "has control characters"
-    return None
-
-
-def check_password(password: str, name: str, email: str) -> str | None:
-    """What is wrong with a new password for the player of that name and email address."""
-    if not PASSWORD_LENGTH[0] <= len(password) <= PASSWORD_LENGTH[1]:
-        return f"{PASSWORD_LENGTH[0]} to {PASSWORD_LENGTH[1]} characters, please"
-    folded = claim_key(password)
-    for part in (claim_key(name), claim_key(email).partition("@")[0]):
-        if len(part) >= 4 and part in folded:
-            return "must not contain your name or email address"
-    return None
-
-
-def check_client_name(name: str) -> str | None:
-    """What is wrong with the name that players read when a client asks for access."""
-    if not 1 <= len(name) <= CLIENT_NAME_LENGTH or name != name.strip() or not name.isprintable():
-        return f"1 to {CLIENT_NAME_LENGTH} characters on one line, please"
-    return None
-
-
-def check_redirect_uri(uri: str) -> str | None:
-    """What is wrong with a redirect URI to be registered (RFC 6749 3.1.2, RFC 9700 2.1)."""
-    if not uri.isascii() or not uri.isprintable() or re.search(r"[\s\"'<>\\^`{|}]", uri):
-        return "must be an absolute URL in plain ASCII"
-    if len(uri) > REDIRECT_URI_LENGTH:
-        return f"is longer than {REDIRECT_URI_LENGTH} characters"
-    try:
-        parts = urlsplit(uri)
-        parts.port  # noqa: B018 -- reading it checks it
-    except ValueError:
-        return "is not a URL"
-    if not uri.startswith(("https://", "http://")):
-        return "must start with https:// or http://"
-    if "@" in parts.netloc or not HOST.fullmatch(re.sub(r":[0-9]*$", "", parts.netloc)):
-        return "must name a host, and no user"
-    if "#" in uri:
-        return "must not have a fragment"
-    return None
-
-
-def without_loopback_port(uri: str) -> str:
-    """A redirect URI to compare by: RFC 8252 7.3 leaves the port of a loopback address free."""
-    return LOOPBACK_PORT.sub(r"\1", uri, count=1) if LOOPBACK_PORT.match(uri) else uri
-
-
-def check_redirect_uris(uris: list[str]) -> str | None:
-    """What is wrong with the first bad one of a client's redirect URIs."""
-    for uri in uris:
-        if problem := check_redirect_uri(uri):
-            return f"{uri!r} {problem}"
-    return None
-
-
-def check_mod_level(mod_level: int) -> str | None:
-    """What is wrong with a mod level."""
-    return None if mod_level in (PLAYER, MODERATOR, ADMINISTRATOR) else "is 0, 1 or 2"
 
 
 RULES = {
@@ -449,11 +330,24 @@ class Storage(ABC):
     # Users
 
     @abstractmethod
-    def add_user(self, name: str, email: str, password_hash: str, mod_level: int = PLAYER) -> User:
+    def add_user(
+        self,
+        name: str,
+        email: str,
+        password_hash: str,
+        mod_level: int = PLAYER,
+        invite: str | None = None,
+        first: bool = False,
+    ) -> User:
         """Keep a new player, with a generated picture and an id that was never anyone's.
 
-        The name is kept as `normal_name` has it. Raises InvalidField, NameTaken, EmailTaken.
+        The name is kept as `normal_name` has it. With an `invite` this uses it up; with `first` it
+        must be the first account ever. Raises InvalidField, NameTaken, EmailTaken, InviteSpent.
         """
+
+    @abstractmethod
+    def is_new(self) -> bool:
+        """True until the first account is made."""
 
     @abstractmethod
     def read_user(self, user_id: int) -> User:
@@ -522,8 +416,8 @@ class Storage(ABC):
         """The client with this id, whatever text that is. Raises NoSuchClient."""
 
     @abstractmethod
-    def clients(self) -> Iterator[Client]:
-        """All clients, in the order of their ids."""
+    def client_ids(self) -> list[str]:
+        """The ids of all clients, ascending."""
 
     @abstractmethod
     def edit_client(self, client_id: str) -> AbstractContextManager[Client]:
@@ -554,6 +448,16 @@ class Storage(ABC):
         StorageFailed leaves the code unspent.
         """
 
+    # Invitations
+
+    @abstractmethod
+    def issue_invite(self, days: int, by: int | str) -> str:
+        """A new invitation, good for one account, for `days` days; it is kept under its hash."""
+
+    @abstractmethod
+    def is_good_invite(self, invite: str) -> bool:
+        """True where `add_user` would take this invitation now."""
+
     # Keys, attempts, audit
 
     @abstractmethod
@@ -561,11 +465,13 @@ class Storage(ABC):
         """The signing keys, newest last: one tuple until they change, then at once another."""
 
     @abstractmethod
-    def count_attempt(self, kind: str, subject: str, limit: int) -> Attempt:
+    def count_attempt(
+        self, kind: str, subject: str, limit: int, window: int = ATTEMPTS_WINDOW
+    ) -> Attempt:
         """Count one try of `kind` (what is guessed) by or at `subject`, before it is looked at.
 
         Counts are exact across processes. Raises TooManyAttempts, and counts nothing, where `limit`
-        tries of this and the previous ATTEMPTS_WINDOW were not given back.
+        tries of this and the previous `window` (seconds) were not given back.
         """
 
     @abstractmethod
@@ -575,6 +481,10 @@ class Storage(ABC):
     @abstractmethod
     def write_audit(self, act: str, by: int | str, **ids: int | str) -> None:
         """Add a line to the audit log, on the disk before the act it tells of: ids, no names."""
+
+    @abstractmethod
+    def read_audit(self) -> Iterator[dict]:
+        """The lines of the audit log, oldest first, as `write_audit` got them, and `time`."""
 
 
 def open_storage(data_dir: str, picture_dir: str) -> Storage:

@@ -9,6 +9,7 @@
     emails/<sha256>         -> ../users/1.json: and an email address
     deleted/1               empty: this id was someone's
     clients/<id>.json       one client
+    invites/<sha256>.json   an invitation that nobody used yet
     codes/<sha256>.json     a live code; renamed into codes/spent/ when it is used
     attempts/<quarter hour>/<keyed hash>    one byte a failed try
     locks/                  64 lock files for users, by id modulo 64, and one for clients
@@ -27,7 +28,6 @@ import hmac
 import json
 import os
 import secrets
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -44,6 +44,8 @@ from storage import (
     CodeSpent,
     DamagedRecord,
     EmailTaken,
+    Invite,
+    InviteSpent,
     NameTaken,
     NoSuchClient,
     NoSuchCode,
@@ -51,7 +53,6 @@ from storage import (
     NoSuchUser,
     NotFound,
     Storage,
-    TooManyAttempts,
     User,
     build_record,
     check_record,
@@ -60,6 +61,7 @@ from storage import (
     now_ms,
     record_as_dict,
 )
+from storage.attempts import count, give_back
 from storage.disk import (
     append_durably,
     disk_errors_named,
@@ -78,11 +80,12 @@ from storage.disk import (
 
 LAYOUT_VERSION = 1
 LAYOUT = (
-    *("users", "names", "emails", "deleted", "clients"),
+    *("users", "names", "emails", "deleted", "clients", "invites"),
     *("codes", "codes/spent", "attempts", "locks"),
 )
 USER_LOCKS = 64
 CODE_KEPT = 900  # seconds a code's file is kept, so that a replay is known as one
+DAY_MS = 86_400_000
 SWEEP_INTERVAL = 60  # seconds between two removals of old codes
 BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
 
@@ -197,7 +200,15 @@ class FlatFiles(Storage):
             names = [name.removesuffix(".json") for name in os.listdir(self._users)]
         return sorted(int(name) for name in names if name.isdecimal())
 
-    def add_user(self, name: str, email: str, password_hash: str, mod_level: int = PLAYER) -> User:
+    def add_user(
+        self,
+        name: str,
+        email: str,
+        password_hash: str,
+        mod_level: int = PLAYER,
+        invite: str | None = None,
+        first: bool = False,
+    ) -> User:
         from storage.pictures import generate_picture  # Pillow: memory a worker rarely needs
 
         user = User(0, normal_name(name), email.strip(), password_hash, mod_level)
@@ -206,14 +217,24 @@ class FlatFiles(Storage):
         with disk_errors_named(), self._accounts_lock(), contextlib.ExitStack() as undo:
             self._check_free("names", user.name)
             self._check_free("emails", user.email)
+            if (first and not self.is_new()) or (invite and not self.is_good_invite(invite)):
+                raise InviteSpent
             user.id = self._take_user_id()
             undo.callback(self._remove_pictures, user.id, user.pfp_timestamp)
             self._write_pictures(user.id, user.pfp_timestamp, generate_picture(user.id))
             self._claim("names", user.name, user.id, undo)
             self._claim("emails", user.email, user.id, undo)
+            if invite:
+                self._spend_invite(invite, undo)
             write_file(self._user_path(user.id), encode(record_as_dict(user)))
             undo.pop_all()
         return user
+
+    def is_new(self) -> bool:
+        try:
+            return read_file(self._path("next_user_id"), NotFound()).strip() == b"1"
+        except NotFound:
+            return not self.user_ids()
 
     def _take_user_id(self) -> int:
         """The next id, which is then never given again."""
@@ -406,13 +427,10 @@ class FlatFiles(Storage):
         missing = NoSuchClient("there is no such client")
         return read_record(self._client_path(client_id), Client, missing, id=client_id)
 
-    def clients(self) -> Iterator[Client]:
+    def client_ids(self) -> list[str]:
         with disk_errors_named():
-            names = sorted(os.listdir(self._path("clients")))
-        for name in names:
-            if CLIENT_ID.fullmatch(name.removesuffix(".json")):
-                with contextlib.suppress(NoSuchClient):  # deleted since
-                    yield self.read_client(name.removesuffix(".json"))
+            names = [name.removesuffix(".json") for name in os.listdir(self._path("clients"))]
+        return sorted(name for name in names if CLIENT_ID.fullmatch(name))
 
     @contextlib.contextmanager
     def edit_client(self, client_id: str) -> Iterator[Client]:
@@ -486,6 +504,32 @@ class FlatFiles(Storage):
                     if entry.is_file() and time.time() - entry.stat().st_mtime > CODE_KEPT:
                         remove_file(entry.path)
 
+    # -- invitations ---------------------------------------------------------------------------
+
+    def _invite_path(self, invite: str) -> str:
+        return self._path("invites", f"{sha256(invite)}.json")
+
+    def issue_invite(self, days: int, by: int | str) -> str:
+        invite = secrets.token_urlsafe(32)
+        self.write_audit("invite", by, days=days)
+        record = Invite(now_ms() + days * DAY_MS)
+        with disk_errors_named():
+            write_file(self._invite_path(invite), encode(record_as_dict(record)))
+        return invite
+
+    def is_good_invite(self, invite: str) -> bool:
+        try:
+            record = read_record(self._invite_path(invite), Invite, NotFound())
+        except (NotFound, DamagedRecord):
+            return False
+        return now_ms() < record.expires
+
+    def _spend_invite(self, invite: str, undo: contextlib.ExitStack) -> None:
+        path = self._invite_path(invite)
+        content = read_file(path, NotFound())
+        undo.callback(write_file, path, content)
+        remove_durably(path)
+
     # -- keys, attempts, audit -----------------------------------------------------------------
 
     def keys(self) -> tuple[bytes, ...]:
@@ -506,39 +550,29 @@ class FlatFiles(Storage):
             self._keys = (stat.st_ino, stat.st_mtime_ns), keys
         return keys
 
-    def count_attempt(self, kind: str, subject: str, limit: int) -> Attempt:
-        window = int(time.time()) // ATTEMPTS_WINDOW
+    def count_attempt(
+        self, kind: str, subject: str, limit: int, window: int = ATTEMPTS_WINDOW
+    ) -> Attempt:
         # Keyed: the folder tells nobody who was guessed at, or from where.
         digest = hmac.new(self.keys()[-1], f"{kind}:{subject}".encode(), "sha256").hexdigest()
-        now, before = (self._path("attempts", str(each), digest) for each in (window, window - 1))
+        # Quarters of an hour stand in attempts/ itself, longer windows in a folder of their own.
+        longer = [] if window == ATTEMPTS_WINDOW else [f"every-{window}-seconds"]
         with disk_errors_named():
-            # Looked at before anything is made: a refused try makes no file.
-            _check_room(now, before, limit)
-            self._make_attempts_folder(window)
-            with locked(now) as descriptor:
-                count = _check_room(now, before, limit)
-                os.ftruncate(descriptor, count + 1)  # sparse: works on a full disk
-        return Attempt(now)
+            return count(self._path("attempts", *longer), digest, limit, window)
 
     def give_back_attempt(self, attempt: Attempt) -> None:
-        gone = contextlib.suppress(FileNotFoundError)  # its folder, once it counts no more
-        with disk_errors_named(), gone, locked(attempt.place) as descriptor:
-            os.ftruncate(descriptor, max(0, os.fstat(descriptor).st_size - 1))
-
-    def _make_attempts_folder(self, window: int) -> None:
-        """Make the folder of this quarter of an hour, and remove those that count no more."""
-        try:
-            os.mkdir(self._path("attempts", str(window)), 0o700)
-        except FileExistsError:
-            return
-        for name in os.listdir(self._path("attempts")):
-            if name not in (str(window), str(window - 1)):
-                shutil.rmtree(self._path("attempts", name), ignore_errors=True)
+        with disk_errors_named():
+            give_back(attempt)
 
     def write_audit(self, act: str, by: int | str, **ids: int | str) -> None:
         line = json.dumps({"time": now_ms(), "act": act, "by": by, **ids}) + "\n"
         with disk_errors_named():
             append_durably(self._path("audit.log"), line.encode())
+
+    def read_audit(self) -> Iterator[dict]:
+        content = read_file(self._path("audit.log"), NotFound())
+        for line in content.splitlines():
+            yield json.loads(line)
 
 
 def _read_boot_id() -> str | None:
@@ -552,19 +586,3 @@ def _read_boot_id() -> str | None:
 
 def _bears(user: User, kind: str, key: str) -> bool:
     return claim_key(user.name if kind == "names" else user.email) == key
-
-
-def _check_room(now: str, before: str, limit: int) -> int:
-    """The failures counted in this window; raises TooManyAttempts where both make `limit`."""
-    counts = [_size_of(now), _size_of(before)]
-    if sum(counts) >= limit:
-        windows = 2 if counts[0] >= limit else 1
-        raise TooManyAttempts(windows * ATTEMPTS_WINDOW - int(time.time()) % ATTEMPTS_WINDOW)
-    return counts[0]
-
-
-def _size_of(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except FileNotFoundError:
-        return 0

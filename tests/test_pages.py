@@ -264,8 +264,6 @@ def test_a_public_server_answers_to_its_own_name_alone(make_app, host, status):
 def test_no_other_header_names_the_host(make_app, header, proxies):
     client = make_app(PROXIES=proxies).test_client()
     value = "host=evil.example" if header == "Forwarded" else "evil.example"
-    answer = client.get("/oauth//authorize", headers={header: value})
-    assert answer.status_code == 404
     assert client.get("/", headers={header: value}).status_code == 200
     assert client.get("/", headers={"Host": "evil.example", header: "localhost"}).status_code == 400
 

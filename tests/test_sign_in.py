@@ -5,6 +5,7 @@ import re
 import shutil
 import threading
 import time
+from email.utils import parsedate_to_datetime
 
 import pytest
 from werkzeug.security import check_password_hash, generate_password_hash
@@ -388,8 +389,7 @@ def test_the_cookie_is_httponly_lax_and_lasts_14_days(browser, ada):
     assert {"httponly", "path", "samesite", "expires"} <= cookie.keys()
     assert (cookie["samesite"], cookie["path"]) == ("Lax", "/")
     assert not {"secure", "domain"} & cookie.keys()
-    expires = time.mktime(time.strptime(cookie["expires"], "%a, %d %b %Y %H:%M:%S %Z"))
-    seconds = expires - time.mktime(time.gmtime())
+    seconds = parsedate_to_datetime(cookie["expires"]).timestamp() - time.time()
     assert abs(seconds - FOURTEEN_DAYS) < 60
 
 
@@ -533,6 +533,17 @@ def test_sign_out_drops_the_cookie_even_where_the_record_cannot_be_written(brows
     assert answer.status_code == 303
     assert cookie_parts(answer)["max-age"] == "0"
     assert not is_signed_in(browser)
+
+
+@pytest.mark.parametrize("record", ["damaged", "deleted"])
+def test_sign_out_drops_the_cookie_even_where_the_record_cannot_be_read(
+    browser, ada, tmp_path, record
+):
+    browser.sign_in()
+    path = tmp_path / "instance" / "users" / f"{ada.id}.json"
+    path.write_text("{") if record == "damaged" else path.unlink()
+    assert browser.post("/sign-out").status_code == 303
+    assert browser.get_cookie("session") is None
 
 
 def test_the_newest_20_sessions_stay(store, open_browser, ada):

@@ -575,7 +575,7 @@ def test_a_client_that_breaks_a_rule_is_refused(storage, name, uris, field):
     with pytest.raises(InvalidField) as refusal:
         storage.add_client(name, uris, None, by="command")
     assert refusal.value.field == field
-    assert list(storage.clients()) == []
+    assert list(map(storage.read_client, storage.client_ids())) == []
 
 
 @pytest.mark.parametrize(
@@ -607,7 +607,7 @@ def test_an_unknown_client_id_is_no_such_client_whatever_text_it_is(storage, cli
 
 def test_clients_come_in_the_order_of_their_ids(storage):
     added = [storage.add_client(f"Game {n}", [], None, by="command")[0] for n in range(5)]
-    assert list(storage.clients()) == sorted(added, key=lambda client: client.id)
+    assert list(map(storage.read_client, storage.client_ids())) == sorted(added, key=lambda client: client.id)
 
 
 def test_an_edit_of_a_client_saves_it(storage, client):
@@ -630,7 +630,7 @@ def test_an_edit_of_a_client_saves_it(storage, client):
 def test_a_refused_edit_of_a_client_saves_nothing(storage, client, field, value, error):
     with pytest.raises(error), storage.edit_client(client.id) as edited:
         setattr(edited, field, value)
-    assert list(storage.clients()) == [client]
+    assert list(map(storage.read_client, storage.client_ids())) == [client]
 
 
 def test_a_new_secret_ends_the_old_one(storage, client):
@@ -643,7 +643,7 @@ def test_a_deleted_client_is_gone(storage, client):
     storage.delete_client(client.id, by="command")
     with pytest.raises(NoSuchClient):
         storage.read_client(client.id)
-    assert list(storage.clients()) == []
+    assert list(map(storage.read_client, storage.client_ids())) == []
 
 
 # ---------------------------------------------------------------------------------------------

@@ -718,8 +718,7 @@ def test_a_damaged_client_is_503_and_the_others_are_served(
 
 # -- the order ------------------------------------------------------------------------------------
 
-SUSPENDED, UNSPENDABLE = object(), object()
-# What is wrong, in the order in which it is told: what differs from a good request.
+# What is wrong, in the order in which it is told.
 FAULTS = {
     "another method": {"method": "GET"},
     "too long": {"padding": "x" * BODY_LIMIT},
@@ -727,29 +726,27 @@ FAULTS = {
     "a parameter missing": {"grant_type": ""},
     "a wrong secret": {"client_secret": "wrong"},
     "an unknown code": {"code": "x"},
-    "a suspended player": {"player": SUSPENDED},
+    "a suspended player": {"suspended": True},
     "another redirect_uri": {"redirect_uri": "x"},
     "a verifier": {"code_verifier": VERIFIER},
-    "the disk": {"code_file": UNSPENDABLE},
+    "the disk": {"unspendable": True},
 }
 
 
 @pytest.mark.parametrize(
-    ("first", "second"),
-    [(a, b) for i, a in enumerate(FAULTS) for b in list(FAULTS)[i + 1 :]],
+    ("first", "second"), [(a, b) for i, a in enumerate(FAULTS) for b in list(FAULTS)[i + 1 :]]
 )
 def test_a_request_wrong_in_two_ways_is_told_the_first(
     store, ada, program, code, tmp_path, first, second
 ):
-    def answer_to(faults: dict):
-        """The answer to a good request with these faults."""
-        changes = dict(faults)
+    spent = tmp_path / f"instance/codes/spent/{hashlib.sha256(code.encode()).hexdigest()}.json"
+
+    def answer_to(
+        method="POST", content_type=FORM, suspended=False, unspendable=False, **changes: str
+    ) -> tuple[int, bytes]:
+        """What is told of a good request with these faults."""
         with store.edit_user(ada.id) as user:
-            user.suspended = changes.pop("player", None) is SUSPENDED
-        method = changes.pop("method", "POST")
-        content_type = changes.pop("content_type", FORM)
-        spent = tmp_path / f"instance/codes/spent/{hashlib.sha256(code.encode()).hexdigest()}.json"
-        unspendable = changes.pop("code_file", None) is UNSPENDABLE
+            user.suspended = suspended
         if unspendable:
             spent.mkdir()  # a file is not renamed over a folder
         answer = program.http.open(
@@ -762,8 +759,8 @@ def test_a_request_wrong_in_two_ways_is_told_the_first(
             spent.rmdir()
         return answer.status_code, answer.data
 
-    told = answer_to(FAULTS[first])
+    told = answer_to(**FAULTS[first])
     assert told[0] >= 400
-    assert answer_to(FAULTS[first] | FAULTS[second]) == told
-    assert answer_to(FAULTS[second]) != told
-    assert answer_to({})[0] == 200
+    assert answer_to(**FAULTS[first] | FAULTS[second]) == told
+    assert answer_to(**FAULTS[second]) != told
+    assert answer_to()[0] == 200

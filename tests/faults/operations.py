@@ -133,11 +133,11 @@ def state_of_code(code: str) -> Callable[[Storage], str]:
 
 
 def client_names(storage: Storage) -> list[str]:
-    return sorted(client.name for client in storage.clients())
+    return sorted(client.name for client in map(storage.read_client, storage.client_ids()))
 
 
 def id_of_chess(storage: Storage) -> str:
-    (client_id,) = (client.id for client in storage.clients() if client.name == "Chess")
+    (client_id,) = (client.id for client in map(storage.read_client, storage.client_ids()) if client.name == "Chess")
     return client_id
 
 

@@ -1,0 +1,64 @@
+"""Counts of failed tries: files whose size is the count.
+
+Each window of time has a folder, and each subject in it a file. A count is the sum over this
+window and the one before. ftruncate under a lock adds a byte and takes it away: it leaves a hole,
+and so works on a full disk. Everything here raises OSError.
+"""
+
+import contextlib
+import os
+import shutil
+import time
+
+from storage import Attempt, TooManyAttempts
+from storage.disk import locked, make_folder
+
+
+def count(folder: str, subject: str, limit: int, window: int) -> Attempt:
+    """Count one try at or by `subject`, a file name; `window` is in seconds.
+
+    Raises TooManyAttempts, and makes no file, where `limit` are counted already.
+    """
+    number = int(time.time()) // window
+    now, before = (f"{folder}/{each}/{subject}" for each in (number, number - 1))
+    _check_room(now, before, limit, window)
+    _make_window_folder(folder, number)
+    with locked(now) as descriptor:
+        size = _check_room(now, before, limit, window)
+        os.ftruncate(descriptor, size + 1)
+    return Attempt(now)
+
+
+def give_back(attempt: Attempt) -> None:
+    """Take a counted try back."""
+    gone = contextlib.suppress(FileNotFoundError)  # its folder, once it counts no more
+    with gone, locked(attempt.place) as descriptor:
+        os.ftruncate(descriptor, max(0, os.fstat(descriptor).st_size - 1))
+
+
+def _check_room(now: str, before: str, limit: int, window: int) -> int:
+    """The failures counted in this window; raises TooManyAttempts where both make `limit`."""
+    counts = [_size_of(now), _size_of(before)]
+    if sum(counts) >= limit:
+        windows = 2 if counts[0] >= limit else 1
+        raise TooManyAttempts(windows * window - int(time.time()) % window)
+    return counts[0]
+
+
+def _size_of(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _make_window_folder(folder: str, number: int) -> None:
+    """Make the folder of this window, and remove those that count no more."""
+    make_folder(folder, 0o700)
+    try:
+        os.mkdir(f"{folder}/{number}", 0o700)
+    except FileExistsError:
+        return
+    for name in os.listdir(folder):
+        if name.isdecimal() and name not in (str(number), str(number - 1)):
+            shutil.rmtree(f"{folder}/{name}", ignore_errors=True)

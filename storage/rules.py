@@ -1,0 +1,159 @@
+"""What a field may hold: each check returns what is wrong, in words for who typed it, or None."""
+
+import re
+import unicodedata
+from urllib.parse import urlsplit
+
+NAME_LENGTH = (2, 30)  # characters, after NFKC
+NAME_KEY_BYTES = 120
+NAME_SEPARATORS = " _.-"
+RESERVED_NAMES = frozenset(
+    ("admin", "administrator", "moderator", "root", "system", "support", "staff", "none")
+)
+# Letters and marks that show nothing: two names that look the same would be two.
+INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+EAST_ASIAN = frozenset({"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "IDEOGRAPHIC", "BOPOMOFO"})
+EMAIL = re.compile(r"[^\s@<>\"(),:;\\\x00-\x1f\x7f]{1,64}@[^\s@<>\"(),:;\\\x00-\x1f\x7f]{1,189}")
+BIO_LENGTH = 1000  # characters
+CLIENT_NAME_LENGTH = 60  # characters
+PASSWORD_LENGTH = (12, 1024)  # characters
+FLAIR_LENGTH = 30  # characters
+CLIENT_ID = re.compile(r"[a-z0-9]{16,64}")
+REDIRECT_URI_LENGTH = 2000  # characters
+LOOPBACK_PORT = re.compile(r"(https?://(?:127\.0\.0\.1|\[::1\]))(?::[0-9]{1,5})?(?=[/?]|$)")
+HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])")
+
+
+def claim_key(text: str) -> str:
+    """What two names or email addresses share where people would read them as the same."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return unicodedata.normalize("NFKC", folded).strip()  # phones add a space to what they complete
+
+
+def normal_name(text: str) -> str:
+    """A typed name in the form in which it is kept."""
+    return unicodedata.normalize("NFKC", text.strip())
+
+
+def check_name(name: str) -> str | None:
+    """What is wrong with a name that went through `normal_name`."""
+    if not NAME_LENGTH[0] <= len(name) <= NAME_LENGTH[1]:
+        return "2 to 30 characters, please"
+    if name != normal_name(name):
+        return "has characters that only look like others"
+    kinds = [unicodedata.category(character) for character in name]
+    allowed = all(
+        kind[0] in "LM" or kind == "Nd" or character in NAME_SEPARATORS
+        for character, kind in zip(name, kinds, strict=True)
+    )
+    if not allowed or INVISIBLE.search(name):
+        return "may have letters, digits, and space _ . - between them"
+    if kinds[0][0] not in "LN" or name[-1] in NAME_SEPARATORS or "  " in name:
+        return "starts with a letter or digit, and space _ . - stand between those"
+    if re.search("M{3}|[PZ]M", "".join(kind[0] for kind in kinds)):
+        return "has marks over no letter, or too many over one"
+    if len(_scripts_of(name)) > 1:
+        return "mixes letters of several scripts"
+    key = claim_key(name)
+    if key in RESERVED_NAMES or re.fullmatch(r"player\d+", key):
+        return "is reserved"
+    if len(key.encode()) > NAME_KEY_BYTES:
+        return "is too long"
+    return None
+
+
+def _scripts_of(name: str) -> set[str]:
+    """The scripts of a name's letters; Han, kana and Hangul are written together, so they are one.
+
+    The standard library has no script property: the first word of a character's name stands for it
+    (LATIN, CYRILLIC, CJK). ASCII digits and combining accents go with every script.
+    """
+    scripts = set()
+    for character in name:
+        full_name = unicodedata.name(character, "UNNAMED").removeprefix("EXTENDED ")
+        word = re.split("[ -]", full_name)[0]
+        if character in NAME_SEPARATORS or word in ("DIGIT", "COMBINING", "MODIFIER"):
+            continue
+        scripts.add("EAST ASIAN" if word in EAST_ASIAN else word)
+    return scripts
+
+
+def check_email(email: str) -> str | None:
+    """What is wrong with the form of an email address; whether it is theirs is not known."""
+    if not EMAIL.fullmatch(email) or not email.isprintable():
+        return "is not an email address like ada@example.org"
+    return None
+
+
+def check_bio(bio: str) -> str | None:
+    """What is wrong with a bio: plain text of up to 1,000 characters, lines allowed."""
+    if len(bio) > BIO_LENGTH:
+        return f"has {len(bio)} characters; up to {BIO_LENGTH} fit"
+    if any(unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\t" for c in bio):
+        return "has control characters"
+    return None
+
+
+def check_flair(flair: str) -> str | None:
+    """What is wrong with a flair, which is a short text that an administrator grants."""
+    if not 1 <= len(flair) <= FLAIR_LENGTH or flair != flair.strip() or not flair.isprintable():
+        return f"is 1 to {FLAIR_LENGTH} characters on one line"
+    return None
+
+
+def check_password(password: str, name: str, email: str) -> str | None:
+    """What is wrong with a new password for the player of that name and email address."""
+    if not PASSWORD_LENGTH[0] <= len(password) <= PASSWORD_LENGTH[1]:
+        return f"{PASSWORD_LENGTH[0]} to {PASSWORD_LENGTH[1]} characters, please"
+    folded = claim_key(password)
+    for part in (claim_key(name), claim_key(email).partition("@")[0]):
+        if len(part) >= 4 and part in folded:
+            return "must not contain your name or email address"
+    return None
+
+
+def check_client_name(name: str) -> str | None:
+    """What is wrong with the name that players read when a client asks for access."""
+    if not 1 <= len(name) <= CLIENT_NAME_LENGTH or name != name.strip() or not name.isprintable():
+        return f"1 to {CLIENT_NAME_LENGTH} characters on one line, please"
+    return None
+
+
+def check_redirect_uri(uri: str) -> str | None:
+    """What is wrong with a redirect URI to be registered (RFC 6749 3.1.2, RFC 9700 2.1)."""
+    if not uri.isascii() or not uri.isprintable() or re.search(r"[\s\"'<>\\^`{|}]", uri):
+        return "must be an absolute URL in plain ASCII"
+    if len(uri) > REDIRECT_URI_LENGTH:
+        return f"is longer than {REDIRECT_URI_LENGTH} characters"
+    try:
+        parts = urlsplit(uri)
+        parts.port  # noqa: B018 -- reading it checks it
+    except ValueError:
+        return "is not a URL"
+    if not uri.startswith(("https://", "http://")):
+        return "must start with https:// or http://"
+    if "@" in parts.netloc or not HOST.fullmatch(re.sub(r":[0-9]*$", "", parts.netloc)):
+        return "must name a host, and no user"
+    if "#" in uri:
+        return "must not have a fragment"
+    return None
+
+
+def without_loopback_port(uri: str) -> str:
+    """A redirect URI to compare by: RFC 8252 7.3 leaves the port of a loopback address free."""
+    return LOOPBACK_PORT.sub(r"\1", uri, count=1) if LOOPBACK_PORT.match(uri) else uri
+
+
+def check_redirect_uris(uris: list[str]) -> str | None:
+    """What is wrong with the first bad one of a client's redirect URIs."""
+    for uri in uris:
+        if problem := check_redirect_uri(uri):
+            return f"{uri!r} {problem}"
+    return None
+
+
+def check_mod_level(mod_level: int) -> str | None:
+    """What is wrong with a mod level."""
+    return None if mod_level in (0, 1, 2) else "is 0, 1 or 2"

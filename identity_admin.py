@@ -6,7 +6,9 @@ error says why; 2: wrong usage. With `--json` standard output has the record, or
 and nothing else.
 """
 
+import collections
 import dataclasses
+import functools
 import json
 import os
 import re
@@ -14,17 +16,24 @@ import shlex
 import shutil
 import socket
 import sys
-import time
+from collections.abc import Callable
 
 import click
 
 import storage
-from identity_server import public_profile
-from identity_sessions import hash_password
+from identity_printing import (
+    audit_in_words,
+    json_option,
+    print_record,
+    print_records,
+    readable_records,
+)
+from identity_server import create_app, public_profile
+from identity_sessions import hash_password, issue_first_account_link, issue_sign_in_link
 from identity_settings import ROOT, SETTINGS, SettingError, read_settings
+from pages.moderation import grant_flair, restore, revoke_flair, set_mod_level, suspend
 
 BY = "command"  # who did it, in the audit log
-TIMES = ("created", "lastHeartbeat")  # milliseconds since 1970, printed as dates
 ADDRESS = re.compile(
     r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*):([0-9]{1,5})"
 )
@@ -41,8 +50,7 @@ class Refusing(click.Group):
             return super().invoke(ctx)
         except storage.InvalidField as error:
             words = error.field.replace("_", " ").replace("uri", "URI")
-            joint = " " if error.problem[0].isalpha() else ": "
-            raise click.ClickException(words + joint + error.problem) from error
+            raise click.ClickException(f"{words} {error.problem}") from error
         except (storage.StorageError, SettingError) as error:
             raise click.ClickException(" ".join(str(error).split())) from error
 
@@ -66,37 +74,6 @@ def open_installation() -> storage.Storage:
     """The storage that the settings point at."""
     values = read_settings()
     return storage.open_storage(values["DATA_DIR"], values["PICTURE_DIR"])
-
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
-
-
-def print_record(record: dict, as_json: bool) -> None:
-    """Print one record, a line for each field."""
-    if as_json:
-        return click.echo(json.dumps(record, indent=2))
-    width = max(map(len, record)) + 2
-    for field, value in record.items():
-        click.echo(f"{field:{width}}{in_words(field, value)}".replace("\n", "\n" + " " * width))
-
-
-def print_records(records: list[dict], columns: list[str], as_json: bool) -> None:
-    """Print records, a line for each, with some of their fields in columns."""
-    if as_json:
-        return click.echo(json.dumps(records, indent=2))
-    rows = [columns, *([in_words(each, record[each]) for each in columns] for record in records)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        click.echo("  ".join(map(str.ljust, row, widths)).rstrip())
-
-
-def in_words(field: str, value: object) -> str:
-    """A field's value for people."""
-    if isinstance(value, bool | None):
-        return {None: "-", True: "yes", False: "no"}[value]
-    if field in TIMES:
-        return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(value / 1000))
-    return "\n".join(value) if isinstance(value, list) else str(value) or "-"
 
 
 # -- serve, settings ----------------------------------------------------------------------------
@@ -164,8 +141,12 @@ def serve(bind: tuple[str, int], workers: int | None, threads: int) -> None:
     os.environ.setdefault("IDENTITY_BASE_URL", f"http://{LOOPBACK.get(host, host)}:{port}")
     values = read_settings()
     click.echo(f"{values['SITE_NAME']} is at {values['BASE_URL']}/")
-    if not store.user_ids():
-        click.echo("Nobody has an account yet. In another terminal, make the administrator's:")
+    if store.is_new():
+        with create_app().app_context():
+            link = issue_first_account_link()
+        click.echo("Nobody has an account yet. Make the first one, the administrator's, here:")
+        click.echo(f"  {link}")
+        click.echo("or in another terminal:")
         click.echo(f"  {command} user add YOUR_NAME --email YOUR_EMAIL --mod-level 2")
     # Gunicorn imports from the folder that it runs in. Ours: a wsgi.py, or a folder named storage,
     # that lies where the administrator happens to stand is not what they meant.
@@ -211,7 +192,7 @@ def check_wanted(store: storage.Storage, user: storage.User, fields: set[str]) -
     for field, taken in (("name", storage.NameTaken), ("email", storage.EmailTaken)):
         holder = store.find_user(getattr(user, field)) if field in fields else None
         if holder and holder.id != user.id:
-            raise taken(getattr(user, field))
+            raise taken
 
 
 def read_password(from_stdin: bool) -> str:
@@ -224,13 +205,6 @@ def read_password(from_stdin: bool) -> str:
         return sys.stdin.buffer.readline().decode().rstrip("\r\n")
     except UnicodeDecodeError as error:
         raise storage.InvalidField("password", "is not UTF-8") from error
-
-
-def set_mod_level(store: storage.Storage, user: storage.User, mod_level: int) -> None:
-    """Change it; this is moderation, so it is in the audit log before it is done."""
-    store.write_audit("user mod-level", by=BY, user=user.id, mod_level=mod_level)
-    with store.edit_user(user.id) as edited:
-        edited.mod_level = mod_level
 
 
 @commands.group("user")
@@ -258,7 +232,7 @@ def user_add(name: str, email: str, mod_level: int | None, password_stdin: bool,
         raise storage.InvalidField("password", problem)
     user = store.add_user(name, email, hash_password(password))
     if mod_level:
-        set_mod_level(store, user, mod_level)
+        set_mod_level(store, user, mod_level, BY)
     print_record(user_record(store.read_user(user.id)), as_json)
 
 
@@ -318,8 +292,118 @@ def user_set(player: str, as_json: bool, **options) -> None:
         with store.edit_user(user.id) as edited:
             edited.bio = wanted["bio"]
     if wanted.get("mod_level", user.mod_level) != user.mod_level:
-        set_mod_level(store, user, wanted["mod_level"])
+        set_mod_level(store, user, wanted["mod_level"], BY)
     print_record(user_record(store.read_user(user.id)), as_json)
+
+
+@user_commands.command("sign-in-link")
+@click.argument("name", metavar="NAME")
+def user_sign_in_link(name: str) -> None:
+    """Print a link with which a player who lost the password sets a new one.
+
+    It is good once, for an hour. Give it to the player alone: whoever has it has the account.
+    """
+    store = open_installation()
+    user = read_user_named(store, name)
+    store.write_audit("user sign-in-link", by=BY, user=user.id)
+    with create_app().app_context():
+        click.echo(issue_sign_in_link(user))
+    if user.suspended:
+        click.echo(f"{user.name} is suspended: the link works once they are restored.", err=True)
+
+
+@user_commands.command("suspend")
+@click.argument("name", metavar="NAME")
+def user_suspend(name: str) -> None:
+    """Stop a player from signing in; their sessions and tokens end at once."""
+    moderate(name, suspend, "is suspended")
+
+
+@user_commands.command("restore")
+@click.argument("name", metavar="NAME")
+def user_restore(name: str) -> None:
+    """Let a suspended player sign in again."""
+    moderate(name, restore, "is restored")
+
+
+def moderate(name: str, act: Callable, done: str) -> None:
+    """Carry out an act of moderation, and say so."""
+    store = open_installation()
+    user = read_user_named(store, name)
+    act(store, user, by=BY)
+    click.echo(f"{user.name} {done}.")
+
+
+@user_commands.command("delete")
+@click.argument("name", metavar="NAME")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def user_delete(name: str, yes: bool) -> None:
+    """Delete a player: the record, the name, the pictures. There is no way back."""
+    store = open_installation()
+    user = read_user_named(store, name)
+    if not yes:
+        click.confirm(f"Delete {user.name} (id {user.id})?", abort=True, err=True)
+    store.write_audit("user delete", by=BY, user=user.id)
+    store.delete_user(user.id)
+    click.echo(f"{user.name} is deleted.")
+
+
+# -- invite, flair, audit -----------------------------------------------------------------------
+
+
+@commands.command()
+@click.option("--days", metavar="N", type=click.IntRange(1, 365), default=7, help="Good so long.")
+@click.option("--count", metavar="N", type=click.IntRange(1, 1000), default=1, help="How many.")
+def invite(days: int, count: int) -> None:
+    """Print links that make an account, each good once."""
+    values = read_settings()
+    store = open_installation()
+    for _ in range(count):
+        click.echo(f"{values['BASE_URL']}/sign-up?invite={store.issue_invite(days, by=BY)}")
+
+
+@commands.group("flair")
+def flair_commands() -> None:
+    """Grant and revoke flairs: words that players wear beside their names."""
+
+
+@flair_commands.command("grant")
+@click.argument("name", metavar="NAME")
+@click.argument("flair", metavar="FLAIR")
+def flair_grant(name: str, flair: str) -> None:
+    """Give the player NAME a FLAIR, which they may then equip."""
+    moderate(name, functools.partial(grant_flair, flair=flair), f"owns the flair {flair}")
+
+
+@flair_commands.command("revoke")
+@click.argument("name", metavar="NAME")
+@click.argument("flair", metavar="FLAIR")
+def flair_revoke(name: str, flair: str) -> None:
+    """Take a FLAIR from the player NAME."""
+    moderate(name, functools.partial(revoke_flair, flair=flair), f"lost the flair {flair}")
+
+
+@flair_commands.command("list")
+@json_option
+def flair_list(as_json: bool) -> None:
+    """List the flairs there are, and how many players own each."""
+    store = open_installation()
+    users, status = readable_records(store.user_ids(), store.read_user)
+    owners = collections.Counter(flair for user in users for flair in user.flairs)
+    records = [{"flair": flair, "players": owners[flair]} for flair in sorted(owners)]
+    print_records(records, ["flair", "players"], as_json)
+    sys.exit(status)
+
+
+@commands.command()
+@json_option
+def audit(as_json: bool) -> None:
+    """Print who did what about whom, when and from where, oldest first."""
+    lines = list(open_installation().read_audit())
+    if as_json:
+        return click.echo(json.dumps(lines, indent=2))
+    for line in lines:
+        click.echo(audit_in_words(line))
 
 
 # -- client -------------------------------------------------------------------------------------
@@ -380,10 +464,13 @@ def client_add(name: str, redirect_uri: tuple[str, ...], owner: str | None, as_j
 @client_commands.command("list")
 @json_option
 def client_list(as_json: bool) -> None:
-    """List all clients."""
+    """List all clients; where a record is damaged, the others, with exit status 1."""
     store = open_installation()
-    records = [client_record(store, client) for client in store.clients()]
+    records, status = readable_records(
+        store.client_ids(), lambda client_id: client_record(store, store.read_client(client_id))
+    )
     print_records(records, ["client_id", "name", "owner", "disabled"], as_json)
+    sys.exit(status)
 
 
 @client_commands.command("show")

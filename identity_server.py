@@ -55,7 +55,9 @@ from identity_sessions import (
     signed_in_player,
 )
 from identity_settings import ROOT, origin_of, read_settings, trusted_hosts
+from pages.account import account
 from pages.games import games
+from pages.moderation import moderation
 from storage import AuthorizationCode, Client, Grant, User
 
 TOKEN_MAX_AGE = 600  # seconds
@@ -76,7 +78,6 @@ OPEN_TO_ANY_ORIGIN = ("/api/oauth/whois", "/api/users/info")  # these read no co
 CODE_VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 4.1
 CODE_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636 4.2: a SHA-256 in base64url
 BEARER_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750 2.1
-USER_ID = re.compile(r"[1-9][0-9]{0,14}")
 PICTURE_FILE = re.compile(r"[1-9][0-9]{0,14}(-[1-9][0-9]{0,14})?\.webp")
 NO_STORE = {"Cache-Control": "no-store"}
 
@@ -560,7 +561,7 @@ def users_info() -> Response:
     """Anyone may ask for the public profile of the player with this `id`."""
     ids = request.args.getlist("id")
     # Not int(): it takes other scripts' digits, and its answer to 4,400 of them is an error.
-    if len(ids) != 1 or not USER_ID.fullmatch(ids[0]):
+    if len(ids) != 1 or not storage.USER_ID.fullmatch(ids[0]):
         abort(400, "send one id: 1 to 15 digits, without a leading zero")
     try:
         user = get_storage().read_user(int(ids[0]))
@@ -709,8 +710,9 @@ def add_headers(answer: Response) -> Response:
         headers["Access-Control-Allow-Origin"] = "*"
     if headers.get("Content-Type", "").startswith("text/html"):
         headers["Content-Security-Policy"] = (
-            "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; "
-            f"frame-ancestors 'none'; form-action 'self' {form_target()}".rstrip()
+            "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
+            "base-uri 'none'; frame-ancestors 'none'; "
+            f"form-action 'self' {form_target()}".rstrip()
         )
         # no-referrer would make browsers send Origin: null with our own forms.
         headers["Referrer-Policy"] = "same-origin"
@@ -730,26 +732,24 @@ def form_target() -> str:
     _, redirect_uri = waiting
     origin = origin_of(redirect_uri)
     # A loopback port is free, and CSP knows no [::1].
-    return "http:" if re.match(r"http://(127\.0\.0\.1|\[::1\])(:|$)", origin) else origin
+    if "[" in origin or re.match(r"http://127\.0\.0\.1(:|$)", origin):
+        return f"{origin.partition(':')[0]}:"
+    return origin
 
 
 def find_waiting_client() -> tuple[Client, str] | None:
     """The client, and its redirect URI, to whose authorization request this page leads."""
     try:
-        path, _, query = address_led_to().partition("?")
+        leads_to = request.full_path
+        if request.path not in AUTHORIZE_PATHS:
+            fields = request.form if request.method == "POST" else request.args
+            leads_to = fields.get("next", "")
+        path, _, query = leads_to.partition("?")
         if path not in AUTHORIZE_PATHS:
             return None
         return read_client_and_redirect_uri(MultiDict(parse_qsl(query)))
-    # HTTPException, ValueError: this may be the page that refuses the form or the query.
-    except (HTTPException, storage.StorageError, ValueError):
+    except (HTTPException, storage.StorageError, ValueError):  # a form may be too large to read
         return None
-
-
-def address_led_to() -> str:
-    """The address of the authorization request, or what a form's `next` leads to."""
-    if request.path in AUTHORIZE_PATHS:
-        return request.full_path
-    return (request.form if request.method == "POST" else request.args).get("next", "")
 
 
 # ---------------------------------------------------------------------------------------------
@@ -779,7 +779,7 @@ def create_app(overrides: dict | None = None) -> Flask:
     app.extensions["serializers"] = {}
     app.url_map.merge_slashes = False  # it redirects to the Host that was sent, by http
     app.session_interface = SignedCookieSessions()
-    for blueprint in (server, sessions, games):
+    for blueprint in (server, sessions, account, moderation, games):
         app.register_blueprint(blueprint)
     for refuse in (refuse_foreign_hosts, refuse_undecodable_queries, refuse_cross_site_posts):
         app.before_request(refuse)
@@ -789,6 +789,7 @@ def create_app(overrides: dict | None = None) -> Flask:
     app.jinja_env.globals.update(
         site_name=settings["SITE_NAME"],
         about_url=settings["ABOUT_URL"],
+        sign_up_open=settings["SIGN_UP"] == "open",
         picture_address=picture_address,
         find_waiting_client=find_waiting_client,
     )

@@ -27,13 +27,14 @@ from flask import (
     url_for,
 )
 from flask.sessions import SecureCookieSession, SecureCookieSessionInterface
-from itsdangerous import URLSafeTimedSerializer
+from itsdangerous import BadSignature, URLSafeTimedSerializer
 from werkzeug.exceptions import ServiceUnavailable
 from werkzeug.security import check_password_hash, generate_password_hash
 from werkzeug.wrappers import Response
 
 from storage import (
     Attempt,
+    DamagedRecord,
     NoSuchUser,
     Session,
     Storage,
@@ -52,9 +53,12 @@ PASSWORD_METHOD = "scrypt:32768:8:3"  # OWASP's; Werkzeug's own default is a thi
 NOBODYS_HASH = f"{PASSWORD_METHOD}$0000000000000000${'0' * 128}"
 HASHES_RUNNING = 2  # at a time in a worker; each takes 32 MiB and a third of a second
 HASHES_WAITING = 2
+PICTURES_RUNNING = 2  # at a time in a worker
+PICTURES_WAITING = 2
 GUESSES_AT_NAME = 10  # failures at a name from an address, in storage.ATTEMPTS_WINDOW
 GUESSES_FROM_ADDRESS = 100  # failures from an address
 BUSY_RETRY_AFTER = 2  # seconds
+LINK_MAX_AGE = 3600  # seconds
 # Programs post there from anywhere, with a secret of their own; no cookie is looked at.
 CROSS_SITE_POSTS_ALLOWED = "/api/oauth/token"
 
@@ -178,10 +182,15 @@ def end_session() -> None:
     if user_id is None:
         return
     try:
-        with get_storage().edit_user(user_id) as user:
-            user.sessions = [each for each in user.sessions if each.id != ended]
-    except StorageError as error:
+        drop_session(user_id, ended)
+    except StorageError as error:  # damaged or deleted among them
         current_app.logger.warning("session of user %d not removed: %s", user_id, error)
+
+
+def drop_session(user_id: int, session_id: str) -> None:
+    """End one of a player's sessions, wherever its cookie is. Raises StorageFailed."""
+    with get_storage().edit_user(user_id) as user:
+        user.sessions = [each for each in user.sessions if each.id != session_id]
 
 
 def local_address(text: str) -> str:
@@ -239,6 +248,7 @@ class Gate:
 
 
 password_gate = Gate(HASHES_RUNNING, HASHES_WAITING)
+picture_gate = Gate(PICTURES_RUNNING, PICTURES_WAITING)
 # Why a password was not looked at; the last where the try could not be counted.
 PASSWORD_REFUSED = (TooManyAttempts, Busy, StorageFailed)
 
@@ -262,11 +272,18 @@ def check_password(name: str, kept_hash: str, password: str) -> bool:
     """
     with password_gate:  # before the count: a try refused as Busy is none
         counted = count_guess(name)
-        right = check_password_hash(kept_hash or NOBODYS_HASH, password)
+        right = _fits(kept_hash or NOBODYS_HASH, password)
     if right:
         for attempt in counted:
             get_storage().give_back_attempt(attempt)
     return right
+
+
+def _fits(kept_hash: str, password: str) -> bool:
+    try:
+        return check_password_hash(kept_hash, password)
+    except ValueError as error:
+        raise DamagedRecord("a password hash", str(error)) from error
 
 
 def refusal_in_words(error: Exception) -> tuple[str, int, dict[str, str]]:
@@ -309,6 +326,46 @@ def client_address() -> str:
     if address.version == 4:
         return str(address)
     return str(address.ipv4_mapped or ipaddress.IPv6Address(int(address) >> 64 << 64))
+
+
+# ---------------------------------------------------------------------------------------------
+# One-time links
+# ---------------------------------------------------------------------------------------------
+
+
+def issue_first_account_link() -> str:
+    """The address that makes the first account, an administrator's; good until there is one."""
+    return f"{own_origin()}/sign-up?invite={serializer('first account').dumps('')}"
+
+
+def is_first_account_invite(invite: str) -> bool:
+    """True for the `invite` of `issue_first_account_link`."""
+    try:
+        serializer("first account").loads(invite)
+    except BadSignature:
+        return False
+    return True
+
+
+def issue_sign_in_link(user: User) -> str:
+    """The address where a player sets a new password; good once, for LINK_MAX_AGE seconds."""
+    # Signed over the password hash: setting a password ends it, and every other such link.
+    signed = serializer("sign-in link").dumps([user.id, _digest(user.password_hash)])
+    return f"{own_origin()}/new-password?link={signed}"
+
+
+def find_linked_user(link: str) -> User | None:
+    """The player whom a sign-in link is for, or None where it is spent, old or forged."""
+    try:
+        user_id, digest = serializer("sign-in link").loads(link, max_age=LINK_MAX_AGE)
+        user = get_storage().read_user(user_id)
+    except (BadSignature, NoSuchUser):
+        return None
+    return user if digest == _digest(user.password_hash) else None
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 # ---------------------------------------------------------------------------------------------

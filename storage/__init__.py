@@ -17,6 +17,7 @@ from types import UnionType
 from storage.rules import (
     CLIENT_ID,
     HOST,
+    USER_ID,
     check_bio,
     check_client_name,
     check_email,
@@ -99,10 +100,10 @@ class CodeSpent(StorageError):
 
 
 class InvalidField(StorageError):
-    """A value breaks the rules of its field; `field` names it."""
+    """A value breaks the rules of its field; the `problem` goes on where the field's name ends."""
 
     def __init__(self, field_name: str, problem: str) -> None:
-        super().__init__(f"{field_name}: {problem}")
+        super().__init__(f"{field_name} {problem}")
         self.field = field_name
         self.problem = problem
 
@@ -110,15 +111,15 @@ class InvalidField(StorageError):
 class NameTaken(InvalidField):
     """Another player bears this name, or one that reads the same."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__("name", f"{name!r} is taken")
+    def __init__(self) -> None:
+        super().__init__("name", "is taken")
 
 
 class EmailTaken(InvalidField):
     """Another player has this email address."""
 
-    def __init__(self, email: str) -> None:
-        super().__init__("email", f"{email!r} belongs to another account")
+    def __init__(self) -> None:
+        super().__init__("email", "belongs to another account")
 
 
 class InviteSpent(InvalidField):
@@ -308,9 +309,14 @@ def check_record(record: User | Client, changed: set[str] | None = None) -> None
     With `changed` only those fields are looked at: a rule that came later locks nobody out.
     """
     for name, check in RULES[type(record)].items():
-        problem = check(getattr(record, name)) if changed is None or name in changed else None
-        if problem:
-            raise InvalidField(name, problem)
+        if changed is None or name in changed:
+            refuse(name, check(getattr(record, name)))
+
+
+def refuse(field_name: str, problem: str | None) -> None:
+    """Raise InvalidField where there is a problem."""
+    if problem:
+        raise InvalidField(field_name, problem)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -374,6 +380,10 @@ class Storage(ABC):
     @abstractmethod
     def rename_user(self, user_id: int, name: str) -> User:
         """Give a player another name. Raises NoSuchUser, InvalidField, NameTaken."""
+
+    @abstractmethod
+    def reset_name(self, user_id: int) -> User:
+        """Name a player `player<id>`, which nobody can choose. Raises NoSuchUser."""
 
     @abstractmethod
     def change_email(self, user_id: int, email: str) -> User:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from storage import DamagedRecord, NotFound, StorageFailed, StorageFull, build_record
 
+BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
 READ_SIZE = 65536  # bytes: one read takes every ordinary record whole
 
 
@@ -191,3 +192,12 @@ def read_record(path: str, record_type: type, missing: NotFound, **expected: obj
     except (ValueError, TypeError, RecursionError) as error:
         raise DamagedRecord("/".join(path.split("/")[-2:]), str(error)) from error
     return record
+
+
+def read_boot_id() -> str | None:
+    """What changes with each start of the machine, or None where the system does not tell."""
+    try:
+        with open(BOOT_ID_FILE, encoding="ascii") as file:
+            return file.read().strip() or None
+    except OSError:
+        return None

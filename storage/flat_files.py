@@ -55,11 +55,14 @@ from storage import (
     Storage,
     User,
     build_record,
+    check_email,
+    check_name,
     check_record,
     claim_key,
     normal_name,
     now_ms,
     record_as_dict,
+    refuse,
 )
 from storage.attempts import count, give_back
 from storage.disk import (
@@ -70,6 +73,7 @@ from storage.disk import (
     locked,
     make_folder,
     move_durably,
+    read_boot_id,
     read_file,
     read_record,
     remove_durably,
@@ -87,7 +91,6 @@ USER_LOCKS = 64
 CODE_KEPT = 900  # seconds a code's file is kept, so that a replay is known as one
 DAY_MS = 86_400_000
 SWEEP_INTERVAL = 60  # seconds between two removals of old codes
-BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
 
 
 def sha256(text: str) -> str:
@@ -112,7 +115,7 @@ class FlatFiles(Storage):
         self._keys: tuple[tuple[int, int], tuple[bytes, ...]] = (0, 0), ()
         self._editing = threading.local()
         self._swept = time.monotonic()
-        self._boot_id = _read_boot_id()
+        self._boot_id = read_boot_id()
         with disk_errors_named():
             self._make_layout()
         self.keys()
@@ -183,17 +186,13 @@ class FlatFiles(Storage):
     def find_user(self, name_or_email: str) -> User | None:
         key = claim_key(name_or_email)
         kind = "emails" if "@" in key else "names"  # no name has an @
-        try:
+        with disk_errors_named():
             holder = self._claim_holder(kind, key)
-        except OSError as error:
-            raise disk_refused(error) from error
-        if holder is None:
-            return None
         try:
-            user = self.read_user(holder)
+            user = self.read_user(holder) if holder else None
         except NoSuchUser:
             return None
-        return user if _bears(user, kind, key) else None
+        return user if user and _bears(user, kind, key) else None
 
     def user_ids(self) -> list[int]:
         with disk_errors_named():
@@ -261,13 +260,24 @@ class FlatFiles(Storage):
         with self._edit_user(user_id, fixed={"id", "name", "email"}) as user:
             yield user
 
-    def _edit_user(self, user_id: int, fixed: set[str]):
+    def _edit_user(self, user_id: int, fixed: set[str], checked: frozenset[str] = frozenset()):
         read = functools.partial(self.read_user, user_id)
-        return self._edit(self._user_lock(user_id), self._user_path(user_id), read, fixed)
+        path = self._user_path(user_id)
+        return self._edit(self._user_lock(user_id), path, read, fixed, checked)
 
     @contextlib.contextmanager
-    def _edit(self, lock, path: str, read: Callable, fixed: set[str]) -> Iterator:
-        """Hold `lock`, yield the record that `read` gives, and put it back as it is then."""
+    def _edit(
+        self,
+        lock,
+        path: str,
+        read: Callable,
+        fixed: set[str],
+        checked: frozenset[str] = frozenset(),
+    ) -> Iterator:
+        """Hold `lock`, yield the record that `read` gives, and put it back as it is then.
+
+        The fields in `fixed` must not change; the rules of those in `checked` are not looked at.
+        """
         with contextlib.ExitStack() as held:
             with disk_errors_named():
                 held.enter_context(lock)
@@ -280,25 +290,31 @@ class FlatFiles(Storage):
             changed = {name for name in after if after[name] != before[name]}
             if changed & fixed:
                 raise ValueError(f"not changed by an edit: {', '.join(sorted(changed & fixed))}")
-            check_record(record, changed)
+            check_record(record, changed - checked)
             if changed:
                 build_record(type(record), after)  # what could not be read again is not written
                 with disk_errors_named():
                     write_file(path, encode(after))
 
     def rename_user(self, user_id: int, name: str) -> User:
-        return self._change_claimed(user_id, "names", "name", normal_name(name))
+        name = normal_name(name)
+        refuse("name", check_name(name))
+        return self._change_claimed(user_id, "names", "name", name)
+
+    def reset_name(self, user_id: int) -> User:
+        return self._change_claimed(user_id, "names", "name", f"player{user_id}")
 
     def change_email(self, user_id: int, email: str) -> User:
-        return self._change_claimed(user_id, "emails", "email", email.strip())
+        email = email.strip()
+        refuse("email", check_email(email))
+        return self._change_claimed(user_id, "emails", "email", email)
 
     def _change_claimed(self, user_id: int, kind: str, field: str, text: str) -> User:
         """New claim, record (the commit), old claim: in this order a kill blocks nobody."""
         with disk_errors_named(), self._accounts_lock(), contextlib.ExitStack() as undo:
-            with self._edit_user(user_id, fixed={"id"}) as user:
+            with self._edit_user(user_id, {"id"}, checked=frozenset((field,))) as user:
                 old_key = claim_key(getattr(user, field))
                 setattr(user, field, text)
-                check_record(user, {field})
                 self._check_free(kind, text, but=user_id)
                 if claim_key(text) != old_key:
                     self._claim(kind, text, user_id, undo)
@@ -349,7 +365,7 @@ class FlatFiles(Storage):
         except DamagedRecord:
             counts = True  # its owner gets it back once the record is mended
         if counts:
-            raise NameTaken(text) if kind == "names" else EmailTaken(text)
+            raise NameTaken if kind == "names" else EmailTaken
 
     def _claim(self, kind: str, text: str, user_id: int, undo: contextlib.ExitStack) -> None:
         """Point a claim at a user, over one that no longer counts."""
@@ -570,18 +586,12 @@ class FlatFiles(Storage):
             append_durably(self._path("audit.log"), line.encode())
 
     def read_audit(self) -> Iterator[dict]:
-        content = read_file(self._path("audit.log"), NotFound())
+        try:
+            content = read_file(self._path("audit.log"), NotFound())
+        except NotFound:
+            return
         for line in content.splitlines():
             yield json.loads(line)
-
-
-def _read_boot_id() -> str | None:
-    """What changes with each start of the machine, or None where the system does not tell."""
-    try:
-        with open(BOOT_ID_FILE, encoding="ascii") as file:
-            return file.read().strip() or None
-    except OSError:
-        return None
 
 
 def _bears(user: User, kind: str, key: str) -> bool:

@@ -1,4 +1,7 @@
-"""What a field may hold: each check returns what is wrong, in words for who typed it, or None."""
+"""What a field may hold.
+
+Each check returns what is wrong, or None. Its words go on where the field's name ends: "is taken".
+"""
 
 import re
 import unicodedata
@@ -20,6 +23,7 @@ BIO_LENGTH = 1000  # characters
 CLIENT_NAME_LENGTH = 60  # characters
 PASSWORD_LENGTH = (12, 1024)  # characters
 FLAIR_LENGTH = 30  # characters
+USER_ID = re.compile(r"[1-9][0-9]{0,14}")
 CLIENT_ID = re.compile(r"[a-z0-9]{16,64}")
 REDIRECT_URI_LENGTH = 2000  # characters
 LOOPBACK_PORT = re.compile(r"(https?://(?:127\.0\.0\.1|\[::1\]))(?::[0-9]{1,5})?(?=[/?]|$)")
@@ -40,7 +44,7 @@ def normal_name(text: str) -> str:
 def check_name(name: str) -> str | None:
     """What is wrong with a name that went through `normal_name`."""
     if not NAME_LENGTH[0] <= len(name) <= NAME_LENGTH[1]:
-        return "2 to 30 characters, please"
+        return "must have 2 to 30 characters"
     if name != normal_name(name):
         return "has characters that only look like others"
     kinds = [unicodedata.category(character) for character in name]
@@ -99,14 +103,14 @@ def check_bio(bio: str) -> str | None:
 def check_flair(flair: str) -> str | None:
     """What is wrong with a flair, which is a short text that an administrator grants."""
     if not 1 <= len(flair) <= FLAIR_LENGTH or flair != flair.strip() or not flair.isprintable():
-        return f"is 1 to {FLAIR_LENGTH} characters on one line"
+        return f"must have 1 to {FLAIR_LENGTH} characters on one line"
     return None
 
 
 def check_password(password: str, name: str, email: str) -> str | None:
     """What is wrong with a new password for the player of that name and email address."""
     if not PASSWORD_LENGTH[0] <= len(password) <= PASSWORD_LENGTH[1]:
-        return f"{PASSWORD_LENGTH[0]} to {PASSWORD_LENGTH[1]} characters, please"
+        return f"must have {PASSWORD_LENGTH[0]} to {PASSWORD_LENGTH[1]} characters"
     folded = claim_key(password)
     for part in (claim_key(name), claim_key(email).partition("@")[0]):
         if len(part) >= 4 and part in folded:
@@ -117,7 +121,7 @@ def check_password(password: str, name: str, email: str) -> str | None:
 def check_client_name(name: str) -> str | None:
     """What is wrong with the name that players read when a client asks for access."""
     if not 1 <= len(name) <= CLIENT_NAME_LENGTH or name != name.strip() or not name.isprintable():
-        return f"1 to {CLIENT_NAME_LENGTH} characters on one line, please"
+        return f"must have 1 to {CLIENT_NAME_LENGTH} characters on one line"
     return None
 
 
@@ -156,4 +160,4 @@ def check_redirect_uris(uris: list[str]) -> str | None:
 
 def check_mod_level(mod_level: int) -> str | None:
     """What is wrong with a mod level."""
-    return None if mod_level in (0, 1, 2) else "is 0, 1 or 2"
+    return None if mod_level in (0, 1, 2) else "must be 0, 1 or 2"

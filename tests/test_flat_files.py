@@ -33,6 +33,7 @@ from storage import (
     StorageFailed,
     TooManyAttempts,
     User,
+    disk,
     flat_files,
     open_storage,
 )
@@ -559,7 +560,7 @@ def test_a_damaged_code_is_an_unknown_one(storage, data, content):
 
 
 def test_codes_work_where_the_system_tells_no_boot_id(data, pictures, monkeypatch):
-    monkeypatch.setattr(flat_files, "BOOT_ID_FILE", str(data / "missing"))
+    monkeypatch.setattr(disk, "BOOT_ID_FILE", str(data / "missing"))
     storage = open_storage(str(data), str(pictures))
     for code in ("one", "two"):
         storage.add_code(code, CODE)
@@ -770,7 +771,7 @@ def test_codes_are_not_synced(storage, journal):
 
 
 def test_codes_are_synced_where_the_system_tells_no_boot_id(data, pictures, monkeypatch, journal):
-    monkeypatch.setattr(flat_files, "BOOT_ID_FILE", str(data / "missing"))
+    monkeypatch.setattr(disk, "BOOT_ID_FILE", str(data / "missing"))
     storage = open_storage(str(data), str(pictures))
     journal.clear()
     storage.add_code("a code", CODE)

@@ -374,10 +374,12 @@ def test_a_hash_of_today_stays_as_it_is(store, browser, ada):
 
 
 def test_no_session_starts_where_the_password_was_changed_meanwhile(app, store, ada):
+    with store.edit_user(ada.id) as user:
+        user.password_hash = "the hash of a new one"
     with app.test_request_context():
-        assert not start_session(ada.id, "the hash that was read", "its upgrade")
+        assert not start_session(ada, PASSWORD)
     user = store.read_user(ada.id)
-    assert (user.sessions, user.password_hash) == ([], ada.password_hash)
+    assert (user.sessions, user.password_hash) == ([], "the hash of a new one")
 
 
 # -- the cookie -----------------------------------------------------------------------------------

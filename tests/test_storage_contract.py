@@ -607,7 +607,9 @@ def test_an_unknown_client_id_is_no_such_client_whatever_text_it_is(storage, cli
 
 def test_clients_come_in_the_order_of_their_ids(storage):
     added = [storage.add_client(f"Game {n}", [], None, by="command")[0] for n in range(5)]
-    assert list(map(storage.read_client, storage.client_ids())) == sorted(added, key=lambda client: client.id)
+    assert list(map(storage.read_client, storage.client_ids())) == sorted(
+        added, key=lambda client: client.id
+    )
 
 
 def test_an_edit_of_a_client_saves_it(storage, client):

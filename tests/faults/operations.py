@@ -137,7 +137,11 @@ def client_names(storage: Storage) -> list[str]:
 
 
 def id_of_chess(storage: Storage) -> str:
-    (client_id,) = (client.id for client in map(storage.read_client, storage.client_ids()) if client.name == "Chess")
+    (client_id,) = (
+        client.id
+        for client in map(storage.read_client, storage.client_ids())
+        if client.name == "Chess"
+    )
     return client_id
 
 

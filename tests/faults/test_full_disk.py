@@ -159,7 +159,9 @@ def test_an_audit_line_that_fits_in_part_is_refused_and_leaves_no_half(disk, the
     fill_bytes(disk)
     before = log.read_bytes()
     with pytest.raises(StorageFull):
-        storage.issue_client_secret(next(map(storage.read_client, storage.client_ids())).id, by="command")
+        storage.issue_client_secret(
+            next(map(storage.read_client, storage.client_ids())).id, by="command"
+        )
     assert log.read_bytes() == before
 
 

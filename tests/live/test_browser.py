@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import pytest
 import requests
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Response, expect, sync_playwright
 
 import storage
 
@@ -26,7 +26,7 @@ class Game(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), GamePage)
         self.asked: list[str] = []
-        self.pages = {"/callback": "<title>Game</title><h1>Back</h1>", "/favicon.ico": ""}
+        self.pages = {"/callback": "<title>Game</title><h1>Back in the game</h1>"}
 
     def origin(self, host: str = "127.0.0.1") -> str:
         return f"http://{host}:{self.server_port}"
@@ -81,12 +81,14 @@ def browse(chromium: Browser, complaints: list[str]) -> Iterator[Callable[..., P
     """Opens a window of somebody new."""
 
     def complain(message: ConsoleMessage) -> None:
-        # A page that tells of a problem has the status of one; the browser mentions that.
-        own_status = message.text.startswith("Failed to load resource: the server responded with")
-        if message.type in ("error", "warning") and not (
-            own_status and message.location["url"] == message.page.url
-        ):
+        # A page that tells of a problem has its status, and that is said here too.
+        of_status = message.text.startswith("Failed to load resource: the server responded with")
+        if message.type in ("error", "warning") and not of_status:
             complaints.append(message.text)
+
+    def look_at(response: Response) -> None:
+        if response.status >= 400 and not response.request.is_navigation_request():
+            complaints.append(f"{response.status} {response.url}")
 
     contexts = []
 
@@ -94,6 +96,7 @@ def browse(chromium: Browser, complaints: list[str]) -> Iterator[Callable[..., P
         context = chromium.new_context(**options)
         context.set_default_timeout(PATIENCE)
         context.on("console", complain)
+        context.on("response", look_at)
         context.on("weberror", lambda error: complaints.append(str(error.error)))
         contexts.append(context)
         return context.new_page()
@@ -326,7 +329,7 @@ def test_a_link_with_another_redirect_uri_ends_at_an_error_page(
     page = browse()
     answer = page.goto(game_client.link(redirect_uri=elsewhere))
     assert answer.status == 400
-    expect(page.get_by_text("not one that Space Game registered")).to_be_visible()
+    expect(page.get_by_role("heading", name="That did not work")).to_be_visible()
     expect(page.get_by_text(elsewhere)).to_have_count(0)
     page.goto(f"{server.address}/sign-in")
     sign_in(page)

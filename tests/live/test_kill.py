@@ -151,7 +151,9 @@ def check_records(store: storage.Storage) -> None:
         user = store.read_user(user_id)
         assert store.find_user(user.name) == store.find_user(user.email) == user
         assert store.read_picture("small", f"{user_id}-{user.pfp_timestamp}.webp")
-    assert len(list(map(store.read_client, store.client_ids()))) == len(list(Path(store.data_dir, "clients").glob("*.json")))
+    assert len(list(map(store.read_client, store.client_ids()))) == len(
+        list(Path(store.data_dir, "clients").glob("*.json"))
+    )
 
 
 def test_nothing_that_was_answered_is_lost_when_the_server_is_killed(server: RunningServer):

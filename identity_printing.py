@@ -1,0 +1,88 @@
+"""How the `identity-server` command prints records: in columns for people, or as JSON."""
+
+import json
+import time
+from collections.abc import Callable
+
+import click
+
+import storage
+
+TIMES = ("created", "lastHeartbeat")  # milliseconds since 1970, printed as dates
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
+
+
+def print_record(record: dict, as_json: bool) -> None:
+    """Print one record, a line for each field."""
+    if as_json:
+        return click.echo(json.dumps(record, indent=2))
+    width = max(map(len, record)) + 2
+    for field, value in record.items():
+        click.echo(f"{field:{width}}{in_words(field, value)}".replace("\n", "\n" + " " * width))
+
+
+def print_records(records: list[dict], columns: list[str], as_json: bool) -> None:
+    """Print records, a line for each, with some of their fields in columns."""
+    if as_json:
+        return click.echo(json.dumps(records, indent=2))
+    rows = [columns, *([in_words(each, record[each]) for each in columns] for record in records)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        click.echo("  ".join(map(str.ljust, row, widths)).rstrip())
+
+
+def readable_records(ids: list, read: Callable) -> tuple[list, int]:
+    """What `read` makes of each id, and the exit status: 1 where one is damaged, which it tells."""
+    records, status = [], 0
+    for each in ids:
+        try:
+            records.append(read(each))
+        except storage.NotFound:
+            continue  # deleted since
+        except storage.StorageError as error:
+            click.echo(f"Error: {error}", err=True)
+            status = 1
+    return records, status
+
+
+def time_in_words(milliseconds: int) -> str:
+    """A time in UTC: "2026-11-21 05:33:11 UTC"."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(milliseconds / 1000))
+
+
+def in_words(field: str, value: object) -> str:
+    """A field's value for people."""
+    if isinstance(value, bool | None):
+        return {None: "-", True: "yes", False: "no"}[value]
+    if field in TIMES:
+        return time_in_words(value)
+    return "\n".join(value) if isinstance(value, list) else str(value) or "-"
+
+
+def audit_in_words(line: dict) -> str:
+    """A line of the audit log: when, who, what about whom, and from where."""
+    who = "the command" if line["by"] == "command" else f"player {line['by']}"
+    what = ACTS.get(line["act"], line["act"]).format_map(line)
+    origin = f", from {line['address']}" if "address" in line else ""
+    return f"{time_in_words(line['time'])}  {who} {what}{origin}"
+
+
+ACTS = {
+    "user suspend": "suspended player {user}",
+    "user restore": "restored player {user}",
+    "user delete": "deleted player {user}",
+    "user mod-level": "gave player {user} the mod level {mod_level}",
+    "user reset bio": "reset the bio of player {user}",
+    "user reset name": "reset the name of player {user}",
+    "user reset picture": "reset the picture of player {user}",
+    "user sign-in-link": "made a sign-in link for player {user}",
+    "flair grant": "gave player {user} the flair {flair}",
+    "flair revoke": "took the flair {flair} from player {user}",
+    "invite": "made an invitation for {days} days",
+    "client add": "registered the client {client}",
+    "client new-secret": "gave the client {client} a new secret",
+    "client disable": "disabled the client {client}",
+    "client enable": "enabled the client {client}",
+    "client delete": "deleted the client {client}",
+}

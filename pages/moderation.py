@@ -1,0 +1,241 @@
+"""Public profiles, and what moderators and administrators do about players.
+
+Each act is in the audit log before it is done. The functions that act take a storage, so that the
+command does the same; `by` is a user id or "command", and `origin` says from where.
+"""
+
+import functools
+
+from flask import Blueprint, abort, redirect, render_template, request
+from werkzeug.wrappers import Response
+
+import storage
+from identity_sessions import client_address, get_storage, require_player, signed_in_player
+from pages.account import is_last_administrator, reset_picture
+from pages.forms import FormRefused, refuse_problems, say_done, what_was_done
+
+RESETS = ("bio", "name", "picture")
+MINUTE, HOUR, DAY = 60, 3600, 86_400  # seconds
+
+moderation = Blueprint("moderation", __name__)
+
+# -- acts ---------------------------------------------------------------------------------------
+
+
+def suspend(store: storage.Storage, user: storage.User, by: int | str, **origin: str) -> None:
+    """Stop a player from signing in; their sessions and tokens end at once."""
+    store.write_audit("user suspend", by, user=user.id, **origin)
+    with store.edit_user(user.id) as edited:
+        edited.suspended = True
+        edited.sessions = []
+
+
+def restore(store: storage.Storage, user: storage.User, by: int | str, **origin: str) -> None:
+    """Let a suspended player sign in again."""
+    store.write_audit("user restore", by, user=user.id, **origin)
+    with store.edit_user(user.id) as edited:
+        edited.suspended = False
+
+
+def set_mod_level(
+    store: storage.Storage, user: storage.User, mod_level: int, by: int | str, **origin: str
+) -> None:
+    """Make a player an administrator, a moderator, or neither. Raises InvalidField."""
+    store.write_audit("user mod-level", by, user=user.id, mod_level=mod_level, **origin)
+    with store.edit_user(user.id) as edited:
+        edited.mod_level = mod_level
+
+
+def grant_flair(
+    store: storage.Storage, user: storage.User, flair: str, by: int | str, **origin: str
+) -> None:
+    """Give a player a flair, which they may then equip. Raises InvalidField."""
+    if problem := storage.check_flair(flair):
+        raise storage.InvalidField("flair", problem)
+    store.write_audit("flair grant", by, user=user.id, flair=flair, **origin)
+    with store.edit_user(user.id) as edited:
+        if flair not in edited.flairs:
+            edited.flairs.append(flair)
+
+
+def revoke_flair(
+    store: storage.Storage, user: storage.User, flair: str, by: int | str, **origin: str
+) -> None:
+    """Take a flair from a player. Raises InvalidField where they do not own it, or all do."""
+    if flair == "none" or flair not in user.flairs:
+        raise storage.InvalidField("flair", "is not one that can be taken from this player")
+    store.write_audit("flair revoke", by, user=user.id, flair=flair, **origin)
+    with store.edit_user(user.id) as edited:
+        edited.flairs = [each for each in edited.flairs if each != flair]
+        if edited.equipped_flair == flair:
+            edited.equipped_flair = "none"
+
+
+def reset(
+    store: storage.Storage, user: storage.User, what: str, by: int | str, **origin: str
+) -> None:
+    """Take away a bio, name or picture that should not be seen; `what` is one of RESETS."""
+    store.write_audit(f"user reset {what}", by, user=user.id, **origin)
+    if what == "name":
+        store.reset_name(user.id)
+    elif what == "picture":
+        reset_picture(store, user.id)
+    else:
+        with store.edit_user(user.id) as edited:
+            edited.bio = ""
+
+
+# -- the public profile -------------------------------------------------------------------------
+
+
+@moderation.get("/users/<user_id>")
+def show_profile(user_id: str) -> str:
+    """The page that anyone sees of a player; moderators can act on it."""
+    return profile_page(read_shown_user(user_id), {})
+
+
+def read_shown_user(user_id: str) -> storage.User:
+    """The player whose id an address has. Raises NotFound."""
+    if not storage.USER_ID.fullmatch(user_id):
+        abort(404)
+    return get_storage().read_user(int(user_id))
+
+
+def profile_page(user: storage.User, problems: dict[str, str]) -> str:
+    """A player's public page."""
+    player = signed_in_player()
+    seconds_since = (storage.now_ms() - user.last_heartbeat) // 1000
+    return render_template(
+        "profile.html",
+        player=player,
+        user=user,
+        play_time=duration_in_words(user.play_ms // 1000),
+        last_seen=f"{duration_in_words(seconds_since)} ago" if seconds_since >= MINUTE else "now",
+        suspended=user.suspended,
+        moderation=what_may_be_done(player, user, problems),
+    )
+
+
+def what_may_be_done(
+    player: storage.User | None, user: storage.User, problems: dict[str, str]
+) -> dict | None:
+    """What the signed-in player may do about another, for the page; None for nothing at all."""
+    if player is None or player.mod_level < storage.MODERATOR:
+        return None
+    return {
+        "may_suspend": may_moderate(player, user),
+        "may_administer": player.mod_level == storage.ADMINISTRATOR,
+        "flairs": user.flairs,
+        "known_flairs": [each for each in player.flairs if each not in user.flairs],
+        "problems": problems,
+        "done": what_was_done(),
+    }
+
+
+def may_moderate(player: storage.User, user: storage.User) -> bool:
+    """Moderators act on the players below them."""
+    return player.mod_level >= storage.MODERATOR and user.mod_level < player.mod_level
+
+
+def duration_in_words(seconds: int) -> str:
+    """The two largest units: "3 hours 20 minutes"; days alone from two days on."""
+    days, hours, minutes = seconds // DAY, seconds % DAY // HOUR, seconds % HOUR // MINUTE
+    if days >= 2:
+        return f"{days} days"
+    hours += days * 24
+    parts = [(hours, "hour"), (minutes, "minute")]
+    words = [f"{count} {unit}{'' if count == 1 else 's'}" for count, unit in parts if count]
+    return " ".join(words) or "less than a minute"
+
+
+# -- moderators' pages --------------------------------------------------------------------------
+
+
+@moderation.get("/players")
+def find_player() -> Response | str:
+    """Find a player by exact `name`."""
+    player = require_level(storage.MODERATOR)
+    name = request.args.get("name", "").strip()
+    # By name alone: who has an email address is not a moderator's business.
+    found = get_storage().find_user(name) if name and "@" not in storage.claim_key(name) else None
+    if found:
+        return redirect(f"/users/{found.id}", 303)
+    problem = "No player has this name." if name else None
+    return render_template("players.html", player=player, name=name, problem=problem)
+
+
+def require_level(mod_level: int) -> storage.User:
+    """The signed-in player, who has at least this mod level. Raises Forbidden."""
+    player = require_player()
+    if player.mod_level < mod_level:
+        abort(403)
+    return player
+
+
+def act(user_id: str, mod_level: int, do, message: str) -> Response | tuple:
+    """Carry out `do(store, user, by=, address=)` from a profile page, and say `message` there.
+
+    Raises Forbidden for a player who may not.
+    """
+    player = require_level(mod_level)
+    user = read_shown_user(user_id)
+    if mod_level == storage.MODERATOR and not may_moderate(player, user):
+        abort(403)
+    try:
+        do(get_storage(), user, by=player.id, address=client_address())
+    except FormRefused as error:
+        return profile_page(user, error.problems), error.status
+    except storage.InvalidField as error:
+        problems = {error.field: f"{error.field.capitalize()} {error.problem}."}
+        return profile_page(user, problems), 400
+    return say_done(message, f"/users/{user.id}")
+
+
+@moderation.post("/users/<user_id>/suspend")
+def suspend_player(user_id: str) -> Response | tuple:
+    """Suspend the player."""
+    return act(user_id, storage.MODERATOR, suspend, "The account is suspended.")
+
+
+@moderation.post("/users/<user_id>/restore")
+def restore_player(user_id: str) -> Response | tuple:
+    """Restore the player."""
+    return act(user_id, storage.MODERATOR, restore, "The account is restored.")
+
+
+@moderation.post("/users/<user_id>/reset")
+def reset_player(user_id: str) -> Response | tuple:
+    """Reset `what` of the player."""
+    what = request.form.get("what", "")
+    if what not in RESETS:
+        abort(400, "What is to be reset is the bio, the name or the picture.")
+    do = functools.partial(reset, what=what)
+    return act(user_id, storage.MODERATOR, do, f"The {what} is reset.")
+
+
+@moderation.post("/users/<user_id>/mod-level")
+def change_mod_level(user_id: str) -> Response | tuple:
+    """Give the player the `mod_level` 0, 1 or 2."""
+
+    def do(store: storage.Storage, user: storage.User, **who) -> None:
+        typed = request.form.get("mod_level", "")
+        refuse_problems(mod_level=None if typed in ("0", "1", "2") else "must be 0, 1 or 2")
+        if int(typed) < storage.ADMINISTRATOR and is_last_administrator(user):
+            raise FormRefused({"mod_level": "This is the last administrator."}, 409)
+        set_mod_level(store, user, int(typed), **who)
+
+    return act(user_id, storage.ADMINISTRATOR, do, "The level is changed.")
+
+
+@moderation.post("/users/<user_id>/flairs/grant")
+def grant_player_flair(user_id: str) -> Response | tuple:
+    """Grant the player a `flair`."""
+    do = functools.partial(grant_flair, flair=request.form.get("flair", "").strip())
+    return act(user_id, storage.ADMINISTRATOR, do, "The flair is granted.")
+
+
+@moderation.post("/users/<user_id>/flairs/revoke")
+def revoke_player_flair(user_id: str) -> Response | tuple:
+    """Take a `flair` from the player."""
+    do = functools.partial(revoke_flair, flair=request.form.get("flair", ""))
+    return act(user_id, storage.ADMINISTRATOR, do, "The flair is revoked.")

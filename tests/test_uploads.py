@@ -1,0 +1,705 @@
+"""How an uploaded file becomes a picture: what is taken, what it looks like, what it may cost."""
+
+import io
+import re
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image, ImageCms, ImageDraw, PngImagePlugin
+
+from storage import (
+    PICTURE_SIZES,
+    BrokenPicture,
+    NotAPicture,
+    PictureRefused,
+    TooManyBytes,
+    TooManyPixels,
+)
+from storage.pictures import MAX_BYTES, make_picture
+
+ROOT = Path(__file__).parent.parent
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
+COLOURS = {
+    "R": (255, 0, 0, 255),
+    "G": (0, 128, 0, 255),
+    "B": (0, 0, 255, 255),
+    "W": (255, 255, 255, 255),
+    "K": (0, 0, 0, 255),
+    "-": (0, 0, 0, 0),
+}
+every_format = pytest.mark.parametrize("format_", FORMATS)
+
+
+# -- files, and how they look afterwards --------------------------------------------------------
+
+
+def encode(image: Image.Image, format_: str, **options) -> bytes:
+    output = io.BytesIO()
+    image.save(output, format_, **options)
+    return output.getvalue()
+
+
+def tiles(rows: list[str], side: int = 40) -> Image.Image:
+    """A picture of square tiles, each named by the letter of its colour."""
+    image = Image.new("RGBA", (len(rows[0]) * side, len(rows) * side))
+    for y, row in enumerate(rows):
+        for x, letter in enumerate(row):
+            place = (x * side, y * side, (x + 1) * side, (y + 1) * side)
+            image.paste(COLOURS[letter], place)
+    return image
+
+
+def opaque(rows: list[str]) -> Image.Image:
+    return tiles(rows).convert("RGB")
+
+
+def looks(upload: bytes, rows: int = 2) -> str:
+    """The picture made of an upload, as the letters of so many rows of tiles."""
+    large = Image.open(io.BytesIO(make_picture(upload)["large"])).convert("RGBA")
+    middles = [(2 * n + 1) * large.width // (2 * rows) for n in range(rows)]
+    return " ".join("".join(nearest(large.getpixel((x, y))) for x in middles) for y in middles)
+
+
+def nearest(pixel: tuple[int, ...]) -> str:
+    """The letter of this colour, or "?" where it is none of them."""
+    if pixel[3] < 10:
+        return "-"
+    found = [
+        letter
+        for letter, colour in COLOURS.items()
+        if max(abs(a - b) for a, b in zip(pixel, colour, strict=True)) < 24
+    ]
+    return found[0] if found else "?"
+
+
+def middle(upload: bytes) -> tuple[int, ...]:
+    """The colour in the middle of the picture made of an upload."""
+    large = Image.open(io.BytesIO(make_picture(upload)["large"])).convert("RGBA")
+    return large.getpixel((128, 128))
+
+
+def png_chunk(kind: bytes, content: bytes) -> bytes:
+    crc = zlib.crc32(kind + content)
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", crc)
+
+
+def flat_png(
+    width: int, height: int, bits: int, colour_type: int, *chunks: bytes, row: bytes = b""
+) -> bytes:
+    """A PNG file made by hand, all of its rows alike, black unless said otherwise."""
+    channels = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[colour_type]
+    row = row or bytes((width * bits * channels + 7) // 8)
+    packer = zlib.compressobj(1)
+    packed = b"".join(packer.compress(b"\0" + row) for _ in range(height)) + packer.flush()
+    header = struct.pack(">2I5B", width, height, bits, colour_type, 0, 0, 0)
+    parts = [(b"IHDR", header), *zip(chunks[::2], chunks[1::2], strict=True)]
+    parts += [(b"IDAT", packed), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(png_chunk(*part) for part in parts)
+
+
+def riff(*chunks: tuple[bytes, bytes]) -> bytes:
+    content = b"".join(
+        kind + struct.pack("<I", len(content)) + content + b"\0" * (len(content) % 2)
+        for kind, content in chunks
+    )
+    return b"RIFF" + struct.pack("<I", len(content) + 4) + b"WEBP" + content
+
+
+def flat_webp(width: int, height: int) -> bytes:
+    """A lossless WebP file made by hand, all red: five codes of no bits each draw every pixel."""
+    fields = [(0x2F, 8), (width - 1, 14), (height - 1, 14), (1, 1), (0, 3), (0, 3)]
+    for symbol in (0, 255, 0, 255, 0):  # green, red, blue, alpha, distance
+        fields += [(1, 1), (0, 1), (1, 1), (symbol, 8)]
+    number = position = 0
+    for value, bits in fields:
+        number |= value << position
+        position += bits
+    return riff((b"VP8L", number.to_bytes(position // 8 + 2, "little")))
+
+
+def exif(orientation: int, order: str = "<") -> bytes:
+    """EXIF data with a camera, an orientation, and a place, in either byte order."""
+    entries = [
+        (0x010F, 2, 7, struct.pack(f"{order}I", 50)),
+        (0x0112, 3, 1, struct.pack(f"{order}2H", orientation, 0)),
+        (0x8825, 4, 1, struct.pack(f"{order}I", 58)),
+    ]
+    return b"".join(
+        [
+            {"<": b"II*\0", ">": b"MM\0*"}[order] + struct.pack(f"{order}IH", 8, len(entries)),
+            *(struct.pack(f"{order}HHI", *entry[:3]) + entry[3] for entry in entries),
+            bytes(4),
+            b"SECRET\0\0",
+            struct.pack(f"{order}HHHI4sI", 1, 1, 2, 2, b"N\0\0\0", 0),
+        ]
+    )
+
+
+def swapped_profile() -> bytes:
+    """A colour profile whose red is blue and whose blue is red."""
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    for old, new in ((b"rXYZ", b"tmp."), (b"bXYZ", b"rXYZ"), (b"tmp.", b"bXYZ")):
+        assert old in profile
+        profile = profile.replace(old, new, 1)
+    return profile
+
+
+# -- what it becomes ----------------------------------------------------------------------------
+
+
+@every_format
+def test_an_upload_becomes_one_square_webp_file_of_each_size(format_):
+    images = make_picture(encode(opaque(["RRG", "BBW"]), format_))
+    seen = {name: Image.open(io.BytesIO(content)) for name, content in images.items()}
+    assert {name: (image.format, image.size, image.n_frames) for name, image in seen.items()} == {
+        name: ("WEBP", (side, side), 1) for name, side in PICTURE_SIZES.items()
+    }
+
+
+@every_format
+def test_every_size_shows_the_same_picture(format_):
+    for content in make_picture(encode(opaque(["RG", "BW"]), format_)).values():
+        image = Image.open(io.BytesIO(content)).convert("RGBA")
+        near, far = image.width // 4, image.width * 3 // 4
+        corners = [(near, near), (far, near), (near, far), (far, far)]
+        assert "".join(nearest(image.getpixel(each)) for each in corners) == "RGBW"
+
+
+@every_format
+@pytest.mark.parametrize("rows", [["RRGWBB", "RRBKGG"], ["RR", "BB", "GW", "BK", "WW", "GG"]])
+def test_the_centre_square_is_cut_out(format_, rows):
+    assert looks(encode(opaque(rows), format_)) == "GW BK"
+
+
+@every_format
+@pytest.mark.parametrize("enlarged", [1, 7, 16])
+def test_pictures_of_every_size_look_alike(format_, enlarged):
+    """Small ones are enlarged; above 1,000 pixels each format has its own way to be reduced."""
+    picture = opaque(["KRGK", "KBWK"])
+    size = (picture.width * enlarged - 1, picture.height * enlarged + 3)
+    assert looks(encode(picture.resize(size, Image.Resampling.NEAREST), format_)) == "RG BW"
+
+
+@every_format
+@pytest.mark.parametrize("size", [(1, 1), (10_000, 1), (1, 10_000), (2, 3), (16_000, 20)])
+def test_the_thinnest_pictures_are_taken(format_, size):
+    assert middle(encode(Image.new("RGB", size, (255, 0, 0)), format_))[0] > 240
+
+
+@pytest.mark.parametrize("format_", ["GIF", "PNG", "WEBP"])
+def test_the_first_frame_of_an_animation_is_taken(format_):
+    frames = [opaque(["R"]), opaque(["G"]), opaque(["B"])]
+    upload = encode(frames[0], format_, save_all=True, append_images=frames[1:], duration=100)
+    assert Image.open(io.BytesIO(upload)).n_frames == 3
+    assert looks(upload, 1) == "R"
+
+
+@pytest.mark.parametrize("at", [(0, 0), (40, 0), (80, 80), (40, 40), (160, 0)])
+def test_the_first_frame_of_a_webp_animation_keeps_its_place(at):
+    """Programs cut what is transparent from the frames: each says where it belongs."""
+    canvas = Image.new("RGBA", (200, 120))
+    canvas.paste(COLOURS["R"], (*at, at[0] + 40, at[1] + 40))
+    upload = encode(canvas, "WEBP", save_all=True, append_images=[opaque(["GGGGG"] * 3)])
+    assert struct.unpack_from("<H", upload, upload.index(b"ANMF") + 8)[0] == at[0] // 2
+    expected = {(x, y): "-" for y in range(3) for x in range(3)}
+    x, y = at[0] // 40 - 1, at[1] // 40
+    if (x, y) in expected:
+        expected[x, y] = "R"
+    rows = ["".join(expected[x, y] for x in range(3)) for y in range(3)]
+    assert looks(upload, 3) == " ".join(rows)
+
+
+@pytest.mark.parametrize("disposal", [0, 1, 2, 3])
+def test_the_first_frame_of_a_gif_keeps_its_place(disposal):
+    """A frame may be smaller than the screen, and then larger than what the screen said."""
+    gif = encode(opaque(["R"]), "GIF")
+    at = gif.index(b",")
+    control = struct.pack("<4BHBB", 0x21, 0xF9, 4, disposal << 2 | 1, 10, 255, 0)
+    place = struct.pack("<c4H", b",", 80, 40, 40, 40)
+    upload = gif[:6] + struct.pack("<HH", 120, 120) + gif[10:at] + control + place + gif[at + 9 :]
+    assert looks(upload, 3).split()[1][2] == "R"
+    assert "R" not in looks(upload, 3).split()[0]
+
+
+@pytest.mark.parametrize(
+    "orientation, corners",
+    [
+        (1, "RG BW"),
+        (2, "GR WB"),
+        (3, "WB GR"),
+        (4, "BW RG"),
+        (5, "RB GW"),
+        (6, "BR WG"),
+        (7, "WG BR"),
+        (8, "GW RB"),
+    ],
+)
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("format_", ["JPEG", "PNG", "WEBP"])
+def test_the_picture_is_turned_upright(format_, order, orientation, corners):
+    prefix = b"Exif\0\0" if format_ == "JPEG" else b""
+    upload = encode(opaque(["KRGK", "KBWK"]), format_, exif=prefix + exif(orientation, order))
+    assert looks(upload) == corners
+
+
+@pytest.mark.parametrize("orientation", [0, 9, 65535])
+def test_an_unknown_orientation_is_none(orientation):
+    assert looks(encode(opaque(["RG", "BW"]), "PNG", exif=exif(orientation))) == "RG BW"
+
+
+# -- colours ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "P", "CMYK"])
+def test_colours_are_the_same_in_every_mode(mode):
+    image = opaque(["RG", "BW"]).convert(mode)
+    assert looks(encode(image, "JPEG" if mode == "CMYK" else "PNG")) == "RG BW"
+
+
+@pytest.mark.parametrize("level", [0, 64, 128, 200, 255])
+@pytest.mark.parametrize("bits, colour_type", [(8, 0), (16, 0), (16, 2), (16, 4), (16, 6), (8, 4)])
+def test_grey_levels_are_the_same_in_every_depth(bits, colour_type, level):
+    colours, alpha = {0: (1, 0), 2: (3, 0), 4: (1, 1), 6: (3, 1)}[colour_type]
+    sample = bytes([level, 0x80][: bits // 8])
+    pixel = sample * colours + b"\xff" * alpha * (bits // 8)
+    red, green, blue, opacity = middle(flat_png(8, 8, bits, colour_type, row=pixel * 8))
+    assert max(abs(each - level) for each in (red, green, blue)) <= 3
+    assert opacity == 255
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4])
+def test_shallow_greys_reach_from_black_to_white(bits):
+    white = flat_png(64, 64, bits, 0, row=b"\xff" * (8 * bits))
+    assert (looks(white, 1), looks(flat_png(64, 64, bits, 0), 1)) == ("W", "K")
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA"])
+@pytest.mark.parametrize("format_", ["PNG", "WEBP"])
+def test_transparency_is_kept(format_, mode):
+    assert looks(encode(tiles(["W-", "-K"]).convert(mode), format_)) == "W- -K"
+
+
+def test_half_transparency_is_kept():
+    for format_ in ("PNG", "WEBP"):
+        red, green, blue, alpha = middle(
+            encode(Image.new("RGBA", (9, 9), (255, 0, 0, 99)), format_)
+        )
+        assert (red > 240, green < 10, blue < 10) == (True, True, True)
+        assert abs(alpha - 99) <= 2
+
+
+def test_a_palette_may_be_transparent_by_degrees():
+    image = Image.new("P", (40, 40), 1)
+    image.putpalette([0, 0, 0, 255, 0, 0])
+    assert middle(encode(image, "PNG", transparency=bytes([255, 128])))[3] in range(126, 131)
+    assert looks(encode(image, "PNG", transparency=1), 1) == "-"
+    assert looks(encode(image, "GIF", transparency=1), 1) == "-"
+    assert looks(encode(image, "GIF"), 1) == "R"
+
+
+@pytest.mark.parametrize(
+    "bits, colour_type, key, row, expected",
+    [
+        (8, 0, (255,), b"\xff" * 8, "-"),
+        (8, 0, (7,), b"\xff" * 8, "W"),
+        (8, 2, (255, 0, 0), b"\xff\0\0" * 8, "-"),
+        # Not compared with its lower half, which is a pixel's upper half here
+        (16, 0, (255,), b"\xff\xff" * 8, "W"),
+        (16, 2, (255, 0, 0), b"\xff\xff\0\0\0\0" * 8, "R"),
+    ],
+)
+def test_a_transparent_colour_is_transparent(bits, colour_type, key, row, expected):
+    key = struct.pack(f">{len(key)}H", *key)
+    assert looks(flat_png(8, 8, bits, colour_type, b"tRNS", key, row=row), 1) == expected
+
+
+@pytest.mark.parametrize("format_", ["PNG", "JPEG", "WEBP"])
+def test_colours_go_through_the_profile(format_):
+    picture = opaque(["RG", "BW"])
+    if format_ != "JPEG":
+        picture.putalpha(255)
+    assert looks(encode(picture, format_, icc_profile=swapped_profile())) == "BG RW"
+
+
+@pytest.mark.parametrize("profile", [b"no profile", swapped_profile()[:300], b"\0" * 5000])
+def test_a_broken_profile_is_passed_over(profile):
+    for format_ in ("PNG", "JPEG", "WEBP"):
+        assert looks(encode(opaque(["RG", "BW"]), format_, icc_profile=profile)) == "RG BW"
+
+
+# -- what survives ------------------------------------------------------------------------------
+
+
+def webp_chunks(content: bytes) -> set[bytes]:
+    kinds, at = set(), 12
+    while at < len(content):
+        kind, length = struct.unpack_from("<4sI", content, at)
+        kinds.add(kind)
+        at += 8 + length + length % 2
+    assert at == len(content) == 8 + int.from_bytes(content[4:8], "little")
+    return kinds
+
+
+@every_format
+def test_nothing_survives_but_pixels(format_):
+    """No camera, no place, no profile, no comment, nothing that stands behind the picture."""
+    picture = Image.new("RGBA", (80, 80), (255, 0, 0, 128))
+    text = PngImagePlugin.PngInfo()
+    text.add_text("SECRET", "SECRET")
+    text.add_itxt("XML:com.adobe.xmp", "SECRET")
+    options = {
+        "PNG": {"exif": exif(1), "icc_profile": swapped_profile(), "pnginfo": text},
+        "WEBP": {"exif": exif(1), "icc_profile": swapped_profile(), "xmp": b"SECRET"},
+        "JPEG": {
+            "exif": b"Exif\0\0" + exif(1),
+            "icc_profile": swapped_profile(),
+            "comment": b"SECRET",
+        },
+        "GIF": {"comment": b"SECRET"},
+    }[format_]
+    upload = encode(picture.convert("RGB") if format_ == "JPEG" else picture, format_, **options)
+    upload += b"<script>alert('SECRET')</script>"
+    assert upload.count(b"SECRET") >= 2
+    for content in make_picture(upload).values():
+        assert webp_chunks(content) <= {b"VP8X", b"VP8 ", b"ALPH", b"VP8L"}
+        assert not re.search(b"SECRET|script|Exif|http|acsp", content)
+
+
+@pytest.mark.parametrize("format_", ["PNG", "WEBP"])
+def test_what_nobody_can_see_does_not_survive(format_):
+    hidden = Image.new("RGBA", (300, 300), (255, 255, 255, 0))
+    ImageDraw.Draw(hidden).text((10, 10), "SECRET", fill=(255, 0, 0, 0), font_size=80)
+    options = {"WEBP": {"lossless": True, "exact": True}}.get(format_, {})
+    blank = Image.new("RGBA", (300, 300))
+    assert make_picture(encode(hidden, format_, **options)) == make_picture(encode(blank, "PNG"))
+
+
+# -- what is refused ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "upload",
+    [
+        b"Dear player, this is no picture.",
+        b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>',
+        b'<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"/>',
+        b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(200),
+        b"\0\0\0\x1cftypavif\0\0\0\0avifmif1" + bytes(200),
+        b"%PDF-1.7\n1 0 obj\n<<>>\nendobj\n",
+        encode(Image.new("RGB", (8, 8)), "BMP"),
+        encode(Image.new("RGB", (8, 8)), "TIFF"),
+        encode(Image.new("RGB", (8, 8)), "ICO"),
+        b"RIFF\x24\0\0\0WAVEfmt " + bytes(28),
+        b"\n" + encode(Image.new("RGB", (8, 8)), "PNG"),
+        b"\0",
+    ],
+    ids=lambda upload: re.sub(r"\W+", " ", upload[:20].decode("latin-1")).strip() or "zero",
+)
+def test_another_format_is_refused(upload):
+    with pytest.raises(NotAPicture):
+        make_picture(upload)
+
+
+def test_an_empty_file_is_refused():
+    with pytest.raises(BrokenPicture, match="empty"):
+        make_picture(b"")
+
+
+@every_format
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.9, 0.98])
+@pytest.mark.parametrize("options", [{}, {"progressive": True, "lossless": True}])
+def test_a_truncated_file_is_refused(format_, part, options):
+    noise = Image.effect_noise((200, 150), 60)
+    upload = encode(Image.merge("RGB", [noise] * 3), format_, **options)
+    assert len(make_picture(upload)) == 3
+    with pytest.raises(BrokenPicture):
+        make_picture(upload[: int(len(upload) * part)])
+
+
+@pytest.mark.parametrize(
+    "signature, format_",
+    [
+        *((b"\x89PNG\r\n\x1a\n", each) for each in ("JPEG", "WEBP", "GIF")),
+        *((b"\xff\xd8\xff", each) for each in ("PNG", "WEBP", "GIF")),
+        *((b"GIF89a", each) for each in ("PNG", "JPEG", "WEBP")),
+        *((b"RIFF\0\0\1\0WEBP", each) for each in ("PNG", "JPEG", "GIF")),
+    ],
+)
+def test_the_first_bytes_decide_what_a_file_is(signature, format_):
+    """A picture behind the signature of another format is none, whoever would find it there."""
+    with pytest.raises(BrokenPicture):
+        make_picture(signature + encode(opaque(["R"]), format_))
+
+
+@every_format
+def test_eight_mib_are_taken_and_not_a_byte_more(format_):
+    upload = encode(opaque(["R"]), format_).ljust(MAX_BYTES, b"\0")
+    assert len(upload) == 8 * 1024 * 1024
+    assert looks(upload, 1) == "R"
+    with pytest.raises(TooManyBytes, match="8 MiB"):
+        make_picture(upload + b"\0")
+
+
+def gif_of_size(screen: tuple[int, int], frame: tuple[int, int], before: bytes = b"") -> bytes:
+    """A GIF file of this size that ends before its pixels; its frame is to be disposed of."""
+    header = b"GIF89a" + struct.pack("<2H3B", *screen, 0x80, 0, 0) + bytes(6)
+    control = b"!\xf9\4\x08\0\0\0\0"
+    return header + control + before + b"," + struct.pack("<4HB", 0, 0, *frame, 0) + b"\2\1\4\0;"
+
+
+def jpeg_of_size(width: int, height: int, **options) -> bytes:
+    """A JPEG file whose header lies: what follows are the pixels of a small picture."""
+    jpeg = encode(Image.new(options.pop("mode", "RGB"), (64, 64)), "JPEG", **options)
+    at = re.search(rb"\xff[\xc0-\xc2]\0.\x08", jpeg, re.DOTALL).end()
+    return jpeg[:at] + struct.pack(">2H", height, width) + jpeg[at + 4 :]
+
+
+SMALL_FRAME = flat_webp(10, 10)[12:]
+
+
+@pytest.mark.parametrize(
+    "upload",
+    [
+        flat_png(5000, 5001, 1, 0),
+        flat_png(25_000_001, 1, 1, 0),
+        flat_webp(5000, 5001),
+        riff((b"ANMF", bytes(16) + flat_webp(5000, 5001)[12:])),
+        riff(
+            (b"VP8X", struct.pack("<I", 2) + b"\x87\x13\0\x88\x13\0"),  # 5000 x 5001
+            (b"ANMF", bytes(16) + SMALL_FRAME),
+        ),
+        gif_of_size((5000, 5001), (10, 10)),
+        gif_of_size((10, 10), (5000, 5001)),
+        gif_of_size((65535, 65535), (65535, 65535)),
+        jpeg_of_size(5000, 5001),
+        jpeg_of_size(65000, 65000, progressive=True),
+    ],
+    ids=[
+        *("PNG", "wide PNG", "WebP", "WebP frame", "WebP canvas"),
+        *("GIF", "GIF frame", "largest GIF", "JPEG", "largest JPEG"),
+    ],
+)
+def test_more_than_25_megapixels_are_refused(upload):
+    with pytest.raises(TooManyPixels, match="25 million"):
+        make_picture(upload)
+
+
+@pytest.mark.parametrize(
+    "upload",
+    [
+        flat_png(5000, 5000, 1, 0),
+        flat_webp(5000, 5000),
+        encode(Image.new("L", (5000, 5000)), "JPEG"),
+        encode(Image.new("L", (5000, 5000)), "GIF"),
+    ],
+    ids=["PNG", "WebP", "JPEG", "GIF"],
+)
+def test_25_megapixels_are_taken(upload):
+    assert make_picture(upload).keys() == PICTURE_SIZES.keys()
+
+
+@pytest.mark.parametrize(
+    "width, height, options",
+    [
+        (5000, 5000, {"progressive": True, "subsampling": 0}),
+        (4000, 4000, {"progressive": True, "mode": "CMYK"}),
+        (25_000, 1000, {"progressive": True, "subsampling": 2}),
+    ],
+)
+def test_a_progressive_jpeg_that_would_not_fit_in_memory_is_refused(width, height, options):
+    """All of its coefficients are held at once, whatever size they are decoded to."""
+    with pytest.raises(TooManyPixels, match="progressive"):
+        make_picture(jpeg_of_size(width, height, **options))
+
+
+@pytest.mark.parametrize(
+    "width, height, options",
+    [
+        (5000, 5000, {"progressive": True, "subsampling": 2}),
+        (6000, 4000, {"progressive": True, "subsampling": 1}),
+        (4000, 4000, {"progressive": True, "subsampling": 0}),
+        (5000, 5000, {"subsampling": 0}),
+        (5000, 5000, {"mode": "CMYK"}),
+        (25_000, 1000, {"subsampling": 0}),
+    ],
+)
+def test_other_jpegs_of_25_megapixels_are_taken(width, height, options):
+    assert make_picture(jpeg_of_size(width, height, **options)).keys() == PICTURE_SIZES.keys()
+
+
+def test_a_jpeg_of_separate_scans_counts_as_a_progressive_one():
+    """Without a word in its header: its first scan has one colour of three."""
+    jpeg = jpeg_of_size(5000, 5000, subsampling=0)
+    at = jpeg.index(b"\xff\xda")
+    scan = b"\xff\xda\0\x08\1" + jpeg[at + 5 : at + 7] + jpeg[at + 11 : at + 14]
+    with pytest.raises(TooManyPixels, match="progressive"):
+        make_picture(jpeg[:at] + scan + jpeg[at + 14 :])
+
+
+def test_a_jpeg_of_endless_scans_is_refused():
+    """8 MiB of them over 25 megapixels would take half an hour."""
+    jpeg = encode(opaque(["R"]), "JPEG", progressive=True)
+    last = jpeg[jpeg.rindex(b"\xff\xc4") : -2]
+    assert last.count(b"\xff\xda") == 1
+    assert looks(jpeg[:-2] + last * 80 + jpeg[-2:], 1) == "R"
+    with pytest.raises(TooManyPixels, match="scans"):
+        make_picture(jpeg[:-2] + last * 200 + jpeg[-2:])
+
+
+# -- what it may cost ---------------------------------------------------------------------------
+
+WORKER = """
+import sys, threading
+
+def memory(field):
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith(field)) // 1024
+
+def work():
+    try:
+        print(sorted(make_picture(upload)))
+    except PictureRefused as error:
+        print(type(error).__name__)
+
+upload = sys.stdin.buffer.read()
+before = memory("VmRSS")
+from storage import PictureRefused
+from storage.pictures import make_picture
+threads = [threading.Thread(target=work) for _ in range(int(sys.argv[1]))]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+print(memory("VmHWM") - before, memory("VmRSS") - before)
+"""
+
+
+def work_on(upload: bytes, threads: int = 1) -> tuple[str, int, int]:
+    """What comes of an upload in a new process; its memory at most and afterwards, in MiB."""
+    command = [sys.executable, "-c", WORKER, str(threads)]
+    done = subprocess.run(command, input=upload, cwd=ROOT, capture_output=True, check=True)
+    *results, memory = done.stdout.decode().splitlines()
+    most, afterwards = map(int, memory.split())
+    assert results == results[:1] * threads
+    return results[0], most, afterwards
+
+
+PICTURE_MADE = str(sorted(PICTURE_SIZES))
+
+
+@pytest.mark.parametrize(
+    "upload",
+    [flat_png(5000, 5000, 8, 6).ljust(MAX_BYTES, b"\0"), flat_webp(5000, 5000)],
+    ids=["PNG", "lossless WebP"],
+)
+def test_25_megapixels_of_the_largest_kinds_leave_a_worker_under_200_mib(upload):
+    """It has 50 MiB before; and it stays so where several are uploaded at once."""
+    result, most, afterwards = work_on(upload, threads=3)
+    assert (result, most < 150, afterwards < 50) == (PICTURE_MADE, True, True), (most, afterwards)
+
+
+def packed_texts() -> bytes:
+    """150 KiB of texts, which take 200 MiB unpacked, and more as Python keeps them."""
+    text = zlib.compress(("\N{GRINNING FACE}" + "a" * 1_000_000).encode(), 9)
+    return flat_png(
+        8, 8, 8, 2, *(each for n in range(60) for each in (b"iTXt", b"%d\0\1\0\0\0" % n + text))
+    )
+
+
+@pytest.mark.parametrize(
+    "upload, result",
+    [
+        (flat_png(13_000, 13_000, 1, 0), "TooManyPixels"),
+        (packed_texts(), PICTURE_MADE),
+        (flat_png(8, 8, 8, 2, b"iCCP", b"x\0\0" + zlib.compress(bytes(10**8))), PICTURE_MADE),
+        (flat_png(8, 8, 8, 2, *(b"prVt", b"") * 600_000), "BrokenPicture"),
+        (gif_of_size((8, 8), (8, 8), b"!\xfe\2xx\0" * 10**6), "BrokenPicture"),
+        (b"\xff\xd8" + b"\xff\xe0\0\2" * 2_000_000, "BrokenPicture"),
+        (riff(*((b"ALPH", b"12345678") for _ in range(400_000))), "BrokenPicture"),
+    ],
+    ids=["pixels", "texts", "profile", "PNG chunks", "GIF comments", "segments", "WebP chunks"],
+)
+def test_a_bomb_goes_off_in_little_memory(upload, result):
+    assert len(upload) <= MAX_BYTES
+    seen, most, _ = work_on(upload)
+    assert (seen, most < 60) == (result, True), most
+
+
+# -- whatever else ------------------------------------------------------------------------------
+
+
+def samples() -> list[bytes]:
+    """A small file of every kind."""
+    noise = Image.effect_noise((23, 17), 60)
+    colours = Image.merge("RGB", [noise, noise.rotate(180), noise.transpose(0)])
+    alpha = colours.copy()
+    alpha.putalpha(noise)
+    palette = colours.quantize(16)
+    metadata = {"exif": b"Exif\0\0" + exif(6), "icc_profile": swapped_profile()}
+    frames = {"save_all": True, "append_images": [alpha.rotate(180)]}
+    return [
+        *(encode(alpha.convert(mode), "PNG") for mode in ("1", "L", "LA", "RGB", "RGBA")),
+        encode(palette, "PNG", transparency=bytes(range(16))),
+        encode(noise.convert("I").convert("I;16"), "PNG"),
+        encode(alpha, "PNG", **metadata, **frames),
+        *(encode(colours.convert(mode), "JPEG") for mode in ("L", "RGB", "CMYK")),
+        encode(colours, "JPEG", progressive=True, restart_marker_blocks=2, **metadata),
+        encode(colours, "WEBP"),
+        encode(alpha, "WEBP", **metadata),
+        encode(alpha, "WEBP", lossless=True),
+        encode(alpha, "WEBP", **frames),
+        encode(palette, "GIF", transparency=3, comment=b"hello"),
+        encode(palette, "GIF", save_all=True, append_images=[palette.rotate(180)]),
+    ]
+
+
+SAMPLES = samples()
+
+
+def with_right_checksums(png: bytes) -> bytes:
+    """A changed PNG file gets past its checksums."""
+    fixed, at = bytearray(png), 8
+    while at + 12 <= len(png):
+        end = at + 8 + int.from_bytes(png[at : at + 4])
+        if end + 4 > len(png):
+            break
+        fixed[end : end + 4] = struct.pack(">I", zlib.crc32(png[at + 4 : end]))
+        at = end + 4
+    return bytes(fixed)
+
+
+@settings(
+    max_examples=400,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+@given(
+    sample=st.sampled_from(SAMPLES),
+    changes=st.lists(
+        st.tuples(
+            st.floats(0, 1, exclude_max=True),  # where
+            st.integers(0, 4),  # so many bytes go
+            st.binary(max_size=4),  # and these come instead
+        ),
+        max_size=4,
+    ),
+    kept=st.just(1.0) | st.floats(0, 1),
+)
+def test_a_damaged_file_is_a_picture_or_refused(sample, changes, kept):
+    upload = sample
+    for where, gone, new in changes:
+        at = int(where * len(upload))
+        upload = upload[:at] + new + upload[at + gone :]
+    upload = upload[: round(kept * len(upload))]
+    if upload.startswith(b"\x89PNG"):
+        upload = with_right_checksums(upload)
+    try:
+        assert make_picture(upload).keys() == PICTURE_SIZES.keys()
+    except PictureRefused as error:
+        assert str(error)

@@ -299,9 +299,9 @@ def user_set(player: str, as_json: bool, **options) -> None:
 @user_commands.command("sign-in-link")
 @click.argument("name", metavar="NAME")
 def user_sign_in_link(name: str) -> None:
-    """Print a link with which a player who lost the password sets a new one.
+    """Print a link for a player who lost the password.
 
-    It is good once, for an hour. Give it to the player alone: whoever has it has the account.
+    It is good once, for an hour, and leads to a page that sets a new one. Give it to the player alone: whoever has it has the account.
     """
     store = open_installation()
     user = read_user_named(store, name)
@@ -315,7 +315,10 @@ def user_sign_in_link(name: str) -> None:
 @user_commands.command("suspend")
 @click.argument("name", metavar="NAME")
 def user_suspend(name: str) -> None:
-    """Stop a player from signing in; their sessions and tokens end at once."""
+    """Stop a player from signing in.
+
+    Their sessions and tokens end at once.
+    """
     moderate(name, suspend, "is suspended")
 
 
@@ -464,7 +467,10 @@ def client_add(name: str, redirect_uri: tuple[str, ...], owner: str | None, as_j
 @client_commands.command("list")
 @json_option
 def client_list(as_json: bool) -> None:
-    """List all clients; where a record is damaged, the others, with exit status 1."""
+    """List all clients.
+
+    Where a record is damaged it lists the others, and the exit status is 1.
+    """
     store = open_installation()
     records, status = readable_records(
         store.client_ids(), lambda client_id: client_record(store, store.read_client(client_id))

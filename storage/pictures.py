@@ -286,7 +286,7 @@ def _decode_webp(frame: bytes, box: tuple[int, int, int, int], factor: int) -> I
         raise RuntimeError("this libwebp has another ABI")
     config.output[:] = 7, 0, 0, 1  # MODE_rgbA
     config.pixels[:3] = ctypes.addressof(pixels), 4 * width, len(pixels)
-    # Scaled only where needed: libwebp gets the colours of two pixels by two pixels wrong.
+    # Scaled only where needed: 2 x 2 pixels scaled to 2 x 2 lose their colours in libwebp.
     config.options[2:10] = 1, left, top, right - left, bottom - top, factor > 1, width, height
     status = LIBWEBP.WebPDecode(frame, ctypes.c_size_t(len(frame)), ctypes.byref(config))
     if status:

@@ -463,9 +463,10 @@ def test_serve_answers_wherever_it_is_started(server):
 
 
 def test_serve_prints_the_address_and_on_an_empty_installation_a_next_step_to_paste(server):
-    address, why, step, *_ = server.output.read_text().splitlines()
+    address, why, link, _, step, *_ = server.output.read_text().splitlines()
     assert address == f"Identity Server is at {server.url}/"
     assert why.startswith("Nobody has an account yet.")
+    assert server.get(link.strip().removeprefix(server.url)) == 200
     # As it is printed it is refused, so that nobody becomes YOUR_NAME.
     typed = subprocess.run(
         ["bash", "-c", f"{step} --password-stdin"],

@@ -35,10 +35,15 @@ Round = dict[str, Result]  # by what was measured
 def main() -> None:
     """The command; exit status 1 where an answer was not a 200."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--rounds", type=int, choices=range(1, 100), default=5, metavar="N")
+    parser.add_argument(
+        "--rounds", type=int, choices=range(1, 100), default=5, metavar="N", help="default: 5"
+    )
     # Codes are issued before they are measured, and good for a minute.
-    parser.add_argument("--seconds", type=int, choices=range(1, 16), default=3, metavar="S")
-    parser.add_argument("--users", type=int, default=1000, metavar="N")
+    help_text = "of each measurement; default: 3"
+    parser.add_argument(
+        "--seconds", type=int, choices=range(1, 16), default=3, metavar="S", help=help_text
+    )
+    parser.add_argument("--users", type=int, default=1000, metavar="N", help="default: 1000")
     help_text = f"the API calls with {SCALE[0]:,} and with {SCALE[1]:,} users"
     parser.add_argument("--scale", action="store_true", help=help_text)
     options = parser.parse_args()

@@ -1,7 +1,7 @@
 """Where the time of a call goes, without gunicorn and sockets: `python -m benchmarks.profile`.
 
-First the time as it is; then, by a profiler that makes Python's own functions look dearer than they
-are, the functions in which it is spent. One thread, every file read before.
+First the processor time as it is; then, by a profiler that makes Python's own functions look dearer
+than they are, the functions in which it is spent. One thread, every file read before.
 """
 
 import cProfile

@@ -301,7 +301,8 @@ def user_set(player: str, as_json: bool, **options) -> None:
 def user_sign_in_link(name: str) -> None:
     """Print a link for a player who lost the password.
 
-    It is good once, for an hour, and leads to a page that sets a new one. Give it to the player alone: whoever has it has the account.
+    It is good once, for an hour, and leads to a page that sets a new one. Give it to the player
+    alone: whoever has it has the account.
     """
     store = open_installation()
     user = read_user_named(store, name)

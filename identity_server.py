@@ -54,7 +54,8 @@ from identity_sessions import (
     sessions,
     signed_in_player,
 )
-from identity_settings import ROOT, origin_of, read_settings, trusted_hosts
+from identity_settings import ROOT, origin_of, read_settings, trusted_hosts, usual_hosts
+from identity_shortcuts import FlaskWithShortcuts, JsonAnswer
 from pages.account import account
 from pages.games import games
 from pages.moderation import moderation
@@ -80,6 +81,7 @@ CODE_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636 4.2: a SHA-256 in 
 BEARER_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750 2.1
 PICTURE_FILE = re.compile(r"[1-9][0-9]{0,14}(-[1-9][0-9]{0,14})?\.webp")
 NO_STORE = {"Cache-Control": "no-store"}
+ANY_ORIGIN = {"Access-Control-Allow-Origin": "*"}
 
 server = Blueprint("identity_server", __name__)
 
@@ -356,15 +358,16 @@ def send_back(redirect_uri: str, state: str | None, **answer: str) -> Response:
 
 
 @server.post("/api/oauth/token", provide_automatic_options=False)
-def token() -> Response:
+def token() -> JsonAnswer:
     """Everything is read and checked before the code is spent: a failed request burns no code."""
     form = read_token_form()
     client_id, client_secret = read_client_credentials(form)
     client = authenticate_client(client_id, client_secret)
+    store = get_storage()
     try:
-        code = get_storage().read_code(form["code"])
+        code = store.read_code(form["code"])
         check_code(code, client, form)
-        get_storage().spend_code(form["code"])
+        store.spend_code(form["code"])
     except storage.NoSuchCode:
         abort(400, "this code was never issued, to you at least, or is long expired")
     except storage.CodeSpent as spent:
@@ -380,27 +383,26 @@ def token() -> Response:
         "token_type": "Bearer",
         "expires_in": TOKEN_MAX_AGE,
     }
-    return answer_json(answer, {**NO_STORE, "Pragma": "no-cache"})
+    return JsonAnswer(answer, {**NO_STORE, "Pragma": "no-cache"})
 
 
 def read_token_form() -> dict[str, str]:
     """The parameters of a token request, those that are blank left out. Raises HTTPException."""
-    # One byte more than is allowed: Werkzeug cuts a chunked body at its limit without a word.
-    request.max_content_length = TOKEN_BODY_LIMIT + 1
-    body = request.get_data(cache=False)
+    body = read_body()
     if len(body) > TOKEN_BODY_LIMIT:
         abort(413)
     if request.mimetype in ("application/json", "multipart/form-data"):
         abort(400, "send the parameters form-encoded: application/x-www-form-urlencoded")
     try:
-        sent = MultiDict(parse_qsl(body.decode(), keep_blank_values=True, errors="strict"))
+        sent = parse_qsl(body.decode(), keep_blank_values=True, errors="strict")
     except ValueError:
         abort(400, "the body is not form-encoded UTF-8")
     # RFC 6749 3.2: a blank parameter is as if not sent, and none of ours comes twice.
+    names = [name for name, _ in sent]
     for name in TOKEN_PARAMETERS:
-        if len(sent.getlist(name)) > 1:
+        if names.count(name) > 1:
             abort(400, f"{name} is given more than once")
-    form = {name: sent[name] for name in TOKEN_PARAMETERS if sent.get(name)}
+    form = {name: value for name, value in sent if value}
     for name in ("grant_type", "code"):
         if name not in form:
             abort(400, f"{name} is missing")
@@ -411,8 +413,19 @@ def read_token_form() -> dict[str, str]:
 
 def read_authorization_header() -> tuple[str, str]:
     """The scheme, in lower case, and the credentials that came with it; "" where there is none."""
-    scheme, _, credentials = request.headers.get("Authorization", "").partition(" ")
+    header = request.environ.get("HTTP_AUTHORIZATION", "")
+    scheme, _, credentials = header.partition(" ")
     return scheme.lower(), credentials.strip(" ")
+
+
+def read_body() -> bytes:
+    """The request's body, up to one byte more than is allowed. Raises RequestEntityTooLarge."""
+    length = request.environ.get("CONTENT_LENGTH", "")
+    if length.isdecimal() and int(length) <= TOKEN_BODY_LIMIT:
+        return request.environ["wsgi.input"].read(int(length))
+    # One byte more: Werkzeug cuts a chunked body at its limit without a word.
+    request.max_content_length = TOKEN_BODY_LIMIT + 1
+    return request.get_data(cache=False)
 
 
 def read_client_credentials(form: dict[str, str]) -> tuple[str, str]:
@@ -514,7 +527,7 @@ def end_replayed_grant(code: AuthorizationCode) -> None:
 
 
 @server.get("/api/oauth/whois", provide_automatic_options=False)
-def whois() -> Response:
+def whois() -> JsonAnswer:
     """Who gave this access token: id, name, pfpTimestamp and, where granted, email."""
     try:
         claims = read_access_token(read_bearer_token())
@@ -528,7 +541,7 @@ def whois() -> Response:
         answer["pfpTimestamp"] = user.pfp_timestamp
     if "email" in claims["scope"]:
         answer["email"] = user.email
-    return answer_json(answer, NO_STORE)
+    return JsonAnswer(answer, {**NO_STORE, **ANY_ORIGIN})
 
 
 def read_bearer_token() -> str:
@@ -536,7 +549,7 @@ def read_bearer_token() -> str:
     scheme, credentials = read_authorization_header()
     if scheme != "bearer":
         refuse_token(None, "send the access token as Authorization: Bearer")
-    if "access_token" in request.args:
+    if request.query_string and "access_token" in request.args:
         refuse_token("invalid_request", "send the access token once, in the header", 400)
     # itsdangerous skips characters it does not know: what is no token must not get that far.
     if not BEARER_TOKEN.fullmatch(credentials):
@@ -548,7 +561,8 @@ def refuse_token(error: str | None, description: str, status: int = 401) -> NoRe
     """Raise the answer of RFC 6750 3.1; without an error code where no token came at all."""
     challenge = f'Bearer error="{error}"' if error else "Bearer"
     headers = {"WWW-Authenticate": challenge, **NO_STORE}
-    abort(answer_json({"message": description}, headers, status))
+    body = json.dumps({"message": description})
+    abort(Response(body, status, headers, content_type="application/json"))
 
 
 # ---------------------------------------------------------------------------------------------
@@ -557,9 +571,10 @@ def refuse_token(error: str | None, description: str, status: int = 401) -> NoRe
 
 
 @server.get("/api/users/info", provide_automatic_options=False)
-def users_info() -> Response:
+def users_info() -> JsonAnswer:
     """Anyone may ask for the public profile of the player with this `id`."""
-    ids = request.args.getlist("id")
+    query = parse_qsl(request.environ["QUERY_STRING"], keep_blank_values=True)
+    ids = [value for name, value in query if name == "id"]
     # Not int(): it takes other scripts' digits, and its answer to 4,400 of them is an error.
     if len(ids) != 1 or not storage.USER_ID.fullmatch(ids[0]):
         abort(400, "send one id: 1 to 15 digits, without a leading zero")
@@ -567,7 +582,7 @@ def users_info() -> Response:
         user = get_storage().read_user(int(ids[0]))
     except storage.NoSuchUser:
         abort(404, "no player has this id")
-    return answer_json({"message": "yes", "user": public_profile(user)})
+    return JsonAnswer({"message": "yes", "user": public_profile(user)}, ANY_ORIGIN)
 
 
 def public_profile(user: User) -> dict:
@@ -639,11 +654,6 @@ def static_file(file_name: str) -> Response:
 # ---------------------------------------------------------------------------------------------
 
 
-def answer_json(body: dict, headers: dict | None = None, status: int = 200) -> Response:
-    """A JSON answer."""
-    return Response(json.dumps(body), status, headers, content_type="application/json")
-
-
 def answer_http_error(error: HTTPException) -> Response:
     """JSON under /api/, a page elsewhere."""
     if error.response is not None:
@@ -707,7 +717,7 @@ def add_headers(answer: Response) -> Response:
     headers = answer.headers
     headers["X-Content-Type-Options"] = "nosniff"
     if request.path in OPEN_TO_ANY_ORIGIN:
-        headers["Access-Control-Allow-Origin"] = "*"
+        headers.update(ANY_ORIGIN)
     if headers.get("Content-Type", "").startswith("text/html"):
         headers["Content-Security-Policy"] = (
             "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
@@ -762,10 +772,11 @@ def create_app(overrides: dict | None = None) -> Flask:
     settings = read_settings(overrides)
     base_url = settings["BASE_URL"]
     https = base_url.startswith("https:")
-    app = Flask(__name__, static_folder=None, instance_path=settings["DATA_DIR"])
+    app = FlaskWithShortcuts(__name__, static_folder=None, instance_path=settings["DATA_DIR"])
     app.config.update(
         settings,
         HOSTS=trusted_hosts(base_url),
+        USUAL_HOSTS=usual_hosts(base_url),
         # URLs are built from this, never from the Host: some cannot even be parsed.
         SERVER_NAME=base_url.partition("://")[2],
         MAX_CONTENT_LENGTH=PAGE_BODY_LIMIT,
@@ -777,6 +788,11 @@ def create_app(overrides: dict | None = None) -> Flask:
     )
     app.extensions["storage"] = storage.open_storage(settings["DATA_DIR"], settings["PICTURE_DIR"])
     app.extensions["serializers"] = {}
+    app.shortcuts = {
+        ("POST", "/api/oauth/token"): token,
+        ("GET", "/api/oauth/whois"): whois,
+        ("GET", "/api/users/info"): users_info,
+    }
     app.url_map.merge_slashes = False  # it redirects to the Host that was sent, by http
     app.session_interface = SignedCookieSessions()
     for blueprint in (server, sessions, account, moderation, games):

@@ -11,6 +11,7 @@ import ipaddress
 import re
 import secrets
 import threading
+from collections.abc import Iterator
 from datetime import timedelta
 
 from flask import (
@@ -27,7 +28,8 @@ from flask import (
     url_for,
 )
 from flask.sessions import SecureCookieSession, SecureCookieSessionInterface
-from itsdangerous import BadSignature, URLSafeTimedSerializer
+from itsdangerous import BadSignature, TimestampSigner, URLSafeTimedSerializer
+from itsdangerous.encoding import base64_encode
 from werkzeug.exceptions import ServiceUnavailable
 from werkzeug.security import check_password_hash, generate_password_hash
 from werkzeug.wrappers import Response
@@ -82,6 +84,21 @@ def get_storage() -> Storage:
     return current_app.extensions["storage"]
 
 
+class ShortTextSerializer(URLSafeTimedSerializer):
+    """itsdangerous' serializer for short texts: it keeps its signer and compresses nothing."""
+
+    def make_signer(self, salt: str | bytes | None = None) -> TimestampSigner:
+        if "kept" not in self.__dict__:
+            self.kept = super().make_signer(salt)
+        return self.kept
+
+    def iter_unsigners(self, salt: str | bytes | None = None) -> Iterator[TimestampSigner]:
+        yield self.make_signer(salt)
+
+    def dump_payload(self, obj: object) -> bytes:
+        return base64_encode(self.serializer.dumps(obj, separators=(",", ":")))
+
+
 def serializer(purpose: str) -> URLSafeTimedSerializer:
     """Signs and verifies text for one purpose; what was signed for another never verifies.
 
@@ -93,9 +110,8 @@ def serializer(purpose: str) -> URLSafeTimedSerializer:
     keys_then, signer = made.get(purpose, (None, None))
     if keys_then is not keys:
         # The digest is named because itsdangerous' default is SHA-1.
-        signer = URLSafeTimedSerializer(
-            list(keys), salt=purpose, signer_kwargs={"digest_method": hashlib.sha256}
-        )
+        digest = {"digest_method": hashlib.sha256}
+        signer = ShortTextSerializer(list(keys), salt=purpose, signer_kwargs=digest)
         made[purpose] = keys, signer
     return signer
 

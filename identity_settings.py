@@ -106,3 +106,10 @@ def trusted_hosts(base_url: str) -> frozenset[str]:
     host = re.sub(r":[0-9]+$", "", base_url.partition("://")[2])
     loopback = frozenset(("localhost", "127.0.0.1", "[::1]"))
     return loopback if host in loopback else frozenset((host,))
+
+
+def usual_hosts(base_url: str) -> frozenset[str]:
+    """What a Host header usually is: one of this server's names, or that and the port."""
+    port = re.search(r"(:[0-9]+)?$", base_url)[0]
+    names = trusted_hosts(base_url)
+    return names | {f"{name}{port}" for name in names}

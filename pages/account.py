@@ -117,22 +117,26 @@ def add_account(form) -> storage.User:
     )
     refuse_taken_email(email)
     is_new = get_storage().is_new()
-    counted = count_sign_up()
     try:
-        with password_gate:
+        with password_gate:  # before the count: a sign-up refused as Busy is none
+            counted = count_sign_up()
             password_hash = hash_password(password)
+    except Busy as error:
+        problem, status, headers = refusal_in_words(error)
+        raise FormRefused({"form": problem}, status, headers) from error
+    try:
         return get_storage().add_user(
             name,
             email,
             password_hash,
             mod_level=storage.ADMINISTRATOR if is_new else storage.PLAYER,
-            invite=None if is_new else form.get("invite") or None,
+            # Where sign-up is open, a link that was used stops nobody.
+            invite=None if is_new or current_app.config["SIGN_UP"] == "open" else form["invite"],
             first=is_new,
         )
-    except Busy as error:
+    except storage.StorageFailed:
         get_storage().give_back_attempt(counted)
-        problem, status, headers = refusal_in_words(error)
-        raise FormRefused({"form": problem}, status, headers) from error
+        raise
     except storage.InvalidField as error:
         get_storage().give_back_attempt(counted)
         field = error.field if error.field in ("name", "email") else "form"
@@ -176,13 +180,14 @@ def show_account() -> str:
 
 def account_page(player: storage.User, problems: dict[str, dict[str, str]]) -> str:
     """The account page; `problems` are by form, then by field, and what was typed is kept."""
-    typed = request.form
+    # The form of a picture keeps nothing, and one that is too large cannot be read.
+    typed = {} if "picture" in problems else request.form
     return render_template(
         "account.html",
         player=player,
         name=typed.get("name", player.name) if "profile" in problems else player.name,
         bio=typed.get("bio", player.bio) if "profile" in problems else player.bio,
-        equipped_flair=player.equipped_flair,
+        equipped_flair=typed.get("equippedFlair", player.equipped_flair),
         email=typed.get("email", player.email) if "email" in problems else player.email,
         problems=problems,
         done=what_was_done(),
@@ -225,8 +230,10 @@ def save_profile(player: storage.User) -> Response:
         except storage.NameTaken as error:
             raise FormRefused({"name": sentence("name", error.problem)}, 409) from error
     with get_storage().edit_user(player.id) as user:
-        user.bio = bio
-        user.equipped_flair = flair if flair in user.flairs else user.equipped_flair
+        # What is not sent stays as it is now, not as it was before the checks.
+        user.bio = bio if "bio" in request.form else user.bio
+        if "equippedFlair" in request.form and flair in user.flairs:
+            user.equipped_flair = flair
     return say_done("Your profile is saved.", "/account")
 
 

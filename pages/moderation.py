@@ -127,6 +127,7 @@ def what_may_be_done(
         "may_administer": player.mod_level == storage.ADMINISTRATOR,
         "flairs": user.flairs,
         "known_flairs": [each for each in player.flairs if each not in user.flairs],
+        "typed_flair": request.form.get("flair", "") if "flair" in problems else "",
         "problems": problems,
         "done": what_was_done(),
     }

@@ -259,8 +259,10 @@ def _kinds_of(record_type: type) -> dict[str, tuple[type, ...]]:
 
 
 RECORD_TYPES = (Grant, Session, User, Client, AuthorizationCode, Invite)
-_TEXT_LISTS = ("scope", "flairs", "redirect_uris")
 _KINDS = {kind: _kinds_of(kind) for kind in RECORD_TYPES}
+_TEXT_LISTS = {
+    kind: [each.name for each in fields(kind) if each.type == list[str]] for kind in RECORD_TYPES
+}
 
 
 def build_record(record_type: type, values: dict):
@@ -269,12 +271,14 @@ def build_record(record_type: type, values: dict):
     Raises TypeError or ValueError naming the field that is missing, unknown or of another type.
     """
     record = record_type(**values)
-    for name, kinds in _KINDS[record_type].items():
-        # `type() in`, not isinstance: True is no number here
-        if type(getattr(record, name)) not in kinds:
+    kinds = _KINDS[record_type]
+    for name, value in values.items():
+        if type(value) not in kinds[name]:  # not isinstance: True is no number here
             raise ValueError(f"{name} has the wrong type")
-        if name in _TEXT_LISTS and not all(type(each) is str for each in getattr(record, name)):
-            raise ValueError(f"{name} holds what is no text")
+    for name in _TEXT_LISTS[record_type]:
+        for each in getattr(record, name):
+            if type(each) is not str:
+                raise ValueError(f"{name} holds what is no text")
     if record_type is User:
         _build_parts(record)
     return record

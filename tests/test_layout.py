@@ -13,7 +13,7 @@ ORDER = [
     {"wsgi", "identity_admin"},
     {"identity_server"},
     {"pages"},
-    {"identity_sessions", "identity_settings", "identity_printing"},
+    {"identity_sessions", "identity_settings", "identity_shortcuts", "identity_printing"},
     {"storage"},
 ]
 RANKS = {name: rank for rank, names in enumerate(ORDER) for name in names}

@@ -1,0 +1,746 @@
+"""A player with a real browser: the account from its first link to its deletion."""
+
+import io
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import requests
+from axe_playwright_python.sync_playwright import Axe
+from PIL import Image
+from playwright.sync_api import Page, expect
+
+import storage
+from storage.pictures import MAX_BYTES
+
+from . import test_browser
+from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer
+from .test_browser import TARGET, Client, Game, sign_in
+
+pytestmark = pytest.mark.browser
+# The fixtures of a person with a browser.
+chromium, browse, game = test_browser.chromium, test_browser.browse, test_browser.game
+complaints = test_browser.complaints
+NEW_PASSWORD = "paperclip violin lantern moss"
+
+
+class Site(RunningServer):
+    """A server with `settings` of its own, for which commands print addresses that lead to it."""
+
+    def __init__(self, folder: Path, **settings: str) -> None:
+        super().__init__(folder)
+        self.settings = settings
+
+    def _environment(self) -> dict[str, str]:
+        own = {f"IDENTITY_{name}": value for name, value in self.settings.items()}
+        base_url = {"IDENTITY_BASE_URL": self.address} if self.address else {}
+        return super()._environment() | own | base_url
+
+    def printed(self, *arguments: str) -> str:
+        """What `identity-server` with these arguments prints."""
+        printed, problem = self.start_command(*arguments).communicate(timeout=ANSWER_TIMEOUT)
+        assert problem == ""
+        return printed.strip()
+
+    def store(self) -> storage.Storage:
+        return storage.open_storage(str(self.data_dir), str(self.picture_dir))
+
+    def find_user(self, name: str) -> storage.User | None:
+        return self.store().find_user(name)
+
+    def token_of(self, client: Client, page: Page) -> str:
+        """What a client gets for the code that a browser brought."""
+        code = test_browser.answer_in(page)["code"]
+        form = {"client_id": client.id, "client_secret": client.secret, "code": code}
+        answer = requests.post(
+            f"{self.address}/api/oauth/token",
+            form | {"grant_type": "authorization_code"},
+            timeout=ANSWER_TIMEOUT,
+        )
+        return answer.json()["access_token"]
+
+    def whois(self, token: str) -> requests.Response:
+        headers = {"Authorization": f"Bearer {token}"}
+        return requests.get(
+            f"{self.address}/api/oauth/whois", headers=headers, timeout=ANSWER_TIMEOUT
+        )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Where anybody may make an account; ada is there, and an administrator."""
+    site = Site(tmp_path_factory.mktemp("site"), SIGN_UP="open")
+    site.start()
+    root = site.add_user("hopper")
+    with site.store().edit_user(root["id"]) as user:
+        user.mod_level = storage.ADMINISTRATOR
+    site.add_user("ada")
+    yield site
+    site.stop()
+
+
+@pytest.fixture
+def empty_site(tmp_path: Path) -> Iterator[Site]:
+    """Where nobody has an account, and sign-up needs an invitation."""
+    site = Site(tmp_path)
+    site.start()
+    yield site
+    site.stop()
+
+
+@pytest.fixture
+def player(site: Site) -> dict:
+    """A player of the test's own."""
+    return site.add_user(f"p{site.store().user_ids()[-1] + 1}x")
+
+
+@pytest.fixture
+def game_client(site: Site, game: Game) -> Client:
+    """A client that nobody has allowed anything yet."""
+    return Client(site, f"{game.origin()}/callback")
+
+
+@pytest.fixture
+def browse_as(site: Site, browse: Callable[..., Page]) -> Callable[..., Page]:
+    """Opens a window of a player who is signed in."""
+
+    def browse_as(name: str, **options) -> Page:
+        page = browse(**options)
+        page.goto(f"{site.address}/sign-in")
+        sign_in(page, name)
+        expect(page).to_have_title("Welcome - Identity Server")
+        return page
+
+    return browse_as
+
+
+def fill_in(page: Page, **typed: str) -> None:
+    for label, text in typed.items():
+        page.get_by_label(label, exact=True).fill(text)
+
+
+# -- sign-up ------------------------------------------------------------------------------------
+
+
+def test_the_link_that_serve_prints_makes_the_administrators_account_once(empty_site: Site, browse):
+    link = first_account_link(empty_site)
+    page = browse()
+    page.goto(link)
+    expect(page.get_by_role("heading", name="Welcome! You are the first one here")).to_be_visible()
+    fill_in(page, Name="hopper", Email="hopper@example.org", Password=PASSWORD)
+    page.get_by_role("button", name="Make the first account").click()
+    expect(page.get_by_role("heading", name="Your account")).to_be_visible()
+    expect(page.get_by_role("link", name="Players")).to_be_visible()
+    assert empty_site.find_user("hopper").mod_level == storage.ADMINISTRATOR
+    page = browse()
+    assert page.goto(link).status == 200
+    expect(page.get_by_role("button", name="Make")).to_have_count(0)
+    assert empty_site.store().user_ids() == [1]
+
+
+def test_sign_up_inside_an_authorization_request_ends_at_the_client_with_a_good_code(
+    game_client: Client, browse
+):
+    page = browse()
+    page.goto(game_client.link())
+    page.get_by_role("link", name="Make an account").click()
+    expect(page.get_by_text("to continue to Space Game")).to_be_visible()
+    fill_in(page, Name="newcomer", Email="newcomer@example.org", Password=PASSWORD)
+    page.get_by_role("button", name="Make my account").click()
+    expect(page.get_by_role("heading", name="Space Game asks who you are")).to_be_visible()
+    page.get_by_role("button", name="Allow").click()
+    game_client.check_arrival(page, "newcomer")
+
+
+def test_a_refused_sign_up_inside_an_authorization_request_still_leads_to_the_client(
+    game_client: Client, browse
+):
+    page = browse()
+    page.goto(game_client.link())
+    page.get_by_role("link", name="Make an account").click()
+    fill_in(page, Name="ada", Email="second@example.org", Password=PASSWORD)
+    page.get_by_role("button", name="Make my account").click()
+    problem = page.get_by_text("Name is taken.")
+    expect(problem).to_be_focused()
+    expect(page).to_have_title("Problem: Make an account - Identity Server")
+    name = page.get_by_label("Name", exact=True)
+    expect(name).to_have_value("ada")
+    expect(name).to_have_accessible_description(re.compile("^Name is taken."))
+    expect(page.get_by_label("Email")).to_have_value("second@example.org")
+    expect(page.get_by_label("Password")).to_have_value("")
+    fill_in(page, Name="second", Password=PASSWORD)
+    page.get_by_role("button", name="Make my account").click()
+    page.get_by_role("button", name="Allow").click()
+    game_client.check_arrival(page, "second")
+
+
+def test_an_invite_link_makes_one_account_that_a_client_then_gets_a_code_of(
+    empty_site: Site, game: Game, browse
+):
+    empty_site.add_user("ada")
+    client = Client(empty_site, f"{game.origin()}/callback")
+    link = empty_site.printed("invite")
+    page = browse()
+    page.goto(client.link())
+    expect(page.get_by_role("link", name="Make an account")).to_have_count(0)
+    page.goto(link)
+    fill_in(page, Name="guest", Email="guest@example.org", Password=PASSWORD)
+    page.get_by_role("button", name="Make my account").click()
+    expect(page.get_by_role("heading", name="Your account")).to_be_visible()
+    page.goto(client.link())
+    page.get_by_role("button", name="Allow").click()
+    client.check_arrival(page, "guest")
+    page = browse()
+    page.goto(link)
+    expect(page.get_by_text("This invitation was used")).to_be_visible()
+    expect(page.get_by_label("Password")).to_have_count(0)
+
+
+def first_account_link(site: Site) -> str:
+    """The link that `identity-server serve` printed."""
+    return re.search(r"^  (http://\S+)$", site.access_log.read_text(), re.MULTILINE)[1]
+
+
+# -- pictures -----------------------------------------------------------------------------------
+
+RED, GREEN, BLUE = (200, 30, 30), (30, 150, 60), (40, 60, 200)
+CLOSE = 12  # of 255: what WebP may change of an even colour
+READ_CORNERS = """shown => {
+    const canvas = document.createElement("canvas");
+    [canvas.width, canvas.height] = [100, 100];
+    const pen = canvas.getContext("2d", {willReadFrequently: true});
+    pen.drawImage(shown, 0, 0, 100, 100);
+    return [[20, 20], [80, 20], [20, 80], [80, 80]].map(
+        ([x, y]) => Array.from(pen.getImageData(x, y, 1, 1).data.slice(0, 3)));
+}"""
+
+
+def wide_picture() -> bytes:
+    """Three squares from top to bottom, red and blue, green over blue, red - as EXIF turns it."""
+    upright = Image.new("RGB", (100, 300), RED)
+    upright.paste(GREEN, (0, 100, 100, 150))
+    upright.paste(BLUE, (0, 150, 100, 200))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # orientation: to be shown turned by a quarter to the right
+    output = io.BytesIO()
+    lying = upright.transpose(Image.Transpose.ROTATE_90)
+    lying.save(output, "JPEG", quality=95, subsampling=0, exif=exif)
+    return output.getvalue()
+
+
+def chosen(content: bytes) -> dict:
+    return {"name": "me.jpg", "mimeType": "image/jpeg", "buffer": content}
+
+
+def check_square(page: Page, selector: str) -> None:
+    """The picture on the page is the centre square of `wide_picture`, upright."""
+    shown = page.locator(selector)
+    shown.evaluate("shown => shown.decode?.()")
+    for seen, wanted in zip(shown.evaluate(READ_CORNERS), (GREEN, GREEN, BLUE, BLUE), strict=True):
+        assert all(abs(a - b) <= CLOSE for a, b in zip(seen, wanted, strict=True)), seen
+
+
+def test_the_centre_square_is_shown_before_the_upload_and_is_the_picture_afterwards(
+    site: Site, player: dict, browse_as
+):
+    page = browse_as(player["name"])
+    page.goto(f"{site.address}/account")
+    before = site.find_user(player["name"]).pfp_timestamp
+    page.get_by_label("A new picture").set_input_files(chosen(wide_picture()))
+    preview = page.get_by_role("img", name="The picture that you chose, not uploaded yet")
+    expect(preview).to_be_visible()
+    expect(page.locator("#portrait")).to_have_count(0)
+    check_square(page, "canvas")
+    assert site.find_user(player["name"]).pfp_timestamp == before
+    page.get_by_role("button", name="Use this picture").click()
+    expect(page.get_by_text("Your new picture is saved.")).to_be_focused()
+    check_square(page, "#portrait")
+    assert site.find_user(player["name"]).pfp_timestamp > before
+
+
+def test_a_choice_that_is_no_picture_leaves_the_picture_of_now_on_show(
+    site: Site, player: dict, browse_as
+):
+    page = browse_as(player["name"])
+    page.goto(f"{site.address}/account")
+    choice = page.get_by_label("A new picture")
+    choice.set_input_files(chosen(wide_picture()))
+    expect(page.locator("canvas")).to_be_visible()
+    choice.set_input_files(chosen(b"no picture"))
+    expect(page.locator("#portrait")).to_be_visible()
+    page.get_by_role("button", name="Use this picture").click()
+    problem = page.get_by_text("PNG, JPEG, WebP", exact=False).first
+    expect(problem).to_be_focused()
+    expect(page).to_have_title("Problem: Your account - Identity Server")
+    expect(page.get_by_label("A new picture")).to_have_attribute("aria-invalid", "true")
+
+
+def test_a_file_that_is_too_large_is_not_sent_where_the_browser_can_tell(
+    site: Site, player: dict, browse_as
+):
+    page = browse_as(player["name"])
+    page.goto(f"{site.address}/account")
+    choice = page.get_by_label("A new picture")
+    choice.set_input_files(chosen(bytes(MAX_BYTES + 1)))
+    sent = []
+    page.on("request", lambda request: sent.append(request.url))
+    page.get_by_role("button", name="Use this picture").click()
+    told = choice.evaluate("choice => choice.validationMessage")
+    assert told == "This file is larger than 8 MB. Choose a smaller one."
+    assert sent == []
+
+
+def test_a_picture_is_uploaded_and_taken_back_with_javascript_switched_off(
+    site: Site, player: dict, browse_as
+):
+    page = browse_as(player["name"], java_script_enabled=False)
+    page.goto(f"{site.address}/account")
+    generated = picture_of(site, player)
+    page.get_by_label("A new picture").set_input_files(chosen(wide_picture()))
+    page.get_by_role("button", name="Use this picture").click()
+    expect(page.get_by_text("Your new picture is saved.")).to_be_visible()
+    shown = Image.open(io.BytesIO(picture_of(site, player))).convert("RGB")
+    width, height = shown.size
+    for y, wanted in ((height // 4, GREEN), (height * 3 // 4, BLUE)):
+        seen = shown.getpixel((width // 2, y))
+        assert all(abs(a - b) <= CLOSE for a, b in zip(seen, wanted, strict=True)), seen
+    page.get_by_role("button", name="Use the generated one").click()
+    expect(page.get_by_text("You have the generated picture again.")).to_be_visible()
+    assert picture_of(site, player) == generated
+
+
+def test_a_file_that_is_too_large_is_refused_in_words_with_javascript_switched_off(
+    site: Site, player: dict, browse_as
+):
+    page = browse_as(player["name"], java_script_enabled=False)
+    page.goto(f"{site.address}/account")
+    page.get_by_label("A new picture").set_input_files(chosen(bytes(MAX_BYTES * 2)))
+    page.get_by_role("button", name="Use this picture").click()
+    expect(page.get_by_text("This file is larger than 8 MB.")).to_be_visible()
+
+
+def picture_of(site: Site, player: dict) -> bytes:
+    """The large picture that anybody gets of a player now."""
+    timestamp = site.find_user(player["name"]).pfp_timestamp
+    address = f"{site.address}/pfp/large/{player['id']}-{timestamp}.webp"
+    answer = requests.get(address, timeout=ANSWER_TIMEOUT)
+    assert answer.status_code == 200
+    return answer.content
+
+
+# -- the account page ---------------------------------------------------------------------------
+
+
+def test_the_profile_is_changed_and_everyone_sees_it(site: Site, player: dict, browse_as, browse):
+    with site.store().edit_user(player["id"]) as user:
+        user.flairs.append("early bird")
+    page = browse_as(player["name"])
+    page.goto(f"{site.address}/account")
+    bio = "\n\nI play.\n<b>Often</b>"
+    renamed = f"{player['name']} II"
+    fill_in(page, Name=renamed, **{"About you": bio})
+    page.get_by_label("Flair").select_option("early bird")
+    page.get_by_role("button", name="Save the profile").click()
+    expect(page.get_by_text("Your profile is saved.")).to_be_focused()
+    expect(page.get_by_label("About you")).to_have_value(bio)
+    stranger = browse()
+    stranger.goto(f"{site.address}/users/{player['id']}")
+    expect(stranger.get_by_role("heading", name=renamed)).to_be_visible()
+    expect(stranger.get_by_text("early bird")).to_be_visible()
+    expect(stranger.get_by_text("<b>Often</b>")).to_be_visible()
+
+
+def test_a_refused_profile_keeps_what_was_typed_and_leads_to_the_problem(
+    site: Site, player: dict, browse_as
+):
+    with site.store().edit_user(player["id"]) as user:
+        user.flairs.append("early bird")
+    page = browse_as(player["name"])
+    page.goto(f"{site.address}/account")
+    fill_in(page, Name="ada", **{"About you": "\nI play."})
+    page.get_by_label("Flair").select_option("early bird")
+    page.get_by_role("button", name="Save the profile").click()
+    expect(page.get_by_text("Name is taken.")).to_be_focused()
+    expect(page.get_by_label("Name", exact=True)).to_have_value("ada")
+    expect(page.get_by_label("About you")).to_have_value("\nI play.")
+    expect(page.get_by_label("Flair")).to_have_value("early bird")
+    assert site.find_user(player["name"]).bio == ""
+
+
+def test_withdrawing_an_app_ends_its_token_and_it_has_to_ask_again(
+    site: Site, game_client: Client, player: dict, browse_as
+):
+    page = browse_as(player["name"])
+    page.goto(game_client.link())
+    page.get_by_role("button", name="Allow").click()
+    expect(page).to_have_title("Game")
+    token = site.token_of(game_client, page)
+    assert site.whois(token).status_code == 200
+    page.goto(f"{site.address}/account/apps")
+    expect(page.get_by_text("sees your public profile, your email address")).to_be_visible()
+    page.get_by_role("button", name="Withdraw Space Game").click()
+    expect(page.get_by_text("Withdrawn. It learns nothing more from here.")).to_be_focused()
+    expect(page.get_by_role("button", name="Withdraw")).to_have_count(0)
+    assert site.whois(token).status_code == 401
+    page.goto(game_client.link())
+    expect(page.get_by_role("button", name="Allow")).to_be_visible()
+
+
+def test_a_browser_is_signed_out_from_another_one(site: Site, player: dict, browse_as):
+    lost, here = browse_as(player["name"]), browse_as(player["name"])
+    here.goto(f"{site.address}/account/apps")
+    rows = here.get_by_role("listitem").filter(has=here.get_by_role("button", name="Sign out"))
+    expect(rows).to_have_count(2)
+    rows.filter(has_not_text="this one").get_by_role("button").click()
+    expect(here.get_by_text("That browser is signed out.")).to_be_focused()
+    lost.goto(f"{site.address}/account")
+    expect(lost.get_by_role("heading", name="Sign in")).to_be_visible()
+    here.get_by_role("button", name="Sign out everywhere, here too").click()
+    expect(here.get_by_role("heading", name="Sign in")).to_be_visible()
+
+
+def test_everything_known_is_downloaded_as_a_file(site: Site, player: dict, browse_as):
+    page = browse_as(player["name"])
+    page.goto(f"{site.address}/account")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download everything").click()
+    assert download.value.suggested_filename == "account.json"
+    assert f"{player['name']}@example.org" in Path(download.value.path()).read_text()
+
+
+def test_deleting_the_account_leaves_nobody_to_sign_in(
+    site: Site, game_client: Client, player: dict, browse_as
+):
+    page = browse_as(player["name"])
+    page.goto(game_client.link())
+    page.get_by_role("button", name="Allow").click()
+    expect(page).to_have_title("Game")
+    token = site.token_of(game_client, page)
+    page.goto(f"{site.address}/account")
+    page.get_by_text("What goes, and how").click()
+    delete = page.get_by_role("button", name="Delete my account for good")
+    page.locator("#delete-password").fill(f"{PASSWORD}, mistyped")
+    delete.click()
+    expect(page.get_by_text("That is not your password.")).to_be_focused()
+    assert site.find_user(player["name"]) is not None
+    page.locator("#delete-password").fill(PASSWORD)
+    delete.click()
+    expect(page.get_by_role("link", name="Sign in")).to_be_visible()
+    assert site.whois(token).status_code == 401
+    assert page.goto(f"{site.address}/users/{player['id']}").status == 404
+    page.goto(f"{site.address}/sign-in")
+    sign_in(page, player["name"])
+    expect(page.get_by_role("alert")).to_be_focused()
+    assert list(site.picture_dir.glob(f"*/{player['id']}-*")) == []
+
+
+def test_a_sign_in_link_sets_a_new_password_once_and_ends_other_sessions(
+    site: Site, player: dict, browse, browse_as
+):
+    thief = browse_as(player["name"])
+    link = site.printed("user", "sign-in-link", player["name"])
+    page = browse()
+    for _ in range(2):  # opening it spends nothing
+        page.goto(link)
+    expect(page.get_by_text(f"for {player['name']}")).to_be_visible()
+    fill_in(page, **{"New password": NEW_PASSWORD})
+    page.get_by_role("button", name="Set the password").click()
+    expect(page.get_by_text("Your new password is set, and you are signed in.")).to_be_focused()
+    thief.goto(f"{site.address}/account")
+    expect(thief.get_by_role("heading", name="Sign in")).to_be_visible()
+    sign_in(thief, player["name"])
+    expect(thief.get_by_role("alert")).to_be_focused()
+    page.goto(link)
+    expect(page.get_by_text("This link was used")).to_be_visible()
+    other = browse()
+    other.goto(f"{site.address}/sign-in")
+    sign_in(other, player["name"], NEW_PASSWORD)
+    expect(other).to_have_title("Welcome - Identity Server")
+
+
+def test_a_moderator_suspends_a_player_whose_browser_and_token_end_until_restored(
+    site: Site, game_client: Client, player: dict, browse, browse_as
+):
+    moderator = site.add_user(f"mod-{player['name']}")
+    with site.store().edit_user(moderator["id"]) as user:
+        user.mod_level = storage.MODERATOR
+    theirs = browse_as(player["name"])
+    theirs.goto(game_client.link())
+    theirs.get_by_role("button", name="Allow").click()
+    expect(theirs).to_have_title("Game")
+    token = site.token_of(game_client, theirs)
+    page = browse_as(moderator["name"])
+    page.get_by_role("link", name="Players").click()
+    fill_in(page, Name=player["name"].upper())
+    page.get_by_role("button", name="Find").click()
+    expect(page.get_by_role("button", name="Change the level")).to_have_count(0)
+    page.get_by_role("button", name="Suspend this account").click()
+    expect(page.get_by_text("The account is suspended.")).to_be_focused()
+    theirs.goto(f"{site.address}/account")
+    expect(theirs.get_by_role("heading", name="Sign in")).to_be_visible()
+    sign_in(theirs, player["name"])
+    expect(theirs.get_by_text("This account is suspended.")).to_be_visible()
+    assert site.whois(token).status_code == 401
+    stranger = browse()
+    stranger.goto(f"{site.address}/users/{player['id']}")
+    expect(stranger.get_by_text("This account is suspended.")).to_be_visible()
+    page.get_by_role("button", name="Restore this account").click()
+    expect(page.get_by_text("The account is restored.")).to_be_focused()
+    sign_in(theirs, player["name"])
+    expect(theirs).to_have_title("Your account - Identity Server")
+
+
+def test_an_administrator_grants_a_flair_after_a_refused_one_that_stays_as_typed(
+    site: Site, player: dict, browse_as
+):
+    page = browse_as("hopper")
+    page.goto(f"{site.address}/users/{player['id']}")
+    flair = page.get_by_label("Another flair")
+    flair.fill("early bird" * 4)
+    page.get_by_role("button", name="Grant it").click()
+    expect(page.get_by_text("Flair must have 1 to 30 characters on one line.")).to_be_focused()
+    expect(flair).to_have_value("early bird" * 4)
+    flair.fill("early bird")
+    page.get_by_role("button", name="Grant it").click()
+    expect(page.get_by_text("The flair is granted.")).to_be_focused()
+    expect(flair).to_have_value("")
+    assert "early bird" in site.find_user(player["name"]).flairs
+    page.get_by_role("button", name="Revoke early bird").click()
+    expect(page.get_by_text("The flair is revoked.")).to_be_focused()
+    assert "early bird" not in site.find_user(player["name"]).flairs
+
+
+# -- how the pages are made ---------------------------------------------------------------------
+
+WIDE_NAME = "W" * 30
+WIDE_FLAIR = "W" * 30
+
+
+@pytest.fixture(scope="module")
+def wide_site(site: Site) -> Site:
+    """The site with the longest texts that there are, and who sees them."""
+    email = f"{'w' * 64}@{'w' * 60}.example.org"
+    arguments = ["user", "add", WIDE_NAME, "--email", email, "--password-stdin"]
+    wide = site.command(*arguments, typed=PASSWORD)
+    client = Client(site, "https://client.example/", name="W" * 60)
+    with site.store().edit_user(wide["id"]) as user:
+        user.bio = f"{'W' * 200}\n\nI play.\n" + "Often. " * 90
+        user.flairs += ["early bird", WIDE_FLAIR]
+        user.equipped_flair = WIDE_FLAIR
+        user.play_ms = 100 * 60_000
+        user.grants[client.id] = storage.Grant("a grant", ["userinfo", "email"], storage.now_ms())
+    for name, mod_level in (("lovelace", storage.MODERATOR), ("mallory", storage.PLAYER)):
+        with site.store().edit_user(site.add_user(name)["id"]) as user:
+            user.mod_level = mod_level
+            user.suspended = name == "mallory"
+    return site
+
+
+def press(page: Page, button: str) -> None:
+    with page.expect_navigation():
+        page.get_by_role("button", name=button, exact=True).click()
+
+
+def enter(site: Site, page: Page, name: str, path: str) -> None:
+    """Sign in, and go to a page."""
+    page.goto(f"{site.address}/sign-in")
+    sign_in(page, name)
+    expect(page).to_have_title("Welcome - Identity Server")
+    page.goto(f"{site.address}{path}")
+
+
+def profile_of(site: Site, name: str) -> str:
+    return f"/users/{site.find_user(name).id}"
+
+
+def open_sign_up(site: Site, page: Page) -> None:
+    page.goto(f"{site.address}/sign-up")
+
+
+def open_sign_up_with_problems(site: Site, page: Page) -> None:
+    open_sign_up(site, page)
+    fill_in(page, Name="W" * 100, Email="w" * 100, Password="W" * 100)
+    press(page, "Make my account")
+
+
+def open_account(site: Site, page: Page) -> None:
+    enter(site, page, WIDE_NAME, "/account")
+
+
+def open_saved_account(site: Site, page: Page) -> None:
+    open_account(site, page)
+    press(page, "Save the profile")
+
+
+def open_profile_problems(site: Site, page: Page) -> None:
+    open_account(site, page)
+    fill_in(page, Name="W" * 100, **{"About you": "W" * 1001})
+    press(page, "Save the profile")
+
+
+def open_picture_problem(site: Site, page: Page) -> None:
+    open_account(site, page)
+    page.get_by_label("A new picture").set_input_files(chosen(b"no picture"))
+    press(page, "Use this picture")
+
+
+def open_picture_preview(site: Site, page: Page) -> None:
+    open_account(site, page)
+    page.get_by_label("A new picture").set_input_files(chosen(wide_picture()))
+    expect(page.locator("canvas")).to_be_visible()
+
+
+def open_email_problem(site: Site, page: Page) -> None:
+    open_account(site, page)
+    fill_in(page, Email="W" * 100)
+    page.locator("#email-password").fill(PASSWORD)
+    press(page, "Change the email")
+
+
+def open_password_problem(site: Site, page: Page) -> None:
+    open_account(site, page)
+    page.locator("#password-password").fill(PASSWORD)
+    page.locator("#new-password").fill(WIDE_NAME)
+    press(page, "Change the password")
+
+
+def open_delete_problem(site: Site, page: Page) -> None:
+    open_account(site, page)
+    page.get_by_text("What goes, and how").click()
+    page.locator("#delete-password").fill("mistyped")
+    press(page, "Delete my account for good")
+
+
+def open_apps(site: Site, page: Page) -> None:
+    enter(site, page, WIDE_NAME, "/account/apps")
+
+
+def open_apps_of_nobody(site: Site, page: Page) -> None:
+    enter(site, page, "ada", "/account/apps")
+
+
+def open_public_profile(site: Site, page: Page) -> None:
+    page.goto(f"{site.address}{profile_of(site, WIDE_NAME)}")
+
+
+def open_own_profile(site: Site, page: Page) -> None:
+    enter(site, page, WIDE_NAME, profile_of(site, WIDE_NAME))
+
+
+def open_moderated_profile(site: Site, page: Page) -> None:
+    enter(site, page, "lovelace", profile_of(site, WIDE_NAME))
+
+
+def open_suspended_profile(site: Site, page: Page) -> None:
+    enter(site, page, "lovelace", profile_of(site, "mallory"))
+
+
+def open_administered_profile(site: Site, page: Page) -> None:
+    enter(site, page, "hopper", profile_of(site, WIDE_NAME))
+
+
+def open_profile_with_refused_flair(site: Site, page: Page) -> None:
+    open_administered_profile(site, page)
+    fill_in(page, **{"Another flair": "W" * 200})
+    press(page, "Grant it")
+
+
+def open_players(site: Site, page: Page) -> None:
+    enter(site, page, "lovelace", "/players")
+
+
+def open_player_not_found(site: Site, page: Page) -> None:
+    open_players(site, page)
+    fill_in(page, Name="nobody")
+    press(page, "Find")
+
+
+def open_new_password(site: Site, page: Page) -> None:
+    page.goto(site.printed("user", "sign-in-link", WIDE_NAME))
+
+
+def open_new_password_problem(site: Site, page: Page) -> None:
+    open_new_password(site, page)
+    fill_in(page, **{"New password": WIDE_NAME})
+    press(page, "Set the password")
+
+
+def open_refused_new_password(site: Site, page: Page) -> None:
+    page.goto(f"{site.address}/new-password?link=spent")
+
+
+# What opens each page, and whether that page tells of a problem.
+PAGES = [
+    (open_sign_up, False),
+    (open_sign_up_with_problems, True),
+    (open_account, False),
+    (open_saved_account, False),
+    (open_profile_problems, True),
+    (open_picture_preview, False),
+    (open_picture_problem, True),
+    (open_email_problem, True),
+    (open_password_problem, True),
+    (open_delete_problem, True),
+    (open_apps, False),
+    (open_apps_of_nobody, False),
+    (open_public_profile, False),
+    (open_own_profile, False),
+    (open_moderated_profile, False),
+    (open_suspended_profile, False),
+    (open_administered_profile, False),
+    (open_profile_with_refused_flair, True),
+    (open_players, False),
+    (open_player_not_found, True),
+    (open_new_password, False),
+    (open_new_password_problem, True),
+    (open_refused_new_password, False),
+]
+
+
+@pytest.mark.parametrize(("open_page", "has_problem"), PAGES)
+def test_pages_fit_windows_and_fingers_and_axe_finds_nothing_serious_in_light_and_dark(
+    wide_site: Site, browse, open_page: Callable[[Site, Page], None], has_problem: bool
+):
+    page = browse()
+    open_page(wide_site, page)
+    check_looks(page, has_problem)
+
+
+def test_the_first_sign_up_fits_windows_and_axe_finds_nothing_serious_with_and_without_its_link(
+    empty_site: Site, browse
+):
+    page = browse()
+    page.goto(f"{empty_site.address}/sign-up")
+    expect(page.get_by_text("This site is new.")).to_be_visible()
+    check_looks(page)
+    page.goto(first_account_link(empty_site))
+    expect(page.get_by_role("button", name="Make the first account")).to_be_visible()
+    check_looks(page)
+
+
+def check_looks(page: Page, has_problem: bool = False) -> None:
+    """What holds of every page; one that tells of a problem leads there."""
+    page.get_by_role("heading", level=1).wait_for()
+    assert page.title().startswith("Problem: ") == has_problem
+    assert page.locator(".problem:focus").count() == has_problem
+    for color_scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=color_scheme)
+        assert serious_findings(page) == []
+    for width, height in ((390, 844), (1280, 800)):  # CSS pixels: a phone, a desktop
+        page.set_viewport_size({"width": width, "height": height})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        controls = page.locator("button, .button, input:not([type=hidden]), select, textarea")
+        boxes = [each.bounding_box() for each in controls.all() if each.is_visible()]
+        assert all(box["height"] >= TARGET for box in boxes)
+        assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in boxes)
+
+
+def serious_findings(page: Page) -> list[tuple[str, str, str]]:
+    """What axe-core finds on a page: the rule, the element and why."""
+    return [
+        (each["id"], node["html"], node["failureSummary"])
+        for each in Axe().run(page).response["violations"]
+        for node in each["nodes"]
+        if each["impact"] in ("serious", "critical")
+    ]

@@ -1,0 +1,230 @@
+"""Many at once change accounts, against two workers."""
+
+import io
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from urllib.parse import urlencode
+
+import pytest
+import requests
+from PIL import Image
+
+import storage
+
+from .conftest import CALLBACK
+from .person import Person
+from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer
+from .test_races import RACERS, Background, race
+
+TRIES = 300  # while the server says that it is busy
+PAUSE = 0.05  # seconds between two of them
+UPLOADERS = 8
+UPLOADS = 100
+
+
+class OpenServer(RunningServer):
+    """Anybody may make an account here."""
+
+    def _environment(self) -> dict[str, str]:
+        return super()._environment() | {"IDENTITY_SIGN_UP": "open"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenServer]:
+    server = OpenServer(tmp_path_factory.mktemp("open"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def store(server: RunningServer) -> storage.Storage:
+    """The running server's records, as one more process that uses them."""
+    return storage.open_storage(str(server.data_dir), str(server.picture_dir))
+
+
+@pytest.fixture
+def sign_in(server: RunningServer, ada: dict) -> Iterator[Callable[[], Person]]:
+    """A new browser of ada, who is signed in."""
+    people = []
+
+    def sign_in() -> Person:
+        person = Person(server.address)
+        people.append(person)
+        assert "Hello, " in person.sign_in(ada["name"]).text
+        return person
+
+    yield sign_in
+    for each in people:
+        each.close()
+
+
+@pytest.fixture(scope="module")
+def ada(server: RunningServer) -> dict:
+    return server.add_user("ada")
+
+
+def until_not_busy(send: Callable[[], requests.Response]) -> requests.Response:
+    for _ in range(TRIES):
+        answer = send()
+        if answer.status_code != 503:
+            return answer
+        assert int(answer.headers["Retry-After"]) > 0
+        time.sleep(PAUSE)
+    raise AssertionError("busy all the time")
+
+
+def post(person: Person, path: str, **sent) -> requests.Response:
+    return person.browser.post(
+        f"{person.server_address}{path}", allow_redirects=False, timeout=ANSWER_TIMEOUT, **sent
+    )
+
+
+def test_one_name_in_sixteen_spellings_is_signed_up_once(
+    server: RunningServer, store: storage.Storage, ada: dict
+):
+    """Who lost is told so, and neither name, email nor the day's count of an address is kept."""
+    name = "Racing-2"
+    wide = name.translate({code: code + 0xFEE0 for code in range(ord("0"), ord("z") + 1)})
+    spellings = [name, name.upper(), name.lower(), wide, wide.upper(), wide.lower(), f" {name} "]
+    people = [Person(server.address) for _ in range(RACERS)]
+    counted = attempts_counted(server)
+
+    def sign_up(number: int) -> requests.Response:
+        form = {
+            "name": spellings[number % len(spellings)],
+            "email": f"racer-{number}@example.org",
+            "password": PASSWORD,
+        }
+        return until_not_busy(lambda: post(people[number], "/sign-up", data=form))
+
+    answers = race(sign_up)
+    assert Counter(each.status_code for each in answers) == {303: 1, 409: RACERS - 1}
+    assert sum("Name is taken." in each.text for each in answers) == RACERS - 1
+    made = [user for user in server.command("user", "list") if "racer-" in user["email"]]
+    assert made == [server.command("user", "show", name)]
+    assert attempts_counted(server) == counted + 1
+    winner = [answer.status_code for answer in answers].index(303)
+    assert made[0]["email"] == f"racer-{winner}@example.org"
+    signed_in = [each for each in people if "Hello, " in each.open("/").text]
+    assert signed_in == [people[winner]]
+    for each in people:
+        each.close()
+
+
+def attempts_counted(server: RunningServer) -> int:
+    """All that is counted: wrong passwords, and new accounts of an address."""
+    files = (each for each in server.data_dir.glob("attempts/**/*") if each.is_file())
+    return sum(file.stat().st_size for file in files)
+
+
+def even_picture(number: int) -> bytes:
+    """A small picture of one colour, by its number."""
+    output = io.BytesIO()
+    Image.new("RGB", (80, 60), colour(number)).save(output, "PNG")
+    return output.getvalue()
+
+
+def colour(number: int) -> tuple[int, int, int]:
+    """Far enough from those of other numbers to be told apart after compression."""
+    return (number % 5 * 50, number // 5 % 5 * 50, number // 25 % 5 * 50)
+
+
+def seen_colour(content: bytes) -> tuple[int, int, int]:
+    """The nearest colour that a number has."""
+    image = Image.open(io.BytesIO(content)).convert("RGB").resize((1, 1))
+    return tuple(round(each / 50) * 50 for each in image.getpixel((0, 0)))
+
+
+def upload(person: Person, number: int) -> None:
+    files = {"picture": ("me.png", even_picture(number), "image/png")}
+    answer = until_not_busy(lambda: post(person, "/account/picture", files=files))
+    assert answer.status_code == 303
+
+
+def pictures_of(server: RunningServer, user_id: int) -> list[str]:
+    """Every file of a player's pictures, those being written too."""
+    pattern = re.compile(rf"\.?{user_id}\b.*")
+    return sorted(
+        os.path.relpath(os.path.join(folder, name), server.picture_dir)
+        for folder, _, names in os.walk(server.picture_dir)
+        for name in names
+        if pattern.fullmatch(name)
+    )
+
+
+def test_eight_clients_that_change_one_picture_leave_one_generation_of_files(
+    server: RunningServer, store: storage.Storage, ada: dict, sign_in
+):
+    people = [sign_in() for _ in range(UPLOADERS)]
+
+    def change_picture(uploader: int) -> None:
+        for number in range(uploader, UPLOADS, UPLOADERS):
+            upload(people[uploader], number)
+
+    race(change_picture, UPLOADERS)
+    timestamp = store.read_user(ada["id"]).pfp_timestamp
+    sizes = storage.PICTURE_SIZES
+    name = f"{ada['id']}-{timestamp}.webp"
+    assert pictures_of(server, ada["id"]) == sorted(f"{size}/{name}" for size in sizes)
+    shown = {seen_colour((server.picture_dir / size / name).read_bytes()) for size in sizes}
+    assert len(shown) == 1
+    assert shown <= {colour(number) for number in range(UPLOADS - UPLOADERS, UPLOADS)}
+
+
+def test_profile_picture_and_consents_are_changed_at_once_and_nothing_is_lost(
+    server: RunningServer, store: storage.Storage, ada: dict, sign_in
+):
+    """Each writer finds what it wrote last, until it writes again."""
+    clients = [server.add_client(f"Game {number}", CALLBACK) for number in range(3)]
+    with store.edit_user(ada["id"]) as user:
+        user.flairs += ["first", "second"]
+    bio_writer, flair_writer, uploader, allower = (sign_in() for _ in range(4))
+
+    def save_profile(person: Person, **fields: str) -> None:
+        assert post(person, "/account", data=fields).status_code == 303
+
+    def write_bio(number: int) -> None:
+        save_profile(bio_writer, bio=f"bio {number}")
+        assert store.read_user(ada["id"]).bio == f"bio {number}"
+
+    def equip(number: int) -> None:
+        flair = ("first", "second")[number % 2]
+        save_profile(flair_writer, equippedFlair=flair)
+        assert store.read_user(ada["id"]).equipped_flair == flair
+
+    def change_picture(number: int) -> None:
+        upload(uploader, number)
+        timestamp = store.read_user(ada["id"]).pfp_timestamp
+        small = server.picture_dir / "small" / f"{ada['id']}-{timestamp}.webp"
+        assert seen_colour(small.read_bytes()) == colour(number)
+
+    def allow_and_withdraw(number: int) -> None:
+        allowed = clients[number % len(clients)]["client_id"]
+        asked = {"response_type": "code", "client_id": allowed, "redirect_uri": CALLBACK}
+        code = allower.allow(f"/oauth/authorize?{urlencode(asked)}", "ada").answer["code"]
+        assert code
+        assert allowed in store.read_user(ada["id"]).grants
+        if number >= len(clients):
+            page = allower.open("/account/apps")
+            assert allowed in page.text
+            post(allower, "/account/apps/withdraw", data={"client_id": allowed})
+            assert allowed not in store.read_user(ada["id"]).grants
+
+    with (
+        Background(write_bio) as bios,
+        Background(equip) as flairs,
+        Background(allow_and_withdraw) as consents,
+    ):
+        for number in range(10):
+            change_picture(number)
+    assert min(bios.count, flairs.count, consents.count) >= 10
+    user = store.read_user(ada["id"])
+    assert user.bio == f"bio {bios.count - 1}"
+    assert user.equipped_flair == ("first", "second")[(flairs.count - 1) % 2]
+    assert user.grants == {}
+    assert len(pictures_of(server, ada["id"])) == len(storage.PICTURE_SIZES)
+    assert len(user.sessions) >= 4

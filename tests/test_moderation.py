@@ -1,0 +1,534 @@
+"""Public profiles, and what moderators and administrators do: `pages.moderation`."""
+
+import html
+import json
+import re
+
+import pytest
+
+from identity_sessions import hash_password
+from pages import moderation
+from pages.moderation import duration_in_words
+from storage import User
+
+PASSWORD = "correct horse battery staple"
+MINUTE, HOUR, DAY = 60, 3600, 86_400  # seconds
+# What each act posts, below the address of a profile, and the least level that may.
+ACTS = {
+    "suspend": ("/suspend", {}, 1),
+    "restore": ("/restore", {}, 1),
+    "reset bio": ("/reset", {"what": "bio"}, 1),
+    "reset name": ("/reset", {"what": "name"}, 1),
+    "reset picture": ("/reset", {"what": "picture"}, 1),
+    "mod level": ("/mod-level", {"mod_level": "1"}, 2),
+    "grant": ("/flairs/grant", {"flair": "Champion"}, 2),
+    "revoke": ("/flairs/revoke", {"flair": "Old hand"}, 2),
+}
+ODD_IDS = [
+    "0",
+    "01",
+    "-1",
+    "+1",
+    "1.0",
+    "x",
+    "1x",
+    "٣",
+    "１",
+    "9" * 15,
+    "1" * 16,
+    "1%0A",
+    "1 ",
+    "%00",
+]
+
+
+@pytest.fixture
+def add_player(store):
+    """Adds a player of a level."""
+
+    def add_player(name: str, mod_level: int = 0) -> User:
+        email = f"{name.lower().replace(' ', '')}@example.org"
+        return store.add_user(name, email, hash_password(PASSWORD), mod_level)
+
+    return add_player
+
+
+@pytest.fixture
+def browser_of(open_browser):
+    """Opens the browser of a player, who is signed in."""
+
+    def browser_of(user: User):
+        browser = open_browser()
+        assert browser.sign_in(user.name).status_code == 303
+        return browser
+
+    return browser_of
+
+
+@pytest.fixture
+def admin(add_player) -> User:
+    """An administrator."""
+    return add_player("Chief", 2)
+
+
+@pytest.fixture
+def admins_browser(admin, browser_of):
+    """The browser of the administrator."""
+    return browser_of(admin)
+
+
+@pytest.fixture
+def moderators_browser(add_player, browser_of):
+    """The browser of a moderator, who is no administrator."""
+    return browser_of(add_player("Warden", 1))
+
+
+@pytest.fixture
+def dressed(store):
+    """Gives a player something to lose."""
+
+    def dressed(user: User) -> User:
+        with store.edit_user(user.id) as edited:
+            edited.bio = "Something rude"
+            edited.flairs = ["none", "Old hand"]
+            edited.equipped_flair = "Old hand"
+        return store.read_user(user.id)
+
+    return dressed
+
+
+@pytest.fixture
+def files_of(tmp_path):
+    """Everything that is kept of accounts and pictures: the files and what they hold."""
+
+    def files_of() -> dict[str, bytes]:
+        folders = [
+            tmp_path / "instance" / "users",
+            tmp_path / "instance" / "names",
+            tmp_path / "pfp",
+        ]
+        found = (each for folder in folders for each in folder.rglob("*") if each.is_file())
+        return {str(each): each.read_bytes() for each in found}
+
+    return files_of
+
+
+def do(browser, user: User, act: str, **changes: str):
+    """Press the button of an act on a player's profile."""
+    path, form, _ = ACTS[act]
+    return browser.post(f"/users/{user.id}{path}", data=form | changes)
+
+
+def text_of(page) -> str:
+    """What a person reads on a page."""
+    text = re.sub(r"<[^>]+>", " ", page.text.partition("<main")[2])
+    return " ".join(html.unescape(text).split())
+
+
+# -- the public profile ---------------------------------------------------------------------------
+
+
+def test_anyone_reads_a_profile_in_words(store, browser, ada):
+    with store.edit_user(ada.id) as user:
+        user.bio = "Chess,\nmostly."
+        user.flairs.append("Champion")
+        user.equipped_flair = "Champion"
+        user.play_ms = (3 * HOUR + 20 * MINUTE + 59) * 1000
+        user.last_heartbeat -= 5 * DAY * 1000
+    page = browser.get("/users/1")
+    assert page.status_code == 200
+    assert "Ada Champion Played 3 hours 20 minutes Last seen 5 days ago" in text_of(page)
+    assert "Chess,\nmostly." in page.text
+    assert f'src="/pfp/large/1-{ada.pfp_timestamp}.webp"' in page.text
+    assert "ada@example.org" not in page.text
+    assert "<form" not in page.text.partition("<main")[2]
+
+
+def test_who_plays_just_now_was_last_seen_now(store, browser, ada):
+    assert "Played less than a minute Last seen now" in text_of(browser.get("/users/1"))
+    with store.edit_user(ada.id) as user:
+        user.last_heartbeat += DAY * 1000  # the clock was set back
+    assert "Last seen now" in text_of(browser.get("/users/1"))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "less than a minute"),
+        (59, "less than a minute"),
+        (60, "1 minute"),
+        (HOUR - 1, "59 minutes"),
+        (HOUR, "1 hour"),
+        (HOUR + MINUTE, "1 hour 1 minute"),
+        (2 * HOUR + 30 * MINUTE, "2 hours 30 minutes"),
+        (2 * DAY - 1, "47 hours 59 minutes"),
+        (2 * DAY, "2 days"),
+        (400 * DAY + 5, "400 days"),
+    ],
+)
+def test_a_time_is_told_in_its_two_largest_units(seconds, words):
+    assert duration_in_words(seconds) == words
+
+
+@pytest.mark.parametrize("bio", ["<script>x</script>", "</p><img src=x onerror=x>", "{{ 7*7 }}"])
+def test_a_bio_is_plain_text(store, browser, ada, bio):
+    with store.edit_user(ada.id) as user:
+        user.bio = bio
+        user.flairs.append("<i>Champion</i>")
+        user.equipped_flair = "<i>Champion</i>"
+    page = browser.get("/users/1")
+    assert bio not in page.text or bio.startswith("{{")
+    assert "<i>" not in page.text
+    assert bio in html.unescape(page.text) and "<i>Champion</i>" in html.unescape(page.text)
+
+
+@pytest.mark.parametrize("user_id", ODD_IDS)
+def test_an_odd_id_is_404_for_anyone_and_any_act(browser, admins_browser, user_id):
+    assert browser.get(f"/users/{user_id}").status_code == 404
+    for path, form, _ in ACTS.values():
+        assert admins_browser.post(f"/users/{user_id}{path}", data=form).status_code == 404
+
+
+def test_an_unknown_and_a_deleted_player_are_told_the_same(store, browser, ada, bob):
+    store.delete_user(bob.id)
+    deleted, unknown = browser.get("/users/2"), browser.get("/users/3")
+    assert (deleted.status_code, unknown.status_code) == (404, 404)
+    assert deleted.text == unknown.text
+
+
+def test_a_suspended_players_profile_says_so_and_users_info_keeps_its_shape(
+    store, browser, anyone, ada
+):
+    before = anyone.get("/api/users/info?id=1").json
+    assert "suspended" not in browser.get("/users/1").text
+    with store.edit_user(ada.id) as user:
+        user.suspended = True
+    assert "This account is suspended." in text_of(browser.get("/users/1"))
+    assert anyone.get("/api/users/info?id=1").json == before
+
+
+# -- who may do what ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_moderators_act_on_those_below_them_and_levels_and_flairs_are_for_administrators(
+    store, add_player, browser_of, dressed, act
+):
+    least = ACTS[act][2]
+    for own in (0, 1, 2):
+        browser = browser_of(add_player(f"Actor {own}", own))
+        for theirs in (0, 1, 2):
+            user = dressed(add_player(f"Target {own}{theirs}", theirs))
+            if act == "restore":
+                with store.edit_user(user.id) as edited:
+                    edited.suspended = True
+                user = store.read_user(user.id)
+            lines = len(list(store.read_audit()))
+            may = own >= least and (theirs < own or least == 2)
+            answer = do(browser, user, act)
+            assert answer.status_code == (303 if may else 403), (own, theirs)
+            assert len(list(store.read_audit())) == lines + may
+            unchanged = store.read_user(user.id) == user
+            assert unchanged != may or (act, theirs) == ("mod level", 1)
+
+
+@pytest.mark.parametrize("act", ["suspend", "reset name", "reset bio", "reset picture"])
+def test_nobody_moderates_themselves(store, admin, admins_browser, act):
+    before = store.read_user(admin.id)
+    assert do(admins_browser, admin, act).status_code == 403
+    assert store.read_user(admin.id) == before
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_who_is_signed_out_is_sent_to_sign_in_and_nothing_is_done(store, browser, ada, act):
+    before = store.read_user(ada.id)
+    answer = do(browser, ada, act)
+    assert (answer.status_code, answer.location[:9]) == (303, "/sign-in?")
+    assert (store.read_user(ada.id), list(store.read_audit())) == (before, [])
+
+
+@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_an_act_from_another_site_is_not_done(store, admins_browser, ada, dressed, act, site):
+    before = dressed(ada)
+    admins_browser.environ_base["HTTP_SEC_FETCH_SITE"] = site
+    assert do(admins_browser, ada, act).status_code == 403
+    assert (store.read_user(ada.id), list(store.read_audit())) == (before, [])
+
+
+def test_these_are_all_the_acts_there_are(app):
+    rules = [each for each in app.url_map.iter_rules() if "POST" in each.methods]
+    ours = {each.rule for each in rules if each.endpoint.startswith("moderation.")}
+    assert ours == {f"/users/<user_id>{path}" for path, _, _ in ACTS.values()}
+
+
+def test_an_act_takes_a_post(store, admins_browser, ada):
+    for path, form, _ in ACTS.values():
+        answer = admins_browser.get(f"/users/1{path}", query_string=form)
+        assert answer.status_code in (404, 405)
+    assert list(store.read_audit()) == []
+
+
+def test_a_moderator_who_is_suspended_or_demoted_can_do_no_more(store, add_player, browser_of, ada):
+    for change in ({"suspended": True}, {"mod_level": 0}):
+        warden = add_player(f"Warden {len(change)}{next(iter(change))}", 1)
+        browser = browser_of(warden)
+        with store.edit_user(warden.id) as user:
+            for name, value in change.items():
+                setattr(user, name, value)
+        assert do(browser, ada, "suspend").status_code in (303, 403)
+        assert not store.read_user(ada.id).suspended
+
+
+@pytest.mark.parametrize(
+    ("level", "forms"),
+    [
+        (0, set()),
+        (1, {"suspend", "reset"}),
+        (2, {"suspend", "reset", "mod-level", "flairs/grant", "flairs/revoke"}),
+    ],
+)
+def test_a_profile_offers_what_one_may_do_and_no_more(
+    add_player, browser_of, ada, dressed, level, forms
+):
+    dressed(ada)
+    browser = browser_of(add_player("Viewer", level))
+    page = browser.get(f"/users/{ada.id}")
+    assert set(re.findall(rf'action="/users/{ada.id}/([a-z/-]+)"', page.text)) == forms
+
+
+# -- suspension -----------------------------------------------------------------------------------
+
+
+def test_suspension_ends_sessions_and_tokens_and_restoring_lets_sign_in_again(
+    store, adas_browser, open_browser, moderators_browser, ada, program
+):
+    token = program.token_for(adas_browser.allow(program))
+    code = adas_browser.allow(program)
+    done = moderators_browser.get(do(moderators_browser, ada, "suspend").location)
+    assert "The account is suspended." in done.text
+    assert adas_browser.get("/account").status_code == 303
+    assert program.whois(token).status_code == 401
+    assert program.exchange(code).status_code == 400
+    assert open_browser().sign_in().status_code == 403
+    assert do(moderators_browser, ada, "restore").status_code == 303
+    assert adas_browser.get("/account").status_code == 303  # its session stays ended
+    assert open_browser().sign_in().status_code == 303
+
+
+# -- resets ---------------------------------------------------------------------------------------
+
+
+def test_a_reset_bio_is_empty_and_nothing_else_changes(store, moderators_browser, ada, dressed):
+    before = dressed(ada)
+    assert do(moderators_browser, ada, "reset bio").status_code == 303
+    before.bio = ""
+    assert store.read_user(ada.id) == before
+
+
+def test_a_reset_name_is_one_that_nobody_can_choose_and_frees_the_old_one(
+    app, store, adas_browser, moderators_browser, open_browser, ada, bob, browser_of
+):
+    assert do(moderators_browser, ada, "reset name").status_code == 303
+    assert store.read_user(ada.id).name == "player1"
+    assert store.find_user("PLAYER1").id == ada.id
+    bobs = browser_of(bob)
+    for name in ("player1", "Player1", "player99", "ｐｌａｙｅｒ１"):
+        assert bobs.post("/account", data={"name": name}).status_code == 400
+    # Whom it was done to can still sign in, save the profile, and choose another name.
+    assert open_browser().sign_in("player1").status_code == 303
+    profile = {"name": "player1", "bio": "x", "equippedFlair": "none"}
+    assert adas_browser.post("/account", data=profile).status_code == 303
+    assert bobs.post("/account", data={"name": "ada"}).status_code == 303
+    assert adas_browser.post("/account", data={"name": "Ada"}).status_code == 409
+    assert adas_browser.post("/account", data={"name": "Ada Two"}).status_code == 303
+
+
+def test_a_reset_picture_is_the_generated_one_at_a_new_address(
+    store, moderators_browser, anyone, ada
+):
+    def picture(user: User):
+        return anyone.get(f"/pfp/large/{user.id}-{user.pfp_timestamp}.webp")
+
+    generated = picture(ada).data
+    store.save_picture(ada.id, {"large": b"rude", "medium": b"rude", "small": b"rude"})
+    rude = store.read_user(ada.id)
+    assert do(moderators_browser, ada, "reset picture").status_code == 303
+    assert picture(rude).status_code == 404
+    assert picture(store.read_user(ada.id)).data == generated
+
+
+@pytest.mark.parametrize("what", ["", "email", "password_hash", "BIO"])
+def test_nothing_else_can_be_reset(store, moderators_browser, ada, what):
+    before = store.read_user(ada.id)
+    assert do(moderators_browser, ada, "reset bio", what=what).status_code == 400
+    assert (store.read_user(ada.id), list(store.read_audit())) == (before, [])
+
+
+# -- levels ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_an_administrator_gives_every_level(store, admins_browser, bob, level):
+    assert do(admins_browser, bob, "mod level", mod_level=str(level)).status_code == 303
+    assert store.read_user(bob.id).mod_level == level
+
+
+@pytest.mark.parametrize("level", ["", "3", "-1", "x", "1.0", "٢", " 1"])
+def test_there_is_no_other_level(store, admins_browser, ada, level):
+    page = do(admins_browser, ada, "mod level", mod_level=level)
+    assert page.status_code == 400
+    assert "Mod level must be 0, 1 or 2." in page.text
+    assert (store.read_user(ada.id).mod_level, list(store.read_audit())) == (0, [])
+
+
+def test_the_last_administrator_cannot_be_demoted(store, admin, admins_browser, add_player):
+    second = add_player("Second", 2)
+    with store.edit_user(second.id) as user:
+        user.suspended = True  # does not count: cannot sign in
+    for level in ("0", "1"):
+        page = do(admins_browser, admin, "mod level", mod_level=level)
+        assert (page.status_code, "the last administrator" in page.text) == (409, True)
+    assert do(admins_browser, admin, "mod level", mod_level="2").status_code == 303
+    assert do(admins_browser, second, "mod level", mod_level="0").status_code == 303
+    assert store.read_user(admin.id).mod_level == 2
+    do(admins_browser, second, "restore")
+    do(admins_browser, second, "mod level", mod_level="2")
+    assert do(admins_browser, admin, "mod level", mod_level="0").status_code == 303
+    assert do(admins_browser, second, "mod level", mod_level="0").status_code == 403
+
+
+# -- flairs ---------------------------------------------------------------------------------------
+
+
+def test_a_granted_flair_can_be_equipped_and_a_revoked_one_falls_back_to_none(
+    store, adas_browser, admins_browser, anyone, ada
+):
+    assert adas_browser.post("/account", data={"equippedFlair": "Champion"}).status_code == 400
+    for _ in range(2):  # twice is once
+        assert do(admins_browser, ada, "grant", flair=" Champion ").status_code == 303
+    assert store.read_user(ada.id).flairs == ["none", "Champion"]
+    assert adas_browser.post("/account", data={"equippedFlair": "Champion"}).status_code == 303
+    assert anyone.get("/api/users/info?id=1").json["user"]["equippedFlair"] == "Champion"
+    assert do(admins_browser, ada, "revoke", flair="Champion").status_code == 303
+    shown = anyone.get("/api/users/info?id=1").json["user"]
+    assert (shown["flairs"], shown["equippedFlair"]) == (["none"], "none")
+
+
+def test_revoking_another_flair_leaves_the_equipped_one(store, admins_browser, ada, dressed):
+    dressed(ada)
+    do(admins_browser, ada, "grant", flair="Champion")
+    do(admins_browser, ada, "revoke", flair="Champion")
+    assert store.read_user(ada.id).equipped_flair == "Old hand"
+
+
+@pytest.mark.parametrize(
+    ("act", "flair"),
+    [
+        *(("grant", flair) for flair in ("", " ", "x" * 31, "a\nb", "a\0b", "a\u202eb")),
+        *(("revoke", flair) for flair in ("none", "", "Champion", "old hand")),
+    ],
+)
+def test_a_flair_that_cannot_be_had_or_taken_is_400_beside_the_field(
+    store, admins_browser, ada, dressed, act, flair
+):
+    before = dressed(ada)
+    page = do(admins_browser, ada, act, flair=flair)
+    assert page.status_code == 400
+    assert 'id="flair-problem"' in page.text
+    assert 'aria-describedby="flair-problem"' in page.text
+    assert (store.read_user(ada.id), list(store.read_audit())) == (before, [])
+
+
+# -- finding players ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["Ada", "ada", " ADA ", "Ａｄａ"])
+def test_a_moderator_finds_a_player_by_name(moderators_browser, ada, name):
+    answer = moderators_browser.get("/players", query_string={"name": name})
+    assert (answer.status_code, answer.location) == (303, f"/users/{ada.id}")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("ada@example.org", "ADA@example.org", "ada＠example.org", "ada﹫example.org", "Ad"),
+        *("Adaa", "../1", "*", "%", "\0", "x" * 5000, "<b>x"),
+    ],
+)
+def test_nobody_is_found_by_email_or_by_part_of_a_name(moderators_browser, ada, name):
+    page = moderators_browser.get("/players", query_string={"name": name})
+    assert (page.status_code, "No player has this name." in page.text) == (200, True)
+    assert "<b>" not in page.text
+
+
+def test_the_search_is_for_moderators(adas_browser, open_browser, moderators_browser):
+    assert adas_browser.get("/players?name=Ada").status_code == 403
+    assert open_browser().get("/players?name=Ada").status_code == 303
+    page = moderators_browser.get("/players")
+    assert (page.status_code, "No player" in page.text) == (200, False)
+    for path, browser in (("/players", moderators_browser), ("/users/1", moderators_browser)):
+        headers = browser.get(path).headers
+        assert headers["Cache-Control"] == "no-store"
+        assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+
+
+# -- the audit log --------------------------------------------------------------------------------
+
+TOLD = {
+    "suspend": {"act": "user suspend"},
+    "restore": {"act": "user restore"},
+    "reset bio": {"act": "user reset bio"},
+    "reset name": {"act": "user reset name"},
+    "reset picture": {"act": "user reset picture"},
+    "mod level": {"act": "user mod-level", "mod_level": 1},
+    "grant": {"act": "flair grant", "flair": "Champion"},
+    "revoke": {"act": "flair revoke", "flair": "Old hand"},
+}
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_each_act_is_in_the_audit_log_with_who_whom_and_from_where(
+    store, admin, admins_browser, ada, dressed, act, tmp_path
+):
+    dressed(ada)
+    admins_browser.environ_base["REMOTE_ADDR"] = "192.0.2.7"
+    assert do(admins_browser, ada, act).status_code == 303
+    [line] = list(store.read_audit())
+    assert line.pop("time") > ada.created
+    assert line == {"by": admin.id, "user": ada.id, "address": "192.0.2.7", **TOLD[act]}
+    written = (tmp_path / "instance" / "audit.log").read_text()
+    assert written.count("\n") == 1 and json.loads(written)["act"] == TOLD[act]["act"]
+    assert "Ada" not in written and "example.org" not in written
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_an_act_that_cannot_be_written_down_is_not_done(
+    admins_browser, ada, dressed, act, tmp_path, files_of
+):
+    dressed(ada)
+    (tmp_path / "instance" / "audit.log").mkdir()
+    before = files_of()
+    page = do(admins_browser, ada, act)
+    assert (page.status_code, "Retry-After" in page.headers) == (503, True)
+    assert files_of() == before
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_an_act_that_fails_was_written_down_before(
+    store, admins_browser, ada, dressed, act, tmp_path, files_of
+):
+    before = dressed(ada)
+    locks = tmp_path / "instance" / "locks"
+    locks.rename(locks.with_name("aside"))
+    locks.touch()
+    files = files_of()
+    assert do(admins_browser, ada, act).status_code == 503
+    assert [line["act"] for line in store.read_audit()] == [TOLD[act]["act"]]
+    assert (store.read_user(ada.id), files_of()) == (before, files)
+
+
+def test_every_reset_has_a_button_and_a_line(store, admins_browser, ada):
+    page = admins_browser.get(f"/users/{ada.id}")
+    assert tuple(re.findall('name="what" value="([a-z]+)"', page.text)) == moderation.RESETS
+    assert {f"reset {each}" for each in moderation.RESETS} <= ACTS.keys()

@@ -57,6 +57,7 @@ from identity_sessions import (
 from identity_settings import ROOT, origin_of, read_settings, trusted_hosts, usual_hosts
 from identity_shortcuts import FlaskWithShortcuts, JsonAnswer
 from pages.account import account
+from pages.errors import render_error_page
 from pages.games import games
 from pages.moderation import moderation
 from storage import AuthorizationCode, Client, Grant, User
@@ -459,8 +460,7 @@ def authenticate_client(client_id: str, client_secret: str) -> Client:
     expected = client.secret_sha256 if client else ""
     if hmac.compare_digest(digest, expected) and not client.disabled:
         return client
-    # Counted after the check and by address alone: client ids are public, and nobody can lock out
-    # a client with it.
+    # Counted after the check and by address alone: nobody locks out a client, whose id is public.
     try:
         get_storage().count_attempt("client from", client_address(), CLIENT_FAILURES)
     except storage.TooManyAttempts as error:
@@ -549,7 +549,7 @@ def read_bearer_token() -> str:
     scheme, credentials = read_authorization_header()
     if scheme != "bearer":
         refuse_token(None, "send the access token as Authorization: Bearer")
-    if request.query_string and "access_token" in request.args:
+    if request.environ["QUERY_STRING"] and "access_token" in request.args:
         refuse_token("invalid_request", "send the access token once, in the header", 400)
     # itsdangerous skips characters it does not know: what is no token must not get that far.
     if not BEARER_TOKEN.fullmatch(credentials):
@@ -667,41 +667,6 @@ def answer_http_error(error: HTTPException) -> Response:
     return answer
 
 
-def render_error_page(error: HTTPException) -> str:
-    """What went wrong, for a person; a client's owner also sees the redirect URIs."""
-    title, usual_problem = ERROR_PAGES.get(error.code, (error.name, error.description))
-    said = error.description != type(error).description
-    received = registered = None
-    if isinstance(error, UnusableClient) and error.client and is_owner(error.client):
-        received, registered = error.received, error.client.redirect_uris
-    return render_template(
-        "error.html",
-        title=title,
-        problem=error.description if said else usual_problem,
-        received_uri=received,
-        registered_uris=registered,
-    )
-
-
-ERROR_PAGES = {  # status: title, and what is said where nothing more precise is known
-    400: ("That did not work", "The server does not understand this request."),
-    403: ("That is not allowed", "This page is not for you, or not from here."),
-    404: ("There is nothing here", "The address is mistyped, or what was here is gone."),
-    413: ("That is too large", "What was sent is larger than the server takes."),
-    500: ("Something broke", "It is not your fault. If it stays, tell those who run this site."),
-    503: ("Not right now", "Try again in a moment."),
-    507: ("The disk is full", "Nothing was saved, nothing old is lost. Tell those who run this."),
-}
-
-
-def is_owner(client: Client) -> bool:
-    """True where the signed-in player manages this client; the administrators manage all."""
-    player = signed_in_player()
-    return player is not None and (
-        player.id == client.owner_id or player.mod_level == storage.ADMINISTRATOR
-    )
-
-
 def answer_storage_error(error: storage.StorageError) -> Response:
     """What storage could not do, as HTTP says it."""
     if isinstance(error, storage.NotFound):
@@ -787,7 +752,6 @@ def create_app(overrides: dict | None = None) -> Flask:
         SESSION_COOKIE_SAMESITE="Lax",
     )
     app.extensions["storage"] = storage.open_storage(settings["DATA_DIR"], settings["PICTURE_DIR"])
-    app.extensions["serializers"] = {}
     app.shortcuts = {
         ("POST", "/api/oauth/token"): token,
         ("GET", "/api/oauth/whois"): whois,

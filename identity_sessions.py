@@ -6,12 +6,13 @@ session wherever the cookie was copied to. Passwords are guarded by limits on gu
 post by a check that it comes from a page of this server.
 """
 
+import functools
 import hashlib
+import hmac
 import ipaddress
 import re
 import secrets
 import threading
-from collections.abc import Iterator
 from datetime import timedelta
 
 from flask import (
@@ -30,6 +31,7 @@ from flask import (
 from flask.sessions import SecureCookieSession, SecureCookieSessionInterface
 from itsdangerous import BadSignature, TimestampSigner, URLSafeTimedSerializer
 from itsdangerous.encoding import base64_encode
+from itsdangerous.signer import SigningAlgorithm
 from werkzeug.exceptions import ServiceUnavailable
 from werkzeug.security import check_password_hash, generate_password_hash
 from werkzeug.wrappers import Response
@@ -84,6 +86,13 @@ def get_storage() -> Storage:
     return current_app.extensions["storage"]
 
 
+class HMACSHA256(SigningAlgorithm):
+    """itsdangerous' own HMAC, with SHA-256 for its SHA-1, in one call: a third of the cost."""
+
+    def get_signature(self, key: bytes, value: bytes) -> bytes:
+        return hmac.digest(key, value, "sha256")
+
+
 class ShortTextSerializer(URLSafeTimedSerializer):
     """itsdangerous' serializer for short texts: it keeps its signer and compresses nothing."""
 
@@ -92,11 +101,11 @@ class ShortTextSerializer(URLSafeTimedSerializer):
             self.kept = super().make_signer(salt)
         return self.kept
 
-    def iter_unsigners(self, salt: str | bytes | None = None) -> Iterator[TimestampSigner]:
-        yield self.make_signer(salt)
+    def loads(self, text: str | bytes, max_age: int | None = None) -> object:
+        return self.load_payload(self.make_signer().unsign(text, max_age=max_age))
 
     def dump_payload(self, obj: object) -> bytes:
-        return base64_encode(self.serializer.dumps(obj, separators=(",", ":")))
+        return base64_encode(self.serializer.dumps(obj))
 
 
 def serializer(purpose: str) -> URLSafeTimedSerializer:
@@ -105,15 +114,13 @@ def serializer(purpose: str) -> URLSafeTimedSerializer:
     `loads(text, max_age=seconds)` raises itsdangerous.BadSignature, its subclass SignatureExpired
     included. A rotated key reaches every worker at its next call.
     """
-    keys = get_storage().keys()
-    made = current_app.extensions["serializers"]
-    keys_then, signer = made.get(purpose, (None, None))
-    if keys_then is not keys:
-        # The digest is named because itsdangerous' default is SHA-1.
-        digest = {"digest_method": hashlib.sha256}
-        signer = ShortTextSerializer(list(keys), salt=purpose, signer_kwargs=digest)
-        made[purpose] = keys, signer
-    return signer
+    return _make_serializer(get_storage().keys(), purpose)
+
+
+@functools.lru_cache(maxsize=64)
+def _make_serializer(keys: tuple[bytes, ...], purpose: str) -> URLSafeTimedSerializer:
+    options = {"digest_method": hashlib.sha256, "algorithm": HMACSHA256()}
+    return ShortTextSerializer(list(keys), salt=purpose, signer_kwargs=options)
 
 
 class SignedCookieSessions(SecureCookieSessionInterface):

@@ -71,3 +71,13 @@ class FlaskWithShortcuts(Flask):
     def _own_adapter(self) -> MapAdapter | None:
         # What Flask makes anew for each app context, always the same
         return super().create_url_adapter(None)
+
+    def do_teardown_request(self, *error: object) -> None:
+        """As Flask does it, where anything is registered for it: Flask looks at every request."""
+        if self.teardown_request_funcs:
+            super().do_teardown_request(*error)
+
+    def do_teardown_appcontext(self, *error: object) -> None:
+        """The same for the app context."""
+        if self.teardown_appcontext_funcs:
+            super().do_teardown_appcontext(*error)

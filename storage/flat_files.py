@@ -470,11 +470,10 @@ class FlatFiles(Storage):
 
     # -- authorization codes -------------------------------------------------------------------
 
-    def _code_path(self, code: str) -> str:
-        return f"{self._codes}/{sha256(code)}.json"
-
-    def _spent_path(self, code: str) -> str:
-        return f"{self._codes}/spent/{sha256(code)}.json"
+    def _code_paths(self, code: str) -> tuple[str, str]:
+        """Where a code's file is while it is live, and once it is spent."""
+        name = f"{sha256(code)}.json"
+        return f"{self._codes}/{name}", f"{self._codes}/spent/{name}"
 
     def add_code(self, code: str, record: AuthorizationCode) -> None:
         self._sweep_codes()
@@ -482,13 +481,14 @@ class FlatFiles(Storage):
         # Not synced: a code from an earlier boot is refused, so a power cut revives none.
         with disk_errors_named():
             content = encode(record_as_dict(record))
-            write_file(self._code_path(code), content, durable=self._boot_id is None)
+            write_file(self._code_paths(code)[0], content, durable=self._boot_id is None)
 
     def read_code(self, code: str) -> AuthorizationCode:
+        live, spent = self._code_paths(code)
         try:
-            return self._read_code_file(self._code_path(code))
+            return self._read_code_file(live)
         except NoSuchCode:
-            raise CodeSpent(self._read_code_file(self._spent_path(code))) from None
+            raise CodeSpent(self._read_code_file(spent)) from None
 
     def _read_code_file(self, path: str) -> AuthorizationCode:
         unknown = NoSuchCode("this authorization code is unknown")
@@ -501,11 +501,12 @@ class FlatFiles(Storage):
         return record
 
     def spend_code(self, code: str) -> None:
+        live, spent = self._code_paths(code)
         rename = move_durably if self._boot_id is None else os.rename
         try:
-            rename(self._code_path(code), self._spent_path(code))
+            rename(live, spent)
         except FileNotFoundError:
-            raise CodeSpent(self._read_code_file(self._spent_path(code))) from None
+            raise CodeSpent(self._read_code_file(spent)) from None
         except OSError as error:
             raise disk_refused(error) from error
 

@@ -1,0 +1,43 @@
+"""The page that says what went wrong."""
+
+from flask import render_template
+from werkzeug.exceptions import HTTPException
+
+import storage
+from identity_sessions import signed_in_player
+
+
+def render_error_page(error: HTTPException) -> str:
+    """What went wrong, for a person; a client's owner also sees the redirect URIs."""
+    title, usual_problem = ERROR_PAGES.get(error.code, (error.name, error.description))
+    said = error.description != type(error).description
+    received = registered = None
+    client = getattr(error, "client", None)
+    if client and is_owner(client):
+        received, registered = error.received, client.redirect_uris
+    return render_template(
+        "error.html",
+        title=title,
+        problem=error.description if said else usual_problem,
+        received_uri=received,
+        registered_uris=registered,
+    )
+
+
+ERROR_PAGES = {  # status: title, and what is said where nothing more precise is known
+    400: ("That did not work", "The server does not understand this request."),
+    403: ("That is not allowed", "This page is not for you, or not from here."),
+    404: ("There is nothing here", "The address is mistyped, or what was here is gone."),
+    413: ("That is too large", "What was sent is larger than the server takes."),
+    500: ("Something broke", "It is not your fault. If it stays, tell those who run this site."),
+    503: ("Not right now", "Try again in a moment."),
+    507: ("The disk is full", "Nothing was saved, nothing old is lost. Tell those who run this."),
+}
+
+
+def is_owner(client: storage.Client) -> bool:
+    """True where the signed-in player manages this client; the administrators manage all."""
+    player = signed_in_player()
+    return player is not None and (
+        player.id == client.owner_id or player.mod_level == storage.ADMINISTRATOR
+    )

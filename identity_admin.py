@@ -298,7 +298,8 @@ def user_set(player: str, as_json: bool, **options) -> None:
 
 @user_commands.command("sign-in-link")
 @click.argument("name", metavar="NAME")
-def user_sign_in_link(name: str) -> None:
+@json_option
+def user_sign_in_link(name: str, as_json: bool) -> None:
     """Print a link for a player who lost the password.
 
     It is good once, for an hour, and leads to a page that sets a new one. Give it to the player
@@ -308,7 +309,8 @@ def user_sign_in_link(name: str) -> None:
     user = read_user_named(store, name)
     store.write_audit("user sign-in-link", by=BY, user=user.id)
     with create_app().app_context():
-        click.echo(issue_sign_in_link(user))
+        link = issue_sign_in_link(user)
+    click.echo(json.dumps({"id": user.id, "link": link}, indent=2) if as_json else link)
     if user.suspended:
         click.echo(f"{user.name} is suspended: the link works once they are restored.", err=True)
 
@@ -358,12 +360,13 @@ def user_delete(name: str, yes: bool) -> None:
 @commands.command()
 @click.option("--days", metavar="N", type=click.IntRange(1, 365), default=7, help="Good so long.")
 @click.option("--count", metavar="N", type=click.IntRange(1, 1000), default=1, help="How many.")
-def invite(days: int, count: int) -> None:
+@json_option
+def invite(days: int, count: int, as_json: bool) -> None:
     """Print links that make an account, each good once."""
-    values = read_settings()
+    address = f"{read_settings()['BASE_URL']}/sign-up?invite="
     store = open_installation()
-    for _ in range(count):
-        click.echo(f"{values['BASE_URL']}/sign-up?invite={store.issue_invite(days, by=BY)}")
+    links = [address + store.issue_invite(days, by=BY) for _ in range(count)]
+    click.echo(json.dumps(links, indent=2) if as_json else "\n".join(links))
 
 
 @commands.group("flair")

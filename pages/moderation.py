@@ -104,13 +104,12 @@ def read_shown_user(user_id: str) -> storage.User:
 def profile_page(user: storage.User, problems: dict[str, str]) -> str:
     """A player's public page."""
     player = signed_in_player()
-    seconds_since = (storage.now_ms() - user.last_heartbeat) // 1000
     return render_template(
         "profile.html",
         player=player,
         user=user,
         play_time=duration_in_words(user.play_ms // 1000),
-        last_seen=f"{duration_in_words(seconds_since)} ago" if seconds_since >= MINUTE else "now",
+        last_seen=last_seen_in_words(user.last_heartbeat),
         suspended=user.suspended,
         moderation=what_may_be_done(player, user, problems),
     )
@@ -136,6 +135,14 @@ def what_may_be_done(
 def may_moderate(player: storage.User, user: storage.User) -> bool:
     """Moderators act on the players below them."""
     return player.mod_level >= storage.MODERATOR and user.mod_level < player.mod_level
+
+
+def last_seen_in_words(last_heartbeat: int) -> str:
+    """How long ago a time in milliseconds was: "2 days ago"; 0 is never."""
+    seconds = (storage.now_ms() - last_heartbeat) // 1000
+    if not last_heartbeat:
+        return "never"
+    return f"{duration_in_words(seconds)} ago" if seconds >= MINUTE else "now"
 
 
 def duration_in_words(seconds: int) -> str:

@@ -498,7 +498,7 @@ class Storage(ABC):
 
     @abstractmethod
     def read_audit(self) -> Iterator[dict]:
-        """The lines of the audit log, oldest first, as `write_audit` got them, and `time`."""
+        """The lines of the audit log, oldest first: what `write_audit` got, and `time`."""
 
 
 def open_storage(data_dir: str, picture_dir: str) -> Storage:

@@ -194,6 +194,19 @@ def read_record(path: str, record_type: type, missing: NotFound, **expected: obj
     return record
 
 
+def read_json_lines(path: str) -> Iterator[dict]:
+    """What each line of a file holds; nothing where there is none. Raises DamagedRecord."""
+    try:
+        content = read_file(path, NotFound())
+    except NotFound:
+        return
+    for number, line in enumerate(content.splitlines(), start=1):
+        try:
+            yield json.loads(line)
+        except ValueError as error:
+            raise DamagedRecord(f"{path}, line {number},", str(error)) from error
+
+
 def read_boot_id() -> str | None:
     """What changes with each start of the machine, or None where the system does not tell."""
     try:

@@ -75,6 +75,7 @@ from storage.disk import (
     move_durably,
     read_boot_id,
     read_file,
+    read_json_lines,
     read_record,
     remove_durably,
     remove_file,
@@ -587,12 +588,7 @@ class FlatFiles(Storage):
             append_durably(self._path("audit.log"), line.encode())
 
     def read_audit(self) -> Iterator[dict]:
-        try:
-            content = read_file(self._path("audit.log"), NotFound())
-        except NotFound:
-            return
-        for line in content.splitlines():
-            yield json.loads(line)
+        return read_json_lines(self._path("audit.log"))
 
 
 def _bears(user: User, kind: str, key: str) -> bool:

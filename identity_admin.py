@@ -227,9 +227,7 @@ def user_add(name: str, email: str, mod_level: int | None, password_stdin: bool,
     store = open_installation()
     check_wanted(store, storage.User(0, name, email, password_hash=""), {"name", "email"})
     password = read_password(password_stdin)
-    problem = storage.check_password(password, name, email)
-    if problem:
-        raise storage.InvalidField("password", problem)
+    storage.refuse("password", storage.check_password(password, name, email))
     user = store.add_user(name, email, hash_password(password))
     if mod_level:
         set_mod_level(store, user, mod_level, BY)
@@ -244,15 +242,9 @@ def user_list(as_json: bool) -> None:
     A damaged record is named on standard error, the others are listed, and the exit status is 1.
     """
     store = open_installation()
-    records, status = [], 0
-    for user_id in store.user_ids():
-        try:
-            records.append(user_record(store.read_user(user_id)))
-        except storage.NoSuchUser:
-            continue  # deleted since
-        except storage.StorageError as error:
-            click.echo(f"Error: {error}", err=True)
-            status = 1
+    records, status = readable_records(
+        store.user_ids(), lambda user_id: user_record(store.read_user(user_id))
+    )
     print_records(records, ["id", "name", "email", "modLevel", "suspended"], as_json)
     sys.exit(status)
 
@@ -464,7 +456,7 @@ def client_add(name: str, redirect_uri: tuple[str, ...], owner: str | None, as_j
     """
     store = open_installation()
     owner_id = read_user_named(store, owner).id if owner else None
-    client, secret = store.add_client(name, list(dict.fromkeys(redirect_uri)), owner_id, by=BY)
+    client, secret = store.add_client(name, unique(redirect_uri), owner_id, by=BY)
     print_secret(store, client, secret, as_json)
 
 
@@ -511,7 +503,7 @@ def client_set(client_id: str, as_json: bool, name, redirect_uri, owner) -> None
     with store.edit_client(client_id) as client:
         client.name = client.name if name is None else name
         client.owner_id = client.owner_id if owner is None else owner_id
-        client.redirect_uris = list(dict.fromkeys(redirect_uri)) or client.redirect_uris
+        client.redirect_uris = unique(redirect_uri) or client.redirect_uris
     print_record(client_record(store, client), as_json)
 
 

@@ -50,8 +50,7 @@ def grant_flair(
     store: storage.Storage, user: storage.User, flair: str, by: int | str, **origin: str
 ) -> None:
     """Give a player a flair, which they may then equip. Raises InvalidField."""
-    if problem := storage.check_flair(flair):
-        raise storage.InvalidField("flair", problem)
+    storage.refuse("flair", storage.check_flair(flair))
     store.write_audit("flair grant", by, user=user.id, flair=flair, **origin)
     with store.edit_user(user.id) as edited:
         if flair not in edited.flairs:

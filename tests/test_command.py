@@ -22,7 +22,7 @@ import pytest
 from gunicorn.config import Config as GunicornConfig
 from werkzeug.security import check_password_hash
 
-from identity_admin import commands
+from identity_admin import identity_server_command
 from identity_settings import SETTINGS
 
 ROOT = Path(__file__).parent.parent
@@ -119,7 +119,7 @@ def empty(tmp_path) -> Installation:
 def all_commands() -> dict[str, click.Command]:
     """Every command that does something, by what is typed to call it."""
     found = {}
-    for name, command in commands.commands.items():
+    for name, command in identity_server_command.commands.items():
         verbs = command.commands if isinstance(command, click.Group) else {"": command}
         found |= {f"{name} {verb}".strip(): each for verb, each in verbs.items()}
     return found

@@ -1,4 +1,4 @@
-"""The commands about players that the pages do not have, or have too: `identity_admin`."""
+"""The commands about players that the pages do not have, or have too: `commands.players`."""
 
 import json
 import re
@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 from test_command import Installation
 
-from identity_admin import commands
-from identity_printing import ACTS, audit_in_words
+from commands.printing import ACTS, audit_in_words
+from identity_admin import identity_server_command
 from storage import Session, Storage, User, open_storage
 
 ANOTHER = "a wholly different phrase"
@@ -55,7 +55,7 @@ def refusal(installation, environment):
     environment.setenv("IDENTITY_PICTURE_DIR", str(installation.folder / "pictures"))
 
     def refusal(*arguments: str, status: int = 1) -> str:
-        done = CliRunner().invoke(commands, arguments)
+        done = CliRunner().invoke(identity_server_command, arguments)
         assert (done.exit_code, done.stdout) == (status, "")
         return done.stderr.splitlines()[-1].removeprefix("Error: ")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import pytest
 
-from identity_admin import commands
+from identity_admin import identity_server_command
 from identity_settings import SETTINGS
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
@@ -21,7 +21,9 @@ def all_commands(group: click.Group, *words: str):
             yield (*words, name), command
 
 
-COMMANDS = [pytest.param(*each, id=" ".join(each[0])) for each in all_commands(commands)]
+COMMANDS = [
+    pytest.param(*each, id=" ".join(each[0])) for each in all_commands(identity_server_command)
+]
 
 
 @pytest.mark.parametrize(("words", "command"), COMMANDS)

@@ -1,0 +1,254 @@
+"""The commands about players: `user`, `flair`, `invite` and `audit`."""
+
+import collections
+import dataclasses
+import functools
+import json
+import sys
+from collections.abc import Callable
+
+import click
+
+import storage
+from commands import BY, open_installation, read_user_named
+from commands.printing import (
+    audit_in_words,
+    json_option,
+    print_record,
+    print_records,
+    readable_records,
+)
+from identity_server import create_app, public_profile
+from identity_sessions import hash_password, issue_sign_in_link
+from identity_settings import read_settings
+from pages.moderation import grant_flair, restore, revoke_flair, set_mod_level, suspend
+
+# -- user ---------------------------------------------------------------------------------------
+
+mod_level_option = click.option(
+    "--mod-level", type=click.IntRange(0, 2), help="0 player, 1 moderator, 2 administrator."
+)
+
+
+def user_record(user: storage.User) -> dict:
+    """A player as the command prints them."""
+    return public_profile(user) | {"email": user.email, "suspended": user.suspended}
+
+
+def check_wanted(store: storage.Storage, user: storage.User, fields: set[str]) -> None:
+    """Raise now what storage would raise later: before a password is asked for, or half is done."""
+    storage.check_record(user, fields)
+    for field, taken in (("name", storage.NameTaken), ("email", storage.EmailTaken)):
+        holder = store.find_user(getattr(user, field)) if field in fields else None
+        if holder and holder.id != user.id:
+            raise taken
+
+
+def read_password(from_stdin: bool) -> str:
+    """The password that was prompted for, or the first line of standard input."""
+    if not from_stdin and not sys.stdin.isatty():
+        raise click.UsageError("No terminal to ask for a password at: give --password-stdin.")
+    if not from_stdin:
+        return click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    try:
+        return sys.stdin.buffer.readline().decode().rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise storage.InvalidField("password", "is not UTF-8") from error
+
+
+@click.group("user")
+def user_commands() -> None:
+    """Add, list, show and change players."""
+
+
+@user_commands.command("add")
+@click.argument("name", type=storage.normal_name, metavar="NAME")
+@click.option("--email", type=str.strip, metavar="EMAIL", required=True, help="Their address.")
+@mod_level_option
+@click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
+@json_option
+def user_add(name: str, email: str, mod_level: int | None, password_stdin: bool, as_json: bool):
+    """Add a player, with a password that is asked for.
+
+    \b
+    identity-server user add ada --email ada@example.org --mod-level 2
+    """
+    store = open_installation()
+    check_wanted(store, storage.User(0, name, email, password_hash=""), {"name", "email"})
+    password = read_password(password_stdin)
+    storage.refuse("password", storage.check_password(password, name, email))
+    user = store.add_user(name, email, hash_password(password))
+    if mod_level:
+        set_mod_level(store, user, mod_level, BY)
+    print_record(user_record(store.read_user(user.id)), as_json)
+
+
+@user_commands.command("list")
+@json_option
+def user_list(as_json: bool) -> None:
+    """List all players.
+
+    A damaged record is named on standard error, the others are listed, and the exit status is 1.
+    """
+    store = open_installation()
+    records, status = readable_records(
+        store.user_ids(), lambda user_id: user_record(store.read_user(user_id))
+    )
+    print_records(records, ["id", "name", "email", "modLevel", "suspended"], as_json)
+    sys.exit(status)
+
+
+@user_commands.command("show")
+@click.argument("name", metavar="NAME")
+@json_option
+def user_show(name: str, as_json: bool) -> None:
+    """Show one player, by NAME or email address."""
+    print_record(user_record(read_user_named(open_installation(), name)), as_json)
+
+
+@user_commands.command("set")
+@click.argument("player", metavar="NAME")
+@click.option("--name", type=storage.normal_name, metavar="NAME", help="A new name.")
+@click.option("--email", type=str.strip, metavar="EMAIL", help="A new email address.")
+@click.option("--bio", metavar="TEXT", help="What the profile says, up to 1,000 characters.")
+@mod_level_option
+@json_option
+def user_set(player: str, as_json: bool, **options) -> None:
+    """Change a player, by NAME or email address.
+
+    \b
+    identity-server user set ada --bio "Chess, mostly." --mod-level 1
+    """
+    wanted = {field: value for field, value in options.items() if value is not None}
+    if not wanted:
+        raise click.UsageError("Nothing to change: give --name, --email, --bio or --mod-level.")
+    store = open_installation()
+    user = read_user_named(store, player)
+    check_wanted(store, dataclasses.replace(user, **wanted), set(wanted))
+    if "name" in wanted:
+        store.rename_user(user.id, wanted["name"])
+    if "email" in wanted:
+        store.change_email(user.id, wanted["email"])
+    if "bio" in wanted:
+        with store.edit_user(user.id) as edited:
+            edited.bio = wanted["bio"]
+    if wanted.get("mod_level", user.mod_level) != user.mod_level:
+        set_mod_level(store, user, wanted["mod_level"], BY)
+    print_record(user_record(store.read_user(user.id)), as_json)
+
+
+@user_commands.command("sign-in-link")
+@click.argument("name", metavar="NAME")
+@json_option
+def user_sign_in_link(name: str, as_json: bool) -> None:
+    """Print a link for a player who lost the password.
+
+    It is good once, for an hour, and leads to a page that sets a new one. Give it to the player
+    alone: whoever has it has the account.
+    """
+    store = open_installation()
+    user = read_user_named(store, name)
+    store.write_audit("user sign-in-link", by=BY, user=user.id)
+    with create_app().app_context():
+        link = issue_sign_in_link(user)
+    click.echo(json.dumps({"id": user.id, "link": link}, indent=2) if as_json else link)
+    if user.suspended:
+        click.echo(f"{user.name} is suspended: the link works once they are restored.", err=True)
+
+
+@user_commands.command("suspend")
+@click.argument("name", metavar="NAME")
+def user_suspend(name: str) -> None:
+    """Stop a player from signing in.
+
+    Their sessions and tokens end at once.
+    """
+    moderate(name, suspend, "is suspended")
+
+
+@user_commands.command("restore")
+@click.argument("name", metavar="NAME")
+def user_restore(name: str) -> None:
+    """Let a suspended player sign in again."""
+    moderate(name, restore, "is restored")
+
+
+def moderate(name: str, act: Callable, done: str) -> None:
+    """Carry out an act of moderation, and say so."""
+    store = open_installation()
+    user = read_user_named(store, name)
+    act(store, user, by=BY)
+    click.echo(f"{user.name} {done}.")
+
+
+@user_commands.command("delete")
+@click.argument("name", metavar="NAME")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def user_delete(name: str, yes: bool) -> None:
+    """Delete a player: the record, the name, the pictures. There is no way back."""
+    store = open_installation()
+    user = read_user_named(store, name)
+    if not yes:
+        click.confirm(f"Delete {user.name} (id {user.id})?", abort=True, err=True)
+    store.write_audit("user delete", by=BY, user=user.id)
+    store.delete_user(user.id)
+    click.echo(f"{user.name} is deleted.")
+
+
+# -- invite, flair, audit -----------------------------------------------------------------------
+
+
+@click.command()
+@click.option("--days", metavar="N", type=click.IntRange(1, 365), default=7, help="Good so long.")
+@click.option("--count", metavar="N", type=click.IntRange(1, 1000), default=1, help="How many.")
+@json_option
+def invite(days: int, count: int, as_json: bool) -> None:
+    """Print links that make an account, each good once."""
+    address = f"{read_settings()['BASE_URL']}/sign-up?invite="
+    store = open_installation()
+    links = [address + store.issue_invite(days, by=BY) for _ in range(count)]
+    click.echo(json.dumps(links, indent=2) if as_json else "\n".join(links))
+
+
+@click.group("flair")
+def flair_commands() -> None:
+    """Grant and revoke flairs: words that players wear beside their names."""
+
+
+@flair_commands.command("grant")
+@click.argument("name", metavar="NAME")
+@click.argument("flair", metavar="FLAIR")
+def flair_grant(name: str, flair: str) -> None:
+    """Give the player NAME a FLAIR, which they may then equip."""
+    moderate(name, functools.partial(grant_flair, flair=flair), f"owns the flair {flair}")
+
+
+@flair_commands.command("revoke")
+@click.argument("name", metavar="NAME")
+@click.argument("flair", metavar="FLAIR")
+def flair_revoke(name: str, flair: str) -> None:
+    """Take a FLAIR from the player NAME."""
+    moderate(name, functools.partial(revoke_flair, flair=flair), f"lost the flair {flair}")
+
+
+@flair_commands.command("list")
+@json_option
+def flair_list(as_json: bool) -> None:
+    """List the flairs there are, and how many players own each."""
+    store = open_installation()
+    users, status = readable_records(store.user_ids(), store.read_user)
+    owners = collections.Counter(flair for user in users for flair in user.flairs)
+    records = [{"flair": flair, "players": owners[flair]} for flair in sorted(owners)]
+    print_records(records, ["flair", "players"], as_json)
+    sys.exit(status)
+
+
+@click.command()
+@json_option
+def audit(as_json: bool) -> None:
+    """Print who did what about whom, when and from where, oldest first."""
+    lines = list(open_installation().read_audit())
+    if as_json:
+        return click.echo(json.dumps(lines, indent=2))
+    for line in lines:
+        click.echo(audit_in_words(line))

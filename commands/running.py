@@ -1,0 +1,107 @@
+"""`identity-server serve` and `settings`."""
+
+import os
+import re
+import shlex
+import shutil
+import socket
+import sys
+
+import click
+
+from commands import open_installation
+from identity_server import create_app
+from identity_sessions import issue_first_account_link
+from identity_settings import ROOT, SETTINGS, read_settings
+
+ADDRESS = re.compile(
+    r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*):([0-9]{1,5})"
+)
+LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # what a browser here types for all addresses
+
+
+def usable_cores() -> int:
+    """How many cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def read_address(ctx: click.Context, param: click.Parameter, text: str) -> tuple[str, int]:
+    """The host and the port of a HOST:PORT. Raises BadParameter."""
+    match = ADDRESS.fullmatch(text)
+    if not match or int(match[2]) > 65535:
+        raise click.BadParameter(f"{text!r} is not HOST:PORT, like 127.0.0.1:8000 or [::1]:8000")
+    return match[1], int(match[2])
+
+
+def free_port(host: str, port: int) -> int:
+    """The port, or any free one for 0. (Gunicorn would tell of a taken one in ten lines.)"""
+    family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
+    try:
+        with socket.create_server((host.strip("[]"), port), family=family) as server:
+            return server.getsockname()[1]
+    except OSError as error:
+        why = error.strerror.partition(" (")[0]
+        refusal = f"cannot listen at {host}:{port} ({why}): choose another with --bind"
+        raise click.ClickException(refusal) from error
+
+
+def this_command() -> str:
+    """What to type in another terminal to call this command again, on the same folders."""
+    called = sys.argv[0]
+    if shutil.which(os.path.basename(called)) == called:
+        called = os.path.basename(called)
+    folders = [each for each in ("IDENTITY_DATA_DIR", "IDENTITY_PICTURE_DIR") if each in os.environ]
+    folders = [f"{each}={shlex.quote(os.environ[each])}" for each in folders]
+    return " ".join([*folders, shlex.quote(called)])
+
+
+@click.command()
+@click.option(
+    "--bind",
+    metavar="HOST:PORT",
+    callback=read_address,
+    default="127.0.0.1:8000",
+    help="Where to listen.",
+)
+@click.option(
+    "--workers", metavar="N", type=click.IntRange(1), help="Processes; one for each core."
+)
+@click.option("--threads", metavar="N", type=click.IntRange(1), default=12, help="In each process.")
+def serve(bind: tuple[str, int], workers: int | None, threads: int) -> None:
+    """Run the server until it is stopped.
+
+    Each request is one line on standard output. Where IDENTITY_BASE_URL is not set, the server
+    answers at the address of --bind and no other; at 127.0.0.1 or [::1] where that is 0.0.0.0 or
+    [::], which listen on all of this machine's addresses.
+    """
+    store = open_installation()
+    host, port = bind[0], free_port(*bind)
+    command = this_command()
+    os.environ.setdefault("IDENTITY_BASE_URL", f"http://{LOOPBACK.get(host, host)}:{port}")
+    values = read_settings()
+    click.echo(f"{values['SITE_NAME']} is at {values['BASE_URL']}/")
+    if store.is_new():
+        with create_app().app_context():
+            link = issue_first_account_link()
+        click.echo("Nobody has an account yet. Make the first one, the administrator's, here:")
+        click.echo(f"  {link}")
+        click.echo("or in another terminal:")
+        click.echo(f"  {command} user add YOUR_NAME --email YOUR_EMAIL --mod-level 2")
+    # Gunicorn imports from the folder that it runs in. Ours: a wsgi.py, or a folder named storage,
+    # that lies where the administrator happens to stand is not what they meant.
+    os.environ.update({f"IDENTITY_{each}": values[each] for each in ("DATA_DIR", "PICTURE_DIR")})
+    os.chdir(ROOT)
+    options = [f"--config={ROOT}/deploy/gunicorn.conf.py", f"--bind={host}:{port}"]
+    options += [f"--workers={workers or usable_cores()}", f"--threads={threads}"]
+    os.execv(sys.executable, [sys.executable, "-m", "gunicorn", *options, "wsgi:application"])
+
+
+@click.command()
+def settings() -> None:
+    """Print each setting, where its value comes from, and its use."""
+    values = read_settings()
+    for name, setting in SETTINGS.items():
+        origin = "environment" if f"IDENTITY_{name}" in os.environ else "default"
+        click.echo(f"IDENTITY_{name}={values[name]}  ({origin})\n    {setting.help}")

@@ -5,9 +5,8 @@
     POST /api/oauth/token           the client exchanges the code for an access token        token
     GET  /api/oauth/whois           who holds this access token?                             whois
     GET  /api/users/info?id=1       anyone: a player's public profile                   users_info
-    GET  /pfp/small/1-1700.webp     anyone: a player's picture                             picture
 
-Read from top to bottom it is: settings, errors, tokens, the grant in the order in which a client
+Read from top to bottom it is: limits, errors, tokens, the grant in the order in which a client
 meets it, public look-ups, and the app. Every line that handles an authorization code or an access
 token stands here. Besides it needs only the signed-in player and `serializer` (identity_sessions)
 and the records (storage).
@@ -17,7 +16,6 @@ import base64
 import hashlib
 import hmac
 import json
-import os
 import re
 import secrets
 from dataclasses import asdict, dataclass
@@ -31,12 +29,11 @@ from flask import (
     current_app,
     render_template,
     request,
-    send_from_directory,
     session,
 )
 from itsdangerous import BadSignature
 from werkzeug.datastructures import MultiDict, WWWAuthenticate
-from werkzeug.exceptions import BadRequest, HTTPException, NotFound, ServiceUnavailable
+from werkzeug.exceptions import BadRequest, HTTPException
 from werkzeug.middleware.proxy_fix import ProxyFix
 from werkzeug.wrappers import Response
 
@@ -54,10 +51,11 @@ from identity_sessions import (
     sessions,
     signed_in_player,
 )
-from identity_settings import ROOT, origin_of, read_settings, trusted_hosts, usual_hosts
+from identity_settings import origin_of, read_settings, trusted_hosts, usual_hosts
 from identity_shortcuts import FlaskWithShortcuts, JsonAnswer
 from pages.account import account
-from pages.errors import render_error_page
+from pages.errors import STORAGE_RETRY_AFTER, answer_http_error, answer_storage_error
+from pages.files import files, picture_address
 from pages.games import games
 from pages.moderation import moderation
 from storage import AuthorizationCode, Client, Grant, User
@@ -68,7 +66,6 @@ APPROVAL_MAX_AGE = 600  # seconds between the consent page and its answer
 TOKEN_BODY_LIMIT = 16 * 1024  # bytes
 PAGE_BODY_LIMIT = 64 * 1024  # bytes
 CLIENT_FAILURES = 100  # failed client authentications from an address, in ATTEMPTS_WINDOW
-STORAGE_RETRY_AFTER = 5  # seconds
 SCOPES = ("userinfo", "email")  # the first is always granted
 REQUEST_PARAMETERS = ("response_type", "scope", "state", "code_challenge", "code_challenge_method")
 TOKEN_PARAMETERS = (
@@ -80,7 +77,6 @@ OPEN_TO_ANY_ORIGIN = ("/api/oauth/whois", "/api/users/info")  # these read no co
 CODE_VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 4.1
 CODE_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636 4.2: a SHA-256 in base64url
 BEARER_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750 2.1
-PICTURE_FILE = re.compile(r"[1-9][0-9]{0,14}(-[1-9][0-9]{0,14})?\.webp")
 NO_STORE = {"Cache-Control": "no-store"}
 ANY_ORIGIN = {"Access-Control-Allow-Origin": "*"}
 
@@ -89,13 +85,6 @@ server = Blueprint("identity_server", __name__)
 # ---------------------------------------------------------------------------------------------
 # Errors
 # ---------------------------------------------------------------------------------------------
-
-
-class InsufficientStorage(HTTPException):
-    """507: the disk is full (RFC 4918 11.5)."""
-
-    code = 507
-    description = "the disk is full; nothing was saved"
 
 
 class UnusableClient(BadRequest):
@@ -566,7 +555,7 @@ def refuse_token(error: str | None, description: str, status: int = 401) -> NoRe
 
 
 # ---------------------------------------------------------------------------------------------
-# Public look-ups, and pictures
+# Public look-ups
 # ---------------------------------------------------------------------------------------------
 
 
@@ -614,67 +603,9 @@ def preflight() -> Response:
     return Response(status=204, headers=headers)
 
 
-@server.get(f"/pfp/<any({', '.join(storage.PICTURE_SIZES)}):size>/<file_name>")
-def picture(size: str, file_name: str) -> Response:
-    """A profile picture. In production nginx answers this from the folder, with these headers."""
-    if not PICTURE_FILE.fullmatch(file_name):
-        abort(404)
-    try:
-        content, modified = get_storage().read_picture(size, file_name)
-    except storage.NoSuchPicture:
-        abort(404)
-    answer = Response(content, content_type="image/webp")
-    answer.last_modified = modified
-    answer.set_etag(f"{int(modified):x}-{len(content):x}")  # as nginx makes it
-    # What has a timestamp never changes: a new picture has another address.
-    lasting = "public, max-age=86400, immutable"
-    answer.headers["Cache-Control"] = lasting if "-" in file_name else "no-cache"
-    # Games draw pictures on a canvas.
-    answer.headers["Access-Control-Allow-Origin"] = "*"
-    answer.headers["Cross-Origin-Resource-Policy"] = "cross-origin"
-    return answer.make_conditional(request, accept_ranges=True, complete_length=len(content))
-
-
-def picture_address(user: User, size: str) -> str:
-    """Where a player's picture is: `size` is a name in PICTURE_SIZES."""
-    timestamp = "" if user.pfp_timestamp is None else f"-{user.pfp_timestamp}"
-    return f"/pfp/{size}/{user.id}{timestamp}.webp"
-
-
-@server.get("/static/<file_name>")
-def static_file(file_name: str) -> Response:
-    """The style sheet and the like; no folders, so never a picture's temporary file."""
-    if file_name.startswith("."):
-        abort(404)
-    return send_from_directory(os.path.join(ROOT, "static"), file_name)
-
-
 # ---------------------------------------------------------------------------------------------
-# Error answers and headers
+# Headers
 # ---------------------------------------------------------------------------------------------
-
-
-def answer_http_error(error: HTTPException) -> Response:
-    """JSON under /api/, a page elsewhere."""
-    if error.response is not None:
-        return error.response
-    answer = error.get_response()
-    if request.path.startswith("/api/"):
-        answer.data = json.dumps({"message": error.description})
-        answer.content_type = "application/json"
-    else:
-        answer.data = render_error_page(error)
-    return answer
-
-
-def answer_storage_error(error: storage.StorageError) -> Response:
-    """What storage could not do, as HTTP says it."""
-    if isinstance(error, storage.NotFound):
-        return answer_http_error(NotFound())
-    current_app.logger.error("%s", error)
-    if isinstance(error, storage.StorageFull):
-        return answer_http_error(InsufficientStorage())
-    return answer_http_error(ServiceUnavailable(retry_after=STORAGE_RETRY_AFTER))
 
 
 def add_headers(answer: Response) -> Response:
@@ -759,7 +690,7 @@ def create_app(overrides: dict | None = None) -> Flask:
     }
     app.url_map.merge_slashes = False  # it redirects to the Host that was sent, by http
     app.session_interface = SignedCookieSessions()
-    for blueprint in (server, sessions, account, moderation, games):
+    for blueprint in (server, files, sessions, account, moderation, games):
         app.register_blueprint(blueprint)
     for refuse in (refuse_foreign_hosts, refuse_undecodable_queries, refuse_cross_site_posts):
         app.before_request(refuse)

@@ -27,8 +27,7 @@ from storage import (
     open_storage,
     record_as_dict,
 )
-from storage.disk import encode, write_file
-from storage.flat_files import sha256
+from storage.disk import encode, sha256, write_file
 from storage.pictures import generate_picture
 
 PASSWORD = "correct horse battery"  # everyone's

@@ -1,10 +1,45 @@
-"""The page that says what went wrong."""
+"""What is answered where something went wrong: JSON under /api/, a page elsewhere."""
 
-from flask import render_template
-from werkzeug.exceptions import HTTPException
+import json
+
+from flask import current_app, render_template, request
+from werkzeug.exceptions import HTTPException, NotFound, ServiceUnavailable
+from werkzeug.wrappers import Response
 
 import storage
 from identity_sessions import signed_in_player
+
+STORAGE_RETRY_AFTER = 5  # seconds
+
+
+class InsufficientStorage(HTTPException):
+    """507: the disk is full (RFC 4918 11.5)."""
+
+    code = 507
+    description = "the disk is full; nothing was saved"
+
+
+def answer_http_error(error: HTTPException) -> Response:
+    """JSON under /api/, a page elsewhere."""
+    if error.response is not None:
+        return error.response
+    answer = error.get_response()
+    if request.path.startswith("/api/"):
+        answer.data = json.dumps({"message": error.description})
+        answer.content_type = "application/json"
+    else:
+        answer.data = render_error_page(error)
+    return answer
+
+
+def answer_storage_error(error: storage.StorageError) -> Response:
+    """What storage could not do, as HTTP says it."""
+    if isinstance(error, storage.NotFound):
+        return answer_http_error(NotFound())
+    current_app.logger.error("%s", error)
+    if isinstance(error, storage.StorageFull):
+        return answer_http_error(InsufficientStorage())
+    return answer_http_error(ServiceUnavailable(retry_after=STORAGE_RETRY_AFTER))
 
 
 def render_error_page(error: HTTPException) -> str:

@@ -7,6 +7,7 @@
 import contextlib
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import secrets
@@ -167,6 +168,11 @@ def locked(path: str, flags: int = 0) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def sha256(text: str) -> str:
+    """The file name of what must not be read from the disk, or may hold any character."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def make_folder(path: str, mode: int) -> None:

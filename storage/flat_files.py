@@ -21,15 +21,12 @@ record it points at exists and bears that name, so that a kill between two steps
 """
 
 import contextlib
-import dataclasses
 import functools
-import hashlib
 import hmac
 import json
 import os
 import secrets
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 from storage import (
@@ -41,14 +38,12 @@ from storage import (
     AuthorizationCode,
     BadInstallation,
     Client,
-    CodeSpent,
     DamagedRecord,
     EmailTaken,
     Invite,
     InviteSpent,
     NameTaken,
     NoSuchClient,
-    NoSuchCode,
     NoSuchPicture,
     NoSuchUser,
     NotFound,
@@ -65,23 +60,23 @@ from storage import (
     refuse,
 )
 from storage.attempts import count, give_back
+from storage.codes import CodeFiles
 from storage.disk import (
     append_durably,
     disk_errors_named,
-    disk_refused,
     encode,
     locked,
     make_folder,
-    move_durably,
-    read_boot_id,
     read_file,
     read_json_lines,
     read_record,
     remove_durably,
     remove_file,
+    sha256,
     sync_folder,
     write_file,
 )
+from storage.keys import KeyFile
 
 LAYOUT_VERSION = 1
 LAYOUT = (
@@ -89,14 +84,7 @@ LAYOUT = (
     *("codes", "codes/spent", "attempts", "locks"),
 )
 USER_LOCKS = 64
-CODE_KEPT = 900  # seconds a code's file is kept, so that a replay is known as one
 DAY_MS = 86_400_000
-SWEEP_INTERVAL = 60  # seconds between two removals of old codes
-
-
-def sha256(text: str) -> str:
-    """The file name of what must not be read from the disk, or may hold any character."""
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 # ---------------------------------------------------------------------------------------------
@@ -111,15 +99,14 @@ class FlatFiles(Storage):
         self.data_dir = os.path.abspath(data_dir)
         self.picture_dir = os.path.abspath(picture_dir)
         self._users = f"{self.data_dir}/users"
-        self._codes = f"{self.data_dir}/codes"
-        self._key_file = f"{self.data_dir}/secret_key"
-        self._keys: tuple[tuple[int, int], tuple[bytes, ...]] = (0, 0), ()
         self._editing = threading.local()
-        self._swept = time.monotonic()
-        self._boot_id = read_boot_id()
         with disk_errors_named():
             self._make_layout()
-        self.keys()
+            self._codes = CodeFiles(self._path("codes"))
+            self._keys = KeyFile(self._path("secret_key"))
+            # Last: an installation without it was never whole.
+            if not os.path.exists(self._path("format")):
+                write_file(self._path("format"), b"%d\n" % LAYOUT_VERSION)
 
     def _path(self, *parts: str) -> str:
         return "/".join((self.data_dir, *parts))
@@ -131,9 +118,6 @@ class FlatFiles(Storage):
             make_folder(self._path(folder), 0o700)
         for size in ("", *PICTURE_SIZES):
             make_folder(f"{self.picture_dir}/{size}", 0o755)
-        self._make_key()
-        if not os.path.exists(self._path("format")):
-            write_file(self._path("format"), b"%d\n" % LAYOUT_VERSION)
 
     def _check_format(self) -> None:
         try:
@@ -147,19 +131,6 @@ class FlatFiles(Storage):
                 f"{self.data_dir} has layout {version} and this program knows {LAYOUT_VERSION}: "
                 "run the newer program that made it"
             )
-
-    def _make_key(self) -> None:
-        if os.path.exists(self._key_file):
-            return
-        temporary = self._path(f".secret_key.{secrets.token_hex(4)}")
-        write_file(temporary, secrets.token_urlsafe(32).encode() + b"\n")
-        try:
-            # link(2) fails where another worker was first: all of them then read the same key.
-            with contextlib.suppress(FileExistsError):
-                os.link(temporary, self._key_file)
-        finally:
-            remove_file(temporary)
-        sync_folder(self.data_dir)
 
     # -- users ---------------------------------------------------------------------------------
 
@@ -471,56 +442,14 @@ class FlatFiles(Storage):
 
     # -- authorization codes -------------------------------------------------------------------
 
-    def _code_paths(self, code: str) -> tuple[str, str]:
-        """Where a code's file is while it is live, and once it is spent."""
-        name = f"{sha256(code)}.json"
-        return f"{self._codes}/{name}", f"{self._codes}/spent/{name}"
-
     def add_code(self, code: str, record: AuthorizationCode) -> None:
-        self._sweep_codes()
-        record = dataclasses.replace(record, boot_id=self._boot_id)
-        # Not synced: a code from an earlier boot is refused, so a power cut revives none.
-        with disk_errors_named():
-            content = encode(record_as_dict(record))
-            write_file(self._code_paths(code)[0], content, durable=self._boot_id is None)
+        self._codes.add(code, record)
 
     def read_code(self, code: str) -> AuthorizationCode:
-        live, spent = self._code_paths(code)
-        try:
-            return self._read_code_file(live)
-        except NoSuchCode:
-            raise CodeSpent(self._read_code_file(spent)) from None
-
-    def _read_code_file(self, path: str) -> AuthorizationCode:
-        unknown = NoSuchCode("this authorization code is unknown")
-        try:
-            record = read_record(path, AuthorizationCode, unknown)
-        except DamagedRecord:  # never synced, so a power cut may leave anything
-            raise unknown from None
-        if record.boot_id != self._boot_id:
-            raise unknown
-        return record
+        return self._codes.read(code)
 
     def spend_code(self, code: str) -> None:
-        live, spent = self._code_paths(code)
-        rename = move_durably if self._boot_id is None else os.rename
-        try:
-            rename(live, spent)
-        except FileNotFoundError:
-            raise CodeSpent(self._read_code_file(spent)) from None
-        except OSError as error:
-            raise disk_refused(error) from error
-
-    def _sweep_codes(self) -> None:
-        """Remove what is too old to be of use, at most once a minute."""
-        if time.monotonic() - self._swept < SWEEP_INTERVAL:
-            return
-        self._swept = time.monotonic()
-        with contextlib.suppress(OSError):  # the next sweep tries again
-            for folder in (self._codes, f"{self._codes}/spent"):
-                for entry in os.scandir(folder):
-                    if entry.is_file() and time.time() - entry.stat().st_mtime > CODE_KEPT:
-                        remove_file(entry.path)
+        self._codes.spend(code)
 
     # -- invitations ---------------------------------------------------------------------------
 
@@ -551,22 +480,7 @@ class FlatFiles(Storage):
     # -- keys, attempts, audit -----------------------------------------------------------------
 
     def keys(self) -> tuple[bytes, ...]:
-        try:
-            stat = os.stat(self._key_file)
-        except OSError as error:
-            raise disk_refused(error) from error
-        seen, keys = self._keys
-        if seen != (stat.st_ino, stat.st_mtime_ns):
-            lines = read_file(self._key_file, NotFound()).split()
-            if not lines:
-                raise BadInstallation(
-                    f"{self._key_file} has no key in it: put the lost one back, or remove the file "
-                    "and everyone signs in again"
-                )
-            # One tuple until the file changes, set in one step: threads read it without a lock.
-            keys = tuple(lines)
-            self._keys = (stat.st_ino, stat.st_mtime_ns), keys
-        return keys
+        return self._keys.read()
 
     def count_attempt(
         self, kind: str, subject: str, limit: int, window: int = ATTEMPTS_WINDOW

@@ -33,11 +33,13 @@ from storage import (
     StorageFailed,
     TooManyAttempts,
     User,
+    codes,
     disk,
     flat_files,
     open_storage,
 )
-from storage.flat_files import FlatFiles, sha256
+from storage.disk import sha256
+from storage.flat_files import FlatFiles
 
 PICTURE = {size: size.encode() for size in PICTURE_SIZES}
 CODE = AuthorizationCode("c" * 24, 1, "a grant", ["userinfo"], "https://a.example/", None)
@@ -585,7 +587,7 @@ def test_codes_older_than_fifteen_minutes_are_removed_by_the_next_one(storage, d
             age(path, 901)
         else:
             age(path, 890)
-    monkeypatch.setattr(flat_files, "SWEEP_INTERVAL", 0)
+    monkeypatch.setattr(codes, "SWEEP_INTERVAL", 0)
     storage.add_code("new", CODE)
     assert files_under(data / "codes") == {
         f"{sha256('live')}.json",

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from werkzeug.exceptions import NotFound
 
-import identity_server
+from pages import files
 from storage import PICTURE_SIZES
 from storage.pictures import generate_picture
 
@@ -219,7 +219,7 @@ def test_the_folder_under_static_is_no_second_address_of_the_pictures(app, addre
 
 @pytest.mark.parametrize("name", ["pfp", ".", "..", ".style.css", "..%2fstyle.css", ""])
 def test_static_files_are_those_of_the_folder_itself(anyone, tmp_path, monkeypatch, name):
-    monkeypatch.setattr(identity_server, "ROOT", str(tmp_path))
+    monkeypatch.setattr(files, "ROOT", str(tmp_path))
     (tmp_path / "static" / "pfp").mkdir(parents=True)
     for file in ("static/style.css", "static/.style.css", "style.css"):
         (tmp_path / file).touch()

@@ -27,8 +27,10 @@ from storage import (
     Storage,
     StorageFailed,
     StorageFull,
+    codes,
     disk,
     flat_files,
+    keys,
     open_storage,
 )
 
@@ -290,5 +292,6 @@ if __name__ == "__main__":
         prepare(warm)
         for operation in OPERATIONS.values():
             operation.act(warm)
-    flat_files.write_file = WRITERS[sys.argv[1]]
+    for module in (flat_files, codes, keys):
+        module.write_file = WRITERS[sys.argv[1]]
     serve(sys.stdin)

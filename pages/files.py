@@ -1,0 +1,50 @@
+"""Files that are served as they are: profile pictures, the style sheet and the like."""
+
+import os
+import re
+
+from flask import Blueprint, abort, request, send_from_directory
+from werkzeug.wrappers import Response
+
+import storage
+from identity_sessions import get_storage
+from identity_settings import ROOT
+
+PICTURE_FILE = re.compile(r"[1-9][0-9]{0,14}(-[1-9][0-9]{0,14})?\.webp")
+
+files = Blueprint("files", __name__)
+
+
+@files.get(f"/pfp/<any({', '.join(storage.PICTURE_SIZES)}):size>/<file_name>")
+def picture(size: str, file_name: str) -> Response:
+    """A profile picture. In production nginx answers this from the folder, with these headers."""
+    if not PICTURE_FILE.fullmatch(file_name):
+        abort(404)
+    try:
+        content, modified = get_storage().read_picture(size, file_name)
+    except storage.NoSuchPicture:
+        abort(404)
+    answer = Response(content, content_type="image/webp")
+    answer.last_modified = modified
+    answer.set_etag(f"{int(modified):x}-{len(content):x}")  # as nginx makes it
+    # What has a timestamp never changes: a new picture has another address.
+    lasting = "public, max-age=86400, immutable"
+    answer.headers["Cache-Control"] = lasting if "-" in file_name else "no-cache"
+    # Games draw pictures on a canvas.
+    answer.headers["Access-Control-Allow-Origin"] = "*"
+    answer.headers["Cross-Origin-Resource-Policy"] = "cross-origin"
+    return answer.make_conditional(request, accept_ranges=True, complete_length=len(content))
+
+
+def picture_address(user: storage.User, size: str) -> str:
+    """Where a player's picture is: `size` is a name in PICTURE_SIZES."""
+    timestamp = "" if user.pfp_timestamp is None else f"-{user.pfp_timestamp}"
+    return f"/pfp/{size}/{user.id}{timestamp}.webp"
+
+
+@files.get("/static/<file_name>")
+def static_file(file_name: str) -> Response:
+    """The style sheet and the like; no folders, so never a picture's temporary file."""
+    if file_name.startswith("."):
+        abort(404)
+    return send_from_directory(os.path.join(ROOT, "static"), file_name)

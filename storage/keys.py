@@ -1,0 +1,50 @@
+"""The signing keys: a file with one key a line, newest last."""
+
+import contextlib
+import os
+import secrets
+
+from storage import BadInstallation, NotFound
+from storage.disk import disk_refused, read_file, remove_file, sync_folder, write_file
+
+
+class KeyFile:
+    """The keys in a file, which is made where there is none. Raises OSError, BadInstallation."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._known: tuple[tuple[int, int], tuple[bytes, ...]] = (0, 0), ()
+        if not os.path.exists(path):
+            self._make()
+        self.read()
+
+    def _make(self) -> None:
+        folder, name = os.path.split(self._path)
+        temporary = f"{folder}/.{name}.{secrets.token_hex(4)}"
+        write_file(temporary, secrets.token_urlsafe(32).encode() + b"\n")
+        try:
+            # link(2) fails where another worker was first: all of them then read the same key.
+            with contextlib.suppress(FileExistsError):
+                os.link(temporary, self._path)
+        finally:
+            remove_file(temporary)
+        sync_folder(folder)
+
+    def read(self) -> tuple[bytes, ...]:
+        """The keys, newest last: one tuple until the file changes."""
+        try:
+            stat = os.stat(self._path)
+        except OSError as error:
+            raise disk_refused(error) from error
+        seen, keys = self._known
+        if seen != (stat.st_ino, stat.st_mtime_ns):
+            lines = read_file(self._path, NotFound()).split()
+            if not lines:
+                raise BadInstallation(
+                    f"{self._path} has no key in it: put the lost one back, or remove the file "
+                    "and everyone signs in again"
+                )
+            # One tuple until the file changes, set in one step: threads read it without a lock.
+            keys = tuple(lines)
+            self._known = (stat.st_ino, stat.st_mtime_ns), keys
+        return keys

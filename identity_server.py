@@ -34,8 +34,10 @@ from flask import (
 from itsdangerous import BadSignature
 from werkzeug.datastructures import MultiDict, WWWAuthenticate
 from werkzeug.exceptions import BadRequest, HTTPException
+from werkzeug.http import parse_options_header
 from werkzeug.middleware.proxy_fix import ProxyFix
 from werkzeug.wrappers import Response
+from werkzeug.wsgi import get_input_stream
 
 import storage
 from identity_sessions import (
@@ -51,14 +53,14 @@ from identity_sessions import (
     sessions,
     signed_in_player,
 )
-from identity_settings import origin_of, read_settings, trusted_hosts, usual_hosts
-from identity_shortcuts import FlaskWithShortcuts, JsonAnswer
+from identity_settings import read_settings, trusted_hosts, usual_hosts
+from identity_shortcuts import FlaskWithShortcuts, JsonAnswer, shortcut
 from pages.account import account
 from pages.errors import STORAGE_RETRY_AFTER, answer_http_error, answer_storage_error
 from pages.files import files, picture_address
 from pages.games import games
 from pages.moderation import moderation
-from storage import AuthorizationCode, Client, Grant, User
+from storage import AuthorizationCode, Client, Grant, User, origin_of
 
 TOKEN_MAX_AGE = 600  # seconds
 CODE_MAX_AGE = 60  # seconds; RFC 6749 4.1.2 allows ten minutes
@@ -347,12 +349,12 @@ def send_back(redirect_uri: str, state: str | None, **answer: str) -> Response:
 # ---------------------------------------------------------------------------------------------
 
 
-@server.post("/api/oauth/token", provide_automatic_options=False)
-def token() -> JsonAnswer:
+@shortcut(server, "POST", "/api/oauth/token")
+def token(environ: dict) -> JsonAnswer:
     """Everything is read and checked before the code is spent: a failed request burns no code."""
-    form = read_token_form()
-    client_id, client_secret = read_client_credentials(form)
-    client = authenticate_client(client_id, client_secret)
+    form = read_token_form(environ)
+    client_id, client_secret = read_client_credentials(environ, form)
+    client = authenticate_client(environ, client_id, client_secret)
     store = get_storage()
     try:
         code = store.read_code(form["code"])
@@ -376,12 +378,13 @@ def token() -> JsonAnswer:
     return JsonAnswer(answer, {**NO_STORE, "Pragma": "no-cache"})
 
 
-def read_token_form() -> dict[str, str]:
+def read_token_form(environ: dict) -> dict[str, str]:
     """The parameters of a token request, those that are blank left out. Raises HTTPException."""
-    body = read_body()
+    body = read_body(environ)
     if len(body) > TOKEN_BODY_LIMIT:
         abort(413)
-    if request.mimetype in ("application/json", "multipart/form-data"):
+    media_type, _ = parse_options_header(environ.get("CONTENT_TYPE"))
+    if media_type.lower() in ("application/json", "multipart/form-data"):
         abort(400, "send the parameters form-encoded: application/x-www-form-urlencoded")
     try:
         sent = parse_qsl(body.decode(), keep_blank_values=True, errors="strict")
@@ -401,26 +404,25 @@ def read_token_form() -> dict[str, str]:
     return form
 
 
-def read_authorization_header() -> tuple[str, str]:
+def read_authorization_header(environ: dict) -> tuple[str, str]:
     """The scheme, in lower case, and the credentials that came with it; "" where there is none."""
-    header = request.environ.get("HTTP_AUTHORIZATION", "")
+    header = environ.get("HTTP_AUTHORIZATION", "")
     scheme, _, credentials = header.partition(" ")
     return scheme.lower(), credentials.strip(" ")
 
 
-def read_body() -> bytes:
+def read_body(environ: dict) -> bytes:
     """The request's body, up to one byte more than is allowed. Raises RequestEntityTooLarge."""
-    length = request.environ.get("CONTENT_LENGTH", "")
+    length = environ.get("CONTENT_LENGTH", "")
     if length.isdecimal() and int(length) <= TOKEN_BODY_LIMIT:
-        return request.environ["wsgi.input"].read(int(length))
+        return environ["wsgi.input"].read(int(length))
     # One byte more: Werkzeug cuts a chunked body at its limit without a word.
-    request.max_content_length = TOKEN_BODY_LIMIT + 1
-    return request.get_data(cache=False)
+    return get_input_stream(environ, max_content_length=TOKEN_BODY_LIMIT + 1).read()
 
 
-def read_client_credentials(form: dict[str, str]) -> tuple[str, str]:
+def read_client_credentials(environ: dict, form: dict[str, str]) -> tuple[str, str]:
     """The client's id and secret, from HTTP Basic or the form (RFC 6749 2.3.1)."""
-    scheme, credentials = read_authorization_header()
+    scheme, credentials = read_authorization_header(environ)
     if scheme != "basic":
         for name in ("client_id", "client_secret"):
             if name not in form:
@@ -439,7 +441,7 @@ def read_client_credentials(form: dict[str, str]) -> tuple[str, str]:
     return client_id, client_secret
 
 
-def authenticate_client(client_id: str, client_secret: str) -> Client:
+def authenticate_client(environ: dict, client_id: str, client_secret: str) -> Client:
     """The client, where the secret is its own. Raises Unauthorized, TooManyRequests."""
     try:
         client = get_storage().read_client(client_id)
@@ -451,13 +453,13 @@ def authenticate_client(client_id: str, client_secret: str) -> Client:
         return client
     # Counted after the check and by address alone: nobody locks out a client, whose id is public.
     try:
-        get_storage().count_attempt("client from", client_address(), CLIENT_FAILURES)
+        get_storage().count_attempt("client from", client_address(environ), CLIENT_FAILURES)
     except storage.TooManyAttempts as error:
         abort(429, str(error), retry_after=error.retry_after)
     except storage.StorageFailed as error:
         current_app.logger.error("a failed client authentication is not counted: %s", error)
     # RFC 6749 5.2: the challenge answers a client that tried HTTP Basic.
-    tried_basic = read_authorization_header()[0] == "basic"
+    tried_basic = read_authorization_header(environ)[0] == "basic"
     challenge = WWWAuthenticate("basic", {"realm": "OAuth clients"}) if tried_basic else None
     problem = "client_id is unknown or disabled, or client_secret is wrong"
     abort(401, problem, www_authenticate=challenge)
@@ -515,11 +517,11 @@ def end_replayed_grant(code: AuthorizationCode) -> None:
 # ---------------------------------------------------------------------------------------------
 
 
-@server.get("/api/oauth/whois", provide_automatic_options=False)
-def whois() -> JsonAnswer:
+@shortcut(server, "GET", "/api/oauth/whois")
+def whois(environ: dict) -> JsonAnswer:
     """Who gave this access token: id, name, pfpTimestamp and, where granted, email."""
     try:
-        claims = read_access_token(read_bearer_token())
+        claims = read_access_token(read_bearer_token(environ))
     except BadSignature:
         refuse_token("invalid_token", "this access token is expired, or not one of ours")
     user = find_granting_user(claims["user"], claims["client"], claims["grant"])
@@ -533,12 +535,12 @@ def whois() -> JsonAnswer:
     return JsonAnswer(answer, {**NO_STORE, **ANY_ORIGIN})
 
 
-def read_bearer_token() -> str:
+def read_bearer_token(environ: dict) -> str:
     """The token in the Authorization header (RFC 6750 2.1). Raises BadRequest, Unauthorized."""
-    scheme, credentials = read_authorization_header()
+    scheme, credentials = read_authorization_header(environ)
     if scheme != "bearer":
         refuse_token(None, "send the access token as Authorization: Bearer")
-    if request.environ["QUERY_STRING"] and "access_token" in request.args:
+    if "access_token" in dict(parse_qsl(environ["QUERY_STRING"], keep_blank_values=True)):
         refuse_token("invalid_request", "send the access token once, in the header", 400)
     # itsdangerous skips characters it does not know: what is no token must not get that far.
     if not BEARER_TOKEN.fullmatch(credentials):
@@ -559,10 +561,10 @@ def refuse_token(error: str | None, description: str, status: int = 401) -> NoRe
 # ---------------------------------------------------------------------------------------------
 
 
-@server.get("/api/users/info", provide_automatic_options=False)
-def users_info() -> JsonAnswer:
+@shortcut(server, "GET", "/api/users/info")
+def users_info(environ: dict) -> JsonAnswer:
     """Anyone may ask for the public profile of the player with this `id`."""
-    query = parse_qsl(request.environ["QUERY_STRING"], keep_blank_values=True)
+    query = parse_qsl(environ["QUERY_STRING"], keep_blank_values=True)
     ids = [value for name, value in query if name == "id"]
     # Not int(): it takes other scripts' digits, and its answer to 4,400 of them is an error.
     if len(ids) != 1 or not storage.USER_ID.fullmatch(ids[0]):
@@ -683,11 +685,6 @@ def create_app(overrides: dict | None = None) -> Flask:
         SESSION_COOKIE_SAMESITE="Lax",
     )
     app.extensions["storage"] = storage.open_storage(settings["DATA_DIR"], settings["PICTURE_DIR"])
-    app.shortcuts = {
-        ("POST", "/api/oauth/token"): token,
-        ("GET", "/api/oauth/whois"): whois,
-        ("GET", "/api/users/info"): users_info,
-    }
     app.url_map.merge_slashes = False  # it redirects to the Host that was sent, by http
     app.session_interface = SignedCookieSessions()
     for blueprint in (server, files, sessions, account, moderation, games):

@@ -1,15 +1,15 @@
 """A shorter way through Flask, for the calls that a server exists for.
 
-Of what Flask does around a view an API call may need nothing: no routing, no session, no hook.
-That is most of its cost. A shortcut answers the same; what is unusual about a request, or goes
-wrong with it, goes the whole way.
+Of what Flask does around a view an API call may need nothing: no routing, no session, no request
+object, no hook. That is most of its cost. A shortcut answers the same; what is unusual about a
+request, or goes wrong with it, goes the whole way.
 """
 
 import functools
 import json
 from collections.abc import Callable, Iterable
 
-from flask import Flask, Request
+from flask import Blueprint, Flask, Request, request
 from werkzeug.routing import MapAdapter
 from werkzeug.wrappers import Response
 
@@ -31,26 +31,49 @@ class JsonAnswer:
         return [self.body]
 
 
-class FlaskWithShortcuts(Flask):
-    """Flask, with the views in `shortcuts`, which are also routed, called directly.
+def shortcut(blueprint: Blueprint, method: str, path: str) -> Callable:
+    """A decorator: route this address to a view that takes the WSGI environ (PEP 3333) alone."""
 
-    They answer without a session and without the app's before_request and after_request. So the
-    app's USUAL_HOSTS are the only values of Host that are not looked at further.
+    def decorate(view: Callable) -> Callable:
+        blueprint.record(lambda state: state.app.add_shortcut(method, path, view))
+        return view
+
+    return decorate
+
+
+class FlaskWithShortcuts(Flask):
+    """Flask, with some views called directly where nothing about the request is unusual.
+
+    They answer without a request context, a session and the app's before_request and after_request.
+    So the app's USUAL_HOSTS are the only values of Host that are not looked at further.
     """
 
-    shortcuts: dict[tuple[str, str], Callable] = {}  # by method and path
+    def __init__(self, *arguments, **options) -> None:
+        super().__init__(*arguments, **options)
+        self.shortcuts: dict[tuple[str, str], Callable] = {}  # by method and path
+
+    def add_shortcut(self, method: str, path: str, view: Callable) -> None:
+        """Call `view` directly; the route is for what goes the whole way."""
+        self.shortcuts[method, path] = view
+        self.add_url_rule(
+            path,
+            view.__name__,
+            lambda: view(request.environ),
+            methods=[method],
+            provide_automatic_options=False,
+        )
 
     def wsgi_app(self, environ: dict, start_response: Callable) -> Iterable[bytes]:
         view = self.shortcuts.get((environ["REQUEST_METHOD"], environ["PATH_INFO"]))
         usual = environ.get("HTTP_HOST") in self.config["USUAL_HOSTS"]
         if view is None or not usual or not environ["QUERY_STRING"].isascii():
             return super().wsgi_app(environ, start_response)
-        environ["identity_server.shortcut"] = True
-        with self.request_context(environ):
+        with self.app_context():
             try:
-                answer = view()
+                answer = view(environ)
             except Exception as error:  # whatever it is: as Flask does
-                answer = self._answer_error(error)
+                with self.request_context(environ):
+                    answer = self._answer_error(error)
             return answer(environ, start_response)
 
     def _answer_error(self, error: Exception) -> Response:
@@ -60,24 +83,14 @@ class FlaskWithShortcuts(Flask):
             return self.handle_exception(unhandled)
 
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
-        """None, which skips the routing, for a request on a shortcut."""
-        if request is None:
-            return self._own_adapter
-        if "identity_server.shortcut" in request.environ:
-            return None
-        return super().create_url_adapter(request)
+        """What Flask makes; for an app context, where it is always the same, once."""
+        return super().create_url_adapter(request) if request else self._own_adapter
 
     @functools.cached_property
     def _own_adapter(self) -> MapAdapter | None:
-        # What Flask makes anew for each app context, always the same
         return super().create_url_adapter(None)
 
-    def do_teardown_request(self, *error: object) -> None:
-        """As Flask does it, where anything is registered for it: Flask looks at every request."""
-        if self.teardown_request_funcs:
-            super().do_teardown_request(*error)
-
     def do_teardown_appcontext(self, *error: object) -> None:
-        """The same for the app context."""
+        """As Flask does it, where anything is registered for it: Flask looks at every request."""
         if self.teardown_appcontext_funcs:
             super().do_teardown_appcontext(*error)

@@ -162,7 +162,9 @@ def refuse_taken_email(email: str) -> None:
 def count_sign_up() -> storage.Attempt:
     """Count one new account of this address. Raises FormRefused."""
     try:
-        return get_storage().count_attempt("sign-up", client_address(), SIGN_UPS_A_DAY, DAY)
+        return get_storage().count_attempt(
+            "sign-up", client_address(request.environ), SIGN_UPS_A_DAY, DAY
+        )
     except storage.TooManyAttempts as error:
         problem = "Many accounts were made from where you are. Try again tomorrow."
         headers = {"Retry-After": str(error.retry_after)}

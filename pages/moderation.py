@@ -189,7 +189,7 @@ def act(user_id: str, mod_level: int, do, message: str) -> Response | tuple:
     if mod_level == storage.MODERATOR and not may_moderate(player, user):
         abort(403)
     try:
-        do(get_storage(), user, by=player.id, address=client_address())
+        do(get_storage(), user, by=player.id, address=client_address(request.environ))
     except FormRefused as error:
         return profile_page(user, error.problems), error.status
     except storage.InvalidField as error:

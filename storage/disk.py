@@ -191,7 +191,7 @@ def read_record(path: str, record_type: type, missing: NotFound, **expected: obj
     """The record in a file. Raises `missing`, or DamagedRecord where it is not as `expected`."""
     content = read_file(path, missing)
     try:
-        record = build_record(record_type, json.loads(content))
+        record = build_record(record_type, json.loads(content.decode()))
         for name, value in expected.items():
             if getattr(record, name) != value:
                 raise ValueError(f"its {name} is {getattr(record, name)!r}")

@@ -44,6 +44,7 @@ from storage import (
     Storage,
     StorageError,
     StorageFailed,
+    StorageFull,
     TooManyAttempts,
     User,
     claim_key,
@@ -119,8 +120,10 @@ def serializer(purpose: str) -> URLSafeTimedSerializer:
 
 @functools.lru_cache(maxsize=64)
 def _make_serializer(keys: tuple[bytes, ...], purpose: str) -> URLSafeTimedSerializer:
-    options = {"digest_method": hashlib.sha256, "algorithm": HMACSHA256()}
-    return ShortTextSerializer(list(keys), salt=purpose, signer_kwargs=options)
+    # A key of its own for each purpose, made once: itsdangerous would derive it at each call.
+    own_keys = [hmac.digest(key, purpose.encode(), "sha256") for key in keys]
+    options = {"key_derivation": "none", "algorithm": HMACSHA256()}
+    return ShortTextSerializer(own_keys, signer_kwargs=options)
 
 
 class SignedCookieSessions(SecureCookieSessionInterface):
@@ -315,12 +318,23 @@ def refusal_in_words(error: Exception) -> tuple[str, int, dict[str, str]]:
         minutes = -(-error.retry_after // 60)
         problem = f"Too many wrong passwords. Try again in {minutes} minutes."
         return problem, 429, {"Retry-After": str(error.retry_after)}
-    wait = {"Retry-After": str(BUSY_RETRY_AFTER)}
     if isinstance(error, Busy):
-        return "Many people are signing in right now. Try again in a moment.", 503, wait
+        return trouble_in_words(error)
     # Without a count there is no limit on guessing, so no password is looked at.
     current_app.logger.error("passwords refused, tries cannot be counted: %s", error)
+    wait = {"Retry-After": str(BUSY_RETRY_AFTER)}
     return "Passwords cannot be checked right now. Try again later.", 503, wait
+
+
+def trouble_in_words(error: Busy | StorageFailed) -> tuple[str, int, dict[str, str]]:
+    """What to say where the server has no room for what is asked: words, status and headers."""
+    wait = {"Retry-After": str(BUSY_RETRY_AFTER)}
+    if isinstance(error, Busy):
+        return "Too many people ask for this right now. Try again in a moment.", 503, wait
+    current_app.logger.error("%s", error)
+    if isinstance(error, StorageFull):
+        return "The disk is full: nothing was saved. Tell the people who run this site.", 507, wait
+    return "Nothing can be saved right now. Try again in a moment.", 503, wait
 
 
 def count_guess(name: str) -> list[Attempt]:
@@ -459,7 +473,11 @@ def check_sign_in() -> Response | tuple:
         return _sign_in_again(name, "That name and password do not fit together.")
     if user.suspended:
         return _sign_in_again(name, "This account is suspended. Ask the people who run this site.")
-    if not start_session(user, password):
+    try:
+        unchanged = start_session(user, password)
+    except (Busy, StorageFailed) as error:
+        return _sign_in_again(name, *trouble_in_words(error))
+    if not unchanged:
         return _sign_in_again(name, "The password was changed just now. Use the new one.")
     return redirect(local_address(request.form.get("next", "")), 303)
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from storage import DamagedRecord, NotFound, StorageFailed, StorageFull, build_record
 
@@ -54,6 +54,29 @@ def read_file(path: str, missing: NotFound) -> bytes:
     finally:
         os.close(descriptor)
     return content
+
+
+class Unchanged:
+    """What was made of files, for as long as they stay: a stat in place of reading one again."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[tuple[int, int], object]] = {}
+
+    def get(self, path: str, make: Callable):
+        """What `make` made of this file, called anew where the file is another by now.
+
+        Raises what `make` raises, also where there is no file.
+        """
+        try:
+            stat = os.stat(path)
+        except OSError:
+            return make()
+        kept = self._kept.get(path)
+        # A file is never written in place, so a new content has a new inode.
+        if kept is None or kept[0] != (stat.st_ino, stat.st_mtime_ns):
+            # In one step: threads read it without a lock.
+            kept = self._kept[path] = (stat.st_ino, stat.st_mtime_ns), make()
+        return kept[1]
 
 
 def write_file(path: str, content: bytes, mode: int = 0o600, durable: bool = True) -> None:
@@ -191,7 +214,7 @@ def read_record(path: str, record_type: type, missing: NotFound, **expected: obj
     """The record in a file. Raises `missing`, or DamagedRecord where it is not as `expected`."""
     content = read_file(path, missing)
     try:
-        record = build_record(record_type, json.loads(content.decode()))
+        record = build_record(record_type, json.loads(content))
         for name, value in expected.items():
             if getattr(record, name) != value:
                 raise ValueError(f"its {name} is {getattr(record, name)!r}")

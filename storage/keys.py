@@ -4,8 +4,8 @@ import contextlib
 import os
 import secrets
 
-from storage import BadInstallation, NotFound
-from storage.disk import disk_refused, read_file, remove_file, sync_folder, write_file
+from storage import BadInstallation, StorageFailed
+from storage.disk import Unchanged, read_file, remove_file, sync_folder, write_file
 
 
 class KeyFile:
@@ -13,7 +13,7 @@ class KeyFile:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._known: tuple[tuple[int, int], tuple[bytes, ...]] = (0, 0), ()
+        self._unchanged = Unchanged()
         if not os.path.exists(path):
             self._make()
         self.read()
@@ -32,19 +32,13 @@ class KeyFile:
 
     def read(self) -> tuple[bytes, ...]:
         """The keys, newest last: one tuple until the file changes."""
-        try:
-            stat = os.stat(self._path)
-        except OSError as error:
-            raise disk_refused(error) from error
-        seen, keys = self._known
-        if seen != (stat.st_ino, stat.st_mtime_ns):
-            lines = read_file(self._path, NotFound()).split()
-            if not lines:
-                raise BadInstallation(
-                    f"{self._path} has no key in it: put the lost one back, or remove the file "
-                    "and everyone signs in again"
-                )
-            # One tuple until the file changes, set in one step: threads read it without a lock.
-            keys = tuple(lines)
-            self._known = (stat.st_ino, stat.st_mtime_ns), keys
-        return keys
+        return self._unchanged.get(self._path, self._read_file)
+
+    def _read_file(self) -> tuple[bytes, ...]:
+        keys = read_file(self._path, StorageFailed(f"{self._path} is missing")).split()
+        if not keys:
+            raise BadInstallation(
+                f"{self._path} has no key in it: put the lost one back, or remove the file "
+                "and everyone signs in again"
+            )
+        return tuple(keys)

@@ -1,0 +1,147 @@
+"""The recipes of docs/games.md: each is run as it stands there, and signs a player in."""
+
+import contextlib
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from identity_settings import ROOT
+
+from .person import Form, FormReader, Person
+from .running import ANSWER_TIMEOUT, START_TIMEOUT, RunningServer
+
+GAMES = (Path(ROOT) / "docs" / "games.md").read_text(encoding="utf-8")
+RECIPES = dict(
+    re.findall(r"^<!-- recipe: (\S+) -->\n```\w+\n(.*?)^```$", GAMES, re.MULTILINE | re.DOTALL)
+)
+PACKAGES = ["express", "express-session", "passport", "passport-oauth2", "@auth/express"]
+
+
+@contextlib.contextmanager
+def running(command: list[str], folder: Path, address: str, **environment: str) -> Iterator[None]:
+    """A program of somebody else's, until the block ends."""
+    with open(folder / "log", "wb") as log:
+        process = subprocess.Popen(
+            command, cwd=folder, env={**os.environ, **environment}, stdout=log, stderr=log
+        )
+    try:
+        deadline = time.monotonic() + START_TIMEOUT
+        while process.poll() is None and time.monotonic() < deadline:
+            with contextlib.suppress(requests.ConnectionError):
+                requests.get(address, timeout=ANSWER_TIMEOUT)
+                break
+            time.sleep(0.05)
+        else:
+            raise AssertionError((folder / "log").read_text())
+        yield
+    finally:
+        process.terminate()
+        process.wait(ANSWER_TIMEOUT)
+
+
+def go_through(person: Person, answer: requests.Response) -> requests.Response:
+    """Do what a person does on the pages in between; the browser follows every redirect."""
+    for button, typed in (
+        ("Sign in", {"name": "ada", "password": "correct horse battery staple"}),
+        ("Allow", {}),
+    ):
+        if form := form_with(answer.text, button):
+            fields = {**form.fields, **form.buttons[button], **typed}
+            answer = person.browser.post(f"{person.server_address}{form.action}", data=fields)
+    return answer
+
+
+def form_with(page: str, button: str) -> Form | None:
+    """The form of a page that has this button, or None."""
+    if f">{button}<" not in page:
+        return None
+    reader = FormReader()
+    reader.feed(page)
+    return next(form for form in reader.forms if button in form.buttons)
+
+
+def test_there_are_four_recipes():
+    assert set(RECIPES) == {
+        "authlib_recipe.py",
+        "requests_oauthlib_recipe.py",
+        "authjs_recipe.mjs",
+        "passport_recipe.mjs",
+    }
+
+
+@pytest.mark.clients
+@pytest.mark.parametrize("name", [name for name in RECIPES if name.endswith(".py")])
+def test_a_python_recipe_signs_a_player_in(
+    server: RunningServer, person: Person, ada: dict, tmp_path: Path, name: str
+):
+    client = server.add_client(name, "http://127.0.0.1:5000/callback")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    site = f"http://127.0.0.1:{port}"
+    (tmp_path / name).write_text(RECIPES[name], encoding="utf-8")
+    command = [sys.executable, "-m", "flask", "--app", name.removesuffix(".py"), "run"]
+    command += ["--port", str(port)]
+    environment = {
+        "SITE": server.address,
+        "CLIENT_ID": client["client_id"],
+        "CLIENT_SECRET": client["client_secret"],
+        "OAUTHLIB_INSECURE_TRANSPORT": "1",
+    }
+    with running(command, tmp_path, site, **environment):
+        assert "Sign in" in person.browser.get(site).text
+        answer = go_through(person, person.browser.get(f"{site}/sign-in"))
+    assert answer.text == f"Hello, player {ada['id']}"
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the npm packages that the recipes need."""
+    folder = tmp_path_factory.mktemp("recipes")
+    command = [shutil.which("npm"), "install", "--no-audit", "--no-fund", *PACKAGES]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.node
+def test_the_passport_recipe_signs_a_player_in(
+    server: RunningServer, person: Person, ada: dict, packages: Path
+):
+    site = "http://127.0.0.1:3000"
+    with running_node("passport_recipe.mjs", packages, server, f"{site}/callback"):
+        answer = go_through(person, person.browser.get(f"{site}/sign-in"))
+    assert answer.text == f"Hello, player {ada['id']}"
+
+
+@pytest.mark.node
+def test_the_auth_js_recipe_signs_a_player_in(
+    server: RunningServer, person: Person, ada: dict, packages: Path
+):
+    site = "http://127.0.0.1:3000"
+    with running_node("authjs_recipe.mjs", packages, server, f"{site}/auth/callback/community"):
+        token = person.browser.get(f"{site}/auth/csrf").json()["csrfToken"]
+        form = {"csrfToken": token, "callbackUrl": f"{site}/"}
+        answer = go_through(person, person.browser.post(f"{site}/auth/signin/community", data=form))
+    assert answer.text == f"Hello, player {ada['id']}"
+
+
+def running_node(name: str, folder: Path, server: RunningServer, redirect_uri: str):
+    """This recipe, registered as a client of the server."""
+    client = server.add_client(name, redirect_uri)
+    (folder / name).write_text(RECIPES[name], encoding="utf-8")
+    environment = {
+        "SITE": server.address,
+        "CLIENT_ID": client["client_id"],
+        "CLIENT_SECRET": client["client_secret"],
+        "AUTH_SECRET": "of the length that Auth.js wants, which is long",
+    }
+    return running([shutil.which("node"), name], folder, "http://127.0.0.1:3000", **environment)

@@ -1,0 +1,93 @@
+// The panel around a flight: who plays, the score list, and when a flight starts, rests and ends.
+
+import { pictureAddress, readProfile, sendScore, signIn } from "./grant.js";
+import { Flight } from "./flight.js";
+
+const [panel, title, message, play, player, list, scores] = [
+  "panel", "title", "message", "play", "player", "list", "scores",
+].map((id) => document.getElementById(id));
+
+let playerId = null;
+const flight = new Flight(document.getElementById("space"), end);
+
+function show(heading, text, button) {
+  title.textContent = heading;
+  message.textContent = text;
+  play.textContent = button;
+  panel.hidden = false;
+  play.focus();
+}
+
+play.addEventListener("click", () => {
+  panel.hidden = true;
+  if (flight.paused) flight.goOn();
+  else flight.start();
+});
+
+function pause() {
+  if (!flight.flying) return;
+  flight.pause();
+  show("Paused", `${flight.points} points so far.`, "Go on");
+}
+
+document.addEventListener("visibilitychange", () => document.hidden && pause());
+window.addEventListener("blur", pause);
+window.addEventListener("keydown", ({ key }) => (key === "p" || key === "P" || key === "Escape") && pause());
+
+async function end(points) {
+  show(`${points} points`, points > 300 ? "The stars will talk about you." : "The stars are still there.", "Fly again");
+  if (playerId === null) return;
+  try {
+    await showScores(await sendScore(points));
+  } catch (error) {
+    player.textContent = error.message;
+  }
+}
+
+async function showScores(best) {
+  const profiles = await Promise.all(best.map(({ id }) => readProfile(id)));
+  const rows = best.map((each, place) => profiles[place] && scoreRow(profiles[place], each.score));
+  scores.replaceChildren(...rows.filter(Boolean)); // who deleted the account is not in the list
+  list.hidden = scores.children.length === 0;
+}
+
+function scoreRow(profile, score) {
+  const row = document.createElement("li");
+  row.append(picture(profile), name(profile), String(score));
+  if (profile.id === playerId) row.setAttribute("aria-current", "true");
+  return row;
+}
+
+function name(profile) {
+  const element = document.createElement("bdi");
+  element.textContent = profile.name;
+  return element;
+}
+
+function picture(profile) {
+  const image = new Image(24, 24);
+  image.crossOrigin = "anonymous"; // so that it can be drawn on a canvas that is read again
+  image.src = pictureAddress(profile);
+  image.alt = "";
+  return image;
+}
+
+async function greet() {
+  try {
+    playerId = await signIn();
+    const profile = await readProfile(playerId);
+    flight.pilot = picture(profile);
+    player.replaceChildren("You fly as ", picture(profile), name(profile));
+  } catch (error) {
+    player.textContent = error.message;
+  }
+}
+
+async function showBest() {
+  await showScores(await (await fetch("/scores")).json());
+}
+
+play.focus();
+showBest();
+await greet(); // this may take as long as the player thinks about it
+showBest(); // with the player's own row

@@ -1,0 +1,149 @@
+"""A web application that asks an identity server who its visitor is, and shows every message.
+
+To be read beside RFC 6749, whose sections the numbers are. It needs the standard library alone, and
+CLIENT_ID and CLIENT_SECRET in the environment. Its redirect URI: http://127.0.0.1:5000/callback
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import secrets
+from base64 import urlsafe_b64encode
+from dataclasses import dataclass, field
+from html import escape
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+SERVER = os.environ.get("SERVER", "http://127.0.0.1:8000")  # the identity server
+HOST, PORT = os.environ.get("HOST", "127.0.0.1"), int(os.environ.get("PORT", "5000"))
+REDIRECT_URI = f"http://{HOST}:{PORT}/callback"
+CLIENT = {name.lower(): os.environ.get(name, "") for name in ("CLIENT_ID", "CLIENT_SECRET")}
+SECRETS = ("code", "client_secret", "code_verifier", "access_token", "Authorization")
+SECRET = re.compile(r"(\S{4})\S*$")
+PAGE, STYLE = (Path(__file__).with_suffix(kind) for kind in (".html", ".css"))
+POLICY = f"default-src 'none'; style-src 'self'; img-src {SERVER} data:; frame-ancestors 'none'"
+visits = {}  # the newest thousand, each Visit by a cookie that nobody can guess
+
+
+@dataclass
+class Visit:
+    """What is known of one browser."""
+
+    state: str = ""  # "" while no answer is awaited
+    code_verifier: str = ""
+    messages: list[tuple[str, dict]] = field(default_factory=list)  # of the grant, in order
+    player: dict = field(default_factory=dict)
+    problem: str = ""
+
+
+def start_sign_in() -> Visit:
+    """A visit whose browser is to bring the identity server the first message (4.1.1)."""
+    # The state ties the answer to this browser (10.12), the verifier ties the code to this visit.
+    state, code_verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+    digest = urlsafe_b64encode(hashlib.sha256(code_verifier.encode()).digest()).decode()
+    request = {"response_type": "code", "client_id": CLIENT["client_id"], "state": state}
+    request |= {"redirect_uri": REDIRECT_URI, "scope": "userinfo email"}
+    request |= {"code_challenge": digest.rstrip("="), "code_challenge_method": "S256"}  # RFC 7636
+    return Visit(state, code_verifier, [(f"GET {SERVER}/oauth/authorize", request)])
+
+
+def finish_sign_in(visit: Visit, answer: dict[str, str]) -> None:
+    """Learn who the visitor is, from what the browser brought back (4.1.2)."""
+    expected, received = visit.state.encode(), answer.get("state", "").encode()
+    # 10.12: else a stranger could send this browser here with a code of the stranger's own.
+    if not expected or not secrets.compare_digest(expected, received):
+        visit.problem = "An answer came with a state that is not this browser's; it was not used."
+        return
+    visit.state = ""  # good once
+    visit.messages.append((f"GET {REDIRECT_URI}", answer))
+    if "code" not in answer:  # 4.1.2.1
+        visit.problem = f"It says {answer.get('error')}: {answer.get('error_description')}"
+        return
+    form = {"grant_type": "authorization_code", "code": answer["code"], **CLIENT}
+    form |= {"redirect_uri": REDIRECT_URI, "code_verifier": visit.code_verifier}
+    if token := ask(visit, "POST", "/api/oauth/token", form):
+        header = {"Authorization": f"Bearer {token['access_token']}"}
+        visit.player = ask(visit, "GET", "/api/oauth/whois", header)
+
+
+def ask(visit: Visit, method: str, path: str, sent: dict[str, str]) -> dict:
+    """What the identity server answers to a form or a header; {} where that is a problem."""
+    visit.messages.append((f"{method} {SERVER}{path}", sent))
+    form = (urlencode(sent), {"Content-Type": "application/x-www-form-urlencoded"})
+    connect = HTTPSConnection if SERVER.startswith("https:") else HTTPConnection
+    connection = connect(urlsplit(SERVER).netloc, timeout=10)
+    try:
+        connection.request(method, path, *(form if method == "POST" else (None, sent)))
+        answer = connection.getresponse()
+        values = json.load(answer)
+    except (OSError, HTTPException, ValueError) as error:
+        visit.problem = f"It does not answer as it should: {error}"
+        return {}
+    visit.messages.append((f"{answer.status} {answer.reason}", values))
+    visit.problem = "" if answer.status == 200 else f"It refuses: {values.get('message')}"
+    return {} if visit.problem else values
+
+
+def page(visit: Visit) -> str:
+    """What happened so far, and what can be done now."""
+    player, request = visit.player, visit.messages[0][1] if visit.messages else {}
+    now = "problem" if visit.problem else "known" if player else "asking" if visit.state else "new"
+    texts = {"now": now, "problem": visit.problem, "name": player.get("name", ""), "server": SERVER}
+    texts["link"] = f"{SERVER}/oauth/authorize?{urlencode(request)}"
+    texts["picture"] = f"{SERVER}/pfp/medium/{player.get('id')}-{player.get('pfpTimestamp')}.webp"
+    html = {name: escape(text) for name, text in texts.items()}
+    messages = []
+    for line, values in visit.messages:
+        shown = {k: SECRET.sub(r"\1…", v) if k in SECRETS else v for k, v in values.items()}
+        rows = "".join(f"<dt>{escape(k)}<dd>{escape(str(v))}" for k, v in shown.items())
+        messages.append(f"<p><code>{escape(line)}</code></p><dl>{rows}</dl>")
+    return PAGE.read_text().format(*messages, *[""] * 6, **html)  # what did not happen is empty
+
+
+class Browser(BaseHTTPRequestHandler):
+    """One request of a visitor's browser."""
+
+    timeout = 10  # seconds
+
+    def do_GET(self) -> None:
+        path, _, query = self.path.partition("?")
+        old_key = re.search(r"(?:^|; )web_app=([\w-]+)|$", self.headers.get("Cookie", ""))[1]
+        visit = visits.get(old_key, Visit())
+        if path == "/":
+            return self.answer(200, page(visit))
+        if path == f"/{STYLE.name}":
+            return self.answer(200, STYLE.read_text(), "css")
+        if path == "/callback":
+            finish_sign_in(visit, dict(parse_qsl(query)))
+        elif path == "/sign-in":
+            visit = start_sign_in()
+        else:
+            return self.answer(404, "There is nothing here.", "plain")
+        # A new cookie, as others may know the old one; and an address without the code.
+        for forgotten in (old_key, *list(visits)[:-1000]):
+            visits.pop(forgotten, None)
+        visits[key := secrets.token_urlsafe(32)] = visit
+        cookie = {"Set-Cookie": f"web_app={key}; HttpOnly; SameSite=Lax; Path=/"}
+        self.answer(303, "", Location="/", **cookie)
+
+    def answer(self, status: int, text: str, kind: str = "html", **headers: str) -> None:
+        """Send a text to the browser."""
+        self.send_response(status)
+        headers |= {"Content-Type": f"text/{kind}; charset=utf-8", "Cache-Control": "no-store"}
+        for header in {**headers, "Content-Security-Policy": POLICY}.items():
+            self.send_header(*header)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_: object) -> None:
+        """Keep no log: it would hold codes."""
+
+
+if __name__ == "__main__":
+    print(f"The web app is at http://{HOST}:{PORT}/", flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        ThreadingHTTPServer((HOST, PORT), Browser).serve_forever()

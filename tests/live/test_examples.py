@@ -1,0 +1,359 @@
+"""A person with a real browser, and the two programs that `identity-server demo` shows."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Frame, Locator, Page, Route, expect
+from programs import CLIENT_ID, GAME, running
+
+from commands.demo import PASSWORD
+
+from . import test_browser
+from .demo import Demo
+from .test_account_browser import check_looks
+from .test_browser import Game, sign_in
+
+pytestmark = pytest.mark.browser
+chromium, browse, game = test_browser.chromium, test_browser.browse, test_browser.game
+complaints = test_browser.complaints
+DEAD_TIME = 1000  # milliseconds in which the play page's Allow ignores presses
+# Where the ship is, in pixels from the left: of what it is painted with there is nothing else below
+# the instruments. That it can be read shows that the player's picture, in its window, is CORS-open.
+FIND_SHIP = """() => {
+    const { width, height } = document.querySelector("canvas");
+    const pen = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
+    pen.drawImage(document.querySelector("canvas"), 0, 0);
+    const { data } = pen.getImageData(0, 60, width, height - 60);
+    let [count, x] = [0, 0];
+    for (let at = 0; at < data.length; at += 4) {
+        if (data[at] !== 0xee || data[at + 1] !== 0xf1 || data[at + 2] !== 0xfb) continue;
+        [count, x] = [count + 1, x + ((at / 4) % width)];
+    }
+    return count > 50 ? x / count : null;
+}"""
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    demo = Demo(tmp_path_factory.mktemp("demo"))
+    demo.start()
+    yield demo
+    demo.kill()
+
+
+@pytest.fixture
+def browse_as(demo: Demo, browse: Callable[..., Page]) -> Callable[..., Page]:
+    """Opens the browser of one of the five players, who is signed in."""
+
+    def browse_as(name: str, **options) -> Page:
+        page = browse(**options)
+        page.goto(f"{demo.site}/sign-in")
+        sign_in(page, name, PASSWORD)
+        page.get_by_role("heading", name=f"Hello, {name}!").wait_for()
+        return page
+
+    return browse_as
+
+
+# -- the web app --------------------------------------------------------------------------------
+
+
+def messages(page: Page) -> list[dict[str, str]]:
+    """Each message of the grant that the page shows: its parameters."""
+    found = []
+    for each in page.locator(".message").all():
+        names, values = (each.locator(tag).all_inner_texts() for tag in ("dt", "dd"))
+        found.append(dict(zip(names, values, strict=True)))
+    return found
+
+
+def test_the_web_app_shows_each_message_of_a_sign_in_as_it_happens(demo: Demo, browse):
+    page = browse()
+    page.goto(demo.web_app)
+    assert messages(page) == [{}] * 6
+    page.get_by_role("link", name="Sign in").click()
+    page.get_by_role("heading", name="The first message is ready").wait_for()
+    asked, *others = messages(page)
+    assert others == [{}] * 5
+    assert asked["redirect_uri"] == f"{demo.web_app}/callback"
+    page.get_by_role("link", name="Go to the identity server").click()
+    sign_in(page, "ada", PASSWORD)
+    page.get_by_role("button", name="Allow").click()
+    page.get_by_role("heading", name="Hello, ada!").wait_for()
+    assert page.url == f"{demo.web_app}/"  # without the code
+    first, brought, form, token, bearer, player = messages(page)
+    assert first == asked
+    assert brought["state"] == asked["state"]
+    assert brought["code"] == form["code"]
+    assert re.fullmatch(r"\S{4}…", form["client_secret"])
+    assert (token["token_type"], token["expires_in"]) == ("Bearer", "600")
+    assert bearer == {"Authorization": f"Bearer {token['access_token']}"}
+    assert (player["id"], player["name"], player["email"]) == ("1", "ada", "ada@example.org")
+    assert page.locator("header img").evaluate("image => image.decode().then(() => image.width)")
+
+
+def test_the_web_app_tells_that_the_player_refused(demo: Demo, browse_as):
+    page = browse_as("bruno")
+    page.goto(f"{demo.web_app}/sign-in")
+    page.get_by_role("link", name="Go to the identity server").click()
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_role("alert")).to_have_text("It says access_denied: the player refused")
+    assert [bool(each) for each in messages(page)] == [True, True, False, False, False, False]
+
+
+@pytest.mark.parametrize("state", ["new", "asking", "problem", "known"])
+def test_the_web_app_looks_right(demo: Demo, browse_as, state: str):
+    page = browse_as("emi")
+    page.goto(demo.web_app)
+    if state != "new":
+        page.get_by_role("link", name="Sign in").click()
+    if state == "problem":
+        page.goto(f"{demo.web_app}/callback?code=x&state={'w' * 500}")
+    if state == "known":
+        page.get_by_role("link", name="Go to the identity server").click()
+        page.get_by_role("button", name="Allow").click()
+        page.get_by_role("heading", name="Hello, emi!").wait_for()
+    check_looks(page)
+
+
+# -- the game -----------------------------------------------------------------------------------
+
+
+def open_game(page: Page, demo: Demo) -> Frame:
+    """Load the play page, until the game is there."""
+    page.goto(demo.play)
+    frame = page.locator("#game").element_handle().content_frame()
+    frame.get_by_role("button", name="Fly").wait_for()
+    return frame
+
+
+def allow(page: Page) -> None:
+    page.get_by_role("button", name="Allow").wait_for()
+    page.wait_for_timeout(DEAD_TIME)
+    page.get_by_role("button", name="Allow").click()
+
+
+def own_row(frame: Frame) -> Locator:
+    return frame.locator("#scores [aria-current=true]")
+
+
+def test_the_game_asks_once_and_shows_who_plays_in_the_score_list(demo: Demo, browse_as):
+    page = browse_as("chidi")
+    frame = open_game(page, demo)
+    expect(frame.get_by_role("listitem")).to_have_count(5)
+    expect(own_row(frame)).to_have_count(0)
+    allow(page)
+    expect(frame.get_by_role("status")).to_have_text("You fly as chidi")
+    expect(own_row(frame)).to_have_text("chidi271")
+    frame = open_game(page, demo)
+    expect(frame.get_by_role("status")).to_have_text("You fly as chidi")
+    expect(page.get_by_role("button", name="Allow")).to_have_count(0)
+    pictures = "images => Promise.all(images.map((image) => image.decode()))"
+    frame.locator("img").evaluate_all(pictures)
+
+
+def test_the_names_in_the_list_are_those_of_now(demo: Demo, browse, browse_as):
+    page = browse_as("dalia")
+    page.goto(f"{demo.site}/account")
+    page.get_by_label("Name").fill("Dalia the Bold")
+    page.get_by_role("button", name="Save the profile").click()
+    page.get_by_role("status").wait_for()
+    frame = open_game(browse(), demo)
+    expect(frame.get_by_role("list")).to_contain_text("Dalia the Bold97")
+
+
+def test_who_is_signed_out_is_told_in_words_and_plays_as_a_guest(demo: Demo, browse):
+    page = browse()
+    frame = open_game(page, demo)
+    expect(frame.get_by_role("status")).to_contain_text("You are not signed in.")
+    frame.get_by_role("button", name="Fly").click()
+    expect(frame.get_by_role("button", name="Fly")).to_be_hidden()
+
+
+def test_who_refuses_is_told_in_words_and_plays_as_a_guest(demo: Demo, browse_as):
+    page = browse_as("bruno")
+    frame = open_game(page, demo)
+    page.get_by_role("button", name="Cancel").click()
+    expect(frame.get_by_role("status")).to_contain_text("you did not allow the game to know you")
+    expect(own_row(frame)).to_have_count(0)
+
+
+def test_the_points_of_a_flight_stand_in_the_list_beside_the_players_name(demo: Demo, browse):
+    page = browse(viewport={"width": 360, "height": 420})  # a minute of frames is much to paint
+    page.clock.install()
+    page.goto(f"{demo.site}/sign-up")
+    page.get_by_label("Name").fill("Grace")
+    page.get_by_label("Email").fill("grace@example.org")
+    page.get_by_label("Password").fill("a wholly different phrase")
+    page.get_by_role("button", name="Make my account").click()
+    page.get_by_role("heading", name="Profile").wait_for()
+    frame = open_game(page, demo)
+    page.clock.run_for(2 * DEAD_TIME)
+    page.get_by_role("button", name="Allow").click()
+    expect(frame.get_by_role("status")).to_have_text("You fly as Grace")
+    frame.get_by_role("button", name="Fly").click()
+    page.clock.run_for(70_000)
+    points = frame.get_by_role("heading", level=1).inner_text().removesuffix(" points")
+    assert 0 <= int(points) <= 1000
+    expect(own_row(frame)).to_have_text(f"Grace{points}")
+    expect(frame.get_by_role("button", name="Fly again")).to_be_focused()
+
+
+def test_keys_a_mouse_and_a_finger_steer_the_ship(demo: Demo, browse_as):
+    page = browse_as("emi", has_touch=True)
+    frame = open_game(page, demo)
+    allow(page)
+    expect(frame.get_by_role("status")).to_have_text("You fly as emi")
+    frame.get_by_role("button", name="Fly").press("Enter")
+    start = frame.wait_for_function(FIND_SHIP).json_value()
+    page.keyboard.down("ArrowLeft")
+    left = f"() => ({FIND_SHIP})() < {start - 50}"
+    frame.wait_for_function(left)
+    page.keyboard.up("ArrowLeft")
+    page.mouse.move(start + 150, 500)
+    frame.wait_for_function(f"() => Math.abs(({FIND_SHIP})() - {start + 150}) < 15")
+    finger = page.context.new_cdp_session(page)
+    for kind, x in (("touchStart", 700), ("touchMove", 690), ("touchMove", 400)):
+        finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": x, "y": 600}]})
+    frame.wait_for_function(f"() => Math.abs(({FIND_SHIP})() - {start - 150}) < 15")
+
+
+@pytest.mark.parametrize("away", ["elsewhere", "hidden", "P"])
+def test_a_flight_waits_for_who_is_away(demo: Demo, browse, away: str):
+    page = browse()
+    frame = open_game(page, demo)
+    frame.get_by_role("button", name="Fly").click()
+    frame.wait_for_function(FIND_SHIP)
+    if away == "elsewhere":
+        page.get_by_role("link", name="Sign in").focus()
+    elif away == "hidden":
+        frame.evaluate(
+            """() => {
+                Object.defineProperty(document, "hidden", { value: true });
+                document.dispatchEvent(new Event("visibilitychange"));
+            }"""
+        )
+    else:
+        page.keyboard.press("p")
+    expect(frame.get_by_role("heading", name="Paused")).to_be_visible()
+    frame.get_by_role("button", name="Go on").click()
+    expect(frame.get_by_role("button", name="Go on")).to_be_hidden()
+
+
+def test_the_game_looks_right(demo: Demo, browse):
+    page = browse()
+    page.goto(open_game(page, demo).url)
+    expect(page.get_by_role("status")).to_contain_text("Open the game from the community's site")
+    expect(page.get_by_role("listitem").last).to_be_visible()
+    check_looks(page)
+
+
+# -- the game, in the page of a stand-in for the identity server ---------------------------------
+
+FRAMING = """<!doctype html><title>Page</title><iframe src="{game}"></iframe>{more}
+<button>Answer</button><output></output>
+<script>
+  addEventListener("message", ({{ data, source, origin }}) => {{
+    document.querySelector("output").append(JSON.stringify([data, origin]));
+    document.querySelector("button").onclick = () => source.postMessage({answer}, origin);
+  }});
+</script>"""
+# From wherever it is, it tells the game a code.
+LIAR = """<!doctype html><title>Liar</title><output></output><script>
+  setInterval(() => {
+    parent.frames[0].postMessage({ type: "authorized", error: false, code: "mine" }, "*");
+    document.querySelector("output").append("told ");
+  }, 20);
+</script>"""
+
+
+@pytest.fixture
+def game_address(game: Game, tmp_path: Path) -> Iterator[str]:
+    """The Space Game, of an identity server whose pages are the test's."""
+    with running(GAME, game.origin(), tmp_path / "scores.json") as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+def show_framed(page: Page, game: Game, game_address: str, answer: dict, more: str = "") -> Frame:
+    """Open a page that shows the game, and gives it this answer when its button is pressed."""
+    text = FRAMING.format(game=f"{game_address}/", answer=json.dumps(answer), more=more)
+    game.pages["/play"] = text
+    page.goto(f"{game.origin()}/play")
+    page.locator("output").get_by_text("authorize").wait_for()
+    return page.frames[1]
+
+
+@pytest.mark.parametrize(
+    "refusal, words",
+    [
+        ("no_account", "You are not signed in."),
+        ("access_denied", "you did not allow the game to know you"),
+        ("already_requested", "You were asked already."),
+        ("invalid_app", "not the one that this page is for"),
+        ("invalid_scopes", "more than a game may know"),
+        ("server_error", "The identity server has a problem."),
+        ("news_to_us", "The page refused: news_to_us"),
+    ],
+)
+def test_the_game_asks_as_agreed_and_says_each_refusal_in_words(
+    game: Game, game_address: str, browse, refusal: str, words: str
+):
+    page = browse()
+    answer = {"type": "authorized", "error": True, "message": refusal}
+    frame = show_framed(page, game, game_address, answer)
+    asked = {"action": "authorize", "client_id": CLIENT_ID, "scopes": ["userinfo"]}
+    assert json.loads(page.locator("output").inner_text()) == [asked, game_address]
+    page.get_by_role("button", name="Answer").click()
+    expect(frame.get_by_role("status")).to_contain_text(words)
+
+
+def test_a_code_from_any_window_but_the_identity_servers_page_is_not_taken(
+    game: Game, game_address: str, browse
+):
+    game.pages["/liar"] = LIAR
+    liars = f'<iframe src="{game.origin()}/liar"></iframe>'  # its origin, but not its page
+    liars += f'<iframe src="{game.origin("localhost")}/liar"></iframe>'
+    answer = {"type": "authorized", "error": True, "message": "no_account"}
+    page = browse()
+    frame = show_framed(page, game, game_address, answer, liars)
+    for liar in page.frames[2:]:
+        expect(liar.locator("output")).to_contain_text("told told told told told")
+    expect(frame.get_by_role("status")).to_have_text("Asking who plays...")
+    page.get_by_role("button", name="Answer").click()
+    expect(frame.get_by_role("status")).to_contain_text("You are not signed in.")
+
+
+def test_a_page_of_another_origin_that_shows_the_game_all_the_same_is_not_believed(
+    game: Game, game_address: str, browse
+):
+    """In a browser, that is, which does not know frame-ancestors."""
+    page = browse()
+
+    def drop_policy(route: Route) -> None:
+        answer = route.fetch()
+        route.fulfill(
+            status=answer.status, body=answer.body(), headers={"Content-Type": "text/html"}
+        )
+
+    page.route(f"{game_address}/", drop_policy)
+    script = LIAR.replace("parent.frames[0]", "frames[0]")
+    game.pages["/framing"] = f'<iframe src="{game_address}/"></iframe>{script}'
+    page.goto(f"{game.origin('localhost')}/framing")
+    frame = page.frames[1]
+    expect(frame.get_by_role("status")).to_have_text("Asking who plays...")
+    expect(page.locator("output")).to_contain_text("told told told told told")
+    expect(frame.get_by_role("status")).to_have_text("Asking who plays...")
+
+
+def test_a_page_of_somebody_else_does_not_show_the_game(
+    game: Game, game_address: str, browse, complaints: list[str]
+):
+    game.pages["/framing"] = f'<title>Framing</title><iframe src="{game_address}"></iframe>'
+    page = browse()
+    page.goto(f"{game.origin('localhost')}/framing")
+    page.frames[1].wait_for_load_state()
+    assert page.frames[1].url == "chrome-error://chromewebdata/"
+    assert "frame-ancestors" in complaints.pop()

@@ -1,0 +1,54 @@
+"""The programs in `examples/`, each run as a process of its own."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+WEB_APP, GAME = "examples/web_app.py", "examples/space_game/backend.py"
+CLIENT_ID, CLIENT_SECRET = "c1ient" * 4, "Our-Client-Secret"
+START_TIMEOUT = 20  # seconds
+
+
+@contextlib.contextmanager
+def running(program: str, server_address: str, score_file: Path) -> Iterator[int]:
+    """One of the programs, as the client CLIENT_ID of this server; gives its port on 127.0.0.1."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    environment = {
+        "SERVER": server_address,
+        "PORT": str(port),
+        "CLIENT_ID": CLIENT_ID,
+        "CLIENT_SECRET": CLIENT_SECRET,
+        "SCORES": str(score_file),
+    }
+    process = subprocess.Popen(
+        [sys.executable, ROOT / program],
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + START_TIMEOUT
+    while not is_open(port):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.01)
+    yield port
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=10)[1] == ""  # no traceback
+    assert process.returncode == 0
+
+
+def is_open(port: int) -> bool:
+    """True where something listens there."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=10).close()
+    except ConnectionRefusedError:
+        return False
+    return True

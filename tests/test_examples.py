@@ -1,0 +1,443 @@
+"""The programs in `examples/`, each a process of its own, against a stand-in for the server."""
+
+import base64
+import hashlib
+import http.client
+import json
+import re
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import pytest
+from programs import CLIENT_ID, CLIENT_SECRET, GAME, ROOT, WEB_APP, running
+from test_layout import imported_packages
+
+TOKEN = "eyJ1c2VyIjoxfQ.A-token"
+PLAYER = {"id": 1, "name": "ada", "pfpTimestamp": 1700000000000}
+
+# -- the stand-in, and who asks ------------------------------------------------------------------
+
+
+class IdentityServer(ThreadingHTTPServer):
+    """Answers as the identity server does, or as `answers` says; keeps the forms it was sent."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), IdentityServerRequest)
+        self.address = f"http://127.0.0.1:{self.server_port}"
+        self.forget()
+
+    def forget(self) -> None:
+        token = {"access_token": TOKEN, "token_type": "Bearer", "expires_in": 600}
+        self.answers = {"/api/oauth/token": (200, token), "/api/oauth/whois": (200, PLAYER)}
+        self.exchanged: list[dict[str, str]] = []
+
+
+class IdentityServerRequest(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.server.exchanged.append(dict(parse_qsl(body, strict_parsing=True)))
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        status, values = self.server.answers[self.path]
+        if values is None:
+            return  # without a word
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(values if isinstance(values, bytes) else json.dumps(values).encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def stand_in() -> Iterator[IdentityServer]:
+    with IdentityServer() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture
+def identity_server(stand_in: IdentityServer) -> IdentityServer:
+    stand_in.forget()
+    return stand_in
+
+
+class Browser:
+    """Sends one request after another, and keeps the cookie."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.cookie = ""
+
+    def send(self, method: str, path: str, body: str | None = None, **headers: str):
+        """The answer, its body in `text`."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        kept = {"Cookie": self.cookie} if self.cookie else {}
+        connection.request(method, path, body, kept | headers)
+        answer = connection.getresponse()
+        answer.text = answer.read().decode()
+        connection.close()
+        if cookie := answer.getheader("Set-Cookie"):
+            self.cookie = cookie.partition(";")[0]
+        return answer
+
+    def page(self) -> str:
+        """What the first page shows."""
+        return self.send("GET", "/").text
+
+    def start_sign_in(self) -> dict[str, str]:
+        """The parameters of the address that leads to the identity server."""
+        self.send("GET", "/sign-in")
+        link = self.page().partition('href="http://127.0.0.1')[2].partition('"')[0]
+        return dict(parse_qsl(urlsplit(link.replace("&amp;", "&")).query, strict_parsing=True))
+
+
+@pytest.fixture(scope="module")
+def web_app_port(stand_in: IdentityServer, score_file: Path) -> Iterator[int]:
+    with running(WEB_APP, stand_in.address, score_file) as port:
+        yield port
+
+
+@pytest.fixture
+def web_app(web_app_port: int, identity_server: IdentityServer) -> Browser:
+    return Browser(web_app_port)
+
+
+@pytest.fixture(scope="module")
+def score_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("game") / "scores.json"
+
+
+@pytest.fixture(scope="module")
+def game_port(stand_in: IdentityServer, score_file: Path) -> Iterator[int]:
+    with running(GAME, stand_in.address, score_file) as port:
+        yield port
+
+
+@pytest.fixture
+def game(game_port: int, identity_server: IdentityServer, score_file: Path) -> Browser:
+    score_file.unlink(missing_ok=True)
+    return Browser(game_port)
+
+
+# -- both ---------------------------------------------------------------------------------------
+
+
+def test_the_web_app_has_fewer_than_150_lines():
+    assert (ROOT / WEB_APP).read_text().count("\n") < 150
+
+
+@pytest.mark.parametrize("program", [WEB_APP, GAME])
+def test_an_example_needs_the_standard_library_alone(program: str):
+    assert imported_packages((ROOT / program).read_text()) <= sys.stdlib_module_names
+
+
+# -- the web app --------------------------------------------------------------------------------
+
+
+def callback(**answer: str) -> str:
+    return f"/callback?{urlencode(answer)}"
+
+
+def test_the_web_app_learns_who_signed_in_and_shows_all_six_messages(
+    web_app: Browser, identity_server: IdentityServer
+):
+    asked = web_app.start_sign_in()
+    answer = web_app.send("GET", callback(code="a-code", state=asked["state"]))
+    assert (answer.status, answer.getheader("Location")) == (303, "/")
+    page = web_app.page()
+    assert "Hello, <bdi>ada</bdi>!" in page
+    for shown in (
+        "/oauth/authorize",
+        "/callback",
+        "POST ",
+        "access_token",
+        "Bearer",
+        "pfpTimestamp",
+    ):
+        assert shown in page
+    assert page.count("<dl>") == 6
+    assert f"{identity_server.address}/pfp/medium/1-1700000000000.webp" in page
+
+
+def test_the_exchange_has_the_verifier_of_the_challenge_and_all_that_the_rfc_asks_for(
+    web_app: Browser, identity_server: IdentityServer
+):
+    asked = web_app.start_sign_in()
+    web_app.send("GET", callback(code="a-code", state=asked["state"]))
+    [form] = identity_server.exchanged
+    digest = hashlib.sha256(form.pop("code_verifier").encode()).digest()
+    assert base64.urlsafe_b64encode(digest).decode().rstrip("=") == asked["code_challenge"]
+    assert form == {
+        "grant_type": "authorization_code",
+        "code": "a-code",
+        "client_id": CLIENT_ID,
+        "client_secret": CLIENT_SECRET,
+        "redirect_uri": asked["redirect_uri"],
+    }
+    assert asked["redirect_uri"] == f"http://127.0.0.1:{web_app.port}/callback"
+
+
+def test_secrets_are_not_shown(web_app: Browser, identity_server: IdentityServer):
+    asked = web_app.start_sign_in()
+    web_app.send("GET", callback(code="a-code-that-is-secret", state=asked["state"]))
+    page = web_app.page()
+    verifier = identity_server.exchanged[0]["code_verifier"]
+    for secret in (CLIENT_SECRET, TOKEN, "a-code-that-is-secret", verifier):
+        assert f"{secret[:4]}…" in page
+        assert secret[:5] not in page
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{}, {"state": ""}, {"state": "another"}, {"state": "é"}],
+    ids=["no", "", "other", "é"],
+)
+def test_an_answer_with_a_wrong_state_is_not_exchanged(
+    web_app: Browser, identity_server: IdentityServer, answer: dict[str, str]
+):
+    asked = web_app.start_sign_in()
+    web_app.send("GET", callback(code="a-code", **answer))
+    assert "a state that is not this browser" in web_app.page()
+    assert identity_server.exchanged == []
+    # Whoever sent this browser there did not end its own sign-in.
+    web_app.send("GET", callback(code="a-code", state=asked["state"]))
+    assert "Hello, <bdi>ada</bdi>!" in web_app.page()
+
+
+def test_a_state_is_good_in_the_browser_it_was_made_for_and_once(
+    web_app: Browser, identity_server: IdentityServer
+):
+    state = web_app.start_sign_in()["state"]
+    stranger = Browser(web_app.port)
+    for guess in ({"state": state}, {"state": ""}, {}):
+        stranger.send("GET", callback(code="a-code", **guess))
+    stranger.start_sign_in()
+    stranger.send("GET", callback(code="a-code", state=state))
+    assert identity_server.exchanged == []
+    web_app.send("GET", callback(code="a-code", state=state))
+    web_app.send("GET", callback(code="a-code", state=state))
+    assert len(identity_server.exchanged) == 1
+
+
+def test_a_cookie_that_was_known_before_does_not_lead_to_who_signed_in(web_app: Browser):
+    """A stranger may have planted it."""
+    web_app.cookie = "web_app=planted"
+    asked = web_app.start_sign_in()
+    before = web_app.cookie
+    assert before != "web_app=planted"
+    answer = web_app.send("GET", callback(code="a-code", state=asked["state"]))
+    assert "; HttpOnly; SameSite=Lax; Path=/" in answer.getheader("Set-Cookie")
+    for cookie in ("web_app=planted", before):
+        stranger = Browser(web_app.port)
+        stranger.cookie = cookie
+        assert "ada" not in stranger.page()
+    web_app.cookie = f"session=another; {web_app.cookie}; last=1"
+    assert "ada" in web_app.page()
+
+
+def test_what_comes_back_is_shown_as_text(web_app: Browser):
+    asked = web_app.start_sign_in()
+    answer = {"error": "<script>1</script>", "error_description": "<u>", "<i>": '"<em>'}
+    web_app.send("GET", callback(state=asked["state"], **answer))
+    page = web_app.page()
+    assert "It says &lt;script&gt;1&lt;/script&gt;: &lt;u&gt;" in page
+    assert re.findall("<(script|u|i|em)>", page) == []
+
+
+@pytest.mark.parametrize(
+    "path, status, values, told",
+    [
+        ("token", 400, {"message": "this code is old"}, "It refuses: this code is old"),
+        ("whois", 401, {"message": "it ended"}, "It refuses: it ended"),
+        ("token", 502, b"<h1>Bad gateway</h1>", "It does not answer as it should"),
+        ("token", 0, None, "It does not answer as it should: Remote end closed connection"),
+    ],
+    ids=["token", "whois", "gateway", "gone"],
+)
+def test_a_refused_exchange_is_told(
+    web_app: Browser, identity_server: IdentityServer, path: str, status: int, values, told: str
+):
+    asked = web_app.start_sign_in()
+    identity_server.answers[f"/api/oauth/{path}"] = (status, values)
+    web_app.send("GET", callback(code="a-code", state=asked["state"]))
+    page = web_app.page()
+    assert told in page
+    assert "ada" not in page
+
+
+# -- the game's backend -------------------------------------------------------------------------
+
+
+def post(game: Browser, path: str, values: object, **headers: str):
+    """The answer to what the game's own page sends."""
+    own = {"Origin": f"http://127.0.0.1:{game.port}", "Sec-Fetch-Site": "same-origin"}
+    body = values if isinstance(values, str) else json.dumps(values)
+    return game.send("POST", path, body, **own | headers)
+
+
+def sign_in(game: Browser) -> dict[str, str]:
+    """The header with which the signed-in player's page sends scores."""
+    token = json.loads(post(game, "/sign-in", {"code": "a-code"}).text)["token"]
+    return {"Authorization": f"Bearer {token}"}
+
+
+def scores(game: Browser) -> list[dict[str, int]]:
+    return json.loads(game.send("GET", "/scores").text)
+
+
+def test_the_game_exchanges_a_code_and_tells_its_page_a_token_of_its_own(
+    game: Browser, identity_server: IdentityServer
+):
+    answer = post(game, "/sign-in", {"code": "a-code"})
+    values = json.loads(answer.text)
+    assert answer.status == 200
+    assert values.pop("token") != TOKEN
+    assert values == {"id": 1}
+    credentials = {"client_id": CLIENT_ID, "client_secret": CLIENT_SECRET}
+    form = {"grant_type": "authorization_code", "code": "a-code"}
+    assert identity_server.exchanged == [form | credentials]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Origin": ""},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "none"},
+    ],
+    ids=str,
+)
+def test_a_post_from_elsewhere_is_refused(
+    game: Browser, identity_server: IdentityServer, headers: dict[str, str]
+):
+    assert post(game, "/sign-in", {"code": "a-code"}, **headers).status == 403
+    assert identity_server.exchanged == []
+    signed_in = sign_in(game)
+    assert post(game, "/scores", {"score": 7}, **signed_in | headers).status == 403
+    assert scores(game) == []
+
+
+def test_a_post_without_an_origin_is_refused(game: Browser, identity_server: IdentityServer):
+    assert game.send("POST", "/sign-in", '{"code": "a-code"}').status == 403
+    assert identity_server.exchanged == []
+
+
+def test_over_plain_http_where_browsers_send_no_sec_fetch_site_the_origin_is_enough(game: Browser):
+    origin = {"Origin": f"http://127.0.0.1:{game.port}"}
+    assert game.send("POST", "/sign-in", '{"code": "a-code"}', **origin).status == 200
+
+
+@pytest.mark.parametrize("score", [-1, 1001, 1.5, "5", True, None, [5], 10**30], ids=str)
+def test_a_score_that_no_flight_can_have_is_refused(game: Browser, score: object):
+    answer = post(game, "/scores", {"score": score}, **sign_in(game))
+    assert answer.status == 400
+    assert "from 0 to 1000" in json.loads(answer.text)["message"]
+    assert scores(game) == []
+
+
+def test_a_score_belongs_to_who_is_signed_in_whatever_the_page_says(game: Browser):
+    sent = {"score": 5, "id": 2, "player": 2}
+    assert json.loads(post(game, "/scores", sent, **sign_in(game)).text) == [{"id": 1, "score": 5}]
+    assert scores(game) == [{"id": 1, "score": 5}]
+
+
+@pytest.mark.parametrize("token", ["", "Bearer ", "Bearer wrong", "Basic eDp5"])
+def test_nobody_else_keeps_a_score(game: Browser, token: str):
+    sign_in(game)
+    answer = post(game, "/scores", {"score": 5}, Authorization=token)
+    assert answer.status == 401
+    assert scores(game) == []
+
+
+def test_the_best_score_of_each_player_stays_and_the_ten_best_are_listed(
+    game: Browser, identity_server: IdentityServer
+):
+    for player_id in range(1, 13):
+        identity_server.answers["/api/oauth/whois"] = (200, PLAYER | {"id": player_id})
+        signed_in = sign_in(game)
+        for score in (player_id, 100 + player_id, 50):
+            assert post(game, "/scores", {"score": score}, **signed_in).status == 200
+    assert scores(game) == [{"id": each, "score": 100 + each} for each in range(12, 2, -1)]
+
+
+def test_scores_that_come_at_once_are_all_kept(
+    game: Browser, identity_server: IdentityServer, score_file: Path
+):
+    players = []
+    for player_id in range(1, 17):
+        identity_server.answers["/api/oauth/whois"] = (200, PLAYER | {"id": player_id})
+        players.append(sign_in(game))
+    with ThreadPoolExecutor(len(players)) as pool:
+        list(pool.map(lambda player: post(game, "/scores", {"score": 9}, **player), players))
+    kept = json.loads(score_file.read_text())
+    assert kept == {str(player_id): 9 for player_id in range(1, 17)}
+    assert list(score_file.parent.iterdir()) == [score_file]
+
+
+def test_a_code_that_the_identity_server_refuses_signs_nobody_in(
+    game: Browser, identity_server: IdentityServer
+):
+    identity_server.answers["/api/oauth/token"] = (400, {"message": "this code is old"})
+    answer = post(game, "/sign-in", {"code": "a-code"})
+    assert (answer.status, "this code is old" in answer.text) == (403, True)
+    identity_server.answers["/api/oauth/token"] = (502, b"<h1>Bad gateway</h1>")
+    assert post(game, "/sign-in", {"code": "a-code"}).status == 502
+
+
+@pytest.mark.parametrize(
+    "body, status",
+    [("", 400), ("{", 400), ("[]", 400), ("[" * 400, 400), ("null", 400), (" " * 499 + "{}", 413)],
+    ids=["empty", "cut off", "a list", "deep", "null", "long"],
+)
+def test_a_body_that_makes_no_sense_is_refused_in_json(game: Browser, body: str, status: int):
+    answer = post(game, "/sign-in", body)
+    assert answer.status == status
+    assert list(json.loads(answer.text)) == ["message"]
+
+
+@pytest.mark.parametrize("length", ["-1", "1" * 5000, "x", "²"])
+def test_a_length_that_is_none_is_refused(game: Browser, length: str):
+    assert post(game, "/sign-in", "", **{"Content-Length": length}).status == 413
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/backend.py",
+        "/../web_app.css",
+        "//etc/passwd",
+        "/scores.json",
+        "/.",
+        "/..",
+        "/%2e%2e",
+        "/a\0b",
+    ],
+)
+def test_only_the_files_of_the_page_are_given_out(game: Browser, path: str):
+    with socket.create_connection(("127.0.0.1", game.port), timeout=10) as connection:
+        connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+        assert connection.makefile("rb").readline().split()[1] == b"404"
+
+
+def test_the_identity_server_alone_may_frame_the_game(
+    game: Browser, identity_server: IdentityServer
+):
+    policy = game.send("GET", "/").getheader("Content-Security-Policy")
+    directives = dict(each.strip().split(" ", 1) for each in policy.split(";"))
+    assert directives["frame-ancestors"] == identity_server.address
+    assert directives["script-src"] == "'self'"
+    assert f'data-client-id="{CLIENT_ID}"' in game.page()
+    assert CLIENT_SECRET not in game.page()

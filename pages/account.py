@@ -1,5 +1,6 @@
-"""Accounts: sign-up, the profile and its picture, apps and browsers, a lost password."""
+"""The account page: the profile and its picture, apps and browsers, a lost password."""
 
+import base64
 import json
 import time
 
@@ -9,34 +10,27 @@ from werkzeug.wrappers import Response
 
 import storage
 from identity_sessions import (
-    PASSWORD_REFUSED,
-    Busy,
-    client_address,
-    count_guess,
     drop_session,
     find_linked_user,
     get_storage,
     hash_password,
-    is_first_account_invite,
-    local_address,
     password_gate,
     picture_gate,
-    refusal_in_words,
     require_player,
     start_session,
 )
 from pages.forms import (
     FormRefused,
     refuse_problems,
+    refuse_taken_email,
     refuse_wrong_password,
     say_done,
     sentence,
+    trouble_told,
     what_was_done,
 )
 
 FORM_AROUND_PICTURE = 64 * 1024  # bytes
-SIGN_UPS_A_DAY = 10  # from an address
-DAY = 86_400  # seconds
 SCOPES_IN_WORDS = {"userinfo": "your public profile", "email": "your email address"}
 PICTURE_STATUS = {
     storage.TooManyBytes: 413,
@@ -46,130 +40,6 @@ PICTURE_STATUS = {
 }
 
 account = Blueprint("account", __name__)
-
-# -- sign-up ------------------------------------------------------------------------------------
-
-
-@account.get("/sign-up")
-def sign_up() -> str:
-    """The form that makes an account; `invite` comes from a link, `next` is where it leads."""
-    return sign_up_page(request.args, {})
-
-
-@account.post("/sign-up")
-def make_account() -> Response | tuple:
-    """Make an account by `name`, `email`, `password` and, from a link, `invite`; sign it in."""
-    form = request.form
-    if refusal_of_sign_up(form.get("invite", "")):
-        return sign_up_page(form, {}), 403
-    try:
-        user = add_account(form)
-    except FormRefused as error:
-        return sign_up_page(form, error.problems), error.status, error.headers
-    start_session(user, form["password"])
-    return redirect(local_address(form.get("next", "") or "/account"), 303)
-
-
-def sign_up_page(fields, problems: dict[str, str]) -> str:
-    """The sign-up page, with what was typed; never the password."""
-    invite = fields.get("invite", "")
-    return render_template(
-        "sign_up.html",
-        refusal=refusal_of_sign_up(invite),
-        first=get_storage().is_new(),
-        name=fields.get("name", ""),
-        email=fields.get("email", ""),
-        invite=invite,
-        next=local_address(fields.get("next", "") or "/account"),
-        problems=problems,
-    )
-
-
-def refusal_of_sign_up(invite: str) -> str | None:
-    """Why nobody can make an account with this invite, or None."""
-    if get_storage().is_new():
-        if is_first_account_invite(invite):
-            return None
-        return (
-            "This site is new. Whoever runs it makes the first account, with the link that the "
-            "server printed when it started."
-        )
-    if current_app.config["SIGN_UP"] == "open":
-        return None
-    if current_app.config["SIGN_UP"] == "closed":
-        return "Nobody can make an account here at the moment. Ask the people who run this site."
-    if not invite:
-        return "You need an invitation to make an account here. Ask the people who run this site."
-    if not get_storage().is_good_invite(invite):
-        return "This invitation was used, or is too old. Ask for another one."
-    return None
-
-
-def add_account(form) -> storage.User:
-    """The account that a sign-up form asks for. Raises FormRefused, StorageFailed."""
-    name = storage.normal_name(form.get("name", ""))
-    email = form.get("email", "").strip()
-    password = form.get("password", "")
-    refuse_problems(
-        name=storage.check_name(name),
-        email=storage.check_email(email),
-        password=storage.check_password(password, name, email),
-    )
-    refuse_taken_email(email)
-    is_new = get_storage().is_new()
-    try:
-        with password_gate:  # before the count: a sign-up refused as Busy is none
-            counted = count_sign_up()
-            password_hash = hash_password(password)
-    except Busy as error:
-        problem, status, headers = refusal_in_words(error)
-        raise FormRefused({"form": problem}, status, headers) from error
-    try:
-        return get_storage().add_user(
-            name,
-            email,
-            password_hash,
-            mod_level=storage.ADMINISTRATOR if is_new else storage.PLAYER,
-            # Where sign-up is open, a link that was used stops nobody.
-            invite=None if is_new or current_app.config["SIGN_UP"] == "open" else form["invite"],
-            first=is_new,
-        )
-    except storage.StorageFailed:
-        get_storage().give_back_attempt(counted)
-        raise
-    except storage.InvalidField as error:
-        get_storage().give_back_attempt(counted)
-        field = error.field if error.field in ("name", "email") else "form"
-        raise FormRefused({field: sentence(error.field, error.problem)}, 409) from error
-
-
-def refuse_taken_email(email: str) -> None:
-    """Raise FormRefused where the address has an account.
-
-    That tells who has one, so it counts like a wrong password: nobody can ask for many.
-    """
-    try:
-        counted = count_guess(email)
-    except PASSWORD_REFUSED as error:
-        problem, status, headers = refusal_in_words(error)
-        raise FormRefused({"form": problem}, status, headers) from error
-    if get_storage().find_user(email):
-        raise FormRefused({"email": "Email belongs to another account. Sign in with it?"}, 409)
-    for attempt in counted:
-        get_storage().give_back_attempt(attempt)
-
-
-def count_sign_up() -> storage.Attempt:
-    """Count one new account of this address. Raises FormRefused."""
-    try:
-        return get_storage().count_attempt(
-            "sign-up", client_address(request.environ), SIGN_UPS_A_DAY, DAY
-        )
-    except storage.TooManyAttempts as error:
-        problem = "Many accounts were made from where you are. Try again tomorrow."
-        headers = {"Retry-After": str(error.retry_after)}
-        raise FormRefused({"form": problem}, 429, headers) from error
-
 
 # -- the account page ---------------------------------------------------------------------------
 
@@ -197,13 +67,17 @@ def account_page(player: storage.User, problems: dict[str, dict[str, str]]) -> s
 
 
 def account_form(form_name: str):
-    """A decorator: a view that changes the signed-in player, and may raise FormRefused."""
+    """A decorator: a view that changes the signed-in player.
+
+    Where it raises FormRefused, Busy or StorageFailed, the page comes again and says why.
+    """
 
     def decorate(change):
         def view() -> Response | tuple:
             player = require_player()
             try:
-                return change(player)
+                with trouble_told():
+                    return change(player)
             except FormRefused as error:
                 page = account_page(player, {form_name: error.problems})
                 return page, error.status, error.headers
@@ -302,7 +176,10 @@ def change_password(player: storage.User) -> Response:
 
 
 def set_password(user: storage.User, password: str) -> None:
-    """Set a password, end all sessions and start one here. Raises FormRefused, StorageFailed."""
+    """Set a password, end all sessions and start one here.
+
+    Raises FormRefused, Busy, StorageFailed.
+    """
     problem = storage.check_password(password, user.name, user.email)
     refuse_problems(new_password=problem)
     with password_gate:
@@ -323,10 +200,43 @@ def export_account() -> Response:
     del record["password_hash"]
     for each in (*record["sessions"], *record["grants"].values()):
         del each["id"]
+    owned = [each for each in get_storage().clients() if each.owner_id == player.id]
+    record["clients"] = [storage.record_as_dict(each) for each in owned]
+    for each in record["clients"]:
+        del each["secret_sha256"]
+    record["picture"] = picture_as_text(player)
+    record["audit"] = audit_lines_of(player)
     answer = Response(json.dumps(record, indent=2), content_type="application/json")
     answer.headers["Content-Disposition"] = 'attachment; filename="account.json"'
     answer.headers["Cache-Control"] = "no-store"
     return answer
+
+
+def picture_as_text(player: storage.User) -> str | None:
+    """The large picture as a data URL, for any browser; None where it is lost or just changed."""
+    try:
+        content, _ = get_storage().read_picture("large", player.picture_file)
+    except storage.NoSuchPicture:
+        return None
+    return f"data:image/webp;base64,{base64.b64encode(content).decode()}"
+
+
+def audit_lines_of(player: storage.User) -> list[dict] | None:
+    """The lines of the audit log by or about a player, oldest first; None where it is damaged.
+
+    Which moderator it was, and where they were, is told to nobody but themselves.
+    """
+    try:
+        lines = list(get_storage().read_audit())
+    except storage.DamagedRecord as error:
+        current_app.logger.error("%s", error)
+        return None
+    own = [line for line in lines if player.id in (line["by"], line.get("user"))]
+    return [line if line["by"] == player.id else _without_actor(line) for line in own]
+
+
+def _without_actor(line: dict) -> dict:
+    return {name: value for name, value in line.items() if name not in ("by", "address")}
 
 
 @account.post("/account/delete")
@@ -334,28 +244,14 @@ def export_account() -> Response:
 def delete_account(player: storage.User) -> Response:
     """Delete the account, with the `password`."""
     refuse_wrong_password(player, "password", request.form.get("password", ""))
-    if is_last_administrator(player):
+    try:
+        with get_storage().administered_without(player.id):
+            get_storage().delete_user(player.id)
+    except storage.LastAdministrator as error:
         problem = "You are the last administrator. Make another player one first."
-        raise FormRefused({"form": problem}, 409)
-    get_storage().delete_user(player.id)
+        raise FormRefused({"form": problem}, 409) from error
     session.clear()
     return redirect("/", 303)
-
-
-def is_last_administrator(user: storage.User) -> bool:
-    """True where without this player nobody could administer the site."""
-    if user.mod_level != storage.ADMINISTRATOR:
-        return False
-    others = (each for each in get_storage().user_ids() if each != user.id)
-    return not any(_administers(each) for each in others)
-
-
-def _administers(user_id: int) -> bool:
-    try:
-        user = get_storage().read_user(user_id)
-    except (storage.NoSuchUser, storage.DamagedRecord):
-        return False
-    return user.mod_level == storage.ADMINISTRATOR and not user.suspended
 
 
 # -- apps and browsers --------------------------------------------------------------------------
@@ -443,9 +339,10 @@ def take_new_password() -> Response | tuple:
     if user is None or user.suspended:
         return new_password_page(link, {}), 403
     try:
-        set_password(user, request.form.get("new_password", ""))
+        with trouble_told():
+            set_password(user, request.form.get("new_password", ""))
     except FormRefused as error:
-        return new_password_page(link, error.problems), error.status
+        return new_password_page(link, error.problems), error.status, error.headers
     return say_done("Your new password is set, and you are signed in.", "/account")
 
 

@@ -63,6 +63,7 @@ ERROR_PAGES = {  # status: title, and what is said where nothing more precise is
     400: ("That did not work", "The server does not understand this request."),
     403: ("That is not allowed", "This page is not for you, or not from here."),
     404: ("There is nothing here", "The address is mistyped, or what was here is gone."),
+    405: ("This page has moved on", "What was here takes forms alone. Go on from the start page."),
     413: ("That is too large", "What was sent is larger than the server takes."),
     500: ("Something broke", "It is not your fault. If it stays, tell those who run this site."),
     503: ("Not right now", "Try again in a moment."),

@@ -38,8 +38,7 @@ def picture(size: str, file_name: str) -> Response:
 
 def picture_address(user: storage.User, size: str) -> str:
     """Where a player's picture is: `size` is a name in PICTURE_SIZES."""
-    timestamp = "" if user.pfp_timestamp is None else f"-{user.pfp_timestamp}"
-    return f"/pfp/{size}/{user.id}{timestamp}.webp"
+    return f"/pfp/{size}/{user.picture_file}"
 
 
 @files.get("/static/<file_name>")

@@ -1,10 +1,21 @@
 """What the pages with forms share."""
 
+import contextlib
+from collections.abc import Iterator
+
 from flask import flash, get_flashed_messages, redirect
 from werkzeug.wrappers import Response
 
 import storage
-from identity_sessions import PASSWORD_REFUSED, check_password, refusal_in_words
+from identity_sessions import (
+    PASSWORD_REFUSED,
+    Busy,
+    check_password,
+    count_guess,
+    get_storage,
+    refusal_in_words,
+    trouble_in_words,
+)
 
 
 class FormRefused(Exception):
@@ -21,6 +32,15 @@ class FormRefused(Exception):
         self.headers = headers or {}
 
 
+LABELS = {  # of the fields
+    "bio": "About you",
+    "equippedFlair": "Flair",
+    "game_url": "Game URL",
+    "mod_level": "Level",
+    "redirect_uris": "Redirect URI",
+}
+
+
 def refuse_problems(**problems: str | None) -> None:
     """Raise FormRefused where a field has a problem, worded as storage's rules word it."""
     found = {field: sentence(field, problem) for field, problem in problems.items() if problem}
@@ -30,8 +50,8 @@ def refuse_problems(**problems: str | None) -> None:
 
 def sentence(field: str, problem: str) -> str:
     """ "Name is taken." """
-    words = {"equippedFlair": "Flair"}.get(field, field.replace("_", " ").capitalize())
-    return f"{words} {problem}."
+    label = LABELS.get(field, field.replace("_", " ").capitalize())
+    return f"{label} {problem}."
 
 
 def refuse_wrong_password(player: storage.User, field: str, password: str) -> None:
@@ -43,6 +63,32 @@ def refuse_wrong_password(player: storage.User, field: str, password: str) -> No
         raise FormRefused({field: problem}, status, headers) from error
     if not right:
         raise FormRefused({field: "That is not your password."}, 403)
+
+
+def refuse_taken_email(email: str) -> None:
+    """Raise FormRefused where the address has an account.
+
+    That tells who has one, so it counts like a wrong password: nobody can ask for many.
+    """
+    try:
+        counted = count_guess(email)
+    except PASSWORD_REFUSED as error:
+        problem, status, headers = refusal_in_words(error)
+        raise FormRefused({"form": problem}, status, headers) from error
+    if get_storage().find_user(email):
+        raise FormRefused({"email": "Email belongs to another account. Sign in with it?"}, 409)
+    for attempt in counted:
+        get_storage().give_back_attempt(attempt)
+
+
+@contextlib.contextmanager
+def trouble_told() -> Iterator[None]:
+    """Let Busy and StorageFailed out as FormRefused: the form is shown again, as it was typed."""
+    try:
+        yield
+    except (Busy, storage.StorageFailed) as error:
+        problem, status, headers = trouble_in_words(error)
+        raise FormRefused({"form": problem}, status, headers) from error
 
 
 def say_done(message: str, address: str) -> Response:

@@ -1,13 +1,143 @@
-"""The home page; the play page and heartbeats come to stand here."""
+"""Games: the home page that lists them, the page that one is played on, and heartbeats."""
 
-from flask import Blueprint, render_template
+from urllib.parse import urlsplit
 
-from identity_sessions import signed_in_player
+from flask import Blueprint, abort, g, render_template, request
+from werkzeug.wrappers import Response
+
+import storage
+from identity_sessions import client_address, get_storage, own_origin, signed_in_player
+from identity_settings import check_game
+from pages.forms import say_done, what_was_done
+from pages.moderation import require_level
+
+SITTING_GAP = 150_000  # milliseconds between two heartbeats of one sitting
+COUNTED_ALREADY = 30_000  # milliseconds: a heartbeat this soon after another is a second tab's
+SWITCHES = {  # what `switch_client` does, in the audit log
+    ("disabled", True): "client disable",
+    ("disabled", False): "client enable",
+    ("listed", True): "client listed",
+    ("listed", False): "client unlisted",
+}
 
 games = Blueprint("games", __name__)
+
+# -- which games there are ----------------------------------------------------------------------
+
+
+def find_game(client_id: str) -> storage.Client | None:
+    """The client whose game can be played here, or None."""
+    try:
+        client = get_storage().read_client(client_id)
+    except storage.NoSuchClient:
+        return None
+    return client if is_playable(client) else None
+
+
+def is_playable(client: storage.Client) -> bool:
+    """True where a client has a game, and nothing speaks against showing it in a page of ours."""
+    if client.game_url is None or client.disabled:
+        return False
+    # Again: this site may have moved, and people edit records.
+    return check_game(client.game_url, own_origin()) is None
+
+
+def find_owner(client: storage.Client) -> storage.User | None:
+    """The player who registered a client; None where that was, or is left to, an administrator."""
+    if client.owner_id is None:
+        return None
+    try:
+        return get_storage().read_user(client.owner_id)
+    except (storage.NoSuchUser, storage.DamagedRecord):
+        return None
+
+
+def switch_client(
+    store: storage.Storage, client_id: str, field: str, on: bool, by: int | str, **origin: str
+) -> storage.Client:
+    """Change whether a client is `disabled` or its game `listed`; what is so already is no act.
+
+    Raises NoSuchClient.
+    """
+    with store.edit_client(client_id) as client:
+        if getattr(client, field) != on:
+            store.write_audit(SWITCHES[field, on], by, client=client_id, **origin)
+            setattr(client, field, on)
+    return client
+
+
+# -- the home page ------------------------------------------------------------------------------
 
 
 @games.get("/")
 def home() -> str:
-    """What this site is, or a welcome to the player who is signed in."""
-    return render_template("home.html", player=signed_in_player())
+    """The community's games; for a guest also what this site is."""
+    player = signed_in_player()
+    moderates = player is not None and player.mod_level >= storage.MODERATOR
+    playable = sorted(
+        filter(is_playable, get_storage().clients()), key=lambda client: client.name.casefold()
+    )
+    return render_template(
+        "home.html",
+        player=player,
+        moderates=moderates,
+        listed=[(each, find_owner(each)) for each in playable if each.listed],
+        unlisted=[(each, find_owner(each)) for each in playable if moderates and not each.listed],
+        done=what_was_done(),
+    )
+
+
+@games.post("/play/<client_id>/listed")
+def change_listed(client_id: str) -> Response:
+    """Put the game on the home page where `listed` is "yes", and take it off where it is "no"."""
+    player = require_level(storage.MODERATOR)
+    listed = request.form.get("listed")
+    if listed not in ("yes", "no"):
+        abort(400, "The answer must be yes or no.")
+    who = {"by": player.id, "address": client_address(request.environ)}
+    client = switch_client(get_storage(), client_id, "listed", listed == "yes", **who)
+    return say_done(f"{client.name} is {'' if client.listed else 'not '}listed.", "/")
+
+
+# -- the page that a game is played on ----------------------------------------------------------
+
+
+@games.get("/play/<client_id>")
+def play(client_id: str) -> str:
+    """Show a game in a frame, which asks this page who is playing: static/play.js answers."""
+    client = find_game(client_id)
+    if client is None:
+        abort(404, "There is no such game here. It was removed, or is switched off for now.")
+    page = render_template(
+        "play.html",
+        player=signed_in_player(),
+        client=client,
+        owner=find_owner(client),
+        host=urlsplit(client.game_url).netloc,
+    )
+    g.framed_origin = storage.origin_of(client.game_url)
+    return page
+
+
+# -- heartbeats ---------------------------------------------------------------------------------
+
+
+@games.post("/api/users/heartbeat")
+def heartbeat() -> dict[str, str]:
+    """The player is here, and plays: adds the time since the last heartbeat of this sitting."""
+    player = signed_in_player()
+    if player is None:
+        abort(401, "nobody is signed in")
+    with get_storage().edit_user(player.id) as user:
+        count_heartbeat(user, storage.now_ms())
+    return {"message": "ok"}
+
+
+def count_heartbeat(user: storage.User, now: int) -> None:
+    """Change the play time and the last heartbeat; nothing where another tab just did."""
+    since = now - user.last_heartbeat  # milliseconds; below 0 after the clock was set back
+    if 0 <= since <= COUNTED_ALREADY:
+        return
+    if 0 <= since <= SITTING_GAP:
+        user.play_ms += since
+    user.last_heartbeat = now

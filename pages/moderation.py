@@ -1,18 +1,28 @@
 """Public profiles, and what moderators and administrators do about players.
 
-Each act is in the audit log before it is done. The functions that act take a storage, so that the
-command does the same; `by` is a user id or "command", and `origin` says from where.
+Each act is in the audit log before it is done; what is so already is no act. The functions that act
+take a storage, so that the command does the same; `by` is a user id or "command", and `origin` says
+from where. The pages never leave a site without an administrator; the command may.
 """
 
+import contextlib
 import functools
+from collections.abc import Iterator
 
 from flask import Blueprint, abort, redirect, render_template, request
 from werkzeug.wrappers import Response
 
 import storage
 from identity_sessions import client_address, get_storage, require_player, signed_in_player
-from pages.account import is_last_administrator, reset_picture
-from pages.forms import FormRefused, refuse_problems, say_done, what_was_done
+from pages.account import reset_picture
+from pages.forms import (
+    FormRefused,
+    refuse_problems,
+    say_done,
+    sentence,
+    trouble_told,
+    what_was_done,
+)
 
 RESETS = ("bio", "name", "picture")
 MINUTE, HOUR, DAY = 60, 3600, 86_400  # seconds
@@ -24,6 +34,8 @@ moderation = Blueprint("moderation", __name__)
 
 def suspend(store: storage.Storage, user: storage.User, by: int | str, **origin: str) -> None:
     """Stop a player from signing in; their sessions and tokens end at once."""
+    if user.suspended:
+        return
     store.write_audit("user suspend", by, user=user.id, **origin)
     with store.edit_user(user.id) as edited:
         edited.suspended = True
@@ -32,6 +44,8 @@ def suspend(store: storage.Storage, user: storage.User, by: int | str, **origin:
 
 def restore(store: storage.Storage, user: storage.User, by: int | str, **origin: str) -> None:
     """Let a suspended player sign in again."""
+    if not user.suspended:
+        return
     store.write_audit("user restore", by, user=user.id, **origin)
     with store.edit_user(user.id) as edited:
         edited.suspended = False
@@ -41,6 +55,8 @@ def set_mod_level(
     store: storage.Storage, user: storage.User, mod_level: int, by: int | str, **origin: str
 ) -> None:
     """Make a player an administrator, a moderator, or neither. Raises InvalidField."""
+    if user.mod_level == mod_level:
+        return
     store.write_audit("user mod-level", by, user=user.id, mod_level=mod_level, **origin)
     with store.edit_user(user.id) as edited:
         edited.mod_level = mod_level
@@ -51,9 +67,11 @@ def grant_flair(
 ) -> None:
     """Give a player a flair, which they may then equip. Raises InvalidField."""
     storage.refuse("flair", storage.check_flair(flair))
+    if flair in user.flairs:
+        return
     store.write_audit("flair grant", by, user=user.id, flair=flair, **origin)
     with store.edit_user(user.id) as edited:
-        if flair not in edited.flairs:
+        if flair not in edited.flairs:  # by now
             edited.flairs.append(flair)
 
 
@@ -182,18 +200,19 @@ def require_level(mod_level: int) -> storage.User:
 def act(user_id: str, mod_level: int, do, message: str) -> Response | tuple:
     """Carry out `do(store, user, by=, address=)` from a profile page, and say `message` there.
 
-    Raises Forbidden for a player who may not.
+    Raises Forbidden for a player who may not, whatever else is wrong.
     """
     player = require_level(mod_level)
     user = read_shown_user(user_id)
     if mod_level == storage.MODERATOR and not may_moderate(player, user):
         abort(403)
     try:
-        do(get_storage(), user, by=player.id, address=client_address(request.environ))
+        with trouble_told():
+            do(get_storage(), user, by=player.id, address=client_address(request.environ))
     except FormRefused as error:
-        return profile_page(user, error.problems), error.status
+        return profile_page(user, error.problems), error.status, error.headers
     except storage.InvalidField as error:
-        problems = {error.field: f"{error.field.capitalize()} {error.problem}."}
+        problems = {error.field: sentence(error.field, error.problem)}
         return profile_page(user, problems), 400
     return say_done(message, f"/users/{user.id}")
 
@@ -201,7 +220,22 @@ def act(user_id: str, mod_level: int, do, message: str) -> Response | tuple:
 @moderation.post("/users/<user_id>/suspend")
 def suspend_player(user_id: str) -> Response | tuple:
     """Suspend the player."""
-    return act(user_id, storage.MODERATOR, suspend, "The account is suspended.")
+
+    def do(store: storage.Storage, user: storage.User, **who) -> None:
+        with another_administers(user, "form"):
+            suspend(store, user, **who)
+
+    return act(user_id, storage.MODERATOR, do, "The account is suspended.")
+
+
+@contextlib.contextmanager
+def another_administers(user: storage.User, field: str) -> Iterator[None]:
+    """As `administered_without`; raises FormRefused for the last administrator."""
+    try:
+        with get_storage().administered_without(user.id):
+            yield
+    except storage.LastAdministrator as error:
+        raise FormRefused({field: "This is the last administrator."}, 409) from error
 
 
 @moderation.post("/users/<user_id>/restore")
@@ -214,9 +248,12 @@ def restore_player(user_id: str) -> Response | tuple:
 def reset_player(user_id: str) -> Response | tuple:
     """Reset `what` of the player."""
     what = request.form.get("what", "")
-    if what not in RESETS:
-        abort(400, "What is to be reset is the bio, the name or the picture.")
-    do = functools.partial(reset, what=what)
+
+    def do(store: storage.Storage, user: storage.User, **who) -> None:
+        if what not in RESETS:
+            abort(400, "What is to be reset is the bio, the name or the picture.")
+        reset(store, user, what, **who)
+
     return act(user_id, storage.MODERATOR, do, f"The {what} is reset.")
 
 
@@ -227,9 +264,10 @@ def change_mod_level(user_id: str) -> Response | tuple:
     def do(store: storage.Storage, user: storage.User, **who) -> None:
         typed = request.form.get("mod_level", "")
         refuse_problems(mod_level=None if typed in ("0", "1", "2") else "must be 0, 1 or 2")
-        if int(typed) < storage.ADMINISTRATOR and is_last_administrator(user):
-            raise FormRefused({"mod_level": "This is the last administrator."}, 409)
-        set_mod_level(store, user, int(typed), **who)
+        if int(typed) == storage.ADMINISTRATOR:
+            return set_mod_level(store, user, storage.ADMINISTRATOR, **who)
+        with another_administers(user, "mod_level"):
+            set_mod_level(store, user, int(typed), **who)
 
     return act(user_id, storage.ADMINISTRATOR, do, "The level is changed.")
 

@@ -1,0 +1,302 @@
+"""Developers: registering the programs that ask who a player is, and trying out their requests."""
+
+import base64
+import contextlib
+import hashlib
+import secrets
+import shlex
+from collections.abc import Iterator
+from urllib.parse import urlencode
+
+from flask import Blueprint, abort, current_app, render_template, request
+from werkzeug.wrappers import Response
+
+import storage
+from identity_sessions import client_address, get_storage, own_origin, require_player
+from identity_settings import check_game
+from pages.errors import is_owner
+from pages.forms import (
+    FormRefused,
+    refuse_problems,
+    say_done,
+    sentence,
+    trouble_told,
+    what_was_done,
+)
+from pages.games import find_owner, switch_client
+
+CLIENTS_EACH = 10  # of one player; administrators have no limit
+SCOPES_TO_ASK = {"userinfo": "the public profile", "userinfo email": "that and the email address"}
+
+developer = Blueprint("developer", __name__)
+
+# -- one's own clients --------------------------------------------------------------------------
+
+
+def require_developer() -> storage.User:
+    """The signed-in player, who may register clients. Raises Forbidden."""
+    player = require_player()
+    everyone = current_app.config["CLIENT_REGISTRATION"] == "members"
+    if not everyone and player.mod_level < storage.ADMINISTRATOR:
+        abort(403, "The administrators of this site register programs. Ask them.")
+    return player
+
+
+@developer.get("/developer")
+def show_clients() -> str:
+    """The player's clients, all of them for an administrator, and the form for another."""
+    return clients_page(require_developer(), {})
+
+
+def clients_page(player: storage.User, problems: dict[str, str]) -> str:
+    """The page of all of somebody's clients."""
+    mine = sorted(filter(is_owner, get_storage().clients()), key=lambda each: each.created)
+    return render_template(
+        "developer.html",
+        player=player,
+        clients=[(each, find_owner(each)) for each in mine],
+        typed=request.form,
+        problems=problems,
+        done=what_was_done(),
+    )
+
+
+@developer.post("/developer")
+def register() -> str | tuple:
+    """Register a client by the fields of `read_client_form`; its secret is shown this once."""
+    player = require_developer()
+    administrator = player.mod_level == storage.ADMINISTRATOR
+    try:
+        fields = read_client_form()
+        with refusals_told():
+            client, secret = get_storage().add_client(
+                **fields,
+                owner_id=player.id,
+                by=player.id,
+                listed=administrator,
+                at_most=None if administrator else CLIENTS_EACH,
+            )
+    except FormRefused as error:
+        return clients_page(player, error.problems), error.status, error.headers
+    return client_page(player, client, {}, secret)
+
+
+@contextlib.contextmanager
+def refusals_told() -> Iterator[None]:
+    """Let what storage refuses out as FormRefused: the form is shown again, as it was typed."""
+    try:
+        with trouble_told():
+            yield
+    except storage.OriginTaken as error:
+        raise FormRefused({"game_url": sentence("game_url", error.problem)}, 409) from error
+    except storage.TooManyClients as error:
+        problem = f"You have {CLIENTS_EACH} already, as many as one player may have."
+        raise FormRefused({"form": problem}, 409) from error
+
+
+def read_client_form() -> dict:
+    """What `name`, `redirect_uris` (one a line), `game_url` and `description` say.
+
+    Raises FormRefused.
+    """
+    form = request.form
+    fields = {
+        "name": form.get("name", "").strip(),
+        "redirect_uris": list(dict.fromkeys(form.get("redirect_uris", "").split())),
+        "game_url": form.get("game_url", "").strip() or None,
+        "description": form.get("description", "").strip(),
+    }
+    redirect_uris, game_url = fields["redirect_uris"], fields["game_url"]
+    nowhere = None if redirect_uris or game_url else "or a game URL is needed"
+    refuse_problems(
+        name=storage.check_client_name(fields["name"]),
+        redirect_uris=storage.check_redirect_uris(redirect_uris) or nowhere,
+        game_url=game_url and check_game(game_url, own_origin()),
+        description=storage.check_description(fields["description"]),
+    )
+    return fields
+
+
+# -- one client ---------------------------------------------------------------------------------
+
+
+@developer.get("/developer/<client_id>")
+def show_client(client_id: str) -> str:
+    """One client, and everything that its owner may do with it."""
+    player, client = require_developer(), read_own_client(client_id)
+    return client_page(player, client, {})
+
+
+def read_own_client(client_id: str) -> storage.Client:
+    """The client, which the signed-in player manages. Raises NoSuchClient, Forbidden."""
+    client = get_storage().read_client(client_id)
+    if not is_owner(client):
+        abort(403, "Somebody else registered this program.")
+    return client
+
+
+def client_page(
+    player: storage.User,
+    client: storage.Client,
+    problems: dict[str, dict[str, str]],
+    secret: str | None = None,
+) -> str:
+    """The page of one client; `problems` are by form, then by field, and what was typed is kept."""
+    kept = {
+        "name": client.name,
+        "redirect_uris": "\n".join(client.redirect_uris),
+        "game_url": client.game_url or "",
+        "description": client.description,
+    }
+    return render_template(
+        "client.html",
+        player=player,
+        client=client,
+        owner=find_owner(client),
+        secret=secret,
+        typed=request.form if "client" in problems else kept,
+        site=own_origin(),
+        exchange=exchange_command(client),
+        problems=problems,
+        done=what_was_done(),
+    )
+
+
+def client_form(form_name: str):
+    """A decorator: a view that changes one's own client.
+
+    Where it raises FormRefused, or what `refusals_told` takes, the page comes again and says why.
+    """
+
+    def decorate(change):
+        def view(client_id: str) -> Response | str | tuple:
+            player, client = require_developer(), read_own_client(client_id)
+            try:
+                with refusals_told():
+                    return change(player, client)
+            except FormRefused as error:
+                page = client_page(player, client, {form_name: error.problems})
+                return page, error.status, error.headers
+
+        view.__name__, view.__doc__ = change.__name__, change.__doc__
+        return view
+
+    return decorate
+
+
+@developer.post("/developer/<client_id>")
+@client_form("client")
+def save_client(player: storage.User, client: storage.Client) -> Response:
+    """Change a client by the fields of `read_client_form`."""
+    fields = read_client_form()
+    with get_storage().edit_client(client.id) as edited:
+        # A moderator listed what was at the old address.
+        moved = edited.game_url != fields["game_url"]
+        if moved and player.mod_level < storage.MODERATOR:
+            edited.listed = False
+        for field, value in fields.items():
+            setattr(edited, field, value)
+    return say_done("It is saved.", f"/developer/{client.id}")
+
+
+@developer.post("/developer/<client_id>/secret")
+@client_form("secret")
+def replace_secret(player: storage.User, client: storage.Client) -> str:
+    """Give a client a new secret, shown this once; the old one ends."""
+    secret = get_storage().issue_client_secret(client.id, by=player.id)
+    return client_page(player, client, {}, secret)
+
+
+@developer.post("/developer/<client_id>/disable")
+@client_form("switch")
+def disable_client(player: storage.User, client: storage.Client) -> Response:
+    """Stop a client from getting codes and tokens."""
+    switch(player, client, disabled=True)
+    return say_done("It is switched off.", f"/developer/{client.id}")
+
+
+@developer.post("/developer/<client_id>/enable")
+@client_form("switch")
+def enable_client(player: storage.User, client: storage.Client) -> Response:
+    """Let a client go on."""
+    switch(player, client, disabled=False)
+    return say_done("It is switched on.", f"/developer/{client.id}")
+
+
+def switch(player: storage.User, client: storage.Client, disabled: bool) -> None:
+    """`switch_client` by the signed-in player, from where they are."""
+    who = {"by": player.id, "address": client_address(request.environ)}
+    switch_client(get_storage(), client.id, "disabled", disabled, **who)
+
+
+@developer.post("/developer/<client_id>/delete")
+@client_form("delete")
+def delete_client(player: storage.User, client: storage.Client) -> Response:
+    """Remove a client for good."""
+    get_storage().delete_client(client.id, by=player.id)
+    return say_done(f"{client.name} is deleted.", "/developer")
+
+
+# -- links to try out ---------------------------------------------------------------------------
+
+
+@developer.get("/developer/<client_id>/link")
+def build_link(client_id: str) -> str:
+    """The address of an authorization request, and what exchanges the code that comes back.
+
+    From the query: `redirect_uri`, `scope`, `state`, and `pkce`, which is "yes" or "no".
+    """
+    player, client = require_developer(), read_own_client(client_id)
+    if not client.redirect_uris:
+        abort(404, "This program has no redirect URI, so there is no link that leads to it.")
+    asked = request.args
+    scope = asked.get("scope", "userinfo")
+    redirect_uri = asked.get("redirect_uri", client.redirect_uris[0])
+    state = asked.get("state", secrets.token_urlsafe(12))
+    # For trying out: a real client makes its own, and keeps it in the player's session.
+    verifier = secrets.token_urlsafe(32) if asked.get("pkce", "yes") == "yes" else None
+    return render_template(
+        "link.html",
+        player=player,
+        client=client,
+        scopes=SCOPES_TO_ASK,
+        chosen={"scope": scope, "redirect_uri": redirect_uri, "state": state, "pkce": verifier},
+        address=authorization_address(client, redirect_uri, scope, state, verifier),
+        exchange=exchange_command(client, redirect_uri, verifier),
+        whois=whois_command(),
+    )
+
+
+def authorization_address(
+    client: storage.Client, redirect_uri: str, scope: str, state: str, verifier: str | None
+) -> str:
+    """Where a client sends the player (RFC 6749 4.1.1, and 7636 4.3 with a verifier)."""
+    query = {"response_type": "code", "client_id": client.id}
+    query |= {"redirect_uri": redirect_uri, "scope": scope}
+    if state:
+        query["state"] = state
+    if verifier:
+        digest = hashlib.sha256(verifier.encode()).digest()
+        query["code_challenge"] = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+        query["code_challenge_method"] = "S256"
+    return f"{own_origin()}/oauth/authorize?{urlencode(query)}"
+
+
+def exchange_command(
+    client: storage.Client, redirect_uri: str | None = None, verifier: str | None = None
+) -> str:
+    """The curl line that exchanges a code, with CODE and CLIENT_SECRET to be filled in."""
+    form = {"grant_type": "authorization_code", "code": "CODE", "client_id": client.id}
+    form["client_secret"] = "CLIENT_SECRET"
+    if redirect_uri:
+        form["redirect_uri"] = redirect_uri
+    if verifier:
+        form["code_verifier"] = verifier
+    lines = [f"curl {own_origin()}/api/oauth/token"]
+    lines += [f"--data-urlencode {shlex.quote(f'{name}={form[name]}')}" for name in form]
+    return " \\\n    ".join(lines)
+
+
+def whois_command() -> str:
+    """The curl line that asks who gave a token, with ACCESS_TOKEN to be filled in."""
+    return f"curl {own_origin()}/api/oauth/whois \\\n    -H 'Authorization: Bearer ACCESS_TOKEN'"

@@ -1,0 +1,145 @@
+"""Sign-up: who may make an account, and the account that the form asks for."""
+
+import re
+
+from flask import Blueprint, current_app, redirect, render_template, request
+from werkzeug.wrappers import Response
+
+import storage
+from identity_sessions import (
+    client_address,
+    get_storage,
+    hash_password,
+    is_first_account_invite,
+    local_address,
+    password_gate,
+    start_session,
+)
+from pages.forms import (
+    FormRefused,
+    refuse_problems,
+    refuse_taken_email,
+    say_done,
+    sentence,
+    trouble_told,
+)
+
+SIGN_UPS_A_DAY = 10  # from an address
+DAY = 86_400  # seconds
+
+sign_up = Blueprint("sign_up", __name__)
+
+
+@sign_up.get("/sign-up")
+def show_sign_up() -> str:
+    """The form that makes an account; `invite` comes from a link, `next` is where it leads."""
+    return sign_up_page(request.args, {}, get_storage().is_new())
+
+
+@sign_up.post("/sign-up")
+def make_account() -> Response | tuple:
+    """Make an account by `name`, `email`, `password` and, from a link, `invite`; sign it in."""
+    form, first = request.form, get_storage().is_new()
+    if refusal_of_sign_up(read_invite(form), first):
+        return sign_up_page(form, {}, first), 403
+    try:
+        with trouble_told():
+            user = add_account(form, first)
+    except FormRefused as error:
+        return sign_up_page(form, error.problems, first), error.status, error.headers
+    start_session(user, form["password"])
+    leads_to = local_address(form.get("next", "") or "/account")
+    if leads_to != "/account":
+        return redirect(leads_to, 303)
+    return say_done("Your account is made. If a game sent you here, go back to it.", leads_to)
+
+
+def sign_up_page(fields, problems: dict[str, str], first: bool) -> str:
+    """The sign-up page, with what was typed; never the password."""
+    invite = read_invite(fields)
+    refusal = refusal_of_sign_up(invite, first)
+    asks_invite = bool(refusal) and not first and current_app.config["SIGN_UP"] == "invite"
+    if asks_invite and invite:
+        problems = {"invite": refusal}
+    return render_template(
+        "sign_up.html",
+        refusal=refusal,
+        asks_invite=asks_invite,
+        first=first,
+        name=fields.get("name", ""),
+        email=fields.get("email", ""),
+        invite=invite,
+        next=local_address(fields.get("next", "") or "/account"),
+        problems=problems,
+    )
+
+
+def read_invite(fields) -> str:
+    """The invitation that a form or an address has: by itself, or pasted as the whole link."""
+    return re.split("[&#]", fields.get("invite", "").rpartition("invite=")[2])[0].strip()
+
+
+def refusal_of_sign_up(invite: str, first: bool) -> str | None:
+    """Why nobody can make an account with this invite, or None."""
+    if first:
+        if is_first_account_invite(invite):
+            return None
+        return (
+            "This site is new. Whoever runs it makes the first account, with the link that the "
+            "server printed when it started."
+        )
+    if current_app.config["SIGN_UP"] == "open":
+        return None
+    if current_app.config["SIGN_UP"] == "closed":
+        return "Nobody can make an account here at the moment. Ask the people who run this site."
+    if not invite:
+        return "You need an invitation to make an account here. Ask the people who run this site."
+    if not get_storage().is_good_invite(invite):
+        return "This invitation was used, or is too old. Ask for another one."
+    return None
+
+
+def add_account(form, first: bool) -> storage.User:
+    """The account that a sign-up form asks for. Raises FormRefused, Busy, StorageFailed."""
+    name = storage.normal_name(form.get("name", ""))
+    email = form.get("email", "").strip()
+    password = form.get("password", "")
+    refuse_problems(
+        name=storage.check_name(name),
+        email=storage.check_email(email),
+        password=storage.check_password(password, name, email),
+    )
+    refuse_taken_email(email)
+    with password_gate:  # before the count: a sign-up refused as Busy is none
+        counted = count_sign_up()
+        password_hash = hash_password(password)
+    # Where sign-up is open, a link that was used stops nobody.
+    needs_invite = not first and current_app.config["SIGN_UP"] != "open"
+    try:
+        return get_storage().add_user(
+            name,
+            email,
+            password_hash,
+            mod_level=storage.ADMINISTRATOR if first else storage.PLAYER,
+            invite=read_invite(form) if needs_invite else None,
+            first=first,
+        )
+    except storage.StorageFailed:
+        get_storage().give_back_attempt(counted)
+        raise
+    except storage.InvalidField as error:
+        get_storage().give_back_attempt(counted)
+        field = error.field if error.field in ("name", "email") else "form"
+        raise FormRefused({field: sentence(error.field, error.problem)}, 409) from error
+
+
+def count_sign_up() -> storage.Attempt:
+    """Count one new account of this address. Raises FormRefused."""
+    try:
+        return get_storage().count_attempt(
+            "sign-up", client_address(request.environ), SIGN_UPS_A_DAY, DAY
+        )
+    except storage.TooManyAttempts as error:
+        problem = "Many accounts were made from where you are. Try again tomorrow."
+        headers = {"Retry-After": str(error.retry_after)}
+        raise FormRefused({"form": problem}, 429, headers) from error

@@ -1,0 +1,110 @@
+// The play page: shows the game, answers it when it asks who is playing, and counts the play time.
+// The page around the game is all that the player trusts; the game is somebody else's.
+"use strict";
+
+const HEARTBEAT_INTERVAL = 60_000; // milliseconds
+
+const shown = document.getElementById("shown"); // once this script listens
+const frame = shown.content.getElementById("game");
+const origin = new URL(frame.src).origin;
+let signedIn = frame.dataset.request !== undefined;
+
+// -- the game asks --------------------------------------------------------------------------------
+
+let reachedPlayer = false;
+
+window.addEventListener("message", async ({ data, source, origin: sender }) => {
+  // The frame's own window: none inside it, none that it opened, and no page that it went on to.
+  if (source !== frame.contentWindow || sender !== origin || !isRequest(data)) return;
+  const answer = await answerTo(data);
+  // Never "*": by now another page may be in the frame.
+  frame.contentWindow.postMessage(answer, origin);
+});
+
+function isRequest(data) {
+  if (data?.action !== "authorize") return false;
+  return typeof data.client_id === "string" && Array.isArray(data.scopes);
+}
+
+async function answerTo({ client_id: clientId, scopes }) {
+  if (!signedIn) return refusal("no_account");
+  if (scopes.length !== 1 || scopes[0] !== "userinfo") return refusal("invalid_scopes");
+  if (clientId !== frame.dataset.clientId) return refusal("invalid_app");
+  if (reachedPlayer) return refusal("already_requested");
+  reachedPlayer = true; // before anything is waited for: of two requests at once one is the second
+  const answer = await send({});
+  if (answer.message === "consent_required") {
+    return (await askPlayer()) ? send({ decision: "allow" }) : refusal("access_denied");
+  }
+  reachedPlayer = !answer.error;
+  return answer;
+}
+
+function refusal(message) {
+  return { type: "authorized", error: true, message };
+}
+
+async function send(fields) {
+  const body = new URLSearchParams({ request: frame.dataset.request, ...fields });
+  try {
+    const response = await fetch(`${location.pathname}/authorize`, { method: "POST", body });
+    const answer = await response.json();
+    if (answer.message === "no_account") offerSignIn();
+    return answer;
+  } catch {
+    return refusal("server_error"); // no connection, or an error page
+  }
+}
+
+// -- the player is asked --------------------------------------------------------------------------
+
+const dialog = document.getElementById("ask");
+const allow = document.getElementById("allow");
+const holdAllow = allow && holdBack(allow); // hold.js: a game could time a click
+
+function askPlayer() {
+  // Out of full screen, the browser's own bar shows again where the player is.
+  if (document.fullscreenElement) document.exitFullscreen();
+  dialog.returnValue = "";
+  dialog.showModal();
+  holdAllow();
+  return new Promise((resolve) => {
+    dialog.addEventListener("close", () => resolve(dialog.returnValue === "allow"), { once: true });
+  });
+}
+
+if (dialog) {
+  document.addEventListener("fullscreenchange", () => {
+    if (dialog.open && document.fullscreenElement) document.exitFullscreen();
+    holdAllow();
+  });
+  allow.addEventListener("click", () => dialog.close("allow"));
+  document.getElementById("cancel").addEventListener("click", () => dialog.close());
+}
+
+// -- the player is here ---------------------------------------------------------------------------
+
+async function sendHeartbeat() {
+  if (document.hidden || !signedIn) return;
+  const answer = await fetch("/api/users/heartbeat", { method: "POST" }).catch(() => null);
+  if (answer?.status === 401) offerSignIn();
+}
+
+function offerSignIn() {
+  signedIn = false;
+  document.getElementById("me").hidden = true;
+  document.getElementById("sign-in").hidden = false;
+}
+
+setInterval(sendHeartbeat, HEARTBEAT_INTERVAL);
+document.addEventListener("visibilitychange", sendHeartbeat);
+sendHeartbeat();
+
+// -- the game is shown ----------------------------------------------------------------------------
+
+const fullScreen = document.getElementById("full-screen");
+fullScreen.hidden = !document.fullscreenEnabled;
+fullScreen.addEventListener("click", () => frame.requestFullscreen());
+
+frame.addEventListener("load", () => frame.focus(), { once: true }); // keys go to the game
+shown.replaceWith(shown.content);

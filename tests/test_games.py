@@ -1,0 +1,537 @@
+"""Games: the home page, the play page, and the code that a game gets there (design 3.6)."""
+
+import html
+import json
+import re
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+from conftest import Browser, Program
+from werkzeug.test import TestResponse
+
+from identity_sessions import serializer
+from identity_settings import check_game
+from storage import (
+    ADMINISTRATOR,
+    MODERATOR,
+    Grant,
+    InvalidField,
+    OriginTaken,
+    StorageError,
+    TooManyClients,
+    check_description,
+    check_game_url,
+)
+
+GAME = "https://space.example/play"
+SANDBOX = "allow-scripts allow-same-origin allow-forms allow-popups allow-pointer-lock"
+
+
+@pytest.fixture
+def add_game(store, anyone):
+    """Registers a game, the administrators' and listed unless told otherwise."""
+
+    def add_game(name: str = "Space Game", game_url: str = GAME, **options) -> Program:
+        options = {"owner_id": None, "listed": True, "description": "Shoot the rocks."} | options
+        client, secret = store.add_client(name, [], by="command", game_url=game_url, **options)
+        return Program(anyone, client.id, secret, game_url)
+
+    return add_game
+
+
+@pytest.fixture
+def game(add_game) -> Program:
+    return add_game()
+
+
+def open_game(browser: Browser, game: Program) -> str | None:
+    """Load the play page; what it signed for its script."""
+    page = browser.get(f"/play/{game.id}")
+    assert page.status_code == 200
+    signed = re.search('data-request="([^"]*)"', page.text)
+    return html.unescape(signed[1]) if signed else None
+
+
+def ask(browser: Browser, game: Program, signed: str | None, **fields: str) -> TestResponse:
+    """What the page's script sends when the game asks."""
+    return browser.post(f"/play/{game.id}/authorize", data={"request": signed, **fields})
+
+
+def allow(browser: Browser, game: Program) -> TestResponse:
+    """The same when the player pressed Allow."""
+    return ask(browser, game, open_game(browser, game), decision="allow")
+
+
+def refusal(answer: TestResponse) -> str:
+    """Why the game gets no code."""
+    assert answer.json == {"type": "authorized", "error": True, "message": answer.json["message"]}
+    return answer.json["message"]
+
+
+def codes_kept(tmp_path) -> list:
+    return list((tmp_path / "instance" / "codes").rglob("*.json"))
+
+
+# -- where a game may be ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "game_url",
+    [
+        *("https://space.example/", "http://localhost:5000/game?level=1", "http://127.0.0.1:5000"),
+        *("https://123.example/", "https://1and1.example/", "https://0xyz.example/", None),
+    ],
+)
+def test_a_game_is_at_an_http_address(game_url):
+    assert check_game_url(game_url) is None
+
+
+@pytest.mark.parametrize(
+    "game_url",
+    [
+        *("", "space.example", "/play", "//space.example/", "ftp://space.example/"),
+        *("javascript:alert(1)", "data:text/html,x", "HTTPS://space.example/", "https:///play"),
+        *(
+            "https://ada@space.example/",
+            "https://ada:pw@space.example/",
+            "https://space.example/#x",
+        ),
+        *("https://spaçe.example/", "https://space.example/a b", "https://space.example\\@evil/"),
+        *("https://space.example;script-src *", "https://*.example/", "https://space.example:x/"),
+        *("https://space.example:99999/", f"https://space.example/{'a' * 2000}", "http://[::1]/"),
+        # To a browser all of these are 127.0.0.1.
+        *("http://127.1/", "http://2130706433/", "http://0x7f.0.0.1/", "http://127.0.0.0X1:80/"),
+        *("http://0177.0.0.1/", "http://127.0.0.01/", "http://017700000001/"),
+    ],
+)
+def test_a_game_is_nowhere_else(store, game_url):
+    assert check_game_url(game_url)
+    with pytest.raises(InvalidField) as refused:
+        store.add_client("Space Game", [], None, by="command", game_url=game_url)
+    assert refused.value.field == "game_url"
+
+
+@pytest.mark.parametrize("description", ["", "Shoot the rocks, für zwei.", "x" * 200])
+def test_a_description_is_a_line_of_text(description):
+    assert check_description(description) is None
+
+
+@pytest.mark.parametrize("description", ["x" * 201, "two\nlines", " x", "\x00", "a\u202eb"])
+def test_a_description_is_nothing_else(description):
+    assert check_description(description)
+
+
+@pytest.mark.parametrize(
+    ("game_url", "base_url", "good"),
+    [
+        ("https://id.example.org/game", "https://id.example.org", False),
+        ("https://ID.example.org:443/game", "https://id.example.org", False),
+        ("http://id.example.org/", "https://id.example.org", False),
+        ("https://game.example.org/", "https://id.example.org", True),
+        ("https://id.example.org:8443/", "https://id.example.org", False),  # cookies know no ports
+        ("https://id.example.org/", "https://id.example.org:8443", False),
+        ("http://127.0.0.1:5000/", "http://127.0.0.1:8000", True),  # the developer's own machine
+        ("http://game.example.org/", "https://id.example.org", False),  # blocked by browsers
+        ("http://localhost:5000/", "https://id.example.org", True),
+        ("http://127.0.0.1:5000/", "https://id.example.org", True),
+        ("http://127.0.0.1.example/", "https://id.example.org", False),
+        ("http://127.0.0.1:8000/", "http://127.0.0.1:8000", False),
+        ("http://localhost:8000/", "http://127.0.0.1:8000", False),  # the server answers there too
+        ("http://localhost:5000/", "http://127.0.0.1:8000", True),
+        ("http://127.1:8000/", "http://127.0.0.1:8000", False),
+    ],
+)
+def test_no_game_is_on_the_sites_own_origin_or_where_browsers_do_not_show_it(
+    game_url, base_url, good
+):
+    assert (check_game(game_url, base_url) is None) == good
+
+
+@pytest.mark.parametrize(
+    "same_origin",
+    ["https://space.example/", "https://SPACE.example:443/other", "https://space.example:/x?y"],
+)
+def test_no_two_games_are_on_one_origin(store, add_game, game, same_origin):
+    with pytest.raises(OriginTaken):
+        add_game("Other", same_origin)
+    other = add_game("Other", "https://other.example/")
+    with pytest.raises(OriginTaken), store.edit_client(other.id) as client:
+        client.game_url = same_origin
+    assert store.read_client(other.id).game_url == "https://other.example/"
+    assert len(store.client_ids()) == 2
+
+
+def test_a_client_may_change_its_own_game_on_the_same_origin(store, game):
+    with store.edit_client(game.id) as client:
+        client.game_url = "https://space.example/new"
+    assert store.read_client(game.id).game_url == "https://space.example/new"
+
+
+def test_an_origin_is_free_again_when_its_client_is_gone(store, add_game, game):
+    store.delete_client(game.id, by="command")
+    assert store.read_client(add_game().id).game_url == GAME
+
+
+def race(acts: list) -> list:
+    """What each act returns, or the StorageError it raises, all at once."""
+    start = Barrier(len(acts))
+
+    def run(act):
+        start.wait()
+        try:
+            return act()
+        except StorageError as error:
+            return error
+
+    with ThreadPoolExecutor(len(acts)) as threads:
+        return list(threads.map(run, acts))
+
+
+def test_of_racing_games_on_one_origin_one_is_registered(store, add_game):
+    other = add_game("Other", "https://other.example/")
+
+    def move() -> None:
+        with store.edit_client(other.id) as client:
+            client.game_url = GAME
+
+    for _ in range(5):
+        answers = race([add_game] * 3 + [move])
+        assert [type(each) for each in answers].count(OriginTaken) == 3
+        for client in store.clients():
+            if client.id != other.id:
+                store.delete_client(client.id, by="command")
+        with store.edit_client(other.id) as client:
+            client.game_url = "https://other.example/"
+
+
+def test_of_racing_clients_a_player_gets_as_many_as_one_may_have(store, ada, bob):
+    def add():
+        return store.add_client("Chess", [], ada.id, by=ada.id, at_most=3)
+
+    answers = race([add] * 8)
+    assert [type(each) for each in answers].count(TooManyClients) == 5
+    assert len(store.clients()) == 3
+    store.add_client("Chess", [], bob.id, by=bob.id, at_most=3)
+
+
+def test_a_record_from_before_games_is_read(store, game, tmp_path):
+    path = tmp_path / "instance" / "clients" / f"{game.id}.json"
+    record = json.loads(path.read_text())
+    for field in ("game_url", "description", "listed"):
+        del record[field]
+    path.write_text(json.dumps(record))
+    client = store.read_client(game.id)
+    assert (client.game_url, client.description, client.listed) == (None, "", False)
+
+
+def test_a_record_that_is_damaged_or_was_edited_stands_in_no_other_games_way(
+    store, add_game, game, browser, tmp_path
+):
+    path = tmp_path / "instance" / "clients" / f"{game.id}.json"
+    record = path.read_text()
+    for content in (record.replace(GAME, "https://"), "{"):
+        path.write_text(content)
+        other = add_game("Chess")
+        assert "Chess" in browser.get("/").text
+        store.delete_client(other.id, by="command")
+
+
+# -- the play page ------------------------------------------------------------------------------
+
+
+def test_the_play_page_frames_the_game_and_nothing_else(adas_browser, game):
+    page = adas_browser.get(f"/play/{game.id}")
+    frames = re.findall("<iframe[^>]*>", page.text)
+    assert len(frames) == 1
+    attributes = dict(re.findall('([a-z-]+)="([^"]*)"', frames[0]))
+    assert attributes["src"] == GAME
+    assert attributes["sandbox"] == SANDBOX
+    policy = page.headers["Content-Security-Policy"].split("; ")
+    assert "frame-src https://space.example" in policy
+    assert "connect-src 'self'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert page.headers["Cache-Control"] == "no-store"
+
+
+def test_other_pages_frame_nothing_and_send_nothing(adas_browser, game):
+    adas_browser.get(f"/play/{game.id}")
+    for address in ("/", "/account", "/play/nothing"):
+        policy = adas_browser.get(address).headers["Content-Security-Policy"]
+        assert "frame-src" not in policy and "connect-src" not in policy
+
+
+def test_the_play_page_shows_who_plays_and_a_way_out(store, adas_browser, ada, game):
+    page = adas_browser.get(f"/play/{game.id}").text
+    assert f"/pfp/medium/{ada.id}-{ada.pfp_timestamp}.webp" in page
+    assert ">Ada</bdi>" in page and 'href="/"' in page
+
+
+def test_a_guest_sees_the_game_and_is_offered_to_sign_in_and_come_back(browser, ada, game):
+    assert open_game(browser, game) is None
+    page = browser.get(f"/play/{game.id}").text
+    address = re.search('href="(/sign-in[^"]*)"', page)[1]
+    assert 'id="ask"' not in page
+    answer = browser.sign_in(next=re.search("next=([^&]*)", address)[1])
+    assert answer.location == f"/play/{game.id}"
+
+
+@pytest.mark.parametrize("change", ["disabled", "deleted", "no game", "unknown", "moved here"])
+def test_where_no_game_can_be_played_a_page_says_so(
+    store, adas_browser, game, tmp_path, make_app, change
+):
+    signed = open_game(adas_browser, game)
+    if change == "deleted":
+        store.delete_client(game.id, by="command")
+    elif change == "unknown":
+        game.id = "0" * 24
+    else:
+        with store.edit_client(game.id) as client:
+            client.disabled = change == "disabled"
+            moved = {"no game": None, "moved here": "http://127.0.0.1/game"}
+            client.game_url = moved.get(change, GAME)
+    page = adas_browser.get(f"/play/{game.id}")
+    assert (page.status_code, "There is no such game here." in page.text) == (404, True)
+    for fields in ({}, {"decision": "allow"}):
+        assert refusal(ask(adas_browser, game, signed, **fields)) == "invalid_app"
+    assert codes_kept(tmp_path) == []
+
+
+# -- the code -----------------------------------------------------------------------------------
+
+
+def test_allow_gives_a_code_that_is_exchanged_without_a_redirect_uri(adas_browser, ada, game):
+    answer = allow(adas_browser, game)
+    assert answer.status_code == 200
+    assert answer.headers["Cache-Control"] == "no-store"
+    code = answer.json["code"]
+    assert answer.json == {"type": "authorized", "error": False, "code": code}
+    for wrong in ({"redirect_uri": GAME}, {"redirect_uri": "/"}, {"code_verifier": "v" * 43}):
+        assert game.exchange(code, **wrong).status_code == 400
+    assert game.whois(game.token_for(code)).json["id"] == ada.id
+
+
+def test_a_game_learns_no_email_address_even_where_its_site_does(store, adas_browser, ada, game):
+    with store.edit_user(ada.id) as user:
+        user.grants[game.id] = Grant("a grant", ["userinfo", "email"], 1)
+    signed = open_game(adas_browser, game)
+    for fields in ({}, {"decision": "allow"}):
+        code = ask(adas_browser, game, signed, **fields).json["code"]
+        assert "email" not in game.whois(game.token_for(code)).json
+    assert store.read_user(ada.id).grants[game.id] == Grant("a grant", ["userinfo", "email"], 1)
+
+
+@pytest.mark.parametrize("decision", [{}, {"decision": "deny"}, {"decision": ""}])
+def test_without_allow_a_new_player_has_to_be_asked(
+    store, adas_browser, ada, game, tmp_path, decision
+):
+    answer = ask(adas_browser, game, open_game(adas_browser, game), **decision)
+    assert refusal(answer) == "consent_required"
+    assert store.read_user(ada.id).grants == {}
+    assert codes_kept(tmp_path) == []
+
+
+def test_a_player_who_allowed_the_game_is_not_asked_again_until_they_withdraw(
+    adas_browser, ada, game
+):
+    allow(adas_browser, game)
+    signed = open_game(adas_browser, game)
+    code = ask(adas_browser, game, signed).json["code"]
+    assert game.whois(game.token_for(code)).json["id"] == ada.id
+    adas_browser.post("/account/apps/withdraw", data={"client_id": game.id})
+    assert refusal(ask(adas_browser, game, signed)) == "consent_required"
+
+
+def test_who_is_signed_out_or_suspended_by_now_has_no_account(
+    store, adas_browser, ada, game, tmp_path
+):
+    signed = open_game(adas_browser, game)
+    with store.edit_user(ada.id) as user:
+        user.suspended = True
+    assert refusal(ask(adas_browser, game, signed, decision="allow")) == "no_account"
+    with store.edit_user(ada.id) as user:
+        user.suspended = False
+    adas_browser.post("/sign-out")
+    answer = ask(adas_browser, game, signed, decision="allow")
+    assert (answer.status_code, refusal(answer)) == (403, "no_account")
+    assert codes_kept(tmp_path) == []
+
+
+@pytest.fixture(
+    params=[
+        "none",
+        "empty",
+        "nonsense",
+        "altered",
+        "consent",
+        "other session",
+        "other game",
+        "moved",
+    ]
+)
+def wrong_request(request, app, store, adas_browser, ada, bob, game, add_game, open_browser):
+    """A request that this session's page of this game did not sign."""
+    signed = open_game(adas_browser, game)
+    if request.param == "consent":
+        with app.app_context():
+            return serializer("consent").dumps(serializer("game").loads(signed))
+    if request.param == "other session":
+        bobs_browser = open_browser()
+        bobs_browser.sign_in("Bob")
+        return open_game(bobs_browser, game)
+    if request.param == "other game":
+        return open_game(adas_browser, add_game("Other", "https://other.example/"))
+    if request.param == "moved":
+        with store.edit_client(game.id) as client:
+            client.game_url = "https://space.example/elsewhere"
+        return signed
+    altered = f"{'a' if signed[0] != 'a' else 'b'}{signed[1:]}"
+    return {"none": None, "empty": "", "nonsense": "é.b.c", "altered": altered}[request.param]
+
+
+@pytest.mark.parametrize("allowed_before", [True, False])
+def test_only_what_this_sessions_page_of_this_game_signed_is_approved(
+    store, adas_browser, ada, game, wrong_request, allowed_before, tmp_path
+):
+    if allowed_before:
+        with store.edit_user(ada.id) as user:
+            user.grants[game.id] = Grant("a grant", ["userinfo"], 1)
+    before = store.read_user(ada.id)
+    sent = {} if wrong_request is None else {"request": wrong_request}
+    for fields in ({}, {"decision": "allow"}):
+        answer = adas_browser.post(f"/play/{game.id}/authorize", data=sent | fields)
+        assert answer.status_code == 403
+        assert refusal(answer) == "no_account"
+    assert store.read_user(ada.id) == before
+    assert codes_kept(tmp_path) == []
+
+
+def test_a_page_from_before_the_player_signed_in_anew_gets_nothing(adas_browser, game):
+    signed = open_game(adas_browser, game)
+    adas_browser.post("/sign-out")
+    adas_browser.sign_in()
+    assert refusal(ask(adas_browser, game, signed, decision="allow")) == "no_account"
+
+
+@pytest.mark.parametrize("fetch_site", ["cross-site", "same-site"])
+def test_the_game_itself_and_other_sites_cannot_ask_the_server(
+    adas_browser, game, fetch_site, tmp_path
+):
+    signed = open_game(adas_browser, game)
+    headers = {"Sec-Fetch-Site": fetch_site}
+    data = {"request": signed, "decision": "allow"}
+    answer = adas_browser.post(f"/play/{game.id}/authorize", data=data, headers=headers)
+    assert answer.status_code == 403
+    assert codes_kept(tmp_path) == []
+
+
+def test_no_code_is_given_for_a_link(adas_browser, game):
+    signed = open_game(adas_browser, game)
+    query = {"request": signed, "decision": "allow"}
+    assert adas_browser.get(f"/play/{game.id}/authorize", query_string=query).status_code == 405
+    answer = adas_browser.post(f"/play/{game.id}/authorize", query_string=query)
+    assert refusal(answer) == "no_account"
+
+
+@pytest.mark.parametrize("folder", ["locks", "codes"])
+def test_what_the_disk_refuses_is_a_server_error(adas_browser, game, tmp_path, folder):
+    signed = open_game(adas_browser, game)
+    shutil.rmtree(tmp_path / "instance" / folder)
+    (tmp_path / "instance" / folder).touch()
+    answer = ask(adas_browser, game, signed, decision="allow")
+    assert (answer.status_code, refusal(answer)) == (503, "server_error")
+
+
+# -- the home page ------------------------------------------------------------------------------
+
+
+def cards(page: TestResponse) -> list[str]:
+    """The names on the cards, from top to bottom."""
+    return re.findall(r"<h3><bdi>(.*?)</bdi></h3>", page.text)
+
+
+def test_everyone_sees_the_listed_games_in_the_order_of_their_names(browser, ada, add_game, store):
+    add_game("zebra", "https://z.example/", owner_id=ada.id, description="Black <and> white.")
+    add_game("Ant", "https://a.example/")
+    add_game("Bee", "https://b.example/", listed=False)
+    disabled = add_game("Cat", "https://c.example/")
+    with store.edit_client(disabled.id) as client:
+        client.disabled = True
+    store.add_client("No game", ["https://n.example/"], None, by="command", listed=True)
+    for visit in (lambda: None, browser.sign_in):
+        visit()
+        page = browser.get("/")
+        assert cards(page) == ["Ant", "zebra"]
+        assert "Black &lt;and&gt; white." in page.text
+        assert f'<a href="/users/{ada.id}"><bdi>Ada</bdi></a>' in page.text
+        assert "/listed" not in page.text
+    page = page.text
+    assert page.index("administrators") < page.index("zebra")
+
+
+def test_signed_out_the_home_page_says_what_this_is_and_how_to_sign_in(browser, ada):
+    page = browser.get("/").text
+    assert "One account for all our games" in page and 'href="/sign-in"' in page
+
+
+@pytest.fixture
+def moderators_browser(store, bob, open_browser) -> Browser:
+    with store.edit_user(bob.id) as user:
+        user.mod_level = MODERATOR
+    browser = open_browser()
+    browser.sign_in("Bob")
+    return browser
+
+
+def test_a_moderator_lists_a_members_game_and_takes_it_off_with_a_line_in_the_audit_log(
+    store, browser, moderators_browser, ada, bob, add_game
+):
+    game = add_game(owner_id=ada.id, listed=False)
+    assert cards(browser.get("/")) == []
+    assert cards(moderators_browser.get("/")) == ["Space Game"]
+    for listed, shown, act in (
+        ("yes", ["Space Game"], "client listed"),
+        ("yes", ["Space Game"], "client listed"),  # is so already: no act
+        ("no", [], "client unlisted"),
+    ):
+        answer = moderators_browser.post(f"/play/{game.id}/listed", data={"listed": listed})
+        assert (answer.status_code, answer.location) == (303, "/")
+        assert cards(browser.get("/")) == shown
+        line = list(store.read_audit())[-1]
+        assert (line["act"], line["by"], line["client"]) == (act, bob.id, game.id)
+        assert line["address"] == "127.0.0.1"
+    assert [line["act"] for line in store.read_audit()][1:] == ["client listed", "client unlisted"]
+
+
+def test_only_moderators_list_games(store, browser, adas_browser, game):
+    with store.edit_client(game.id) as client:
+        client.listed = False
+    answer = adas_browser.post(f"/play/{game.id}/listed", data={"listed": "yes"})
+    assert answer.status_code == 403
+    adas_browser.post("/sign-out")
+    answer = adas_browser.post(f"/play/{game.id}/listed", data={"listed": "yes"})
+    assert answer.location.startswith("/sign-in")
+    assert not store.read_client(game.id).listed
+
+
+@pytest.mark.parametrize("listed", ["", "Yes", "maybe"])
+def test_a_game_is_listed_or_not(store, moderators_browser, game, listed):
+    answer = moderators_browser.post(f"/play/{game.id}/listed", data={"listed": listed})
+    assert answer.status_code == 400
+    assert store.read_client(game.id).listed
+    answer = moderators_browser.post(f"/play/{'0' * 24}/listed", data={"listed": "yes"})
+    assert answer.status_code == 404
+
+
+def test_the_game_of_a_player_who_is_gone_is_the_administrators(
+    store, adas_browser, ada, bob, add_game
+):
+    game = add_game(owner_id=bob.id)
+    store.delete_user(bob.id)
+    assert "this site's administrators" in adas_browser.get(f"/play/{game.id}").text
+    assert "this site's administrators" in adas_browser.get("/").text
+    assert adas_browser.get(f"/developer/{game.id}").status_code == 403
+    with store.edit_user(ada.id) as user:
+        user.mod_level = ADMINISTRATOR
+    assert adas_browser.get(f"/developer/{game.id}").status_code == 200

@@ -1,0 +1,158 @@
+"""POST /api/users/heartbeat: how long, and when last, a player played (design 3.7)."""
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+ADDRESS = "/api/users/heartbeat"
+START = 1_795_239_191_948  # milliseconds
+
+
+class Moment:
+    """A time that stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.ms = START
+
+    def time_ns(self) -> int:
+        return self.ms * 1_000_000
+
+    def time(self) -> float:
+        return self.ms / 1000
+
+
+@pytest.fixture
+def moment(monkeypatch) -> Moment:
+    """The server's time; the player was last seen at START."""
+    moment = Moment()
+    monkeypatch.setattr(time, "time_ns", moment.time_ns)
+    monkeypatch.setattr(time, "time", moment.time)
+    return moment
+
+
+@pytest.fixture
+def beat(moment, adas_browser, ada):
+    """Sends a heartbeat so many seconds after the last, and reads the public profile."""
+
+    def beat(seconds: float) -> dict:
+        moment.ms += round(seconds * 1000)
+        answer = adas_browser.post(ADDRESS)
+        assert (answer.status_code, answer.json) == (200, {"message": "ok"})
+        assert answer.content_type == "application/json"
+        return adas_browser.get(f"/api/users/info?id={ada.id}").json["user"]
+
+    return beat
+
+
+def seen(user: dict) -> int:
+    """Seconds between START and the last heartbeat."""
+    return (user["lastHeartbeat"] - START) / 1000
+
+
+def test_heartbeats_each_minute_add_the_minutes(beat):
+    for minute in range(1, 6):
+        user = beat(60)
+        assert (user["playMinutes"], seen(user)) == (minute, minute * 60)
+
+
+def test_sign_up_counts_as_the_first_heartbeat(store, beat, ada):
+    assert ada.last_heartbeat == START
+    beat(100)
+    assert store.read_user(ada.id).play_ms == 100_000
+
+
+def test_play_minutes_are_whole_minutes_of_a_sum_kept_in_milliseconds(store, beat, ada):
+    for _ in range(3):
+        user = beat(39.999)
+    assert user["playMinutes"] == 1
+    assert store.read_user(ada.id).play_ms == 119_997
+    assert beat(30.003)["playMinutes"] == 2
+
+
+@pytest.mark.parametrize(("gap", "added"), [(150, 150_000), (150.001, 0), (3600, 0)])
+def test_a_gap_of_over_150_seconds_starts_a_new_sitting(store, beat, ada, gap, added):
+    assert seen(beat(gap)) == gap
+    assert store.read_user(ada.id).play_ms == added
+    beat(60)
+    assert store.read_user(ada.id).play_ms == added + 60_000
+
+
+@pytest.mark.parametrize("gap", [0, 0.001, 29, 30])
+def test_one_within_30_seconds_changes_and_writes_nothing(store, beat, ada, gap, tmp_path):
+    beat(60)
+    path = tmp_path / "instance" / "users" / f"{ada.id}.json"
+    before, record = os.stat(path), path.read_bytes()
+    assert seen(beat(gap)) == 60
+    after = os.stat(path)
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert path.read_bytes() == record
+    assert seen(beat(31)) == 60 + gap + 31
+    assert store.read_user(ada.id).play_ms == round((60 + gap + 31) * 1000)
+
+
+@pytest.mark.parametrize("apart", [1, 20, 30, 45])
+def test_two_games_at_once_count_once(store, beat, ada, apart):
+    for _ in range(10):
+        beat(apart)
+        beat(60 - apart)
+    assert 540_000 < store.read_user(ada.id).play_ms <= 600_000
+
+
+@pytest.mark.parametrize("ahead", [0.001, 5, 3600])
+def test_a_last_one_in_the_future_starts_a_new_sitting(store, beat, ada, ahead):
+    with store.edit_user(ada.id) as user:
+        user.last_heartbeat += round((60 + ahead) * 1000)
+    assert seen(beat(60)) == 60
+    assert store.read_user(ada.id).play_ms == 0
+    beat(60)
+    assert store.read_user(ada.id).play_ms == 60_000
+
+
+def test_heartbeats_that_race_count_once(store, moment, app, ada, adas_browser, open_browser):
+    browsers = [open_browser() for _ in range(8)]
+    for browser in browsers:
+        browser.sign_in()
+    moment.ms += 60_000
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(lambda browser: browser.post(ADDRESS).status_code, browsers))
+    assert answers == [200] * 8
+    assert store.read_user(ada.id).play_ms == 60_000
+
+
+def test_signed_out_it_is_401(store, moment, browser, adas_browser, ada):
+    moment.ms += 60_000
+    adas_browser.post("/sign-out")
+    assert browser.post(ADDRESS).status_code == 401
+    assert store.read_user(ada.id).play_ms == 0
+
+
+def test_suspended_it_is_401(store, moment, adas_browser, ada):
+    moment.ms += 60_000
+    with store.edit_user(ada.id) as user:
+        user.suspended = True
+    assert adas_browser.post(ADDRESS).status_code == 401
+    assert store.read_user(ada.id).play_ms == 0
+
+
+@pytest.mark.parametrize("fetch_site", ["cross-site", "same-site"])
+def test_a_game_cannot_send_one_itself(store, moment, adas_browser, ada, fetch_site):
+    moment.ms += 60_000
+    answer = adas_browser.post(ADDRESS, headers={"Sec-Fetch-Site": fetch_site})
+    assert answer.status_code == 403
+    assert store.read_user(ada.id).play_ms == 0
+
+
+def test_any_other_method_is_405(adas_browser):
+    answer = adas_browser.get(ADDRESS)
+    assert (answer.status_code, "POST" in answer.headers["Allow"]) == (405, True)
+
+
+def test_what_the_disk_refuses_is_told(beat, adas_browser, moment, tmp_path):
+    beat(60)
+    moment.ms += 60_000
+    users = tmp_path / "instance" / "locks"
+    users.rename(tmp_path / "gone")
+    users.touch()
+    assert adas_browser.post(ADDRESS).status_code == 503

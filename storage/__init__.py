@@ -1,8 +1,8 @@
 """What the server keeps, and what it promises about it.
 
-This module is the contract: the errors, the record types and their rules (`storage.rules`), and the
-methods that a backend offers. `storage.flat_files` keeps it as JSON files on disk. Nothing here
-knows of HTTP; the views choose a status for each error.
+This module is the contract: the errors (`storage.errors`), the record types and their rules
+(`storage.rules`), and the methods that a backend offers. `storage.flat_files` keeps it as JSON
+files on disk. Nothing here knows of HTTP; the views choose a status for each error.
 
 Times are integer milliseconds since 1970 UTC unless a name says otherwise.
 """
@@ -14,14 +14,44 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, fields
 from types import UnionType
 
+from storage.errors import (
+    AlreadyThere,
+    BadFile,
+    BadInstallation,
+    BrokenPicture,
+    CodeSpent,
+    DamagedRecord,
+    EmailTaken,
+    IdTaken,
+    InvalidField,
+    InviteSpent,
+    LastAdministrator,
+    NameTaken,
+    NoSuchClient,
+    NoSuchCode,
+    NoSuchPicture,
+    NoSuchUser,
+    NotAPicture,
+    NotFound,
+    OriginTaken,
+    PictureRefused,
+    StorageError,
+    StorageFailed,
+    StorageFull,
+    TooManyAttempts,
+    TooManyBytes,
+    TooManyClients,
+    TooManyPixels,
+)
 from storage.rules import (
     CLIENT_ID,
-    HOST,
     USER_ID,
     check_bio,
     check_client_name,
+    check_description,
     check_email,
     check_flair,
+    check_game_url,
     check_mod_level,
     check_name,
     check_password,
@@ -29,6 +59,7 @@ from storage.rules import (
     check_redirect_uris,
     claim_key,
     normal_name,
+    origin_of,
     without_loopback_port,
 )
 
@@ -40,120 +71,6 @@ ATTEMPTS_WINDOW = 900  # seconds: failures are counted over this and the window 
 def now_ms() -> int:
     """The time, in milliseconds since 1970 UTC."""
     return time.time_ns() // 1_000_000
-
-
-# ---------------------------------------------------------------------------------------------
-# Errors
-# ---------------------------------------------------------------------------------------------
-
-
-class StorageError(Exception):
-    """What storage refuses or cannot do; the text is for the person who reads it."""
-
-
-class NotFound(StorageError):
-    """There is no such record."""
-
-
-class NoSuchUser(NotFound):
-    """No player has this id."""
-
-
-class NoSuchClient(NotFound):
-    """No client has this id."""
-
-
-class NoSuchCode(NotFound):
-    """This authorization code was never issued, or so long ago that it was removed."""
-
-
-class NoSuchPicture(NotFound):
-    """There is no picture at this address."""
-
-
-class PictureRefused(StorageError):
-    """An upload that does not become a picture."""
-
-
-class NotAPicture(PictureRefused):
-    """This is none of the formats that we take."""
-
-
-class BrokenPicture(PictureRefused):
-    """One of the formats that we take, but empty, cut off or damaged."""
-
-
-class TooManyBytes(PictureRefused):
-    """The file is too large."""
-
-
-class TooManyPixels(PictureRefused):
-    """A file of a size that we take, whose picture would need too much memory or time."""
-
-
-class CodeSpent(StorageError):
-    """This authorization code was used before; `record` is what it stood for."""
-
-    def __init__(self, record: "AuthorizationCode") -> None:
-        super().__init__("this authorization code was already used")
-        self.record = record
-
-
-class InvalidField(StorageError):
-    """A value breaks the rules of its field; the `problem` goes on where the field's name ends."""
-
-    def __init__(self, field_name: str, problem: str) -> None:
-        super().__init__(f"{field_name} {problem}")
-        self.field = field_name
-        self.problem = problem
-
-
-class NameTaken(InvalidField):
-    """Another player bears this name, or one that reads the same."""
-
-    def __init__(self) -> None:
-        super().__init__("name", "is taken")
-
-
-class EmailTaken(InvalidField):
-    """Another player has this email address."""
-
-    def __init__(self) -> None:
-        super().__init__("email", "belongs to another account")
-
-
-class InviteSpent(InvalidField):
-    """This invitation was used, is too old, or was never given."""
-
-    def __init__(self) -> None:
-        super().__init__("invite", "was used, is too old, or was never given")
-
-
-class TooManyAttempts(StorageError):
-    """The limit on guessing is reached; `retry_after` seconds from now there is room again."""
-
-    def __init__(self, retry_after: int) -> None:
-        super().__init__(f"too many failed attempts: try again in {retry_after} seconds")
-        self.retry_after = retry_after
-
-
-class DamagedRecord(StorageError):
-    """A record cannot be read as what it should be; nobody else's is affected."""
-
-    def __init__(self, where: str, problem: str) -> None:
-        super().__init__(f"{where} is damaged: {problem}")
-
-
-class StorageFailed(StorageError):
-    """The disk refused: what was to be saved is not saved, what stood before stands."""
-
-
-class StorageFull(StorageFailed):
-    """The disk, or this installation's share of it, is full."""
-
-
-class BadInstallation(StorageError):
-    """The data folder as a whole cannot be used; the text says the fix."""
 
 
 # ---------------------------------------------------------------------------------------------
@@ -199,6 +116,17 @@ class User:
     grants: dict[str, Grant] = field(default_factory=dict)  # by client id
     sessions: list[Session] = field(default_factory=list)  # oldest first
 
+    @property
+    def administers(self) -> bool:
+        """True for an administrator who can sign in."""
+        return self.mod_level == ADMINISTRATOR and not self.suspended
+
+    @property
+    def picture_file(self) -> str:
+        """The name that each size of the picture has in the folder of that size."""
+        timestamp = "" if self.pfp_timestamp is None else f"-{self.pfp_timestamp}"
+        return f"{self.id}{timestamp}.webp"
+
 
 @dataclass(slots=True)
 class Client:
@@ -211,6 +139,9 @@ class Client:
     owner_id: int | None = None  # None: the administrators
     disabled: bool = False
     created: int = field(default_factory=now_ms)
+    game_url: str | None = None  # where its game is, if it has one that is played here
+    description: str = ""
+    listed: bool = False  # its game stands on the home page
 
     def accepts_redirect_uri(self, uri: str) -> bool:
         """True where `uri` is registered: to the letter, but for the port of a loopback address."""
@@ -303,7 +234,12 @@ RULES = {
         "bio": check_bio,
         "mod_level": check_mod_level,
     },
-    Client: {"name": check_client_name, "redirect_uris": check_redirect_uris},
+    Client: {
+        "name": check_client_name,
+        "redirect_uris": check_redirect_uris,
+        "game_url": check_game_url,
+        "description": check_description,
+    },
 }
 
 
@@ -356,6 +292,21 @@ class Storage(ABC):
         """
 
     @abstractmethod
+    def reserve_user_ids(self, largest: int) -> None:
+        """See to it that `add_user` gives no id up to this one."""
+
+    @abstractmethod
+    def add_users(
+        self, users: list[User], pictures: dict[int, dict[str, bytes]]
+    ) -> list[StorageError | None]:
+        """Keep players who have their ids already, with the `pictures` of some, by user id.
+
+        Returns for each what kept them out, or None: AlreadyThere, IdTaken, NameTaken, EmailTaken,
+        DamagedRecord. The fields are not looked at. Where it raises, or is killed, some of them may
+        be there, each of them whole.
+        """
+
+    @abstractmethod
     def is_new(self) -> bool:
         """True until the first account is made."""
 
@@ -397,6 +348,14 @@ class Storage(ABC):
     def delete_user(self, user_id: int) -> None:
         """Remove the record, the claims on name and email, and the pictures. Raises NoSuchUser."""
 
+    @abstractmethod
+    def administered_without(self, user_id: int) -> AbstractContextManager[None]:
+        """`with administered_without(id):` suspend, demote or delete a player who may be needed.
+
+        Raises LastAdministrator where nobody else administers the site. One such block runs at a
+        time, over all processes: of two administrators who demote each other one is refused.
+        """
+
     # Pictures: webp files of the sizes in PICTURE_SIZES
 
     @abstractmethod
@@ -410,32 +369,53 @@ class Storage(ABC):
     def read_picture(self, size: str, file_name: str) -> tuple[bytes, float]:
         """A picture's bytes and when it was written, in seconds since 1970. Raises NoSuchPicture.
 
-        `file_name` is `<user id>-<timestamp>.webp`, or `<user id>.webp` for an imported account;
-        the caller has checked that it has that form.
+        Who has no timestamp and no picture gets one drawn, which is kept.
+
+        `file_name` has the form of `User.picture_file`: the caller has checked that.
         """
 
     # Clients
 
     @abstractmethod
     def add_client(
-        self, name: str, redirect_uris: list[str], owner_id: int | None, by: int | str
+        self,
+        name: str,
+        redirect_uris: list[str],
+        owner_id: int | None,
+        by: int | str,
+        game_url: str | None = None,
+        description: str = "",
+        listed: bool = False,
+        at_most: int | None = None,
     ) -> tuple[Client, str]:
         """Register a client; returns it with its secret, which cannot be read again.
 
-        `by` names who did it in the audit log: a user id, or "command". Raises InvalidField.
+        `by` names who did it in the audit log: a user id, or "command". No two games are on one
+        origin. Raises InvalidField, OriginTaken, and TooManyClients where the owner already has
+        `at_most`.
         """
 
     @abstractmethod
     def read_client(self, client_id: str) -> Client:
-        """The client with this id, whatever text that is. Raises NoSuchClient."""
+        """The client with this id, whatever text that is. Raises NoSuchClient.
+
+        Not to be changed: others get the same one. `edit_client` makes changes.
+        """
 
     @abstractmethod
     def client_ids(self) -> list[str]:
         """The ids of all clients, ascending."""
 
     @abstractmethod
+    def clients(self) -> list[Client]:
+        """All clients whose records can be read, in the order of their ids."""
+
+    @abstractmethod
     def edit_client(self, client_id: str) -> AbstractContextManager[Client]:
-        """As `edit_user`. Raises NoSuchClient, InvalidField, and ValueError for a changed id."""
+        """As `edit_user`.
+
+        Raises NoSuchClient, InvalidField, OriginTaken, and ValueError for a changed id.
+        """
 
     @abstractmethod
     def issue_client_secret(self, client_id: str, by: int | str) -> str:
@@ -479,6 +459,13 @@ class Storage(ABC):
         """The signing keys, newest last: one tuple until they change, then at once another."""
 
     @abstractmethod
+    def rotate_keys(self, drop_old: bool, by: int | str) -> None:
+        """Add a new key and keep the one before; with `drop_old` the new one alone is left.
+
+        Then everything that was signed so far ends.
+        """
+
+    @abstractmethod
     def count_attempt(
         self, kind: str, subject: str, limit: int, window: int = ATTEMPTS_WINDOW
     ) -> Attempt:
@@ -491,6 +478,13 @@ class Storage(ABC):
     @abstractmethod
     def give_back_attempt(self, attempt: Attempt) -> None:
         """Take back a counted try that was right."""
+
+    @abstractmethod
+    def try_disk(self) -> None:
+        """Raise StorageFailed where records or pictures cannot be read, or were not taken lately.
+
+        A few seconds may pass before what changed is noticed: it may be asked often.
+        """
 
     @abstractmethod
     def write_audit(self, act: str, by: int | str, **ids: int | str) -> None:

@@ -84,6 +84,7 @@ class CodeFiles:
         self._swept = time.monotonic()
         with contextlib.suppress(OSError):  # the next sweep tries again
             for folder in (self._folder, f"{self._folder}/spent"):
-                for entry in os.scandir(folder):
-                    if entry.is_file() and time.time() - entry.stat().st_mtime > KEPT:
-                        remove_file(entry.path)
+                with os.scandir(folder) as entries:
+                    for entry in entries:
+                        if entry.is_file() and time.time() - entry.stat().st_mtime > KEPT:
+                            remove_file(entry.path)

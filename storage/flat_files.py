@@ -9,10 +9,10 @@
     emails/<sha256>         -> ../users/1.json: and an email address
     deleted/1               empty: this id was someone's
     clients/<id>.json       one client
-    invites/<sha256>.json   an invitation that nobody used yet
+    invites/<sha256>.json   an invitation that nobody used yet; .taken beside it: who takes it
     codes/<sha256>.json     a live code; renamed into codes/spent/ when it is used
     attempts/<quarter hour>/<keyed hash>    one byte a failed try
-    locks/                  64 lock files for users, by id modulo 64, and one for clients
+    locks/                  64 lock files for users, by id modulo 64; clients; administrators
     audit.log               one JSON line for each act an administrator may have to explain
 
 A record is never written in place: it goes to a temporary file beside it, is synced, and is renamed
@@ -40,30 +40,38 @@ from storage import (
     Client,
     DamagedRecord,
     EmailTaken,
-    Invite,
     InviteSpent,
+    LastAdministrator,
     NameTaken,
     NoSuchClient,
     NoSuchPicture,
     NoSuchUser,
     NotFound,
+    OriginTaken,
     Storage,
+    StorageError,
+    TooManyClients,
     User,
     build_record,
     check_email,
+    check_game_url,
     check_name,
     check_record,
     claim_key,
     normal_name,
     now_ms,
+    origin_of,
     record_as_dict,
     refuse,
 )
 from storage.attempts import count, give_back
+from storage.claims import bears, can_be_claimed, user_id_in
 from storage.codes import CodeFiles
 from storage.disk import (
+    Unchanged,
     append_durably,
     disk_errors_named,
+    disk_refused,
     encode,
     locked,
     make_folder,
@@ -76,15 +84,18 @@ from storage.disk import (
     sync_folder,
     write_file,
 )
+from storage.imported import Arrivals, draw_picture
+from storage.invites import InviteFiles
 from storage.keys import KeyFile
+from storage.writable import WriteCheck
 
 LAYOUT_VERSION = 1
 LAYOUT = (
     *("users", "names", "emails", "deleted", "clients", "invites"),
     *("codes", "codes/spent", "attempts", "locks"),
 )
+FROZEN, STAGED = ".backup", ".restore"  # while these are made; the second beside pictures too
 USER_LOCKS = 64
-DAY_MS = 86_400_000
 
 
 # ---------------------------------------------------------------------------------------------
@@ -100,6 +111,12 @@ class FlatFiles(Storage):
         self.picture_dir = os.path.abspath(picture_dir)
         self._users = f"{self.data_dir}/users"
         self._editing = threading.local()
+        self._clients = Unchanged()
+        self._invites = InviteFiles(self._path("invites"))
+        self._write_check = WriteCheck(self._users, f"{self.picture_dir}/large")
+        self._open()
+
+    def _open(self) -> None:
         with disk_errors_named():
             self._make_layout()
             self._codes = CodeFiles(self._path("codes"))
@@ -164,7 +181,7 @@ class FlatFiles(Storage):
             user = self.read_user(holder) if holder else None
         except NoSuchUser:
             return None
-        return user if user and _bears(user, kind, key) else None
+        return user if user and bears(user, kind, key) else None
 
     def user_ids(self) -> list[int]:
         with disk_errors_named():
@@ -195,11 +212,21 @@ class FlatFiles(Storage):
             self._write_pictures(user.id, user.pfp_timestamp, generate_picture(user.id))
             self._claim("names", user.name, user.id, undo)
             self._claim("emails", user.email, user.id, undo)
-            if invite:
-                self._spend_invite(invite, undo)
-            write_file(self._user_path(user.id), encode(record_as_dict(user)))
+            with self._invites.taken(invite, user.id):
+                write_file(self._user_path(user.id), encode(record_as_dict(user)))
             undo.pop_all()
         return user
+
+    def reserve_user_ids(self, largest: int) -> None:
+        with disk_errors_named(), self._accounts_lock():
+            if largest >= self._read_next_user_id():
+                write_file(self._path("next_user_id"), b"%d\n" % (largest + 1))
+
+    def add_users(
+        self, users: list[User], pictures: dict[int, dict[str, bytes]]
+    ) -> list[StorageError | None]:
+        with disk_errors_named(), self._accounts_lock():
+            return Arrivals(self, pictures).add(users)
 
     def is_new(self) -> bool:
         try:
@@ -209,6 +236,11 @@ class FlatFiles(Storage):
 
     def _take_user_id(self) -> int:
         """The next id, which is then never given again."""
+        user_id = self._read_next_user_id()
+        write_file(self._path("next_user_id"), b"%d\n" % (user_id + 1))
+        return user_id
+
+    def _read_next_user_id(self) -> int:
         path = self._path("next_user_id")
         try:
             user_id = int(read_file(path, NotFound()))
@@ -224,7 +256,6 @@ class FlatFiles(Storage):
                 f"{path} is missing or too low: write a number into it that is larger than every "
                 "user id ever given, so that no id comes twice"
             )
-        write_file(path, b"%d\n" % (user_id + 1))
         return user_id
 
     @contextlib.contextmanager
@@ -307,6 +338,25 @@ class FlatFiles(Storage):
             self._release("emails", claim_key(user.email), user_id)
             self._remove_pictures(user_id, user.pfp_timestamp)
 
+    @contextlib.contextmanager
+    def administered_without(self, user_id: int) -> Iterator[None]:
+        with contextlib.ExitStack() as held:
+            with disk_errors_named():
+                # Not accounts.lock: the search may take seconds, and nobody else waits for it.
+                held.enter_context(self._lock("locks", "administrators"))
+            needed = self.read_user(user_id).administers
+            # The first player is one, as a rule. That there is no other, only all records can tell.
+            others = (each for each in self.user_ids() if each != user_id)
+            if needed and not any(map(self._administers, others)):
+                raise LastAdministrator
+            yield
+
+    def _administers(self, user_id: int) -> bool:
+        try:
+            return self.read_user(user_id).administers
+        except (NoSuchUser, DamagedRecord):
+            return False
+
     # -- claims on names and email addresses ---------------------------------------------------
 
     def _claim_path(self, kind: str, key: str) -> str:
@@ -314,32 +364,37 @@ class FlatFiles(Storage):
 
     def _claim_holder(self, kind: str, key: str) -> int | None:
         """The id that a claim points at, whether or not it still counts."""
-        try:
-            # What cannot be a name makes no path: a slash, dots, 300 characters, half a character.
-            if kind == "names" and (key[:1] in ("", ".") or "/" in key or len(key.encode()) > 120):
-                return None
-            target = os.readlink(self._claim_path(kind, key))
-        except (FileNotFoundError, ValueError):
+        if not can_be_claimed(kind, key):
             return None
-        number = os.path.basename(target).removesuffix(".json")
-        return int(number) if number.isdecimal() else None
+        try:
+            return user_id_in(os.readlink(self._claim_path(kind, key)))
+        except FileNotFoundError:
+            return None
 
     def _check_free(self, kind: str, text: str, but: int | None = None) -> None:
         """Raise NameTaken or EmailTaken where a claim of somebody else counts."""
         key = claim_key(text)
         holder = self._claim_holder(kind, key)
-        if holder in (None, but):
-            return
-        try:
-            counts = _bears(self.read_user(holder), kind, key)
-        except NoSuchUser:
-            counts = False
-        except DamagedRecord:
-            counts = True  # its owner gets it back once the record is mended
-        if counts:
+        if holder not in (None, but) and self._counts(kind, key, holder):
             raise NameTaken if kind == "names" else EmailTaken
 
-    def _claim(self, kind: str, text: str, user_id: int, undo: contextlib.ExitStack) -> None:
+    def _counts(self, kind: str, key: str, holder: int) -> bool:
+        """True where a claim that points at this user keeps others from the name or address."""
+        try:
+            return bears(self.read_user(holder), kind, key)
+        except NoSuchUser:
+            return False
+        except DamagedRecord:
+            return True  # its owner gets it back once the record is mended
+
+    def _claim(
+        self,
+        kind: str,
+        text: str,
+        user_id: int,
+        undo: contextlib.ExitStack,
+        durable: bool = True,
+    ) -> None:
         """Point a claim at a user, over one that no longer counts."""
         path = self._claim_path(kind, claim_key(text))
         temporary = f"{os.path.dirname(path)}/.{secrets.token_hex(8)}"
@@ -347,7 +402,8 @@ class FlatFiles(Storage):
             undo.callback(remove_file, each)
         os.symlink(f"../users/{user_id}.json", temporary)
         os.rename(temporary, path)
-        sync_folder(os.path.dirname(path))
+        if durable:
+            sync_folder(os.path.dirname(path))
 
     def _release(self, kind: str, key: str, user_id: int) -> None:
         """Remove a user's old claim; one that the disk keeps counts no more and blocks nobody."""
@@ -371,24 +427,30 @@ class FlatFiles(Storage):
             remove_file(path)
 
     def save_picture(self, user_id: int, images: dict[str, bytes]) -> int:
-        with disk_errors_named(), contextlib.ExitStack() as undo:
-            with self.edit_user(user_id) as user:
-                old = user.pfp_timestamp
-                user.pfp_timestamp = max(now_ms(), (old or 0) + 1)
-                undo.callback(self._remove_pictures, user_id, user.pfp_timestamp)
-                self._write_pictures(user_id, user.pfp_timestamp, images)
+        with disk_errors_named(), self._user_lock(user_id):
+            return self._replace_picture(self.read_user(user_id), images)
+
+    def _replace_picture(self, user: User, images: dict[str, bytes]) -> int:
+        """New files, record (the commit), old files; the caller holds the user's lock."""
+        old = user.pfp_timestamp
+        user.pfp_timestamp = max(now_ms(), (old or 0) + 1)
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._remove_pictures, user.id, user.pfp_timestamp)
+            self._write_pictures(user.id, user.pfp_timestamp, images)
+            write_file(self._user_path(user.id), encode(record_as_dict(user)))
             undo.pop_all()
-            self._remove_pictures(user_id, old)
+        self._remove_pictures(user.id, old)
         return user.pfp_timestamp
 
     def read_picture(self, size: str, file_name: str) -> tuple[bytes, float]:
         path = f"{self.picture_dir}/{size}/{file_name}"
         missing = NoSuchPicture(f"there is no picture {size}/{file_name}")
-        content = read_file(path, missing)
         try:
-            return content, os.stat(path).st_mtime
-        except FileNotFoundError:
-            raise missing from None
+            return read_file(path, missing), os.stat(path).st_mtime
+        except (NoSuchPicture, FileNotFoundError):
+            return draw_picture(self, size, file_name)
+        except OSError as error:
+            raise disk_refused(error) from error
 
     # -- clients -------------------------------------------------------------------------------
 
@@ -401,17 +463,34 @@ class FlatFiles(Storage):
         return self._lock("locks", "clients")
 
     def add_client(
-        self, name: str, redirect_uris: list[str], owner_id: int | None, by: int | str
+        self,
+        name: str,
+        redirect_uris: list[str],
+        owner_id: int | None,
+        by: int | str,
+        game_url: str | None = None,
+        description: str = "",
+        listed: bool = False,
+        at_most: int | None = None,
     ) -> tuple[Client, str]:
         secret = secrets.token_urlsafe(32)
         client = Client(secrets.token_hex(12), name, sha256(secret), redirect_uris, owner_id)
+        client.game_url, client.description, client.listed = game_url, description, listed
         check_record(client)
-        self.write_audit("client add", by, client=client.id)
-        with disk_errors_named():
+        with disk_errors_named(), self._clients_lock():
+            self._check_origin_free(client)
+            owned = [each for each in self.clients() if each.owner_id == owner_id]
+            if at_most is not None and len(owned) >= at_most:
+                raise TooManyClients(f"one player may have {at_most} clients")
+            self.write_audit("client add", by, client=client.id)
             write_file(self._client_path(client.id), encode(record_as_dict(client)))
         return client, secret
 
     def read_client(self, client_id: str) -> Client:
+        read = functools.partial(self._read_client, client_id)
+        return self._clients.get(self._client_path(client_id), read)
+
+    def _read_client(self, client_id: str) -> Client:
         missing = NoSuchClient("there is no such client")
         return read_record(self._client_path(client_id), Client, missing, id=client_id)
 
@@ -420,12 +499,33 @@ class FlatFiles(Storage):
             names = [name.removesuffix(".json") for name in os.listdir(self._path("clients"))]
         return sorted(name for name in names if CLIENT_ID.fullmatch(name))
 
+    def clients(self) -> list[Client]:
+        readable = []
+        for client_id in self.client_ids():
+            with contextlib.suppress(NoSuchClient, DamagedRecord):
+                readable.append(self.read_client(client_id))
+        return readable
+
+    def _check_origin_free(self, client: Client) -> None:
+        """Raise OriginTaken where another client's game is on the origin of this one's."""
+        if client.game_url is None:
+            return
+        others = (each.game_url for each in self.clients() if each.id != client.id)
+        # People edit records: what breaks the rule is no game's address.
+        games = (url for url in others if url and check_game_url(url) is None)
+        if origin_of(client.game_url) in map(origin_of, games):
+            raise OriginTaken
+
     @contextlib.contextmanager
     def edit_client(self, client_id: str) -> Iterator[Client]:
         path = self._client_path(client_id)
-        read = functools.partial(self.read_client, client_id)
+        read = functools.partial(self._read_client, client_id)
         with self._edit(self._clients_lock(), path, read, fixed={"id"}) as client:
+            before = client.game_url
             yield client
+            if client.game_url != before:
+                check_record(client, {"game_url"})
+                self._check_origin_free(client)
 
     def issue_client_secret(self, client_id: str, by: int | str) -> str:
         secret = secrets.token_urlsafe(32)
@@ -453,34 +553,23 @@ class FlatFiles(Storage):
 
     # -- invitations ---------------------------------------------------------------------------
 
-    def _invite_path(self, invite: str) -> str:
-        return self._path("invites", f"{sha256(invite)}.json")
-
     def issue_invite(self, days: int, by: int | str) -> str:
-        invite = secrets.token_urlsafe(32)
         self.write_audit("invite", by, days=days)
-        record = Invite(now_ms() + days * DAY_MS)
         with disk_errors_named():
-            write_file(self._invite_path(invite), encode(record_as_dict(record)))
-        return invite
+            return self._invites.issue(days)
 
     def is_good_invite(self, invite: str) -> bool:
-        try:
-            record = read_record(self._invite_path(invite), Invite, NotFound())
-        except (NotFound, DamagedRecord):
-            return False
-        return now_ms() < record.expires
-
-    def _spend_invite(self, invite: str, undo: contextlib.ExitStack) -> None:
-        path = self._invite_path(invite)
-        content = read_file(path, NotFound())
-        undo.callback(write_file, path, content)
-        remove_durably(path)
+        return self._invites.is_good(invite)
 
     # -- keys, attempts, audit -----------------------------------------------------------------
 
     def keys(self) -> tuple[bytes, ...]:
         return self._keys.read()
+
+    def rotate_keys(self, drop_old: bool, by: int | str) -> None:
+        with disk_errors_named(), self._lock("locks", "keys"):
+            self.write_audit("key drop-old" if drop_old else "key rotate", by)
+            self._keys.rotate(drop_old)
 
     def count_attempt(
         self, kind: str, subject: str, limit: int, window: int = ATTEMPTS_WINDOW
@@ -496,6 +585,10 @@ class FlatFiles(Storage):
         with disk_errors_named():
             give_back(attempt)
 
+    def try_disk(self) -> None:
+        self.keys()
+        self._write_check.run()
+
     def write_audit(self, act: str, by: int | str, **ids: int | str) -> None:
         line = json.dumps({"time": now_ms(), "act": act, "by": by, **ids}) + "\n"
         with disk_errors_named():
@@ -503,7 +596,3 @@ class FlatFiles(Storage):
 
     def read_audit(self) -> Iterator[dict]:
         return read_json_lines(self._path("audit.log"))
-
-
-def _bears(user: User, kind: str, key: str) -> bool:
-    return claim_key(user.name if kind == "names" else user.email) == key

@@ -7,6 +7,8 @@ import secrets
 from storage import BadInstallation, StorageFailed
 from storage.disk import Unchanged, read_file, remove_file, sync_folder, write_file
 
+KEPT = 2  # keys after a rotation: what is in use when it comes still verifies
+
 
 class KeyFile:
     """The keys in a file, which is made where there is none. Raises OSError, BadInstallation."""
@@ -21,7 +23,7 @@ class KeyFile:
     def _make(self) -> None:
         folder, name = os.path.split(self._path)
         temporary = f"{folder}/.{name}.{secrets.token_hex(4)}"
-        write_file(temporary, secrets.token_urlsafe(32).encode() + b"\n")
+        write_file(temporary, _new_key() + b"\n")
         try:
             # link(2) fails where another worker was first: all of them then read the same key.
             with contextlib.suppress(FileExistsError):
@@ -29,6 +31,11 @@ class KeyFile:
         finally:
             remove_file(temporary)
         sync_folder(folder)
+
+    def rotate(self, drop_old: bool) -> None:
+        """Add a key; with `drop_old` no other is left. The caller sees to it that one runs."""
+        kept = [] if drop_old else self._read_file()[1 - KEPT :]
+        write_file(self._path, b"".join(key + b"\n" for key in (*kept, _new_key())))
 
     def read(self) -> tuple[bytes, ...]:
         """The keys, newest last: one tuple until the file changes."""
@@ -42,3 +49,7 @@ class KeyFile:
                 "and everyone signs in again"
             )
         return tuple(keys)
+
+
+def _new_key() -> bytes:
+    return secrets.token_urlsafe(32).encode()

@@ -74,7 +74,7 @@ def make_picture(upload: bytes) -> dict[str, bytes]:
     if done.returncode != 0:
         problem = done.stderr.decode(errors="replace")[-500:]
         LOG.warning("a picture was not read: exit status %d %s", done.returncode, problem)
-        raise BrokenPicture("the file takes too much memory or time to read")
+        raise TooManyPixels("the file takes too much memory or time to read")
     answer = json.loads(done.stdout)
     if "error" in answer:
         raise getattr(storage, answer["error"])(answer["problem"])
@@ -111,10 +111,20 @@ def read_square(upload: bytes) -> Image.Image:
 def _decode(image: Image.Image) -> Image.Image:
     if image.width * image.height > MAX_PIXELS:
         raise TooManyPixels(TOO_MANY)
+    _shorten_transparent_colour(image)  # now: what is loaded does not tell its depth any more
     image.draft(None, (WORKING_SIDE, WORKING_SIDE))  # JPEG: decoded at an eighth of its size
     orientation, profile = image.getexif().get(ORIENTATION), image.info.get("icc_profile")
     square = _convert_to_srgb(_shrink(image), profile)
     return square.transpose(TURNS[orientation]) if orientation in TURNS else square
+
+
+def _shorten_transparent_colour(image: Image.Image) -> None:
+    """Of 16 bits keep the upper 8, as is done with the pixels; Pillow would keep the lower 8."""
+    colour = image.info.get("transparency")
+    if colour is None or not any(";16" in str(tile.args) for tile in image.tile):
+        return
+    shortened = tuple(each >> 8 for each in colour) if isinstance(colour, tuple) else colour >> 8
+    image.info["transparency"] = shortened
 
 
 def _shrink(image: Image.Image) -> Image.Image:

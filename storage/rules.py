@@ -3,13 +3,17 @@
 Each check returns what is wrong, or None. Its words go on where the field's name ends: "is taken".
 """
 
+import ipaddress
 import re
 import unicodedata
+from pathlib import Path
 from urllib.parse import urlsplit
 
 NAME_LENGTH = (2, 30)  # characters, after NFKC
 NAME_KEY_BYTES = 120
 NAME_SEPARATORS = " _.-"
+# Characters: NFKC takes the square of the time for a run of marks, seconds for 60 kB of them.
+NORMALISED_LENGTH = 1024
 RESERVED_NAMES = frozenset(
     ("admin", "administrator", "moderator", "root", "system", "support", "staff", "none")
 )
@@ -21,7 +25,11 @@ EAST_ASIAN = frozenset({"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "IDEOGRAPHIC", 
 EMAIL = re.compile(r"[^\s@<>\"(),:;\\\x00-\x1f\x7f]{1,64}@[^\s@<>\"(),:;\\\x00-\x1f\x7f]{1,189}")
 BIO_LENGTH = 1000  # characters
 CLIENT_NAME_LENGTH = 60  # characters
+DESCRIPTION_LENGTH = 200  # characters
 PASSWORD_LENGTH = (12, 1024)  # characters
+COMMON_PASSWORDS = Path(__file__).with_name("common_passwords.txt")  # lower case, one a line
+COMMON_LENGTH = 4  # characters; a shorter one stands in half of all passwords
+LETTERS_ADDED = 4  # to a common password make it one that is not
 FLAIR_LENGTH = 30  # characters
 USER_ID = re.compile(r"[1-9][0-9]{0,14}")
 CLIENT_ID = re.compile(r"[a-z0-9]{16,64}")
@@ -32,12 +40,16 @@ HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]
 
 def claim_key(text: str) -> str:
     """What two names or email addresses share where people would read them as the same."""
+    if len(text) > NORMALISED_LENGTH:  # neither
+        return text
     folded = unicodedata.normalize("NFKC", text).casefold()
     return unicodedata.normalize("NFKC", folded).strip()  # phones add a space to what they complete
 
 
 def normal_name(text: str) -> str:
     """A typed name in the form in which it is kept."""
+    if len(text) > NORMALISED_LENGTH:  # no name
+        return text
     return unicodedata.normalize("NFKC", text.strip())
 
 
@@ -111,17 +123,40 @@ def check_password(password: str, name: str, email: str) -> str | None:
     """What is wrong with a new password for the player of that name and email address."""
     if not PASSWORD_LENGTH[0] <= len(password) <= PASSWORD_LENGTH[1]:
         return f"must have {PASSWORD_LENGTH[0]} to {PASSWORD_LENGTH[1]} characters"
-    folded = claim_key(password)
+    folded = claim_key(password)[: PASSWORD_LENGTH[1]]  # NFKC makes eighteen of some characters
     for part in (claim_key(name), claim_key(email).partition("@")[0]):
         if len(part) >= 4 and part in folded:
             return "must not contain your name or email address"
+    if _is_common(folded):
+        return f"is a common password with fewer than {LETTERS_ADDED} letters added"
     return None
+
+
+def _is_common(folded: str) -> bool:
+    """True for a common password, also repeated or with anything but LETTERS_ADDED letters added.
+
+    The lists that guessers use have the same: "password1234", "qwertyqwerty", "!iloveyou!".
+    """
+    # Read anew for each new password, in 2 ms: a worker that seldom needs it does not keep it.
+    with COMMON_PASSWORDS.open(encoding="utf-8") as lines:
+        for line in lines:
+            common = line.rstrip("\n")
+            if len(common) >= COMMON_LENGTH and common in folded:
+                added = folded.replace(common, "")
+                if sum(map(str.isalpha, added)) < LETTERS_ADDED:
+                    return True
+    return False
 
 
 def check_client_name(name: str) -> str | None:
     """What is wrong with the name that players read when a client asks for access."""
     if not 1 <= len(name) <= CLIENT_NAME_LENGTH or name != name.strip() or not name.isprintable():
         return f"must have 1 to {CLIENT_NAME_LENGTH} characters on one line"
+    # The consent page says who asks: not nobody, and not what is written over other lines.
+    if not any(c.isalnum() and not INVISIBLE.match(c) for c in name):
+        return "must have letters or digits"
+    if re.search("M{3}", "".join(unicodedata.category(c)[0] for c in name)):
+        return "has too many marks over one letter"
     return None
 
 
@@ -155,6 +190,48 @@ def check_redirect_uris(uris: list[str]) -> str | None:
     for uri in uris:
         if problem := check_redirect_uri(uri):
             return f"{uri!r} {problem}"
+    return None
+
+
+def check_game_url(url: str | None) -> str | None:
+    """What is wrong with the address where a game is; None is the address of none."""
+    if url is None:
+        return None
+    if problem := check_redirect_uri(url):
+        return problem
+    host = re.sub(r":[0-9]*$", "", urlsplit(url).netloc)
+    if host.startswith("["):
+        return "must not name an IPv6 address: no Content-Security-Policy can"
+    # 127.1 and 0x7f000001 are 127.0.0.1 to a browser: one origin must not look like several.
+    if re.fullmatch(r"(.*\.)?([0-9]+|0[Xx][0-9A-Fa-f]*)", host) and not _is_plain_ipv4(host):
+        return "must write an IP address as four numbers, like 127.0.0.1"
+    return None
+
+
+def _is_plain_ipv4(host: str) -> bool:
+    try:
+        return str(ipaddress.IPv4Address(host)) == host
+    except ValueError:
+        return False
+
+
+def origin_of(url: str) -> str:
+    """Scheme, host and port of a URL, put together anew. Raises ValueError."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    host = re.sub(r":[0-9]*$", "", host).lower()
+    if not HOST.fullmatch(host):
+        raise ValueError(f"no host in {url!r}")
+    default = {"https": 443, "http": 80}.get(parts.scheme)
+    port = "" if parts.port in (None, default) else f":{parts.port}"
+    return f"{parts.scheme}://{host}{port}"
+
+
+def check_description(description: str) -> str | None:
+    """What is wrong with what players read about a game; it may be empty."""
+    fits = len(description) <= DESCRIPTION_LENGTH and description == description.strip()
+    if not fits or not description.isprintable():
+        return f"must have up to {DESCRIPTION_LENGTH} characters on one line"
     return None
 
 

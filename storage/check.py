@@ -1,0 +1,479 @@
+"""Finds what is wrong with an installation on the disk, and mends what can be mended.
+
+Every file is looked at without a lock first. What looks wrong may be a write that is under way: it
+is looked at again while the locks of such a write are held, and counts where it is still so. The
+records are the truth, and all that is mended follows from them; one that cannot be read is left to
+a person, and keeps its claims and pictures.
+"""
+
+import contextlib
+import functools
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+
+from storage import (
+    ATTEMPTS_WINDOW,
+    CLIENT_ID,
+    PICTURE_SIZES,
+    USER_ID,
+    BadInstallation,
+    Client,
+    DamagedRecord,
+    NoSuchClient,
+    NoSuchUser,
+    NotFound,
+    OriginTaken,
+    PictureRefused,
+    StorageError,
+    StorageFailed,
+    User,
+    claim_key,
+    origin_of,
+)
+from storage.claims import NAME_CLAIM, can_be_claimed, user_id_in
+from storage.codes import KEPT as CODE_KEPT
+from storage.disk import disk_errors_named, locked, read_file, synced, write_file
+from storage.flat_files import FROZEN, LAYOUT, STAGED, FlatFiles
+from storage.problems import (
+    ORPHAN_AGE,
+    Problem,
+    Problems,
+    check_picture_file,
+    damaged,
+    is_old,
+    look_at_code,
+    look_at_invite,
+    look_at_mode,
+    look_at_orphan,
+    look_at_rules,
+    look_at_taken,
+    look_at_window,
+    modified,
+    paths_in,
+    remove,
+)
+
+STEP = 1000  # files between two reports of progress
+HASH = re.compile(r"[0-9a-f]{64}")
+USER_FILE = re.compile(rf"{USER_ID.pattern}\.json")
+CLIENT_FILE = re.compile(rf"{CLIENT_ID.pattern}\.json")
+INVITE_FILE = re.compile(rf"{HASH.pattern}\.(json|taken)")
+CODE_FILE = re.compile(rf"{HASH.pattern}\.json|spent")
+PICTURE_FILE = re.compile(rf"({USER_ID.pattern})(-[1-9][0-9]{{0,14}})?\.webp")
+LONGER_WINDOWS = re.compile(r"every-([1-9][0-9]*)-seconds")
+ATTEMPTS_FOLDER = re.compile(rf"[0-9]+|{LONGER_WINDOWS.pattern}")
+# In the data folder itself; an administrator may keep other dot files there.
+TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}(\.old)?")
+CLAIMS = {"names": "name", "emails": "email"}  # and the field that makes them
+TIMES = ("created", "last_heartbeat", "play_ms", "pfp_timestamp")
+TIME_END = 10**15  # milliseconds: there is room for 15 digits in the address of a picture
+
+
+def check(
+    data_dir: str,
+    picture_dir: str,
+    repair: bool = False,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Problems:
+    """What is wrong with the installation in these folders; with `repair` it is mended as well.
+
+    `progress` gets now and then how many files were looked at, of how many. Raises BadInstallation
+    where there is no installation, or one whose layout this program does not know.
+    """
+    return Inspection(data_dir, picture_dir, repair, progress).problems()
+
+
+class Inspection(FlatFiles):
+    """An installation as it is. What a `_look_at_` finds may be under way; a `_check_` is sure."""
+
+    def __init__(
+        self, data_dir: str, picture_dir: str, repair: bool, progress: Callable[[int, int], None]
+    ) -> None:
+        super().__init__(data_dir, picture_dir)
+        self._repair = repair
+        self._progress = progress
+        self._done = self._total = 0  # files
+        self._timestamps: dict[int, int | None] = {}  # of the pictures, by user id
+        self._bearers: dict[str, int] = {}  # user ids, by the claim that each should have
+        self._origins: dict[str, str] = {}  # client ids, by the origin of their game
+        self._last_id = 0  # the largest ever given
+
+    def _open(self) -> None:
+        """Nothing is made, and no key read."""
+
+    def problems(self) -> Problems:
+        """All that is wrong, in the order in which it is found."""
+        if not os.path.isdir(self.data_dir):
+            raise BadInstallation(f"there is no installation in {self.data_dir}")
+        self._check_format()
+        # One sync for all that is mended: a claim for each of 100,000 players would take an hour.
+        lasting = synced(self.data_dir) if self._repair else contextlib.nullcontext()
+        with disk_errors_named(), lasting:
+            yield from self._confirmed(self._look_at_layout)
+            if all(map(os.path.isdir, self._folders())):
+                yield from self._check_contents()
+
+    def _check_contents(self) -> Problems:
+        self._total = sum(len(os.listdir(folder)) for folder in self._folders())
+        yield from self._check_folder(self._users, USER_FILE, self._check_user)
+        yield from self._check_folder(self._path("deleted"), USER_ID, self._check_deleted)
+        yield from self._confirmed(self._look_at_next_user_id, locks=[self._accounts_lock()])
+        for kind, names in (("names", NAME_CLAIM), ("emails", HASH)):
+            yield from self._check_folder(self._path(kind), names, self._check_claim)
+        for size in PICTURE_SIZES:
+            folder = f"{self.picture_dir}/{size}"
+            yield from self._check_folder(folder, PICTURE_FILE, self._check_picture)
+        yield from self._check_folder(self._path("clients"), CLIENT_FILE, self._check_client)
+        yield from self._check_folder(self._path("invites"), INVITE_FILE, self._check_invite)
+        yield from self._check_codes()
+        yield from self._check_attempts(self._path("attempts"), ATTEMPTS_WINDOW)
+        yield from self._confirmed(self._look_at_audit, locks=[locked(self._path("audit.log"))])
+        yield from self._confirmed(self._look_at_archiving, locks=[self._lock("locks", "archive")])
+
+    def _check_folder(
+        self, folder: str, names: re.Pattern, check_file: Callable[[str], Problems]
+    ) -> Problems:
+        """`check_file` for each path whose name has that form; the rest has been left behind."""
+        for name in sorted(os.listdir(folder), key=lambda each: (len(each), each)):  # 9, then 10
+            if self._done % STEP == 0:
+                self._progress(self._done, self._total)
+            self._done += 1
+            path = f"{folder}/{name}"
+            if names.fullmatch(name):
+                yield from check_file(path)
+            else:
+                yield from self._confirmed(look_at_orphan, path)
+
+    def _confirmed(
+        self,
+        look: Callable[..., Problems],
+        *what: object,
+        locks: Iterable[AbstractContextManager] = (),
+    ) -> Problems:
+        """What `look` finds, and finds again while the locks are held; mended before they go."""
+        if next(look(*what), None) is None:
+            return
+        with contextlib.ExitStack() as held:
+            for lock in locks:
+                held.enter_context(lock)
+            certain = [self._mended(each) if self._repair else each for each in list(look(*what))]
+        yield from certain
+
+    def _mended(self, found: Problem) -> Problem:
+        if found.mend is None:
+            return found
+        try:
+            with disk_errors_named():
+                return Problem(found.file, found.problem, mended=found.mend(found.file))
+        except StorageError as error:
+            return Problem(found.file, f"{found.problem}; not mended: {error}")
+
+    # -- the installation as a whole -----------------------------------------------------------
+
+    def _folders(self) -> dict[str, int]:
+        """The mode of each folder."""
+        data = {self._path(folder): 0o700 for folder in LAYOUT}
+        pictures = {f"{self.picture_dir}/{size}": 0o755 for size in PICTURE_SIZES}
+        return {self.data_dir: 0o700, self.picture_dir: 0o755} | data | pictures
+
+    def _look_at_layout(self) -> Problems:
+        for path, mode in self._folders().items():
+            if not os.path.isdir(path):
+                # Without any record every picture would be one of nobody, and removed.
+                lost = path == self._users and os.path.exists(self._path("next_user_id"))
+                mend = None if lost else self._make
+                yield Problem(path, "is missing: the rest was not looked at", mend=mend)
+            # An administrator may let a group into these two, or keep it out.
+            spare = {self.data_dir: 0o050, self.picture_dir: 0o044}.get(path, 0)
+            yield from look_at_mode(path, mode, spare)
+        if not os.path.exists(self._path("format")):
+            yield Problem(self._path("format"), "is missing", mend=self._make)
+        yield from self._look_at_key()
+        files = ("format", "secret_key", "next_user_id", "accounts.lock", "audit.log")
+        for path in (*map(self._path, files), *paths_in(self._path("locks"))):
+            yield from look_at_mode(path, 0o600)
+        for path in paths_in(self.data_dir):
+            if TEMPORARY.fullmatch(os.path.basename(path)):
+                yield from look_at_orphan(path)
+
+    def _make(self, path: str) -> str:
+        FlatFiles(self.data_dir, self.picture_dir)  # as the next start would
+        return "made" + ": everyone signs in again" * path.endswith("secret_key")
+
+    def _look_at_key(self) -> Problems:
+        path = self._path("secret_key")
+        put_back = "put the lost one back, or remove the file and everyone signs in again"
+        try:
+            if not read_file(path, NotFound()).split():
+                yield Problem(path, f"has no key in it: {put_back}")
+        except NotFound:
+            yield Problem(path, "is missing", mend=self._make)
+        except StorageFailed as error:
+            yield Problem(path, str(error))
+
+    def _look_at_next_user_id(self) -> Problems:
+        path = self._path("next_user_id")
+        needed = self._last_id or os.path.exists(path)  # an empty installation may have none
+        if needed and self._next_user_id() <= self._last_id:
+            problem = f"is missing or not above {self._last_id}, the largest user id ever given"
+            yield Problem(path, problem, mend=self._raise_next_user_id)
+
+    def _next_user_id(self) -> int:
+        """The number in the file, or 0."""
+        try:
+            return int(read_file(self._path("next_user_id"), NotFound()))
+        except (NotFound, ValueError):
+            return 0
+
+    def _raise_next_user_id(self, path: str) -> str:
+        write_file(path, b"%d\n" % (self._last_id + 1))
+        return f"raised to {self._last_id + 1}"
+
+    def _look_at_audit(self) -> Problems:
+        path = self._path("audit.log")
+        with contextlib.suppress(FileNotFoundError), open(path, "rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                try:
+                    whole = {"time", "act", "by"} <= set(json.loads(line))
+                except (ValueError, TypeError):
+                    whole = False
+                if not whole:
+                    yield Problem(path, f"has a damaged line, number {number}")
+
+    def _look_at_archiving(self) -> Problems:
+        frozen, staged = self._path(FROZEN), self._path(STAGED)
+        for path in (frozen, staged, f"{self.picture_dir}/{STAGED}"):
+            if is_old(path):
+                # Without players in place a restore is to be repeated, and takes back what it did.
+                mend = None if path == staged and os.path.exists(f"{path}/users") else remove
+                yield Problem(path, "was left behind by a backup or a restore", mend=mend)
+
+    # -- users ---------------------------------------------------------------------------------
+
+    def read_user(self, user_id: int) -> User:
+        """Here a record that the disk refuses to give counts as damaged."""
+        try:
+            return super().read_user(user_id)
+        except StorageFailed as error:
+            raise DamagedRecord(self._user_path(user_id), str(error)) from error
+
+    def _locks_of(self, user_id: int) -> list[AbstractContextManager]:
+        """What holds up every change of a user, their claims and their pictures."""
+        return [self._accounts_lock(), self._user_lock(user_id)]
+
+    def _check_user(self, path: str) -> Problems:
+        user_id = user_id_in(path)
+        self._last_id = max(self._last_id, user_id)
+        yield from self._confirmed(self._look_at_user, user_id, locks=self._locks_of(user_id))
+
+    def _look_at_user(self, user_id: int) -> Problems:
+        path = self._user_path(user_id)
+        yield from look_at_mode(path, 0o600)
+        try:
+            user = self.read_user(user_id)
+        except NoSuchUser:
+            return
+        except DamagedRecord as error:
+            yield damaged(path, error)
+            return
+        self._timestamps[user_id] = user.pfp_timestamp
+        yield from look_at_rules(path, user, ["mod_level"])
+        for field in TIMES:
+            value = getattr(user, field)
+            if value is not None and not 0 <= value < TIME_END:
+                yield Problem(path, f"{field} is no time")
+        for kind in CLAIMS:
+            yield from self._look_at_claim_of(user, kind)
+        yield from self._look_at_pictures_of(user)
+
+    # -- claims --------------------------------------------------------------------------------
+
+    def _look_at_claim_of(self, user: User, kind: str) -> Problems:
+        record, field = self._user_path(user.id), CLAIMS[kind]
+        key = claim_key(getattr(user, field))
+        if not can_be_claimed(kind, key):
+            yield Problem(record, f"{field} is one by which nobody can be found")
+            return
+        claim = self._claim_path(kind, key)
+        holder = _holder(claim)
+        for other in {self._bearers.setdefault(claim, user.id), holder} - {user.id, None}:
+            if self._counts(kind, key, other):
+                problem = f"{field} is that of users/{other}.json too: one of them needs another"
+                yield Problem(record, problem)
+                return
+        if holder != user.id:
+            make = functools.partial(self._make_claim, user, kind)
+            yield Problem(claim, f"does not lead to users/{user.id}.json", mend=make)
+
+    def _make_claim(self, user: User, kind: str, path: str) -> str:
+        with contextlib.ExitStack() as undo:
+            self._claim(kind, getattr(user, CLAIMS[kind]), user.id, undo, durable=False)
+            undo.pop_all()
+        return "leads there now"
+
+    def _check_claim(self, path: str) -> Problems:
+        if path not in self._bearers:  # else it was looked at from the user's side
+            yield from self._confirmed(self._look_at_claim, path, locks=[self._accounts_lock()])
+
+    def _look_at_claim(self, path: str) -> Problems:
+        if not os.path.islink(path):
+            if os.path.lexists(path):
+                yield Problem(path, "is no link, and so no claim")
+            return
+        holder, kind = _holder(path), os.path.basename(os.path.dirname(path))
+        problem = "leads to nobody"
+        try:
+            user = self.read_user(holder or 0)
+        except NoSuchUser:
+            user = None
+        except DamagedRecord:
+            return  # it keeps its claims
+        if user:
+            problem = f"leads to users/{holder}.json, which has another {CLAIMS[kind]}"
+            key = claim_key(getattr(user, CLAIMS[kind]))
+            if can_be_claimed(kind, key) and self._claim_path(kind, key) == path:
+                return
+        yield Problem(path, problem, mend=remove)
+
+    # -- pictures ------------------------------------------------------------------------------
+
+    def _look_at_pictures_of(self, user: User) -> Problems:
+        remake = functools.cache(functools.partial(self._remake_pictures, user))
+        for size, path in self._picture_paths(user.id, user.pfp_timestamp).items():
+            imported = user.pfp_timestamp is None
+            if imported and not os.path.exists(path):
+                continue  # drawn when it is first asked for
+            yield from look_at_mode(path, 0o644)
+            if problem := check_picture_file(path, PICTURE_SIZES[size]):
+                # Whatever is wrong with the three, one act mends it.
+                yield Problem(path, problem, mend=remove if imported else lambda path: remake())
+
+    def _remake_pictures(self, user: User) -> str:
+        """Give a player whole pictures, at another address: the old one must stay a 404."""
+        from storage.pictures import generate_picture, make_picture  # Pillow takes its time
+
+        good = {
+            size: read_file(path, NotFound())
+            for size, path in self._picture_paths(user.id, user.pfp_timestamp).items()
+            if check_picture_file(path, PICTURE_SIZES[size]) is None
+        }
+        images, done = generate_picture(user.id), "a generated picture stands in for it"
+        if "large" in good:
+            with contextlib.suppress(PictureRefused):
+                images = make_picture(good["large"]) | good
+                done = "made anew from the large picture"
+        self._replace_picture(user, images)
+        return done
+
+    def _check_picture(self, path: str) -> Problems:
+        user_id = int(PICTURE_FILE.fullmatch(os.path.basename(path))[1])
+        named = user_id in self._timestamps and self._picture_paths(
+            user_id, self._timestamps[user_id]
+        )
+        if not named or path not in named.values():
+            yield from self._confirmed(
+                self._look_at_picture, path, user_id, locks=self._locks_of(user_id)
+            )
+
+    def _look_at_picture(self, path: str, user_id: int) -> Problems:
+        problem, mend = "is a picture of nobody", remove
+        try:
+            user = self.read_user(user_id)
+        except NoSuchUser:
+            user = None
+        except DamagedRecord:
+            return  # it keeps its pictures
+        if user:
+            problem = f"is no picture that users/{user_id}.json names"
+            if path in self._picture_paths(user_id, user.pfp_timestamp).values():
+                return
+        elif user_id >= self._next_user_id() and not os.path.exists(self._path(STAGED)):
+            # Neither a killed restore's nor ours: the folder may be another installation's.
+            problem, mend = "is a picture for an id that was never given", None
+        if os.path.lexists(path):
+            yield Problem(path, problem, mend=mend)
+
+    # -- deleted, clients, codes, attempts -----------------------------------------------------
+
+    def _check_deleted(self, path: str) -> Problems:
+        user_id = int(os.path.basename(path))
+        self._last_id = max(self._last_id, user_id)
+        yield from self._confirmed(self._look_at_deleted, user_id, locks=self._locks_of(user_id))
+
+    def _look_at_deleted(self, user_id: int) -> Problems:
+        path = self._deleted_path(user_id)
+        yield from look_at_mode(path, 0o600)
+        if os.path.exists(path) and os.path.exists(self._user_path(user_id)):
+            problem = f"says that users/{user_id}.json, which is there, was deleted"
+            yield Problem(path, problem, mend=remove)
+
+    def _check_client(self, path: str) -> Problems:
+        client_id = os.path.basename(path).removesuffix(".json")
+        yield from self._confirmed(self._look_at_client, client_id, locks=[self._clients_lock()])
+
+    def _look_at_client(self, client_id: str) -> Problems:
+        path = self._client_path(client_id)
+        yield from look_at_mode(path, 0o600)
+        try:
+            client = self.read_client(client_id)
+        except NoSuchClient:
+            return
+        except StorageError as error:
+            yield damaged(path, error)
+            return
+        if not HASH.fullmatch(client.secret_sha256):
+            yield Problem(path, "secret_sha256 is no SHA-256")
+        wrong = list(look_at_rules(path, client, ["redirect_uris", "game_url"]))
+        yield from wrong
+        if not wrong and client.game_url:
+            yield from self._look_at_origin_of(client)
+
+    def _look_at_origin_of(self, client: Client) -> Problems:
+        if self._origins.setdefault(origin_of(client.game_url), client.id) != client.id:
+            try:
+                self._check_origin_free(client)
+            except OriginTaken as error:
+                yield Problem(self._client_path(client.id), str(error))
+
+    def _check_invite(self, path: str) -> Problems:
+        look = look_at_taken if path.endswith(".taken") else look_at_invite
+        yield from self._confirmed(look, path, locks=[self._accounts_lock()])
+
+    def _check_codes(self) -> Problems:
+        folders = [self._path("codes"), self._path("codes/spent")]
+        codes = [path for folder in folders for path in paths_in(folder)]
+        times = [modified(path) for path in codes if path.endswith(".json")]
+        # The issue of a code removes old ones. In a quiet night nothing does, and that is well.
+        newest = min(max(times, default=0), time.time())
+        oldest = newest - CODE_KEPT - ORPHAN_AGE
+        for folder in folders:
+            yield from self._check_folder(
+                folder, CODE_FILE, lambda path: self._confirmed(look_at_code, path, oldest)
+            )
+
+    def _check_attempts(self, folder: str, window: int) -> Problems:
+        windows = [int(name) for name in os.listdir(folder) if name.isdecimal()]
+        newest = min(max(windows, default=0), int(time.time()) // window)
+
+        def check_folder(path: str) -> Problems:
+            name = os.path.basename(path)
+            if longer := LONGER_WINDOWS.fullmatch(name):
+                yield from self._confirmed(look_at_mode, path, 0o700)
+                yield from self._check_attempts(path, int(longer[1]))
+            else:
+                # The window before the newest still counts; others went when that one began.
+                behind = (newest - int(name) - 1) * window
+                yield from self._confirmed(look_at_window, path, behind)
+
+        yield from self._check_folder(folder, ATTEMPTS_FOLDER, check_folder)
+
+
+def _holder(claim: str) -> int | None:
+    try:
+        return user_id_in(os.readlink(claim))
+    except OSError:  # none, or no link
+        return None

@@ -1,0 +1,179 @@
+"""What is wrong with a single file of an installation, and what mends it.
+
+`storage.check` looks at all of them. A `look_at_` yields what it finds, and changes nothing.
+"""
+
+import contextlib
+import functools
+import os
+import shutil
+import stat
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from storage import (
+    AuthorizationCode,
+    Client,
+    DamagedRecord,
+    InvalidField,
+    Invite,
+    NoSuchPicture,
+    NotFound,
+    StorageError,
+    User,
+    check_record,
+    now_ms,
+)
+from storage.disk import read_file, read_record
+from storage.invites import settle
+from storage.webp import webp_size
+
+ORPHAN_AGE = 3600  # seconds: no write takes so long
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong with a file, and what was done about it."""
+
+    file: str
+    problem: str  # goes on where the file's name ends: "is missing"
+    mended: str | None = None
+    mend: Callable[[str], str] | None = None  # does it to the file, and returns what was done
+
+
+Problems = Iterator[Problem]
+
+
+def paths_in(folder: str) -> list[str]:
+    """What is in a folder; nothing where there is none."""
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    return [f"{folder}/{name}" for name in names]
+
+
+def modified(path: str) -> float:
+    """When a file was written, in seconds since 1970; one that is gone by now was so now."""
+    try:
+        return os.stat(path).st_mtime
+    except FileNotFoundError:
+        return time.time()
+
+
+def is_old(path: str) -> bool:
+    """True where no write that is under way can have made this file or folder."""
+    try:
+        # Not the time of modification: what a write keeps of the old file is as old as that was.
+        return time.time() - os.lstat(path).st_ctime > ORPHAN_AGE
+    except FileNotFoundError:
+        return False
+
+
+def remove(path: str) -> str:
+    """Remove a file or a folder, unless the server does at the same time; returns words for it."""
+    with contextlib.suppress(FileNotFoundError):
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
+    return "removed"
+
+
+def damaged(path: str, error: StorageError) -> Problem:
+    """What the error says of a record that cannot be read."""
+    problem = error.problem if isinstance(error, DamagedRecord) else str(error)
+    return Problem(path, f"is damaged: {problem}")
+
+
+def look_at_mode(path: str, mode: int, spare: int = 0) -> Problems:
+    """Permissions; bits in `spare` may be set or not."""
+    with contextlib.suppress(FileNotFoundError):
+        actual = stat.S_IMODE(os.stat(path).st_mode)
+        if (actual ^ mode) & 0o777 & ~spare:
+            problem = f"has the mode {actual:04o} and not {mode:04o}"
+            yield Problem(path, problem, mend=functools.partial(_set_mode, mode))
+
+
+def _set_mode(mode: int, path: str) -> str:
+    os.chmod(path, mode)
+    return f"{mode:04o} is set"
+
+
+def look_at_orphan(path: str) -> Problems:
+    """A name that none of the server's records and pictures has, unless it is new."""
+    if is_old(path):
+        if os.path.basename(path).startswith(".") and not os.path.isdir(path):
+            yield Problem(path, "is a temporary file that was left behind", mend=remove)
+        else:
+            yield Problem(path, "is nothing that the server keeps there")
+
+
+def look_at_rules(path: str, record: User | Client, fields: list[str]) -> Problems:
+    """Fields whose rules must hold. (A rule that came later, on a bio's length, is no damage.)"""
+    for field in fields:
+        try:
+            check_record(record, {field})
+        except InvalidField as error:
+            yield Problem(path, str(error))
+
+
+def check_picture_file(path: str, side: int) -> str | None:
+    """What is wrong with a webp file that should have so many pixels along each side."""
+    missing = NoSuchPicture("is missing")
+    try:
+        size = webp_size(read_file(path, missing))
+    except (StorageError, ValueError) as error:
+        return str(error)
+    if size != (side, side):
+        return f"has {size[0]} x {size[1]} pixels, and not {side} x {side}"
+    return None
+
+
+def look_at_invite(path: str) -> Problems:
+    """An invitation."""
+    yield from look_at_mode(path, 0o600)
+    try:
+        invite = read_record(path, Invite, NotFound())
+    except NotFound:
+        return
+    except StorageError as error:
+        yield damaged(path, error)
+        return
+    if now_ms() - invite.expires > ORPHAN_AGE * 1000:
+        problem = "is an invitation that nobody can use any more"
+        yield Problem(path, problem, mend=remove)
+
+
+def look_at_taken(path: str) -> Problems:
+    """The link of who takes an invitation: none is there but while an account is made."""
+    if os.path.lexists(path):
+        yield Problem(path, "is of a sign-up that was interrupted", mend=settle)
+
+
+def look_at_code(path: str, oldest: float) -> Problems:
+    """An authorization code; it may not be older than `oldest`, in seconds since 1970."""
+    if path.endswith("/spent"):
+        return
+    yield from look_at_mode(path, 0o600)
+    if modified(path) < oldest:
+        yield Problem(path, "is a code that was left behind", mend=remove)
+        return
+    spent = f"{os.path.dirname(path)}/spent/{os.path.basename(path)}"
+    if os.path.exists(spent) and os.path.exists(path):
+        yield Problem(path, "is live, though it was spent", mend=remove)
+        return
+    try:
+        read_record(path, AuthorizationCode, NotFound())
+    except NotFound:
+        return
+    except DamagedRecord as error:
+        # It was never synced, so a power cut leaves any of it; and nobody can use it any more.
+        yield Problem(path, f"is damaged: {error.problem}", mend=remove)
+    except StorageError as error:
+        yield damaged(path, error)
+
+
+def look_at_window(path: str, behind: int) -> Problems:
+    """A folder of counted attempts that ended so many seconds before those that count."""
+    yield from look_at_mode(path, 0o700)
+    if behind > ORPHAN_AGE:
+        yield Problem(path, "holds attempts that count no more", mend=remove)

@@ -1,0 +1,337 @@
+"""Accounts out of an installation and into another, one a line: `export` and `import`.
+
+A line is JSON in the shape of `GET /api/users/info`, with what an administrator knows besides:
+email, suspended, created and, on demand, passwordHash. Times are milliseconds since 1970 UTC. What
+comes in may be from anyone, and is believed in nothing.
+"""
+
+import contextlib
+import itertools
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from storage import (
+    RULES,
+    AlreadyThere,
+    BadFile,
+    DamagedRecord,
+    InvalidField,
+    NoSuchUser,
+    PictureRefused,
+    Storage,
+    StorageError,
+    User,
+    build_record,
+    check_flair,
+    check_record,
+    normal_name,
+    now_ms,
+    refuse,
+)
+from storage.disk import disk_errors_named, new_file
+
+FIELDS = {  # of a line, and of the record
+    "name": "name",
+    "id": "id",
+    "bio": "bio",
+    "flairs": "flairs",
+    "equippedFlair": "equipped_flair",
+    "playMinutes": "play_ms",
+    "lastHeartbeat": "last_heartbeat",
+    "modLevel": "mod_level",
+    "pfpTimestamp": "pfp_timestamp",
+    "email": "email",
+    "suspended": "suspended",
+    "created": "created",
+    "passwordHash": "password_hash",
+}
+FIELDS_OF_RECORD = {field: name for name, field in FIELDS.items()}
+NEEDED = ("id", "name", "email")
+LONGEST_LINE = 2**16  # bytes
+SYNC_EVERY = 1000  # lines
+STEP = 100  # lines between two reports of progress
+LARGEST_ID = 10**14 - 1  # ids have up to 15 digits: this leaves nine tenths of them for later
+MOST_PLAY = 10**9  # minutes
+CLOCK_SKEW = 86_400_000  # milliseconds that a time may lie ahead
+MOST_FLAIRS = 1000
+# A hash says what it costs to look at a password. One that says gigabytes, or hours, would end the
+# worker in which its player signs in; these may cost what ours do (n:r:p), or about that (rounds).
+SCRYPT = re.compile(r"scrypt:(\d{1,7}):(\d{1,2}):([1-4])\$[!-#%-~]{1,64}\$[0-9a-f]{128}")
+MOST_SCRYPT = 2**18  # n * r: 32 MiB
+PBKDF2 = re.compile(r"pbkdf2:sha(?:1|256|512):(\d{1,7})\$[!-#%-~]{1,64}\$[0-9a-f]{40,128}")
+MOST_PBKDF2 = 2_000_000  # rounds
+PICTURE_ENDINGS = ("webp", "png", "jpg", "jpeg", "gif")
+
+
+@dataclass
+class Tally:
+    """What became of the lines of a file."""
+
+    added: int = 0
+    there: int = 0  # before; the file was imported already, or a part of it
+    refused: int = 0
+
+
+class LineRefused(StorageError):
+    """A line that describes no player."""
+
+
+# ---------------------------------------------------------------------------------------------
+# Export
+# ---------------------------------------------------------------------------------------------
+
+
+def export_users(
+    store: Storage,
+    path: str,
+    by: int | str,
+    with_passwords: bool,
+    progress: Callable[[int, int], None],
+    report: Callable[[str], None],
+) -> int:
+    """Write all players to a new file that only its owner may read; returns how many.
+
+    `report` gets a line for each whose record is damaged. Raises BadFile where the file exists.
+    """
+    players = 0
+    with disk_errors_named(), new_file(path) as file:
+        store.write_audit("export passwords" if with_passwords else "export", by)
+        user_ids = store.user_ids()
+        for done, user_id in enumerate(user_ids, start=1):
+            try:
+                file.write(write_line(store.read_user(user_id), with_passwords))
+                players += 1
+            except NoSuchUser:
+                continue  # deleted since
+            except DamagedRecord as error:
+                report(f"{error}: not exported")
+            if done % STEP == 0:
+                progress(done, len(user_ids))
+    return players
+
+
+def write_line(user: User, with_password: bool) -> bytes:
+    """A player as a line; play time is in whole minutes there."""
+    values = {name: getattr(user, field) for name, field in FIELDS.items()}
+    values["playMinutes"] //= 60_000
+    if user.pfp_timestamp is None:
+        del values["pfpTimestamp"]
+    if not (with_password and user.password_hash):
+        del values["passwordHash"]
+    return (json.dumps(values, ensure_ascii=False) + "\n").encode()
+
+
+# ---------------------------------------------------------------------------------------------
+# Import
+# ---------------------------------------------------------------------------------------------
+
+
+def import_users(
+    store: Storage,
+    file: BinaryIO,
+    pictures: str | None,
+    by: int | str,
+    progress: Callable[[int, int], None],
+    refused: Callable[[int, str], None],
+) -> Tally:
+    """Add the players that the lines of a file describe, with pictures from a folder.
+
+    `refused` gets the number of each line that is not taken, and why. Interrupted at any moment it
+    can be repeated: who is there already is counted as that.
+    """
+    tally = Tally()
+    if not file.seekable():
+        raise BadFile("a file can be imported, and no pipe: it is read twice")
+    with disk_errors_named():
+        store.write_audit("import", by)
+        total, largest_id = survey(file)
+        # Before the first line: else somebody who signs up now gets the id of a later one.
+        store.reserve_user_ids(largest_id)
+        file.seek(0)
+        lines = _numbered_lines(file)
+        while batch := _read_batch(store, itertools.islice(lines, SYNC_EVERY), pictures):
+            _add_batch(store, batch, tally, refused)
+            progress(max(batch), total)
+    return tally
+
+
+def survey(file: BinaryIO) -> tuple[int, int]:
+    """The number of the last line, and the largest id in a file; 0 where there is none."""
+    last = largest_id = 0
+    for number, line in _numbered_lines(file):
+        last = number
+        with contextlib.suppress(LineRefused):
+            user_id = _read_object(line).get("id")
+            if type(user_id) is int and user_id <= LARGEST_ID:
+                largest_id = max(largest_id, user_id)
+    return last, largest_id
+
+
+def _numbered_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Each line that is not blank; of one that is too long the beginning, still too long."""
+    for number in itertools.count(1):
+        line = file.readline(LONGEST_LINE + 1)
+        rest = line
+        while len(rest) > LONGEST_LINE and not rest.endswith(b"\n"):
+            rest = file.readline(LONGEST_LINE + 1)
+        if not line:
+            return
+        if line.strip():
+            yield number, line
+
+
+@dataclass
+class Arrival:
+    """Who comes with a line, or why nobody does."""
+
+    user: User | None = None
+    picture: dict[str, bytes] | None = None
+    problem: StorageError | None = None
+
+
+def _read_batch(
+    store: Storage, lines: Iterable[tuple[int, bytes]], folder: str | None
+) -> dict[int, Arrival]:
+    """What some lines bring, by their numbers."""
+    batch = {}
+    for number, line in lines:
+        try:
+            user = read_line(line)
+            picture = make_picture_of(store, user, folder) if folder else None
+        except (LineRefused, InvalidField, PictureRefused) as error:
+            batch[number] = Arrival(problem=error)
+            continue
+        if picture is None:
+            user.pfp_timestamp = None  # there is none at that address: it is drawn at the plain one
+        batch[number] = Arrival(user, picture)
+    return batch
+
+
+def _add_batch(
+    store: Storage, batch: dict[int, Arrival], tally: Tally, refused: Callable[[int, str], None]
+) -> None:
+    arrivals = [each for each in batch.values() if each.user]
+    pictures = {each.user.id: each.picture for each in arrivals if each.picture}
+    answers = store.add_users([each.user for each in arrivals], pictures)
+    for arrival, answer in zip(arrivals, answers, strict=True):
+        arrival.problem = answer
+    for number, arrival in batch.items():
+        if arrival.problem is None:
+            tally.added += 1
+        elif isinstance(arrival.problem, AlreadyThere):
+            tally.there += 1
+        else:
+            tally.refused += 1
+            refused(number, _in_words(arrival.problem))
+
+
+def _in_words(error: StorageError) -> str:
+    if isinstance(error, InvalidField):
+        return f"{FIELDS_OF_RECORD.get(error.field, error.field)} {error.problem}"
+    return str(error)
+
+
+def read_line(line: bytes) -> User:
+    """The player that a line describes. Raises LineRefused, InvalidField."""
+    values = _read_object(line)
+    for name in values:
+        if name not in FIELDS:
+            raise LineRefused(f"there is no field {name[:40]!r}")
+    for name in NEEDED:
+        if name not in values:
+            raise LineRefused(f"{name} is missing")
+    record = {"password_hash": ""} | {FIELDS[name]: value for name, value in values.items()}
+    try:
+        user = build_record(User, record)
+    except ValueError as error:
+        raise InvalidField(*str(error).split(" ", 1)) from error
+    user.name, user.email = normal_name(user.name), user.email.strip()
+    check_user(user)
+    user.play_ms *= 60_000
+    return user
+
+
+def _read_object(line: bytes) -> dict:
+    if len(line) > LONGEST_LINE:
+        raise LineRefused(f"it is longer than {LONGEST_LINE} bytes")
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError):
+        raise LineRefused("it is not JSON") from None
+    if type(values) is not dict:
+        raise LineRefused("it is no JSON object")
+    return values
+
+
+def check_user(user: User) -> None:
+    """Raise InvalidField for what no player may have; `play_ms` is in minutes here."""
+    if not 0 < user.id <= LARGEST_ID:
+        raise InvalidField("id", f"must be a number from 1 to {LARGEST_ID}")
+    # A moderator's reset gave this name, which nobody can choose.
+    was_reset = user.name == f"player{user.id}"
+    check_record(user, RULES[User].keys() - ({"name"} if was_reset else set()))
+    for flair in user.flairs:
+        refuse("flairs", check_flair(flair))
+    if len(set(user.flairs)) < len(user.flairs) or len(user.flairs) > MOST_FLAIRS:
+        raise InvalidField("flairs", f"must be up to {MOST_FLAIRS} different ones")
+    latest = now_ms() + CLOCK_SKEW
+    for field, earliest in (("created", 0), ("last_heartbeat", 0), ("pfp_timestamp", 1)):
+        time = getattr(user, field)
+        if time is not None and not earliest <= time <= latest:
+            raise InvalidField(field, "must be milliseconds since 1970, and not in the future")
+    if not 0 <= user.play_ms <= MOST_PLAY:
+        raise InvalidField("play_ms", f"must be a number from 0 to {MOST_PLAY}")
+    refuse("password_hash", check_password_hash(user.password_hash))
+
+
+def check_password_hash(kept: str) -> str | None:
+    """What is wrong with a hash: it is none, or takes too much memory or time; "" is nobody's."""
+    good = kept == ""
+    if match := SCRYPT.fullmatch(kept):
+        n, r = int(match[1]), int(match[2])
+        good = n > 1 and n & (n - 1) == 0 and 0 < n * r <= MOST_SCRYPT
+    elif match := PBKDF2.fullmatch(kept):
+        good = 0 < int(match[1]) <= MOST_PBKDF2
+    return None if good else "is none that Werkzeug makes, or one that takes too long to check"
+
+
+def make_picture_of(store: Storage, user: User, folder: str) -> dict[str, bytes] | None:
+    """The pictures of a player who has one in a folder and is not there yet.
+
+    Raises PictureRefused.
+    """
+    from storage.pictures import MAX_BYTES, make_picture
+
+    path = find_picture(folder, user)
+    if path is None or _is_there(store, user.id):
+        return None
+    with open(path, "rb") as file:
+        upload = file.read(MAX_BYTES + 1)
+    try:
+        return make_picture(upload)
+    except PictureRefused as error:
+        raise PictureRefused(f"{path}: {error}") from error
+
+
+def find_picture(folder: str, user: User) -> str | None:
+    """A player's picture in a folder of uploads, or in the picture folder of another server."""
+    names = [f"{user.id}.{ending}" for ending in PICTURE_ENDINGS]
+    paths = [
+        f"{folder}/{name}"
+        for name in (*names, f"large/{user.picture_file}", f"large/{user.id}.webp")
+    ]
+    return next(filter(os.path.isfile, paths), None)
+
+
+def _is_there(store: Storage, user_id: int) -> bool:
+    try:
+        store.read_user(user_id)
+    except NoSuchUser:
+        return False
+    except DamagedRecord:
+        pass
+    return True

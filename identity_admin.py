@@ -11,9 +11,12 @@ import sys
 import click
 
 from commands import Refusing
+from commands.archives import backup, export, import_, restore
 from commands.clients import client_commands
+from commands.demo import demo
 from commands.players import audit, flair_commands, invite, user_commands
 from commands.running import serve, settings
+from commands.upkeep import check, rotate_key
 
 
 @click.group(cls=Refusing, context_settings={"show_default": True})
@@ -24,7 +27,10 @@ def identity_server_command() -> None:
     """
 
 
-for command in (serve, settings, user_commands, client_commands, flair_commands, invite, audit):
+for command in (
+    *(serve, demo, settings, check, rotate_key, backup, restore, export, import_),
+    *(user_commands, client_commands, flair_commands, invite, audit),
+):
     identity_server_command.add_command(command)
 
 

@@ -2,6 +2,7 @@
 
     GET  /oauth/authorize           a player is asked: may this client know who I am?    authorize
     POST /oauth/authorize           the player answers; allowing gives the client a code    decide
+    POST /play/<id>/authorize       the same for a game inside a page of this server    decide_game
     POST /api/oauth/token           the client exchanges the code for an access token        token
     GET  /api/oauth/whois           who holds this access token?                             whois
     GET  /api/users/info?id=1       anyone: a player's public profile                   users_info
@@ -27,6 +28,7 @@ from flask import (
     Flask,
     abort,
     current_app,
+    g,
     render_template,
     request,
     session,
@@ -56,10 +58,13 @@ from identity_sessions import (
 from identity_settings import read_settings, trusted_hosts, usual_hosts
 from identity_shortcuts import FlaskWithShortcuts, JsonAnswer, shortcut
 from pages.account import account
+from pages.developer import developer
+from pages.discovery import discovery
 from pages.errors import STORAGE_RETRY_AFTER, answer_http_error, answer_storage_error
 from pages.files import files, picture_address
-from pages.games import games
+from pages.games import find_game, find_owner, games
 from pages.moderation import moderation
+from pages.sign_up import sign_up
 from storage import AuthorizationCode, Client, Grant, User, origin_of
 
 TOKEN_MAX_AGE = 600  # seconds
@@ -146,7 +151,7 @@ class AuthorizationRequest:
     """What a client asks of a player, checked."""
 
     client_id: str
-    redirect_uri: str
+    redirect_uri: str | None  # None: from a game on the play page, which is told there
     scope: list[str]
     state: str | None
     code_challenge: str | None
@@ -246,10 +251,7 @@ def read_code_challenge(parameters: MultiDict) -> str | None:
 
 def show_consent_page(player: User, client: Client, asked: AuthorizationRequest) -> str:
     """The page that asks. What it shows is signed, so that just that can be approved."""
-    try:
-        owner = get_storage().read_user(client.owner_id) if client.owner_id else None
-    except (storage.NoSuchUser, storage.DamagedRecord):
-        owner = None
+    owner = find_owner(client)
     return render_template(
         "consent.html",
         player=player,
@@ -342,6 +344,62 @@ def send_back(redirect_uri: str, state: str | None, **answer: str) -> Response:
     address = f"{redirect_uri}{separator}{urlencode(parameters)}"
     # 303, never 307: a browser would post the player's form on to the client (RFC 9700 4.12).
     return Response(status=303, headers={"Location": address, **NO_STORE})
+
+
+# ---------------------------------------------------------------------------------------------
+# The grant, 2 for a game on the play page: no redirect, the page's own script takes the code
+# ---------------------------------------------------------------------------------------------
+
+
+@server.post("/play/<client_id>/authorize")
+def decide_game(client_id: str) -> Response:
+    """What the play page tells its game: a code, or why there is none.
+
+    The page sends its signed `request`, and `decision=allow` once the player pressed that. Without
+    it a player who allowed the game before is not asked again; any other has to be.
+    """
+    try:
+        player, asked = read_game_request(client_id)
+        grant = player.grants.get(client_id)
+        if request.form.get("decision") == "allow":
+            grant = save_consent(player.id, asked)
+        if grant is None:
+            return answer_game(200, error=True, message="consent_required")
+        return answer_game(200, error=False, code=issue_code(player, grant, asked))
+    except AuthorizationError as error:
+        return answer_game(403, error=True, message=error.error)
+    except storage.StorageFailed as error:
+        current_app.logger.error("no code issued: %s", error)
+        return answer_game(503, error=True, message="server_error")
+
+
+def sign_game_request(client: Client) -> str:
+    """What the play page of this game, in this session, sends back."""
+    return serializer("game").dumps([client.id, client.game_url, session["id"]])
+
+
+def read_game_request(client_id: str) -> tuple[User, AuthorizationRequest]:
+    """Who is asked, and for what, by the play page of this session. Raises AuthorizationError."""
+    player, client = signed_in_player(), find_game(client_id)
+    if player is None:
+        raise AuthorizationError("no_account", "nobody is signed in")
+    if client is None:
+        raise AuthorizationError("invalid_app", "there is no such game, or it is disabled")
+    try:
+        # No max_age: a game may ask after hours. It ends with the session that it was signed for.
+        shown = serializer("game").loads(request.form.get("request", ""))
+    except BadSignature:
+        shown = None
+    if shown != [client.id, client.game_url, session["id"]]:
+        raise AuthorizationError("no_account", "the page was opened in another session")
+    # No redirect URI: one that is sent to the token endpoint is refused.
+    return player, AuthorizationRequest(client.id, None, list(SCOPES[:1]), None, None)
+
+
+def answer_game(status: int, **message: bool | str) -> Response:
+    """The message that the page's script posts to the game."""
+    body = json.dumps({"type": "authorized", **message})
+    return Response(body, status, NO_STORE, content_type="application/json")
 
 
 # ---------------------------------------------------------------------------------------------
@@ -540,7 +598,8 @@ def read_bearer_token(environ: dict) -> str:
     scheme, credentials = read_authorization_header(environ)
     if scheme != "bearer":
         refuse_token(None, "send the access token as Authorization: Bearer")
-    if "access_token" in dict(parse_qsl(environ["QUERY_STRING"], keep_blank_values=True)):
+    query = environ["QUERY_STRING"]
+    if query and "access_token" in dict(parse_qsl(query, keep_blank_values=True)):
         refuse_token("invalid_request", "send the access token once, in the header", 400)
     # itsdangerous skips characters it does not know: what is no token must not get that far.
     if not BEARER_TOKEN.fullmatch(credentials):
@@ -617,9 +676,11 @@ def add_headers(answer: Response) -> Response:
     if request.path in OPEN_TO_ANY_ORIGIN:
         headers.update(ANY_ORIGIN)
     if headers.get("Content-Type", "").startswith("text/html"):
+        # The play page alone shows a frame, of its game, and has a script that sends requests.
+        game = f"frame-src {g.framed_origin}; connect-src 'self'; " if "framed_origin" in g else ""
         headers["Content-Security-Policy"] = (
             "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
-            "base-uri 'none'; frame-ancestors 'none'; "
+            f"base-uri 'none'; frame-ancestors 'none'; {game}"
             f"form-action 'self' {form_target()}".rstrip()
         )
         # no-referrer would make browsers send Origin: null with our own forms.
@@ -687,7 +748,8 @@ def create_app(overrides: dict | None = None) -> Flask:
     app.extensions["storage"] = storage.open_storage(settings["DATA_DIR"], settings["PICTURE_DIR"])
     app.url_map.merge_slashes = False  # it redirects to the Host that was sent, by http
     app.session_interface = SignedCookieSessions()
-    for blueprint in (server, files, sessions, account, moderation, games):
+    pages = (files, sessions, sign_up, account, moderation, games, developer, discovery)
+    for blueprint in (server, *pages):
         app.register_blueprint(blueprint)
     for refuse in (refuse_foreign_hosts, refuse_undecodable_queries, refuse_cross_site_posts):
         app.before_request(refuse)
@@ -697,9 +759,9 @@ def create_app(overrides: dict | None = None) -> Flask:
     app.jinja_env.globals.update(
         site_name=settings["SITE_NAME"],
         about_url=settings["ABOUT_URL"],
-        sign_up_open=settings["SIGN_UP"] == "open",
         picture_address=picture_address,
         find_waiting_client=find_waiting_client,
+        sign_game_request=sign_game_request,
     )
     if settings["PROXIES"]:
         # The address alone: scheme and host come from the base URL.

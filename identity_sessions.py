@@ -66,6 +66,8 @@ BUSY_RETRY_AFTER = 2  # seconds
 LINK_MAX_AGE = 3600  # seconds
 # Programs post there from anywhere, with a secret of their own; no cookie is looked at.
 CROSS_SITE_POSTS_ALLOWED = "/api/oauth/token"
+# Load balancers and containers ask by address. It tells nothing of anybody, and reads no cookie.
+ANY_HOST_ALLOWED = "/healthz"
 
 sessions = Blueprint("sessions", __name__)
 
@@ -160,7 +162,9 @@ def _find_session_player() -> User | None:
         user = get_storage().read_user(session["user"])
     except NoSuchUser:
         return None
-    known = any(each.id == session["id"] for each in user.sessions)
+    # The cookie's own age is not enough: each message to the player makes it anew.
+    oldest = now_ms() - SESSION_MAX_AGE // timedelta(milliseconds=1)
+    known = any(each.id == session["id"] and each.since > oldest for each in user.sessions)
     return user if known and not user.suspended else None
 
 
@@ -181,8 +185,8 @@ def require_player() -> User:
 def start_session(user: User, password: str) -> bool:
     """Sign in a player whose password was checked: an entry in their record and a new cookie.
 
-    A hash of an older kind is replaced. False where the password was changed since `user` was
-    read. Raises Busy, StorageFailed.
+    A hash of an older kind is replaced. False where since `user` was read the password was changed
+    or the player suspended. Raises Busy, StorageFailed.
     """
     kept_hash = user.password_hash
     if not kept_hash.startswith(f"{PASSWORD_METHOD}$"):
@@ -191,7 +195,8 @@ def start_session(user: User, password: str) -> bool:
     browser = browser_in_words(request.headers.get("User-Agent", ""))
     entry = Session(secrets.token_urlsafe(16), now_ms(), browser)
     with get_storage().edit_user(user.id) as edited:
-        if edited.password_hash != user.password_hash:
+        # Else restoring the player would bring back a session that began during the suspension.
+        if edited.password_hash != user.password_hash or edited.suspended:
             return False
         edited.password_hash = kept_hash
         edited.sessions = [*edited.sessions, entry][-SESSIONS_KEPT:]
@@ -412,6 +417,8 @@ def _digest(text: str) -> str:
 
 def refuse_foreign_hosts() -> None:
     """Answer only to our own name: a page may know this server under another (DNS rebinding)."""
+    if request.path == ANY_HOST_ALLOWED:
+        return
     # Not Flask's TRUSTED_HOSTS: it takes no [::1].
     if re.sub(r":[0-9]+$", "", request.host).lower() not in current_app.config["HOSTS"]:
         abort(400, "this server does not answer to that Host")
@@ -478,7 +485,7 @@ def check_sign_in() -> Response | tuple:
     except (Busy, StorageFailed) as error:
         return _sign_in_again(name, *trouble_in_words(error))
     if not unchanged:
-        return _sign_in_again(name, "The password was changed just now. Use the new one.")
+        return _sign_in_again(name, "This account was changed just now. Try again.")
     return redirect(local_address(request.form.get("next", "")), 303)
 
 

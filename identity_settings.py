@@ -3,11 +3,10 @@
 import os
 import re
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from flask import Config
 
-from storage import HOST
+from storage import check_game_url, origin_of
 
 ROOT = os.path.dirname(os.path.abspath(__file__))
 
@@ -89,18 +88,6 @@ def _check_proxies(number: str, base_url: str) -> int:
     return int(number or https)
 
 
-def origin_of(url: str) -> str:
-    """Scheme, host and port of a URL, put together anew. Raises ValueError."""
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    host = re.sub(r":[0-9]*$", "", host).lower()
-    if not HOST.fullmatch(host):
-        raise ValueError(f"no host in {url!r}")
-    default = {"https": 443, "http": 80}.get(parts.scheme)
-    port = "" if parts.port in (None, default) else f":{parts.port}"
-    return f"{parts.scheme}://{host}{port}"
-
-
 def trusted_hosts(base_url: str) -> frozenset[str]:
     """The names this server answers to; on a loopback address all that mean it."""
     host = re.sub(r":[0-9]+$", "", base_url.partition("://")[2])
@@ -113,3 +100,22 @@ def usual_hosts(base_url: str) -> frozenset[str]:
     port = re.search(r"(:[0-9]+)?$", base_url)[0]
     names = trusted_hosts(base_url)
     return names | {f"{name}{port}" for name in names}
+
+
+def check_game(game_url: str, base_url: str) -> str | None:
+    """What is wrong with the address of a game that the site at `base_url` is to show."""
+    if problem := check_game_url(game_url):
+        return problem
+    origin = origin_of(game_url)
+    port = re.search(r"(:[0-9]+)?$", base_url)[0]
+    if origin.partition("://")[2] in {f"{name}{port}" for name in trusted_hosts(base_url)}:
+        return "must not be on this site's own origin"
+    # RFC 6265 8.5: a cookie goes to every port of its host, so to the server of that game as well.
+    # On a loopback address that is the developer's own.
+    own_hosts = trusted_hosts(base_url)
+    if "localhost" not in own_hosts and re.sub("^.*://|:[0-9]+$", "", origin) in own_hosts:
+        return "must not be on this site's own host: browsers would send it this site's cookies"
+    shown_inside_https = r"https:|http://(localhost|127\.0\.0\.1)(:|$)"
+    if base_url.startswith("https:") and not re.match(shown_inside_https, origin):
+        return "must start with https://: browsers show no other page inside this site"
+    return None

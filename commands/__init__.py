@@ -1,8 +1,11 @@
 """What the commands share. `identity_admin` puts them together."""
 
+import os
+
 import click
 
 import storage
+from commands.advice import user_name
 from identity_settings import SettingError, read_settings
 
 BY = "command"  # who did it, in the audit log
@@ -15,7 +18,7 @@ class Refusing(click.Group):
         try:
             return super().invoke(ctx)
         except storage.InvalidField as error:
-            words = error.field.replace("_", " ").replace("uri", "URI")
+            words = error.field.replace("_", " ").replace("uri", "URI").replace("url", "URL")
             raise click.ClickException(f"{words} {error.problem}") from error
         except (storage.StorageError, SettingError) as error:
             raise click.ClickException(" ".join(str(error).split())) from error
@@ -24,7 +27,19 @@ class Refusing(click.Group):
 def open_installation() -> storage.Storage:
     """The storage that the settings point at."""
     values = read_settings()
+    refuse_to_be_root(values["DATA_DIR"])
     return storage.open_storage(values["DATA_DIR"], values["PICTURE_DIR"])
+
+
+def refuse_to_be_root(folder: str) -> None:
+    """Raise BadInstallation where root would make records that the server cannot read."""
+    owner = os.stat(folder).st_uid if os.path.exists(folder) else 0
+    if os.geteuid() == 0 and owner != 0:
+        name = user_name(owner)
+        raise storage.BadInstallation(
+            f"{folder} belongs to {name}, who could not read what root makes in it: run this as "
+            f"{name}, with sudo -u {name}"
+        )
 
 
 def read_user_named(store: storage.Storage, name: str) -> storage.User:

@@ -7,8 +7,13 @@ import click
 import storage
 from commands import BY, open_installation, read_user_named
 from commands.printing import json_option, print_record, print_records, readable_records
+from identity_settings import check_game, read_settings
+from pages.games import switch_client
 
 client_argument = click.argument("client_id", metavar="CLIENT_ID")
+description_option = click.option(
+    "--description", type=str.strip, metavar="TEXT", help="What players read about its game."
+)
 
 
 def client_record(store: storage.Storage, client: storage.Client) -> dict:
@@ -39,6 +44,12 @@ def unique(redirect_uris: tuple[str, ...]) -> list[str]:
     return list(dict.fromkeys(redirect_uris))
 
 
+def refuse_bad_game(game_url: str | None) -> None:
+    """Raise InvalidField for an address that this site can show no game of."""
+    if game_url:
+        storage.refuse("game_url", check_game(game_url, read_settings()["BASE_URL"]))
+
+
 @click.group("client")
 def client_commands() -> None:
     """Register and change clients: games that ask who a player is."""
@@ -46,18 +57,31 @@ def client_commands() -> None:
 
 @client_commands.command("add")
 @click.argument("name", type=str.strip, metavar="NAME")
-@click.option("--redirect-uri", metavar="URI", multiple=True, required=True, help="Repeatable.")
+@click.option("--redirect-uri", metavar="URI", multiple=True, help="Repeatable.")
+@click.option("--game-url", metavar="URL", help="Where its game is, to be played on this site.")
+@description_option
 @click.option("--owner", metavar="USER", help="The player who registers it; else administrators.")
 @json_option
-def client_add(name: str, redirect_uri: tuple[str, ...], owner: str | None, as_json: bool) -> None:
+def client_add(
+    name: str, redirect_uri: tuple[str, ...], owner: str | None, as_json: bool, **options
+) -> None:
     """Register a client; its secret is printed this once.
+
+    The game of a player who is no administrator stands on the home page once it is listed.
 
     \b
     identity-server client add Chess --redirect-uri https://chess.example.org/callback
+    identity-server client add Pong --game-url https://pong.example.org/ --description "For two."
     """
+    given = {field: value for field, value in options.items() if value}
+    if not redirect_uri and "game_url" not in given:
+        raise click.UsageError("Where is it? Give --redirect-uri, --game-url or both.")
+    refuse_bad_game(given.get("game_url"))
     store = open_installation()
-    owner_id = read_user_named(store, owner).id if owner else None
-    client, secret = store.add_client(name, unique(redirect_uri), owner_id, by=BY)
+    user = read_user_named(store, owner) if owner else None
+    given["listed"] = user is None or user.mod_level == storage.ADMINISTRATOR
+    owner_id = user.id if user else None
+    client, secret = store.add_client(name, unique(redirect_uri), owner_id, by=BY, **given)
     print_secret(store, client, secret, as_json)
 
 
@@ -89,23 +113,32 @@ def client_show(client_id: str, as_json: bool) -> None:
 @client_argument
 @click.option("--name", type=str.strip, metavar="NAME", help="A new name.")
 @click.option("--redirect-uri", metavar="URI", multiple=True, help="Repeatable; replaces all.")
+@click.option("--game-url", metavar="URL", help="Another address of its game; '' for none.")
+@description_option
 @click.option("--owner", metavar="USER", help="Another owner; '' for the administrators.")
+@click.option("--listed/--unlisted", default=None, help="Whether its game is on the home page.")
 @json_option
-def client_set(client_id: str, as_json: bool, name, redirect_uri, owner) -> None:
+def client_set(client_id: str, as_json: bool, redirect_uri, owner, listed, **options) -> None:
     """Change a client.
 
     \b
     identity-server client set CLIENT_ID --name "Chess club" --owner ada
     """
-    if name is None and owner is None and not redirect_uri:
-        raise click.UsageError("Nothing to change: give --name, --redirect-uri or --owner.")
+    wanted = {field: value for field, value in options.items() if value is not None}
+    if not wanted and owner is None and listed is None and not redirect_uri:
+        raise click.UsageError("Nothing to change: give one of the options.")
+    refuse_bad_game(wanted.get("game_url"))
     store = open_installation()
-    owner_id = read_user_named(store, owner).id if owner else None
+    if owner is not None:
+        wanted["owner_id"] = read_user_named(store, owner).id if owner else None
+    if redirect_uri:
+        wanted["redirect_uris"] = unique(redirect_uri)
     with store.edit_client(client_id) as client:
-        client.name = client.name if name is None else name
-        client.owner_id = client.owner_id if owner is None else owner_id
-        client.redirect_uris = unique(redirect_uri) or client.redirect_uris
-    print_record(client_record(store, client), as_json)
+        for field, value in wanted.items():
+            setattr(client, field, value if field != "game_url" else value or None)
+    if listed is not None:
+        switch_client(store, client_id, "listed", listed, by=BY)
+    print_record(client_record(store, store.read_client(client_id)), as_json)
 
 
 @client_commands.command("new-secret")
@@ -122,24 +155,20 @@ def client_new_secret(client_id: str, as_json: bool) -> None:
 @client_argument
 def client_disable(client_id: str) -> None:
     """Give a client no more codes and tokens."""
-    set_disabled(client_id, True)
+    switch(client_id, True)
 
 
 @client_commands.command("enable")
 @client_argument
 def client_enable(client_id: str) -> None:
     """Let a disabled client go on."""
-    set_disabled(client_id, False)
+    switch(client_id, False)
 
 
-def set_disabled(client_id: str, disabled: bool) -> None:
-    """Change it; this is moderation, so it is in the audit log before it is done."""
-    store = open_installation()
-    act = "disable" if disabled else "enable"
-    with store.edit_client(client_id) as client:
-        store.write_audit(f"client {act}", by=BY, client=client_id)
-        client.disabled = disabled
-    click.echo(f"{client.name} ({client_id}) is {act}d.")
+def switch(client_id: str, disabled: bool) -> None:
+    """Disable or enable a client, and say so."""
+    client = switch_client(open_installation(), client_id, "disabled", disabled, by=BY)
+    click.echo(f"{client.name} ({client_id}) is {'disabled' if disabled else 'enabled'}.")
 
 
 @client_commands.command("delete")

@@ -1,6 +1,7 @@
 """How the `identity-server` command prints records: in columns for people, or as JSON."""
 
 import json
+import sys
 import time
 from collections.abc import Callable
 
@@ -46,6 +47,18 @@ def readable_records(ids: list, read: Callable) -> tuple[list, int]:
     return records, status
 
 
+def show_progress(done: int, total: int) -> None:
+    """Tell who sits at a terminal how far long work is; the next call replaces what it says."""
+    if sys.stderr.isatty():
+        click.echo(f"\r{done:,} of {total:,}\x1b[K", nl=False, err=True)
+
+
+def clear_progress() -> None:
+    """Make the line free for other text."""
+    if sys.stderr.isatty():
+        click.echo("\r\x1b[K", nl=False, err=True)
+
+
 def time_in_words(milliseconds: int) -> str:
     """A time in UTC: "2026-11-21 05:33:11 UTC"."""
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(milliseconds / 1000))
@@ -80,9 +93,18 @@ ACTS = {
     "flair grant": "gave player {user} the flair {flair}",
     "flair revoke": "took the flair {flair} from player {user}",
     "invite": "made an invitation for {days} days",
+    "backup": "made a backup",
+    "restore": "restored a backup",
+    "export": "exported the players",
+    "export passwords": "exported the players with their password hashes",
+    "import": "imported players",
+    "key rotate": "added a signing key",
+    "key drop-old": "replaced the signing keys, which signed everyone out",
     "client add": "registered the client {client}",
     "client new-secret": "gave the client {client} a new secret",
     "client disable": "disabled the client {client}",
     "client enable": "enabled the client {client}",
+    "client listed": "put the game of the client {client} on the home page",
+    "client unlisted": "took the game of the client {client} off the home page",
     "client delete": "deleted the client {client}",
 }

@@ -10,6 +10,7 @@ import sys
 import click
 
 from commands import open_installation
+from commands.advice import Advice, look_for_problems
 from identity_server import create_app
 from identity_sessions import issue_first_account_link
 from identity_settings import ROOT, SETTINGS, read_settings
@@ -57,14 +58,22 @@ def this_command() -> str:
     return " ".join([*folders, shlex.quote(called)])
 
 
-@click.command()
-@click.option(
+def default_base_url(host: str, port: int) -> str:
+    """Where the server is for a browser on this machine: nothing else is known of it."""
+    return f"http://{LOOPBACK.get(host, host)}:{port}"
+
+
+bind_option = click.option(
     "--bind",
     metavar="HOST:PORT",
     callback=read_address,
     default="127.0.0.1:8000",
-    help="Where to listen.",
+    help="Where the server listens.",
 )
+
+
+@click.command()
+@bind_option
 @click.option(
     "--workers", metavar="N", type=click.IntRange(1), help="Processes; one for each core."
 )
@@ -79,9 +88,10 @@ def serve(bind: tuple[str, int], workers: int | None, threads: int) -> None:
     store = open_installation()
     host, port = bind[0], free_port(*bind)
     command = this_command()
-    os.environ.setdefault("IDENTITY_BASE_URL", f"http://{LOOPBACK.get(host, host)}:{port}")
+    os.environ.setdefault("IDENTITY_BASE_URL", default_base_url(host, port))
     values = read_settings()
     click.echo(f"{values['SITE_NAME']} is at {values['BASE_URL']}/")
+    warn(look_for_problems(values, (host, port)))
     if store.is_new():
         with create_app().app_context():
             link = issue_first_account_link()
@@ -98,10 +108,26 @@ def serve(bind: tuple[str, int], workers: int | None, threads: int) -> None:
     os.execv(sys.executable, [sys.executable, "-m", "gunicorn", *options, "wsgi:application"])
 
 
+def warn(problems: list[Advice]) -> None:
+    """Say what looks wrong, a line each, on standard error."""
+    for each in problems:
+        click.echo(f"Warning: {each.problem}.", err=True)
+    if problems:
+        click.echo("What to do about it: identity-server settings", err=True)
+
+
 @click.command()
-def settings() -> None:
-    """Print each setting, where its value comes from, and its use."""
+@bind_option
+def settings(bind: tuple[str, int]) -> None:
+    """Print each setting, where its value comes from, and what looks wrong.
+
+    With the --bind that `serve` has, that is held against the base URL.
+    """
+    origins = {each: "environment" for each in SETTINGS if f"IDENTITY_{each}" in os.environ}
+    os.environ.setdefault("IDENTITY_BASE_URL", default_base_url(*bind))
     values = read_settings()
     for name, setting in SETTINGS.items():
-        origin = "environment" if f"IDENTITY_{name}" in os.environ else "default"
+        origin = origins.get(name, "default")
         click.echo(f"IDENTITY_{name}={values[name]}  ({origin})\n    {setting.help}")
+    for each in look_for_problems(values, bind):
+        click.echo(f"\nLooks wrong: {each.problem}.\n    To mend it: {each.fix}.")

@@ -1,0 +1,135 @@
+"""`identity-server backup`, `restore`, `export` and `import`."""
+
+import click
+
+from commands import BY, open_installation
+from commands.printing import clear_progress, show_progress
+from identity_settings import read_settings
+from storage.backup import backup as make_backup
+from storage.restore import restore as restore_backup
+from storage.transfer import export_users, import_users
+
+new_file = click.argument("file", type=click.Path(dir_okay=False), metavar="FILE")
+given_file = click.argument(
+    "file", type=click.Path(exists=True, dir_okay=False, readable=True), metavar="FILE"
+)
+
+
+class Report:
+    """Prints what long work finds on its way; `end` makes the exit status of it."""
+
+    def __init__(self) -> None:
+        self.lines = 0
+
+    def tell(self, line: str) -> None:
+        """Print what was left out."""
+        self.lines += 1
+        clear_progress()
+        click.echo(line)
+
+    def end(self, done: str, left_out: str) -> None:
+        """Say what was done. Raises ClickException, with `left_out`, where something was not."""
+        clear_progress()
+        click.echo(done)
+        if self.lines:
+            raise click.ClickException(left_out.format(counted(self.lines, "line")))
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things: "1 player", "2,000 players"."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def folders() -> tuple[str, str]:
+    """Where the records and the pictures are."""
+    values = read_settings()
+    return values["DATA_DIR"], values["PICTURE_DIR"]
+
+
+@click.command()
+@new_file
+def backup(file: str) -> None:
+    """Pack the installation into FILE, a new .tar.gz archive.
+
+    The server may run meanwhile. The archive has the players with their password hashes and
+    pictures, the clients, and the audit log; no signing key, no invitation, and nothing of where
+    players are signed in. Only you can read it: keep it so.
+
+    What cannot be read is named and left out, and the exit status is 1.
+
+    \b
+    identity-server backup /var/backups/identity-$(date +%F).tar.gz
+    """
+    report = Report()
+    players = make_backup(*folders(), file, BY, show_progress, report.tell)
+    done = f"{counted(players, 'player')} in {file}"
+    report.end(done, "something is left out: `identity-server check` may mend it")
+
+
+@click.command()
+@given_file
+def restore(file: str) -> None:
+    """Put a backup into an installation without players and clients.
+
+    FILE is looked at whole before anything is put in place. Where this is interrupted, repeat it.
+    Everyone signs in again. The next new player gets an id well above the last one in FILE, because
+    games may know players who came after the backup.
+    """
+    report = Report()
+    players = restore_backup(*folders(), file, BY, show_progress, report.tell)
+    clear_progress()
+    click.echo(f"{counted(players, 'player')} restored from {file}")
+
+
+@click.command()
+@new_file
+@click.option("--with-passwords", is_flag=True, help="Add the password hashes.")
+def export(file: str, with_passwords: bool) -> None:
+    """Write the players to FILE, a new file, one a line as JSON.
+
+    A line has the fields of /api/users/info, and email, suspended and created; with
+    --with-passwords it has passwordHash as well. Play time is in whole minutes. The pictures are
+    the files in IDENTITY_PICTURE_DIR. Only you can read FILE: keep it so.
+    """
+    report = Report()
+    players = export_users(
+        open_installation(), file, BY, with_passwords, show_progress, report.tell
+    )
+    done = f"{counted(players, 'player')} in {file}"
+    report.end(done, "something is left out: `identity-server check` may mend it")
+
+
+@click.command("import")
+@given_file
+@click.option(
+    "--pictures",
+    metavar="FOLDER",
+    type=click.Path(exists=True, file_okay=False),
+    help="Where the players' pictures are.",
+)
+def import_(file: str, pictures: str | None) -> None:
+    """Add the players that the lines of FILE describe, each in JSON.
+
+    A line has id, name and email, and may have bio, flairs, equippedFlair, playMinutes,
+    lastHeartbeat, modLevel, pfpTimestamp, suspended, created and passwordHash, as `export` writes
+    them. Ids are kept. A line that is refused is named, with the reason; the others are taken, and
+    the exit status is 1. Where this is interrupted, repeat it: nobody is added twice.
+
+    FOLDER has uploads, <id>.webp, .png, .jpg, .jpeg or .gif, or it is the picture folder of another
+    server, with large/<id>-<pfpTimestamp>.webp or large/<id>.webp. They are looked at and made
+    anew as all uploads are. Without a picture a player gets a drawn one, until they choose another.
+
+    Players without passwordHash need a link to sign in: `identity-server user sign-in-link`.
+    """
+    report = Report()
+    with open(file, "rb") as lines:
+        tally = import_users(
+            open_installation(),
+            lines,
+            pictures,
+            BY,
+            show_progress,
+            lambda number, reason: report.tell(f"line {number}: {reason}"),
+        )
+    done = f"{counted(tally.added, 'player')} added, {tally.there:,} were there already"
+    report.end(done, f"{counted(tally.refused, 'line')} refused")

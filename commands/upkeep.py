@@ -1,0 +1,70 @@
+"""`identity-server check` and `rotate-key`."""
+
+import json
+
+import click
+
+from commands import BY, open_installation
+from commands.printing import clear_progress, json_option, show_progress
+from identity_settings import read_settings
+from storage.check import check as check_installation
+from storage.problems import Problem
+
+
+@click.command()
+@click.option("--repair", is_flag=True, help="Mend what can be mended without inventing data.")
+@json_option
+def check(repair: bool, as_json: bool) -> None:
+    """Look at every file, and name each that is wrong.
+
+    The exit status is 1 where something is wrong; with --repair, where something is left that only
+    you can mend. The server may run meanwhile. A damaged record is never touched, and keeps its
+    name, address and pictures: put it right by hand, or take it from a backup.
+    """
+    values = read_settings()
+    folders = values["DATA_DIR"], values["PICTURE_DIR"]
+    problems = []
+    for each in check_installation(*folders, repair, show_progress):
+        problems.append(each)
+        if not as_json:
+            clear_progress()
+            click.echo(in_one_line(each))
+    clear_progress()
+    if as_json:
+        click.echo(json.dumps([as_record(each) for each in problems], indent=2))
+    left = sum(each.mended is None for each in problems)
+    if left:
+        count = f"{left} problem{'s' * (left > 1)}"
+        hint = f"{count} left to you" if repair else f"{count}: --repair mends what can be mended"
+        raise click.ClickException(hint)
+    if not problems and not as_json:
+        click.echo("Nothing is wrong.")
+
+
+def as_record(problem: Problem) -> dict:
+    """A problem as JSON has it."""
+    return {name: getattr(problem, name) for name in ("file", "problem", "mended")}
+
+
+def in_one_line(problem: Problem) -> str:
+    """A problem, with the file's name first."""
+    mended = f" (mended: {problem.mended})" if problem.mended else ""
+    line = f"{problem.file}: {problem.problem}{mended}"
+    # What was copied into the folders may have any name, also one of two lines.
+    return line if line.isprintable() else line.encode("unicode_escape").decode()
+
+
+@click.command("rotate-key")
+@click.option("--drop-old", is_flag=True, help="End everything that was signed so far.")
+def rotate_key(drop_old: bool) -> None:
+    """Sign with a new key from now on, in every running worker.
+
+    What the key before signed goes on until the next rotation: sessions last 14 days, so leave as
+    many between two of them. With --drop-old, for a key that got out, all sessions, access tokens
+    and links end at once, and everyone signs in again.
+    """
+    open_installation().rotate_keys(drop_old, by=BY)
+    if drop_old:
+        click.echo("A new key signs. Everything signed before has ended: everyone signs in again.")
+    else:
+        click.echo("A new key signs. What the key before signed goes on until the next rotation.")

@@ -3,10 +3,13 @@
 GUNICORN_CMD_ARGS in the environment overrides what stands here.
 """
 
+import json
 import re
 from urllib.parse import quote
 
+from gunicorn import util
 from gunicorn.glogging import Logger
+from gunicorn.http import body, errors, message, parser
 
 worker_class = "gthread"
 timeout = 30  # seconds, like the next two
@@ -46,6 +49,11 @@ class AccessLog(Logger):
             msg = re.split("b?['\"]", msg, maxsplit=1)[0]
         super().warning(msg, *args, **kwargs)
 
+    def exception(self, msg, *args, **kwargs) -> None:
+        """As gunicorn's, but a request is named without its query."""
+        paths = [str(each).partition("?")[0] for each in args]
+        super().exception(msg, *paths, **kwargs)
+
 
 def path_to_log(path: str) -> str:
     """A path, which gunicorn has decoded to latin-1 (PEP 3333), encoded again: a line stays one.
@@ -57,3 +65,41 @@ def path_to_log(path: str) -> str:
 
 
 logger_class = AccessLog
+
+
+def write_error(sock, status_int: int, reason: str, mesg: str) -> None:
+    """What gunicorn itself refuses, as JSON: of some requests nobody can tell where they went."""
+    body = json.dumps({"message": mesg or reason})
+    head = (
+        f"HTTP/1.1 {status_int} {reason}",
+        "Connection: close",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        "X-Content-Type-Options: nosniff",
+    )
+    util.write_nonblock(sock, "\r\n".join((*head, "", body)).encode())
+
+
+util.write_error = write_error  # gunicorn has no setting for this
+
+
+class ChunkedBody(body.ChunkedReader):
+    """As gunicorn's, but what is malformed is as a lost connection to the view, and not quoted.
+
+    Werkzeug answers that with 400. Else it is a 500 with all that stood in a chunk's place, which
+    may be a code or a secret, in the log.
+    """
+
+    def read(self, size: int) -> bytes:
+        """The next bytes of the body. Raises OSError."""
+        try:
+            return super().read(size)
+        except errors.ParseException:
+            raise OSError("the body is malformed") from None
+
+
+message.ChunkedReader = ChunkedBody
+
+# Bytes of a body that no view read, and that are taken in all the same: else an answer given before
+# is lost with the connection. As much as nginx lets through; there is no setting for this either.
+parser._DRAIN_MAX_BYTES = 9 * 2**20

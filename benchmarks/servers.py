@@ -1,4 +1,4 @@
-"""The servers that are measured: real gunicorns on loopback, each with one worker process."""
+"""The servers that are measured: real gunicorns on loopback, as a rule with one worker process."""
 
 import contextlib
 import http.client
@@ -29,29 +29,40 @@ class Server:
     pid: int  # of gunicorn's master process
     first_answer: float  # seconds after its command was started
 
-    def _read_of_worker(self, file: str) -> str:
-        (worker,) = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        return Path(f"/proc/{worker}/{file}").read_text()
+    def workers(self) -> list[Path]:
+        """The folders in /proc of the worker processes, in the order of their ids."""
+        ids = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        return sorted(Path("/proc", each) for each in ids)
 
     def worker_memory(self) -> float:
-        """What the worker process has in memory (VmRSS), in MiB."""
-        lines = self._read_of_worker("status").splitlines()
-        kibibytes = next(line.split()[1] for line in lines if line.startswith("VmRSS:"))
-        return int(kibibytes) / 1024
+        """What the worker process has in memory (VmRSS), in MiB; of several the sum."""
+        return sum(map(_memory, self.workers()))
 
     def worker_time(self) -> float:
-        """The processor time that the worker process has used, in seconds."""
-        user, system = self._read_of_worker("stat").rpartition(")")[2].split()[11:13]
+        """The processor time that the one worker process has used, in seconds."""
+        (worker,) = self.workers()
+        user, system = (worker / "stat").read_text().rpartition(")")[2].split()[11:13]
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
+def _memory(process: Path) -> float:
+    lines = (process / "status").read_text().splitlines()
+    kibibytes = next(line.split()[1] for line in lines if line.startswith("VmRSS:"))
+    return int(kibibytes) / 1024
+
+
 @contextlib.contextmanager
-def serve_identity(settings: dict[str, str]) -> Iterator[Server]:
-    """Run the identity server: `identity-server serve` with one worker, and else its defaults."""
+def serve_identity(settings: dict[str, str], workers: int = 1) -> Iterator[Server]:
+    """Run the identity server: `identity-server serve` with its defaults but for the workers.
+
+    One worker has a core to itself; several run where they may.
+    """
     port = _free_port()
-    command = [sys.executable, "-c", SERVE, "serve", f"--bind=127.0.0.1:{port}", "--workers=1"]
+    arguments = ["serve", f"--bind=127.0.0.1:{port}", f"--workers={workers}"]
+    command = [sys.executable, "-c", SERVE, *arguments]
     environment = {f"IDENTITY_{name}": value for name, value in settings.items()}
-    with _serve(command, port, "/api/users/info?id=1", environment) as server:
+    cores = SERVER_CORE if workers == 1 else set(_cores)
+    with _serve(command, port, "/api/users/info?id=1", environment, cores) as server:
         yield server
 
 
@@ -66,7 +77,9 @@ def serve_floor(like: Server, application: str) -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def _serve(command: list[str], port: int, path: str, environment: dict) -> Iterator[Server]:
+def _serve(
+    command: list[str], port: int, path: str, environment: dict, cores: set[int] = SERVER_CORE
+) -> Iterator[Server]:
     """Run a server until the block ends, from when it answers at `path`.
 
     Its standard output, where the access lines go, is /dev/null.
@@ -82,7 +95,7 @@ def _serve(command: list[str], port: int, path: str, environment: dict) -> Itera
             stderr=errors,
         ) as process,
     ):
-        os.sched_setaffinity(process.pid, SERVER_CORE)
+        os.sched_setaffinity(process.pid, cores)
         try:
             while not _answers(port, path):
                 if process.poll() is not None or time.perf_counter() - started > PATIENCE:

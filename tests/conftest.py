@@ -4,6 +4,7 @@ import functools
 import html
 import os
 import re
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from werkzeug.test import TestResponse
 
 import identity_sessions
 from identity_server import create_app
-from storage import Storage, User, open_storage
+from storage import Storage, User, disk, open_storage
 
 BACKENDS = {"flat files": open_storage}
 
@@ -26,6 +27,7 @@ BACKENDS = {"flat files": open_storage}
 def unsynced(monkeypatch) -> None:
     """Waits for no disk. What is synced, and when, is in test_flat_files.py."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    monkeypatch.setattr(disk, "sync_file_system", lambda descriptor: None)
 
 
 @pytest.fixture(params=BACKENDS)
@@ -216,6 +218,13 @@ def adas_browser(browser, ada) -> Browser:
 
 
 @pytest.fixture
+def adas_link(app, ada) -> str:
+    """The address that the administrators gave Ada, who lost her password."""
+    with app.app_context():
+        return identity_sessions.issue_sign_in_link(ada).removeprefix("http://localhost")
+
+
+@pytest.fixture
 def anyone(app) -> Visitor:
     """A program that keeps no cookies and is nobody."""
     return Visitor(app, app.response_class, use_cookies=False)
@@ -238,6 +247,19 @@ def register(store, anyone) -> Callable[..., Program]:
 def program(register) -> Program:
     """A registered program."""
     return register("https://space.example/callback")
+
+
+@pytest.fixture
+def meet_before_saving(monkeypatch) -> None:
+    """Two requests that hash a password wait for each other: both have passed every check."""
+    meeting = threading.Barrier(2)
+
+    def hash_password(password: str) -> str:
+        meeting.wait(timeout=10)
+        return identity_sessions.hash_password(password)
+
+    for module in ("account", "sign_up"):
+        monkeypatch.setattr(f"pages.{module}.hash_password", hash_password)
 
 
 class Clock:

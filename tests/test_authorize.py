@@ -64,6 +64,7 @@ def test_both_addresses_ask_the_player(adas_browser, program, address):
 def test_an_unknown_client_or_redirect_uri_is_told_the_player_and_never_redirected(
     browser, ada, program, changes, signed_in
 ):
+    """RFC 9700 4.11.2."""
     if signed_in:
         browser.sign_in()
     for response_type in ("code", "nonsense"):  # no other error comes before
@@ -100,6 +101,7 @@ def test_redirect_uri_may_be_left_out_where_exactly_one_is_registered(adas_brows
         # a part of it, or more than it
         *(CALLBACK + "/", CALLBACK + "?", CALLBACK + "?x=1", CALLBACK + "#", CALLBACK + "#x"),
         *(CALLBACK[:-1], CALLBACK + "x", CALLBACK + "/../callback", CALLBACK + " ", " " + CALLBACK),
+        *(CALLBACK + "/%2e%2e/callback", CALLBACK + "/.%2E/callback", CALLBACK + "/..;/callback"),
         *(CALLBACK + "\n", CALLBACK + "\0", CALLBACK + "\t", CALLBACK + "%00", CALLBACK + ";x"),
         # the same to a URL parser
         *("HTTPS://space.example/callback", "https://SPACE.example/callback"),
@@ -118,6 +120,7 @@ def test_redirect_uri_may_be_left_out_where_exactly_one_is_registered(adas_brows
     ],
 )
 def test_a_redirect_uri_matches_to_the_letter(adas_browser, register, received):
+    """RFC 9700 4.1.3."""
     answer = adas_browser.get(register(CALLBACK).link(redirect_uri=received))
     assert is_error_page(answer)
 
@@ -170,6 +173,7 @@ def test_on_a_loopback_address_the_port_is_free(adas_browser, register, register
 def test_nothing_but_the_port_of_a_loopback_address_is_free(
     adas_browser, register, registered, received
 ):
+    """RFC 9700 4.1.3."""
     assert is_error_page(adas_browser.get(register(registered).link(redirect_uri=received)))
 
 
@@ -211,6 +215,7 @@ def test_who_is_not_signed_in_is_asked_to_sign_in_and_led_back(browser, ada, pro
 
 @pytest.mark.parametrize("changes", [{"response_type": "token"}, {"state": ["a", "b"]}])
 def test_nobody_is_redirected_to_the_client_before_sign_in(browser, program, changes):
+    """RFC 9700 4.11.2."""
     answer = browser.get(program.link(**changes))
     assert (answer.status_code, answer.location.partition("?")[0]) == (303, "/sign-in")
 
@@ -244,6 +249,7 @@ def test_nobody_is_redirected_to_the_client_before_sign_in(browser, program, cha
 def test_other_errors_go_back_to_the_client_with_its_state(
     adas_browser, program, changes, error, consented
 ):
+    """RFC 9700 2.1.1 and 2.1.2."""
     if consented:
         adas_browser.allow(program)
     answer = program.read_callback(adas_browser.get(program.link(state=STATE, **changes)))
@@ -271,6 +277,7 @@ STATES = [
 
 @pytest.mark.parametrize("state", STATES)
 def test_state_comes_back_exactly_from_sign_in_to_the_code(browser, ada, program, state):
+    """RFC 9700 4.7.1."""
     page = browser.get(browser.get(program.link(state=state)).location)
     signed_in = browser.sign_in(next=field(page, "next"))
     consent = browser.get(signed_in.location)

@@ -33,7 +33,10 @@ USER_FIELDS = {
     *("name", "id", "bio", "flairs", "equippedFlair", "playMinutes", "lastHeartbeat", "modLevel"),
     *("pfpTimestamp", "email", "suspended"),
 }
-CLIENT_FIELDS = {"client_id", "name", "redirect_uris", "owner", "disabled", "created"}
+CLIENT_FIELDS = {
+    *("client_id", "name", "redirect_uris", "owner", "disabled", "created"),
+    *("game_url", "description", "listed"),
+}
 
 
 class Installation:

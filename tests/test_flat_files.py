@@ -16,23 +16,24 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
+import test_storage_contract
 
 from storage import (
+    ADMINISTRATOR,
     ATTEMPTS_WINDOW,
     PICTURE_SIZES,
     AuthorizationCode,
     BadInstallation,
-    Client,
     CodeSpent,
     DamagedRecord,
     EmailTaken,
+    LastAdministrator,
     NameTaken,
     NoSuchCode,
     NoSuchUser,
     StorageError,
     StorageFailed,
     TooManyAttempts,
-    User,
     codes,
     disk,
     flat_files,
@@ -44,6 +45,10 @@ from storage.flat_files import FlatFiles
 PICTURE = {size: size.encode() for size in PICTURE_SIZES}
 CODE = AuthorizationCode("c" * 24, 1, "a grant", ["userinfo"], "https://a.example/", None)
 PROCESSES = 16
+
+# The records that the tests of the contract start with.
+ada, bob = test_storage_contract.ada, test_storage_contract.bob
+client = test_storage_contract.client
 
 
 @pytest.fixture
@@ -59,21 +64,6 @@ def pictures(tmp_path) -> Path:
 @pytest.fixture
 def storage(data, pictures, unsynced) -> FlatFiles:
     return FlatFiles(str(data), str(pictures))
-
-
-@pytest.fixture
-def ada(storage) -> User:
-    return storage.add_user("Ada", "ada@example.org", "a hash")
-
-
-@pytest.fixture
-def bob(storage) -> User:
-    return storage.add_user("Bob", "bob@example.org", "a hash")
-
-
-@pytest.fixture
-def client(storage) -> Client:
-    return storage.add_client("Chess", ["https://chess.example/cb"], None, by="command")[0]
 
 
 def files_under(folder: Path) -> set[str]:
@@ -267,6 +257,13 @@ def damaged(request, storage, ada, bob, data) -> Path:
     path = data / "users/1.json"
     request.param(path)
     return path
+
+
+def test_a_damaged_record_administers_nothing(damaged, storage, bob):
+    with storage.edit_user(bob.id) as user:
+        user.mod_level = ADMINISTRATOR
+    with pytest.raises(LastAdministrator), storage.administered_without(bob.id):
+        pytest.fail("the block was entered")
 
 
 def test_a_damaged_record_is_named_wherever_its_user_is_needed(storage, damaged):

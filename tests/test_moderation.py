@@ -3,6 +3,8 @@
 import html
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -85,13 +87,14 @@ def moderators_browser(add_player, browser_of):
 
 @pytest.fixture
 def dressed(store):
-    """Gives a player something to lose."""
+    """Gives a player something to lose, so that `act` changes something."""
 
-    def dressed(user: User) -> User:
+    def dressed(user: User, act: str = "") -> User:
         with store.edit_user(user.id) as edited:
             edited.bio = "Something rude"
             edited.flairs = ["none", "Old hand"]
             edited.equipped_flair = "Old hand"
+            edited.suspended = act == "restore"
         return store.read_user(user.id)
 
     return dressed
@@ -218,18 +221,14 @@ def test_moderators_act_on_those_below_them_and_levels_and_flairs_are_for_admini
     for own in (0, 1, 2):
         browser = browser_of(add_player(f"Actor {own}", own))
         for theirs in (0, 1, 2):
-            user = dressed(add_player(f"Target {own}{theirs}", theirs))
-            if act == "restore":
-                with store.edit_user(user.id) as edited:
-                    edited.suspended = True
-                user = store.read_user(user.id)
+            user = dressed(add_player(f"Target {own}{theirs}", theirs), act)
             lines = len(list(store.read_audit()))
             may = own >= least and (theirs < own or least == 2)
             answer = do(browser, user, act)
             assert answer.status_code == (303 if may else 403), (own, theirs)
-            assert len(list(store.read_audit())) == lines + may
-            unchanged = store.read_user(user.id) == user
-            assert unchanged != may or (act, theirs) == ("mod level", 1)
+            done = may and (act, theirs) != ("mod level", 1)  # which is their level already
+            assert len(list(store.read_audit())) == lines + done
+            assert (store.read_user(user.id) != user) == done
 
 
 @pytest.mark.parametrize("act", ["suspend", "reset name", "reset bio", "reset picture"])
@@ -254,6 +253,17 @@ def test_an_act_from_another_site_is_not_done(store, admins_browser, ada, dresse
     admins_browser.environ_base["HTTP_SEC_FETCH_SITE"] = site
     assert do(admins_browser, ada, act).status_code == 403
     assert (store.read_user(ada.id), list(store.read_audit())) == (before, [])
+
+
+def test_what_is_so_already_is_no_act(store, admins_browser, ada, dressed):
+    before = dressed(ada)
+    level = {"mod_level": "0"}
+    for act, changes in (("restore", {}), ("mod level", level), ("grant", {"flair": "Old hand"})):
+        assert do(admins_browser, ada, act, **changes).status_code == 303
+    assert (store.read_user(ada.id), list(store.read_audit())) == (before, [])
+    for _ in range(2):
+        assert do(admins_browser, ada, "suspend").status_code == 303
+    assert [line["act"] for line in store.read_audit()] == ["user suspend"]
 
 
 def test_these_are_all_the_acts_there_are(app):
@@ -365,6 +375,11 @@ def test_nothing_else_can_be_reset(store, moderators_browser, ada, what):
     assert (store.read_user(ada.id), list(store.read_audit())) == (before, [])
 
 
+def test_who_may_not_reset_is_told_that_first(open_browser, adas_browser, bob):
+    assert do(open_browser(), bob, "reset bio", what="x").status_code == 303
+    assert do(adas_browser, bob, "reset bio", what="x").status_code == 403
+
+
 # -- levels ---------------------------------------------------------------------------------------
 
 
@@ -378,7 +393,7 @@ def test_an_administrator_gives_every_level(store, admins_browser, bob, level):
 def test_there_is_no_other_level(store, admins_browser, ada, level):
     page = do(admins_browser, ada, "mod level", mod_level=level)
     assert page.status_code == 400
-    assert "Mod level must be 0, 1 or 2." in page.text
+    assert "Level must be 0, 1 or 2." in page.text
     assert (store.read_user(ada.id).mod_level, list(store.read_audit())) == (0, [])
 
 
@@ -396,6 +411,26 @@ def test_the_last_administrator_cannot_be_demoted(store, admin, admins_browser, 
     do(admins_browser, second, "mod level", mod_level="2")
     assert do(admins_browser, admin, "mod level", mod_level="0").status_code == 303
     assert do(admins_browser, second, "mod level", mod_level="0").status_code == 403
+
+
+def test_who_became_the_last_administrator_meanwhile_is_not_suspended(
+    store, admin, moderators_browser, ada, tmp_path
+):
+    """A moderator may suspend Ada when she is looked at, and may not when it comes to be done."""
+    with ThreadPoolExecutor(1) as thread:
+        with store.administered_without(ada.id):  # holds the moderator off
+            suspending = thread.submit(do, moderators_browser, ada, "suspend")
+            lock = (tmp_path / "instance/locks/administrators").stat().st_ino
+            while not re.search(f"-> FLOCK .*:{lock} ", Path("/proc/locks").read_text()):
+                assert not suspending.done()
+            with store.edit_user(ada.id) as user:
+                user.mod_level = 2
+            with store.edit_user(admin.id) as user:
+                user.mod_level = 0
+        page = suspending.result()
+    assert (page.status_code, "This is the last administrator." in page.text) == (409, True)
+    assert store.read_user(ada.id).administers
+    assert list(store.read_audit()) == []
 
 
 # -- flairs ---------------------------------------------------------------------------------------
@@ -491,7 +526,7 @@ TOLD = {
 def test_each_act_is_in_the_audit_log_with_who_whom_and_from_where(
     store, admin, admins_browser, ada, dressed, act, tmp_path
 ):
-    dressed(ada)
+    dressed(ada, act)
     admins_browser.environ_base["REMOTE_ADDR"] = "192.0.2.7"
     assert do(admins_browser, ada, act).status_code == 303
     [line] = list(store.read_audit())
@@ -506,11 +541,12 @@ def test_each_act_is_in_the_audit_log_with_who_whom_and_from_where(
 def test_an_act_that_cannot_be_written_down_is_not_done(
     admins_browser, ada, dressed, act, tmp_path, files_of
 ):
-    dressed(ada)
+    dressed(ada, act)
     (tmp_path / "instance" / "audit.log").mkdir()
     before = files_of()
     page = do(admins_browser, ada, act)
     assert (page.status_code, "Retry-After" in page.headers) == (503, True)
+    assert "Nothing can be saved right now." in text_of(page)
     assert files_of() == before
 
 
@@ -518,10 +554,10 @@ def test_an_act_that_cannot_be_written_down_is_not_done(
 def test_an_act_that_fails_was_written_down_before(
     store, admins_browser, ada, dressed, act, tmp_path, files_of
 ):
-    before = dressed(ada)
-    locks = tmp_path / "instance" / "locks"
-    locks.rename(locks.with_name("aside"))
-    locks.touch()
+    before = dressed(ada, act)
+    lock = tmp_path / "instance" / "locks" / str(ada.id)
+    lock.unlink()
+    lock.mkdir()
     files = files_of()
     assert do(admins_browser, ada, act).status_code == 503
     assert [line["act"] for line in store.read_audit()] == [TOLD[act]["act"]]

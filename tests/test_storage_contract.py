@@ -19,12 +19,15 @@ from storage import (
     MODERATOR,
     PICTURE_SIZES,
     PLAYER,
+    AlreadyThere,
     AuthorizationCode,
     Client,
     CodeSpent,
     EmailTaken,
     Grant,
+    IdTaken,
     InvalidField,
+    LastAdministrator,
     NameTaken,
     NoSuchClient,
     NoSuchCode,
@@ -36,6 +39,7 @@ from storage import (
     User,
     now_ms,
 )
+from storage.pictures import generate_picture
 
 PICTURE = {size: size.encode() for size in PICTURE_SIZES}  # storage does not look into them
 UNKNOWN_ID = 404
@@ -494,6 +498,66 @@ def test_a_deleted_user_is_gone_and_blocks_nothing(storage, ada, bob):
     assert storage.read_user(bob.id) == bob
 
 
+@pytest.fixture
+def administrators(storage, ada, bob) -> list[User]:
+    """Ada and Bob, both of them."""
+    for user_id in (ada.id, bob.id):
+        set_mod_level(storage, user_id, ADMINISTRATOR)
+    return [ada, bob]
+
+
+def set_mod_level(storage, user_id: int, mod_level: int) -> None:
+    with storage.edit_user(user_id) as user:
+        user.mod_level = mod_level
+
+
+def test_a_site_is_administered_without_each_of_two_but_not_without_the_last(
+    storage, administrators
+):
+    first, second = administrators
+    for user in (first, second):
+        with storage.administered_without(user.id):
+            pass
+    with storage.administered_without(first.id):
+        storage.delete_user(first.id)
+    with pytest.raises(LastAdministrator), storage.administered_without(second.id):
+        pytest.fail("the block was entered")
+
+
+@pytest.mark.parametrize("change", [{"suspended": True}, {"mod_level": MODERATOR}])
+def test_who_is_suspended_or_moderates_administers_nothing(storage, administrators, change):
+    first, second = administrators
+    with storage.edit_user(second.id) as user:
+        for name, value in change.items():
+            setattr(user, name, value)
+    with storage.administered_without(second.id):
+        pass
+    with pytest.raises(LastAdministrator), storage.administered_without(first.id):
+        pytest.fail("the block was entered")
+
+
+def test_a_site_that_has_no_administrator_is_not_held_up(storage, ada):
+    with storage.administered_without(ada.id):
+        storage.delete_user(ada.id)
+    with pytest.raises(NoSuchUser), storage.administered_without(ada.id):
+        pytest.fail("the block was entered")
+
+
+def test_of_administrators_who_race_to_step_down_one_is_left(storage, administrators):
+    administrators += [storage.add_user(f"C{n}", f"c{n}@example.org", "") for n in range(2)]
+
+    def step_down(user: User) -> None:
+        with storage.administered_without(user.id):
+            set_mod_level(storage, user.id, PLAYER)
+
+    for _ in range(20):
+        for user in administrators:
+            set_mod_level(storage, user.id, ADMINISTRATOR)
+        told = together(step_down, administrators)
+        assert [type(each) for each in told if each] == [LastAdministrator]
+        assert sum(storage.read_user(user.id).administers for user in administrators) == 1
+
+
 def test_a_user_is_deleted_once(storage, ada):
     results = together(storage.delete_user, [ada.id] * 4)
     assert sorted(type(result).__name__ for result in results) == ["NoSuchUser"] * 3 + ["NoneType"]
@@ -535,12 +599,140 @@ def test_a_picture_saved_by_racing_threads_is_one_of_theirs_and_whole(storage, a
     assert read == {b"%d" % timestamps.index(max(timestamps))}
 
 
-def test_an_imported_account_has_its_picture_at_a_plain_address_or_none(storage, ada):
-    with storage.edit_user(ada.id) as user:
-        user.pfp_timestamp = None
-    with pytest.raises(NoSuchPicture):
-        storage.read_picture("small", f"{ada.id}.webp")
-    assert storage.save_picture(ada.id, PICTURE) >= ada.pfp_timestamp
+# ---------------------------------------------------------------------------------------------
+# Imported accounts
+# ---------------------------------------------------------------------------------------------
+
+
+def imported(user_id: int, name: str, pfp_timestamp: int | None = None) -> User:
+    """A player from elsewhere."""
+    return User(user_id, name, f"{name}@example.org", "", pfp_timestamp=pfp_timestamp)
+
+
+@pytest.fixture
+def grace(storage) -> User:
+    """A player from elsewhere, without a picture."""
+    user = imported(70, "Grace")
+    assert storage.add_users([user], {}) == [None]
+    return user
+
+
+def test_players_from_elsewhere_keep_their_ids_and_are_found(storage, ada):
+    users = [imported(70, "Grace"), imported(9, "Linus"), imported(10**14 - 1, "Edsger")]
+    assert storage.add_users(users, {}) == [None] * 3
+    for user in users:
+        assert storage.read_user(user.id) == user
+        assert storage.find_user(user.name.upper()) == storage.find_user(user.email) == user
+    assert storage.user_ids() == sorted([ada.id, *(user.id for user in users)])
+
+
+def test_who_is_there_is_not_added_again_and_stays_as_they_are(storage, grace):
+    with storage.edit_user(grace.id) as user:
+        user.bio = "new"
+    (answer,) = storage.add_users([imported(70, "GRACE")], {})
+    assert type(answer) is AlreadyThere
+    assert storage.read_user(grace.id).bio == "new"
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize(
+    ("arrival", "refusal"),
+    [
+        (User(70, "Linus", "grace@example.org", ""), IdTaken),
+        (User(70, "Grace", "linus@example.org", ""), IdTaken),
+        (User(71, "GRACE", "linus@example.org", ""), NameTaken),
+        (User(71, "Linus", "Grace@Example.org", ""), EmailTaken),
+        (User(70, "Grace", "grace@example.org", ""), AlreadyThere),
+    ],
+    ids=["id, name", "id, email", "name", "email", "all of it"],
+)
+def test_an_id_a_name_or_an_address_that_is_taken_keeps_that_one_out(
+    storage, arrival, refusal, together
+):
+    """Whether they come together or one after the other."""
+    grace, other = imported(70, "Grace"), imported(72, "Other")
+    if together:
+        told = storage.add_users([grace, arrival, other], {})
+    else:
+        told = storage.add_users([grace], {}) + storage.add_users([arrival, other], {})
+    assert [type(each) for each in told] == [type(None), refusal, type(None)]
+    assert storage.user_ids() == [70, 72]
+    assert storage.find_user("grace") == storage.find_user("grace@example.org") == grace
+    assert storage.find_user("linus") is storage.find_user("linus@example.org") is None
+
+
+def test_the_id_of_a_deleted_player_is_not_given_to_one_from_elsewhere(storage, ada):
+    storage.delete_user(ada.id)
+    (answer,) = storage.add_users([imported(ada.id, "Ada")], {})
+    assert type(answer) is IdTaken
+    assert storage.user_ids() == []
+
+
+def test_reserved_ids_are_given_to_nobody(storage, ada):
+    storage.reserve_user_ids(5000)
+    assert not storage.is_new()
+    assert storage.add_user("Bob", "bob@example.org", "").id == 5001
+    storage.reserve_user_ids(70)
+    assert storage.add_user("Cleo", "cleo@example.org", "").id == 5002
+
+
+def test_nothing_is_reserved_by_no_ids(storage):
+    storage.reserve_user_ids(0)
+    assert storage.is_new()
+    assert storage.add_user("Ada", "ada@example.org", "").id == 1
+
+
+def test_of_sign_ups_and_imports_that_race_for_a_name_one_has_it(storage):
+    def arrive(number: int) -> StorageError | None:
+        if number % 2:
+            return storage.add_users([imported(100 + number, "Grace")], {})[0]
+        storage.add_user("Grace", "grace@example.org", "")
+
+    storage.reserve_user_ids(200)
+    told = together(arrive, list(range(6)))
+    assert [type(each) for each in told].count(type(None)) == 1
+    assert set(map(type, told)) == {type(None), NameTaken}
+    (user_id,) = storage.user_ids()
+    assert storage.find_user("Grace").id == user_id
+
+
+@pytest.mark.parametrize("pfp_timestamp", [None, 1_700_000_000_000])
+def test_a_player_from_elsewhere_can_bring_a_picture(storage, pfp_timestamp):
+    grace = imported(70, "Grace", pfp_timestamp)
+    storage.add_users([grace, imported(71, "Linus")], {70: PICTURE})
+    for size, content in PICTURE.items():
+        assert storage.read_picture(size, grace.picture_file)[0] == content
+
+
+@pytest.mark.parametrize("size", PICTURE_SIZES)
+def test_who_has_no_picture_gets_one_when_it_is_asked_for_which_stays(storage, grace, size):
+    first, written = storage.read_picture(size, "70.webp")
+    assert first == generate_picture(70)[size]
+    assert abs(written - time.time()) < 5
+    assert storage.read_picture(size, "70.webp")[0] == first
+    assert storage.read_user(grace.id) == grace
+
+
+def test_a_picture_that_many_ask_for_at_once_is_drawn_for_all(storage, grace):
+    told = together(lambda size: storage.read_picture(size, "70.webp")[0], [*PICTURE_SIZES] * 4)
+    assert told == [generate_picture(70)[size] for size in PICTURE_SIZES] * 4
+
+
+def test_a_picture_of_ones_own_takes_the_place_of_the_drawn_one(storage, grace):
+    storage.read_picture("small", "70.webp")
+    timestamp = storage.save_picture(grace.id, PICTURE)
+    assert storage.read_picture("small", f"70-{timestamp}.webp")[0] == PICTURE["small"]
+    for size in PICTURE_SIZES:
+        with pytest.raises(NoSuchPicture):
+            storage.read_picture(size, "70.webp")
+
+
+def test_no_picture_is_drawn_for_who_has_one_is_deleted_or_never_was(storage, ada, grace):
+    storage.read_picture("small", "70.webp")
+    storage.delete_user(grace.id)
+    for name in (f"{ada.id}.webp", "70.webp", "71.webp", f"{ada.id}-5.webp"):
+        with pytest.raises(NoSuchPicture):
+            storage.read_picture("small", name)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -717,6 +909,40 @@ def test_the_keys_are_strong_and_the_same_tuple_each_time(storage):
     keys = storage.keys()
     assert len(keys) == 1 and len(keys[0]) >= 32
     assert storage.keys() is keys
+
+
+def test_a_rotation_adds_a_key_and_keeps_the_one_before(storage):
+    (first,) = storage.keys()
+    storage.rotate_keys(drop_old=False, by="command")
+    kept, second = storage.keys()
+    assert kept == first != second and len(second) >= 32
+    storage.rotate_keys(drop_old=False, by="command")
+    assert storage.keys()[0] == second and len(set(storage.keys())) == 2
+
+
+@pytest.mark.parametrize("rotations", [0, 1])
+def test_a_rotation_that_drops_the_old_leaves_one_new_key(storage, rotations):
+    for _ in range(rotations):
+        storage.rotate_keys(drop_old=False, by="command")
+    before = storage.keys()
+    storage.rotate_keys(drop_old=True, by="command")
+    (key,) = storage.keys()
+    assert key not in before
+
+
+@pytest.mark.parametrize("drop_old", [False, True])
+def test_rotated_keys_are_everybodys_at_the_next_call(storage, open_installation, drop_old):
+    other = open_installation()
+    before = other.keys()
+    storage.rotate_keys(drop_old, by="command")
+    assert other.keys() == storage.keys() != before
+
+
+def test_a_rotation_is_in_the_audit_log(storage):
+    storage.rotate_keys(drop_old=False, by="command")
+    storage.rotate_keys(drop_old=True, by=1)
+    lines = [(line["act"], line["by"]) for line in storage.read_audit()]
+    assert lines == [("key rotate", "command"), ("key drop-old", 1)]
 
 
 def test_tries_are_refused_from_the_limit_on(storage, clock):

@@ -13,6 +13,7 @@ from storage import (
     claim_key,
     normal_name,
 )
+from storage.rules import COMMON_LENGTH, COMMON_PASSWORDS
 
 
 def rows(problem: str, *texts: str) -> list[tuple[str, str]]:
@@ -126,7 +127,11 @@ def test_bio_is_refused(bio):
 
 
 @pytest.mark.parametrize(
-    "password", ["correct horse", "x" * 12, "x" * 1024, " " * 12, "пароль пароль", "🙂" * 12]
+    "password",
+    [
+        *("correct horse", "xy" * 6, "xy" * 512, " " * 12, "слово за слово", "🙂" * 12),
+        *("dragon house", "monkeydragon", "password x7$kQ9z", "vT7-pA2_bXr0", "\ufdfa" * 1024),
+    ],
 )
 def test_password_is_accepted(password):
     assert check_password(password, "Lovelace", "ada@example.org") is None
@@ -138,10 +143,30 @@ def test_password_is_accepted(password):
         *rows("12 to 1024", "", "x" * 11, "x" * 1025),
         *rows("name or email", "my lovelace pw", "LOVELACE1234", "ｌｏｖｅｌａｃｅ1234"),
         *rows("name or email", "countess.ada 1", "xxCOUNTESS.ADAxx"),
+        *rows("common", "administrator", "justinbieber", "1q2w3e4r5t6y", "qazwsxedcrfv"),
+        *rows("common", "password1234", "Password123!", "2024-Password", "ｐａｓｓｗｏｒｄ1234"),
+        *rows("common", "qwertyqwerty", "password" * 128, "пароль пароль", "!letmein!letmein!"),
+        *rows("common", "123456789012", "000000000000", "qwertyuiopas", "my password 1"),
     ],
 )
 def test_password_is_refused(password, problem):
     assert problem in check_password(password, "Lovelace", "countess.ada@example.org")
+
+
+def test_the_3000_most_common_passwords_are_common_with_digits_added():
+    commons = COMMON_PASSWORDS.read_text(encoding="utf-8").splitlines()
+    assert len(commons) == len(set(commons)) > 19_000
+    for common in commons[:3000:10]:
+        # A short one is looked at as well, where digits make it a longer one.
+        problem = check_password(common.ljust(12, "7"), "", "")
+        assert "common" in (problem or "") or len(common) < COMMON_LENGTH
+
+
+def test_the_list_of_common_passwords_names_its_source_and_has_its_license():
+    told = COMMON_PASSWORDS.with_suffix(".LICENSE").read_text(encoding="utf-8")
+    assert "django/contrib/auth/common-passwords.txt.gz" in told
+    assert "Copyright (c) Django Software Foundation" in told
+    assert "Redistributions of source code must retain" in told
 
 
 def test_a_password_may_contain_a_name_or_local_part_of_three_letters():
@@ -158,6 +183,11 @@ def test_client_name_is_accepted(name):
 )
 def test_client_name_is_refused(name):
     assert "one line" in check_client_name(name)
+
+
+@pytest.mark.parametrize("name", ["\u3164", "\u115f\u1160", "\u2800", "-", "…", "a" + "\u0301" * 3])
+def test_a_client_name_can_be_seen_and_covers_nothing_else(name):
+    assert check_client_name(name)
 
 
 # ---------------------------------------------------------------------------------------------

@@ -236,6 +236,7 @@ def test_unknown_parameters_are_ignored_however_often_they_come(program, code):
     "grant_type", ["refresh_token", "client_credentials", "Authorization_Code", "password"]
 )
 def test_another_grant_type_is_400(program, code, grant_type):
+    """RFC 9700 2.4."""
     assert program.exchange(code, grant_type=grant_type).status_code == 400
     assert program.exchange(code).status_code == 200
 
@@ -314,6 +315,7 @@ def test_the_challenge_comes_only_where_basic_was_tried(program, code):
 def test_unknown_disabled_and_wrong_secret_are_told_one_and_the_same(
     store, program, code, register
 ):
+    """RFC 9700 2.5."""
     switched_off = register("https://off.example/")
     with store.edit_client(switched_off.id) as client:
         client.disabled = True
@@ -460,6 +462,7 @@ def test_a_code_from_the_future_is_400(program, code, clock):
 
 
 def test_a_code_of_another_client_is_refused_as_unknown_and_stays_good(program, code, register):
+    """RFC 9700 4.5.3."""
     thief = register("https://thief.example/")
     unknown = thief.exchange("x")
     answer = thief.exchange(code)
@@ -468,6 +471,7 @@ def test_a_code_of_another_client_is_refused_as_unknown_and_stays_good(program, 
 
 
 def test_a_code_is_good_once(program, code):
+    """RFC 9700 4.3.1."""
     assert program.exchange(code).status_code == 200
     assert program.exchange(code).status_code == 400
 
@@ -475,6 +479,7 @@ def test_a_code_is_good_once(program, code):
 def test_a_replayed_code_ends_the_tokens_and_the_consent_stands(
     store, program, code, adas_browser, ada
 ):
+    """RFC 9700 4.2.4."""
     token = program.token_for(code)
     grant_before = store.read_user(ada.id).grants[program.id]
     assert program.exchange(code).status_code == 400
@@ -639,6 +644,7 @@ def test_the_verifier_that_fits_the_challenge_is_fine(adas_browser, program):
 def test_a_missing_or_wrong_verifier_is_400_and_the_code_stays_good(
     adas_browser, program, verifier
 ):
+    """RFC 9700 4.5.3."""
     code = adas_browser.allow(program, **S256)
     assert program.exchange(code, code_verifier=verifier).status_code == 400
     assert program.exchange(code, code_verifier=VERIFIER).status_code == 200
@@ -664,6 +670,7 @@ def test_a_verifier_has_43_to_128_unreserved_characters(adas_browser, program, v
 
 
 def test_a_verifier_without_a_challenge_before_is_400_and_the_code_stays_good(program, code):
+    """RFC 9700 4.8.2."""
     assert program.exchange(code, code_verifier=VERIFIER).status_code == 400
     assert program.exchange(code).status_code == 200
 

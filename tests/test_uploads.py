@@ -316,6 +316,12 @@ def test_a_palette_may_be_transparent_by_degrees():
         (8, 0, (255,), b"\xff" * 8, "-"),
         (8, 0, (7,), b"\xff" * 8, "W"),
         (8, 2, (255, 0, 0), b"\xff\0\0" * 8, "-"),
+        (16, 0, (0xFFFF,), b"\xff\xff" * 8, "-"),
+        (16, 0, (0xFF00,), b"\0\0" * 8, "K"),
+        (16, 0, (0x00FF,), b"\xff\xff" * 8, "W"),
+        (16, 2, (0xFF00, 0, 0), b"\xff\0\0\0\0\0" * 8, "-"),
+        (16, 2, (0xFF00, 0xFF00, 0xFF00), bytes(48), "K"),
+        (16, 2, (0x00FF, 0x00FF, 0x00FF), b"\xff" * 48, "W"),
     ],
 )
 def test_a_transparent_colour_is_transparent(bits, colour_type, key, row, expected):
@@ -658,7 +664,7 @@ def test_decoding_ends_at_its_limit_on_memory():
 
 def test_a_decoding_process_that_dies_is_a_refusal(monkeypatch):
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
-    with pytest.raises(BrokenPicture, match="too much memory or time"):
+    with pytest.raises(TooManyPixels, match="too much memory or time"):
         make_picture(encode(opaque(["R"]), "PNG"))
 
 

@@ -48,6 +48,7 @@ def test_the_email_address_is_told_where_that_scope_was_granted(program, adas_br
 
 
 def test_a_token_asked_without_the_email_scope_never_tells_it(program, adas_browser):
+    """RFC 9700 2.3."""
     adas_browser.allow(program, scope="email")
     code = adas_browser.allow(program)  # the grant has it, this code has not
     assert "email" not in program.whois(program.token_for(code)).json
@@ -130,6 +131,7 @@ def test_another_scheme_is_401_without_an_error_code(program, token, header):
 
 
 def test_a_token_in_the_query_alone_counts_as_none(anyone, token):
+    """RFC 9700 4.3.2."""
     answer = anyone.get(f"/api/oauth/whois?access_token={token}")
     assert refusal(answer) == (401, "Bearer")
 
@@ -221,6 +223,7 @@ def test_a_token_is_good_for_600_seconds(program, token, clock):
 
 
 def test_a_token_older_than_600_seconds_is_401(program, token, clock):
+    """RFC 9700 4.10."""
     clock.ahead += 602
     assert refusal(program.whois(token)) == (401, INVALID_TOKEN)
 

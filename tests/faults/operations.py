@@ -33,9 +33,13 @@ from storage import (
     keys,
     open_storage,
 )
+from storage.pictures import generate_picture
 
 DONE, FULL, FAILED, ANOTHER_ERROR = 0, 10, 11, 12  # exit codes
 ADA, BOB = 1, 2  # ids: what is done is done to Ada, and Bob must not notice
+OLD_PICTURE, NEW_PICTURE = generate_picture(1001), generate_picture(1002)
+KEY = b"the-first-key"
+INVITE = "an invitation"
 CODE = AuthorizationCode("c" * 24, ADA, "a grant", ["userinfo"], "https://a.example/", None)
 
 
@@ -58,10 +62,11 @@ class Installation:
         return {path for path in self.files() if path.name.startswith(".")}
 
     def copy(self, folder: Path) -> "Installation":
-        if self.data.exists():
-            shutil.copytree(self.data, folder / "instance", symlinks=True)
-            shutil.copytree(self.pictures, folder / "pfp")
-        return Installation(folder)
+        there = Installation(folder)
+        for source, target in ((self.data, there.data), (self.pictures, there.pictures)):
+            if source.exists():  # a first start may have ended before
+                shutil.copytree(source, target, symlinks=True)
+        return there
 
 
 @contextlib.contextmanager
@@ -87,11 +92,15 @@ class Operation:
 
 def prepare(storage: Storage) -> None:
     """The installation that the operations are done to."""
+    Path(storage.data_dir, "secret_key").write_bytes(KEY + b"\n")  # one that is known again
     for name in ("Ada", "Bob"):
         user = storage.add_user(name, f"{name.lower()}@example.org", "")
-        storage.save_picture(user.id, dict.fromkeys(PICTURE_SIZES, b"old"))
+        storage.save_picture(user.id, OLD_PICTURE)
     storage.add_client("Chess", [], None, by="command")
     storage.add_code("an old code", CODE)
+    storage.issue_invite(days=7, by="command")
+    (unknown,) = Path(storage.data_dir, "invites").iterdir()
+    unknown.rename(unknown.with_name(f"{disk.sha256(INVITE)}.json"))
     storage.count_attempt("password", "ada", limit=1000)
 
 
@@ -105,9 +114,9 @@ def names_of(*texts: str) -> Callable[[Storage], list]:
     return found
 
 
-def new_user(storage: Storage) -> list | None:
-    """Cleo as found by name and by address, with the sizes in which she has a picture."""
-    found = [storage.find_user(text) for text in ("Cleo", "cleo@example.org")]
+def new_user(storage: Storage, name: str = "Cleo") -> list | None:
+    """A player as found by name and by address, with the sizes in which she has a picture."""
+    found = [storage.find_user(text) for text in (name, f"{name.lower()}@example.org")]
     if found == [None, None]:
         return None
     name = f"{found[0].id}-{found[0].pfp_timestamp}.webp"
@@ -115,10 +124,10 @@ def new_user(storage: Storage) -> list | None:
     return [*(user.name for user in found), *sizes]
 
 
-def picture_of(storage: Storage, user_id: int = ADA) -> set[bytes]:
+def picture_of(storage: Storage, user_id: int = ADA) -> dict[str, bytes]:
     """What the three files of a user's picture hold."""
     name = f"{user_id}-{storage.read_user(user_id).pfp_timestamp}.webp"
-    return {storage.read_picture(size, name)[0] for size in PICTURE_SIZES}
+    return {size: storage.read_picture(size, name)[0] for size in PICTURE_SIZES}
 
 
 def state_of_code(code: str) -> Callable[[Storage], str]:
@@ -132,6 +141,12 @@ def state_of_code(code: str) -> Callable[[Storage], str]:
         return "live"
 
     return state
+
+
+def old_keys(storage: Storage) -> list[bool]:
+    """For each key, whether it is the one of before."""
+    keys = storage.keys()
+    return [key == KEY for key in keys]
 
 
 def client_names(storage: Storage) -> list[str]:
@@ -174,6 +189,13 @@ OPERATIONS = {
         new=["Cleo", "Cleo", *PICTURE_SIZES],
         wants=("CLEO", "CLEO@example.org"),
     ),
+    "adding an invited user": Operation(
+        act=lambda storage: storage.add_user("Dora", "dora@example.org", "", invite=INVITE),
+        state=lambda storage: [new_user(storage, "Dora"), storage.is_good_invite(INVITE)],
+        old=[None, True],
+        new=[["Dora", "Dora", *PICTURE_SIZES], False],
+        wants=("DORA", "DORA@example.org"),
+    ),
     "editing a user": Operation(
         act=edit_bio,
         state=lambda storage: storage.read_user(ADA).bio,
@@ -197,10 +219,10 @@ OPERATIONS = {
         frees=("Zed", "ada@example.org"),
     ),
     "changing a picture": Operation(
-        act=lambda storage: storage.save_picture(ADA, dict.fromkeys(PICTURE_SIZES, b"new")),
+        act=lambda storage: storage.save_picture(ADA, NEW_PICTURE),
         state=picture_of,
-        old={b"old"},
-        new={b"new"},
+        old=OLD_PICTURE,
+        new=NEW_PICTURE,
     ),
     "deleting an account": Operation(
         act=lambda storage: storage.delete_user(ADA),
@@ -233,6 +255,18 @@ OPERATIONS = {
         old="live",
         new="spent",
     ),
+    "rotating the key": Operation(
+        act=lambda storage: storage.rotate_keys(drop_old=False, by="command"),
+        state=old_keys,
+        old=[True],
+        new=[True, False],
+    ),
+    "dropping the old keys": Operation(
+        act=lambda storage: storage.rotate_keys(drop_old=True, by="command"),
+        state=old_keys,
+        old=[True],
+        new=[False],
+    ),
 }
 
 
@@ -252,7 +286,22 @@ def write_and_leave(path: str, content: bytes, mode: int = 0o600, durable: bool 
     os.rename(temporary, path)
 
 
-WRITERS = {writer.__name__: writer for writer in (disk.write_file, write_in_place, write_and_leave)}
+def write_and_try_again(path: str, content: bytes, mode: int = 0o600, durable: bool = True) -> None:
+    """Whole, and synced a second time where the first one failed."""
+    with open(f"{os.path.dirname(path)}/.temporary", "wb") as file:
+        file.write(content)
+        file.flush()
+        try:
+            os.fsync(file.fileno())
+        except OSError:
+            os.fsync(file.fileno())
+    os.rename(file.name, path)
+
+
+WRITERS = {
+    writer.__name__: writer
+    for writer in (disk.write_file, write_in_place, write_and_leave, write_and_try_again)
+}
 
 
 def outcome(name: str, storage: Storage | None, folders: list[str]) -> int:

@@ -21,6 +21,7 @@ from operations import (
     FAILED,
     FIRST_START,
     FULL,
+    OLD_PICTURE,
     OPERATIONS,
     Installation,
     Operation,
@@ -29,7 +30,8 @@ from operations import (
     small_disk,
 )
 
-from storage import Storage, StorageError
+from storage import Storage, StorageError, problems
+from storage.check import check
 
 pytestmark = [
     pytest.mark.faults,
@@ -43,6 +45,7 @@ CALLS = {
     name: f"/^{name}"
     for name in ("open", "write", "fsync", "rename", "link", "symlink", "unlink", "mkdir")
 } | {"chmod": "/chmod"}
+NEVER_SYNCED = {"adding a code", "spending a code"}  # what a power cut leaves of them is dead
 KILLED = -9
 
 
@@ -72,7 +75,7 @@ class Program:
     def run(self, name: str, there: Installation, fault: str, log: Path) -> tuple[int, bool]:
         """The exit code of an operation, and whether the fault was met."""
         process_id = self.ask(json.dumps([name, str(there.data), str(there.pictures)]))
-        strace = ["strace", "-p", process_id, "-o", str(log), "-e", f"inject={fault}"]
+        strace = ["strace", "-y", "-p", process_id, "-o", str(log), "-e", f"inject={fault}"]
         with subprocess.Popen(strace, stderr=subprocess.PIPE, text=True) as tracer:
             assert "attached" in tracer.stderr.readline()
             code = int(self.ask(""))
@@ -121,7 +124,19 @@ def check_bystander(storage: Storage) -> None:
     bob = storage.read_user(BOB)
     assert (bob.name, bob.email) == ("Bob", "bob@example.org")
     assert storage.find_user("bob") == storage.find_user("BOB@example.org") == bob
-    assert picture_of(storage, BOB) == {b"old"}
+    assert picture_of(storage, BOB) == OLD_PICTURE
+
+
+def check_repair(operation: Operation, there: Installation, disk: Path) -> None:
+    """`check --repair` leaves nothing behind, and changes nothing that anybody sees."""
+    there = there.copy(disk / "repaired")
+    if there.data.exists():  # else the first start was killed before it made anything
+        folders = str(there.data), str(there.pictures)
+        assert all(problem.mended for problem in check(*folders, repair=True))
+        assert list(check(*folders)) == []
+        assert not there.temporary_files()
+        assert operation.state(there.open()) in (operation.old, operation.new)
+        shutil.rmtree(disk / "repaired")
 
 
 def check_goes_on(operation: Operation, there: Installation, disk: Path) -> None:
@@ -143,10 +158,12 @@ def check_goes_on(operation: Operation, there: Installation, disk: Path) -> None
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_kill_at_any_step_leaves_the_old_or_the_new_and_blocks_nothing(
-    program, prepared, disk, name, call
+    program, prepared, disk, name, call, monkeypatch
 ):
+    monkeypatch.setattr(problems, "ORPHAN_AGE", -1)  # seconds: what is left behind is old at once
     for there, code in faults(program, prepared, name, call, "signal=KILL", disk):
         assert code == KILLED
+        check_repair(OPERATIONS[name], there, disk)
         check_goes_on(OPERATIONS[name], there, disk)
 
 
@@ -161,14 +178,15 @@ def test_after_a_killed_first_start_the_next_one_makes_the_right_modes(program, 
 
 @pytest.mark.parametrize(
     "error, then, told",
-    [("EIO", "+", FAILED), ("ENOSPC", "", FULL)],
-    ids=["a dying disk", "a disk full for a moment"],
+    [("EIO", "+", FAILED), ("EIO", "", FAILED), ("ENOSPC", "", FULL), ("EDQUOT", "", FULL)],
+    ids=["a dying disk", "a failing disk", "a disk full for a moment", "a quota used up"],
 )
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_failing_call_is_told_and_changes_nothing_or_does_not_matter(
-    program, prepared, disk, name, call, error, then, told
+    program, prepared, disk, name, call, error, then, told, monkeypatch
 ):
+    monkeypatch.setattr(problems, "ORPHAN_AGE", -1)
     operation = OPERATIONS[name]
     for there, code in faults(program, prepared, name, call, f"error={error}", disk, then):
         assert code in (told, DONE)
@@ -177,7 +195,27 @@ def test_a_failing_call_is_told_and_changes_nothing_or_does_not_matter(
         if name != FIRST_START:
             storage = there.open()
             assert operation.state(storage) == (operation.new if code == DONE else operation.old)
+        check_repair(operation, there, disk)
         check_goes_on(operation, there, disk)
+
+
+def syncs_after_the_failed_one(log: Path) -> tuple[str, list[str]]:
+    """The path whose fsync failed, and those that were synced after it."""
+    lines = [line for line in log.read_text().splitlines() if line.startswith("fsync(")]
+    (failed,) = [number for number, line in enumerate(lines) if "(INJECTED)" in line]
+    path, *later = [line.partition("<")[2].partition(">")[0] for line in lines[failed:]]
+    return path, later
+
+
+@pytest.mark.parametrize("name", sorted(OPERATIONS.keys() - NEVER_SYNCED))
+def test_a_failed_fsync_is_not_tried_again(program, prepared, disk, name):
+    """The kernel may have dropped what it could not write: a second fsync would succeed."""
+    codes = []
+    for _, code in faults(program, prepared, name, "fsync", "error=EIO", disk):
+        path, later = syncs_after_the_failed_one(disk / "log")
+        assert path.startswith(str(disk)) and path not in later
+        codes.append(code)
+    assert codes.count(FAILED) >= 2  # that of a file, and that of its folder
 
 
 # ---------------------------------------------------------------------------------------------
@@ -206,3 +244,10 @@ def test_a_temporary_file_left_behind_would_be_found_out(prepared, disk):
             )
         ]
     assert left
+
+
+def test_a_second_try_of_fsync_would_be_found_out(prepared, disk):
+    with Program("write_and_try_again") as careless:
+        for _ in faults(careless, prepared, "editing a user", "fsync", "error=EIO", disk):
+            path, later = syncs_after_the_failed_one(disk / "log")
+            assert path in later

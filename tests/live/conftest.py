@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from storage import Storage
+
 from .person import Person
 from .running import RunningServer
 
@@ -37,6 +39,12 @@ def ada(server: RunningServer) -> dict:
 def client(server: RunningServer) -> dict:
     """A registered client, with its `client_secret`."""
     return server.add_client("Space Game", CALLBACK)
+
+
+@pytest.fixture
+def store(server: RunningServer) -> Storage:
+    """The running server's records."""
+    return server.open_storage()
 
 
 @pytest.fixture

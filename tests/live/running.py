@@ -12,6 +12,7 @@ from pathlib import Path
 import requests
 
 from identity_settings import ROOT
+from storage import Storage, open_storage
 
 COMMAND = [sys.executable, "-c", "from identity_admin import main; main()"]
 PASSWORD = "correct horse battery staple"
@@ -23,10 +24,12 @@ ANSWER_TIMEOUT = 60  # seconds for any one request
 class RunningServer:
     """`identity-server serve` on a free loopback port, with two workers and an empty installation.
 
-    `address` is its base URL, with the same port after each start.
+    It has these settings and no others: `RunningServer(folder, SIGN_UP="open")`. `address` is its
+    base URL, with the same port after each start.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **settings: str) -> None:
+        self.settings = settings
         self.data_dir = folder / "data"
         self.picture_dir = folder / "pictures"
         self.access_log = folder / "access.log"  # standard output
@@ -105,6 +108,12 @@ class RunningServer:
         assert process.returncode == 0, problem
         return json.loads(printed)
 
+    def printed(self, *arguments: str) -> str:
+        """What `identity-server` with these arguments prints."""
+        printed, problem = self.start_command(*arguments).communicate(timeout=ANSWER_TIMEOUT)
+        assert problem == ""
+        return printed.strip()
+
     def add_user(self, name: str) -> dict:
         """A player whose password is PASSWORD."""
         email = f"{name}@example.org"
@@ -118,16 +127,22 @@ class RunningServer:
             "client", "add", name, *arguments, *(["--owner", owner] if owner else [])
         )
 
+    def open_storage(self) -> Storage:
+        """The server's records, as one more process that uses them."""
+        return open_storage(str(self.data_dir), str(self.picture_dir))
+
     def _environment(self) -> dict[str, str]:
-        """The caller's environment without its own settings."""
+        """The caller's environment, with this server's settings for the caller's own."""
         ours = {
             name: value
             for name, value in os.environ.items()
             if not name.startswith(("IDENTITY_", "GUNICORN_"))
         }
-        ours["IDENTITY_DATA_DIR"] = str(self.data_dir)
-        ours["IDENTITY_PICTURE_DIR"] = str(self.picture_dir)
-        return ours
+        folders = {"DATA_DIR": str(self.data_dir), "PICTURE_DIR": str(self.picture_dir)}
+        # Known after the first start: commands print links that lead here.
+        base_url = {"BASE_URL": self.address} if self.address else {}
+        settings = folders | base_url | self.settings
+        return ours | {f"IDENTITY_{name}": value for name, value in settings.items()}
 
 
 def _read(path: str) -> str:

@@ -26,28 +26,10 @@ NEW_PASSWORD = "paperclip violin lantern moss"
 
 
 class Site(RunningServer):
-    """A server with `settings` of its own, for which commands print addresses that lead to it."""
-
-    def __init__(self, folder: Path, **settings: str) -> None:
-        super().__init__(folder)
-        self.settings = settings
-
-    def _environment(self) -> dict[str, str]:
-        own = {f"IDENTITY_{name}": value for name, value in self.settings.items()}
-        base_url = {"IDENTITY_BASE_URL": self.address} if self.address else {}
-        return super()._environment() | own | base_url
-
-    def printed(self, *arguments: str) -> str:
-        """What `identity-server` with these arguments prints."""
-        printed, problem = self.start_command(*arguments).communicate(timeout=ANSWER_TIMEOUT)
-        assert problem == ""
-        return printed.strip()
-
-    def store(self) -> storage.Storage:
-        return storage.open_storage(str(self.data_dir), str(self.picture_dir))
+    """A server, and what the tests look up there."""
 
     def find_user(self, name: str) -> storage.User | None:
-        return self.store().find_user(name)
+        return self.open_storage().find_user(name)
 
     def token_of(self, client: Client, page: Page) -> str:
         """What a client gets for the code that a browser brought."""
@@ -73,7 +55,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     site = Site(tmp_path_factory.mktemp("site"), SIGN_UP="open")
     site.start()
     root = site.add_user("hopper")
-    with site.store().edit_user(root["id"]) as user:
+    with site.open_storage().edit_user(root["id"]) as user:
         user.mod_level = storage.ADMINISTRATOR
     site.add_user("ada")
     yield site
@@ -92,7 +74,7 @@ def empty_site(tmp_path: Path) -> Iterator[Site]:
 @pytest.fixture
 def player(site: Site) -> dict:
     """A player of the test's own."""
-    return site.add_user(f"p{site.store().user_ids()[-1] + 1}x")
+    return site.add_user(f"p{site.open_storage().user_ids()[-1] + 1}x")
 
 
 @pytest.fixture
@@ -136,7 +118,7 @@ def test_the_link_that_serve_prints_makes_the_administrators_account_once(empty_
     page = browse()
     assert page.goto(link).status == 200
     expect(page.get_by_role("button", name="Make")).to_have_count(0)
-    assert empty_site.store().user_ids() == [1]
+    assert empty_site.open_storage().user_ids() == [1]
 
 
 def test_sign_up_inside_an_authorization_request_ends_at_the_client_with_a_good_code(
@@ -195,6 +177,27 @@ def test_an_invite_link_makes_one_account_that_a_client_then_gets_a_code_of(
     page.goto(link)
     expect(page.get_by_text("This invitation was used")).to_be_visible()
     expect(page.get_by_label("Password")).to_have_count(0)
+
+
+def test_an_invitation_that_is_pasted_inside_an_authorization_request_ends_at_the_client(
+    empty_site: Site, game: Game, browse
+):
+    empty_site.add_user("ada")
+    client = Client(empty_site, f"{game.origin()}/callback")
+    page = browse()
+    page.goto(client.link())
+    page.get_by_role("link", name="I have an invitation").click()
+    expect(page.get_by_text("You need an invitation")).to_be_visible()
+    check_looks(page)
+    for pasted, has_problem in (("mistyped", True), (empty_site.printed("invite"), False)):
+        fill_in(page, Invitation=pasted)
+        press(page, "Go on")
+        expect(page.get_by_text("to continue to Space Game")).to_be_visible()
+        check_looks(page, has_problem)
+    fill_in(page, Name="guest", Email="guest@example.org", Password=PASSWORD)
+    page.get_by_role("button", name="Make my account").click()
+    page.get_by_role("button", name="Allow").click()
+    client.check_arrival(page, "guest")
 
 
 def first_account_link(site: Site) -> str:
@@ -333,7 +336,7 @@ def picture_of(site: Site, player: dict) -> bytes:
 
 
 def test_the_profile_is_changed_and_everyone_sees_it(site: Site, player: dict, browse_as, browse):
-    with site.store().edit_user(player["id"]) as user:
+    with site.open_storage().edit_user(player["id"]) as user:
         user.flairs.append("early bird")
     page = browse_as(player["name"])
     page.goto(f"{site.address}/account")
@@ -354,7 +357,7 @@ def test_the_profile_is_changed_and_everyone_sees_it(site: Site, player: dict, b
 def test_a_refused_profile_keeps_what_was_typed_and_leads_to_the_problem(
     site: Site, player: dict, browse_as
 ):
-    with site.store().edit_user(player["id"]) as user:
+    with site.open_storage().edit_user(player["id"]) as user:
         user.flairs.append("early bird")
     page = browse_as(player["name"])
     page.goto(f"{site.address}/account")
@@ -463,7 +466,7 @@ def test_a_moderator_suspends_a_player_whose_browser_and_token_end_until_restore
     site: Site, game_client: Client, player: dict, browse, browse_as
 ):
     moderator = site.add_user(f"mod-{player['name']}")
-    with site.store().edit_user(moderator["id"]) as user:
+    with site.open_storage().edit_user(moderator["id"]) as user:
         user.mod_level = storage.MODERATOR
     theirs = browse_as(player["name"])
     theirs.goto(game_client.link())
@@ -524,14 +527,14 @@ def wide_site(site: Site) -> Site:
     arguments = ["user", "add", WIDE_NAME, "--email", email, "--password-stdin"]
     wide = site.command(*arguments, typed=PASSWORD)
     client = Client(site, "https://client.example/", name="W" * 60)
-    with site.store().edit_user(wide["id"]) as user:
+    with site.open_storage().edit_user(wide["id"]) as user:
         user.bio = f"{'W' * 200}\n\nI play.\n" + "Often. " * 90
         user.flairs += ["early bird", WIDE_FLAIR]
         user.equipped_flair = WIDE_FLAIR
         user.play_ms = 100 * 60_000
         user.grants[client.id] = storage.Grant("a grant", ["userinfo", "email"], storage.now_ms())
     for name, mod_level in (("lovelace", storage.MODERATOR), ("mallory", storage.PLAYER)):
-        with site.store().edit_user(site.add_user(name)["id"]) as user:
+        with site.open_storage().edit_user(site.add_user(name)["id"]) as user:
             user.mod_level = mod_level
             user.suspended = name == "mallory"
     return site

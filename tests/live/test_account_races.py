@@ -17,33 +17,23 @@ import storage
 from .conftest import CALLBACK
 from .person import Person
 from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer
-from .test_races import RACERS, Background, race
+from .test_races import RACERS, Background, attempts_counted, race
 
 TRIES = 300  # while the server says that it is busy
 PAUSE = 0.05  # seconds between two of them
 UPLOADERS = 8
 UPLOADS = 100
-
-
-class OpenServer(RunningServer):
-    """Anybody may make an account here."""
-
-    def _environment(self) -> dict[str, str]:
-        return super()._environment() | {"IDENTITY_SIGN_UP": "open"}
+MINUTE = 60_000  # milliseconds
+CHIEFS = 4
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenServer]:
-    server = OpenServer(tmp_path_factory.mktemp("open"))
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """Where anybody may make an account."""
+    server = RunningServer(tmp_path_factory.mktemp("open"), SIGN_UP="open")
     server.start()
     yield server
     server.stop()
-
-
-@pytest.fixture
-def store(server: RunningServer) -> storage.Storage:
-    """The running server's records, as one more process that uses them."""
-    return storage.open_storage(str(server.data_dir), str(server.picture_dir))
 
 
 @pytest.fixture
@@ -115,10 +105,35 @@ def test_one_name_in_sixteen_spellings_is_signed_up_once(
         each.close()
 
 
-def attempts_counted(server: RunningServer) -> int:
-    """All that is counted: wrong passwords, and new accounts of an address."""
-    files = (each for each in server.data_dir.glob("attempts/**/*") if each.is_file())
-    return sum(file.stat().st_size for file in files)
+def test_of_administrators_who_all_step_down_at_once_one_is_left(
+    server: RunningServer, store: storage.Storage, ada: dict
+):
+    """Twenty rounds; then they delete their accounts, and one of them cannot."""
+    password_hash = store.read_user(ada["id"]).password_hash
+    chiefs = [
+        store.add_user(f"chief {n}", f"{n}@example.org", password_hash) for n in range(CHIEFS)
+    ]
+    people = [Person(server.address) for _ in chiefs]
+    for chief, person in zip(chiefs, people, strict=True):
+        assert "Hello, " in person.sign_in(chief.name).text
+
+    def step_down(n: int) -> int:
+        path = f"/users/{chiefs[n].id}/mod-level"
+        return post(people[n], path, data={"mod_level": "0"}).status_code
+
+    def leave(n: int) -> int:
+        form = {"password": PASSWORD}
+        return until_not_busy(lambda: post(people[n], "/account/delete", data=form)).status_code
+
+    for act in [*[step_down] * 20, leave]:
+        for chief in chiefs:
+            with store.edit_user(chief.id) as user:
+                user.mod_level = storage.ADMINISTRATOR
+        assert Counter(race(act, CHIEFS)) == {303: CHIEFS - 1, 409: 1}
+        [left] = [each for each in map(store.read_user, store.user_ids()) if each.administers]
+        assert left.id in [chief.id for chief in chiefs]
+    for person in people:
+        person.close()
 
 
 def even_picture(number: int) -> bytes:
@@ -175,14 +190,14 @@ def test_eight_clients_that_change_one_picture_leave_one_generation_of_files(
     assert shown <= {colour(number) for number in range(UPLOADS - UPLOADERS, UPLOADS)}
 
 
-def test_profile_picture_and_consents_are_changed_at_once_and_nothing_is_lost(
+def test_profile_picture_consents_and_heartbeats_change_at_once_and_nothing_is_lost(
     server: RunningServer, store: storage.Storage, ada: dict, sign_in
 ):
     """Each writer finds what it wrote last, until it writes again."""
     clients = [server.add_client(f"Game {number}", CALLBACK) for number in range(3)]
     with store.edit_user(ada["id"]) as user:
         user.flairs += ["first", "second"]
-    bio_writer, flair_writer, uploader, allower = (sign_in() for _ in range(4))
+    bio_writer, flair_writer, uploader, allower, gamer = (sign_in() for _ in range(5))
 
     def save_profile(person: Person, **fields: str) -> None:
         assert post(person, "/account", data=fields).status_code == 303
@@ -214,17 +229,28 @@ def test_profile_picture_and_consents_are_changed_at_once_and_nothing_is_lost(
             post(allower, "/account/apps/withdraw", data={"client_id": allowed})
             assert allowed not in store.read_user(ada["id"]).grants
 
+    def play_a_minute(number: int) -> None:
+        with store.edit_user(ada["id"]) as user:
+            before = user.play_ms
+            user.last_heartbeat = storage.now_ms() - MINUTE
+        assert post(gamer, "/api/users/heartbeat").status_code == 200
+        assert store.read_user(ada["id"]).play_ms >= before + MINUTE
+
+    played_before, started = store.read_user(ada["id"]).play_ms, storage.now_ms()
     with (
         Background(write_bio) as bios,
         Background(equip) as flairs,
         Background(allow_and_withdraw) as consents,
+        Background(play_a_minute) as minutes,
     ):
         for number in range(10):
             change_picture(number)
-    assert min(bios.count, flairs.count, consents.count) >= 10
+    assert min(bios.count, flairs.count, consents.count, minutes.count) >= 10
     user = store.read_user(ada["id"])
+    played = user.play_ms - played_before - minutes.count * MINUTE
+    assert 0 <= played <= storage.now_ms() - started  # each was a minute, and the time it took
     assert user.bio == f"bio {bios.count - 1}"
     assert user.equipped_flair == ("first", "second")[(flairs.count - 1) % 2]
     assert user.grants == {}
     assert len(pictures_of(server, ada["id"])) == len(storage.PICTURE_SIZES)
-    assert len(user.sessions) >= 4
+    assert len(user.sessions) >= 5

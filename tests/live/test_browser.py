@@ -112,11 +112,6 @@ def host(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest.fixture
-def store(server: RunningServer) -> storage.Storage:
-    return storage.open_storage(str(server.data_dir), str(server.picture_dir))
-
-
 class Client:
     """A registered client, and the link that it shows to players."""
 
@@ -259,6 +254,7 @@ def test_everything_works_by_keyboard_alone(game_client: Client, browse):
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="Space Game asks who you are").wait_for()
     tab_to(page, "Allow")
+    expect(page.get_by_role("button", name="Allow")).to_have_attribute("aria-disabled", "false")
     page.keyboard.press("Enter")
     game_client.check_arrival(page)
 
@@ -345,6 +341,7 @@ def test_a_link_with_another_redirect_uri_ends_at_an_error_page(
 def test_a_page_that_frames_the_consent_page_shows_nothing_of_it(
     game: Game, game_client: Client, browse, complaints: list[str], host: str
 ):
+    """RFC 9700 4.16."""
     page = browse()
     page.goto(game_client.link())
     sign_in(page)

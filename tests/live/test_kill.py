@@ -32,10 +32,6 @@ def server(tmp_path: Path) -> Iterator[RunningServer]:
         server.kill()
 
 
-def open_store(server: RunningServer) -> storage.Storage:
-    return storage.open_storage(str(server.data_dir), str(server.picture_dir))
-
-
 class Load:
     """What players and clients do until the server is gone, and what it had told them by then."""
 
@@ -162,7 +158,7 @@ def test_nothing_that_was_answered_is_lost_when_the_server_is_killed(server: Run
     told: Counter[str] = Counter()
     for _ in range(ROUNDS):
         server.start()
-        store = open_store(server)
+        store = server.open_storage()
         load = Load(server, store, password_hash)
         load.run(random.uniform(0.3, 1))
         server.start()
@@ -186,13 +182,13 @@ def test_a_first_start_that_is_killed_can_be_repeated(tmp_path: Path):
         server.kill()
         server.start()
         server.kill()
-        assert open_store(server).user_ids() == []
+        assert server.open_storage().user_ids() == []
 
 
 @pytest.mark.parametrize("step", ["next_user_id", "names", "emails", "users"])
 def test_a_name_can_be_made_again_after_user_add_was_killed(server: RunningServer, step: str):
     """Killed around a step of it: the account is there whole, or its name and address are free."""
-    store = open_store(server)
+    store = server.open_storage()
     store.add_user("first", "first@example.org", "")
     place = server.data_dir / step
     arguments = ["user", "add", "Second", "--email", "second@example.org", "--password-stdin"]

@@ -1,0 +1,79 @@
+"""What the tests of backup and restore share: an installation's folders, and archives as such."""
+
+import gzip
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from storage import PICTURE_SIZES, Storage, open_storage
+from storage.backup import backup
+from storage.check import check
+from storage.restore import restore
+
+
+@dataclass
+class Site:
+    """The two folders of an installation."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self.data, self.pictures = self.folder / "data", self.folder / "pictures"
+        self.folders = str(self.data), str(self.pictures)
+
+    def open(self) -> Storage:
+        return open_storage(*self.folders)
+
+    def backup(self, path: Path, **options) -> int:
+        return backup(*self.folders, str(path), "command", **options)
+
+    def restore(self, path: Path, **options) -> int:
+        return restore(*self.folders, str(path), "command", **options)
+
+    def problems(self) -> list[str]:
+        """What `check` finds."""
+        return [f"{each.file}: {each.problem}" for each in check(*self.folders)]
+
+    def players(self) -> list[tuple]:
+        """Everyone's record and pictures; where they are signed in is left out."""
+        store = self.open()
+        return [_look_at_player(store, user_id) for user_id in store.user_ids()]
+
+    def acts(self) -> list[str]:
+        """What the audit log tells of."""
+        return [line["act"] for line in self.open().read_audit()]
+
+    def files(self) -> dict[str, bytes]:
+        """What each file holds, and where each link leads; locks are left out."""
+        found = {}
+        for path in (path for top in (self.data, self.pictures) for path in top.rglob("*")):
+            if path.is_symlink():
+                found[str(path.relative_to(self.folder))] = str(path.readlink()).encode()
+            elif path.is_file() and path.parent.name != "locks" and path.suffix != ".lock":
+                found[str(path.relative_to(self.folder))] = path.read_bytes()
+        return found
+
+
+def _look_at_player(store: Storage, user_id: int) -> tuple:
+    user = store.read_user(user_id)
+    assert store.find_user(user.name) == store.find_user(user.email) == user
+    user.sessions = []
+    return user, [store.read_picture(size, user.picture_file)[0] for size in PICTURE_SIZES]
+
+
+Members = list[tuple[tarfile.TarInfo, bytes]]
+
+
+def read_archive(path: Path) -> Members:
+    """The headers and contents of an archive."""
+    with tarfile.open(path) as archive:
+        return [(member, archive.extractfile(member).read()) for member in archive]
+
+
+def write_archive(path: Path, members: Members, end: bytes = bytes(1024)) -> None:
+    """An archive of any headers and contents."""
+    with gzip.open(path, "wb", 6) as packed:
+        for header, content in members:
+            packed.write(header.tobuf(tarfile.PAX_FORMAT))
+            packed.write(content + bytes(-len(content) % tarfile.BLOCKSIZE))
+        packed.write(end)

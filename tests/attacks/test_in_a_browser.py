@@ -1,0 +1,186 @@
+"""Sites that mean ill, and what a real browser does with what the server answers them."""
+
+import threading
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import pytest
+from live import conftest as running_server
+from live import test_browser
+from live.running import RunningServer
+from live.test_browser import Client, Game, sign_in
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.browser
+no_proxy, server, ada = running_server.no_proxy, running_server.server, running_server.ada
+store = running_server.store
+chromium, browse, game = test_browser.chromium, test_browser.browse, test_browser.game
+complaints, game_client = test_browser.complaints, test_browser.game_client
+NOON = 1_800_000_000  # seconds: what the browser's clock shows where a test holds it
+
+
+@pytest.fixture
+def page(browse, server: RunningServer, ada: dict) -> Page:
+    """Ada's browser."""
+    page = browse()
+    page.goto(f"{server.address}/sign-in")
+    sign_in(page)
+    page.get_by_role("button", name="Sign out").wait_for()
+    return page
+
+
+# -- a click that was meant for something else ----------------------------------------------------
+
+
+def allow(page: Page):
+    return page.get_by_role("button", name="Allow")
+
+
+@pytest.fixture
+def asked(page: Page, game_client: Client) -> Page:
+    """The consent page has just come, and time stands still."""
+    page.clock.install(time=NOON)
+    page.clock.pause_at(NOON + 1)
+    page.goto(game_client.link())
+    return page
+
+
+def test_a_click_that_was_under_way_when_the_consent_page_came_allows_nothing(
+    asked: Page, game: Game, game_client: Client
+):
+    """RFC 9700 4.16: a double click, whose first click opened the page under the second."""
+    for _ in range(4):
+        allow(asked).click(click_count=2, force=True)
+        asked.clock.run_for(240)
+    asked.keyboard.press("Enter")
+    assert asked.url == game_client.link()
+    assert game.asked == []
+    asked.clock.run_for(100)
+    allow(asked).click()
+    game_client.check_arrival(asked)
+
+
+@pytest.mark.parametrize("event", ["focus", "resize", "pageshow"])
+def test_nor_does_one_that_closed_a_window_above_it(
+    asked: Page, game: Game, game_client: Client, event: str
+):
+    asked.clock.run_for(1500)
+    expect(allow(asked)).to_have_attribute("aria-disabled", "false")
+    asked.evaluate("event => dispatchEvent(new Event(event))", event)
+    allow(asked).click(force=True)
+    assert (asked.url, game.asked) == (game_client.link(), [])
+    asked.clock.run_for(1001)
+    allow(asked).click()
+    game_client.check_arrival(asked)
+
+
+def test_a_game_that_opens_the_consent_page_under_a_click_gets_no_code(
+    page: Page, game: Game, game_client: Client, server: RunningServer, complaints: list[str]
+):
+    """So that the first second of the play page's own Allow cannot be got round. RFC 9700 4.16."""
+    game.pages["/"] = "<h1>Game</h1><button>Fire</button>"
+    with server.open_storage().edit_client(game_client.id) as client:
+        client.game_url = f"{game.origin('localhost')}/"
+    page.goto(f"{server.address}/play/{game_client.id}")
+    frame = page.locator("#game").element_handle().content_frame()
+    frame.get_by_role("button", name="Fire").wait_for()
+    with page.expect_popup() as opened:
+        frame.evaluate("address => void open(address)", game_client.link())
+    allow(opened.value).click(force=True)
+    expect(allow(opened.value)).to_be_visible()
+    assert not [each for each in game.asked if "code=" in each]
+    complaints.clear()
+
+
+# -- where an address leads ---------------------------------------------------------------------
+
+NEXT = [
+    *(
+        "//evil.example",
+        "/\\evil.example",
+        "\\\\evil.example",
+        "/\t/evil.example",
+        "///evil.example",
+    ),
+    *("/.//evil.example", "/..//evil.example", "/%2f/evil.example", "/%5cevil.example", "/;//x.y"),
+    *("/\u2028/evil.example", "/\x85/evil.example", "/％2fevil.example", "／／evil.example"),
+    *("/@evil.example", "/:80/", "/#//evil.example", "/?//evil.example", "/\ufeff/evil.example"),
+    *("javascript:alert(1)", "https:evil.example", "https:/evil.example", " //evil.example"),
+]
+
+
+def test_no_next_leads_a_real_browser_away(page: Page, server: RunningServer):
+    """RFC 9700 4.11.2."""
+    asked: list[str] = []
+    page.context.on("request", lambda request: asked.append(request.url))
+    for address in NEXT:
+        page.goto(f"{server.address}/sign-in?next={quote(address)}")
+        assert page.url.startswith(f"{server.address}/")
+    assert len(asked) > len(NEXT)
+    assert all(each.startswith(f"{server.address}/") for each in asked)
+
+
+# -- what an address gives away -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def public_server(tmp_path_factory) -> Iterator[RunningServer]:
+    """A server whose footers link to somebody else's site."""
+    with Game() as site:
+        site.pages["/about"] = "<title>About</title>"
+        threading.Thread(target=site.serve_forever, daemon=True).start()
+        server = RunningServer(
+            tmp_path_factory.mktemp("public"), ABOUT_URL=f"{site.origin()}/about"
+        )
+        server.start()
+        server.add_user("ada")
+        yield server
+        server.stop()
+        site.shutdown()
+
+
+@pytest.mark.parametrize("command", ["invite", "user sign-in-link ada"])
+def test_a_link_that_opens_a_door_is_told_to_nobody_by_the_referer(
+    public_server: RunningServer, browse, command: str
+):
+    """RFC 9700 4.2.4: neither an invitation nor a sign-in link."""
+    page = browse()
+    printed = public_server.printed(*command.split()).split()
+    page.goto(next(word for word in printed if word.startswith("http")))
+    assert page.evaluate("location.search.length") > 40
+    page.get_by_role("link", name="Privacy and contact").click()
+    expect(page).to_have_title("About")
+    assert page.evaluate("document.referrer") == ""
+
+
+def test_a_site_that_was_opened_from_here_cannot_reach_back(public_server: RunningServer, browse):
+    """Tabnabbing: the page that a link opens has no hold on the one that it was on."""
+    page = browse()
+    page.goto(public_server.address)
+    with page.context.expect_page() as opened:
+        page.get_by_role("link", name="Privacy and contact").click(modifiers=["Control"])
+    expect(opened.value).to_have_title("About")
+    assert opened.value.evaluate("opener") is None
+
+
+def test_another_site_reads_nothing_that_the_player_may_read(
+    page: Page, game: Game, server: RunningServer, complaints: list[str]
+):
+    """From another port of the same host, where the session cookie travels: no CORS, no script."""
+    game.pages["/reading"] = "<title>Reading</title>"
+    page.goto(f"{game.origin()}/reading")
+    for path in ("/account/export", "/account", "/oauth/authorize", "/account/apps"):
+        read = "address => fetch(address, { credentials: 'include' }).then(a => a.text(), e => '')"
+        assert page.evaluate(read, server.address + path) == ""
+        ran = """address => new Promise((resolve) => {
+            const script = Object.assign(document.createElement("script"), { src: address });
+            script.onload = () => resolve("ran");
+            script.onerror = () => resolve("refused");
+            document.head.append(script);
+        })"""
+        assert page.evaluate(ran, server.address + path) == "refused"
+    # What is public can be read, by a page as by anyone.
+    public = "address => fetch(address).then(answer => answer.json())"
+    told = page.evaluate(public, f"{server.address}/api/users/info?id=1")
+    assert told["user"]["name"] == "ada"
+    complaints.clear()

@@ -1,0 +1,68 @@
+"""Backup, restore and import for operations.py, which does them while faults are injected.
+
+The archive to restore is where ARCHIVE says.
+"""
+
+import io
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import operations
+from operations import Installation, Operation, prepare
+
+from storage import Storage
+from storage.archive import ignore
+from storage.backup import backup
+from storage.restore import restore
+from storage.transfer import Tally, import_users
+
+RESTORE, IMPORT, BACKUP = "restoring", "importing", "backing up"
+CLEO, DORA = 70, 71  # ids of those who are imported
+LINES = b"".join(
+    json.dumps({"id": user_id, "name": name, "email": f"{name}@example.org"}).encode() + b"\n"
+    for user_id, name in ((CLEO, "Cleo"), (DORA, "Dora"))
+)
+
+
+def archive_of(storage: Storage) -> Path:
+    """Where a backup of this installation goes."""
+    return Path(storage.data_dir).with_name("archive.tar.gz")
+
+
+def do_backup(storage: Storage) -> int:
+    return backup(storage.data_dir, storage.picture_dir, str(archive_of(storage)), "command")
+
+
+def do_restore(storage: Storage, report=ignore) -> int:
+    archive = os.environ["ARCHIVE"]
+    return restore(storage.data_dir, storage.picture_dir, archive, "command", report=report)
+
+
+def do_import(storage: Storage) -> Tally:
+    return import_users(storage, io.BytesIO(LINES), None, "command", ignore, ignore)
+
+
+def operation(act) -> Operation:
+    return Operation(act, state=ignore, old=None, new=None)
+
+
+OPERATIONS = {
+    RESTORE: operation(do_restore),
+    IMPORT: operation(do_import),
+    BACKUP: operation(do_backup),
+}
+
+
+if __name__ == "__main__":
+    operations.OPERATIONS.clear()
+    operations.OPERATIONS.update(OPERATIONS)
+    with tempfile.TemporaryDirectory() as folder:
+        for name, act in ((BACKUP, do_backup), (IMPORT, do_import), (RESTORE, do_restore)):
+            warm = Installation(Path(folder, name)).open()
+            if act is do_backup:
+                prepare(warm)
+            act(warm)
+    operations.serve(sys.stdin)

@@ -1,0 +1,224 @@
+"""Backup, restore and import are killed, and their system calls fail, at every step in turn."""
+
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from archive_operations import (
+    BACKUP,
+    CLEO,
+    DORA,
+    IMPORT,
+    RESTORE,
+    archive_of,
+    do_backup,
+    do_import,
+    do_restore,
+)
+from operations import ADA, BOB, DONE, FAILED, FULL, Installation, prepare, small_disk
+from test_kills_and_failing_disks import CALLS, KILLED, ROOT, Program, check_bystander
+
+from storage import BadInstallation, NoSuchUser, Storage
+from storage.check import check
+from storage.transfer import Tally
+
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("strace"), reason="root and strace"),
+]
+
+ALL_CALLS = CALLS | {"syncfs": "/^syncfs"}
+FAULTS = [
+    ("signal=KILL", "", {KILLED}),
+    ("error=EIO", "+", {FAILED, DONE}),
+    ("error=ENOSPC", "", {FULL, DONE}),
+]
+FAULT_NAMES = ["a kill", "a dying disk", "a disk full for a moment"]
+
+
+class ArchiveProgram(Program):
+    """archive_operations.py at work."""
+
+    def __init__(self, archive: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, Path(__file__).with_name("archive_operations.py")],
+            env=os.environ | {"PYTHONPATH": str(ROOT), "ARCHIVE": str(archive)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory) -> Installation:
+    """An installation with Ada and Bob, and without Emmy, who was deleted."""
+    installation = Installation(tmp_path_factory.mktemp("prepared"))
+    storage = installation.open()
+    prepare(storage)
+    storage.delete_user(storage.add_user("Emmy", "emmy@example.org", "").id)
+    return installation
+
+
+@pytest.fixture(scope="module")
+def nothing(tmp_path_factory) -> Installation:
+    """An installation in which nobody is yet."""
+    installation = Installation(tmp_path_factory.mktemp("nothing"))
+    installation.open()
+    return installation
+
+
+@pytest.fixture(scope="module")
+def program(prepared) -> Iterator[ArchiveProgram]:
+    storage = prepared.open()
+    do_backup(storage)
+    archive = archive_of(storage)
+    with pytest.MonkeyPatch.context() as environment, ArchiveProgram(archive) as program:
+        environment.setenv("ARCHIVE", str(archive))
+        yield program
+
+
+@pytest.fixture
+def disk(tmp_path) -> Iterator[Path]:
+    with small_disk(tmp_path, files=1000) as folder:
+        yield folder
+
+
+def faults(program, template, name, call, fault, disk) -> Iterator[tuple[Installation, int]]:
+    """Meet a fault at the first, second, ... call; yields each installation as it is then."""
+    kind, then, codes = fault
+    for n in itertools.count(1):
+        there = template.copy(disk / str(n))
+        injected = f"{ALL_CALLS[call]}:{kind}:when={n}{then}"
+        code, met = program.run(name, there, injected, disk / "log")
+        if not met:
+            assert code == DONE
+            return
+        assert code in codes
+        yield there, code
+        shutil.rmtree(disk / str(n))
+
+
+def problems(storage: Storage) -> list[str]:
+    """What `check` finds, but for claims that nobody came for: they count no more."""
+    found = [f"{each.file} {each.problem}" for each in check(storage.data_dir, storage.picture_dir)]
+    return [each for each in found if not each.endswith("leads to nobody")]
+
+
+def left_behind(there: Installation) -> list[Path]:
+    folders = (path for top in (there.data, there.pictures) for path in top.glob(".*"))
+    return [*folders, *there.temporary_files()]
+
+
+@pytest.mark.parametrize("call", ALL_CALLS)
+@pytest.mark.parametrize("fault", FAULTS, ids=FAULT_NAMES)
+def test_a_restore_that_meets_a_fault_leaves_nobody_or_everybody_and_can_be_repeated(
+    program, nothing, disk, call, fault
+):
+    for there, code in faults(program, nothing, RESTORE, call, fault, disk):
+        storage = there.open()
+        if storage.user_ids():
+            assert code in (DONE, KILLED)
+            with pytest.raises(BadInstallation, match="has players"):
+                do_restore(storage)
+        else:
+            assert code != DONE
+            assert storage.client_ids() == [] or code == KILLED or call == "open"
+            somebody_elses = there.copy(disk / "copy").open()
+            somebody_elses.add_user("Ada", "ada@example.org", "")
+            shutil.rmtree(disk / "copy")
+            begun = (there.data / ".restore/users").exists()
+            told = []
+            assert do_restore(storage, told.append) == 2
+            assert bool(told) == begun
+        assert storage.user_ids() == [ADA, BOB]
+        check_bystander(storage)
+        assert len(storage.client_ids()) == 1
+        assert storage.add_user("Zed", "zed@example.org", "").id == 10_004
+        assert problems(storage) == []
+        assert [line["act"] for line in storage.read_audit()].count("backup") == 1
+
+
+@pytest.mark.parametrize("call", ALL_CALLS)
+@pytest.mark.parametrize("fault", FAULTS, ids=FAULT_NAMES)
+def test_an_import_that_meets_a_fault_leaves_whole_players_and_can_be_repeated(
+    program, prepared, disk, call, fault
+):
+    for there, code in faults(program, prepared, IMPORT, call, fault, disk):
+        storage = there.open()
+        came = [user_id for user_id in (CLEO, DORA) if is_there(storage, user_id)]
+        assert code != DONE or came == [CLEO, DORA]
+        assert problems(storage) == []
+        if code not in (KILLED, DONE) and call != "unlink":
+            assert left_behind(there) == []
+        assert do_import(storage) == Tally(added=2 - len(came), there=len(came))
+        assert is_there(storage, CLEO) and is_there(storage, DORA)
+        assert storage.add_user("Zed", "zed@example.org", "").id == DORA + 1
+        check_bystander(storage)
+
+
+def is_there(storage: Storage, user_id: int) -> bool:
+    try:
+        user = storage.read_user(user_id)
+    except NoSuchUser:
+        return False
+    assert storage.find_user(user.name) == storage.find_user(user.email) == user
+    return True
+
+
+@pytest.mark.parametrize("call", ALL_CALLS)
+@pytest.mark.parametrize("fault", FAULTS, ids=FAULT_NAMES)
+def test_a_backup_that_meets_a_fault_leaves_no_archive_or_a_whole_one(
+    program, prepared, nothing, disk, call, fault, monkeypatch
+):
+    for there, code in faults(program, prepared, BACKUP, call, fault, disk):
+        storage = there.open()
+        archive = archive_of(storage)
+        assert archive.exists() or code != DONE
+        if code not in (KILLED, DONE) and call != "unlink":
+            assert not archive.exists()
+            if (call, fault) != ("open", FAULTS[1]):  # a folder that cannot be opened stays
+                assert left_behind(there) == []
+            assert [*archive.parent.glob(".*")] == []
+        archive.unlink(missing_ok=True)
+        assert do_backup(storage) == 2
+        assert left_behind(there) == []
+        assert problems(storage) == []
+        check_bystander(storage)
+        monkeypatch.setenv("ARCHIVE", str(archive))
+        restored = nothing.copy(disk / "restored").open()
+        assert do_restore(restored) == 2
+        shutil.rmtree(disk / "restored")
+
+
+@pytest.mark.parametrize("name", [RESTORE, IMPORT, BACKUP])
+def test_each_of_them_meets_faults(program, prepared, nothing, disk, name):
+    template = nothing if name == RESTORE else prepared
+    met = list(faults(program, template, name, "open", FAULTS[0], disk))
+    assert len(met) > 10
+
+
+def test_a_file_system_without_hard_links_is_told_of(prepared, disk):
+    there = prepared.copy(disk)
+    environment = os.environ | {
+        "IDENTITY_DATA_DIR": str(there.data),
+        "IDENTITY_PICTURE_DIR": str(there.pictures),
+    }
+    inject = ["strace", "-f", "-o", str(disk / "log"), "-e", "inject=/^link:error=EPERM"]
+    program = "from identity_admin import main; main()"
+    done = subprocess.run(
+        [*inject, sys.executable, "-c", program, "backup", str(disk / "a.tar.gz")],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert f"the file system of {there.data} refuses hard links" in done.stderr
+    assert not (disk / "a.tar.gz").exists()
+    assert left_behind(there) == []

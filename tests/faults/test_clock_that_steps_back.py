@@ -1,0 +1,282 @@
+"""What a server does whose clock is set back, by five seconds or by an hour.
+
+A clock that was ahead, and is put right, does that. The server is a real one. In all its processes
+`time.time` and `time.time_ns` tell the test's time; the monotonic clock never steps. (libfaketime
+0.9.10 would tell it to C code as well, but then Python's `time.sleep` fails.)
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+from live.person import Person
+from live.running import ANSWER_TIMEOUT, PASSWORD, RunningServer
+from live.test_account_races import even_picture
+from live.test_kill import CALLBACK, exchange, link
+
+import storage
+from identity_sessions import GUESSES_AT_NAME, hash_password
+
+pytestmark = pytest.mark.faults
+
+SECONDS, HOUR = 5, 3600
+# Every Python imports it when it starts.
+SITECUSTOMIZE = """
+import os, time
+
+def ahead():
+    with open(os.environ["CLOCK"]) as file:
+        return int(file.read())
+
+def time_ns(real=time.time_ns):
+    return real() + ahead() * 10**9
+
+time.time, time.time_ns = lambda: time_ns() / 10**9, time_ns
+"""
+STEPS = pytest.mark.parametrize("step", [SECONDS, HOUR], ids=["5 seconds", "1 hour"])
+
+
+class Clock:
+    """The time that the server sees: `ahead` seconds before the real one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "ahead"
+        (folder / "sitecustomize.py").write_text(SITECUSTOMIZE)
+        # In the midst of a window of counted attempts, wherever the real time is.
+        half = storage.ATTEMPTS_WINDOW // 2
+        self._start = self.ahead = half - int(time.time()) % storage.ATTEMPTS_WINDOW
+        self.step(0)
+
+    def step(self, seconds: int) -> None:
+        self.ahead += seconds
+        new = self.file.with_name("new")
+        new.write_text(str(self.ahead))
+        new.replace(self.file)
+
+    def reset(self) -> None:
+        self.step(self._start - self.ahead)
+
+    def now_ms(self) -> int:
+        return int((time.time() + self.ahead) * 1000)
+
+
+@pytest.fixture(scope="module")
+def module_clock(tmp_path_factory) -> Clock:
+    return Clock(tmp_path_factory.mktemp("clock"))
+
+
+@pytest.fixture
+def clock(module_clock) -> Clock:
+    module_clock.reset()
+    return module_clock
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory, module_clock) -> Iterator[RunningServer]:
+    server = RunningServer(tmp_path_factory.mktemp("server"))
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("NO_PROXY", "127.0.0.1")
+        environment.setenv("CLOCK", str(module_clock.file))
+        environment.setenv("PYTHONPATH", str(module_clock.file.parent))
+        server.start()
+        yield server
+        server.stop()
+
+
+@pytest.fixture(scope="module")
+def password_hash() -> str:
+    return hash_password(PASSWORD)
+
+
+class Player(Person):
+    """A player of the test's own."""
+
+    def __init__(self, server: RunningServer, password_hash: str) -> None:
+        super().__init__(server.address)
+        self.store = server.open_storage()
+        name = f"ada-{os.urandom(4).hex()}"
+        self.user = self.store.add_user(name, f"{name}@example.org", password_hash)
+
+    def read(self) -> storage.User:
+        return self.store.read_user(self.user.id)
+
+    def is_signed_in(self) -> bool:
+        return "Hello, " in self.open("/").text
+
+    def post(self, path: str, **sent) -> requests.Response:
+        address = f"{self.server_address}{path}"
+        return self.browser.post(address, timeout=ANSWER_TIMEOUT, allow_redirects=False, **sent)
+
+
+@pytest.fixture
+def ada(server, clock, password_hash) -> Iterator[Player]:
+    ada = Player(server, password_hash)
+    yield ada
+    ada.close()
+
+
+class Game:
+    """A registered client, and what it does with the codes of a player."""
+
+    def __init__(self, server: RunningServer) -> None:
+        self.server = server
+        self.client, self.secret = server.open_storage().add_client(
+            "Chess", [CALLBACK], None, by="command"
+        )
+
+    def code(self, player: Player) -> str:
+        return player.allow(link(self.client), player.user.name).answer["code"]
+
+    def exchange(self, code: str) -> requests.Response:
+        return exchange(self.server, code, self.client, self.secret)
+
+    def token(self, player: Player) -> str:
+        return self.exchange(self.code(player)).json()["access_token"]
+
+    def whois(self, token: str) -> int:
+        """The status of the answer."""
+        address = f"{self.server.address}/api/oauth/whois"
+        headers = {"Authorization": f"Bearer {token}"}
+        return requests.get(address, headers=headers, timeout=ANSWER_TIMEOUT).status_code
+
+
+@pytest.fixture
+def game(server) -> Game:
+    return Game(server)
+
+
+@STEPS
+def test_a_token_of_what_is_now_the_future_is_refused_until_that_is_reached(clock, ada, game, step):
+    """Else it would live longer than ten minutes by the hour. The next one is good at once."""
+    token = game.token(ada)
+    clock.step(-step)
+    assert game.whois(token) == 401
+    if not ada.is_signed_in():
+        ada.sign_in(ada.user.name)
+    assert game.whois(game.token(ada)) == 200
+    clock.step(step)
+    assert game.whois(token) == 200
+
+
+@STEPS
+def test_a_cookie_of_what_is_now_the_future_asks_for_the_password_until_that_is_reached(
+    clock, ada, step
+):
+    """One of before goes on. A page that says what was done makes a new one, like a sign-in."""
+    ada.sign_in(ada.user.name)
+    clock.step(step)
+    assert ada.is_signed_in()
+    clock.step(-step)
+    assert ada.is_signed_in()
+    clock.step(-step)
+    assert not ada.is_signed_in()
+    clock.step(step)
+    assert ada.is_signed_in()
+
+
+def test_a_code_lives_through_a_step_of_seconds_and_ends_with_one_of_an_hour(clock, ada, game):
+    """A minute before or after its issue, and no longer: it must not live for an hour."""
+    codes = [game.code(ada) for _ in range(2)]
+    clock.step(-SECONDS)
+    assert game.exchange(codes[0]).status_code == 200
+    clock.step(SECONDS - HOUR)
+    assert game.exchange(codes[1]).status_code == 400
+
+
+@STEPS
+def test_a_spent_code_stays_spent(clock, ada, game, step):
+    code = game.code(ada)
+    assert game.exchange(code).status_code == 200
+    clock.step(-step)
+    answer = game.exchange(code)
+    assert (answer.status_code, "used before" in answer.text) == (400, True)
+
+
+@STEPS
+def test_a_new_picture_has_a_later_timestamp_than_the_old_one(clock, ada, step):
+    def change_picture(number: int) -> int:
+        ada.sign_in(ada.user.name)
+        files = {"picture": ("me.png", even_picture(number), "image/png")}
+        assert ada.post("/account/picture", files=files).headers["Location"] == "/account"
+        return ada.read().pfp_timestamp
+
+    before = change_picture(1)
+    clock.step(-step)
+    assert change_picture(2) > before
+
+
+def test_guesses_are_counted_through_a_step_of_seconds_and_anew_after_one_of_an_hour(clock, ada):
+    """Whoever was locked out is not for longer; a guesser gets one more window, and no more."""
+
+    def guess() -> int:
+        form = {"name": ada.user.name, "password": "a wrong password"}
+        return ada.post("/sign-in", data=form).status_code
+
+    assert {guess() for _ in range(GUESSES_AT_NAME)} == {403}
+    assert guess() == 429
+    clock.step(-SECONDS)
+    assert guess() == 429
+    clock.step(SECONDS - HOUR)
+    assert guess() == 403
+
+
+@STEPS
+def test_play_time_never_shrinks_and_is_counted_on(clock, ada, step):
+    """The heartbeat after the step begins a new sitting."""
+    clock.step(-step)
+    ada.sign_in(ada.user.name)
+    clock.step(step)
+
+    def beat() -> storage.User:
+        assert ada.post("/api/users/heartbeat").status_code == 200
+        return ada.read()
+
+    beat()
+    clock.step(60)
+    before = beat()
+    clock.step(-step)
+    after = beat()
+    assert after.play_ms == before.play_ms
+    assert abs(after.last_heartbeat - clock.now_ms()) < SECONDS * 1000
+    clock.step(60)
+    assert before.play_ms + 60_000 <= beat().play_ms < before.play_ms + 90_000
+
+
+@STEPS
+def test_a_sign_in_link_of_what_is_now_the_future_waits_and_the_next_one_is_good(
+    clock, server, ada, step
+):
+    def refused(link: str) -> bool:
+        page = requests.get(link, timeout=ANSWER_TIMEOUT)
+        assert page.status_code == 200
+        return "This link was used, or is older than an hour." in page.text
+
+    links = [server.printed("user", "sign-in-link", ada.user.name)]
+    clock.step(-step)
+    links.append(server.printed("user", "sign-in-link", ada.user.name))
+    assert [refused(link) for link in links] == [True, False]
+    clock.step(step)
+    assert not refused(links[0])
+
+
+def test_the_audit_log_is_in_the_order_of_what_was_done(clock, server, ada):
+    """The times of its lines tell that the clock was set back."""
+    for act in ("suspend", "restore"):
+        server.printed("user", act, ada.user.name)
+        clock.step(-HOUR)
+    suspended, restored = (
+        line for line in ada.store.read_audit() if line.get("user") == ada.user.id
+    )
+    assert (suspended["act"], restored["act"]) == ("user suspend", "user restore")
+    assert restored["time"] < suspended["time"]
+
+
+def test_the_same_workers_go_on(clock, server):
+    workers = server.workers()
+    for step in (SECONDS, HOUR):
+        clock.step(-step)
+        assert requests.get(f"{server.address}/healthz", timeout=ANSWER_TIMEOUT).ok
+    assert server.workers() == workers

@@ -1,0 +1,190 @@
+"""Many at once for a long time, against two workers; and what happens where a lock is none."""
+
+import os
+import shutil
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+import requests
+from live.person import Person
+from live.running import ANSWER_TIMEOUT, PASSWORD, RunningServer
+from live.test_account_races import colour, even_picture, pictures_of, post, seen_colour
+from live.test_races import RACERS, Background, race
+
+import storage
+from identity_sessions import hash_password
+
+pytestmark = pytest.mark.faults
+
+ROUNDS = 50
+SECONDS = 60
+READERS = 4
+FLAIRS = ("first", "second")
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch) -> Iterator[RunningServer]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    server = RunningServer(tmp_path)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def unlocked_server(server) -> Iterator[RunningServer]:
+    """A server whose locks hold nobody up."""
+    if os.geteuid() != 0 or not shutil.which("strace"):
+        pytest.skip("root and strace")
+    workers = [argument for worker in server.workers() for argument in ("-p", str(worker))]
+    command = ["strace", "-f", *workers, "-o", "/dev/null", "-e", "inject=flock:retval=0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tracer:
+        assert "attached" in tracer.stderr.readline()
+        yield server
+        tracer.terminate()
+        tracer.communicate()
+
+
+def sign_in(server: RunningServer, names: list[str]) -> list[Person]:
+    """New players, each in a browser."""
+    store, password_hash = server.open_storage(), hash_password(PASSWORD)
+    people = []
+    for name in names:
+        store.add_user(name, f"{name}@example.org", password_hash)
+        people.append(Person(server.address))
+        assert "Hello, " in people[-1].sign_in(name).text
+    return people
+
+
+# ---------------------------------------------------------------------------------------------
+# One name
+# ---------------------------------------------------------------------------------------------
+
+
+def race_for_a_name(people: list[Person], name: str) -> Counter[int]:
+    """The answers to all who want the name at once."""
+    return Counter(
+        race(lambda number: post(people[number], "/account", data={"name": name}).status_code)
+    )
+
+
+def test_a_name_that_sixteen_want_at_once_is_given_to_one(server):
+    people = sign_in(server, [f"ada-{number}" for number in range(RACERS)])
+    for number in range(ROUNDS):
+        answers = race_for_a_name(people, f"Racer {number}")
+        assert answers == {303: 1, 409: RACERS - 1}
+    assert server.command("check") == []
+
+
+def test_without_locks_a_name_would_be_given_twice(unlocked_server):
+    people = sign_in(unlocked_server, [f"ada-{number}" for number in range(RACERS)])
+    winners = (race_for_a_name(people, f"Racer {number}")[303] for number in range(ROUNDS))
+    assert any(each > 1 for each in winners)
+
+
+# ---------------------------------------------------------------------------------------------
+# One player
+# ---------------------------------------------------------------------------------------------
+
+
+class BusyPlayer:
+    """One player who plays, edits her profile and changes her picture, all at once.
+
+    Each writer knows what it wrote last, and finds it until it writes again.
+    """
+
+    def __init__(self, server: RunningServer) -> None:
+        self.server, self.store = server, server.open_storage()
+        [writer] = sign_in(server, ["ada"])
+        self.browsers = [writer, *(Person(server.address) for _ in range(3))]
+        for each in self.browsers[1:]:
+            each.sign_in("ada")
+        self.player = self.store.find_user("ada")
+        with self.store.edit_user(self.player.id) as user:
+            user.flairs += FLAIRS
+
+    def read(self) -> storage.User:
+        return self.store.read_user(self.player.id)
+
+    def beat(self, number: int) -> None:
+        """Play for a minute, which passes at once."""
+        with self.store.edit_user(self.player.id) as before:
+            before.last_heartbeat -= 60_000
+        answer = post(self.browsers[0], "/api/users/heartbeat")
+        assert answer.status_code == 200
+        after = self.read()
+        passed = after.last_heartbeat - before.last_heartbeat
+        assert after.play_ms == before.play_ms + passed > before.play_ms
+
+    def write_bio(self, number: int) -> None:
+        bio = long_bio(number)
+        save(self.browsers[1], "/account", data={"bio": bio})
+        assert self.read().bio == bio
+
+    def equip(self, number: int) -> None:
+        flair = FLAIRS[number % 2]
+        save(self.browsers[2], "/account", data={"equippedFlair": flair})
+        assert self.read().equipped_flair == flair
+
+    def change_picture(self, number: int) -> None:
+        files = {"picture": ("me.png", even_picture(number), "image/png")}
+        save(self.browsers[3], "/account/picture", files=files)
+        small = self.server.picture_dir / "small" / self.read().picture_file
+        assert seen_colour(small.read_bytes()) == colour(number)
+
+    def look(self, number: int) -> None:
+        """See what everybody sees of her: whole, or gone because there is something newer."""
+        user = self.ask("/api/users/info?id=1").json()["user"]
+        assert user["bio"] in ("", long_bio(int(user["bio"][:6] or 0)))
+        assert user["equippedFlair"] in ("none", *FLAIRS)
+        large = self.ask(f"/pfp/large/1-{user['pfpTimestamp']}.webp")
+        if large.status_code == 404:
+            assert self.read().pfp_timestamp > user["pfpTimestamp"]
+        else:
+            assert seen_colour(large.content)  # or Pillow says that it is cut off
+
+    def ask(self, path: str) -> requests.Response:
+        answer = requests.get(f"{self.server.address}{path}", timeout=ANSWER_TIMEOUT)
+        assert answer.status_code in (200, 404)
+        return answer
+
+    def go_on(self, seconds: float) -> list[int]:
+        """Do all that until the time is up, or something is wrong; returns how often each."""
+        acts = [self.beat, self.write_bio, self.equip, self.change_picture, *[self.look] * READERS]
+        end = time.monotonic() + seconds
+        with ExitStack() as stack:
+            running = [stack.enter_context(Background(act)) for act in acts]
+            while time.monotonic() < end and not any(each.has_failed() for each in running):
+                time.sleep(0.1)
+        return [each.count for each in running]
+
+
+def save(person: Person, path: str, **sent) -> None:
+    """Send a form, and see the page that says that it is saved."""
+    address = f"{person.server_address}{path}"
+    page = person.browser.post(address, timeout=ANSWER_TIMEOUT, **sent)
+    assert page.status_code == 200
+    assert " is saved." in page.text
+
+
+def long_bio(number: int) -> str:
+    """A bio that tells how long it is to be."""
+    return "-".join([f"{number:06}"] * (1 + number % 100))
+
+
+def test_who_plays_edits_and_uploads_at_once_for_a_minute_loses_nothing(server):
+    busy = BusyPlayer(server)
+    counts = busy.go_on(SECONDS)
+    print(f"beats, bios, flairs, pictures, and looks of {READERS}: {counts}")
+    assert min(counts) > SECONDS
+    assert len(pictures_of(server, busy.player.id)) == len(storage.PICTURE_SIZES)
+    assert server.command("check") == []
+
+
+def test_without_locks_an_update_would_be_lost(unlocked_server):
+    with pytest.raises(AssertionError):
+        BusyPlayer(unlocked_server).go_on(SECONDS)

@@ -1,0 +1,268 @@
+"""The power fails in the midst of saves, on real file systems: what was confirmed is there again.
+
+Each cut comes after a number of confirmed saves, and up to a millisecond into what follows; both
+are drawn with the cut's number as the seed. The disk is the test's own (power.py).
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import random
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from live import running
+from live.running import PASSWORD, RunningServer
+from live.test_kill import Load, check_records, exchange
+from operations import CODE, Installation
+from power import Disk, disk_in_memory, is_known
+from saves import ANYTHING, TOLD, facts_of
+
+from identity_sessions import hash_password
+from storage import NoSuchCode, StorageError, StorageFailed, disk, problems
+from storage.check import check
+
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.skipif(os.geteuid() != 0, reason="mounting a disk needs root"),
+]
+
+THIS_BOOT = disk.BOOT_ID_FILE
+ROOT = Path(__file__).parent.parent.parent
+CUTS = 250  # on each file system
+SERVER_CUTS = 5
+MOST_SAVES = 40  # before a cut
+LONGEST_DELAY = 0.001  # seconds
+NO_SYNC = ["strace", "-f", "-o", "/dev/null", "-e", "inject=fsync:retval=0"]
+
+
+class Program:
+    """saves.py at work, run by a command, or with some kinds ("files", "folders") not synced."""
+
+    def __init__(self, *unsynced: str, command: tuple[str, ...] = ()) -> None:
+        program = Path(__file__).with_name("saves.py")
+        self.process = subprocess.Popen(
+            [*command, sys.executable, program, *unsynced],
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> "Program":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.communicate()
+
+    def save(self, seed: int, there: Installation) -> Iterator[tuple[bool, dict]]:
+        """What it tells until the disk fails it."""
+        self.process.stdin.write(json.dumps([seed, str(there.data), str(there.pictures)]) + "\n")
+        self.process.stdin.flush()
+        while isinstance(told := json.loads(self.process.stdout.readline()), list):
+            yield told
+        assert told == TOLD
+
+
+class Cut:
+    """One power cut: what had been confirmed by then, what was under way, and what is there now."""
+
+    def __init__(self, number: int, program: Program, disk: Disk) -> None:
+        dice = random.Random(number)
+        saves_before, delay = dice.randrange(-1, MOST_SAVES), dice.uniform(0, LONGEST_DELAY)
+        self.there = Installation(disk.folder / str(number))
+        self.there.data.parent.mkdir()
+        self.saves = -1  # the first thing that is saved is the empty installation
+        self.confirmed: dict[str, object] = {}
+        has_power = True
+        for is_done, facts in program.save(number, self.there):
+            self.saves += is_done
+            self.confirmed |= facts if is_done else {}
+            self.under_way = {} if is_done else facts
+            if self.saves == saves_before and has_power:
+                time.sleep(delay)
+                disk.cut_power()
+                has_power = False
+        disk.restart()
+
+    def problems(self) -> list[str]:
+        """What is not as it was confirmed, and what is half done."""
+        try:
+            seen = facts_of(self.there.open())
+        except (StorageError, AssertionError) as error:
+            return [repr(error)]
+        known = {name: each for name, each in self.confirmed.items() if each is not None}
+        problems = [
+            f"{name}: {seen.get(name)}, confirmed was {known.get(name)}"
+            for name in (seen.keys() | known.keys()) - self.under_way.keys()
+            if seen.get(name) != known.get(name)
+        ]
+        sure = {name: each for name, each in self.under_way.items() if each != ANYTHING}
+        new, old = list(sure.values()), [known.get(name) for name in sure]
+        steps = [new[:done] + old[done:] for done in range(len(sure) + 1)]
+        if [seen.get(name) for name in sure] not in steps:
+            problems.append(f"half done: {[(name, seen.get(name)) for name in sure]}")
+        return problems
+
+
+@pytest.fixture(params=["ext4", "xfs"])
+def power(request, tmp_path, monkeypatch) -> Iterator[Disk]:
+    """A disk; to this process the machine has been started again since its power was cut."""
+    boot_id = tmp_path / "boot_id"
+    boot_id.write_text("the next boot")
+    monkeypatch.setattr(disk, "BOOT_ID_FILE", str(boot_id))
+    memory = tmp_path / "memory"
+    memory.mkdir()
+    with contextlib.ExitStack() as mounted:
+        try:
+            yield mounted.enter_context(disk_in_memory(memory, request.param))
+        except subprocess.CalledProcessError:
+            if is_known(request.param):
+                raise
+            pytest.skip(f"this kernel has no {request.param}")
+
+
+def test_what_was_confirmed_is_there_after_a_power_cut(power, monkeypatch):
+    monkeypatch.setattr(problems, "ORPHAN_AGE", -1)  # seconds: what is left behind is old at once
+    saves = 0
+    with Program() as program:
+        for number in range(CUTS):
+            cut = Cut(number, program, power)
+            assert cut.problems() == [], number
+            folders = str(cut.there.data), str(cut.there.pictures)
+            assert [each for each in check(*folders, repair=True) if not each.mended] == []
+            assert list(check(*folders)) == []
+            assert not cut.there.temporary_files()
+            cut.there.open().add_user("Zed", "zed@example.org", "")
+            saves += cut.saves
+            shutil.rmtree(cut.there.data.parent)
+    print(f"{power.file_system}: {CUTS} power cuts, {saves} confirmed saves")
+    assert saves > CUTS * MOST_SAVES / 3
+
+
+def test_what_a_power_cut_brings_back_of_a_code_is_no_code(power, monkeypatch):
+    """A code that was spent is live again on the disk, and dead since its boot id is of before."""
+    there = Installation(power.folder)
+    with monkeypatch.context() as before:
+        before.setattr(disk, "BOOT_ID_FILE", THIS_BOOT)
+        storage = there.open()
+        storage.add_code("a code", CODE)
+        os.sync()
+        storage.spend_code("a code")
+        power.cut_power()
+        power.restart()
+        assert there.open().read_code("a code").user_id == CODE.user_id
+    with pytest.raises(NoSuchCode):
+        there.open().read_code("a code")
+
+
+# ---------------------------------------------------------------------------------------------
+# The power of a machine on which the whole server runs
+# ---------------------------------------------------------------------------------------------
+
+
+class Machine(RunningServer):
+    """A server on a disk; `kill` cuts the power, and what runs next has another boot id."""
+
+    def __init__(self, folder: Path, disk: Disk) -> None:
+        super().__init__(folder)
+        self.data_dir = disk.folder / "data"
+        self.picture_dir = disk.folder / "pictures"
+        self.disk = disk
+        self.boot_id = folder / "boot_id"
+        self.boots = 0
+
+    def launch(self) -> None:
+        self.boots += 1
+        self.boot_id.write_text(f"boot {self.boots}\n")
+        super().launch()
+
+    def kill(self) -> None:
+        os.killpg(self.process.pid, signal.SIGSTOP)  # without power nobody is told anything
+        self.disk.cut_power()
+        super().kill()
+        self.disk.restart()
+
+
+class LoadOnDisk(Load):
+    """What a server is used for. Clients are registered without it, on its disk."""
+
+    def until_killed(self, task: Callable[[], object]) -> None:
+        try:
+            super().until_killed(task)
+        except StorageFailed:
+            assert self._over.is_set()
+
+
+@pytest.fixture
+def machine(power, tmp_path, monkeypatch) -> Iterator[Machine]:
+    machine = Machine(tmp_path, power)
+    # In a mount namespace of its own the server reads our boot id where the kernel's is.
+    mount = f"mount --bind {shlex.quote(str(machine.boot_id))} {THIS_BOOT}"
+    elsewhere = ["unshare", "--mount", "sh", "-c", f'{mount} && exec "$@"', "sh"]
+    monkeypatch.setattr(running, "COMMAND", [*elsewhere, *running.COMMAND])
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    machine.start()
+    yield machine
+    machine.stop()
+
+
+def test_what_the_server_answered_holds_after_a_power_cut(machine):
+    """Sign-ins, consents, exchanges and look-ups. Only codes are dead."""
+    password_hash = hash_password(PASSWORD)
+    told: Counter[str] = Counter()
+    for number in range(SERVER_CUTS):
+        load = LoadOnDisk(machine, machine.open_storage(), password_hash)
+        load.run(0.3 + number / 10)
+        machine.start()
+        codes = [*load.good_codes, *load.spent_codes]
+        load.good_codes, load.spent_codes = [], []
+        load.check_what_was_told()
+        assert all(exchange(machine, *each).status_code == 400 for each in codes)
+        check_records(machine.open_storage())
+        machine.command("check", "--repair")
+        assert machine.command("check") == []
+        told.update(sign_ins=len(load.signed_in()), consents=len(load.consents), codes=len(codes))
+    print(f"{machine.disk.file_system}: {SERVER_CUTS} power cuts of a server, {dict(told)}")
+    assert min(told.values()) >= SERVER_CUTS, told
+
+
+# ---------------------------------------------------------------------------------------------
+# The tests above can fail, and harm nobody's disk
+# ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "unsynced, command",
+    [((), NO_SYNC), (("files",), ()), (("folders",), ())],
+    ids=["all syncs", "the syncs of files", "the syncs of folders"],
+)
+def test_without_syncs_something_confirmed_would_be_lost(power, unsynced, command):
+    with Program(*unsynced, command=command) as careless:
+        assert any(Cut(number, careless, power).problems() for number in range(50))
+
+
+def test_the_power_of_another_disk_is_never_cut(power, tmp_path, monkeypatch):
+    monkeypatch.setattr(fcntl, "ioctl", lambda *_: pytest.fail("this was a disk of others"))
+    for folder in ("/", "/proc", "/dev", tmp_path, power.image.parent):
+        with pytest.raises(AssertionError):
+            Disk(power.image, Path(folder), power.file_system).cut_power()
+    with pytest.raises(AssertionError):
+        Disk(tmp_path / "another", power.folder, power.file_system).cut_power()
+    twice = tmp_path / "twice"
+    twice.mkdir()
+    subprocess.run(["mount", "--bind", power.folder, twice], check=True)
+    try:
+        with pytest.raises(AssertionError):
+            power.cut_power()
+    finally:
+        subprocess.run(["umount", twice], check=True)

@@ -1,0 +1,194 @@
+"""What goes on and what is refused where the data folder cannot be written any more.
+
+Linux mounts a disk read-only when it finds an error on it, and administrators do so by mistake.
+"""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+from live.person import Person
+from live.running import ANSWER_TIMEOUT, PASSWORD, RunningServer
+from live.test_kill import exchange, link
+from operations import (
+    ADA,
+    FIRST_START,
+    OLD_PICTURE,
+    OPERATIONS,
+    Installation,
+    names_of,
+    picture_of,
+    prepare,
+    small_disk,
+)
+
+from identity_sessions import hash_password
+from storage import StorageFailed
+
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.skipif(os.geteuid() != 0, reason="mounting a disk needs root"),
+]
+
+CALLBACK = "https://client.example/callback"
+
+
+def remount(folder: Path, how: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{how}", folder], check=True)
+
+
+@pytest.fixture
+def disk(tmp_path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    with small_disk(folder, files=1000):
+        yield folder
+
+
+# ---------------------------------------------------------------------------------------------
+# Records
+# ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def there(disk) -> Installation:
+    installation = Installation(disk)
+    prepare(installation.open())
+    return installation
+
+
+@pytest.mark.parametrize("name", sorted(OPERATIONS.keys() - {FIRST_START}))
+def test_a_read_only_disk_is_told_and_the_old_record_stands(disk, there, name):
+    operation = OPERATIONS[name]
+    storage = there.open()
+    before = there.files()
+    remount(disk, "ro")
+    with pytest.raises(StorageFailed, match="Read-only file system"):
+        operation.act(storage)
+    assert operation.state(storage) == operation.old
+    remount(disk, "rw")
+    assert there.files() == before
+    operation.act(storage)
+    assert operation.state(storage) == operation.new
+
+
+def test_reading_and_starting_go_on_on_a_read_only_disk(disk, there):
+    remount(disk, "ro")
+    storage = there.open()
+    assert names_of("Ada", "bob@example.org")(storage) == ["Ada", "Bob"]
+    assert picture_of(storage) == OLD_PICTURE
+    assert [client.name for client in storage.clients()] == ["Chess"]
+    assert storage.read_code("an old code").user_id == ADA
+    assert storage.keys()
+    with pytest.raises(StorageFailed):
+        storage.count_attempt("password", "ada", limit=6)
+
+
+def test_an_installation_that_cannot_be_begun_can_be_begun_later(disk):
+    remount(disk, "ro")
+    with pytest.raises(StorageFailed):
+        Installation(disk).open()
+    remount(disk, "rw")
+    prepare(Installation(disk).open())
+
+
+# ---------------------------------------------------------------------------------------------
+# The server
+# ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server(tmp_path, disk, monkeypatch) -> Iterator[RunningServer]:
+    """A server with its data on the disk."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    server = RunningServer(tmp_path)
+    server.data_dir, server.picture_dir = disk / "data", disk / "pictures"
+    server.start()
+    yield server
+    server.stop()
+
+
+class Site:
+    """The server, a player who is signed in, and two clients, of which she allows the first."""
+
+    def __init__(self, server: RunningServer) -> None:
+        self.server = server
+        store = server.open_storage()
+        store.add_user("ada", "ada@example.org", hash_password(PASSWORD))
+        self.game, self.secret = store.add_client("Chess", [CALLBACK], None, by="command")
+        self.other, _ = store.add_client("Go", [CALLBACK], None, by="command")
+        self.ada = Person(server.address)
+        self.ada.sign_in("ada")
+        self.codes = [self.ada.allow(link(self.game), "ada").answer["code"] for _ in range(2)]
+
+    def exchange(self, code: str) -> requests.Response:
+        return exchange(self.server, code, self.game, self.secret)
+
+    def ask(self, path: str, **headers: str) -> requests.Response:
+        address = f"{self.server.address}{path}"
+        return requests.get(address, headers=headers, timeout=ANSWER_TIMEOUT)
+
+    def send(self, path: str, **form: str) -> requests.Response:
+        """Post as ada."""
+        address = f"{self.server.address}{path}"
+        return self.ada.browser.post(address, form, allow_redirects=False, timeout=ANSWER_TIMEOUT)
+
+
+@pytest.fixture
+def site(server) -> Iterator[Site]:
+    site = Site(server)
+    yield site
+    site.ada.close()
+
+
+def test_look_ups_tokens_and_signed_in_pages_go_on(site, disk):
+    token = site.exchange(site.codes[0]).json()["access_token"]
+    remount(disk, "ro")
+    assert site.ask("/api/users/info?id=1").json()["user"]["name"] == "ada"
+    assert site.ask("/api/oauth/whois", Authorization=f"Bearer {token}").json()["name"] == "ada"
+    picture = site.server.picture_dir.glob("large/1-*.webp")
+    assert site.ask(f"/pfp/large/{next(picture).name}").content[:4] == b"RIFF"
+    assert "Hello, " in site.ada.open("/").text
+    assert "Your account" in site.ada.open("/account").text
+    assert site.ask("/healthz").status_code == 503
+
+
+def test_a_save_is_answered_in_words_and_nothing_is_saved(site, disk):
+    consent = site.ada.open(link(site.other)).form_with("Allow")
+    before = site.server.open_storage().read_user(1)
+    remount(disk, "ro")
+    answers = {
+        "profile": site.send("/account", bio="new"),
+        "heartbeat": site.send("/api/users/heartbeat"),
+        "sign-in": site.send("/sign-in", name="ada", password=PASSWORD),
+    }
+    assert {name: answer.status_code for name, answer in answers.items()} == dict.fromkeys(
+        answers, 503
+    )
+    assert all(int(answer.headers["Retry-After"]) > 0 for answer in answers.values())
+    assert "Nothing can be saved right now." in answers["profile"].text
+    assert answers["heartbeat"].json().keys() == {"message"}
+    assert "Passwords cannot be checked right now." in answers["sign-in"].text
+    sent = site.send("/oauth/authorize", **consent.fields, **consent.buttons["Allow"])
+    assert "error=server_error" in sent.headers["Location"]
+    assert site.server.open_storage().read_user(1) == before
+
+
+def test_signing_out_drops_the_cookie(site, disk):
+    remount(disk, "ro")
+    assert site.send("/sign-out").status_code == 303
+    assert "Hello, " not in site.ada.open("/").text
+
+
+def test_a_code_stays_good_until_it_can_be_spent(site, disk):
+    spent, good = site.codes
+    assert site.exchange(spent).status_code == 200
+    remount(disk, "ro")
+    refused = site.exchange(good)
+    assert (refused.status_code, int(refused.headers["Retry-After"]) > 0) == (503, True)
+    assert site.exchange(spent).status_code == 400
+    remount(disk, "rw")
+    assert site.exchange(good).status_code == 200

@@ -1,0 +1,149 @@
+"""The running server behind a real nginx, which has the very site of deploy/nginx.conf."""
+
+import contextlib
+import re
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from identity_settings import ROOT
+
+from .running import START_TIMEOUT, STOP_TIMEOUT, RunningServer
+
+SITE = Path(ROOT) / "deploy" / "nginx.conf"
+# Around the site what Debian has around it, but for the places; its own log tells all it can.
+NGINX_CONF = """
+daemon off;
+user root;
+pid {folder}/nginx.pid;
+error_log {folder}/error.log info;
+events {{ worker_connections 768; }}
+http {{
+    include /etc/nginx/mime.types;
+    default_type application/octet-stream;
+    sendfile on;
+    gzip on;
+    proxy_read_timeout 2s;
+    access_log {folder}/other.log;
+    client_body_temp_path {folder}/bodies;
+    proxy_temp_path {folder}/answers;
+    fastcgi_temp_path {folder}/unused;
+    uwsgi_temp_path {folder}/unused;
+    scgi_temp_path {folder}/unused;
+    include {folder}/site.conf;
+}}
+"""
+
+
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+class Nginx:
+    """nginx at 127.0.0.1; its logs, certificate and pictures (in `pfp/`) have a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.http_port, self.https_port = free_port(), free_port()
+        self.address = f"https://127.0.0.1:{self.https_port}"
+        self.certificate = folder / "certificate.pem"
+        self.access_log = folder / "access.log"
+        self.process: subprocess.Popen | None = None
+
+    def start(self, backend: str) -> None:
+        """Start it in front of the server at `backend`, a HOST:PORT, and return when it answers."""
+        self.folder.mkdir(exist_ok=True)
+        self._make_certificate()
+        configuration = self.folder / "nginx.conf"
+        configuration.write_text(NGINX_CONF.format(folder=self.folder))
+        (self.folder / "site.conf").write_text(self.site(backend))
+        command = ["nginx", "-e", self.folder / "error.log", "-c", configuration]
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        deadline = time.monotonic() + START_TIMEOUT
+        while time.monotonic() < deadline and self.process.poll() is None:
+            with contextlib.suppress(ConnectionRefusedError):
+                self.connect().close()
+                return
+            time.sleep(0.02)
+        raise AssertionError((self.folder / "error.log").read_text())
+
+    def site(self, backend: str) -> str:
+        """The site, with the places of this test in it. Each must be there to be replaced."""
+        text = SITE.read_text()
+        letsencrypt = "/etc/letsencrypt/live/id.example.org"
+        for there, here in (
+            ("listen 80;", f"listen 127.0.0.1:{self.http_port};"),
+            ("listen [::]:80;", ""),
+            ("listen 443 ssl;", f"listen 127.0.0.1:{self.https_port} ssl;"),
+            ("listen [::]:443 ssl;", ""),
+            (f"{letsencrypt}/fullchain.pem", str(self.certificate)),
+            (f"{letsencrypt}/privkey.pem", str(self.folder / "key.pem")),
+            ("server_name id.example.org;", "server_name 127.0.0.1;"),
+            ("/var/log/nginx/identity-server.access.log", str(self.access_log)),
+            ("server 127.0.0.1:8000;", f"server {backend};"),
+            ("root /var/lib/identity-server;", f"root {self.folder};"),
+            ("root /opt/identity-server;", f"root {ROOT};"),
+        ):
+            assert there in text
+            text = text.replace(there, here)
+        return text
+
+    def _make_certificate(self) -> None:
+        command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
+        options = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+        options += ["-keyout", self.folder / "key.pem", "-out", self.certificate]
+        subprocess.run([*command.split(), *options], check=True, capture_output=True)
+
+    def stop(self) -> None:
+        """End it."""
+        self.process.terminate()
+        self.process.wait(STOP_TIMEOUT)
+
+    @contextlib.contextmanager
+    def running(self, backend: str) -> Iterator[None]:
+        """It runs in front of `backend` until the block ends."""
+        self.start(backend)
+        try:
+            yield
+        finally:
+            self.stop()
+
+    def connect(self, address: str = "127.0.0.1") -> ssl.SSLSocket:
+        """A connection to it, from this address of the machine."""
+        context = ssl.create_default_context(cafile=str(self.certificate))
+        plain = socket.create_connection(
+            ("127.0.0.1", self.https_port), timeout=START_TIMEOUT, source_address=(address, 0)
+        )
+        return context.wrap_socket(plain, server_hostname="127.0.0.1")
+
+
+class FrontedServer(RunningServer):
+    """A running server with nginx in front: `address` is nginx's, `backend` is gunicorn's own."""
+
+    def __init__(self, folder: Path, **settings: str) -> None:
+        self.nginx = Nginx(folder / "nginx")
+        self.backend = ""
+        super().__init__(folder, BASE_URL=self.nginx.address, **settings)
+        self.picture_dir = self.nginx.folder / "pfp"
+
+    def _wait_until_it_answers(self) -> None:
+        deadline = time.monotonic() + START_TIMEOUT
+        while time.monotonic() < deadline and self.process.poll() is None:
+            listening = re.search(r"Listening at: (http://\S+)", self.error_log.read_text())
+            if listening:
+                self.backend, self.address = listening[1], self.nginx.address
+                self.nginx.start(self.backend.removeprefix("http://"))
+                return
+            time.sleep(0.02)
+        self.kill()
+        raise AssertionError(f"the server does not start:\n{self.error_log.read_text()}")
+
+    def stop(self) -> None:
+        """End both."""
+        self.nginx.stop()
+        super().stop()

@@ -1,0 +1,84 @@
+"""What deploy/gunicorn.conf.py makes of gunicorn: its own answers, and what it writes down."""
+
+import http.client
+import json
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from identity_settings import ROOT
+
+from .running import START_TIMEOUT, RunningServer
+from .test_log import send_raw
+
+
+@pytest.mark.parametrize(
+    ("start", "status"),
+    [
+        ("G /api/users/info HTTP/1.1\r\nHost: 127.0.0.1", 400),
+        ("GET /api/users/info?id=" + "1" * 9000 + " HTTP/1.1\r\nHost: 127.0.0.1", 414),
+        ("GET /api/users/info HTTP/1.1\r\n" + "a: b\r\n" * 150 + "c: d", 431),
+        ('nonsense "\x80', 400),
+    ],
+)
+def test_what_gunicorn_refuses_is_told_as_json(server: RunningServer, start: str, status: int):
+    head, _, body = send_raw(server.address, f"{start}\r\n\r\n").partition("\r\n\r\n")
+    assert head.startswith(f"HTTP/1.1 {status} ")
+    assert "\r\nContent-Type: application/json\r\n" in head
+    assert f"\r\nContent-Length: {len(body)}\r\n" in head
+    [(name, message)] = json.loads(body).items()
+    assert name == "message" and message
+
+
+def test_an_answer_arrives_though_nobody_reads_the_upload(server: RunningServer):
+    """Who was signed out meanwhile, and sends a large picture, is told so."""
+    for _ in range(20):
+        connection = http.client.HTTPConnection(urlsplit(server.address).netloc, timeout=20)
+        connection.request("POST", "/account/picture", b"x" * 2**23)
+        answer = connection.getresponse()
+        assert (answer.status, answer.headers["Location"][:8]) == (303, "/sign-in")
+        answer.read()
+        connection.close()
+
+
+BROKEN_APPLICATION = """
+def application(environ, start_response):
+    raise RuntimeError("broken")
+"""
+
+
+@pytest.fixture
+def broken_server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """An application that breaks in gunicorn's hands: its address and its error log."""
+    (tmp_path / "broken.py").write_text(BROKEN_APPLICATION)
+    log = tmp_path / "error.log"
+    command = [sys.executable, "-m", "gunicorn", f"--config={ROOT}/deploy/gunicorn.conf.py"]
+    command += ["--bind=127.0.0.1:0", "broken:application"]
+    with log.open("w") as file:
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=file, stderr=file)
+    listening, deadline = None, time.monotonic() + START_TIMEOUT
+    while not listening and time.monotonic() < deadline:
+        time.sleep(0.02)
+        listening = re.search(r"Listening at: (http://\S+)", log.read_text())
+    yield listening[1], log
+    process.send_signal(signal.SIGTERM)
+    process.wait(START_TIMEOUT)
+
+
+def test_an_error_is_logged_without_the_query(broken_server: tuple[str, Path]):
+    address, log = broken_server
+    secret = secrets.token_urlsafe(32)
+    answer = send_raw(address, f"GET /callback?code={secret} HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert answer.startswith("HTTP/1.1 500 ")
+    assert json.loads(answer.partition("\r\n\r\n")[2]) == {"message": "Internal Server Error"}
+    assert "Error handling request GET /callback\n" in log.read_text()
+    assert "RuntimeError: broken" in log.read_text()
+    assert secret not in log.read_text()

@@ -1,0 +1,676 @@
+"""What the site in deploy/nginx.conf promises, with a real nginx in front of real gunicorn."""
+
+import contextlib
+import functools
+import http.client
+import json
+import re
+import secrets
+import shlex
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+
+from identity_server import CLIENT_FAILURES, PAGE_BODY_LIMIT, TOKEN_BODY_LIMIT
+from identity_settings import ROOT
+from storage import Storage
+from storage.pictures import generate_picture
+
+from .conftest import CALLBACK
+from .fronted import FrontedServer, Nginx, free_port
+from .person import Person
+from .running import ANSWER_TIMEOUT, PASSWORD
+
+pytestmark = pytest.mark.nginx
+
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+# What a proxy adds or sets anew; all else must be the server's own.
+PROXYS_OWN = {"server", "date", "connection", "keep-alive", "strict-transport-security"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontedServer]:
+    """A running server behind nginx."""
+    server = FrontedServer(tmp_path_factory.mktemp("fronted"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def ada(server: FrontedServer) -> dict:
+    """A player."""
+    return server.add_user("ada")
+
+
+@pytest.fixture(scope="module")
+def client(server: FrontedServer) -> dict:
+    """A registered client, with its `client_secret`."""
+    return server.add_client("Space Game", CALLBACK)
+
+
+@pytest.fixture
+def store(server: FrontedServer) -> Storage:
+    """The running server's records."""
+    return server.open_storage()
+
+
+@pytest.fixture
+def person(server: FrontedServer) -> Iterator[Person]:
+    """Somebody who is not signed in, and comes through nginx."""
+    person = Person(server.address)
+    person.browser.verify = str(server.nginx.certificate)
+    person.browser.trust_env = False  # else REQUESTS_CA_BUNDLE would win
+    yield person
+    person.close()
+
+
+class Answer:
+    """A status, the headers by name in lower case, and the body."""
+
+    def __init__(self, answer: http.client.HTTPResponse) -> None:
+        self.status = answer.status
+        self.headers = {name.lower(): value for name, value in answer.getheaders()}
+        self.body = answer.read()
+
+    @property
+    def message(self) -> str:
+        """What went wrong, of an answer under /api/: JSON with just that."""
+        assert self.headers["content-type"] == "application/json"
+        [(name, message)] = json.loads(self.body).items()
+        assert name == "message" and message
+        return message
+
+    def own_headers(self) -> dict:
+        return {name: self.headers[name] for name in self.headers.keys() - PROXYS_OWN}
+
+
+class Sender(http.client.HTTPSConnection):
+    """A connection to nginx from some address of this machine, which is a client of its own."""
+
+    def __init__(self, nginx: Nginx, address: str = "127.0.0.1") -> None:
+        trusted = ssl.create_default_context(cafile=str(nginx.certificate))
+        super().__init__(
+            *("127.0.0.1", nginx.https_port),
+            **{"context": trusted, "timeout": ANSWER_TIMEOUT, "source_address": (address, 0)},
+        )
+
+    def send_request(self, method: str, path: str, body=None, headers=None, **options) -> Answer:
+        self.request(method, path, body, headers or {}, **options)
+        return Answer(self.getresponse())
+
+
+@pytest.fixture
+def come_from(server: FrontedServer) -> Iterator[Callable[..., Sender]]:
+    """Comes to nginx from an address of this machine, or to another nginx than the server's."""
+    with contextlib.ExitStack() as opened:
+
+        def come_from(address: str = "127.0.0.1", nginx: Nginx = server.nginx) -> Sender:
+            return opened.enter_context(contextlib.closing(Sender(nginx, address)))
+
+        yield come_from
+
+
+@pytest.fixture
+def send(come_from: Callable[..., Sender]) -> Callable[..., Answer]:
+    """Sends a request through nginx: `send("GET", path)`."""
+    return come_from().send_request
+
+
+def send_plainly(
+    address: str, method: str, path: str, body: bytes | None = None, headers: dict | None = None
+) -> Answer:
+    """Send one request by http, to gunicorn itself or to nginx."""
+    plain = http.client.HTTPConnection(urlsplit(address).netloc, timeout=ANSWER_TIMEOUT)
+    with contextlib.closing(plain):
+        plain.request(method, path, body, {"Host": "127.0.0.1"} | (headers or {}))
+        return Answer(plain.getresponse())
+
+
+def send_raw(connection: socket.socket, sent: bytes) -> bytes:
+    """What is answered to these bytes until the connection ends, or is silent for a while."""
+    with connection:
+        connection.settimeout(0.5)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            connection.sendall(sent)
+        received = b""
+        with contextlib.suppress(TimeoutError, ConnectionResetError):
+            while part := connection.recv(65536):
+                received += part
+    return received
+
+
+def raw_answer(received: bytes) -> tuple[int, dict, bytes]:
+    """The status, headers and body of one answer."""
+    head, _, body = received.partition(b"\r\n\r\n")
+    status, *lines = head.decode().split("\r\n")
+    headers = dict(line.lower().split(": ", 1) for line in lines)
+    return int(status.split()[1]), headers, body
+
+
+# -- the server, behind nginx -------------------------------------------------------------------
+
+
+def test_a_player_goes_through_the_whole_grant(person: Person, ada: dict, client: dict, send):
+    asked = {"response_type": "code", "client_id": client["client_id"], "state": "xyz"}
+    answer = person.allow(f"/oauth/authorize?{urlencode(asked)}", "ada").answer
+    assert answer["state"] == "xyz"
+    form = {"grant_type": "authorization_code", "code": answer["code"]}
+    form |= {each: client[each] for each in ("client_id", "client_secret")}
+    got = send("POST", "/api/oauth/token", urlencode(form), FORM)
+    assert got.status == 200
+    bearer = {"Authorization": f"Bearer {json.loads(got.body)['access_token']}"}
+    who = send("GET", "/api/oauth/whois", headers=bearer)
+    assert (who.status, json.loads(who.body)["name"]) == (200, "ada")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "body"),
+    [
+        ("GET", "/api/users/info?id=1", {}, None),
+        ("HEAD", "/api/users/info?id=1", {}, None),
+        ("OPTIONS", "/api/users/info", {}, None),
+        ("POST", "/api/users/info?id=1", {}, b""),
+        ("GET", "/api/users/info?id=999999", {}, None),
+        ("GET", "/api/users/info?id=%31&id=2", {}, None),
+        ("GET", "/api/users/info?id=%ff", {}, None),
+        ("GET", "/api//users/info?id=1", {}, None),
+        ("GET", "/api/users/../users/info?id=1", {}, None),
+        ("GET", "/api/oauth/whois", {}, None),
+        ("GET", "/api/oauth/whois", {"Authorization": "Bearer forged"}, None),
+        ("GET", "/api/oauth/whois?access_token=a", {"Authorization": "Bearer forged"}, None),
+        ("OPTIONS", "/api/oauth/whois", {"Origin": "https://game.example"}, None),
+        ("POST", "/api/oauth/token", FORM, b""),
+        ("POST", "/api/oauth/token", FORM, b"grant_type=authorization_code&code=a"),
+        ("POST", "/api/oauth/token", {"Authorization": "Basic YTpi"}, b"grant_type=x&code=a"),
+        ("POST", "/api/oauth/token", {"Content-Type": "application/json"}, b"{}"),
+        ("POST", "/api/oauth/token", FORM, b"code=" + b"x" * (TOKEN_BODY_LIMIT - 5)),
+        ("GET", "/api/oauth/token", {}, None),
+        ("GET", "/oauth/authorize", {}, None),
+        ("GET", "/sign-in?next=/account", {}, None),
+        ("GET", "/account", {}, None),
+        ("GET", "/nothing", {}, None),
+        ("POST", "/sign-in", FORM | {"Sec-Fetch-Site": "cross-site"}, b"name=ada"),
+        ("POST", "/account/picture", FORM, b""),
+        ("GET", "/pfp/large/999999.webp", {}, None),
+        ("GET", "/pfp/huge/1.webp", {}, None),
+        ("GET", "/static/nothing.css", {}, None),
+        ("GET", "/static/.hidden", {}, None),
+    ],
+)
+def test_the_answer_is_the_servers_own(
+    server: FrontedServer, ada: dict, send, method, path, headers, body
+):
+    expected = send_plainly(server.backend, method, path, body, headers)
+    answer = send(method, path, body, headers)
+    assert answer.status == expected.status
+    assert answer.own_headers() == expected.own_headers()
+    assert answer.body == expected.body
+
+
+def test_plain_http_leads_to_https(server: FrontedServer):
+    address = f"http://127.0.0.1:{server.nginx.http_port}"
+    elsewhere = {"Host": "elsewhere.example"}
+    answer = send_plainly(address, "GET", "/sign-in?next=/account", headers=elsewhere)
+    assert answer.status == 301
+    assert answer.headers["location"] == "https://127.0.0.1/sign-in?next=/account"
+
+
+def test_a_reload_fails_none_of_a_thousand_requests(tmp_path: Path):
+    """Three times, as `systemctl reload` does it; clients keep their connections."""
+    server = FrontedServer(tmp_path)
+    server.start()
+    user = server.add_user("ada")
+    reloaded = threading.Event()
+    answers: Counter[tuple[str, int]] = Counter()
+
+    def use(number: int) -> None:
+        with contextlib.closing(Sender(server.nginx, f"127.0.0.{number}")) as sender:
+            while not reloaded.is_set() or answers.total() < 1000:
+                if number % 2:
+                    answer = sender.send_request("POST", "/api/oauth/token", b"", FORM)
+                    answers["POST", answer.status] += 1
+                    time.sleep(0.02)  # nginx takes fifty a second
+                else:
+                    answer = sender.send_request("GET", f"/api/users/info?id={user['id']}")
+                    answers["GET", answer.status] += 1
+
+    with ThreadPoolExecutor(4) as threads:
+        running = [threads.submit(use, number) for number in range(1, 5)]
+        try:
+            for _ in range(3):
+                before = set(server.workers())
+                reload = unit_line("ExecReload").replace("$MAINPID", str(server.process.pid))
+                subprocess.run(shlex.split(reload), check=True)
+                wait_until(functools.partial(replaced, server, before))
+        finally:
+            reloaded.set()
+        for each in running:
+            each.result()
+    server.stop()
+    assert answers.keys() == {("GET", 200), ("POST", 400)}
+
+
+def replaced(server: FrontedServer, before: set[int]) -> bool:
+    """Whether there are two workers, and none of those before."""
+    return len(server.workers()) == 2 and not before & set(server.workers())
+
+
+def unit_line(name: str) -> str:
+    """What the systemd unit has under this name."""
+    unit = Path(ROOT) / "deploy" / "identity-server.service"
+    return re.search(f"^{name}=(.*)$", unit.read_text(), re.MULTILINE)[1]
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + ANSWER_TIMEOUT
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def answered_by_nginx_alone(nginx: Nginx) -> Iterator[None]:
+    """No request is passed on: its line has no time for that."""
+    seen = len(lines_of(nginx.access_log))
+    yield
+    wait_until(lambda: len(lines_of(nginx.access_log)) > seen)
+    assert all(line.endswith(" -") for line in lines_of(nginx.access_log)[seen:])
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Range": "bytes=0-9"},
+        {"Range": "bytes=-10"},
+        {"If-None-Match": "*"},
+        {"If-Modified-Since": "Sat, 01 Jan 2050 00:00:00 GMT"},
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_nginx_serves_a_picture_as_the_server_would(
+    server: FrontedServer, ada: dict, send, method: str, headers: dict
+):
+    imported = server.picture_dir / "small" / "77.webp"  # of an account without pfpTimestamp
+    imported.write_bytes(generate_picture(77)["small"])
+    imported.chmod(0o644)
+    for path in (f"/pfp/large/{ada['id']}-{ada['pfpTimestamp']}.webp", "/pfp/small/77.webp"):
+        expected = send_plainly(server.backend, method, path, headers=headers)
+        with answered_by_nginx_alone(server.nginx):
+            answer = send(method, path, headers=headers)
+        assert (answer.status, answer.body) == (expected.status, expected.body)
+        if answer.status != 200:  # one of the two says these again, to no effect
+            for each in (answer, expected):
+                each.headers.pop("accept-ranges", None)
+                each.headers.pop("last-modified", None)
+        assert answer.own_headers() == expected.own_headers()
+
+
+STATIC_FILES = sorted(each.name for each in Path(ROOT, "static").iterdir() if each.is_file())
+
+
+@pytest.mark.parametrize("name", STATIC_FILES)
+def test_nginx_serves_a_static_file_as_the_server_would(server: FrontedServer, send, name: str):
+    expected = send_plainly(server.backend, "GET", f"/static/{name}")
+    with answered_by_nginx_alone(server.nginx):
+        answer = send("GET", f"/static/{name}")
+        unchanged = {"If-None-Match": answer.headers["etag"]}
+        assert send("GET", f"/static/{name}", headers=unchanged).status == 304
+    assert (answer.status, answer.body) == (200, expected.body)
+    # Flask makes its ETag in its own way, and says `inline`, which browsers take for granted.
+    expected.headers |= {"etag": answer.headers["etag"]}
+    del expected.headers["content-disposition"]
+    assert answer.own_headers() == expected.own_headers()
+
+
+def test_an_old_picture_is_gone_at_once(store: Storage, ada: dict, send):
+    for number in range(20):
+        old = store.read_user(ada["id"]).pfp_timestamp
+        paths = [f"/pfp/{size}/{ada['id']}-{old}.webp" for size in ("large", "medium", "small")]
+        assert [send("GET", path).status for path in paths] == [200, 200, 200]
+        new = store.save_picture(ada["id"], generate_picture(1000 + number))
+        assert [send("GET", path).status for path in paths] == [404, 404, 404]
+        answer = send("GET", f"/pfp/large/{ada['id']}-{new}.webp")
+        assert answer.body == generate_picture(1000 + number)["large"]
+
+
+def test_the_server_is_asked_for_a_picture_that_is_not_on_the_disk(server: FrontedServer, send):
+    """It draws those of imported accounts when they are first asked for."""
+    seen = len(lines_of(server.access_log))
+    send("GET", "/pfp/medium/4242.webp")
+    wait_until(lambda: len(lines_of(server.access_log)) > seen)
+    assert '"GET /pfp/medium/4242.webp HTTP/1.1"' in lines_of(server.access_log)[seen]
+
+
+def test_a_dot_file_is_never_served(server: FrontedServer, send):
+    """A picture that is being written has such a name, and no other file in the folders has one."""
+    for folder in (server.picture_dir / "large", server.picture_dir):
+        (folder / ".1-1.webp").write_bytes(b"half")
+        (folder / "1-1.webp.0a1b").write_bytes(b"half")
+    for name in (".1-1.webp", "%2e1-1.webp", "./.1-1.webp", "x/../.1-1.webp", "1-1.webp.0a1b"):
+        for path in (f"/pfp/large/{name}", f"/pfp/{name}", f"//pfp/large/{name}"):
+            assert send("GET", path).status in (400, 404)
+    for path in ("/pfp/", "/pfp/large/", "/pfp/large", "/static/", "/static/../setup.cfg"):
+        assert send("GET", path).status in (400, 404)
+
+
+# -- what nginx refuses ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize(
+    ("path", "limit"), [("/api/oauth/token", TOKEN_BODY_LIMIT), ("/api/x", PAGE_BODY_LIMIT)]
+)
+def test_a_larger_body_than_the_limit_is_refused_as_json(send, path, limit, chunked):
+    def body(size: int):
+        return iter([b"x" * size]) if chunked else b"x" * size
+
+    assert send("POST", path, body(limit), FORM, encode_chunked=chunked).status in (400, 404)
+    refused = send("POST", path, body(limit + 1), FORM, encode_chunked=chunked)
+    assert refused.status == 413
+    assert "larger" in refused.message
+
+
+def test_a_page_takes_its_form_and_no_more_and_a_picture_takes_8_mib(send):
+    assert send("POST", "/account", b"x" * PAGE_BODY_LIMIT, FORM).status == 303
+    assert send("POST", "/account", b"x" * (PAGE_BODY_LIMIT + 1), FORM).status == 413
+    for _ in range(20):
+        # Nobody is signed in, so nobody reads it; the answer comes all the same.
+        upload = b"x" * (2**23 + PAGE_BODY_LIMIT)
+        assert send("POST", "/account/picture", upload, FORM).status == 303
+    refused = send("POST", "/account/picture", b"x" * (9 * 2**20 + 1), FORM)
+    assert refused.status == 413
+    assert refused.headers["content-type"] == "text/html; charset=utf-8"
+    assert b"larger than the server takes" in refused.body
+
+
+@pytest.mark.parametrize(
+    ("start", "status"),
+    [
+        ("GET /api/users/info?id=" + "1" * 9000 + " HTTP/1.1\r\nHost: 127.0.0.1", 414),
+        ("GET /api/users/info HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + "y" * 9000, 431),
+        ("GET /api/users/info HTTP/1.1\r\nHost: 127.0.0.1\r\n" + "a: b\r\n" * 150 + "c: d", 431),
+        ("GET /api/users/info HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: x", 400),
+        ("GET /api/users/info HTTP/1.1\r\nHost: a b", 400),
+        ("GET /api/users/info HTTP/1.1", 400),
+        ("GET /api/users/info HTTP/9.9\r\nHost: 127.0.0.1", 505),
+        ("GET /api/users/info two HTTP/1.1\r\nHost: 127.0.0.1", 400),
+        ("GET /api/\x01 HTTP/1.1\r\nHost: 127.0.0.1", 400),
+        ("GET /api/%00 HTTP/1.1\r\nHost: 127.0.0.1", 400),
+        ("get /api/users/info HTTP/1.1\r\nHost: 127.0.0.1", 400),
+        ("G /api/users/info HTTP/1.1\r\nHost: 127.0.0.1", 400),
+        ("TRACE /api/users/info HTTP/1.1\r\nHost: 127.0.0.1", 405),
+        ("POST /api/x HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: gzip", 501),
+        ("POST /api/x HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\nZZ", 400),
+    ],
+)
+def test_what_is_no_request_is_refused_as_json(server: FrontedServer, start: str, status: int):
+    sent = f"{start}\r\n\r\n".encode()
+    got, headers, body = raw_answer(send_raw(server.nginx.connect(), sent))
+    assert (got, headers["content-type"]) == (status, "application/json")
+    assert list(json.loads(body)) == ["message"]
+
+
+@pytest.mark.parametrize("dead", [True, False])
+def test_a_dead_or_silent_server_is_told_as_json_under_api_and_as_a_page_elsewhere(
+    tmp_path: Path, come_from: Callable[..., Sender], dead: bool
+):
+    """A browser program on any origin may read why; and everybody when to come back."""
+    nginx = Nginx(tmp_path / "nginx")
+    silent = socket.create_server(("127.0.0.1", 0))
+    backend = f"127.0.0.1:{free_port() if dead else silent.getsockname()[1]}"
+    with silent, nginx.running(backend):
+        for path in ("/api/users/info?id=1", "/", "/pfp/small/1.webp"):
+            answer = come_from(nginx=nginx).send_request("GET", path)
+            assert answer.status == (502 if dead else 504)
+            assert answer.headers["retry-after"] == "5"
+            assert answer.headers["cache-control"] == "no-store"
+            if path.startswith("/api/"):
+                assert answer.message == "the server cannot answer right now"
+                assert answer.headers["access-control-allow-origin"] == "*"
+            else:
+                assert answer.headers["content-type"].startswith("text/html")
+                assert b"the server cannot answer right now" in answer.body
+        # What was let in is not called too large now.
+        upload = come_from(nginx=nginx).send_request("POST", "/account/picture", b"x" * 2**20)
+        assert upload.status in (502, 504)
+
+
+def test_a_flood_of_token_requests_is_refused_as_json_and_others_are_served(
+    come_from: Callable[..., Sender],
+):
+    flooding, other = come_from("127.0.0.5"), come_from("127.0.0.6")
+    answers = [flooding.send_request("POST", "/api/oauth/token", b"", FORM) for _ in range(400)]
+    counts = Counter(answer.status for answer in answers)
+    assert counts.keys() == {400, 429}
+    assert counts[400] >= 200
+    refused = next(answer for answer in answers if answer.status == 429)
+    assert refused.message == "too many requests come from this address: try again in a moment"
+    assert refused.headers["retry-after"] == "5"
+    assert other.send_request("POST", "/api/oauth/token", b"", FORM).status == 400
+    assert flooding.send_request("GET", "/api/users/info?id=999999").status == 404
+
+
+def test_a_flood_of_passwords_is_refused_and_pages_are_served(come_from: Callable[..., Sender]):
+    flooding, other = come_from("127.0.0.7"), come_from("127.0.0.8")
+    # Without a link nobody may sign up, so that none of these takes long.
+    answers = [flooding.send_request("POST", "/sign-up", b"", FORM).status for _ in range(40)]
+    assert Counter(answers).keys() == {403, 429}
+    assert Counter(answers)[403] >= 30
+    for path in ("/sign-in", "/new-password"):
+        assert flooding.send_request("POST", path, b"name=ada&password=x", FORM).status == 429
+    assert [flooding.send_request("GET", "/sign-in").status for _ in range(50)] == [200] * 50
+    assert other.send_request("POST", "/sign-up", b"", FORM).status == 403
+
+
+def test_a_forged_address_is_not_believed(
+    server: FrontedServer, come_from: Callable[..., Sender], client: dict
+):
+    """RFC 9700 4.13: failures count for who sent them, whatever their headers say."""
+    guessing, other = come_from("127.0.0.9"), come_from("127.0.0.10")
+    form = {"grant_type": "authorization_code", "code": "x", "client_id": client["client_id"]}
+    wrong = urlencode(form | {"client_secret": "wrong"})
+    counts: Counter[int] = Counter()
+    for number in range(CLIENT_FAILURES + 20):
+        forged = f"203.0.113.{number}"
+        headers = FORM | {
+            "X-Forwarded-For": forged,
+            "X_Forwarded_For": forged,
+            "X-Forwarded-Host": "elsewhere.example",
+            "X-Real-IP": forged,
+            "Forwarded": f"for={forged}",
+        }
+        counts[guessing.send_request("POST", "/api/oauth/token", wrong, headers).status] += 1
+    assert counts == {401: CLIENT_FAILURES, 429: 20}
+    assert other.send_request("POST", "/api/oauth/token", wrong, FORM).status == 401
+    assert f"{guessing.source_address[0]} - -" in server.access_log.read_text()
+    assert "203.0.113" not in server.access_log.read_text()
+
+
+# -- what must not pass ---------------------------------------------------------------------------
+
+HIDDEN = b"GET /smuggled HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+LENGTH = b"Content-Length: %d" % len(HIDDEN)
+TWO_WAYS = b"0\r\n\r\n" + HIDDEN
+CHUNKED = b"Transfer-Encoding: chunked"
+
+
+def post(*lines: bytes, body: bytes, path: bytes = b"/api/oauth/token") -> bytes:
+    """A request whose body is, or may be taken for, one more."""
+    head = (b"POST %s HTTP/1.1" % path, b"Host: 127.0.0.1", *lines)
+    return b"\r\n".join((*head, b"", body))
+
+
+@pytest.mark.parametrize("through", ["nginx", "gunicorn alone"])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        post(b"Content-Length: %d" % len(TWO_WAYS), CHUNKED, body=TWO_WAYS),
+        post(CHUNKED, b"Content-Length: %d" % len(TWO_WAYS), body=TWO_WAYS),
+        post(b"Content-Length: 0", LENGTH, body=HIDDEN),
+        post(LENGTH, b"Content-Length: 0", body=HIDDEN),
+        post(b"Content-Length: 0, %d" % len(HIDDEN), body=HIDDEN),
+        post(b"Content-Length: +%d" % len(HIDDEN), body=HIDDEN),
+        post(b"Content-Length : %d" % len(HIDDEN), body=HIDDEN),
+        post(LENGTH, b"Transfer_Encoding: chunked", body=HIDDEN),
+        post(LENGTH, b"Transfer-Encoding : chunked", body=HIDDEN),
+        post(LENGTH, b"Transfer-Encoding: xchunked", body=HIDDEN),
+        post(LENGTH, b"Transfer-Encoding: identity, chunked", body=HIDDEN),
+        post(LENGTH, b"Transfer-Encoding: chunked\r\nTransfer-Encoding: x", body=HIDDEN),
+        post(LENGTH, b"Transfer-Encoding:\x0bchunked", body=HIDDEN),
+        # obs-fold (RFC 9112 5.2)
+        post(LENGTH, b"Transfer-Encoding:\r\n chunked", body=HIDDEN),
+        post(LENGTH, b"X: y\r\n Transfer-Encoding: chunked", body=HIDDEN),
+        post(b"Content-Length:\r\n %d" % len(HIDDEN), body=HIDDEN),
+        # A bare LF ends the extension, or does not: one of the two finds a request in the chunk.
+        post(CHUNKED, body=b"2;\nxx\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(TWO_WAYS), TWO_WAYS)),
+        post(CHUNKED, body=b'2;a="\n"\r\nxx\r\n%x\r\n%s\r\n0\r\n\r\n' % (len(HIDDEN), HIDDEN)),
+        post(CHUNKED, body=b"0%x;\r\r\n%s\r\n0\r\n\r\n" % (len(HIDDEN), HIDDEN)),
+        post(CHUNKED, body=b"-1\r\n" + HIDDEN),
+        post(CHUNKED, body=b"1%s\r\n%s" % (b"0" * 16, HIDDEN)),
+        # A body that nobody reads is no request either.
+        post(LENGTH, body=HIDDEN, path=b"/nothing"),
+        post(LENGTH, body=HIDDEN, path=b"/api/oauth/whois"),
+        post(LENGTH, body=HIDDEN, path=b"/static/style.css"),
+        post(LENGTH, b"Expect: 100-continue", body=HIDDEN, path=b"/nothing"),
+    ],
+)
+def test_a_hidden_request_is_never_answered(
+    server: FrontedServer, send, ada: dict, sent: bytes, through: str
+):
+    if through == "nginx":
+        connection = server.nginx.connect()
+    else:
+        host, port = urlsplit(server.backend).netloc.split(":")
+        connection = socket.create_connection((host, int(port)))
+    send_raw(connection, sent)
+    # Nor has it come before the next one on a connection between the two.
+    for _ in range(5):
+        answer = send("GET", f"/api/users/info?id={ada['id']}")
+        assert json.loads(answer.body)["user"]["name"] == "ada"
+    assert "/smuggled" not in server.access_log.read_text()
+    assert "/smuggled" not in server.nginx.access_log.read_text()
+
+
+def test_a_hidden_request_would_be_seen(server: FrontedServer):
+    """Two requests in a row are two, and both are in both logs."""
+    send_raw(server.nginx.connect(), HIDDEN.replace(b"smuggled", b"open") * 2)
+    wait_until(lambda: server.access_log.read_text().count("/open HTTP") == 2)
+    assert server.nginx.access_log.read_text().count("/open HTTP") == 2
+
+
+def test_four_hundred_slow_clients_leave_a_healthy_request_under_a_second(
+    server: FrontedServer, come_from: Callable[..., Sender], ada: dict
+):
+    """Half of them never end their headers, and half never end their forms."""
+    beginnings = (
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ",
+        b"POST /api/oauth/token HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n",
+    )
+    with contextlib.ExitStack() as opened:
+        slow = [opened.enter_context(server.nginx.connect("127.0.0.12")) for _ in range(400)]
+        for number, connection in enumerate(slow):
+            connection.sendall(beginnings[number % 2])
+        for _ in range(5):
+            for connection in slow:
+                connection.sendall(b"a")
+            asked = time.monotonic()
+            answer = come_from().send_request("GET", f"/api/users/info?id={ada['id']}")
+            assert answer.status == 200
+            assert time.monotonic() - asked < 1
+
+
+# -- logs -----------------------------------------------------------------------------------------
+
+ACCESS_LINE = re.compile(
+    r'127\.0\.0\.\d+ - - \[\S+\] "(-|[A-Za-z]+ \S+) \S*" \d{3} \d+ \d+\.\d{3} (-|\d+\.\d{3})'
+)
+
+
+def test_no_log_has_a_code_a_token_a_secret_or_a_one_time_key(
+    server: FrontedServer,
+    person: Person,
+    come_from: Callable[..., Sender],
+    ada: dict,
+    tmp_path: Path,
+):
+    """Neither of a whole grant, nor of what went wrong, nor of a page's Referer."""
+    client = server.add_client("Logged Game", CALLBACK)
+    invitation = server.command("invite")[0]
+    lost_password = server.command("user", "sign-in-link", "ada")["link"]
+    state = secrets.token_urlsafe(16)
+    asked = {"response_type": "code", "client_id": client["client_id"], "state": state}
+    arrived = person.allow(f"/oauth/authorize?{urlencode(asked)}", "ada")
+    form = {"grant_type": "authorization_code", "code": arrived.answer["code"]}
+    form |= {each: client[each] for each in ("client_id", "client_secret")}
+    get, post = person.browser.get, person.browser.post
+    got = post(f"{server.address}/api/oauth/token", form, timeout=ANSWER_TIMEOUT).json()
+    token = got["access_token"]
+    get(f"{server.address}/api/oauth/whois", headers={"Authorization": f"Bearer {token}"})
+    # All that should stand in a body or a header, where it should not: in addresses and Referers.
+    secret = urlencode(form | {"access_token": token, "state": state})
+    pages = [invitation, lost_password, f"{server.address}/callback?{secret}"]
+    for page in pages:
+        get(page)
+        get(
+            page.replace(server.address, f"http://127.0.0.1:{server.nginx.http_port}"),
+            allow_redirects=False,
+        )
+        referring = {"Referer": page}
+        query = page.partition("?")[2]
+        for path in ("/static/style.css", "/static/none.css", "/pfp/small/1.webp", "/nothing"):
+            get(f"{server.address}{path}?{query}", headers=referring)
+        for path in ("/api/oauth/token", "/sign-in", "/account/picture"):
+            too_large = b"x" * (9 * 2**20 + 1)
+            post(f"{server.address}{path}?{query}", too_large, headers=referring)
+        get(f"{server.address}/api/oauth/whois/{token}?{query}", headers=referring)
+        start = f"GET /api/x?{query}"
+        for rest in (" HTTP/9.9", "&" + "1" * 9000, " two HTTP/1.1", "\x01 HTTP/1.1", ""):
+            send_raw(server.nginx.connect(), f"{start}{rest}\r\nReferer: {page}\r\n\r\n".encode())
+        send_raw(server.nginx.connect(), f"{query}\r\n\r\n".encode())
+        broken = f"{start} HTTP/1.1\r\nHost: 127.0.0.1\r\nReferer: {page}\r\n"
+        for rest in ("Host: again", "X: " + "y" * 9000, "Transfer-Encoding: x", page):
+            send_raw(server.nginx.connect(), f"{broken}{rest}\r\n\r\n".encode())
+        post_start = broken.replace("GET", "POST")
+        for body in ("Transfer-Encoding: chunked\r\n\r\nZZ\r\n", "Content-Length: 9\r\n\r\nx"):
+            send_raw(server.nginx.connect(), f"{post_start}{body}".encode())
+    flooding = come_from("127.0.0.11")
+    for _ in range(45):
+        flooding.send_request("POST", f"/sign-up?{secret}", b"", FORM | {"Referer": pages[2]})
+    dead = Nginx(tmp_path / "dead")
+    with dead.running(f"127.0.0.1:{free_port()}"):
+        for path in ("/", "/pfp/small/1.webp", "/api/oauth/token"):
+            referring = {"Referer": pages[2]}
+            come_from(nginx=dead).send_request("GET", f"{path}?{secret}", headers=referring)
+
+    lines = lines_of(server.nginx.access_log) + lines_of(dead.access_log)
+    statuses = {line.rpartition('" ')[2].split()[0] for line in lines}
+    assert statuses >= {"200", "301", "303", "400", "404", "413", "414", "429", "431", "501", "502"}
+    assert [line for line in lines if not ACCESS_LINE.fullmatch(line)] == []
+    logs = [server.access_log, server.error_log]
+    logs += [*server.nginx.folder.glob("*.log"), *dead.folder.glob("*.log")]
+    written = "\n".join(log.read_text() for log in logs)
+    kept_secret = [
+        *(form["code"], token, client["client_secret"], state, PASSWORD),
+        *(person.browser.cookies["__Host-session"], invitation, lost_password),
+    ]
+    for secret in kept_secret:
+        assert secret.rpartition("=")[2] not in written
+        assert secret.rpartition("=")[2][-20:] not in written
+
+
+def lines_of(log: Path) -> list[str]:
+    return log.read_text().splitlines()

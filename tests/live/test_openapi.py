@@ -1,0 +1,135 @@
+"""The running server keeps what /openapi.json says of it, and what it says of the grant is true."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlencode
+
+import flask
+import pytest
+import requests
+from authlib.integrations.flask_client import OAuth
+
+from .conftest import CALLBACK
+from .person import Person
+from .running import ANSWER_TIMEOUT, RunningServer
+
+SCHEMATHESIS = Path(sys.executable).with_name("schemathesis")
+# Not among them: that whatever fits the schema succeeds. No schema knows which codes are good.
+CHECKS = (
+    *("not_a_server_error", "status_code_conformance", "content_type_conformance"),
+    *("response_headers_conformance", "response_schema_conformance"),
+    *("unsupported_method", "allow_header_conformance"),
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server of its own: hundreds of wrong secrets count for everybody here."""
+    server = RunningServer(tmp_path_factory.mktemp("server"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def ada(server: RunningServer) -> dict:
+    """A player."""
+    return server.add_user("ada")
+
+
+@pytest.fixture(scope="module")
+def client(server: RunningServer) -> dict:
+    """A registered client, with its `client_secret`."""
+    return server.add_client("Space Game", CALLBACK)
+
+
+@pytest.fixture
+def token(person: Person, server: RunningServer, client: dict, ada: dict) -> requests.Response:
+    """The answer to a good code."""
+    asked = {"response_type": "code", "client_id": client["client_id"], "scope": "email"}
+    code = person.allow(f"/oauth/authorize?{urlencode(asked)}", "ada").answer["code"]
+    form = {"grant_type": "authorization_code", "code": code}
+    form |= {each: client[each] for each in ("client_id", "client_secret")}
+    return person.browser.post(f"{server.address}/api/oauth/token", form, timeout=ANSWER_TIMEOUT)
+
+
+@pytest.mark.openapi
+@pytest.mark.parametrize("signed_in", [False, True])
+def test_whatever_schemathesis_sends_the_answer_is_a_documented_one(
+    server: RunningServer, person: Person, token: requests.Response, signed_in: bool, tmp_path: Path
+):
+    """To nobody, and to a player with a good access token."""
+    options = ["--max-examples=40", "--generation-database=none", f"--checks={','.join(CHECKS)}"]
+    if signed_in:
+        options.append(f"--header=Authorization: Bearer {token.json()['access_token']}")
+        options.append(f"--header=Cookie: session={person.browser.cookies['session']}")
+    done = subprocess.run(
+        [SCHEMATHESIS, "run", *options, f"{server.address}/openapi.json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Tested: 5" in done.stdout
+    assert ("Authentication failed" in done.stdout) != signed_in
+
+
+@pytest.mark.openapi
+def test_what_succeeds_is_in_shape(
+    server: RunningServer, person: Person, token: requests.Response, ada: dict
+):
+    import schemathesis
+
+    api = schemathesis.openapi.from_url(f"{server.address}/openapi.json")
+    bearer = {"Authorization": f"Bearer {token.json()['access_token']}"}
+    picture = f"/pfp/small/{ada['id']}-{ada['pfpTimestamp']}.webp"
+    answers = {
+        ("/api/oauth/token", "POST"): token,
+        ("/api/oauth/whois", "GET"): person.browser.get(
+            f"{server.address}/api/oauth/whois", headers=bearer
+        ),
+        ("/api/users/info", "GET"): person.browser.get(
+            f"{server.address}/api/users/info?id={ada['id']}"
+        ),
+        ("/api/users/heartbeat", "POST"): person.browser.post(
+            f"{server.address}/api/users/heartbeat"
+        ),
+        ("/pfp/{size}/{file}", "GET"): person.browser.get(f"{server.address}{picture}"),
+    }
+    assert len(api) == len(answers)
+    for (path, method), answer in answers.items():
+        assert answer.status_code == 200
+        api[path][method].validate_response(answer)
+
+
+@pytest.mark.clients
+def test_authlib_finds_the_whole_grant_by_its_metadata(
+    server: RunningServer,
+    person: Person,
+    client: dict,
+    ada: dict,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """It is told one address, and with it learns who the player is."""
+    monkeypatch.setenv("AUTHLIB_INSECURE_TRANSPORT", "1")
+    app = flask.Flask("client")
+    app.secret_key = "a client of its own"
+    identity = OAuth(app).register(
+        "identity",
+        server_metadata_url=f"{server.address}/.well-known/oauth-authorization-server",
+        client_id=client["client_id"],
+        client_secret=client["client_secret"],
+        client_kwargs={"scope": "email", "code_challenge_method": "S256"},
+    )
+    with app.test_request_context():
+        link = identity.authorize_redirect(CALLBACK).location
+        kept = dict(flask.session)
+    arrived = person.allow(link, "ada")
+    with app.test_request_context(query_string=arrived.answer):
+        flask.session.update(kept)
+        token = identity.authorize_access_token()
+        who = identity.get(f"{server.address}/api/oauth/whois", token=token).json()
+    assert (who["id"], who["email"]) == (ada["id"], ada["email"])

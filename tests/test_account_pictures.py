@@ -1,0 +1,135 @@
+"""Uploads from the account page: `pages.account`."""
+
+import io
+
+import pytest
+from forms import problems_of, race, save
+from PIL import Image
+
+from storage import User
+
+
+def encode(image: Image.Image, format_: str = "PNG") -> bytes:
+    content = io.BytesIO()
+    image.save(content, format_)
+    return content.getvalue()
+
+
+RED = encode(Image.new("RGB", (40, 30), (255, 0, 0)))
+REFUSED_UPLOADS = {
+    "no field": (None, 400),
+    "empty": (b"", 400),
+    "truncated": (RED[:-30], 400),
+    "text": (b"<svg xmlns='http://www.w3.org/2000/svg'/>", 415),
+    "pdf": (b"%PDF-1.7\n", 415),
+    "too many pixels": (encode(Image.new("1", (5001, 5000))), 422),
+    "a byte too many": (RED + bytes(8 * 2**20 + 1 - len(RED)), 413),
+    "far too many bytes": (RED + bytes(9 * 2**20), 413),
+}
+
+
+def upload(browser, content: bytes | None, name: str = "me.png"):
+    """Send the picture form, with a file or without one."""
+    head = f'--x\r\nContent-Disposition: form-data; name="picture"; filename="{name}"\r\n\r\n'
+    field = b"" if content is None else head.encode() + content + b"\r\n"
+    form_type = "multipart/form-data; boundary=x"
+    return browser.post("/account/picture", data=field + b"--x--\r\n", content_type=form_type)
+
+
+@pytest.fixture
+def picture_files(tmp_path):
+    """The picture files that there are, and what they hold."""
+    folder = tmp_path / "pfp"
+
+    def picture_files() -> dict[str, bytes]:
+        found = (each for each in folder.rglob("*") if each.is_file())
+        return {str(each.relative_to(folder)): each.read_bytes() for each in found}
+
+    return picture_files
+
+
+def generation(user: User) -> set[str]:
+    """The names of the three files of a player's picture."""
+    return {f"{size}/{user.id}-{user.pfp_timestamp}.webp" for size in ("large", "medium", "small")}
+
+
+def test_an_upload_makes_three_files_of_a_new_timestamp_and_the_old_address_is_404(
+    store, adas_browser, ada, anyone, picture_files
+):
+    answer = upload(adas_browser, RED, "../../x.html")
+    assert (answer.status_code, answer.location) == (303, "/account")
+    user = store.read_user(ada.id)
+    assert user.pfp_timestamp > ada.pfp_timestamp
+    assert picture_files().keys() == generation(user)
+    for size, side in (("large", 256), ("medium", 64), ("small", 16)):
+        assert anyone.get(f"/pfp/{size}/1-{ada.pfp_timestamp}.webp").status_code == 404
+        shown = anyone.get(f"/pfp/{size}/1-{user.pfp_timestamp}.webp")
+        image = Image.open(io.BytesIO(shown.data), formats=["WEBP"]).convert("RGB")
+        assert image.size == (side, side)
+        assert image.getpixel((side // 2, side // 2))[0] > 240
+    assert f"/pfp/large/1-{user.pfp_timestamp}.webp" in adas_browser.get("/account").text
+
+
+@pytest.mark.parametrize("kind", REFUSED_UPLOADS)
+def test_a_refused_upload_is_told_beside_the_field_and_changes_nothing(
+    store, adas_browser, ada, picture_files, kind
+):
+    content, status = REFUSED_UPLOADS[kind]
+    before, files = store.read_user(ada.id), picture_files()
+    page = upload(adas_browser, content)
+    assert page.status_code == status
+    assert list(problems_of(page)) == ["picture"]
+    assert (store.read_user(ada.id), picture_files()) == (before, files)
+
+
+def test_a_picture_that_is_no_file_is_400(store, adas_browser, ada):
+    for data in ({"picture": "text"}, None):
+        assert adas_browser.post("/account/picture", data=data).status_code == 400
+    assert store.read_user(ada.id).pfp_timestamp == ada.pfp_timestamp
+
+
+def test_a_picture_that_cannot_be_saved_leaves_the_old_one(
+    store, adas_browser, ada, tmp_path, picture_files
+):
+    files = picture_files()
+    users = tmp_path / "instance" / "users"
+    kept = users.joinpath("1.json").read_bytes()
+    locks = tmp_path / "instance" / "locks"
+    locks.rename(locks.with_name("aside"))
+    locks.touch()
+    assert upload(adas_browser, RED).status_code == 503
+    assert (users.joinpath("1.json").read_bytes(), picture_files()) == (kept, files)
+
+
+def test_removing_the_picture_gives_the_generated_one_again(
+    store, adas_browser, ada, picture_files
+):
+    generated = sorted(picture_files().values())
+    upload(adas_browser, RED)
+    uploaded = store.read_user(ada.id).pfp_timestamp
+    assert adas_browser.post("/account/picture/remove").status_code == 303
+    user = store.read_user(ada.id)
+    assert user.pfp_timestamp > uploaded
+    assert picture_files().keys() == generation(user)
+    assert sorted(picture_files().values()) == generated
+
+
+def test_changes_of_picture_and_profile_at_once_leave_one_generation_and_lose_nothing(
+    store, adas_browser, open_browser, ada, picture_files
+):
+    browsers = [open_browser() for _ in range(3)]
+    for each in browsers:
+        each.sign_in()
+    red = upload(browsers[0], RED).status_code
+
+    def change(i: int) -> set[int]:
+        return {upload(browsers[i], RED).status_code for _ in range(4)}
+
+    def edit() -> set[int]:
+        return {save(adas_browser, bio=f"bio {i}").status_code for i in range(8)}
+
+    statuses = race(*(lambda i=i: change(i) for i in range(3)), edit)
+    assert [red, *statuses] == [303, {303}, {303}, {303}, {303}]
+    user = store.read_user(ada.id)
+    assert user.bio == "bio 7"
+    assert picture_files().keys() == generation(user)

@@ -1,0 +1,700 @@
+"""`storage.check` and the command `check`: every kind of damage, made by hand, named and mended."""
+
+import json
+import multiprocessing
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import storage.problems
+from commands.upkeep import in_one_line
+from identity_admin import identity_server_command
+from storage import (
+    PICTURE_SIZES,
+    AuthorizationCode,
+    BadInstallation,
+    NoSuchPicture,
+    User,
+    now_ms,
+)
+from storage.check import check
+from storage.disk import sha256
+from storage.flat_files import FlatFiles
+from storage.pictures import generate_picture, make_picture
+from storage.problems import Problem
+
+HOUR = 3600  # seconds
+DAY = 24 * HOUR
+GAME = "https://chess.example"
+ADA, BOB, CLEO, OLD = 1, 2, 3, 4  # ids; Cleo is deleted, and Old was imported
+
+
+class Here:
+    """An installation with something of every kind in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.data, self.pictures = folder / "instance", folder / "pfp"
+        self.store = FlatFiles(str(self.data), str(self.pictures))
+        self.ada, self.bob, cleo, old = (
+            self.store.add_user(name, f"{name}@example.org", "a hash")
+            for name in ("ada", "bob", "cleo", "old")
+        )
+        self.store.delete_user(cleo.id)
+        with self.store.edit_user(self.ada.id) as self.ada:
+            self.ada.bio = "Chess, mostly."
+        self.client, _ = self.store.add_client("Chess", [], 1, "command", game_url=GAME)
+        self.other, _ = self.store.add_client("Checkers", [f"{GAME}/cb"], None, "command")
+        for code in ("live", "spent"):
+            record = AuthorizationCode(self.client.id, 1, "a grant", ["userinfo"], None, None)
+            self.store.add_code(code, record)
+        self.store.spend_code("spent")
+        self.invite = sha256(self.store.issue_invite(1, by="command"))
+        self.store.count_attempt("password", "ada", limit=10)
+        self.store.count_attempt("sign-up", "127.0.0.1", limit=10, window=DAY)
+        # An imported account has no timestamp, and need not have pictures.
+        self.edit("users/4.json", pfp_timestamp=None)
+        self.store._remove_pictures(old.id, old.pfp_timestamp)
+
+    def path(self, name: str) -> Path:
+        """`users/1.json` is in the data folder, and `pfp/...` in that of the pictures."""
+        known = {"ADA": self.ada.pfp_timestamp, "CLIENT": self.client.id, "INVITE": self.invite}
+        known |= {"OTHER": self.other.id, "LIVE": sha256("live"), "SPENT": sha256("spent")}
+        known["EMAIL"] = sha256("ada@example.org")
+        name = name.format(**known)
+        return self.data.parent / name if name.startswith("pfp") else self.data / name
+
+    def edit(self, file: str, **values: object) -> None:
+        """Edit a record by hand."""
+        path = self.path(file)
+        path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+    def check(self, repair: bool = False) -> list[Problem]:
+        return list(check(str(self.data), str(self.pictures), repair))
+
+    def everything(self) -> dict[str, object]:
+        """Each file and folder with its mode and content; lock files come and go."""
+        found = {}
+        for path in (self.data, *self.data.rglob("*"), self.pictures, *self.pictures.rglob("*")):
+            if path.parent.name != "locks":
+                content = path.is_file() and not path.is_symlink() and path.read_bytes()
+                found[str(path)] = (
+                    path.lstat().st_mode,
+                    path.is_symlink() and path.readlink(),
+                    content,
+                )
+        return found
+
+
+@pytest.fixture
+def here(tmp_path, unsynced) -> Here:
+    return Here(tmp_path)
+
+
+def test_nothing_is_wrong_with_an_installation_that_was_only_used(here):
+    assert here.check() == []
+    assert here.check(repair=True) == []
+
+
+# ---------------------------------------------------------------------------------------------
+# Every kind of damage
+# ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Damage:
+    """What is done to `file`, and whether `--repair` can mend it."""
+
+    file: str
+    act: Callable[[Path, Here], object]
+    mended: bool = True
+    words: str = ""  # in what is said about it
+
+
+def put(content: bytes):
+    def act(path: Path, here: Here) -> None:
+        path.write_bytes(content)
+        path.chmod(0o644 if "pfp" in path.parts else 0o600)
+
+    return act
+
+
+def cut(path: Path, here: Here) -> None:
+    path.write_bytes(path.read_bytes()[:-30])
+
+
+def hand_edit(**values):
+    return lambda path, here: here.edit(str(path.relative_to(here.data)), **values)
+
+
+def chmod(mode: int):
+    return lambda path, here: path.chmod(mode)
+
+
+def remove(path: Path, here: Here) -> None:
+    path.unlink()
+
+
+def link(target: str):
+    """Make or replace a link."""
+
+    def act(path: Path, here: Here) -> None:
+        path.unlink(missing_ok=True)
+        path.symlink_to(target)
+
+    return act
+
+
+def copy_of_record(path: Path, here: Here) -> None:
+    """What `cp -L` makes of a link."""
+    path.unlink()
+    shutil.copy(here.data / "users/1.json", path)
+
+
+def picture(user_id: int, size: str):
+    return lambda path, here: path.write_bytes(generate_picture(user_id)[size])
+
+
+def last_hours(hours: float):
+    """Make a file that was written so long ago."""
+
+    def act(path: Path, here: Here) -> None:
+        path.touch()
+        os.utime(path, (time.time() - hours * HOUR,) * 2)
+
+    return act
+
+
+UNMENDED = {"mended": False}
+PICTURE = "pfp/{}/1-{{ADA}}.webp".format
+DAMAGE = {
+    "a record cut short": Damage("users/1.json", cut, **UNMENDED, words="is damaged: "),
+    "an empty record": Damage("users/1.json", put(b""), **UNMENDED, words="is damaged: "),
+    "another's record": Damage("users/1.json", hand_edit(id=2), **UNMENDED, words="its id is 2"),
+    "a field's type": Damage("users/1.json", hand_edit(bio=7), **UNMENDED, words="bio has the"),
+    "an unknown field": Damage("users/1.json", hand_edit(nick="A"), **UNMENDED, words="nick"),
+    "a level": Damage("users/1.json", hand_edit(mod_level=3), **UNMENDED, words="0, 1 or 2"),
+    "a time": Damage("users/1.json", hand_edit(play_ms=-1), **UNMENDED, words="play_ms is no time"),
+    "half a character": Damage(
+        "users/1.json", hand_edit(name="\ud800"), **UNMENDED, words="damaged"
+    ),
+    "a path for a name": Damage("users/1.json", hand_edit(name="../x"), **UNMENDED, words="name"),
+    "an email without @": Damage("users/1.json", hand_edit(email="a.b"), **UNMENDED, words="email"),
+    "a name twice": Damage("users/2.json", hand_edit(name="ADA"), **UNMENDED, words="users/1.json"),
+    "an address twice": Damage(
+        "users/2.json", hand_edit(email="ADA@example.org"), **UNMENDED, words="users/1.json too"
+    ),
+    "a record for others to read": Damage("users/1.json", chmod(0o644), words="0644 and not 0600"),
+    "a backup of a record": Damage("users/1.json~", put(b"{}"), **UNMENDED, words="is nothing"),
+    "no claim": Damage("names/ada", remove, words="does not lead to users/1.json"),
+    "no claim on an address": Damage("emails/{EMAIL}", remove, words="does not lead to users/1"),
+    "a claim of another's": Damage("names/ada", link("../users/2.json"), words="does not lead"),
+    "a claim of a deleted user": Damage("names/ada", link("../users/3.json"), words="does not"),
+    "a claim that was copied": Damage("names/ada", copy_of_record, words="does not lead"),
+    "a claim that nobody bears": Damage("names/zed", link("../users/1.json"), words="another name"),
+    "a claim of nobody": Damage("names/zed", link("../users/9.json"), words="leads to nobody"),
+    "a claim without sense": Damage("names/zed", link("nowhere"), words="leads to nobody"),
+    "an address of nobody": Damage(f"emails/{'0' * 64}", link("../users/9.json"), words="nobody"),
+    "a file for a claim": Damage("names/zed", put(b"zed"), **UNMENDED, words="is no link"),
+    "one picture missing": Damage(PICTURE("small"), remove, words="is missing"),
+    "the large picture missing": Damage(PICTURE("large"), remove, words="is missing"),
+    "a picture of another size": Damage(PICTURE("small"), picture(1, "large"), words="256 x 256"),
+    "a picture cut short": Damage(PICTURE("medium"), cut, words="not a whole webp file"),
+    "an empty picture": Damage(PICTURE("large"), put(b""), words="not a whole webp file"),
+    "a picture nginx cannot read": Damage(PICTURE("large"), chmod(0o600), words="not 0644"),
+    "an older picture": Damage("pfp/small/1-1.webp", picture(1, "small"), words="is no picture"),
+    "a picture without time": Damage("pfp/small/1.webp", picture(1, "small"), words="is no pict"),
+    "a picture of another installation": Damage(
+        "pfp/large/5-1.webp", picture(5, "large"), **UNMENDED, words="an id that was never given"
+    ),
+    "a picture of a deleted user": Damage("pfp/large/3.webp", put(b"x"), words="of nobody"),
+    "an imported picture": Damage("pfp/medium/4.webp", put(b"x"), words="not a whole webp file"),
+    "no picture at all": Damage("pfp/large/me.png", put(b"x"), **UNMENDED, words="is nothing"),
+    "a record of a deleted user": Damage("deleted/1", put(b""), words="says that users/1.json"),
+    "a low next_user_id": Damage("next_user_id", put(b"4\n"), words="not above 4"),
+    "no next_user_id": Damage("next_user_id", remove, words="not above 4"),
+    "a next_user_id in words": Damage("next_user_id", put(b"five\n"), words="not above 4"),
+    "no format": Damage("format", remove, words="is missing"),
+    "no key file": Damage("secret_key", remove, words="is missing"),
+    "no key": Damage("secret_key", put(b"\n"), **UNMENDED, words="has no key in it"),
+    "a key for others to read": Damage("secret_key", chmod(0o640), words="0640 and not 0600"),
+    "a folder for others to enter": Damage("users", chmod(0o755), words="0755 and not 0700"),
+    "the folder for others to enter": Damage("", chmod(0o755), words="0755 and not 0700"),
+    "a picture folder nginx cannot enter": Damage("pfp/small", chmod(0o700), words="not 0755"),
+    "a lock for others to hold": Damage("accounts.lock", chmod(0o666), words="0666 and not 0600"),
+    "a user's lock for others": Damage("locks/1", chmod(0o666), words="0666 and not 0600"),
+    "an audit log for others": Damage("audit.log", chmod(0o644), words="0644 and not 0600"),
+    "a line of the audit log": Damage("audit.log", cut, **UNMENDED, words="line, number 3"),
+    "a client cut short": Damage("clients/{CLIENT}.json", cut, **UNMENDED, words="is damaged"),
+    "a client without secret": Damage(
+        "clients/{CLIENT}.json", hand_edit(secret_sha256=""), **UNMENDED, words="secret_sha256"
+    ),
+    "a redirect URI": Damage(
+        "clients/{OTHER}.json", hand_edit(redirect_uris=["javascript:1"]), **UNMENDED, words="http"
+    ),
+    "an address of a game": Damage(
+        "clients/{CLIENT}.json", hand_edit(game_url="//x"), **UNMENDED, words="game_url must"
+    ),
+    "a client for others to read": Damage("clients/{CLIENT}.json", chmod(0o644), words="0644"),
+    "an invitation cut short": Damage("invites/{INVITE}.json", cut, **UNMENDED, words="damaged"),
+    "an old invitation": Damage(
+        "invites/{INVITE}.json", hand_edit(expires=1), words="nobody can use"
+    ),
+    "an invitation whose taker never was": Damage(
+        "invites/{INVITE}.taken", link("../users/9.json"), words="interrupted"
+    ),
+    "an invitation that was used": Damage(
+        "invites/{INVITE}.taken", link("../users/1.json"), words="interrupted"
+    ),
+    "an invitation that a deleted user used": Damage(
+        "invites/{INVITE}.taken", link("../users/3.json"), words="interrupted"
+    ),
+    "a code cut short": Damage("codes/{LIVE}.json", cut, words="is damaged"),
+    "a spent code cut short": Damage("codes/spent/{SPENT}.json", cut, words="is damaged"),
+    "a code spent and live": Damage("codes/{SPENT}.json", put(b"{}"), words="though it was spent"),
+    "an old code": Damage("codes/{LIVE}.json", last_hours(2), words="left behind"),
+    "an old spent code": Damage("codes/spent/{SPENT}.json", last_hours(2), words="left behind"),
+    "old attempts": Damage(
+        "attempts/1000000", lambda path, here: path.mkdir(0o700), words="count no more"
+    ),
+    "attempts of the day before yesterday": Damage(
+        "attempts/every-86400-seconds/1", lambda path, here: path.mkdir(0o700), words="no more"
+    ),
+    "attempts for others to see": Damage("attempts/every-86400-seconds", chmod(0o755), words="07"),
+}
+TEMPORARY = (
+    *("users/.1.json.0123abcd", "users/.1.json.0123abcd.old", "names/.0123456789abcdef"),
+    *(
+        "clients/.x.json.0123abcd",
+        "codes/.x.json.0123abcd",
+        "codes/spent/.x",
+        "deleted/.1.01234567",
+    ),
+    *("invites/.x.json.0123abcd", ".secret_key.0123abcd", "..secret_key.0123abcd.0123abcd"),
+    *(".next_user_id.0123abcd.old", "pfp/small/.1-1.webp.0123abcd"),
+)
+DAMAGE |= {
+    f"a temporary {name}": Damage(name, put(b"half"), words="left beh") for name in TEMPORARY
+}
+
+
+@pytest.fixture(params=DAMAGE.values(), ids=DAMAGE)
+def damage(request, here, clock) -> Damage:
+    """What was done to the installation, longer ago than any write takes."""
+    request.param.act(here.path(request.param.file), here)
+    clock.ahead = 2 * HOUR
+    return request.param
+
+
+def about(problems: list[Problem], file: Path) -> list[Problem]:
+    return [each for each in problems if each.file == str(file)]
+
+
+def test_what_is_wrong_is_named_by_its_file(here, damage):
+    file = here.path(damage.file)
+    before = here.everything()
+    (problem,) = about(here.check(), file)
+    assert damage.words in problem.problem
+    assert problem.mended is None
+    assert here.everything() == before, "a check changed something"
+
+
+def test_what_can_be_mended_is_mended_once_and_for_all(here, damage):
+    file = here.path(damage.file)
+    before = file.read_bytes() if file.is_file() else None
+    (problem,) = about(here.check(repair=True), file)
+    assert bool(problem.mended) == damage.mended
+    left = here.check(repair=True)
+    if damage.mended:
+        assert left == []
+        assert here.check() == []
+    else:
+        assert {each.file for each in left} == {str(file)}
+        assert file.read_bytes() == before
+    check_bystanders(here, damage)
+
+
+def check_bystanders(here: Here, damage: Damage) -> None:
+    """A repair harms nobody else."""
+    if damage.file != "users/2.json":
+        assert here.store.find_user("bob") == here.store.find_user("bob@example.org") == here.bob
+    assert pictures_of(here, here.bob) == generate_picture(BOB)
+    assert here.store.read_client(here.other.id).name == "Checkers"
+    if damage.file != "secret_key":
+        here.store.add_user("Zoe", "zoe@example.org", "")
+
+
+def pictures_of(here: Here, user: User) -> dict[str, bytes]:
+    paths = here.store._picture_paths(user.id, user.pfp_timestamp)
+    return {size: Path(path).read_bytes() for size, path in paths.items()}
+
+
+@pytest.mark.parametrize("folder", ["names", "emails", "locks", "codes/spent", "attempts"])
+def test_a_missing_folder_is_made_and_what_follows_from_records_is_in_it(here, folder):
+    shutil.rmtree(here.data / folder)
+    (problem,) = here.check()
+    assert (problem.file, problem.mended) == (str(here.data / folder), None)
+    here.check(repair=True)
+    assert here.check() == []
+    assert here.store.find_user("ada") == here.store.find_user("ADA@example.org") == here.ada
+
+
+def test_nothing_is_removed_where_all_records_are_missing(here):
+    shutil.rmtree(here.data / "users")
+    before = here.everything()
+    (problem,) = here.check(repair=True)
+    assert (problem.file, problem.mended) == (str(here.data / "users"), None)
+    assert here.everything() == before
+
+
+def test_the_pictures_of_another_installation_are_left_alone(here, tmp_path):
+    """Where one of the two settings is wrong."""
+    FlatFiles(str(tmp_path / "new"), str(here.pictures))
+    before = here.everything()
+    assert not any(each.mended for each in check(str(tmp_path / "new"), str(here.pictures), True))
+    assert here.everything() == before
+
+
+def test_missing_pictures_are_named_and_mended(here):
+    shutil.rmtree(here.pictures)
+    assert here.check()
+    here.check(repair=True)
+    assert here.check() == []
+    assert pictures_of(here, here.store.read_user(ADA)) == generate_picture(ADA)
+
+
+# ---------------------------------------------------------------------------------------------
+# What a repair keeps, and does not invent
+# ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("act", [cut, put(b""), put(b"{}"), hand_edit(name=1), hand_edit(id=9)])
+def test_a_damaged_record_keeps_all_that_belongs_to_it(here, act):
+    path = here.path("users/1.json")
+    act(path, here)
+    before = here.everything()
+    (problem,) = here.check(repair=True)
+    assert (problem.file, problem.mended) == (str(path), None)
+    assert here.everything() == before
+
+
+def test_lost_sizes_of_a_players_own_picture_are_made_from_the_large_one(here):
+    own = make_picture(generate_picture(77)["large"])
+    here.store.save_picture(ADA, own)
+    before = here.store.read_user(ADA)
+    here.path(f"pfp/small/1-{before.pfp_timestamp}.webp").unlink()
+    assert [each.mended for each in here.check(repair=True)] == ["made anew from the large picture"]
+    after = here.store.read_user(ADA)
+    assert pictures_of(here, after)["large"] == own["large"]
+    assert pictures_of(here, after).keys() == PICTURE_SIZES.keys()
+
+
+@pytest.mark.parametrize("lost", [["large"], ["large", "medium", "small"]])
+def test_a_lost_picture_becomes_the_generated_one(here, lost):
+    for size in lost:
+        here.path(PICTURE(size)).unlink()
+    assert len(here.check(repair=True)) == len(lost)
+    assert pictures_of(here, here.store.read_user(ADA)) == generate_picture(ADA)
+
+
+def test_a_mended_picture_has_a_new_address_and_the_old_one_stays_gone(here):
+    here.path(PICTURE("medium")).unlink()
+    here.check(repair=True)
+    assert here.store.read_user(ADA).pfp_timestamp > here.ada.pfp_timestamp
+    for size in PICTURE_SIZES:
+        with pytest.raises(NoSuchPicture):
+            here.store.read_picture(size, f"1-{here.ada.pfp_timestamp}.webp")
+
+
+def test_pictures_of_an_imported_account_are_welcome_and_not_needed(here):
+    for size in ("large", "small"):
+        picture(OLD, size)(here.path(f"pfp/{size}/4.webp"), here)
+    assert here.check() == []
+    assert here.store.read_user(OLD).pfp_timestamp is None
+
+
+def test_a_rule_that_came_later_is_no_damage(here):
+    here.edit("users/1.json", bio="x" * 5000, flairs=["none", "x" * 100])
+    here.edit(f"clients/{here.client.id}.json", name=" x" * 100)
+    here.edit("users/2.json", name="bob", email="bob@example.org", password_hash="")
+    assert here.check() == []
+
+
+def test_a_name_becomes_no_path(here):
+    here.edit("users/1.json", name="../../x")
+    here.edit("users/2.json", name="sub/x")
+    here.check(repair=True)
+    assert not (here.data.parent / "x").is_symlink()
+    assert sorted(os.listdir(here.data / "names")) == ["old"]
+
+
+def test_only_the_second_of_two_games_on_one_origin_is_named(here):
+    game = here.store.add_client("Go", [], None, "command", game_url="https://go.example/")[0]
+    here.edit(f"clients/{game.id}.json", game_url=f"{GAME}/go")
+    (problem,) = here.check()
+    assert problem.file == str(here.path(f"clients/{max(game.id, here.client.id)}.json"))
+    assert "same origin" in problem.problem
+
+
+def test_an_administrator_may_let_a_group_in_or_keep_it_out(here):
+    here.data.chmod(0o750)
+    here.pictures.chmod(0o711)
+    assert here.check() == []
+
+
+def test_what_a_write_under_way_needs_is_left_in_peace(here):
+    for name in TEMPORARY:
+        here.path(name).touch()
+    assert here.check(repair=True) == []
+
+
+def test_what_a_write_keeps_of_an_old_file_is_as_young_as_the_write(here):
+    record = here.path("users/1.json")
+    os.utime(record, (1, 1))
+    os.link(record, here.path("users/.1.json.0123abcd.old"))
+    assert here.check(repair=True) == []
+
+
+def test_codes_and_attempts_of_a_quiet_day_are_no_problem(here, clock):
+    """The next ones remove them."""
+    for name in ("codes/{LIVE}.json", "codes/spent/{SPENT}.json"):
+        os.utime(here.path(name), (time.time() - 5 * HOUR,) * 2)
+    assert here.check() == []
+    clock.ahead = 12 * HOUR
+    assert here.check() == []
+
+
+def test_what_a_clock_that_was_ahead_left_ends_no_code_and_no_count(here):
+    (here.data / "attempts/9999999").mkdir(0o700)
+    os.utime(here.path("codes/spent/{SPENT}.json"), (time.time() + DAY,) * 2)
+    assert here.check(repair=True) == []
+
+
+def test_other_files_of_an_administrator_are_their_own_affair(here, clock):
+    (here.data / "lost+found").mkdir()
+    (here.data / ".bash_history").touch()
+    (here.pictures / ".gitignore").touch()
+    clock.ahead = 2 * HOUR
+    assert here.check(repair=True) == []
+
+
+def test_what_cannot_be_mended_is_told_and_the_rest_goes_on(here):
+    (here.data / "names/ada").unlink()
+    (here.data / "names/ada").mkdir()  # no rename puts a link over a folder
+    (here.data / "names/bob").unlink()
+    first, second = here.check(repair=True)
+    assert first.file == str(here.data / "names/ada")
+    assert first.mended is None and "not mended: the disk refused" in first.problem
+    assert (second.file, second.mended) == (str(here.data / "names/bob"), "leads there now")
+
+
+def left_by_restore(here: Here, clock, *names: str) -> list[Problem]:
+    """What a repair says where these folders are left of a restore that was killed long ago."""
+    for name in names:
+        (here.data.parent / name).mkdir()
+    clock.ahead = 2 * HOUR
+    return here.check(repair=True)
+
+
+def test_what_a_killed_backup_or_a_restore_that_was_all_but_done_left_is_removed(here, clock):
+    names = "instance/.backup", "instance/.restore", "pfp/.restore"
+    problems = left_by_restore(here, clock, *names)
+    assert [each.file for each in problems] == [str(here.data.parent / name) for name in names]
+    assert {each.mended for each in problems} == {"removed"}
+    assert here.check() == []
+
+
+def test_what_a_restore_needs_to_be_repeated_is_named_and_stays(here, clock):
+    (problem,) = left_by_restore(here, clock, "instance/.restore", "instance/.restore/users")
+    assert (problem.file, problem.mended) == (str(here.data / ".restore"), None)
+    assert (here.data / ".restore/users").is_dir()
+
+
+def test_pictures_that_a_killed_restore_put_in_place_are_removed(here):
+    (here.data / ".restore").mkdir()
+    path = here.path("pfp/large/9000-1.webp")
+    picture(9, "large")(path, here)
+    (problem,) = here.check(repair=True)
+    assert (problem.file, problem.mended) == (str(path), "removed")
+
+
+@pytest.mark.parametrize("content", ["2\n", "two\n"])
+def test_another_layout_is_refused(here, content):
+    (here.data / "format").write_text(content)
+    before = here.everything()
+    with pytest.raises(BadInstallation, match="layout 2|no version number"):
+        here.check(repair=True)
+    assert here.everything() == before
+
+
+def test_no_installation_is_refused_and_none_made(tmp_path):
+    with pytest.raises(BadInstallation, match="no installation"):
+        list(check(str(tmp_path / "instance"), str(tmp_path / "pfp"), repair=True))
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---------------------------------------------------------------------------------------------
+# Beside a server
+# ---------------------------------------------------------------------------------------------
+
+
+def somebody_waits_for_a_lock() -> bool:
+    """A blocked request stands in /proc/locks behind an arrow, with the process that made it."""
+    waiting = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    return any(words[1] == "->" and words[5] == str(os.getpid()) for words in waiting)
+
+
+def test_a_write_under_way_is_waited_for_and_no_problem(here):
+    found = []
+    checking = threading.Thread(target=lambda: found.extend(here.check(repair=True)))
+    user = User(5, "eve", "eve@example.org", "", pfp_timestamp=now_ms())
+    with here.store._accounts_lock():  # as add_user does it: claims and pictures, then the record
+        here.path("next_user_id").write_text("6\n")
+        here.path("names/eve").symlink_to("../users/5.json")
+        here.path(f"emails/{sha256('eve@example.org')}").symlink_to("../users/5.json")
+        here.store._write_pictures(5, user.pfp_timestamp, generate_picture(5))
+        checking.start()
+        while checking.is_alive() and not somebody_waits_for_a_lock():
+            time.sleep(0.01)
+        assert checking.is_alive(), "the check did not wait"
+        here.path("users/5.json").write_bytes(storage.disk.encode(storage.record_as_dict(user)))
+        here.path("users/5.json").chmod(0o600)
+    checking.join()
+    assert found == []
+    assert here.store.find_user("eve") == user
+
+
+def keep_writing(data: str, pictures: str, number: int, rounds) -> None:
+    """Do everything that changes files, over and over, as one of the server's workers."""
+    store = FlatFiles(data, pictures)
+    ours = store.add_user(f"ours {number}", f"ours{number}@example.org", "")
+    images = generate_picture(number)
+    while True:
+        made = store.add_user(f"made {number}", f"made{number}@example.org", "")
+        store.save_picture(made.id, images)
+        store.rename_user(ours.id, f"theirs {number}")
+        store.rename_user(made.id, f"ours {number}")
+        store.change_email(made.id, f"new{number}@example.org")
+        store.delete_user(made.id)
+        store.rename_user(ours.id, f"ours {number}")
+        store.save_picture(ours.id, images)
+        with store.edit_user(ours.id) as user:
+            user.play_ms += 1
+        client, _ = store.add_client(
+            "Go", [], None, "command", game_url=f"https://go{number}.example"
+        )
+        store.issue_client_secret(client.id, by="command")
+        code = os.urandom(8).hex()
+        store.add_code(code, AuthorizationCode(client.id, ours.id, "g", [], None, None))
+        store.spend_code(code)
+        store.delete_client(client.id, by="command")
+        store.rotate_keys(False, by="command")
+        store.give_back_attempt(store.count_attempt("password", code, limit=10))
+        with rounds.get_lock():
+            rounds.value += 1
+
+
+def test_a_check_beside_workers_that_write_all_the_time_finds_nothing(here):
+    context = multiprocessing.get_context("fork")
+    rounds = context.Value("i", 0)
+    writers = [
+        context.Process(
+            target=keep_writing, args=(str(here.data), str(here.pictures), number, rounds)
+        )
+        for number in range(3)
+    ]
+    for writer in writers:
+        writer.start()
+    found, checks = [], 0
+    while (rounds.value < 20 or checks < 20) and all(writer.is_alive() for writer in writers):
+        found += here.check(repair=checks % 2 == 1)
+        checks += 1
+    alive = [writer.is_alive() for writer in writers]
+    for writer in writers:
+        writer.kill()
+        writer.join()
+    assert found == []
+    assert all(alive), "a repair got in a writer's way"
+
+
+# ---------------------------------------------------------------------------------------------
+# The command
+# ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(here, environment):
+    """Calls `identity-server check` with these arguments; returns its exit status and its texts."""
+    environment.setenv("IDENTITY_DATA_DIR", str(here.data))
+    environment.setenv("IDENTITY_PICTURE_DIR", str(here.pictures))
+
+    def run(*arguments: str):
+        done = CliRunner().invoke(identity_server_command, ["check", *arguments])
+        return done.exit_code, done.stdout, done.stderr
+
+    return run
+
+
+def test_the_command_says_that_nothing_is_wrong(run):
+    assert run() == (0, "Nothing is wrong.\n", "")
+    assert run("--json") == (0, "[]\n", "")
+    assert run("--repair", "--json") == (0, "[]\n", "")
+
+
+def test_the_command_names_each_problem_in_one_line(here, run):
+    here.path("names/ada").unlink()
+    here.path("users/2.json").write_text("{")
+    claim, record = here.path("names/ada"), here.path("users/2.json")
+    damage = (
+        "is damaged: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"
+    )
+    assert run() == (
+        1,
+        f"{claim}: does not lead to users/1.json\n{record}: {damage}\n",
+        "Error: 2 problems: --repair mends what can be mended\n",
+    )
+    assert run("--repair") == (
+        1,
+        f"{claim}: does not lead to users/1.json (mended: leads there now)\n{record}: {damage}\n",
+        "Error: 1 problem left to you\n",
+    )
+
+
+def test_a_repair_that_leaves_nothing_is_done(here, run):
+    here.path("names/ada").unlink()
+    assert run("--repair")[0] == 0
+    assert run() == (0, "Nothing is wrong.\n", "")
+
+
+def test_json_is_an_array_of_problems(here, run):
+    here.path("names/ada").unlink()
+    status, printed, told = run("--json")
+    problem = {"file": str(here.path("names/ada")), "problem": "does not lead to users/1.json"}
+    assert (status, json.loads(printed)) == (1, [problem | {"mended": None}])
+    assert told == "Error: 1 problem: --repair mends what can be mended\n"
+    status, printed, told = run("--json", "--repair")
+    assert (status, json.loads(printed)) == (0, [problem | {"mended": "leads there now"}])
+    assert told == ""
+
+
+def test_the_command_makes_no_installation(here, run):
+    shutil.rmtree(here.data)
+    status, printed, told = run()
+    assert (status, printed, told) == (1, "", f"Error: there is no installation in {here.data}\n")
+    assert not here.data.exists()
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "\x1b[2Jada", os.fsdecode(b"\xff")])
+def test_whatever_a_file_is_called_its_problem_is_one_line_of_text(here, clock, run, name):
+    (here.data / "names" / name).touch()
+    clock.ahead = 2 * HOUR
+    (problem,) = here.check()
+    assert problem.file == str(here.data / "names" / name)
+    assert in_one_line(problem).isprintable()
+    assert json.loads(run("--json")[1])[0]["file"] == problem.file

@@ -1,0 +1,106 @@
+"""What the command says of a client's game: `commands.clients`."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from commands.printing import audit_in_words
+from identity_admin import identity_server_command
+from storage import ADMINISTRATOR, Storage, open_storage
+
+GAME = "https://space.example/play"
+BASE_URL = "https://id.example.org"
+
+
+@pytest.fixture
+def store(tmp_path, environment, unsynced) -> Storage:
+    """What the installation keeps that the command finds."""
+    folders = str(tmp_path / "data"), str(tmp_path / "pictures")
+    environment.setenv("IDENTITY_DATA_DIR", folders[0])
+    environment.setenv("IDENTITY_PICTURE_DIR", folders[1])
+    environment.setenv("IDENTITY_BASE_URL", BASE_URL)
+    store = open_storage(*folders)
+    store.add_user("Ada", "ada@example.org", "")
+    store.add_user("Hopper", "hopper@example.org", "", ADMINISTRATOR)
+    return store
+
+
+@pytest.fixture
+def run(store):
+    """Calls `client` with these words; returns the record that it prints."""
+
+    def run(*arguments: str) -> dict:
+        done = CliRunner().invoke(identity_server_command, ["client", *arguments, "--json"])
+        assert done.exit_code == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+@pytest.fixture
+def refusal(store):
+    """Calls `client` with these words; returns the line that refuses."""
+
+    def refusal(*arguments: str, status: int = 1) -> str:
+        done = CliRunner().invoke(identity_server_command, ["client", *arguments])
+        assert (done.exit_code, done.stdout) == (status, "")
+        return done.stderr.splitlines()[-1].removeprefix("Error: ")
+
+    return refusal
+
+
+@pytest.mark.parametrize(("owner", "listed"), [(None, True), ("Hopper", True), ("ada", False)])
+def test_a_client_with_a_game_needs_no_redirect_uri_and_a_members_is_not_listed(run, owner, listed):
+    owned = ["--owner", owner] if owner else []
+    added = run("add", "Space", "--game-url", GAME, "--description", " Shoot the rocks. ", *owned)
+    assert (added["game_url"], added["description"]) == (GAME, "Shoot the rocks.")
+    assert (added["redirect_uris"], added["listed"]) == ([], listed)
+
+
+def test_a_client_needs_a_redirect_uri_or_a_game(refusal, store):
+    for options in ([], ["--game-url", ""], ["--description", "Shoot the rocks."]):
+        problem = refusal("add", "Space", *options, status=2)
+        assert problem == "Where is it? Give --redirect-uri, --game-url or both."
+    assert store.clients() == []
+
+
+@pytest.mark.parametrize(
+    ("game_url", "problem"),
+    [
+        (f"{BASE_URL}/game", "game URL must not be on this site's own origin"),
+        ("ftp://space.example/", "game URL must start with https:// or http://"),
+        ("http://space.example/", "game URL must start with https://: browsers show no other page"),
+        ("https://taken.example/mine", "game URL is on the same origin as another game"),
+    ],
+)
+def test_a_game_that_cannot_be_shown_here_is_refused(run, refusal, store, game_url, problem):
+    run("add", "Taken", "--game-url", "https://taken.example/")
+    other = run("add", "Other", "--redirect-uri", "https://other.example/")
+    before = store.clients()
+    assert refusal("add", "Space", "--game-url", game_url).startswith(problem)
+    assert refusal("set", other["client_id"], "--game-url", game_url).startswith(problem)
+    assert store.clients() == before
+
+
+def test_a_game_is_changed_and_taken_away(run):
+    added = run("add", "Space", "--game-url", GAME, "--redirect-uri", "https://space.example/cb")
+    client_id = added.pop("client_id")
+    del added["client_secret"]
+    changes = ("--game-url", "https://new.example/", "--description", "New.")
+    changed = run("set", client_id, *changes)
+    new = {"game_url": "https://new.example/", "description": "New."}
+    assert changed == {"client_id": client_id} | added | new
+    assert run("set", client_id, "--game-url", "", "--description", "")["game_url"] is None
+
+
+def test_listing_a_game_is_written_down_with_words_for_people(run, store):
+    client_id = run("add", "Space", "--game-url", GAME, "--owner", "Ada")["client_id"]
+    for option, listed in (("--listed", True), ("--listed", True), ("--unlisted", False)):
+        assert run("set", client_id, option)["listed"] is listed
+        assert store.read_client(client_id).listed is listed
+    words = [audit_in_words(line).partition("  ")[2] for line in store.read_audit()][1:]
+    assert words == [
+        f"the command put the game of the client {client_id} on the home page",
+        f"the command took the game of the client {client_id} off the home page",
+    ]

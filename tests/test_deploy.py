@@ -1,0 +1,79 @@
+"""The files in deploy/ fit each other and the server. That they work is in tests/live/."""
+
+import configparser
+import re
+import runpy
+import shlex
+from pathlib import Path
+
+from identity_server import PAGE_BODY_LIMIT, TOKEN_BODY_LIMIT
+from pages.account import FORM_AROUND_PICTURE
+from storage.pictures import MAX_BYTES
+
+ROOT = Path(__file__).parent.parent
+SITE = (ROOT / "deploy" / "nginx.conf").read_text()
+UNIT = (ROOT / "deploy" / "identity-server.service").read_text()
+DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
+GUNICORN = runpy.run_path(str(ROOT / "deploy" / "gunicorn.conf.py"))
+KIBIBYTES = {"k": 1, "m": 1024}
+
+
+def all_of(pattern: str, text: str) -> list[str]:
+    """What the pattern's group finds."""
+    return re.findall(pattern, text, re.MULTILINE)
+
+
+def limits_in_nginx() -> dict[str, int]:
+    """The largest body in bytes, by location; "" for all others."""
+    limits = {}
+    for location, number, unit in re.findall(
+        r"^ +(?:location = (\S+) \{\n +)?client_max_body_size ([0-9]+)([km]);", SITE, re.MULTILINE
+    ):
+        limits[location] = int(number) * KIBIBYTES[unit] * 1024
+    return limits
+
+
+def test_nginx_asks_where_the_service_listens():
+    [command] = all_of(r"^ExecStart=(.*)$", UNIT)
+    assert all_of(r"^    server ([^;]+);$", SITE) == [shlex.split(command)[-1]]
+
+
+def test_nginx_serves_the_folders_of_the_service_and_of_the_image():
+    [pictures] = all_of(r"IDENTITY_PICTURE_DIR=(\S+)$", UNIT)
+    [program] = all_of(r"^ExecStart=(.*)/\.venv/", UNIT)
+    assert set(all_of(r"^        root (/[^;]+);", SITE)) == {
+        *(str(Path(pictures).parent), program, "/var/www/html")
+    }
+    assert pictures.endswith("/pfp")  # in the address and so in the folder
+    for name in ("DATA_DIR", "PICTURE_DIR"):
+        [folder] = all_of(rf"IDENTITY_{name}=(\S+)$", UNIT)
+        assert f"IDENTITY_{name}={folder}" in DOCKERFILE
+
+
+def test_nginx_takes_as_large_a_body_as_the_server():
+    assert limits_in_nginx() == {
+        "": PAGE_BODY_LIMIT,
+        "/api/oauth/token": TOKEN_BODY_LIMIT,
+        "/account/picture": 9 * 2**20,
+    }
+    assert MAX_BYTES + FORM_AROUND_PICTURE < 9 * 2**20
+
+
+def test_nginx_lets_go_of_a_connection_before_the_server_does():
+    """Else a post could be sent on one that is just being closed; it is not sent again."""
+    [seconds] = all_of(r"^    keepalive_timeout ([0-9]+)s;", SITE)
+    assert int(seconds) < GUNICORN["keepalive"]
+
+
+def test_an_image_has_what_is_installed_and_none_of_this_checkouts_data():
+    """Exactly what is let in by name: a backup, or accounts, in the folder stay outside."""
+    ignored, *rules = (
+        line for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] != "#"
+    )
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    let_in = {rule.removeprefix("!") for rule in rules if rule.startswith("!")}
+    assert ignored == "*"
+    assert {*setup["options"]["packages"].split(), "*.py", "static", "templates"} <= let_in
+    assert let_in.isdisjoint({"instance", "tests", ".git", ".venv"})
+    assert {rule for rule in rules if not rule.startswith("!")} == {"static/pfp", "**/__pycache__"}

@@ -1,0 +1,159 @@
+"""What programs ask first: how the grant goes, what the API is, and whether all is well."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from authlib.oauth2.rfc8414 import AuthorizationServerMetadata
+
+from identity_server import SCOPES
+from storage import StorageFailed
+from storage.writable import TRY_INTERVAL
+
+METADATA = "/.well-known/oauth-authorization-server"
+SITE = "https://id.example.org"
+
+
+@pytest.fixture
+def https_site(make_app):
+    """The site as it is in public."""
+    return make_app(BASE_URL=SITE).test_client()
+
+
+# -- the grant and the API ------------------------------------------------------------------------
+
+
+def test_the_metadata_is_what_rfc_8414_asks_for(https_site):
+    metadata = https_site.get(METADATA, base_url=SITE).json
+    AuthorizationServerMetadata(metadata).validate()
+    assert metadata["issuer"] == SITE
+
+
+def test_the_metadata_says_nothing_that_is_not_so(make_app, https_site):
+    """That the client authentications and PKCE work is in test_token.py and test_authorize.py."""
+    metadata = https_site.get(METADATA, base_url=SITE).json
+    assert metadata == {
+        "issuer": SITE,
+        "authorization_endpoint": f"{SITE}/oauth/authorize",
+        "token_endpoint": f"{SITE}/api/oauth/token",
+        "scopes_supported": list(SCOPES),
+        "response_types_supported": ["code"],
+        "response_modes_supported": ["query"],
+        "grant_types_supported": ["authorization_code"],
+        "token_endpoint_auth_methods_supported": ["client_secret_basic", "client_secret_post"],
+        "code_challenge_methods_supported": ["S256"],
+    }
+    routes = {str(rule) for rule in make_app().url_map.iter_rules()}
+    assert {"/oauth/authorize", "/api/oauth/token"} <= routes
+
+
+def test_the_description_names_the_site_and_only_addresses_that_there_are(make_app):
+    app = make_app(BASE_URL=SITE, SITE_NAME='Ada\'s "Games" </script> ♞')
+    described = app.test_client().get("/openapi.json", base_url=SITE).json
+    assert described["openapi"] == "3.1.0"
+    assert described["info"]["title"] == 'Ada\'s "Games" </script> ♞'
+    assert described["servers"] == [{"url": SITE}]
+    scheme = described["components"]["securitySchemes"]["session"]
+    assert scheme["name"] == app.config["SESSION_COOKIE_NAME"]
+    assert list(described["paths"]) == [
+        *("/api/oauth/token", "/api/oauth/whois", "/api/users/info", "/api/users/heartbeat"),
+        "/pfp/{size}/{file}",
+    ]
+    adapter = app.url_map.bind("id.example.org")
+    for path, methods in described["paths"].items():
+        example = path.format(size="small", file="1-2.webp")
+        assert [each.upper() for each in methods if adapter.test(example, each)] != []
+
+
+@pytest.mark.parametrize("path", [METADATA, "/openapi.json"])
+def test_any_program_may_read_and_keep_it(anyone, path):
+    answer = anyone.get(path, headers={"Origin": "https://game.example"})
+    assert answer.status_code == 200
+    assert answer.content_type == "application/json"
+    assert answer.headers["Access-Control-Allow-Origin"] == "*"
+    assert answer.headers["Cache-Control"] == "public, max-age=3600"
+    assert "Set-Cookie" not in answer.headers
+
+
+# -- health ---------------------------------------------------------------------------------------
+
+
+def test_a_healthy_server_says_so_and_leaves_nothing_behind(anyone, store):
+    before = files_of(store)
+    answer = anyone.get("/healthz")
+    assert (answer.status_code, answer.json) == (200, {"message": "ok"})
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert files_of(store) == before
+
+
+def files_of(store) -> set[Path]:
+    return {*Path(store.data_dir).rglob("*"), *Path(store.picture_dir).rglob("*")}
+
+
+@pytest.mark.parametrize("host", ["10.1.2.3", "localhost", "elsewhere.example", "[::1]:8000"])
+def test_it_may_be_asked_by_address(anyone, host):
+    """As load balancers and containers do; no other address answers to a foreign name."""
+    assert anyone.get("/healthz", headers={"Host": host}).status_code == 200
+    assert anyone.get("/healthz", method="HEAD", headers={"Host": host}).status_code == 200
+    if host not in ("localhost", "[::1]:8000"):
+        assert anyone.get("/openapi.json", headers={"Host": host}).status_code == 400
+
+
+@pytest.mark.parametrize("gone", ["users", "secret_key", "pictures"])
+def test_without_its_records_its_keys_or_its_pictures_a_server_is_not_healthy(anyone, store, gone):
+    """Which is what it looks like when a disk is not mounted."""
+    places = {
+        "users": Path(store.data_dir, "users"),
+        "secret_key": Path(store.data_dir, "secret_key"),
+        "pictures": Path(store.picture_dir),
+    }
+    places[gone].rename(places[gone].with_name("gone"))
+    answer = anyone.get("/healthz")
+    assert answer.status_code == 503
+    assert answer.content_type == "application/json"
+    assert list(answer.json) == ["message"]
+    assert str(places[gone]) not in answer.text
+
+
+def test_the_disk_is_tried_at_most_every_five_seconds(store, monkeypatch):
+    """However often it is asked; and it is well again as late."""
+    users = Path(store.data_dir, "users")
+    store.try_disk()
+    users.rename(users.with_name("gone"))
+    for _ in range(100):
+        store.try_disk()
+    pass_time(monkeypatch, TRY_INTERVAL)
+    with pytest.raises(StorageFailed):
+        store.try_disk()
+    users.with_name("gone").rename(users)
+    with pytest.raises(StorageFailed):
+        store.try_disk()
+    pass_time(monkeypatch, TRY_INTERVAL)
+    store.try_disk()
+    assert TRY_INTERVAL == 5
+
+
+def pass_time(monkeypatch, seconds: float) -> None:
+    before = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: before() + seconds)
+
+
+def test_a_disk_that_makes_only_empty_files_is_full(tmp_path):
+    """As a full one does: here the limit on a file's size stands for it."""
+    program = (
+        "import resource, sys, storage;"
+        "store = storage.open_storage(sys.argv[1], sys.argv[2]);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0));"
+        "open(f'{store.data_dir}/users/empty', 'x').close();"
+        "store.try_disk()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "data", tmp_path / "pictures"],
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+    )
+    assert "StorageFailed: the disk refused" in done.stderr
+    assert (tmp_path / "data/users/empty").exists()

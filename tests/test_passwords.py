@@ -1,0 +1,234 @@
+"""Passwords: where they are asked, how they are changed, and which may be chosen."""
+
+import pytest
+from forms import ANOTHER, PASSWORD, is_signed_in, problems_of, race, value_of
+
+import identity_sessions
+
+
+def set_by_link(browser, address: str, new_password: str = ANOTHER):
+    """Send the form that a sign-in link leads to."""
+    link = address.partition("link=")[2]
+    return browser.post("/new-password", data={"link": link, "new_password": new_password})
+
+
+# -- what asks for the password -------------------------------------------------------------------
+
+# What each form sends besides the password, and the name of the field that has it.
+GUARDED = {
+    "/account/email": ({"email": "new@example.org"}, "current_password"),
+    "/account/password": ({"new_password": ANOTHER}, "current_password"),
+    "/account/delete": ({}, "password"),
+}
+
+
+@pytest.fixture(params=GUARDED)
+def guarded(request, adas_browser):
+    """Sends one of the forms that ask for the password."""
+    form, field = GUARDED[request.param]
+    return lambda password: adas_browser.post(request.param, data={**form, field: password})
+
+
+@pytest.mark.parametrize("password", ["", "wrong", PASSWORD.upper(), f"{PASSWORD} "])
+def test_without_the_password_nothing_changes(store, ada, guarded, password):
+    before = store.read_user(ada.id)
+    page = guarded(password)
+    assert page.status_code == 403
+    assert list(problems_of(page).values()) == ["That is not your password."]
+    assert store.read_user(ada.id) == before
+    assert ANOTHER not in page.text
+
+
+def test_the_limit_on_guessing_holds_wherever_a_password_is_asked(
+    store, ada, guarded, open_browser
+):
+    before = store.read_user(ada.id)
+    for _ in range(5):
+        assert guarded("wrong").status_code == 403
+        assert open_browser().sign_in(password="wrong").status_code == 403
+    page = guarded(PASSWORD)
+    assert page.status_code == 429
+    assert 0 < int(page.headers["Retry-After"]) <= 1800
+    assert "Too many wrong passwords" in page.text
+    assert store.read_user(ada.id) == before
+
+
+def test_right_passwords_are_not_counted(store, adas_browser, ada):
+    for i in range(11):
+        data = {"email": f"a{i}@example.org", "current_password": PASSWORD}
+        assert adas_browser.post("/account/email", data=data).status_code == 303
+    assert store.read_user(ada.id).email == "a10@example.org"
+
+
+def test_the_form_that_was_refused_keeps_the_email_and_never_the_password(adas_browser):
+    data = {"email": "new@example.org", "current_password": "tell nobody"}
+    page = adas_browser.post("/account/email", data=data)
+    assert value_of(page, "email") == "new@example.org"
+    assert "tell nobody" not in page.text
+
+
+# -- password and sessions ------------------------------------------------------------------------
+
+
+def change_password(browser, new_password: str = ANOTHER):
+    """Send the form, with the right password."""
+    data = {"current_password": PASSWORD, "new_password": new_password}
+    return browser.post("/account/password", data=data)
+
+
+def test_a_new_password_ends_every_other_session_and_keeps_this_one(
+    store, adas_browser, open_browser, ada
+):
+    other = open_browser()
+    other.sign_in()
+    stolen = open_browser()
+    stolen.set_cookie("session", adas_browser.get_cookie("session").value)
+    assert is_signed_in(stolen)
+    assert change_password(adas_browser).status_code == 303
+    assert [is_signed_in(each) for each in (adas_browser, other, stolen)] == [True, False, False]
+    assert len(store.read_user(ada.id).sessions) == 1
+    assert other.sign_in().status_code == 403
+    assert other.sign_in(password=ANOTHER).status_code == 303
+
+
+@pytest.mark.parametrize("new", ["", "short", "x" * 1025, "password1234"])
+def test_a_new_password_keeps_the_rules(store, adas_browser, ada, new):
+    before = store.read_user(ada.id)
+    page = change_password(adas_browser, new)
+    assert page.status_code == 400
+    assert list(problems_of(page)) == ["new-password"]
+    assert store.read_user(ada.id) == before
+
+
+def test_a_common_password_is_refused_in_words_wherever_one_is_chosen(
+    store, adas_browser, open_browser, ada, adas_link
+):
+    pages = [
+        change_password(adas_browser, "Password1234!"),
+        set_by_link(open_browser(), adas_link, "Password1234!"),
+    ]
+    for page in pages:
+        [problem] = problems_of(page).values()
+        assert problem == "New password is a common password with fewer than 4 letters added."
+        assert "Password1234!" not in page.text
+    assert store.read_user(ada.id).password_hash == ada.password_hash
+
+
+def test_a_new_password_does_not_contain_the_name(store, adas_browser, ada):
+    store.rename_user(ada.id, "Lovelace")
+    adas_browser.sign_in("Lovelace")
+    assert change_password(adas_browser, "i am LOVELACE and fine").status_code == 400
+
+
+def test_of_two_password_changes_at_once_one_is_told_that_it_lost(
+    store, adas_browser, open_browser, ada, meet_before_saving
+):
+    other = open_browser()
+    other.sign_in()
+    answers = race(
+        lambda: change_password(adas_browser, f"{ANOTHER} 1"),
+        lambda: change_password(other, f"{ANOTHER} 2"),
+    )
+    assert sorted(each.status_code for each in answers) == [303, 409]
+    won = [each.status_code == 303 for each in answers].index(True)
+    assert open_browser().sign_in(password=f"{ANOTHER} {won + 1}").status_code == 303
+    assert open_browser().sign_in(password=f"{ANOTHER} {2 - won}").status_code == 403
+
+
+def test_sign_out_everywhere_ends_all_sessions(store, adas_browser, open_browser, ada, bob):
+    other, bobs = open_browser(), open_browser()
+    other.sign_in()
+    bobs.sign_in("Bob")
+    cookie = adas_browser.get_cookie("session").value
+    answer = adas_browser.post("/account/sign-out-everywhere")
+    assert answer.status_code == 303
+    assert adas_browser.get_cookie("session") is None
+    stolen = open_browser()
+    stolen.set_cookie("session", cookie)
+    assert [is_signed_in(each) for each in (adas_browser, other, stolen, bobs)] == [
+        *(False, False, False, True)
+    ]
+    assert store.read_user(ada.id).sessions == []
+
+
+# -- a lost password ------------------------------------------------------------------------------
+
+
+def test_a_link_sets_a_new_password_once_and_ends_all_sessions(
+    adas_browser, open_browser, ada, adas_link
+):
+    browser, thief = open_browser(), open_browser()
+    for _ in range(3):  # chat programs open links, too
+        page = browser.get(adas_link)
+        assert (page.status_code, 'name="new_password"' in page.text) == (200, True)
+    assert is_signed_in(adas_browser)
+    assert set_by_link(browser, adas_link, "short").status_code == 400
+    assert set_by_link(browser, adas_link).status_code == 303
+    assert (is_signed_in(browser), is_signed_in(adas_browser)) == (True, False)
+    assert 'name="new_password"' not in thief.get(adas_link).text
+    assert set_by_link(thief, adas_link, "another phrase again").status_code == 403
+    assert not is_signed_in(thief)
+    assert open_browser().sign_in(password=ANOTHER).status_code == 303
+
+
+def test_a_link_is_good_for_an_hour(browser, ada, adas_link, clock):
+    clock.ahead = 3602
+    assert "older than an hour" in browser.get(adas_link).text
+    assert set_by_link(browser, adas_link).status_code == 403
+    clock.ahead = 3590
+    assert set_by_link(browser, adas_link).status_code == 303
+
+
+def test_any_change_of_the_password_ends_a_link(adas_browser, open_browser, ada, adas_link):
+    change_password(adas_browser)
+    assert set_by_link(open_browser(), adas_link, "yet another phrase").status_code == 403
+    assert is_signed_in(adas_browser)
+
+
+def test_a_link_survives_a_new_name(store, browser, ada, adas_link):
+    store.rename_user(ada.id, "Lovelace")
+    assert "Lovelace" in browser.get(adas_link).text
+    assert set_by_link(browser, adas_link).status_code == 303
+
+
+@pytest.mark.parametrize("how", ["suspended", "deleted"])
+def test_a_link_never_lifts_a_suspension_or_a_deletion(store, browser, ada, adas_link, how):
+    if how == "deleted":
+        store.delete_user(ada.id)
+    else:
+        with store.edit_user(ada.id) as user:
+            user.suspended = True
+    page = browser.get(adas_link)
+    assert 'name="new_password"' not in page.text
+    answer = set_by_link(browser, adas_link)
+    assert (answer.status_code, "Set-Cookie" in answer.headers) == (403, False)
+    assert how == "deleted" or store.read_user(ada.id).password_hash == ada.password_hash
+
+
+def test_two_who_race_with_one_link_set_one_password(
+    open_browser, ada, adas_link, meet_before_saving
+):
+    browsers = [open_browser(), open_browser()]
+    answers = race(
+        lambda: set_by_link(browsers[0], adas_link, f"{ANOTHER} 1"),
+        lambda: set_by_link(browsers[1], adas_link, f"{ANOTHER} 2"),
+    )
+    assert sorted(each.status_code for each in answers) in ([303, 403], [303, 409])
+    assert sum(map(is_signed_in, browsers)) == 1
+
+
+def test_a_forged_link_is_refused(app, store, browser, ada, bob, adas_link):
+    signed = adas_link.partition("link=")[2]
+    with app.app_context():
+        dumps = identity_sessions.serializer("session").dumps
+        loaded = identity_sessions.serializer("sign-in link").loads(signed)
+        forged = [dumps(loaded), "", "x", "..", signed[:-9], "A" + signed[1:]]
+        own = identity_sessions.serializer("sign-in link").dumps([bob.id, loaded[1] + "x"])
+    for each in (*forged, own):
+        assert browser.get("/new-password", query_string={"link": each}).status_code == 200
+        assert set_by_link(browser, f"link={each}").status_code == 403
+    assert store.read_user(ada.id).password_hash == ada.password_hash
+
+
+def test_the_sign_in_page_says_whom_to_ask_for_a_lost_password(browser):
+    assert "ask the people who run this site" in browser.get("/sign-in").text

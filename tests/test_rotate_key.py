@@ -1,0 +1,124 @@
+"""`rotate-key`: what the command says and does, and what stands on the disk.
+
+What any backend promises is in test_storage_contract.py, kills are in faults/, and that each worker
+of a running server has the new keys at once is in live/test_rotated_keys.py.
+"""
+
+import os
+import stat
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from test_check import somebody_waits_for_a_lock
+
+from commands.printing import audit_in_words
+from identity_admin import identity_server_command
+from storage import keys as key_files
+from storage.flat_files import FlatFiles
+
+
+@pytest.fixture
+def store(tmp_path, unsynced) -> FlatFiles:
+    return FlatFiles(str(tmp_path / "instance"), str(tmp_path / "pfp"))
+
+
+@pytest.fixture
+def key_file(store, tmp_path) -> Path:
+    return tmp_path / "instance/secret_key"
+
+
+@pytest.fixture
+def rotate(store, environment):
+    """Calls `identity-server rotate-key` with these arguments; returns what it prints."""
+    environment.setenv("IDENTITY_DATA_DIR", store.data_dir)
+    environment.setenv("IDENTITY_PICTURE_DIR", store.picture_dir)
+
+    def rotate(*arguments: str) -> str:
+        done = CliRunner().invoke(identity_server_command, ["rotate-key", *arguments])
+        assert (done.exit_code, done.stderr) == (0, "")
+        return done.stdout
+
+    return rotate
+
+
+def test_the_command_adds_a_key_and_says_what_goes_on(rotate, key_file):
+    (first,) = key_file.read_text().splitlines()
+    told = rotate()
+    assert told == (
+        "A new key signs. What the key before signed goes on until the next rotation.\n"
+    )
+    kept, second = key_file.read_text().splitlines()
+    assert kept == first
+    assert first not in told and second not in told
+
+
+def test_the_command_drops_the_old_keys_and_says_what_ends(rotate, key_file):
+    rotate()
+    before = key_file.read_text().splitlines()
+    told = rotate("--drop-old")
+    assert told == (
+        "A new key signs. Everything signed before has ended: everyone signs in again.\n"
+    )
+    (key,) = key_file.read_text().splitlines()
+    assert key not in before
+
+
+def test_the_audit_log_tells_of_both_in_words(rotate, store):
+    rotate()
+    rotate("--drop-old")
+    first, second = map(audit_in_words, store.read_audit())
+    assert first.endswith("  the command added a signing key")
+    assert second.endswith("  the command replaced the signing keys, which signed everyone out")
+
+
+@pytest.mark.parametrize("drop_old", [False, True])
+def test_the_key_file_is_replaced_whole_and_is_its_owners_alone(store, key_file, drop_old):
+    before = key_file.stat().st_ino
+    with open(key_file, "rb") as old:
+        store.rotate_keys(drop_old, by="command")
+        assert len(old.read().splitlines()) == 1, "it was written in place"
+    assert key_file.stat().st_ino != before
+    assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
+    assert [name for name in os.listdir(store.data_dir) if name.startswith(".")] == []
+
+
+def test_nothing_is_rotated_where_the_audit_log_cannot_be_written(store, key_file, tmp_path):
+    before = key_file.read_bytes()
+    (tmp_path / "instance/audit.log").mkdir()
+    with pytest.raises(key_files.StorageFailed):
+        store.rotate_keys(drop_old=True, by="command")
+    assert key_file.read_bytes() == before
+
+
+def test_a_rotation_waits_for_the_one_before_and_keeps_its_key(store, monkeypatch):
+    new_keys = iter((b"first", b"second"))
+    begun, go_on = threading.Event(), threading.Event()
+
+    def new_key() -> bytes:
+        begun.set()
+        go_on.wait(10)
+        return next(new_keys)
+
+    monkeypatch.setattr(key_files, "_new_key", new_key)
+    first, second = (
+        threading.Thread(target=store.rotate_keys, args=(False, "command")) for _ in range(2)
+    )
+    first.start()
+    begun.wait(10)
+    second.start()
+    while second.is_alive() and not somebody_waits_for_a_lock():
+        time.sleep(0.01)
+    go_on.set()
+    first.join()
+    second.join()
+    assert store.keys() == (b"first", b"second")
+
+
+def test_a_first_start_that_a_rotation_has_overtaken_keeps_the_keys(store):
+    store.rotate_keys(drop_old=False, by="command")
+    keys = store.keys()
+    store._keys._make()  # as if it had looked for the file just before there was one
+    assert store.keys() == keys

@@ -1,0 +1,203 @@
+"""Sign-up: what is typed, and where it leads: `pages.sign_up`."""
+
+import html
+import re
+
+import pytest
+from forms import PASSWORD, from_address, problems_of, race, sign_up, value_of
+
+from identity_sessions import Gate
+
+NO_ADDRESS_HERE = ["//evil.example", "/\\evil.example", "https://evil.example", "/\t/x", "/a\r\nb"]
+DAY = 86_400  # seconds
+
+
+@pytest.fixture
+def app(make_app):
+    """The app, where anyone may make an account."""
+    return make_app(SIGN_UP="open")
+
+
+# -- what is typed --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("field", "typed"),
+    [
+        *(
+            ("name", typed)
+            for typed in ("", "x", "x" * 31, "a@b", "root", "player7", "<b>", "a\u200bb")
+        ),
+        *(("name", typed) for typed in ("-ada", "раypal", "../1", "ａｄｍｉｎ", "PLAYER٣")),
+        *(("email", typed) for typed in ("", "nowhere", "a@", "@b", "a b@c", "a@b\x7f", "x" * 300)),
+        *(("password", typed) for typed in ("", "elevenchars", "x" * 1025, f"{PASSWORD} gRaCe")),
+        ("password", "qwerty123456"),
+    ],
+)
+def test_a_field_that_breaks_its_rule_is_told_beside_it_and_the_rest_is_kept(
+    store, ada, browser, field, typed
+):
+    page = sign_up(browser, **{field: typed})
+    assert page.status_code == 400
+    assert list(problems_of(page)) == [field]
+    expected = {"name": "Grace", "email": "grace@example.org"}
+    for name, value in (expected | {field: typed} if field != "password" else expected).items():
+        assert value_of(page, name) == value
+    assert store.user_ids() == [1]
+
+
+def test_all_problems_are_told_at_once(browser, ada):
+    page = sign_up(browser, name="x", email="x", password="short")
+    assert list(problems_of(page)) == ["name", "email", "password"]
+    assert problems_of(page)["name"] == "Name must have 2 to 30 characters."
+
+
+def test_a_form_that_lacks_its_fields_is_shown_again(browser, ada):
+    page = browser.post("/sign-up")
+    assert (page.status_code, len(problems_of(page))) == (400, 3)
+
+
+@pytest.mark.parametrize("changes", [{"name": "x"}, {"name": "Ada"}, {"email": "ada@example.org"}])
+def test_a_refused_sign_up_never_shows_the_password_again(browser, ada, changes):
+    page = sign_up(browser, password="tell nobody of this", **changes)
+    assert page.status_code in (400, 409)
+    assert "tell nobody" not in page.text
+
+
+@pytest.mark.parametrize("name", ["Ada", "ADA", " ada ", "Ａｄａ", "ａＤＡ"])
+def test_a_name_that_reads_like_a_taken_one_is_409_beside_the_field(store, ada, browser, name):
+    page = sign_up(browser, name=name)
+    assert page.status_code == 409
+    assert problems_of(page) == {"name": "Name is taken."}
+    assert value_of(page, "name") == name
+    assert store.user_ids() == [1]
+
+
+def test_sixteen_who_race_for_one_name_make_one_account(store, ada, open_browser):
+    names = ["grace", "GRACE", "Ｇｒａｃｅ", "gRACE"] * 4
+
+    def make(i: int) -> int:
+        browser = from_address(open_browser(), f"192.0.2.{i}")
+        return sign_up(browser, name=names[i], email=f"g{i}@example.org").status_code
+
+    statuses = race(*(lambda i=i: make(i) for i in range(16)))
+    assert statuses.count(303) == 1
+    assert set(statuses) <= {303, 409, 503}  # busy: each worker takes four passwords at once
+    assert len(store.user_ids()) == 2
+
+
+def test_a_name_is_kept_as_nfkc_has_it(store, ada, browser):
+    assert sign_up(browser, name=" Ｚｏｅ\u0301 ").status_code == 303
+    assert store.find_user("zoé").name == "Zoé"
+
+
+@pytest.mark.parametrize("email", ["ada@example.org", " ADA@EXAMPLE.ORG ", "ａda@example.org"])
+def test_a_taken_email_is_told_beside_the_field(store, ada, browser, email):
+    page = sign_up(browser, email=email)
+    assert page.status_code == 409
+    assert problems_of(page)["email"].startswith("Email belongs to another account.")
+    assert store.user_ids() == [1]
+
+
+def test_asking_for_a_taken_email_counts_like_a_wrong_password(browser, open_browser, ada):
+    for _ in range(10):
+        assert sign_up(browser, email="ada@example.org").status_code == 409
+    page = sign_up(browser, email="ADA@example.org")
+    assert page.status_code == 429
+    assert 0 < int(page.headers["Retry-After"]) <= 1800
+    assert "Too many" in problems_of(page)["form"]
+    assert browser.sign_in("ada@example.org").status_code == 429
+    elsewhere = from_address(open_browser(), "192.0.2.9")
+    assert sign_up(elsewhere, email="ada@example.org").status_code == 409
+
+
+def test_nobody_asks_for_more_than_a_hundred_emails(app, store, ada, browser):
+    emails = [f"p{i}@example.org" for i in range(11)]
+    for i, email in enumerate(emails):
+        store.add_user(f"P {i}", email, "")
+    statuses = [sign_up(browser, email=emails[i % 11]).status_code for i in range(101)]
+    assert statuses == [409] * 100 + [429]
+
+
+def test_an_email_that_is_free_is_not_counted(browser, ada):
+    for _ in range(11):
+        assert sign_up(browser, name="Ada").status_code == 409
+    assert browser.sign_in("grace@example.org").status_code == 403
+    assert sign_up(browser).status_code == 303
+
+
+def test_ten_accounts_a_day_come_from_an_address(store, ada, open_browser, clock):
+    def make(i: int, address: str):
+        browser = from_address(open_browser(), address)
+        return sign_up(browser, name=f"New {i}", email=f"n{i}@example.org")
+
+    here = "2001:db8:0:1::"
+    assert [make(i, f"{here}{i + 1}").status_code for i in range(10)] == [303] * 10
+    refused = make(10, f"{here}ffff")
+    assert (refused.status_code, len(store.user_ids())) == (429, 11)
+    assert 0 < int(refused.headers["Retry-After"]) <= 2 * DAY
+    assert list(problems_of(refused)) == ["form"]
+    assert value_of(refused, "name") == "New 10"
+    assert make(11, "192.0.2.9").status_code == 303
+    clock.ahead += int(refused.headers["Retry-After"])
+    assert make(12, here).status_code == 303
+
+
+def test_a_sign_up_that_was_refused_is_none_of_the_ten(browser, ada):
+    for changes in ({"name": "Ada"}, {"name": "x"}, {"password": "short"}) * 4:
+        assert sign_up(browser, **changes).status_code in (400, 409)
+    assert sign_up(browser).status_code == 303
+
+
+def test_a_sign_up_that_cannot_be_saved_is_503_and_none_of_the_ten(browser, ada, tmp_path):
+    lock = tmp_path / "instance" / "accounts.lock"
+    lock.unlink()
+    lock.mkdir()
+    assert [sign_up(browser).status_code for _ in range(11)] == [503] * 11
+    lock.rmdir()
+    assert sign_up(browser).status_code == 303
+
+
+def test_who_comes_when_it_is_busy_keeps_what_was_typed(browser, ada, monkeypatch):
+    with monkeypatch.context() as busy:
+        busy.setattr("pages.sign_up.password_gate", Gate(0, 0))
+        for _ in range(11):
+            page = sign_up(browser)
+            assert (page.status_code, value_of(page, "name")) == (503, "Grace")
+            assert int(page.headers["Retry-After"]) > 0
+    assert sign_up(browser).status_code == 303
+
+
+# -- where it leads -------------------------------------------------------------------------------
+
+
+def test_next_is_kept_and_followed(browser, ada):
+    page = browser.get("/sign-up?next=/a%3Fb%3D1%26c%3D%22")
+    assert 'name="next" value="/a?b=1&amp;c=&#34;"' in page.text
+    refused = sign_up(browser, name="x", next="/a?b=1&c=2")
+    assert 'name="next" value="/a?b=1&amp;c=2"' in refused.text
+    assert sign_up(browser, next="/a?b=1&c=2").location == "/a?b=1&c=2"
+
+
+@pytest.mark.parametrize("address", NO_ADDRESS_HERE)
+def test_next_never_leads_to_another_site(browser, ada, address):
+    page = browser.get("/sign-up", query_string={"next": address})
+    assert 'name="next" value="/"' in page.text
+    assert sign_up(browser, next=address).location == "/"
+
+
+def test_sign_up_inside_an_authorization_request_leads_back_to_it(browser, ada, program):
+    asked = program.link(state="a b&c")
+    to_sign_in = browser.get(asked)
+    page = browser.get(to_sign_in.location)
+    to_sign_up = html.unescape(re.search('href="(/sign-up[^"]*)"', page.text)[1])
+    form = browser.get(to_sign_up)
+    assert "Space Game" in form.text
+    assert "https://space.example" in form.headers["Content-Security-Policy"]
+    next_ = html.unescape(re.search('name="next" value="([^"]*)"', form.text)[1])
+    refused = sign_up(browser, name="x", next=next_)
+    assert "https://space.example" in refused.headers["Content-Security-Policy"]
+    consent = browser.get(sign_up(browser, next=next_).location)
+    told = program.read_callback(browser.decide(consent))
+    assert told["state"] == "a b&c"
+    assert program.whois(program.token_for(told["code"])).json["name"] == "Grace"

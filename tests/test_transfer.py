@@ -1,0 +1,578 @@
+"""Export and import: storage/transfer.py, and the commands."""
+
+import io
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from archives import Site
+from click.testing import CliRunner
+from PIL import Image
+from test_command import Installation
+from werkzeug.security import generate_password_hash
+
+import identity_sessions
+from commands.printing import audit_in_words
+from identity_admin import identity_server_command
+from identity_server import public_profile
+from storage import PICTURE_SIZES, BadFile, Storage, User, now_ms, transfer
+from storage.pictures import generate_picture
+from storage.transfer import Tally, export_users, import_users, write_line
+
+ROOT = Path(__file__).parent.parent
+A_HASH = generate_password_hash("correct horse battery staple", "pbkdf2:sha256:1")
+ADA = {"id": 70, "name": "Ada", "email": "ada@example.org"}
+WHOLE = ADA | {
+    "bio": "Zoë says „hi“\n☃ 🙂",
+    "flairs": ["none", "founder"],
+    "equippedFlair": "founder",
+    "playMinutes": 90,
+    "lastHeartbeat": 1_700_000_000_001,
+    "modLevel": 1,
+    "suspended": True,
+    "created": 1_600_000_000_000,
+    "passwordHash": A_HASH,
+}
+
+
+@pytest.fixture
+def import_lines(storage) -> Callable[..., tuple[Tally, dict[int, str]]]:
+    """Imports lines: what is given as a dict as JSON, the rest as it is."""
+
+    def import_lines(*lines: dict | bytes, pictures: Path | None = None, **options):
+        made = [json.dumps(each).encode() if isinstance(each, dict) else each for each in lines]
+        refused = {}
+        tally = import_users(
+            storage,
+            io.BytesIO(b"\n".join(made) + b"\n"),
+            pictures and str(pictures),
+            "command",
+            options.get("progress", lambda done, total: None),
+            refused.__setitem__,
+        )
+        assert tally.refused == len(refused)
+        return tally, refused
+
+    return import_lines
+
+
+@pytest.fixture
+def export(storage, tmp_path) -> Callable[..., list[dict]]:
+    """Exports all players, and reads what was written."""
+
+    def export(with_passwords: bool = False) -> list[dict]:
+        path = tmp_path / "users.jsonl"
+        path.unlink(missing_ok=True)
+        ignore = lambda *told: None  # noqa: E731
+        count = export_users(storage, str(path), "command", with_passwords, ignore, ignore)
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        assert count == len(lines)
+        return lines
+
+    return export
+
+
+def players(count: int) -> list[dict]:
+    return [{"id": n, "name": f"Ada {n}", "email": f"{n}@example.org"} for n in range(1, 1 + count)]
+
+
+# ---------------------------------------------------------------------------------------------
+# Export
+# ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ada(storage) -> User:
+    """A player with something in every field."""
+    user_id = storage.add_user("Ada", "ada@example.org", A_HASH).id
+    with storage.edit_user(user_id) as user:
+        user.bio, user.play_ms, user.mod_level = "Zoë says „hi“\n☃ 🙂", 90 * 60_000 + 59_999, 1
+        user.flairs, user.equipped_flair = ["none", "founder"], "founder"
+        user.suspended = True
+    return user
+
+
+def test_a_line_is_the_public_profile_with_what_administrators_know(ada, export):
+    (line,) = export()
+    private = {"email": "ada@example.org", "suspended": True, "created": ada.created}
+    assert line == public_profile(ada) | private
+    assert export(with_passwords=True) == [line | {"passwordHash": A_HASH}]
+
+
+def test_who_has_no_picture_and_no_password_has_a_line_without(storage, import_lines, export):
+    import_lines(ADA)
+    (line,) = export(with_passwords=True)
+    assert not {"pfpTimestamp", "passwordHash"} & line.keys()
+
+
+def test_only_its_owner_may_read_an_export_and_none_is_replaced(storage, ada, tmp_path):
+    path = tmp_path / "users.jsonl"
+    before = os.umask(0)
+    try:
+        export_users(storage, str(path), "command", True, print, print)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    content = path.read_bytes()
+    with pytest.raises(BadFile, match="is there already"):
+        export_users(storage, str(path), "command", True, print, print)
+    assert path.read_bytes() == content
+    assert not [each for each in tmp_path.iterdir() if each.name.startswith(".")]
+
+
+@pytest.mark.parametrize("with_passwords", [True, False])
+def test_what_was_exported_can_be_imported_elsewhere(
+    storage, ada, export, tmp_path, with_passwords
+):
+    """All that a line has stays the same; whole minutes of play, and no picture, are in it."""
+    storage.reset_name(storage.add_user("Grace", "grace@example.org", "").id)
+    lines = export(with_passwords)
+    other = Site(tmp_path / "other").open()
+    content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    tally = import_users(other, io.BytesIO(content), None, "command", print, print)
+    assert tally == Tally(added=2)
+    again = [json.loads(write_line(other.read_user(n), with_passwords)) for n in other.user_ids()]
+    assert again == [{k: v for k, v in line.items() if k != "pfpTimestamp"} for line in lines]
+
+
+# ---------------------------------------------------------------------------------------------
+# Import: what a line may be
+# ---------------------------------------------------------------------------------------------
+
+
+def test_a_player_comes_with_everything_that_the_line_says(storage, import_lines):
+    assert import_lines(WHOLE) == (Tally(added=1), {})
+    user = storage.read_user(70)
+    assert user == User(
+        id=70,
+        name="Ada",
+        email="ada@example.org",
+        password_hash=A_HASH,
+        mod_level=1,
+        suspended=True,
+        bio="Zoë says „hi“\n☃ 🙂",
+        flairs=["none", "founder"],
+        equipped_flair="founder",
+        play_ms=90 * 60_000,
+        last_heartbeat=1_700_000_000_001,
+        created=1_600_000_000_000,
+    )
+    assert storage.find_user("ada") == storage.find_user("ADA@example.org") == user
+
+
+def test_three_fields_are_enough(storage, import_lines):
+    import_lines(ADA)
+    user = storage.read_user(70)
+    assert now_ms() - 5000 < user.created <= now_ms()
+    rest = User(70, "Ada", "ada@example.org", "", created=user.created)
+    assert user == rest
+
+
+def test_names_and_addresses_are_kept_as_sign_up_keeps_them(storage, import_lines):
+    import_lines(ADA | {"name": " Ａｄａ ", "email": " ada@example.org "})
+    user = storage.read_user(70)
+    assert (user.name, user.email) == ("Ada", "ada@example.org")
+
+
+def test_a_name_that_a_moderator_gave_comes_along_for_that_id_alone(storage, import_lines):
+    tally, refused = import_lines(ADA | {"name": "player70"}, ADA | {"id": 71, "name": "player72"})
+    assert tally.added == 1
+    assert refused == {2: "name is reserved"}
+
+
+NUMBER = "must be a number from 1 to 99999999999999"
+TIME = "must be milliseconds since 1970, and not in the future"
+NO_HASH = "is none that Werkzeug makes, or one that takes too long to check"
+REFUSED: dict[str, tuple[dict | bytes, str]] = {
+    "text": (b"hello", "it is not JSON"),
+    "half a line": (json.dumps(ADA).encode()[:-5], "it is not JSON"),
+    "bytes that are no text": (b'{"id": 70, "name": "\xff"}', "it is not JSON"),
+    "deep": (b"[" * 50_000, "it is not JSON"),
+    "a number of 5,000 digits": (b'{"id": %s}' % (b"1" * 5000), "it is not JSON"),
+    "a list": (b"[]", "it is no JSON object"),
+    "too long": (ADA | {"bio": "x" * 2**16}, "it is longer than 65536 bytes"),
+    "an unknown field": (ADA | {"shoeSize": 42}, "there is no field 'shoeSize'"),
+    "the record's own name of a field": (ADA | {"mod_level": 0}, "there is no field 'mod_level'"),
+    "sessions": (ADA | {"sessions": []}, "there is no field 'sessions'"),
+    "no id": ({"name": "Ada", "email": "ada@example.org"}, "id is missing"),
+    "no name": ({"id": 70, "email": "ada@example.org"}, "name is missing"),
+    "no email": ({"id": 70, "name": "Ada"}, "email is missing"),
+    "an id of zero": (ADA | {"id": 0}, f"id {NUMBER}"),
+    "an id below zero": (ADA | {"id": -1}, f"id {NUMBER}"),
+    "an id that leaves no room": (ADA | {"id": 10**14}, f"id {NUMBER}"),
+    "an id in text": (ADA | {"id": "70"}, "id has the wrong type"),
+    "an id with a point": (ADA | {"id": 70.0}, "id has the wrong type"),
+    "an id that is true": (ADA | {"id": True}, "id has the wrong type"),
+    "a name that is null": (ADA | {"name": None}, "name has the wrong type"),
+    "a short name": (ADA | {"name": "A"}, "name must have 2 to 30 characters"),
+    "a reserved name": (ADA | {"name": "Admin"}, "name is reserved"),
+    "a name with a slash": (
+        *(ADA | {"name": "../../ada"},),
+        "name may have letters, digits, and space _ . - between them",
+    ),
+    "half a character": (ADA | {"bio": "\ud800"}, "bio has control characters"),
+    "no address": (ADA | {"email": "ada"}, "email is not an email address like ada@example.org"),
+    "a long bio": (ADA | {"bio": "x" * 1001}, "bio has 1001 characters; up to 1000 fit"),
+    "a mod level": (ADA | {"modLevel": 3}, "modLevel must be 0, 1 or 2"),
+    "suspended in a word": (ADA | {"suspended": "no"}, "suspended has the wrong type"),
+    "flairs without none": (
+        *(ADA | {"flairs": ["founder"], "equippedFlair": "founder"},),
+        "flairs lack 'none' or the equipped one",
+    ),
+    "a flair that is not theirs": (
+        *(ADA | {"equippedFlair": "founder"},),
+        "flairs lack 'none' or the equipped one",
+    ),
+    "a flair twice": (
+        *(ADA | {"flairs": ["none", "none"]},),
+        "flairs must be up to 1000 different ones",
+    ),
+    "a flair of two lines": (
+        *(ADA | {"flairs": ["none", "a\nb"]},),
+        "flairs must have 1 to 30 characters on one line",
+    ),
+    "flairs that are numbers": (ADA | {"flairs": ["none", 1]}, "flairs holds what is no text"),
+    "flairs in text": (ADA | {"flairs": "none"}, "flairs has the wrong type"),
+    "play below zero": (
+        *(ADA | {"playMinutes": -1},),
+        "playMinutes must be a number from 0 to 1000000000",
+    ),
+    "play in part": (ADA | {"playMinutes": 1.5}, "playMinutes has the wrong type"),
+    "a time before 1970": (ADA | {"created": -1}, f"created {TIME}"),
+    "a time to come": (ADA | {"lastHeartbeat": 2 * now_ms()}, f"lastHeartbeat {TIME}"),
+    "a picture at no time": (ADA | {"pfpTimestamp": 0}, f"pfpTimestamp {TIME}"),
+    "no number": (b'{"id": 70, "playMinutes": NaN}', "name is missing"),
+    "no hash": (ADA | {"passwordHash": "correct horse"}, f"passwordHash {NO_HASH}"),
+    "a hash without salt": (
+        *(ADA | {"passwordHash": f"pbkdf2:sha256:1$${'0' * 64}"},),
+        f"passwordHash {NO_HASH}",
+    ),
+    "a hash of gigabytes": (
+        *(ADA | {"passwordHash": f"scrypt:1048576:8:1$x${'0' * 128}"},),
+        f"passwordHash {NO_HASH}",
+    ),
+    "a hash that cannot be": (
+        *(ADA | {"passwordHash": f"scrypt:32767:8:1$x${'0' * 128}"},),
+        f"passwordHash {NO_HASH}",
+    ),
+    "a hash of hours": (
+        *(ADA | {"passwordHash": f"pbkdf2:sha256:9999999$x${'0' * 64}"},),
+        f"passwordHash {NO_HASH}",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_line_that_describes_no_player_is_refused_by_its_number_and_the_rest_taken(
+    storage, import_lines, name
+):
+    line, reason = REFUSED[name]
+    before, after = players(2)
+    tally, refused = import_lines(before, line, after)
+    assert (tally, refused) == (Tally(added=2, refused=1), {2: reason})
+    assert storage.user_ids() == [1, 2]
+
+
+def test_lines_of_all_kinds_are_refused_in_their_order_and_leave_nothing(storage, import_lines):
+    tally, refused = import_lines(*(line for line, _ in REFUSED.values()))
+    assert [*refused.items()] == [
+        (number, reason) for number, (_, reason) in enumerate(REFUSED.values(), start=1)
+    ]
+    assert storage.user_ids() == []
+    assert storage.find_user("Ada") is storage.find_user("ada@example.org") is None
+
+
+@pytest.mark.parametrize("method", ["scrypt:32768:8:3", "scrypt:32768:8:1", "pbkdf2:sha256:1000"])
+def test_hashes_that_werkzeug_makes_are_taken(storage, import_lines, method):
+    kept = generate_password_hash("x", method)
+    import_lines(ADA | {"passwordHash": kept})
+    assert storage.read_user(70).password_hash == kept
+
+
+def test_who_has_no_hash_cannot_sign_in_until_a_link_set_a_password(store, app, browser):
+    """Whatever they type, also nothing."""
+    line = json.dumps(ADA | {"passwordHash": ""}).encode()
+    import_users(store, io.BytesIO(line), None, "command", print, print)
+    for password in ("", " ", "correct horse battery staple"):
+        assert "Hello, " not in browser.sign_in(password=password).text
+        with app.test_request_context():
+            assert not identity_sessions.check_password("Ada", "", password)
+    with app.app_context():
+        link = identity_sessions.issue_sign_in_link(store.read_user(70))
+    sent = {"link": link.partition("link=")[2], "new_password": "a wholly different phrase"}
+    browser.post("/new-password", data=sent)
+    browser.post("/sign-out")
+    browser.sign_in(password="a wholly different phrase")
+    assert "Hello, " in browser.get("/").text
+
+
+def test_blank_lines_a_last_line_without_an_end_and_windows_ends_are_fine(storage, import_lines):
+    first, second = (json.dumps(each).encode() for each in players(2))
+    assert import_lines(b"\xef\xbb\xbf" + first + b"\r", b"", b" \t", second) == (
+        *(Tally(added=2),),
+        {},
+    )
+    content = io.BytesIO(json.dumps(ADA).encode())
+    assert import_users(storage, content, None, "command", print, print).added == 1
+
+
+def test_a_file_without_lines_adds_nobody(storage, import_lines):
+    assert import_users(storage, io.BytesIO(b""), None, "command", print, print) == Tally()
+    assert storage.is_new()
+
+
+# ---------------------------------------------------------------------------------------------
+# Import: who is there
+# ---------------------------------------------------------------------------------------------
+
+
+def test_no_id_of_the_file_is_given_to_anyone_who_comes_while_it_is_read(
+    storage, import_lines, monkeypatch
+):
+    """Not even one of a line that is refused: it may be put right and come again."""
+    monkeypatch.setattr(transfer, "SYNC_EVERY", 1)
+    came = []
+
+    def sign_up(done: int, total: int) -> None:
+        came.append(storage.add_user(f"New {done}", f"new{done}@example.org", "").id)
+
+    lines = [*players(2), {"id": 5000, "name": "x", "email": "x"}]
+    tally, refused = import_lines(*lines, progress=sign_up)
+    assert (tally.added, [*refused]) == (2, [3])
+    assert came == [5001, 5002, 5003]
+
+
+def test_who_is_there_already_is_counted_and_stays_as_they_are(storage, import_lines):
+    import_lines(*players(2))
+    with storage.edit_user(1) as user:
+        user.bio = "my own words"
+    assert import_lines(*players(3)) == (Tally(added=1, there=2), {})
+    assert storage.read_user(1).bio == "my own words"
+
+
+def test_what_is_taken_is_refused_and_says_so(storage, import_lines):
+    deleted = storage.add_user("Zoe", "zoe@example.org", "").id
+    storage.delete_user(deleted)
+    storage.add_user("Grace", "grace@example.org", "")
+    _, refused = import_lines(
+        ADA,
+        ADA | {"name": "Ada B", "email": "adab@example.org"},
+        ADA | {"id": 71, "name": "ADA"},
+        ADA | {"id": 72, "name": "Other"},
+        ADA | {"id": 73, "name": "grace", "email": "other@example.org"},
+        ADA | {"id": deleted, "name": "Zoe", "email": "zoe@example.org"},
+    )
+    assert refused == {
+        2: "id is or was that of another player",
+        3: "name is taken",
+        4: "email belongs to another account",
+        5: "name is taken",
+        6: "id is or was that of another player",
+    }
+
+
+def test_progress_is_told_in_lines(import_lines, monkeypatch):
+    monkeypatch.setattr(transfer, "SYNC_EVERY", 2)
+    told = []
+    import_lines(*players(5), progress=lambda *each: told.append(each))
+    assert told == [(2, 5), (4, 5), (5, 5)]
+
+
+def test_a_pipe_cannot_be_imported(storage, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    descriptor = os.open(tmp_path / "pipe", os.O_RDWR)
+    with open(descriptor, "rb", buffering=0) as file, pytest.raises(BadFile, match="no pipe"):
+        import_users(storage, file, None, "command", print, print)
+    assert list(storage.read_audit()) == []
+
+
+def test_the_log_has_both_in_words(storage, import_lines, export):
+    import_lines(ADA)
+    export()
+    export(with_passwords=True)
+    assert [audit_in_words(line).partition("  ")[2] for line in storage.read_audit()] == [
+        "the command imported players",
+        "the command exported the players",
+        "the command exported the players with their password hashes",
+    ]
+
+
+# ---------------------------------------------------------------------------------------------
+# Pictures
+# ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """The folder of pictures."""
+    (tmp_path / "uploads/large").mkdir(parents=True)
+    return tmp_path / "uploads"
+
+
+def draw(path: Path, colour: str = "red") -> None:
+    Image.new("RGB", (40, 30), colour).save(path)
+
+
+def colour_of(storage: Storage, user: User, size: str = "small") -> str:
+    """The colour of a player's picture, of those that are drawn here."""
+    content, _ = storage.read_picture(size, user.picture_file)
+    pixel = Image.open(io.BytesIO(content)).convert("RGB").getpixel((8, 8))
+    return {(255, 0, 0): "red", (0, 0, 255): "blue"}[
+        tuple(255 if value > 128 else 0 for value in pixel)
+    ]
+
+
+NOW_AND_THEN = [None, 1_700_000_000_000]
+
+
+@pytest.mark.parametrize(
+    ("name", "timestamp"),
+    [
+        *((f"70.{each}", now) for each in ("webp", "png", "jpg", "gif") for now in NOW_AND_THEN),
+        *(("70.jpeg", None), ("large/70.webp", None), ("large/70-1700000000000.webp", 17 * 10**11)),
+    ],
+)
+def test_pictures_come_from_uploads_or_another_servers_folder(
+    storage, import_lines, folder, name, timestamp
+):
+    """Their address stays what it was there, with its timestamp or plain."""
+    draw(folder / name)
+    import_lines(ADA | ({"pfpTimestamp": timestamp} if timestamp else {}), pictures=folder)
+    user = storage.read_user(70)
+    assert user.pfp_timestamp == timestamp
+    for size, side in PICTURE_SIZES.items():
+        content, _ = storage.read_picture(size, user.picture_file)
+        assert Image.open(io.BytesIO(content)).size == (side, side)
+    assert colour_of(storage, user) == "red"
+
+
+def test_a_timestamp_without_its_picture_is_not_kept(storage, import_lines, folder):
+    """There is nothing at that address: the player has a drawn picture at the plain one."""
+    import_lines(ADA | {"pfpTimestamp": 1_700_000_000_000}, pictures=folder)
+    import_lines(ADA | {"id": 71, "name": "B B", "email": "b@example.org", "pfpTimestamp": 5})
+    for user_id in (70, 71):
+        assert storage.read_user(user_id).pfp_timestamp is None
+        drawn = storage.read_picture("small", f"{user_id}.webp")[0]
+        assert drawn == generate_picture(user_id)["small"]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "the file is empty"),
+        (b"<svg/>", "the file is not a PNG, JPEG, WebP or GIF picture"),
+        (b"\x89PNG\r\n\x1a\n", "the file is damaged or cut off"),
+        (bytes(8 * 2**20 + 1), "the file is larger than 8 MiB"),
+    ],
+)
+def test_a_picture_that_is_none_refuses_its_player_who_can_come_again(
+    storage, import_lines, folder, content, reason
+):
+    (folder / "70.png").write_bytes(content)
+    tally, refused = import_lines(ADA, *players(1), pictures=folder)
+    assert tally.added == 1
+    assert refused == {1: f"{folder}/70.png: {reason}"}
+    draw(folder / "70.png")
+    assert import_lines(ADA, *players(1), pictures=folder) == (Tally(added=1, there=1), {})
+    assert colour_of(storage, storage.read_user(70)) == "red"
+
+
+def test_nobody_who_is_there_gets_another_picture(storage, import_lines, folder):
+    draw(folder / "70.png")
+    import_lines(ADA, pictures=folder)
+    draw(folder / "70.png", "blue")
+    stranger = ADA | {"name": "Stranger", "email": "stranger@example.org"}
+    tally, _ = import_lines(ADA, stranger, pictures=folder)
+    assert (tally.there, tally.refused) == (1, 1)
+    assert colour_of(storage, storage.read_user(70)) == "red"
+
+
+def test_what_lies_about_in_the_folder_is_no_picture(storage, import_lines, folder):
+    (folder / "70.png").mkdir()
+    os.mkfifo(folder / "70.webp")
+    assert import_lines(ADA, pictures=folder) == (Tally(added=1), {})
+
+
+# ---------------------------------------------------------------------------------------------
+# Interrupted
+# ---------------------------------------------------------------------------------------------
+
+
+def start_import(site: Site, path: Path) -> subprocess.Popen:
+    environment = os.environ | {
+        "IDENTITY_DATA_DIR": str(site.data),
+        "IDENTITY_PICTURE_DIR": str(site.pictures),
+    }
+    program = "from identity_admin import main; main()"
+    command = [sys.executable, "-c", program, "import", str(path)]
+    return subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.DEVNULL)
+
+
+def test_an_import_that_is_killed_again_and_again_is_whole_in_the_end(tmp_path):
+    """After each kill the installation is sound, and who is there has a claim and all fields."""
+    site, path, count = Site(tmp_path), tmp_path / "users.jsonl", 3500
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in players(count)))
+    seen, deadline = [], time.monotonic() + 60
+    for after in (0, 1, 1000, 1001, 2500):
+        process = start_import(site, path)
+        while process.poll() is None and users_in(site) <= after:
+            assert time.monotonic() < deadline
+        process.kill()
+        process.wait()
+        seen.append(users_in(site))
+        # Claims that nobody came for count no more.
+        assert [each for each in site.problems() if not each.endswith("leads to nobody")] == []
+    assert seen == sorted(seen) and seen[0] > 0
+    store = site.open()
+    assert store.add_user("New", "new@example.org", "").id > count
+    assert start_import(site, path).wait(60) == 0
+    assert store.user_ids()[:count] == [*range(1, count + 1)]
+    assert site.problems() == []
+
+
+def users_in(site: Site) -> int:
+    """How many records there are; asked often, while they are written."""
+    try:
+        return sum(not name.startswith(".") for name in os.listdir(site.data / "users"))
+    except FileNotFoundError:
+        return 0
+
+
+# ---------------------------------------------------------------------------------------------
+# The commands
+# ---------------------------------------------------------------------------------------------
+
+
+def test_the_commands_say_what_became_of_the_lines(tmp_path):
+    installation = Installation(tmp_path)
+    path = tmp_path / "users.jsonl"
+    path.write_text(f"{json.dumps(ADA)}\nhello\n")
+    (tmp_path / "uploads").mkdir()
+    draw(tmp_path / "uploads/70.png")
+    arguments = ("import", "users.jsonl", "--pictures", "uploads")
+    done = installation.run(*arguments, status=1)
+    assert done.stdout.decode() == "line 2: it is not JSON\n1 player added, 0 were there already\n"
+    assert done.stderr.decode() == "Error: 1 line refused\n"
+    path.write_text(f"{json.dumps(ADA)}\n")
+    told = installation.output(*arguments)
+    assert told == "0 players added, 1 were there already\n"
+    assert installation.output("export", "out.jsonl") == "1 player in out.jsonl\n"
+    assert json.loads((tmp_path / "out.jsonl").read_text())["name"] == "Ada"
+
+
+def test_an_export_that_left_somebody_out_says_whom(storage, ada, tmp_path, environment):
+    environment.setenv("IDENTITY_DATA_DIR", storage.data_dir)
+    environment.setenv("IDENTITY_PICTURE_DIR", storage.picture_dir)
+    (Path(storage.data_dir) / "users/1.json").write_text("{")
+    path = str(tmp_path / "out.jsonl")
+    done = CliRunner().invoke(identity_server_command, ["export", path])
+    assert done.exit_code == 1
+    assert done.stdout.startswith("users/1.json is damaged: ")
+    assert done.stdout.endswith(f": not exported\n0 players in {path}\n")
+    assert "something is left out" in done.stderr

@@ -6,6 +6,7 @@ status 0: done; 1: refused, and one line on standard error says why; 2: wrong us
 standard output has the record, or an array of them, and nothing else.
 """
 
+import signal
 import sys
 
 import click
@@ -38,4 +39,6 @@ def main() -> None:
     """The `identity-server` command."""
     # A character that the terminal's encoding lacks is shown escaped, without a traceback.
     sys.stdout.reconfigure(errors="backslashreplace")
+    # Stopped as by Ctrl-C: half an archive goes, and what it was made of.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     identity_server_command()

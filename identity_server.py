@@ -255,8 +255,8 @@ def show_consent_page(player: User, client: Client, asked: AuthorizationRequest)
     return render_template(
         "consent.html",
         player=player,
-        client_name=client.name,
-        owner_name=owner.name if owner else None,
+        client=client,
+        owner=owner,
         host=urlsplit(asked.redirect_uri).netloc,
         email=player.email if "email" in asked.scope else None,
         # Bound to the session: nobody can have their own request approved by somebody else.

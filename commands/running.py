@@ -119,7 +119,7 @@ def warn(problems: list[Advice]) -> None:
 @click.command()
 @bind_option
 def settings(bind: tuple[str, int]) -> None:
-    """Print each setting, where its value comes from, and what looks wrong.
+    """Print each setting, its origin, and what looks wrong.
 
     With the --bind that `serve` has, that is held against the base URL.
     """

@@ -224,9 +224,15 @@ def enable_client(player: storage.User, client: storage.Client) -> Response:
 
 
 def switch(player: storage.User, client: storage.Client, disabled: bool) -> None:
-    """`switch_client` by the signed-in player, from where they are."""
+    """`switch_client` by the signed-in player, from where they are. Raises FormRefused."""
+
+    def check(client: storage.Client) -> None:
+        overruled = client.disabled and client.disabled_by != player.id
+        if overruled and player.mod_level < storage.ADMINISTRATOR:
+            raise FormRefused({"form": "An administrator switched it off. Ask them."}, 403)
+
     who = {"by": player.id, "address": client_address(request.environ)}
-    switch_client(get_storage(), client.id, "disabled", disabled, **who)
+    switch_client(get_storage(), client.id, "disabled", disabled, check=check, **who)
 
 
 @developer.post("/developer/<client_id>/delete")

@@ -1,5 +1,6 @@
 """Games: the home page that lists them, the page that one is played on, and heartbeats."""
 
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from flask import Blueprint, abort, g, render_template, request
@@ -43,7 +44,7 @@ def is_playable(client: storage.Client) -> bool:
 
 
 def find_owner(client: storage.Client) -> storage.User | None:
-    """The player who registered a client; None where that was, or is left to, an administrator."""
+    """The player who registered a client; None for one who left, or for the administrators."""
     if client.owner_id is None:
         return None
     try:
@@ -53,16 +54,25 @@ def find_owner(client: storage.Client) -> storage.User | None:
 
 
 def switch_client(
-    store: storage.Storage, client_id: str, field: str, on: bool, by: int | str, **origin: str
+    store: storage.Storage,
+    client_id: str,
+    field: str,
+    on: bool,
+    by: int | str,
+    check: Callable[[storage.Client], None] = lambda client: None,
+    **origin: str,
 ) -> storage.Client:
     """Change whether a client is `disabled` or its game `listed`; what is so already is no act.
 
-    Raises NoSuchClient.
+    `check` gets the client while nobody else can change it, and may raise. Raises NoSuchClient.
     """
     with store.edit_client(client_id) as client:
         if getattr(client, field) != on:
+            check(client)
             store.write_audit(SWITCHES[field, on], by, client=client_id, **origin)
             setattr(client, field, on)
+            if field == "disabled":
+                client.disabled_by = by if on else None
     return client
 
 

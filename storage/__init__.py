@@ -142,6 +142,7 @@ class Client:
     game_url: str | None = None  # where its game is, if it has one that is played here
     description: str = ""
     listed: bool = False  # its game stands on the home page
+    disabled_by: int | str | None = None  # a user id or "command"
 
     def accepts_redirect_uri(self, uri: str) -> bool:
         """True where `uri` is registered: to the letter, but for the port of a loopback address."""

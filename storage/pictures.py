@@ -85,6 +85,7 @@ def main() -> None:
     """Read an upload from standard input, and print the pictures or what is wrong as JSON."""
     with contextlib.suppress(OSError):  # where memory ends, this ends, and no worker
         Path("/proc/self/oom_score_adj").write_text("1000")
+    os.nice(10)  # one account that uploads all day slows nobody's requests
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (MAX_SECONDS, MAX_SECONDS))
     try:

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import tarfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from storage import (
     Storage,
     User,
     backup,
+    disk,
     record_as_dict,
 )
 from storage.pictures import generate_picture
@@ -338,6 +340,27 @@ def test_a_backup_that_fails_leaves_nothing(site, path):
 
 def interrupt(done: int, total: int) -> None:
     raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_a_backup_that_is_stopped_leaves_nothing(site, path, end):
+    """Stopped while it waits for another one to end."""
+    before = site.files()
+    with disk.locked(str(site.data / "locks/archive")):
+        process = subprocess.Popen(
+            [sys.executable, "-c", "from identity_admin import main; main()", "backup", str(path)],
+            env=os.environ
+            | {"IDENTITY_DATA_DIR": site.folders[0], "IDENTITY_PICTURE_DIR": site.folders[1]},
+            cwd=ROOT,
+            stderr=subprocess.DEVNULL,
+        )
+        deadline = time.monotonic() + 30
+        while not [*path.parent.glob(f".{path.name}.*")]:
+            assert time.monotonic() < deadline
+        process.send_signal(end)
+        assert process.wait(30) in (1, 128 + signal.SIGTERM)
+    assert site.files() == before
+    assert [each.name for each in path.parent.iterdir()] == ["site"]
 
 
 def killed_while(site: Site, call: str) -> None:

@@ -355,14 +355,17 @@ def test_the_page_has_the_two_buttons_allow_and_cancel(adas_browser, program):
     assert buttons == [("allow", "Allow"), ("deny", "Cancel")]
 
 
-def test_a_program_whose_owner_is_gone_or_damaged_is_the_administrators(
+def test_no_administrator_vouches_for_a_program_whose_owner_is_gone_or_damaged(
     store, adas_browser, bob, register, tmp_path
 ):
     program = register(CALLBACK, owner_id=bob.id)
     (tmp_path / "instance" / "users" / f"{bob.id}.json").write_text("{")
-    assert "administrators" in words(adas_browser.get(program.link()))
+    assert "registered by a player who left" in words(adas_browser.get(program.link()))
     (tmp_path / "instance" / "users" / f"{bob.id}.json").unlink()
-    assert "administrators" in words(adas_browser.get(program.link()))
+    assert "registered by a player who left" in words(adas_browser.get(program.link()))
+    assert "registered by this site's administrators" in words(
+        adas_browser.get(register(CALLBACK).link())
+    )
 
 
 def test_names_are_text_and_never_markup(adas_browser, register):

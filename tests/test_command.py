@@ -35,7 +35,7 @@ USER_FIELDS = {
 }
 CLIENT_FIELDS = {
     *("client_id", "name", "redirect_uris", "owner", "disabled", "created"),
-    *("game_url", "description", "listed"),
+    *("game_url", "description", "listed", "disabled_by"),
 }
 
 

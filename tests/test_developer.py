@@ -267,6 +267,18 @@ def test_a_client_is_switched_off_and_on_with_lines_in_the_audit_log(
     assert lines == [(f"client {act}", ada.id, "127.0.0.1") for act in ("disable", "enable")]
 
 
+def test_what_an_administrator_switched_off_its_owner_cannot_switch_on(
+    store, adas_browser, bobs_browser, bob, registered
+):
+    promote(store, bob.id, ADMINISTRATOR)
+    bobs_browser.post(f"/developer/{registered.id}/disable")
+    page = adas_browser.post(f"/developer/{registered.id}/enable")
+    assert (page.status_code, "An administrator switched it off." in page.text) == (403, True)
+    assert store.read_client(registered.id).disabled
+    bobs_browser.post(f"/developer/{registered.id}/enable")
+    assert not store.read_client(registered.id).disabled
+
+
 def test_a_deleted_client_is_gone_with_a_line_in_the_audit_log(
     store, adas_browser, ada, registered
 ):

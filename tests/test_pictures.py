@@ -8,7 +8,7 @@ from PIL import Image
 from werkzeug.exceptions import NotFound
 
 from pages import files
-from storage import PICTURE_SIZES
+from storage import PICTURE_SIZES, User
 from storage.pictures import generate_picture
 
 
@@ -38,6 +38,23 @@ def test_an_account_without_a_timestamp_has_its_picture_at_the_plain_address(any
     answer = anyone.get(plain_address)
     assert (answer.status_code, answer.content_type) == (200, "image/webp")
     assert answer.data == generate_picture(7)["small"]
+
+
+@pytest.mark.parametrize("can_be_kept", [True, False])
+@pytest.mark.parametrize("size", PICTURE_SIZES)
+def test_an_imported_account_without_a_picture_has_one_drawn(
+    store, anyone, tmp_path, size, can_be_kept
+):
+    """And kept, where the disk takes it."""
+    store.add_users([User(7, "Grace", "grace@example.org", "")], {})
+    if not can_be_kept:
+        (tmp_path / "instance/locks/7").mkdir()
+    answer = anyone.get(f"/pfp/{size}/7.webp")
+    assert (answer.status_code, answer.content_type) == (200, "image/webp")
+    assert answer.data == generate_picture(7)[size]
+    assert answer.headers["Cache-Control"] == "no-cache"
+    assert (tmp_path / "pfp" / size / "7.webp").exists() == can_be_kept
+    assert anyone.get(f"/pfp/{size}/8.webp").status_code == 404
 
 
 def test_an_account_with_a_timestamp_has_none_at_the_plain_address(anyone, ada):

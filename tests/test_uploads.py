@@ -1,6 +1,7 @@
 """How an uploaded file becomes a picture: what is taken, what it looks like, what it may cost."""
 
 import io
+import os
 import re
 import shutil
 import signal
@@ -660,6 +661,14 @@ def test_decoding_ends_at_its_limit_on_memory():
     for side, fits in ((5000, False), (50, True)):
         done = decode_with("MAX_MEMORY = 200 * 2**20", flat_webp(side, side))
         assert (b"large" in done.stdout) is fits
+
+
+def test_decoding_gives_way_to_who_answers_requests():
+    program = "import os; from storage import pictures; pictures.main(); print(os.nice(0))"
+    upload = encode(opaque(["R"]), "PNG")
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, input=upload, cwd=ROOT, capture_output=True)
+    assert int(done.stdout.split()[-1]) == min(19, os.nice(0) + 10)
 
 
 def test_a_decoding_process_that_dies_is_a_refusal(monkeypatch):

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, settings
 # By hand: pytest tests/attacks/test_fuzz.py --hypothesis-profile=long --hypothesis-show-statistics
 settings.register_profile(
     "quick",
-    max_examples=100,
+    max_examples=60,
     derandomize=True,  # the same in each run: a failure is news of the code
     database=None,
     deadline=None,

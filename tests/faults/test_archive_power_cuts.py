@@ -1,6 +1,5 @@
 """The power fails while a restore or an import is at work, on real file systems (power.py)."""
 
-import contextlib
 import json
 import os
 import random
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from archives import Site
-from power import Disk, disk_in_memory, is_known
+from power import FILE_SYSTEMS, Disk, disk_in_memory
 
 from storage import User
 from storage.archive import ignore
@@ -48,18 +47,11 @@ print(Site(Path(sys.argv[1])).restore(sys.argv[2]), flush=True)
 """
 
 
-@pytest.fixture(params=["ext4", "xfs"])
+@pytest.fixture(params=FILE_SYSTEMS)
 def power(request, tmp_path) -> Iterator[Disk]:
     """A disk."""
-    memory = tmp_path / "memory"
-    memory.mkdir()
-    with contextlib.ExitStack() as mounted:
-        try:
-            yield mounted.enter_context(disk_in_memory(memory, request.param))
-        except subprocess.CalledProcessError:
-            if is_known(request.param):
-                raise
-            pytest.skip(f"this kernel has no {request.param}")
+    with disk_in_memory(tmp_path, request.param) as disk:
+        yield disk
 
 
 def told_until_cut(

@@ -16,6 +16,7 @@ import pytest
 
 from identity_settings import ROOT
 
+from .fronted import free_port
 from .running import START_TIMEOUT, RunningServer
 from .test_log import send_raw
 
@@ -82,3 +83,16 @@ def test_an_error_is_logged_without_the_query(broken_server: tuple[str, Path]):
     assert "Error handling request GET /callback\n" in log.read_text()
     assert "RuntimeError: broken" in log.read_text()
     assert secret not in log.read_text()
+
+
+def test_the_health_check_of_the_image_tells_a_healthy_server(server: RunningServer):
+    """It asks by address, whatever the base URL is."""
+    dockerfile = (Path(ROOT) / "deploy" / "Dockerfile").read_text()
+    [check] = re.findall(r"^HEALTHCHECK CMD (.*)$", dockerfile, re.MULTILINE)
+    _, *arguments = json.loads(check)
+    statuses = []
+    for address in (server.address, f"http://127.0.0.1:{free_port()}"):
+        asked = [each.replace("http://127.0.0.1:8000", address) for each in arguments]
+        done = subprocess.run([sys.executable, *asked], capture_output=True)
+        statuses.append(done.returncode)
+    assert statuses == [0, 1]

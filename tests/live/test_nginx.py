@@ -225,10 +225,18 @@ def test_plain_http_leads_to_https(server: FrontedServer):
     assert answer.headers["location"] == "https://127.0.0.1/sign-in?next=/account"
 
 
-def test_a_reload_fails_none_of_a_thousand_requests(tmp_path: Path):
-    """Three times, as `systemctl reload` does it; clients keep their connections."""
+@pytest.fixture
+def another_server(tmp_path: Path) -> Iterator[FrontedServer]:
+    """One that nobody else uses."""
     server = FrontedServer(tmp_path)
     server.start()
+    yield server
+    server.stop()
+
+
+def test_a_reload_fails_none_of_a_thousand_requests(another_server: FrontedServer):
+    """Three times, as `systemctl reload` does it; clients keep their connections."""
+    server = another_server
     user = server.add_user("ada")
     reloaded = threading.Event()
     answers: Counter[tuple[str, int]] = Counter()
@@ -256,7 +264,6 @@ def test_a_reload_fails_none_of_a_thousand_requests(tmp_path: Path):
             reloaded.set()
         for each in running:
             each.result()
-    server.stop()
     assert answers.keys() == {("GET", 200), ("POST", 400)}
 
 

@@ -286,8 +286,8 @@ def read_record(path: str, record_type: type, missing: NotFound, **expected: obj
 def decode_record(content: bytes, record_type: type, path: str, **expected: object):
     """The record in `content`, which stands at `path`. Raises DamagedRecord as `read_record`."""
     try:
-        # Half of a surrogate pair can be read, and never shown or written again. json.loads lets one
-        # pass in bytes, and so does an escape, which a person may have typed.
+        # Half of a surrogate pair can be read, and never shown or written again. json.loads takes
+        # one in bytes, and as an escape, which a person may have typed.
         values = json.loads(content.removeprefix(codecs.BOM_UTF8).decode())
         if b"\\u" in content:
             encode(values)

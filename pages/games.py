@@ -99,13 +99,21 @@ def home() -> str:
 
 @games.post("/play/<client_id>/listed")
 def change_listed(client_id: str) -> Response:
-    """Put the game on the home page where `listed` is "yes", and take it off where it is "no"."""
+    """Put the game on the home page where `listed` is "yes", and take it off where it is "no".
+
+    It is listed at the `game_url` that the moderator has seen, and at no other.
+    """
     player = require_level(storage.MODERATOR)
     listed = request.form.get("listed")
     if listed not in ("yes", "no"):
         abort(400, "The answer must be yes or no.")
+
+    def check(client: storage.Client) -> None:
+        if listed == "yes" and client.game_url != request.form.get("game_url"):
+            abort(409, "Its address was changed just now. Look at the game, and list it again.")
+
     who = {"by": player.id, "address": client_address(request.environ)}
-    client = switch_client(get_storage(), client_id, "listed", listed == "yes", **who)
+    client = switch_client(get_storage(), client_id, "listed", listed == "yes", check, **who)
     return say_done(f"{client.name} is {'' if client.listed else 'not '}listed.", "/")
 
 

@@ -495,13 +495,26 @@ def test_a_moderator_lists_a_members_game_and_takes_it_off_with_a_line_in_the_au
         ("yes", ["Space Game"], "client listed"),  # is so already: no act
         ("no", [], "client unlisted"),
     ):
-        answer = moderators_browser.post(f"/play/{game.id}/listed", data={"listed": listed})
+        sent = {"listed": listed, "game_url": game.game_url}
+        answer = moderators_browser.post(f"/play/{game.id}/listed", data=sent)
         assert (answer.status_code, answer.location) == (303, "/")
         assert cards(browser.get("/")) == shown
         line = list(store.read_audit())[-1]
         assert (line["act"], line["by"], line["client"]) == (act, bob.id, game.id)
         assert line["address"] == "127.0.0.1"
     assert [line["act"] for line in store.read_audit()][1:] == ["client listed", "client unlisted"]
+
+
+def test_a_game_is_listed_at_the_address_that_the_moderator_saw(
+    store, moderators_browser, ada, add_game
+):
+    game = add_game(owner_id=ada.id, listed=False)
+    seen = {"listed": "yes", "game_url": game.game_url}
+    assert f'name="game_url" value="{game.game_url}"' in moderators_browser.get("/").text
+    with store.edit_client(game.id) as client:
+        client.game_url = "https://another.example/"
+    assert moderators_browser.post(f"/play/{game.id}/listed", data=seen).status_code == 409
+    assert not store.read_client(game.id).listed
 
 
 def test_only_moderators_list_games(store, browser, adas_browser, game):

@@ -10,7 +10,6 @@ import os
 import random
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -163,7 +162,7 @@ def test_what_a_power_cut_brings_back_of_a_code_is_no_code(power, monkeypatch):
 
 
 class Machine(RunningServer):
-    """A server on a disk; `kill` cuts the power, and what runs next has another boot id."""
+    """A server on a disk; `kill` cuts the power, and the next start is that of the machine."""
 
     def __init__(self, folder: Path, disk: Disk) -> None:
         super().__init__(folder)
@@ -174,25 +173,27 @@ class Machine(RunningServer):
         self.boots = 0
 
     def launch(self) -> None:
+        if self.boots:
+            self.disk.restart()
         self.boots += 1
         self.boot_id.write_text(f"boot {self.boots}\n")
         super().launch()
 
     def kill(self) -> None:
-        os.killpg(self.process.pid, signal.SIGSTOP)  # without power nobody is told anything
+        # The disk first: what is answered from here on must hold as well.
         self.disk.cut_power()
         super().kill()
-        self.disk.restart()
 
 
 class LoadOnDisk(Load):
-    """What a server is used for. Clients are registered without it, on its disk."""
+    """What a server is used for, and failures once its disk is gone."""
 
     def until_killed(self, task: Callable[[], object]) -> None:
         try:
             super().until_killed(task)
-        except StorageFailed:
-            assert self._over.is_set()
+        except (AssertionError, KeyError, StorageFailed):
+            if not self._over.is_set():
+                raise
 
 
 @pytest.fixture

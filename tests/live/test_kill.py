@@ -88,8 +88,9 @@ class Load:
     def consent(self, person: Person) -> None:
         client, secret = self.store.add_client("Game", [CALLBACK], None, "test")
         page = person.press(person.open(link(client)), "Allow")
+        code = page.answer["code"]
         self.consents.append((person, client))
-        self.good_codes.append((page.answer["code"], client, secret))
+        self.good_codes.append((code, client, secret))
 
     def exchange(self, person: Person, client: storage.Client, secret: str) -> None:
         code = person.open(link(client)).answer["code"]

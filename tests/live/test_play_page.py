@@ -528,8 +528,9 @@ def test_not_even_where_the_browser_lets_it_go_there(
     page = browse(storage_state=adas_cookies, bypass_csp=True)
     frame = play.open(page)
     play.ask(frame)
-    with page.expect_event("framenavigated"):
-        frame.evaluate("address => location.replace(address)", f"{spy.origin()}/")
+    elsewhere = f"{spy.origin()}/"
+    with page.expect_event("framenavigated", lambda navigated: navigated.url == elsewhere):
+        frame.evaluate("address => location.replace(address)", elsewhere)
     with page.expect_console_message(lambda each: "does not match the recipient" in each.text):
         allow(page)
     # What is sent to any origin arrives.
@@ -544,12 +545,14 @@ def test_another_page_in_the_frame_is_not_heard(
 ):
     page = browse(storage_state=adas_cookies, bypass_csp=True)
     frame = play.open(page)
-    with page.expect_event("framenavigated"):
-        frame.evaluate("address => location.replace(address)", f"{spy.origin()}/")
+    elsewhere = f"{spy.origin()}/"
+    with page.expect_event("framenavigated", lambda navigated: navigated.url == elsewhere):
+        frame.evaluate("address => location.replace(address)", elsewhere)
     play.ask(frame)
     play.ask(frame, scopes=[])
-    with page.expect_event("framenavigated"):
-        frame.evaluate("address => location.replace(address)", play.client.game_url)
+    back = play.client.game_url
+    with page.expect_event("framenavigated", lambda navigated: navigated.url == back):
+        frame.evaluate("address => location.replace(address)", back)
     frame.get_by_role("heading", name="Space").wait_for()
     play.ask(frame, scopes=[])
     refusals(frame, "invalid_scopes")

@@ -113,7 +113,7 @@ def change_listed(client_id: str) -> Response:
             abort(409, "Its address was changed just now. Look at the game, and list it again.")
 
     who = {"by": player.id, "address": client_address(request.environ)}
-    client = switch_client(get_storage(), client_id, "listed", listed == "yes", check, **who)
+    client = switch_client(get_storage(), client_id, "listed", listed == "yes", check=check, **who)
     return say_done(f"{client.name} is {'' if client.listed else 'not '}listed.", "/")
 
 

@@ -495,7 +495,7 @@ def test_a_moderator_lists_a_members_game_and_takes_it_off_with_a_line_in_the_au
         ("yes", ["Space Game"], "client listed"),  # is so already: no act
         ("no", [], "client unlisted"),
     ):
-        sent = {"listed": listed, "game_url": game.game_url}
+        sent = {"listed": listed, "game_url": GAME}
         answer = moderators_browser.post(f"/play/{game.id}/listed", data=sent)
         assert (answer.status_code, answer.location) == (303, "/")
         assert cards(browser.get("/")) == shown
@@ -509,8 +509,8 @@ def test_a_game_is_listed_at_the_address_that_the_moderator_saw(
     store, moderators_browser, ada, add_game
 ):
     game = add_game(owner_id=ada.id, listed=False)
-    seen = {"listed": "yes", "game_url": game.game_url}
-    assert f'name="game_url" value="{game.game_url}"' in moderators_browser.get("/").text
+    seen = {"listed": "yes", "game_url": GAME}
+    assert f'name="game_url" value="{GAME}"' in moderators_browser.get("/").text
     with store.edit_client(game.id) as client:
         client.game_url = "https://another.example/"
     assert moderators_browser.post(f"/play/{game.id}/listed", data=seen).status_code == 409

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 
-from flask import flash, get_flashed_messages, redirect
+from flask import redirect, session
 from werkzeug.wrappers import Response
 
 import storage
@@ -93,10 +93,10 @@ def trouble_told() -> Iterator[None]:
 
 def say_done(message: str, address: str) -> Response:
     """Go on to a page of this server, which says what was done."""
-    flash(message)
+    session["done"] = message  # not flash(): what nobody looks at would pile up in the cookie
     return redirect(address, 303)
 
 
 def what_was_done() -> str | None:
     """What `say_done` said, once."""
-    return next(iter(get_flashed_messages()), None)
+    return session.pop("done", None)

@@ -161,7 +161,7 @@ class Members:
 # ---------------------------------------------------------------------------------------------
 
 
-def check_user(user: User) -> None:
+def refuse_unusable(user: User) -> None:
     """Raise DamagedRecord for what the server could not work with."""
     if problem := check_mod_level(user.mod_level):
         raise DamagedRecord(f"users/{user.id}.json", f"its mod_level {problem}")
@@ -174,7 +174,7 @@ def picture_names(user: User) -> list[str]:
     return [f"pictures/{size}/{user.picture_file}" for size in PICTURE_SIZES]
 
 
-def check_picture(name: str, content: bytes) -> None:
+def refuse_spoilt_picture(name: str, content: bytes) -> None:
     """Raise DamagedRecord for what is no webp picture of the size that its name says."""
     side = PICTURE_SIZES[name.split("/")[1]]
     try:

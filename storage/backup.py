@@ -25,11 +25,11 @@ from storage.archive import (
     Progress,
     Report,
     add_member,
-    check_picture,
-    check_user,
     end_archive,
     ignore,
     picture_names,
+    refuse_spoilt_picture,
+    refuse_unusable,
 )
 from storage.disk import disk_errors_named, encode, locked, new_file, read_file, read_record
 from storage.flat_files import USER_LOCKS
@@ -146,7 +146,7 @@ class Backup(Archivist):
     def _add_user(self, user_id: int) -> None:
         name = f"users/{user_id}.json"
         user = read_record(f"{self._frozen}/{name}", User, NotFound(), id=user_id)
-        check_user(user)
+        refuse_unusable(user)
         self._claim_in(self._frozen, user)
         pictures = self._read_pictures(user)
         user.sessions = []
@@ -175,7 +175,7 @@ class Backup(Archivist):
         path = f"{self.picture_dir}/{name.removeprefix('pictures/')}"
         content = read_file(path, NoSuchPicture(f"{path} is missing"))
         try:
-            check_picture(name, content)
+            refuse_spoilt_picture(name, content)
         except DamagedRecord as error:
             raise NoSuchPicture(str(error)) from error
         return content

@@ -243,7 +243,7 @@ def new_file(path: str) -> Iterator[BinaryIO]:
         with open(descriptor, "wb") as file:
             yield file
             file.flush()
-            os.fsync(descriptor)
+            sync(descriptor)
         replace_durably(temporary, path)
     finally:
         remove_file(temporary)

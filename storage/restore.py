@@ -24,10 +24,10 @@ from storage.archive import (
     Members,
     Progress,
     Report,
-    check_picture,
-    check_user,
     ignore,
     picture_names,
+    refuse_spoilt_picture,
+    refuse_unusable,
 )
 from storage.disk import (
     decode_record,
@@ -37,6 +37,7 @@ from storage.disk import (
     read_file,
     remove_file,
     replace_durably,
+    sync,
     sync_folder,
     synced,
     write_file,
@@ -123,7 +124,7 @@ class Restore(Archivist):
 
     def _take_user(self, name: re.Match, content: Iterator[bytes]) -> None:
         user = decode_record(b"".join(content), User, name[0], id=int(name["user"]))
-        check_user(user)
+        refuse_unusable(user)
         user.sessions = []
         self._write(name[0], [encode(record_as_dict(user))])
         self._claim_in(self._staged, user)
@@ -137,7 +138,7 @@ class Restore(Archivist):
             raise DamagedRecord(name[0], "it is not one of the player before it")
         self._is_drawn = False
         picture = b"".join(content)
-        check_picture(name[0], picture)
+        refuse_spoilt_picture(name[0], picture)
         write_new_file(f"{self._staged_pictures}/{name['picture']}", [picture], mode=0o644)
         del self._wanted[0]
 
@@ -207,7 +208,7 @@ class Restore(Archivist):
                     ours.pop(line, None)
                 file.writelines(ours)
                 file.flush()
-                os.fsync(file.fileno())
+                sync(file.fileno())
             replace_durably(staged, log)
 
     def _put_users_in_place(self) -> None:

@@ -57,7 +57,7 @@ STEP = 100  # lines between two reports of progress
 LARGEST_ID = 10**14 - 1  # ids have up to 15 digits: this leaves nine tenths of them for later
 MOST_PLAY = 10**9  # minutes
 CLOCK_SKEW = 86_400_000  # milliseconds that a time may lie ahead
-MOST_FLAIRS = 1000
+MOST_FLAIRS = 500
 # A hash says what it costs to look at a password. One that says gigabytes, or hours, would end the
 # worker in which its player signs in; these may cost what ours do (n:r:p), or about that (rounds).
 SCRYPT = re.compile(r"scrypt:(\d{1,7}):(\d{1,2}):([1-4])\$[!-#%-~]{1,64}\$[0-9a-f]{128}")
@@ -250,7 +250,7 @@ def read_line(line: bytes) -> User:
     except ValueError as error:
         raise InvalidField(*str(error).split(" ", 1)) from error
     user.name, user.email = normal_name(user.name), user.email.strip()
-    check_user(user)
+    refuse_bad_fields(user)
     user.play_ms *= 60_000
     return user
 
@@ -267,7 +267,7 @@ def _read_object(line: bytes) -> dict:
     return values
 
 
-def check_user(user: User) -> None:
+def refuse_bad_fields(user: User) -> None:
     """Raise InvalidField for what no player may have; `play_ms` is in minutes here."""
     if not 0 < user.id <= LARGEST_ID:
         raise InvalidField("id", f"must be a number from 1 to {LARGEST_ID}")

@@ -446,3 +446,13 @@ def test_what_was_typed_is_text_and_never_markup(adas_browser, open_browser):
     ]
     assert [page.status_code for page in pages] == [400, 400, 400, 200]
     assert not any("<script>x" in page.text for page in pages)
+
+
+def test_what_was_done_does_not_pile_up_in_the_cookie(adas_browser):
+    sizes = []
+    for _ in range(3):
+        adas_browser.post("/account", data={"bio": "Chess."})
+        sizes.append(len(adas_browser.get_cookie("session").value))
+    assert sizes == sizes[:1] * 3
+    assert "Your profile is saved." in adas_browser.get("/account").text
+    assert "Your profile is saved." not in adas_browser.get("/account").text

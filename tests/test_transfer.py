@@ -231,7 +231,7 @@ REFUSED: dict[str, tuple[dict | bytes, str]] = {
     ),
     "a flair twice": (
         *(ADA | {"flairs": ["none", "none"]},),
-        "flairs must be up to 1000 different ones",
+        "flairs must be up to 500 different ones",
     ),
     "a flair of two lines": (
         *(ADA | {"flairs": ["none", "a\nb"]},),

@@ -85,13 +85,14 @@ def drawn_picture(number: int) -> dict[str, bytes]:
 
 
 def good_invites(storage: FlatFiles) -> list[str]:
-    """Each that is not spent, by the name of its file."""
+    """The hash of each that nobody took."""
     folder = f"{storage.data_dir}/invites"
     with disk_errors_named():
-        names = sorted(name for name in os.listdir(folder) if INVITE_FILE.fullmatch(name))
-    for name in names:
-        read_record(f"{folder}/{name}", Invite, NotFound())
-    return names
+        hashes = sorted(name[:-5] for name in os.listdir(folder) if INVITE_FILE.fullmatch(name))
+    for each in hashes:
+        read_record(f"{folder}/{each}.json", Invite, NotFound())
+    # The link leads to the record of who took it.
+    return [each for each in hashes if not os.path.exists(f"{folder}/{each}.taken")]
 
 
 # ---------------------------------------------------------------------------------------------

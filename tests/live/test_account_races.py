@@ -171,6 +171,7 @@ def pictures_of(server: RunningServer, user_id: int) -> list[str]:
     )
 
 
+@pytest.mark.load
 def test_eight_clients_that_change_one_picture_leave_one_generation_of_files(
     server: RunningServer, store: storage.Storage, ada: dict, sign_in
 ):

@@ -77,6 +77,7 @@ def come_and_go(server: RunningServer, client: int) -> Act:
     return act
 
 
+@pytest.mark.load
 def test_a_backup_taken_while_eight_clients_write_restores_to_a_sound_installation(
     server: RunningServer, tmp_path: Path
 ):

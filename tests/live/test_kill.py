@@ -153,6 +153,7 @@ def check_records(store: storage.Storage) -> None:
     )
 
 
+@pytest.mark.load
 def test_nothing_that_was_answered_is_lost_when_the_server_is_killed(server: RunningServer):
     """Sign-ins, consents, exchanges and look-ups, killed at five random moments."""
     password_hash = hash_password(PASSWORD)

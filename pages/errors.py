@@ -19,6 +19,12 @@ class InsufficientStorage(HTTPException):
     description = "the disk is full; nothing was saved"
 
 
+class StorageUnavailable(ServiceUnavailable):
+    """503: the disk refuses, or a record is damaged."""
+
+    description = "the server cannot read or save what this needs right now"
+
+
 def answer_http_error(error: HTTPException) -> Response:
     """JSON under /api/, a page elsewhere."""
     if error.response is not None:
@@ -39,7 +45,7 @@ def answer_storage_error(error: storage.StorageError) -> Response:
     current_app.logger.error("%s", error)
     if isinstance(error, storage.StorageFull):
         return answer_http_error(InsufficientStorage())
-    return answer_http_error(ServiceUnavailable(retry_after=STORAGE_RETRY_AFTER))
+    return answer_http_error(StorageUnavailable(retry_after=STORAGE_RETRY_AFTER))
 
 
 def render_error_page(error: HTTPException) -> str:

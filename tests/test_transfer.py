@@ -514,6 +514,7 @@ def start_import(site: Site, path: Path) -> subprocess.Popen:
     return subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.DEVNULL)
 
 
+@pytest.mark.load
 def test_an_import_that_is_killed_again_and_again_is_whole_in_the_end(tmp_path):
     """After each kill the installation is sound, and who is there has a claim and all fields."""
     site, path, count = Site(tmp_path), tmp_path / "users.jsonl", 1500

@@ -73,6 +73,7 @@ def post(person: Person, path: str, **sent) -> requests.Response:
     )
 
 
+@pytest.mark.load
 def test_one_name_in_sixteen_spellings_is_signed_up_once(
     server: RunningServer, store: storage.Storage, ada: dict
 ):
@@ -105,6 +106,7 @@ def test_one_name_in_sixteen_spellings_is_signed_up_once(
         each.close()
 
 
+@pytest.mark.load
 def test_of_administrators_who_all_step_down_at_once_one_is_left(
     server: RunningServer, store: storage.Storage, ada: dict
 ):
@@ -191,6 +193,7 @@ def test_eight_clients_that_change_one_picture_leave_one_generation_of_files(
     assert shown <= {colour(number) for number in range(UPLOADS - UPLOADERS, UPLOADS)}
 
 
+@pytest.mark.load
 def test_profile_picture_consents_and_heartbeats_change_at_once_and_nothing_is_lost(
     server: RunningServer, store: storage.Storage, ada: dict, sign_in
 ):

@@ -16,6 +16,8 @@ from commands.demo import PASSWORD
 from .demo import Demo
 from .running import ANSWER_TIMEOUT
 
+pytestmark = pytest.mark.load
+
 
 @pytest.fixture
 def demo(tmp_path: Path) -> Iterator[Callable[..., Demo]]:

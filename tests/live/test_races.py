@@ -101,6 +101,7 @@ def test_racing_failed_client_authentications_are_counted_exactly(
     assert status == 400  # that code was never issued
 
 
+@pytest.mark.load
 def test_racing_wrong_passwords_are_counted_exactly(server: RunningServer):
     """However many guesses run at once, ten are looked at and no more."""
     server.add_user("grace")
@@ -117,6 +118,7 @@ def test_racing_wrong_passwords_are_counted_exactly(server: RunningServer):
     assert Counter(race(guess)) == {403: GUESSES_AT_NAME, 429: RACERS - GUESSES_AT_NAME}
 
 
+@pytest.mark.load
 def test_sixteen_racing_sign_ins_leave_sixteen_sessions_and_no_failure_counted(
     server: RunningServer, store: storage.Storage
 ):
@@ -148,6 +150,7 @@ def attempts_counted(server: RunningServer) -> int:
     return sum(file.stat().st_size for file in files)
 
 
+@pytest.mark.load
 def test_one_name_in_sixteen_spellings_makes_one_account(server: RunningServer):
     """Sixteen times `user add`, in several cases, widths and compositions."""
     name = "Ångström-2"

@@ -88,16 +88,26 @@ def _check_proxies(number: str, base_url: str) -> int:
     return int(number or https)
 
 
+def host_of(origin: str) -> str:
+    """The host of an origin, without its port."""
+    return re.sub(r":[0-9]+$", "", origin.partition("://")[2])
+
+
+def _port_of(origin: str) -> str:
+    """The port as it stands there, with its colon; "" where it is the usual one."""
+    return re.search(r"(:[0-9]+)?$", origin)[0]
+
+
 def trusted_hosts(base_url: str) -> frozenset[str]:
     """The names this server answers to; on a loopback address all that mean it."""
-    host = re.sub(r":[0-9]+$", "", base_url.partition("://")[2])
+    host = host_of(base_url)
     loopback = frozenset(("localhost", "127.0.0.1", "[::1]"))
     return loopback if host in loopback else frozenset((host,))
 
 
 def usual_hosts(base_url: str) -> frozenset[str]:
     """What a Host header usually is: one of this server's names, or that and the port."""
-    port = re.search(r"(:[0-9]+)?$", base_url)[0]
+    port = _port_of(base_url)
     names = trusted_hosts(base_url)
     return names | {f"{name}{port}" for name in names}
 
@@ -107,13 +117,13 @@ def check_game(game_url: str, base_url: str) -> str | None:
     if problem := check_game_url(game_url):
         return problem
     origin = origin_of(game_url)
-    port = re.search(r"(:[0-9]+)?$", base_url)[0]
+    port = _port_of(base_url)
     if origin.partition("://")[2] in {f"{name}{port}" for name in trusted_hosts(base_url)}:
         return "must not be on this site's own origin"
     # RFC 6265 8.5: a cookie goes to every port of its host, so to the server of that game as well.
     # On a loopback address that is the developer's own.
     own_hosts = trusted_hosts(base_url)
-    if "localhost" not in own_hosts and re.sub("^.*://|:[0-9]+$", "", origin) in own_hosts:
+    if "localhost" not in own_hosts and host_of(origin) in own_hosts:
         return "must not be on this site's own host: browsers would send it this site's cookies"
     shown_inside_https = r"https:|http://(localhost|127\.0\.0\.1)(:|$)"
     if base_url.startswith("https:") and not re.match(shown_inside_https, origin):

@@ -26,9 +26,14 @@ class Refusing(click.Group):
 
 def open_installation() -> storage.Storage:
     """The storage that the settings point at."""
+    return storage.open_storage(*installation_folders())
+
+
+def installation_folders() -> tuple[str, str]:
+    """Where the records and the pictures are. Raises SettingError, BadInstallation."""
     values = read_settings()
     refuse_to_be_root(values["DATA_DIR"])
-    return storage.open_storage(values["DATA_DIR"], values["PICTURE_DIR"])
+    return values["DATA_DIR"], values["PICTURE_DIR"]
 
 
 def refuse_to_be_root(folder: str) -> None:

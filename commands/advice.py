@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from flask import Config
 
-from identity_settings import ROOT
+from identity_settings import ROOT, host_of
 
 LITTLE_ROOM = 200 * 2**20  # bytes
 FEW_FILES = 10_000  # that can still be made: a player takes six
@@ -38,11 +38,6 @@ def look_for_problems(values: Config, bind: tuple[str, int]) -> list[Advice]:
 
 
 # -- who reaches it, and how --------------------------------------------------------------------
-
-
-def host_of(base_url: str) -> str:
-    """The host, without its port."""
-    return re.sub(r":[0-9]+$", "", base_url.partition("://")[2])
 
 
 def is_here(host: str) -> bool:

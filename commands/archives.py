@@ -2,9 +2,8 @@
 
 import click
 
-from commands import BY, open_installation
+from commands import BY, installation_folders, open_installation
 from commands.printing import clear_progress, show_progress
-from identity_settings import read_settings
 from storage.backup import backup as make_backup
 from storage.restore import restore as restore_backup
 from storage.transfer import export_users, import_users
@@ -40,12 +39,6 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
-def folders() -> tuple[str, str]:
-    """Where the records and the pictures are."""
-    values = read_settings()
-    return values["DATA_DIR"], values["PICTURE_DIR"]
-
-
 @click.command()
 @new_file
 def backup(file: str) -> None:
@@ -61,7 +54,7 @@ def backup(file: str) -> None:
     identity-server backup /var/backups/identity-$(date +%F).tar.gz
     """
     report = Report()
-    players = make_backup(*folders(), file, BY, show_progress, report.tell)
+    players = make_backup(*installation_folders(), file, BY, show_progress, report.tell)
     done = f"{counted(players, 'player')} in {file}"
     report.end(done, "something is left out: `identity-server check` may mend it")
 
@@ -76,7 +69,7 @@ def restore(file: str) -> None:
     games may know players who came after the backup.
     """
     report = Report()
-    players = restore_backup(*folders(), file, BY, show_progress, report.tell)
+    players = restore_backup(*installation_folders(), file, BY, show_progress, report.tell)
     clear_progress()
     click.echo(f"{counted(players, 'player')} restored from {file}")
 

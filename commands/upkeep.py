@@ -4,9 +4,8 @@ import json
 
 import click
 
-from commands import BY, open_installation
+from commands import BY, installation_folders, open_installation
 from commands.printing import clear_progress, json_option, show_progress
-from identity_settings import read_settings
 from storage.check import check as check_installation
 from storage.problems import Problem
 
@@ -21,10 +20,8 @@ def check(repair: bool, as_json: bool) -> None:
     you can mend. The server may run meanwhile. A damaged record is never touched, and keeps its
     name, address and pictures: put it right by hand, or take it from a backup.
     """
-    values = read_settings()
-    folders = values["DATA_DIR"], values["PICTURE_DIR"]
     problems = []
-    for each in check_installation(*folders, repair, show_progress):
+    for each in check_installation(*installation_folders(), repair, show_progress):
         problems.append(each)
         if not as_json:
             clear_progress()

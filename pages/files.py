@@ -1,7 +1,6 @@
 """Files that are served as they are: profile pictures, the style sheet and the like."""
 
 import os
-import re
 
 from flask import Blueprint, abort, request, send_from_directory
 from werkzeug.wrappers import Response
@@ -10,15 +9,13 @@ import storage
 from identity_sessions import get_storage
 from identity_settings import ROOT
 
-PICTURE_FILE = re.compile(r"[1-9][0-9]{0,14}(-[1-9][0-9]{0,14})?\.webp")
-
 files = Blueprint("files", __name__)
 
 
 @files.get(f"/pfp/<any({', '.join(storage.PICTURE_SIZES)}):size>/<file_name>")
 def picture(size: str, file_name: str) -> Response:
     """A profile picture. In production nginx answers this from the folder, with these headers."""
-    if not PICTURE_FILE.fullmatch(file_name):
+    if not storage.PICTURE_FILE.fullmatch(file_name):
         abort(404)
     try:
         content, modified = get_storage().read_picture(size, file_name)

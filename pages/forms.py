@@ -56,11 +56,8 @@ def sentence(field: str, problem: str) -> str:
 
 def refuse_wrong_password(player: storage.User, field: str, password: str) -> None:
     """Raise FormRefused unless this is the player's password."""
-    try:
+    with limits_told(field):
         right = check_password(player.name, player.password_hash, password)
-    except PASSWORD_REFUSED as error:
-        problem, status, headers = refusal_in_words(error)
-        raise FormRefused({field: problem}, status, headers) from error
     if not right:
         raise FormRefused({field: "That is not your password."}, 403)
 
@@ -70,15 +67,22 @@ def refuse_taken_email(email: str) -> None:
 
     That tells who has one, so it counts like a wrong password: nobody can ask for many.
     """
-    try:
+    with limits_told("form"):
         counted = count_guess(email)
-    except PASSWORD_REFUSED as error:
-        problem, status, headers = refusal_in_words(error)
-        raise FormRefused({"form": problem}, status, headers) from error
     if get_storage().find_user(email):
         raise FormRefused({"email": "Email belongs to another account. Sign in with it?"}, 409)
     for attempt in counted:
         get_storage().give_back_attempt(attempt)
+
+
+@contextlib.contextmanager
+def limits_told(field: str) -> Iterator[None]:
+    """Let PASSWORD_REFUSED out as FormRefused, which says it at this field."""
+    try:
+        yield
+    except PASSWORD_REFUSED as error:
+        problem, status, headers = refusal_in_words(error)
+        raise FormRefused({field: problem}, status, headers) from error
 
 
 @contextlib.contextmanager

@@ -45,6 +45,7 @@ from storage.errors import (
 )
 from storage.rules import (
     CLIENT_ID,
+    PICTURE_FILE,
     USER_ID,
     check_bio,
     check_client_name,
@@ -96,6 +97,11 @@ class Session:
     browser: str  # in words: "Firefox on Linux"
 
 
+def picture_file_of(user_id: int, timestamp: int | None) -> str:
+    """What a picture is called; one of an account that never changed it may lack the time."""
+    return f"{user_id}.webp" if timestamp is None else f"{user_id}-{timestamp}.webp"
+
+
 @dataclass(slots=True)
 class User:
     """One player, and everything the server knows about them."""
@@ -124,8 +130,7 @@ class User:
     @property
     def picture_file(self) -> str:
         """The name that each size of the picture has in the folder of that size."""
-        timestamp = "" if self.pfp_timestamp is None else f"-{self.pfp_timestamp}"
-        return f"{self.id}{timestamp}.webp"
+        return picture_file_of(self.id, self.pfp_timestamp)
 
 
 @dataclass(slots=True)

@@ -33,14 +33,12 @@ from storage import (
     PICTURE_SIZES,
     USER_ID,
     DamagedRecord,
-    NotFound,
     User,
     check_mod_level,
     claim_key,
 )
 from storage.check import TIME_END
 from storage.claims import can_be_claimed
-from storage.disk import read_file
 from storage.flat_files import FROZEN, STAGED, FlatFiles
 from storage.webp import webp_size
 
@@ -242,10 +240,3 @@ class Archivist(FlatFiles):
             except FileExistsError:
                 other = os.path.basename(os.readlink(claim))
                 raise DamagedRecord(record, f"its {kind[:-1]} is that of users/{other}") from None
-
-    def _number_in(self, path: str) -> int:
-        """The number in a file; 0 where there is none."""
-        try:
-            return int(read_file(path, NotFound()))
-        except (NotFound, ValueError):
-            return 0

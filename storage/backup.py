@@ -31,7 +31,15 @@ from storage.archive import (
     refuse_spoilt_picture,
     refuse_unusable,
 )
-from storage.disk import disk_errors_named, encode, locked, new_file, read_file, read_record
+from storage.disk import (
+    disk_errors_named,
+    encode,
+    locked,
+    new_file,
+    read_file,
+    read_number,
+    read_record,
+)
 from storage.flat_files import USER_LOCKS
 
 STEP = 100  # players between two reports of progress
@@ -109,7 +117,7 @@ class Backup(Archivist):
     def _pack(self) -> int:
         users, deleted = self._ids("users"), self._ids("deleted")
         largest_id = max(users | deleted, default=0)
-        next_id = max(self._number_in(f"{self._frozen}/next_user_id"), largest_id + 1)
+        next_id = max(read_number(f"{self._frozen}/next_user_id"), largest_id + 1)
         self._add("format", read_file(f"{self._frozen}/format", NotFound()))
         self._add("next_user_id", b"%d\n" % next_id)
         deleted -= users  # a deletion that was killed leaves both, and the record is the truth

@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager
 from storage import (
     ATTEMPTS_WINDOW,
     CLIENT_ID,
+    PICTURE_FILE,
     PICTURE_SIZES,
     USER_ID,
     BadInstallation,
@@ -36,7 +37,7 @@ from storage import (
 )
 from storage.claims import NAME_CLAIM, can_be_claimed, user_id_in
 from storage.codes import KEPT as CODE_KEPT
-from storage.disk import disk_errors_named, locked, read_file, synced, write_file
+from storage.disk import disk_errors_named, locked, read_file, read_number, synced, write_file
 from storage.flat_files import FROZEN, LAYOUT, STAGED, FlatFiles
 from storage.problems import (
     ORPHAN_AGE,
@@ -63,7 +64,6 @@ USER_FILE = re.compile(rf"{USER_ID.pattern}\.json")
 CLIENT_FILE = re.compile(rf"{CLIENT_ID.pattern}\.json")
 INVITE_FILE = re.compile(rf"{HASH.pattern}\.(json|taken)")
 CODE_FILE = re.compile(rf"{HASH.pattern}\.json|spent")
-PICTURE_FILE = re.compile(rf"({USER_ID.pattern})(-[1-9][0-9]{{0,14}})?\.webp")
 LONGER_WINDOWS = re.compile(r"every-([1-9][0-9]*)-seconds")
 ATTEMPTS_FOLDER = re.compile(rf"[0-9]+|{LONGER_WINDOWS.pattern}")
 # In the data folder itself; an administrator may keep other dot files there.
@@ -223,11 +223,7 @@ class Inspection(FlatFiles):
             yield Problem(path, problem, mend=self._raise_next_user_id)
 
     def _next_user_id(self) -> int:
-        """The number in the file, or 0."""
-        try:
-            return int(read_file(self._path("next_user_id"), NotFound()))
-        except (NotFound, ValueError):
-            return 0
+        return read_number(self._path("next_user_id"))
 
     def _raise_next_user_id(self, path: str) -> str:
         write_file(path, b"%d\n" % (self._last_id + 1))

@@ -81,24 +81,44 @@ class Unchanged:
         return kept[1]
 
 
+def temporary_beside(path: str) -> str:
+    """A new name in the folder of a file, for what is not yet it, or is it no more."""
+    folder, name = os.path.split(path)
+    # Dot first: no look-up and no web server takes a temporary file for a real one.
+    return f"{folder}/.{name}.{secrets.token_hex(4)}"
+
+
+@contextlib.contextmanager
+def created(path: str, mode: int = 0o600) -> Iterator[int]:
+    """Make a file where there is none, and yield its descriptor. Raises FileExistsError."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        os.fchmod(descriptor, mode)  # whatever the umask: nginx reads pictures
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def read_number(path: str) -> int:
+    """The number in a file; 0 where there is none. Raises StorageFailed."""
+    try:
+        return int(read_file(path, NotFound()))
+    except (NotFound, ValueError):
+        return 0
+
+
 def write_file(path: str, content: bytes, mode: int = 0o600, durable: bool = True) -> None:
     """Put a whole file in place of the old one; with `durable` it is on the disk on return.
 
     Readers, and the next start after a power cut, see the old bytes or the new ones. Where it
     raises OSError the old file stands.
     """
-    folder, name = os.path.split(path)
-    # Dot first: no look-up and no web server takes a temporary file for a real one.
-    temporary = f"{folder}/.{name}.{secrets.token_hex(4)}"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    temporary = temporary_beside(path)
     try:
-        try:
-            os.fchmod(descriptor, mode)  # whatever the umask: nginx reads pictures
+        with created(temporary, mode) as descriptor:
             write_all(descriptor, content)
             if durable:
                 sync(descriptor)
-        finally:
-            os.close(descriptor)
         if durable:
             replace_durably(temporary, path)
         else:
@@ -110,13 +130,9 @@ def write_file(path: str, content: bytes, mode: int = 0o600, durable: bool = Tru
 
 def write_new_file(path: str, content: Iterable[bytes], mode: int = 0o600) -> None:
     """Write a file where there is none, to be synced later; raises FileExistsError."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    try:
-        os.fchmod(descriptor, mode)  # whatever the umask: nginx reads pictures
+    with created(path, mode) as descriptor:
         for chunk in content:
             write_all(descriptor, chunk)
-    finally:
-        os.close(descriptor)
 
 
 def write_all(descriptor: int, content: bytes) -> None:
@@ -159,8 +175,7 @@ def replace_durably(temporary: str, path: str) -> None:
 
 def remove_durably(path: str) -> None:
     """Remove a file and sync the folder; where that sync fails the file is put back."""
-    folder, name = os.path.split(path)
-    temporary = f"{folder}/.{name}.{secrets.token_hex(4)}"
+    temporary = temporary_beside(path)
     move_durably(path, temporary)
     remove_file(temporary)
 
@@ -234,13 +249,12 @@ def new_file(path: str) -> Iterator[BinaryIO]:
     if os.path.lexists(path):
         raise BadFile(f"{path} is there already: choose another name")
     path = os.path.abspath(path)
-    folder, name = os.path.split(path)
+    folder = os.path.dirname(path)
     if not os.path.isdir(folder):
         raise BadFile(f"there is no folder {folder}")
-    temporary = f"{folder}/.{name}.{secrets.token_hex(4)}"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    temporary = temporary_beside(path)
     try:
-        with open(descriptor, "wb") as file:
+        with created(temporary) as descriptor, open(descriptor, "wb", closefd=False) as file:
             yield file
             file.flush()
             sync(descriptor)

@@ -61,6 +61,7 @@ from storage import (
     normal_name,
     now_ms,
     origin_of,
+    picture_file_of,
     record_as_dict,
     refuse,
 )
@@ -415,7 +416,7 @@ class FlatFiles(Storage):
 
     def _picture_paths(self, user_id: int, timestamp: int | None) -> dict[str, str]:
         """Where each size of one generation of a player's picture is."""
-        name = f"{user_id}.webp" if timestamp is None else f"{user_id}-{timestamp}.webp"
+        name = picture_file_of(user_id, timestamp)
         return {size: f"{self.picture_dir}/{size}/{name}" for size in PICTURE_SIZES}
 
     def _write_pictures(self, user_id: int, timestamp: int, images: dict[str, bytes]) -> None:

@@ -5,7 +5,6 @@ A part of `storage.flat_files`, and the only one that needs these of its inner p
 
 import contextlib
 import os
-import secrets
 import time
 
 from storage import (
@@ -30,6 +29,7 @@ from storage.disk import (
     remove_file,
     sync_folder,
     synced,
+    temporary_beside,
     write_file,
     write_new_file,
 )
@@ -96,7 +96,7 @@ class Arrivals:
 
     def _write(self, user: User, undo: contextlib.ExitStack) -> None:
         path = self._store._user_path(user.id)
-        temporary = f"{self._store._users}/.{user.id}.json.{secrets.token_hex(4)}"
+        temporary = temporary_beside(path)
         undo.callback(remove_file, temporary)
         write_new_file(temporary, [encode(record_as_dict(user))])
         self._records[temporary] = path

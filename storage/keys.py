@@ -5,7 +5,14 @@ import os
 import secrets
 
 from storage import BadInstallation, StorageFailed
-from storage.disk import Unchanged, read_file, remove_file, sync_folder, write_file
+from storage.disk import (
+    Unchanged,
+    read_file,
+    remove_file,
+    sync_folder,
+    temporary_beside,
+    write_file,
+)
 
 KEPT = 2  # keys after a rotation: what is in use when it comes still verifies
 
@@ -21,8 +28,7 @@ class KeyFile:
         self.read()
 
     def _make(self) -> None:
-        folder, name = os.path.split(self._path)
-        temporary = f"{folder}/.{name}.{secrets.token_hex(4)}"
+        temporary = temporary_beside(self._path)
         write_file(temporary, _new_key() + b"\n")
         try:
             # link(2) fails where another worker was first: all of them then read the same key.
@@ -30,7 +36,7 @@ class KeyFile:
                 os.link(temporary, self._path)
         finally:
             remove_file(temporary)
-        sync_folder(folder)
+        sync_folder(os.path.dirname(self._path))
 
     def rotate(self, drop_old: bool) -> None:
         """Add a key; with `drop_old` no other is left. The caller sees to it that one runs."""

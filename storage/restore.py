@@ -35,6 +35,7 @@ from storage.disk import (
     encode,
     locked,
     read_file,
+    read_number,
     remove_file,
     replace_durably,
     sync,
@@ -113,14 +114,14 @@ class Restore(Archivist):
             raise DamagedRecord("next_user_id", "it is too large")
 
     def _take_format(self, name: re.Match, content: Iterator[bytes]) -> None:
-        version = _read_number(name, content)
+        version = _number_of(name, content)
         if version != LAYOUT_VERSION:
             raise DamagedRecord(
                 name[0], f"it is of layout {version}, and this program knows {LAYOUT_VERSION}"
             )
 
     def _take_next_user_id(self, name: re.Match, content: Iterator[bytes]) -> None:
-        self._next_id = _read_number(name, content)
+        self._next_id = _number_of(name, content)
 
     def _take_user(self, name: re.Match, content: Iterator[bytes]) -> None:
         user = decode_record(b"".join(content), User, name[0], id=int(name["user"]))
@@ -178,7 +179,7 @@ class Restore(Archivist):
             self._put_audit_in_place()
             self.rotate_keys(drop_old=True, by=by)
             # Who was here before and is deleted had an id as well.
-            next_id = max(self._next_id, self._number_in(self._path("next_user_id")))
+            next_id = max(self._next_id, read_number(self._path("next_user_id")))
             write_file(self._path("next_user_id"), b"%d\n" % next_id)
             for part in ("names", "emails", "deleted"):
                 for name in os.listdir(self._path(part)):
@@ -224,7 +225,7 @@ class Restore(Archivist):
             raise
 
 
-def _read_number(name: re.Match, content: Iterator[bytes]) -> int:
+def _number_of(name: re.Match, content: Iterator[bytes]) -> int:
     text = b"".join(content).strip()
     if not re.fullmatch(rb"[1-9][0-9]{0,14}", text):
         raise DamagedRecord(name[0], "it is no number")

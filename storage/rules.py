@@ -32,6 +32,7 @@ COMMON_LENGTH = 4  # characters; a shorter one stands in half of all passwords
 LETTERS_ADDED = 4  # to a common password make it one that is not
 FLAIR_LENGTH = 30  # characters
 USER_ID = re.compile(r"[1-9][0-9]{0,14}")
+PICTURE_FILE = re.compile(rf"({USER_ID.pattern})(-[1-9][0-9]{{0,14}})?\.webp")  # the id, and when
 CLIENT_ID = re.compile(r"[a-z0-9]{16,64}")
 REDIRECT_URI_LENGTH = 2000  # characters
 LOOPBACK_PORT = re.compile(r"(https?://(?:127\.0\.0\.1|\[::1\]))(?::[0-9]{1,5})?(?=[/?]|$)")

@@ -5,7 +5,7 @@ import os
 import secrets
 import time
 
-from storage.disk import disk_refused, sync, write_all
+from storage.disk import created, disk_refused, sync, temporary_beside, write_all
 
 TRY_INTERVAL = 5  # seconds between two tries
 BLOCK = 4096  # bytes: a full disk still makes empty files
@@ -38,11 +38,8 @@ class WriteCheck:
 
 def write_and_forget(folder: str) -> None:
     """Put a block of bytes on the disk, in a file that is gone afterwards. Raises OSError."""
-    path = f"{folder}/.try.{secrets.token_hex(4)}"
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
+    path = temporary_beside(f"{folder}/try")
+    with created(path) as descriptor:
         os.unlink(path)  # before: whatever kills this leaves no file
         write_all(descriptor, secrets.token_bytes(BLOCK))  # zeros might take no room
         sync(descriptor)
-    finally:
-        os.close(descriptor)

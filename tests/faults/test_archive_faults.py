@@ -21,8 +21,9 @@ from archive_operations import (
     do_restore,
 )
 from operations import ADA, BOB, DONE, FAILED, FULL, Installation, prepare, small_disk
-from test_kills_and_failing_disks import CALLS, KILLED, ROOT, Program, check_bystander
+from test_kills_and_failing_disks import CALLS, KILLED, Program, check_bystander
 
+from identity_settings import ROOT
 from storage import BadInstallation, NoSuchUser, Storage
 from storage.check import check
 from storage.transfer import Tally
@@ -39,19 +40,6 @@ FAULTS = [
     ("error=ENOSPC", "", {FULL, DONE}),
 ]
 FAULT_NAMES = ["a kill", "a dying disk", "a disk full for a moment"]
-
-
-class ArchiveProgram(Program):
-    """archive_operations.py at work."""
-
-    def __init__(self, archive: Path) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, Path(__file__).with_name("archive_operations.py")],
-            env=os.environ | {"PYTHONPATH": str(ROOT), "ARCHIVE": str(archive)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
 
 
 @pytest.fixture(scope="module")
@@ -73,13 +61,13 @@ def nothing(tmp_path_factory) -> Installation:
 
 
 @pytest.fixture(scope="module")
-def program(prepared) -> Iterator[ArchiveProgram]:
+def program(prepared) -> Iterator[Program]:
     storage = prepared.open()
     do_backup(storage)
-    archive = archive_of(storage)
-    with pytest.MonkeyPatch.context() as environment, ArchiveProgram(archive) as program:
-        environment.setenv("ARCHIVE", str(archive))
-        yield program
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("ARCHIVE", str(archive_of(storage)))
+        with Program("archive_operations.py") as program:
+            yield program
 
 
 @pytest.fixture

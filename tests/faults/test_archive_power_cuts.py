@@ -14,6 +14,7 @@ import pytest
 from archives import Site
 from power import FILE_SYSTEMS, Disk, disk_in_memory
 
+from identity_settings import ROOT
 from storage import User
 from storage.archive import ignore
 from storage.transfer import import_users
@@ -23,7 +24,6 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="mounting a disk needs root"),
 ]
 
-ROOT = Path(__file__).parent.parent.parent
 CUTS = 12  # on each file system
 PLAYERS = 1000
 LINES = "".join(
@@ -61,7 +61,7 @@ def told_until_cut(
     process = subprocess.Popen(
         [sys.executable, "-c", f"import sys\nfrom pathlib import Path\n{program}"]
         + [str(site.folder), str(file)],
-        env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
+        env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT}/tests"},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

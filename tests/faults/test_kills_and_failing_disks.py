@@ -10,11 +10,11 @@ import os
 import shutil
 import stat
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from driven import DrivenProgram
 from operations import (
     BOB,
     DONE,
@@ -38,7 +38,6 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("strace"), reason="root and strace"),
 ]
 
-ROOT = Path(__file__).parent.parent.parent
 # What changes files, and what it needs. Regular expressions: some machines have only the newer
 # calls, such as renameat for rename.
 CALLS = {
@@ -49,28 +48,12 @@ NEVER_SYNCED = {"adding a code", "spending a code"}  # what a power cut leaves o
 KILLED = -9
 
 
-class Program:
-    """operations.py at work; `run` traces one operation."""
-
-    def __init__(self, writer: str = "write_file") -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, Path(__file__).with_name("operations.py"), writer],
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def __enter__(self) -> "Program":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.communicate()
+class Program(DrivenProgram):
+    """operations.py at work, or one like it; `run` traces one operation."""
 
     def ask(self, line: str) -> str:
-        self.process.stdin.write(f"{line}\n")
-        self.process.stdin.flush()
-        return self.process.stdout.readline().strip()
+        self.tell(line)
+        return self.hear().strip()
 
     def run(self, name: str, there: Installation, fault: str, log: Path) -> tuple[int, bool]:
         """The exit code of an operation, and whether the fault was met."""
@@ -85,7 +68,7 @@ class Program:
 
 @pytest.fixture(scope="module")
 def program() -> Iterator[Program]:
-    with Program() as program:
+    with Program("operations.py", "write_file") as program:
         yield program
 
 
@@ -230,13 +213,16 @@ def test_every_operation_meets_a_fault(program, prepared, disk, name):
 
 
 def test_a_record_written_in_place_would_be_found_out_by_a_kill(prepared, disk):
-    with Program("write_in_place") as careless, pytest.raises((AssertionError, StorageError)):
+    with (
+        Program("operations.py", "write_in_place") as careless,
+        pytest.raises((AssertionError, StorageError)),
+    ):
         for there, _ in faults(careless, prepared, "editing a user", "write", "signal=KILL", disk):
             check_goes_on(OPERATIONS["editing a user"], there, disk)
 
 
 def test_a_temporary_file_left_behind_would_be_found_out(prepared, disk):
-    with Program("write_and_leave") as careless:
+    with Program("operations.py", "write_and_leave") as careless:
         (left,) = [
             there.temporary_files()
             for there, code in faults(
@@ -247,7 +233,7 @@ def test_a_temporary_file_left_behind_would_be_found_out(prepared, disk):
 
 
 def test_a_second_try_of_fsync_would_be_found_out(prepared, disk):
-    with Program("write_and_try_again") as careless:
+    with Program("operations.py", "write_and_try_again") as careless:
         for _ in faults(careless, prepared, "editing a user", "fsync", "error=EIO", disk):
             path, later = syncs_after_the_failed_one(disk / "log")
             assert path in later

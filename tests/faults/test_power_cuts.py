@@ -11,13 +11,13 @@ import random
 import shlex
 import shutil
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from driven import DrivenProgram
 from live import running
 from live.running import PASSWORD, RunningServer
 from live.test_kill import Load, check_records, exchange
@@ -35,7 +35,6 @@ pytestmark = [
 ]
 
 THIS_BOOT = disk.BOOT_ID_FILE
-ROOT = Path(__file__).parent.parent.parent
 CUTS = 250  # on each file system
 SERVER_CUTS = 5
 MOST_SAVES = 40  # before a cut
@@ -43,30 +42,16 @@ LONGEST_DELAY = 0.001  # seconds
 NO_SYNC = ["strace", "-f", "-o", "/dev/null", "-e", "inject=fsync:retval=0"]
 
 
-class Program:
+class Program(DrivenProgram):
     """saves.py at work, run by a command, or with some kinds ("files", "folders") not synced."""
 
     def __init__(self, *unsynced: str, command: tuple[str, ...] = ()) -> None:
-        program = Path(__file__).with_name("saves.py")
-        self.process = subprocess.Popen(
-            [*command, sys.executable, program, *unsynced],
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def __enter__(self) -> "Program":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.communicate()
+        super().__init__("saves.py", *unsynced, command=command)
 
     def save(self, seed: int, there: Installation) -> Iterator[tuple[bool, dict]]:
         """What it tells until the disk fails it."""
-        self.process.stdin.write(json.dumps([seed, str(there.data), str(there.pictures)]) + "\n")
-        self.process.stdin.flush()
-        while isinstance(told := json.loads(self.process.stdout.readline()), list):
+        self.tell(json.dumps([seed, str(there.data), str(there.pictures)]))
+        while isinstance(told := json.loads(self.hear()), list):
             yield told
         assert told == TOLD
 

@@ -60,8 +60,8 @@ def main() -> None:
 def problems_on_disk(installation: Installation) -> list[str]:
     """What the server left behind, once it was stopped."""
     folders = installation.settings["DATA_DIR"], installation.settings["PICTURE_DIR"]
-    codes = {each: len(os.listdir(f"{folders[0]}/{each}")) for each in ("codes", "codes/spent")}
-    print(f"Files on the disk after it: {codes}, at most a quarter of an hour old.")
+    codes = sum(len(files) for _, _, files in os.walk(f"{folders[0]}/codes"))
+    print(f"Codes on the disk after it: {codes:,}, of this quarter of an hour and the one before.")
     temporary = [str(path) for folder in folders for path in Path(folder).rglob(".*")]
     wrong = [f"{each.file} {each.problem}" for each in check(*folders)]
     return [f"{path} was left behind" for path in temporary] + wrong

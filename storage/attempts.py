@@ -7,11 +7,11 @@ and so works on a full disk. Everything here raises OSError.
 
 import contextlib
 import os
-import shutil
 import time
 
 from storage import Attempt, TooManyAttempts
-from storage.disk import locked, make_folder
+from storage.disk import locked
+from storage.windows import make_window, window_of_now
 
 
 def count(folder: str, subject: str, limit: int, window: int) -> Attempt:
@@ -19,10 +19,10 @@ def count(folder: str, subject: str, limit: int, window: int) -> Attempt:
 
     Raises TooManyAttempts, and makes no file, where `limit` are counted already.
     """
-    number = int(time.time()) // window
+    number = window_of_now(window)
     now, before = (f"{folder}/{each}/{subject}" for each in (number, number - 1))
     _check_room(now, before, limit, window)
-    _make_window_folder(folder, number)
+    make_window(folder, number)
     with locked(now) as descriptor:
         size = _check_room(now, before, limit, window)
         os.ftruncate(descriptor, size + 1)
@@ -50,15 +50,3 @@ def _size_of(path: str) -> int:
         return os.stat(path).st_size
     except FileNotFoundError:
         return 0
-
-
-def _make_window_folder(folder: str, number: int) -> None:
-    """Make the folder of this window, and remove those that count no more."""
-    make_folder(folder, 0o700)
-    try:
-        os.mkdir(f"{folder}/{number}", 0o700)
-    except FileExistsError:
-        return
-    for name in os.listdir(folder):
-        if name.isdecimal() and name not in (str(number), str(number - 1)):
-            shutil.rmtree(f"{folder}/{name}", ignore_errors=True)

@@ -11,7 +11,6 @@ import functools
 import json
 import os
 import re
-import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 
@@ -36,11 +35,10 @@ from storage import (
     origin_of,
 )
 from storage.claims import NAME_CLAIM, can_be_claimed, user_id_in
-from storage.codes import KEPT as CODE_KEPT
+from storage.codes import WINDOW as CODES_WINDOW
 from storage.disk import disk_errors_named, locked, read_file, read_number, synced, write_file
 from storage.flat_files import FROZEN, LAYOUT, STAGED, FlatFiles
 from storage.problems import (
-    ORPHAN_AGE,
     Problem,
     Problems,
     check_picture_file,
@@ -53,7 +51,7 @@ from storage.problems import (
     look_at_rules,
     look_at_taken,
     look_at_window,
-    modified,
+    newest_window,
     paths_in,
     remove,
 )
@@ -63,9 +61,10 @@ HASH = re.compile(r"[0-9a-f]{64}")
 USER_FILE = re.compile(rf"{USER_ID.pattern}\.json")
 CLIENT_FILE = re.compile(rf"{CLIENT_ID.pattern}\.json")
 INVITE_FILE = re.compile(rf"{HASH.pattern}\.(json|taken)")
-CODE_FILE = re.compile(rf"{HASH.pattern}\.json|spent")
+CODE_FILE = re.compile(rf"{HASH.pattern}\.(json|spent)")
+WINDOW = re.compile(r"[0-9]+")
 LONGER_WINDOWS = re.compile(r"every-([1-9][0-9]*)-seconds")
-ATTEMPTS_FOLDER = re.compile(rf"[0-9]+|{LONGER_WINDOWS.pattern}")
+ATTEMPTS_FOLDER = re.compile(rf"{WINDOW.pattern}|{LONGER_WINDOWS.pattern}")
 # In the data folder itself; an administrator may keep other dot files there.
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}(\.old)?")
 CLAIMS = {"names": "name", "emails": "email"}  # and the field that makes them
@@ -129,7 +128,7 @@ class Inspection(FlatFiles):
             yield from self._check_folder(folder, PICTURE_FILE, self._check_picture)
         yield from self._check_folder(self._path("clients"), CLIENT_FILE, self._check_client)
         yield from self._check_folder(self._path("invites"), INVITE_FILE, self._check_invite)
-        yield from self._check_codes()
+        yield from self._check_codes(self._path("codes"))
         yield from self._check_attempts(self._path("attempts"), ATTEMPTS_WINDOW)
         yield from self._confirmed(self._look_at_audit, locks=[locked(self._path("audit.log"))])
         yield from self._confirmed(self._look_at_archiving, locks=[self._lock("locks", "archive")])
@@ -439,31 +438,30 @@ class Inspection(FlatFiles):
         look = look_at_taken if path.endswith(".taken") else look_at_invite
         yield from self._confirmed(look, path, locks=[self._accounts_lock()])
 
-    def _check_codes(self) -> Problems:
-        folders = [self._path("codes"), self._path("codes/spent")]
-        codes = [path for folder in folders for path in paths_in(folder)]
-        times = [modified(path) for path in codes if path.endswith(".json")]
-        # The issue of a code removes old ones. In a quiet night nothing does, and that is well.
-        newest = min(max(times, default=0), time.time())
-        oldest = newest - CODE_KEPT - ORPHAN_AGE
-        for folder in folders:
-            yield from self._check_folder(
-                folder, CODE_FILE, lambda path: self._confirmed(look_at_code, path, oldest)
-            )
+    def _check_codes(self, folder: str) -> Problems:
+        newest = newest_window(folder, CODES_WINDOW)
+
+        def check_window(path: str) -> Problems:
+            yield from self._confirmed(look_at_window, path, newest, CODES_WINDOW)
+            codes = paths_in(path)  # none where that was mended
+            self._total += len(codes)
+            if codes:
+                yield from self._check_folder(path, CODE_FILE, check_code)
+
+        def check_code(path: str) -> Problems:
+            yield from self._confirmed(look_at_code, path)
+
+        yield from self._check_folder(folder, WINDOW, check_window)
 
     def _check_attempts(self, folder: str, window: int) -> Problems:
-        windows = [int(name) for name in os.listdir(folder) if name.isdecimal()]
-        newest = min(max(windows, default=0), int(time.time()) // window)
+        newest = newest_window(folder, window)
 
         def check_folder(path: str) -> Problems:
-            name = os.path.basename(path)
-            if longer := LONGER_WINDOWS.fullmatch(name):
+            if longer := LONGER_WINDOWS.fullmatch(os.path.basename(path)):
                 yield from self._confirmed(look_at_mode, path, 0o700)
                 yield from self._check_attempts(path, int(longer[1]))
             else:
-                # The window before the newest still counts; others went when that one began.
-                behind = (newest - int(name) - 1) * window
-                yield from self._confirmed(look_at_window, path, behind)
+                yield from self._confirmed(look_at_window, path, newest, window)
 
         yield from self._check_folder(folder, ATTEMPTS_FOLDER, check_folder)
 

@@ -1,7 +1,7 @@
-"""Authorization codes as files: a code's record stands under the hash of the code.
+"""Authorization codes as files, in a folder for each quarter of an hour, by the code's hash.
 
-    <sha256>.json           live
-    spent/<sha256>.json     used, kept so that a second use is known as one
+    <quarter hour>/<sha256>.json     live
+    <quarter hour>/<sha256>.spent    used, kept so that a second use is known as one
 
 Renaming the file spends a code: of callers that race one wins. A record carries the kernel's boot
 id, and one of an earlier boot is refused. So nothing needs a sync here: what a power cut could
@@ -11,7 +11,7 @@ bring back is dead already.
 import contextlib
 import dataclasses
 import os
-import time
+from collections.abc import Iterator
 
 from storage import AuthorizationCode, CodeSpent, DamagedRecord, NoSuchCode, record_as_dict
 from storage.disk import (
@@ -21,13 +21,12 @@ from storage.disk import (
     move_durably,
     read_boot_id,
     read_record,
-    remove_file,
     sha256,
     write_file,
 )
+from storage.windows import make_window, window_of_now
 
-KEPT = 900  # seconds a code's file is kept
-SWEEP_INTERVAL = 60  # seconds between two removals of old ones
+WINDOW = 900  # seconds: a code's file is kept for as long at least, and for twice that at most
 
 
 class CodeFiles:
@@ -36,26 +35,49 @@ class CodeFiles:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._boot_id = read_boot_id()  # None where the system has none: then everything is synced
-        self._swept = time.monotonic()
-
-    def _paths(self, code: str) -> tuple[str, str]:
-        """Where a code's file is while it is live, and once it is spent."""
-        name = f"{sha256(code)}.json"
-        return f"{self._folder}/{name}", f"{self._folder}/spent/{name}"
 
     def add(self, code: str, record: AuthorizationCode) -> None:
-        self._sweep()
         record = dataclasses.replace(record, boot_id=self._boot_id)
+        number = window_of_now(WINDOW)
         with disk_errors_named():
-            content = encode(record_as_dict(record))
-            write_file(self._paths(code)[0], content, durable=self._boot_id is None)
+            make_window(self._folder, number)
+            path = f"{self._folder}/{number}/{sha256(code)}.json"
+            write_file(path, encode(record_as_dict(record)), durable=self._boot_id is None)
 
     def read(self, code: str) -> AuthorizationCode:
-        live, spent = self._paths(code)
-        try:
-            return self._read_file(live)
-        except NoSuchCode:
-            raise CodeSpent(self._read_file(spent)) from None
+        for live, _ in self._places(code):
+            with contextlib.suppress(NoSuchCode):
+                return self._read_file(live)
+        raise self._spent(code)
+
+    def spend(self, code: str) -> None:
+        rename = move_durably if self._boot_id is None else os.rename
+        for live, spent in self._places(code):
+            try:
+                return rename(live, spent)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise disk_refused(error) from error
+        raise self._spent(code)
+
+    def _places(self, code: str) -> Iterator[tuple[str, str]]:
+        """Where a code's file may be while it is live, and once it is spent."""
+        name = sha256(code)
+        now = str(window_of_now(WINDOW))
+        yield f"{self._folder}/{now}/{name}.json", f"{self._folder}/{now}/{name}.spent"
+        # Few are of another window: one that has just ended, or any after a step of the clock.
+        with disk_errors_named():
+            others = [each for each in os.listdir(self._folder) if each.isdecimal() and each != now]
+        for each in others:
+            yield f"{self._folder}/{each}/{name}.json", f"{self._folder}/{each}/{name}.spent"
+
+    def _spent(self, code: str) -> CodeSpent:
+        """The error for a code that is not live. Raises NoSuchCode where it never was."""
+        for _, spent in self._places(code):
+            with contextlib.suppress(NoSuchCode):
+                return CodeSpent(self._read_file(spent))
+        raise NoSuchCode("this authorization code is unknown")
 
     def _read_file(self, path: str) -> AuthorizationCode:
         unknown = NoSuchCode("this authorization code is unknown")
@@ -66,25 +88,3 @@ class CodeFiles:
         if record.boot_id != self._boot_id:
             raise unknown
         return record
-
-    def spend(self, code: str) -> None:
-        live, spent = self._paths(code)
-        rename = move_durably if self._boot_id is None else os.rename
-        try:
-            rename(live, spent)
-        except FileNotFoundError:
-            raise CodeSpent(self._read_file(spent)) from None
-        except OSError as error:
-            raise disk_refused(error) from error
-
-    def _sweep(self) -> None:
-        """Remove what is too old to be of use, at most once in SWEEP_INTERVAL."""
-        if time.monotonic() - self._swept < SWEEP_INTERVAL:
-            return
-        self._swept = time.monotonic()
-        with contextlib.suppress(OSError):  # the next sweep tries again
-            for folder in (self._folder, f"{self._folder}/spent"):
-                with os.scandir(folder) as entries:
-                    for entry in entries:
-                        if entry.is_file() and time.time() - entry.stat().st_mtime > KEPT:
-                            remove_file(entry.path)

@@ -10,7 +10,7 @@
     deleted/1               empty: this id was someone's
     clients/<id>.json       one client
     invites/<sha256>.json   an invitation that nobody used yet; .taken beside it: who takes it
-    codes/<sha256>.json     a live code; renamed into codes/spent/ when it is used
+    codes/<quarter hour>/<sha256>.json      a live code; .spent in place of .json once it was used
     attempts/<quarter hour>/<keyed hash>    one byte a failed try
     locks/                  64 lock files for users, by id modulo 64; clients; administrators
     audit.log               one JSON line for each act an administrator may have to explain
@@ -91,10 +91,7 @@ from storage.keys import KeyFile
 from storage.writable import WriteCheck
 
 LAYOUT_VERSION = 1
-LAYOUT = (
-    *("users", "names", "emails", "deleted", "clients", "invites"),
-    *("codes", "codes/spent", "attempts", "locks"),
-)
+LAYOUT = ("users", "names", "emails", "deleted", "clients", "invites", "codes", "attempts", "locks")
 FROZEN, STAGED = ".backup", ".restore"  # while these are made; the second beside pictures too
 USER_LOCKS = 64
 

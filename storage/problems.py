@@ -28,6 +28,7 @@ from storage import (
 from storage.disk import read_file, read_record
 from storage.invites import settle
 from storage.webp import webp_size
+from storage.windows import window_of_now
 
 ORPHAN_AGE = 3600  # seconds: no write takes so long
 
@@ -49,14 +50,6 @@ def paths_in(folder: str) -> list[str]:
     """What is in a folder; nothing where there is none."""
     names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
     return [f"{folder}/{name}" for name in names]
-
-
-def modified(path: str) -> float:
-    """When a file was written, in seconds since 1970; one that is gone by now was so now."""
-    try:
-        return os.stat(path).st_mtime
-    except FileNotFoundError:
-        return time.time()
 
 
 def is_old(path: str) -> bool:
@@ -149,16 +142,11 @@ def look_at_taken(path: str) -> Problems:
         yield Problem(path, "is of a sign-up that was interrupted", mend=settle)
 
 
-def look_at_code(path: str, oldest: float) -> Problems:
-    """An authorization code; it may not be older than `oldest`, in seconds since 1970."""
-    if path.endswith("/spent"):
-        return
+def look_at_code(path: str) -> Problems:
+    """An authorization code."""
     yield from look_at_mode(path, 0o600)
-    if modified(path) < oldest:
-        yield Problem(path, "is a code that was left behind", mend=remove)
-        return
-    spent = f"{os.path.dirname(path)}/spent/{os.path.basename(path)}"
-    if os.path.exists(spent) and os.path.exists(path):
+    live, spent = (os.path.splitext(path)[0] + state for state in (".json", ".spent"))
+    if path == live and os.path.exists(live) and os.path.exists(spent):
         yield Problem(path, "is live, though it was spent", mend=remove)
         return
     try:
@@ -172,8 +160,17 @@ def look_at_code(path: str, oldest: float) -> Problems:
         yield damaged(path, error)
 
 
-def look_at_window(path: str, behind: int) -> Problems:
-    """A folder of counted attempts that ended so many seconds before those that count."""
+def newest_window(folder: str, window: int) -> int:
+    """The number of the last of the windows, of so many seconds, that have folders here."""
+    windows = [int(name) for name in os.listdir(folder) if name.isdecimal()]
+    return min(max(windows, default=0), window_of_now(window))  # a clock may have been ahead
+
+
+def look_at_window(path: str, newest: int, window: int) -> Problems:
+    """The folder of a window of so many seconds, where this is the newest one."""
     yield from look_at_mode(path, 0o700)
+    # The one before the newest still counts; others went when that one began. In a quiet night
+    # none begins, and that is well.
+    behind = (newest - int(os.path.basename(path)) - 1) * window
     if behind > ORPHAN_AGE:
-        yield Problem(path, "holds attempts that count no more", mend=remove)
+        yield Problem(path, "holds what counts no more", mend=remove)

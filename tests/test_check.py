@@ -55,6 +55,7 @@ class Here:
             record = AuthorizationCode(self.client.id, 1, "a grant", ["userinfo"], None, None)
             self.store.add_code(code, record)
         self.store.spend_code("spent")
+        [self.window] = os.listdir(self.data / "codes")
         self.invite = sha256(self.store.issue_invite(1, by="command"))
         self.store.count_attempt("password", "ada", limit=10)
         self.store.count_attempt("sign-up", "127.0.0.1", limit=10, window=DAY)
@@ -65,7 +66,8 @@ class Here:
     def path(self, name: str) -> Path:
         """`users/1.json` is in the data folder, and `pfp/...` in that of the pictures."""
         known = {"ADA": self.ada.pfp_timestamp, "CLIENT": self.client.id, "INVITE": self.invite}
-        known |= {"OTHER": self.other.id, "LIVE": sha256("live"), "SPENT": sha256("spent")}
+        known |= {"OTHER": self.other.id, "WINDOW": self.window}
+        known |= {code.upper(): f"{self.window}/{sha256(code)}" for code in ("live", "spent")}
         known["EMAIL"] = sha256("ada@example.org")
         name = name.format(**known)
         return self.data.parent / name if name.startswith("pfp") else self.data / name
@@ -161,14 +163,8 @@ def picture(user_id: int, size: str):
     return lambda path, here: path.write_bytes(generate_picture(user_id)[size])
 
 
-def last_hours(hours: float):
-    """Make a file that was written so long ago."""
-
-    def act(path: Path, here: Here) -> None:
-        path.touch()
-        os.utime(path, (time.time() - hours * HOUR,) * 2)
-
-    return act
+def new_folder(path: Path, here: Here) -> None:
+    path.mkdir(0o700)
 
 
 UNMENDED = {"mended": False}
@@ -256,15 +252,14 @@ DAMAGE = {
         "invites/{INVITE}.taken", link("../users/3.json"), words="interrupted"
     ),
     "a code cut short": Damage("codes/{LIVE}.json", cut, words="is damaged"),
-    "a spent code cut short": Damage("codes/spent/{SPENT}.json", cut, words="is damaged"),
+    "a spent code cut short": Damage("codes/{SPENT}.spent", cut, words="is damaged"),
     "a code spent and live": Damage("codes/{SPENT}.json", put(b"{}"), words="though it was spent"),
-    "an old code": Damage("codes/{LIVE}.json", last_hours(2), words="left behind"),
-    "an old spent code": Damage("codes/spent/{SPENT}.json", last_hours(2), words="left behind"),
-    "old attempts": Damage(
-        "attempts/1000000", lambda path, here: path.mkdir(0o700), words="count no more"
-    ),
+    "a code for others to read": Damage("codes/{LIVE}.json", chmod(0o644), words="0644"),
+    "old codes": Damage("codes/1000000", new_folder, words="counts no more"),
+    "codes for others to see": Damage("codes/{WINDOW}", chmod(0o755), words="0755"),
+    "old attempts": Damage("attempts/1000000", new_folder, words="counts no more"),
     "attempts of the day before yesterday": Damage(
-        "attempts/every-86400-seconds/1", lambda path, here: path.mkdir(0o700), words="no more"
+        "attempts/every-86400-seconds/1", new_folder, words="counts no more"
     ),
     "attempts for others to see": Damage("attempts/every-86400-seconds", chmod(0o755), words="07"),
 }
@@ -273,7 +268,7 @@ TEMPORARY = (
     *(
         "clients/.x.json.0123abcd",
         "codes/.x.json.0123abcd",
-        "codes/spent/.x",
+        "codes/{WINDOW}/.x.json.0123abcd",
         "deleted/.1.01234567",
     ),
     *("invites/.x.json.0123abcd", ".secret_key.0123abcd", "..secret_key.0123abcd.0123abcd"),
@@ -335,7 +330,7 @@ def pictures_of(here: Here, user: User) -> dict[str, bytes]:
     return {size: Path(path).read_bytes() for size, path in paths.items()}
 
 
-@pytest.mark.parametrize("folder", ["names", "emails", "locks", "codes/spent", "attempts"])
+@pytest.mark.parametrize("folder", ["names", "emails", "locks", "codes", "attempts"])
 def test_a_missing_folder_is_made_and_what_follows_from_records_is_in_it(here, folder):
     shutil.rmtree(here.data / folder)
     (problem,) = here.check()
@@ -463,16 +458,14 @@ def test_what_a_write_keeps_of_an_old_file_is_as_young_as_the_write(here):
 
 def test_codes_and_attempts_of_a_quiet_day_are_no_problem(here, clock):
     """The next ones remove them."""
-    for name in ("codes/{LIVE}.json", "codes/spent/{SPENT}.json"):
-        os.utime(here.path(name), (time.time() - 5 * HOUR,) * 2)
     assert here.check() == []
     clock.ahead = 12 * HOUR
     assert here.check() == []
 
 
 def test_what_a_clock_that_was_ahead_left_ends_no_code_and_no_count(here):
-    (here.data / "attempts/9999999").mkdir(0o700)
-    os.utime(here.path("codes/spent/{SPENT}.json"), (time.time() + DAY,) * 2)
+    for folder in ("attempts", "codes"):
+        (here.data / folder / "9999999").mkdir(0o700)
     assert here.check(repair=True) == []
 
 

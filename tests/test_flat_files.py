@@ -38,6 +38,7 @@ from storage import (
     disk,
     flat_files,
     open_storage,
+    windows,
 )
 from storage.disk import sha256
 from storage.flat_files import FlatFiles
@@ -70,6 +71,10 @@ def files_under(folder: Path) -> set[str]:
     """Every file and link in a folder, temporary ones too, but for the users' lock files."""
     paths = (path for path in folder.rglob("*") if not path.is_dir())
     return {str(path.relative_to(folder)) for path in paths if path.parent.name != "locks"}
+
+
+def code_files(data: Path) -> list[Path]:
+    return [path for path in (data / "codes").rglob("*") if path.is_file()]
 
 
 def temporary_files(*folders: Path) -> set[str]:
@@ -119,7 +124,7 @@ def test_every_record_is_indented_json_and_no_secret_stands_in_it(storage, ada, 
         text = path.read_text(encoding="utf-8")
         assert text == json.dumps(json.loads(text), indent=2) + "\n"
         assert secret not in text and "a code" not in text
-    assert files_under(data / "codes") == {f"{sha256('a code')}.json"}
+    assert [path.name for path in code_files(data)] == [f"{sha256('a code')}.json"]
     assert files_under(data / "clients") == {f"{client.id}.json"}
 
 
@@ -192,7 +197,7 @@ def test_an_edit_that_changes_nothing_writes_nothing(storage, ada, client, data)
 
 
 def test_what_a_kill_left_behind_is_taken_for_nothing(storage, ada, client, data, pictures):
-    for folder in ("users", "clients", "codes", "codes/spent", "deleted", "names", "emails"):
+    for folder in ("users", "clients", "codes", "deleted", "names", "emails"):
         for name in (".1.json.0123abcd", ".1.json.0123abcd.old", ".0123abcd"):
             (data / folder / name).write_text("{")
     (data / ".secret_key.0123abcd").write_text("half a k")
@@ -541,7 +546,7 @@ def test_a_code_from_an_earlier_boot_is_refused(storage, data, spent):
     storage.add_code("a code", CODE)
     if spent:
         storage.spend_code("a code")
-    change_file(next((data / "codes").rglob("*.json")), boot_id="an earlier one")
+    change_file(code_files(data)[0], boot_id="an earlier one")
     with pytest.raises(NoSuchCode):
         storage.read_code("a code")
 
@@ -550,7 +555,7 @@ def test_a_code_from_an_earlier_boot_is_refused(storage, data, spent):
 def test_a_damaged_code_is_an_unknown_one(storage, data, content):
     """Codes are not synced: a power cut may leave anything of them."""
     storage.add_code("a code", CODE)
-    (data / f"codes/{sha256('a code')}.json").write_bytes(content)
+    code_files(data)[0].write_bytes(content)
     with pytest.raises(NoSuchCode):
         storage.read_code("a code")
     storage.spend_code("a code")
@@ -570,34 +575,57 @@ def test_codes_work_where_the_system_tells_no_boot_id(data, pictures, monkeypatc
         again.spend_code("one")
 
 
-def age(path: Path, seconds: int) -> None:
-    os.utime(path, (time.time() - seconds,) * 2)
+def step_clock(monkeypatch, window: int, into: int = 0) -> None:
+    """Let it be so many seconds into this quarter of an hour."""
+    monkeypatch.setattr(time, "time", lambda: window * codes.WINDOW + into)
 
 
-def test_codes_older_than_fifteen_minutes_are_removed_by_the_next_one(storage, data, monkeypatch):
-    for code in ("live", "spent", "old", "old and spent"):
+def test_codes_are_known_for_a_quarter_of_an_hour_and_removed_in_the_one_after(
+    storage, data, monkeypatch
+):
+    step_clock(monkeypatch, 1_000_000, 899)
+    for code in ("live", "spent"):
         storage.add_code(code, CODE)
-    for code in ("spent", "old and spent"):
-        storage.spend_code(code)
-    for path in (data / "codes").rglob("*.json"):
-        if path.stem in (sha256("old"), sha256("old and spent")):
-            age(path, 901)
-        else:
-            age(path, 890)
-    monkeypatch.setattr(codes, "SWEEP_INTERVAL", 0)
+    storage.spend_code("spent")
+    step_clock(monkeypatch, 1_000_001, 899)
+    storage.add_code("next", CODE)
+    assert storage.read_code("live").grant_id == CODE.grant_id
+    with pytest.raises(CodeSpent):
+        storage.spend_code("spent")
+    storage.spend_code("live")
+    step_clock(monkeypatch, 1_000_002)
     storage.add_code("new", CODE)
-    assert files_under(data / "codes") == {
-        f"{sha256('live')}.json",
-        f"{sha256('new')}.json",
-        f"spent/{sha256('spent')}.json",
-    }
+    assert {path.parent.name for path in code_files(data)} == {"1000001", "1000002"}
+    for code in ("live", "spent"):
+        with pytest.raises(NoSuchCode):
+            storage.read_code(code)
 
 
-def test_old_codes_are_looked_for_once_a_minute(storage, data):
-    storage.add_code("old", CODE)
-    age(data / f"codes/{sha256('old')}.json", 901)
-    storage.add_code("new", CODE)
-    assert len(files_under(data / "codes")) == 2
+def test_nobody_waits_until_all_codes_of_a_busy_hour_are_removed(storage, data, monkeypatch):
+    step_clock(monkeypatch, 1_000_000)
+    for number in range(2 * windows.REMOVED_AT_ONCE + 1):
+        storage.add_code(f"old {number}", CODE)
+    step_clock(monkeypatch, 1_000_002)
+    left = []
+    for number in range(4):
+        storage.add_code(f"new {number}", CODE)
+        left.append(len(files_under(data / "codes")) - number - 1)
+    assert left == [windows.REMOVED_AT_ONCE + 1, 1, 0, 0]
+    assert os.listdir(data / "codes") == ["1000002"]
+
+
+@pytest.mark.parametrize("step", [-1, -4])
+def test_a_code_outlives_a_clock_that_steps_back(storage, monkeypatch, step):
+    step_clock(monkeypatch, 1_000_000)
+    for code in ("live", "spent"):
+        storage.add_code(code, CODE)
+    storage.spend_code("spent")
+    step_clock(monkeypatch, 1_000_000 + step)
+    assert storage.read_code("live").grant_id == CODE.grant_id
+    storage.spend_code("live")
+    for code in ("live", "spent"):
+        with pytest.raises(CodeSpent):
+            storage.read_code(code)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -761,12 +789,12 @@ def test_an_audit_line_is_on_the_disk_before_what_it_tells_of(storage, client, j
     ]
 
 
-def test_codes_are_not_synced(storage, journal):
+def test_codes_are_not_synced(storage, data, journal):
     """One from an earlier boot is refused, so a power cut brings none back."""
     storage.add_code("a code", CODE)
     storage.spend_code("a code")
-    name = f"{sha256('a code')}.json"
-    assert journal == [f"put codes/{name}", f"put codes/spent/{name}"]
+    place = code_files(data)[0].relative_to(data).with_suffix("")
+    assert journal == [f"put {place}.json", f"put {place}.spent"]
 
 
 def test_codes_are_synced_where_the_system_tells_no_boot_id(data, pictures, monkeypatch, journal):
@@ -775,8 +803,9 @@ def test_codes_are_synced_where_the_system_tells_no_boot_id(data, pictures, monk
     journal.clear()
     storage.add_code("a code", CODE)
     storage.spend_code("a code")
-    name = f"{sha256('a code')}.json"
-    assert journal == [*in_place("codes", name), f"put codes/spent/{name}", "sync codes"]
+    place = code_files(data)[0].relative_to(data)
+    folder, live = str(place.parent), place.with_suffix(".json").name
+    assert journal == [*in_place(folder, live), f"put {place}", f"sync {folder}"]
 
 
 # ---------------------------------------------------------------------------------------------

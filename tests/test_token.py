@@ -681,12 +681,11 @@ def test_a_verifier_without_a_challenge_before_is_400_and_the_code_stays_good(pr
 @contextlib.contextmanager
 def codes_that_cannot_be_spent(tmp_path):
     """While it holds, the rename that spends a code fails."""
-    spent = tmp_path / "instance" / "codes" / "spent"
-    spent.rename(spent.with_name("aside"))
-    spent.touch()
+    [code] = (tmp_path / "instance" / "codes").rglob("*.json")
+    spent = code.with_suffix(".spent")
+    spent.mkdir()  # a file is not renamed over a folder
     yield
-    spent.unlink()
-    spent.with_name("aside").rename(spent)
+    spent.rmdir()
 
 
 def test_where_the_disk_refuses_it_is_503_and_the_code_stays_good(program, code, tmp_path):
@@ -746,24 +745,20 @@ FAULTS = {
 def test_a_request_wrong_in_two_ways_is_told_the_first(
     store, ada, program, code, tmp_path, first, second
 ):
-    spent = tmp_path / f"instance/codes/spent/{hashlib.sha256(code.encode()).hexdigest()}.json"
-
     def answer_to(
         method="POST", content_type=FORM, suspended=False, unspendable=False, **changes: str
     ) -> tuple[int, bytes]:
         """What is told of a good request with these faults."""
         with store.edit_user(ada.id) as user:
             user.suspended = suspended
-        if unspendable:
-            spent.mkdir()  # a file is not renamed over a folder
-        answer = program.http.open(
-            "/api/oauth/token",
-            method=method,
-            data=urlencode(good_form(program, code, **changes)),
-            content_type=content_type,
-        )
-        if unspendable:
-            spent.rmdir()
+        disk = codes_that_cannot_be_spent(tmp_path) if unspendable else contextlib.nullcontext()
+        with disk:
+            answer = program.http.open(
+                "/api/oauth/token",
+                method=method,
+                data=urlencode(good_form(program, code, **changes)),
+                content_type=content_type,
+            )
         return answer.status_code, answer.data
 
     told = answer_to(**FAULTS[first])

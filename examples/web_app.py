@@ -78,8 +78,7 @@ def ask(visit: Visit, method: str, path: str, sent: dict[str, str]) -> dict:
     connection = connect(urlsplit(SERVER).netloc, timeout=10)
     try:
         connection.request(method, path, *(form if method == "POST" else (None, sent)))
-        answer = connection.getresponse()
-        values = json.load(answer)
+        values = json.load(answer := connection.getresponse())
     except (OSError, HTTPException, ValueError) as error:
         visit.problem = f"It does not answer as it should: {error}"
         return {}
@@ -95,19 +94,20 @@ def page(visit: Visit) -> str:
     texts = {"now": now, "problem": visit.problem, "name": player.get("name", ""), "server": SERVER}
     texts["link"] = f"{SERVER}/oauth/authorize?{urlencode(request)}"
     texts["picture"] = f"{SERVER}/pfp/medium/{player.get('id')}-{player.get('pfpTimestamp')}.webp"
-    html = {name: escape(text) for name, text in texts.items()}
-    messages = []
+    messages = []  # and for those that did not happen ""
     for line, values in visit.messages:
         shown = {k: SECRET.sub(r"\1…", v) if k in SECRETS else v for k, v in values.items()}
         rows = "".join(f"<dt>{escape(k)}<dd>{escape(str(v))}" for k, v in shown.items())
         messages.append(f"<p><code>{escape(line)}</code></p><dl>{rows}</dl>")
-    return PAGE.read_text().format(*messages, *[""] * 6, **html)  # what did not happen is empty
+    return PAGE.read_text().format(*messages, *[""] * 6, **{k: escape(v) for k, v in texts.items()})
 
 
-class Browser(BaseHTTPRequestHandler):
-    """One request of a visitor's browser."""
-
+class Browser(BaseHTTPRequestHandler):  # one request of it
     timeout = 10  # seconds
+
+    def handle(self) -> None:
+        with contextlib.suppress(ConnectionError):  # a browser may leave
+            super().handle()
 
     def do_GET(self) -> None:
         path, _, query = self.path.partition("?")

@@ -41,7 +41,8 @@ def running(program: str, server_address: str, score_file: Path) -> Iterator[int
         time.sleep(0.01)
     yield port
     process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=10)[1] == ""  # no traceback
+    _, problem = process.communicate(timeout=10)
+    assert problem == "", problem  # no traceback
     assert process.returncode == 0
 
 

@@ -6,6 +6,7 @@ import http.client
 import json
 import re
 import socket
+import struct
 import sys
 import threading
 from collections.abc import Iterator
@@ -133,6 +134,19 @@ def game(game_port: int, identity_server: IdentityServer, score_file: Path) -> B
 
 def test_the_web_app_has_fewer_than_150_lines():
     assert (ROOT / WEB_APP).read_text().count("\n") < 150
+
+
+@pytest.mark.parametrize("program", [WEB_APP, GAME])
+@pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET / HTTP/1.1\r\n\r\n"])
+def test_of_browsers_that_leave_nothing_is_said(program: str, sent: bytes, tmp_path: Path):
+    with running(program, "http://127.0.0.1:9", tmp_path / "scores.json") as port:
+        for _ in range(4):
+            with socket.create_connection(("127.0.0.1", port)) as browser:
+                # Closed at once, with a reset: as by one that crashed.
+                linger = struct.pack("ii", 1, 0)
+                browser.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                browser.sendall(sent)
+        assert Browser(port).send("GET", "/").status == 200
 
 
 @pytest.mark.parametrize("program", [WEB_APP, GAME])

@@ -121,6 +121,11 @@ class Browser(BaseHTTPRequestHandler):
 
     timeout = 10  # seconds
 
+    def handle(self) -> None:
+        """Answer it; a browser that has left is nobody's fault."""
+        with contextlib.suppress(ConnectionError):
+            super().handle()
+
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
         if path == "/scores":

@@ -20,22 +20,22 @@ def no_proxy() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A running server with two workers, empty at first."""
+    """A running server with two workers, empty at first: no module meets what another left."""
     server = RunningServer(tmp_path_factory.mktemp("server"))
     server.start()
     yield server
     server.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ada(server: RunningServer) -> dict:
     """A player."""
     return server.add_user("ada")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def client(server: RunningServer) -> dict:
     """A registered client, with its `client_secret`."""
     return server.add_client("Space Game", CALLBACK)

@@ -131,9 +131,7 @@ def open_game(page: Page, demo: Demo) -> Frame:
 
 
 def allow(page: Page) -> None:
-    page.get_by_role("button", name="Allow").wait_for()
-    page.wait_for_timeout(DEAD_TIME)
-    page.get_by_role("button", name="Allow").click()
+    page.get_by_role("button", name="Allow").click()  # once it is no more disabled
 
 
 def own_row(frame: Frame) -> Locator:

@@ -29,7 +29,7 @@ GAME = """<!doctype html><title>Game</title><h1>Space</h1>
   const ask = (message) => top.postMessage({ action: "authorize", ...message }, "*");
 </script>"""
 # Another's page: it sends home what it is told.
-SPY = """<!doctype html><title>Spy</title><script>
+SPY = """<!doctype html><title>Spy</title><h1>Spy</h1><script>
   addEventListener("message", ({ data }) => fetch("/told?" + JSON.stringify(data)));
   const ask = (message) => top.postMessage({ action: "authorize", ...message }, "*");
 </script>"""
@@ -224,6 +224,7 @@ def test_a_second_request_on_one_page_load_is_already_requested(play: Play, page
     play.ask(frame)
     refusals(frame, "already_requested")
     button(page, "Cancel").click()
+    refusals(frame, "already_requested", "access_denied")
     play.ask(frame)
     refusals(frame, "already_requested", "access_denied", "already_requested")
     frame = play.open(page)
@@ -485,7 +486,9 @@ def test_while_the_dialog_is_open_the_game_gets_no_click_and_no_key_and_takes_no
     page.mouse.click(*position)
     page.keyboard.press("a")
     play.ask(frame)
-    expect(dialog(page)).to_be_visible()
+    # The game may have a process of its own, which hears a moment later that it is covered. What
+    # matters is the time after the first second, when Allow counts.
+    expect(button(page, "Allow")).to_have_attribute("aria-disabled", "false")
     frame.evaluate("() => { self.focus(); document.querySelector('button').focus(); }")
     page.mouse.click(*position)
     page.keyboard.press("a")
@@ -503,6 +506,12 @@ def allow(page: Page) -> None:
     with page.expect_response("**/authorize") as answered:
         button(page, "Allow").click()
     assert answered.value.json()["error"] is False
+
+
+def lead(frame: Frame, address: str, heading: str) -> None:
+    """The game goes on to another page, until that is there."""
+    frame.evaluate("address => location.replace(address)", address)
+    frame.get_by_role("heading", name=heading).wait_for()
 
 
 def test_a_frame_that_went_elsewhere_before_the_answer_gets_nothing(
@@ -528,9 +537,7 @@ def test_not_even_where_the_browser_lets_it_go_there(
     page = browse(storage_state=adas_cookies, bypass_csp=True)
     frame = play.open(page)
     play.ask(frame)
-    elsewhere = f"{spy.origin()}/"
-    with page.expect_event("framenavigated", lambda navigated: navigated.url == elsewhere):
-        frame.evaluate("address => location.replace(address)", elsewhere)
+    lead(frame, spy.origin(), "Spy")
     with page.expect_console_message(lambda each: "does not match the recipient" in each.text):
         allow(page)
     # What is sent to any origin arrives.
@@ -545,15 +552,10 @@ def test_another_page_in_the_frame_is_not_heard(
 ):
     page = browse(storage_state=adas_cookies, bypass_csp=True)
     frame = play.open(page)
-    elsewhere = f"{spy.origin()}/"
-    with page.expect_event("framenavigated", lambda navigated: navigated.url == elsewhere):
-        frame.evaluate("address => location.replace(address)", elsewhere)
+    lead(frame, spy.origin(), "Spy")
     play.ask(frame)
     play.ask(frame, scopes=[])
-    back = play.client.game_url
-    with page.expect_event("framenavigated", lambda navigated: navigated.url == back):
-        frame.evaluate("address => location.replace(address)", back)
-    frame.get_by_role("heading", name="Space").wait_for()
+    lead(frame, play.client.game_url, "Space")
     play.ask(frame, scopes=[])
     refusals(frame, "invalid_scopes")
     expect(dialog(page)).to_be_hidden()

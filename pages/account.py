@@ -1,6 +1,7 @@
 """The account page: the profile and its picture, apps and browsers, a lost password."""
 
 import base64
+import functools
 import json
 import time
 
@@ -21,6 +22,7 @@ from identity_sessions import (
 )
 from pages.forms import (
     FormRefused,
+    form_view,
     refuse_problems,
     refuse_taken_email,
     refuse_wrong_password,
@@ -66,26 +68,9 @@ def account_page(player: storage.User, problems: dict[str, dict[str, str]]) -> s
     )
 
 
-def account_form(form_name: str):
-    """A decorator: a view that changes the signed-in player.
-
-    Where it raises FormRefused, Busy or StorageFailed, the page comes again and says why.
-    """
-
-    def decorate(change):
-        def view() -> Response | tuple:
-            player = require_player()
-            try:
-                with trouble_told():
-                    return change(player)
-            except FormRefused as error:
-                page = account_page(player, {form_name: error.problems})
-                return page, error.status, error.headers
-
-        view.__name__, view.__doc__ = change.__name__, change.__doc__
-        return view
-
-    return decorate
+account_form = functools.partial(
+    form_view, find=lambda: (require_player(),), show=account_page, told=trouble_told
+)
 
 
 @account.post("/account")

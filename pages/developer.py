@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import functools
 import hashlib
 import secrets
 import shlex
@@ -17,6 +18,7 @@ from identity_settings import check_game
 from pages.errors import is_owner
 from pages.forms import (
     FormRefused,
+    form_view,
     refuse_problems,
     say_done,
     sentence,
@@ -123,16 +125,15 @@ def read_client_form() -> dict:
 @developer.get("/developer/<client_id>")
 def show_client(client_id: str) -> str:
     """One client, and everything that its owner may do with it."""
-    player, client = require_developer(), read_own_client(client_id)
-    return client_page(player, client, {})
+    return client_page(*find_own_client(client_id), {})
 
 
-def read_own_client(client_id: str) -> storage.Client:
-    """The client, which the signed-in player manages. Raises NoSuchClient, Forbidden."""
-    client = get_storage().read_client(client_id)
+def find_own_client(client_id: str) -> tuple[storage.User, storage.Client]:
+    """The signed-in player, and the client, which is theirs. Raises NoSuchClient, Forbidden."""
+    player, client = require_developer(), get_storage().read_client(client_id)
     if not is_owner(client):
         abort(403, "Somebody else registered this program.")
-    return client
+    return player, client
 
 
 def client_page(
@@ -162,26 +163,9 @@ def client_page(
     )
 
 
-def client_form(form_name: str):
-    """A decorator: a view that changes one's own client.
-
-    Where it raises FormRefused, or what `refusals_told` takes, the page comes again and says why.
-    """
-
-    def decorate(change):
-        def view(client_id: str) -> Response | str | tuple:
-            player, client = require_developer(), read_own_client(client_id)
-            try:
-                with refusals_told():
-                    return change(player, client)
-            except FormRefused as error:
-                page = client_page(player, client, {form_name: error.problems})
-                return page, error.status, error.headers
-
-        view.__name__, view.__doc__ = change.__name__, change.__doc__
-        return view
-
-    return decorate
+client_form = functools.partial(
+    form_view, find=find_own_client, show=client_page, told=refusals_told
+)
 
 
 @developer.post("/developer/<client_id>")
@@ -252,7 +236,7 @@ def build_link(client_id: str) -> str:
 
     From the query: `redirect_uri`, `scope`, `state`, and `pkce`, which is "yes" or "no".
     """
-    player, client = require_developer(), read_own_client(client_id)
+    player, client = find_own_client(client_id)
     if not client.redirect_uris:
         abort(404, "This program has no redirect URI, so there is no link that leads to it.")
     asked = request.args

@@ -1,7 +1,8 @@
 """What the pages with forms share."""
 
 import contextlib
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 
 from flask import redirect, session
 from werkzeug.wrappers import Response
@@ -30,6 +31,34 @@ class FormRefused(Exception):
         self.problems = problems
         self.status = status
         self.headers = headers or {}
+
+
+def form_view(
+    form_name: str,
+    find: Callable[..., tuple],
+    show: Callable[..., str],
+    told: Callable[[], contextlib.AbstractContextManager],
+) -> Callable:
+    """A decorator: a view that changes what `find` makes of the address.
+
+    Where it raises FormRefused, or what `told` lets out as that, `show` makes the page again, with
+    the problems by form and field.
+    """
+
+    def decorate(change: Callable) -> Callable:
+        @functools.wraps(change)
+        def view(**parts: str) -> Response | str | tuple:
+            found = find(**parts)
+            try:
+                with told():
+                    return change(*found)
+            except FormRefused as error:
+                page = show(*found, {form_name: error.problems})
+                return page, error.status, error.headers
+
+        return view
+
+    return decorate
 
 
 LABELS = {  # of the fields

@@ -4,6 +4,7 @@ import functools
 import html
 import os
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +22,9 @@ from identity_server import create_app
 from storage import Storage, User, disk, open_storage
 
 BACKENDS = {"flat files": open_storage}
+
+# In the background of a shell script SIGINT is ignored, and what the tests start inherits that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

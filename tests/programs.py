@@ -35,13 +35,17 @@ def running(program: str, server_address: str, score_file: Path) -> Iterator[int
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + START_TIMEOUT
-    while not is_open(port):
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.01)
-    yield port
-    process.send_signal(signal.SIGINT)
-    _, problem = process.communicate(timeout=10)
+    try:
+        deadline = time.monotonic() + START_TIMEOUT
+        while not is_open(port):
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.01)
+        yield port
+        process.send_signal(signal.SIGINT)
+        _, problem = process.communicate(timeout=10)
+    finally:
+        process.kill()
+        process.wait()
     assert problem == "", problem  # no traceback
     assert process.returncode == 0
 

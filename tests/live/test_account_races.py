@@ -52,11 +52,6 @@ def sign_in(server: RunningServer, ada: dict) -> Iterator[Callable[[], Person]]:
         each.close()
 
 
-@pytest.fixture(scope="module")
-def ada(server: RunningServer) -> dict:
-    return server.add_user("ada")
-
-
 def until_not_busy(send: Callable[[], requests.Response]) -> requests.Response:
     for _ in range(TRIES):
         answer = send()

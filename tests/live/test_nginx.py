@@ -46,24 +46,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontedServer]:
     server.stop()
 
 
-@pytest.fixture(scope="module")
-def ada(server: FrontedServer) -> dict:
-    """A player."""
-    return server.add_user("ada")
-
-
-@pytest.fixture(scope="module")
-def client(server: FrontedServer) -> dict:
-    """A registered client, with its `client_secret`."""
-    return server.add_client("Space Game", CALLBACK)
-
-
-@pytest.fixture
-def store(server: FrontedServer) -> Storage:
-    """The running server's records."""
-    return server.open_storage()
-
-
 @pytest.fixture
 def person(server: FrontedServer) -> Iterator[Person]:
     """Somebody who is not signed in, and comes through nginx."""

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -22,27 +21,6 @@ CHECKS = (
     *("response_headers_conformance", "response_schema_conformance"),
     *("unsupported_method", "allow_header_conformance"),
 )
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server of its own: hundreds of wrong secrets count for everybody here."""
-    server = RunningServer(tmp_path_factory.mktemp("server"))
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def ada(server: RunningServer) -> dict:
-    """A player."""
-    return server.add_user("ada")
-
-
-@pytest.fixture(scope="module")
-def client(server: RunningServer) -> dict:
-    """A registered client, with its `client_secret`."""
-    return server.add_client("Space Game", CALLBACK)
 
 
 @pytest.fixture

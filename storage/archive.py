@@ -234,7 +234,7 @@ class Archivist(FlatFiles):
             key = claim_key(text)
             if not can_be_claimed(kind, key):
                 raise DamagedRecord(record, f"nobody can be found by its {kind[:-1]}")
-            claim = f"{top}/{kind}/{os.path.basename(self._claim_path(kind, key))}"
+            claim = f"{top}/{kind}/{os.path.basename(self._claims.path(kind, key))}"
             try:
                 os.symlink(f"../{record}", claim)
             except FileExistsError:

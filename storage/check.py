@@ -293,10 +293,10 @@ class Inspection(FlatFiles):
         if not can_be_claimed(kind, key):
             yield Problem(record, f"{field} is one by which nobody can be found")
             return
-        claim = self._claim_path(kind, key)
+        claim = self._claims.path(kind, key)
         holder = _holder(claim)
         for other in {self._bearers.setdefault(claim, user.id), holder} - {user.id, None}:
-            if self._counts(kind, key, other):
+            if self._claims.counts(kind, key, other):
                 problem = f"{field} is that of users/{other}.json too: one of them needs another"
                 yield Problem(record, problem)
                 return
@@ -306,7 +306,7 @@ class Inspection(FlatFiles):
 
     def _make_claim(self, user: User, kind: str, path: str) -> str:
         with contextlib.ExitStack() as undo:
-            self._claim(kind, getattr(user, CLAIMS[kind]), user.id, undo, durable=False)
+            self._claims.take(kind, getattr(user, CLAIMS[kind]), user.id, undo, durable=False)
             undo.pop_all()
         return "leads there now"
 
@@ -330,7 +330,7 @@ class Inspection(FlatFiles):
         if user:
             problem = f"leads to users/{holder}.json, which has another {CLAIMS[kind]}"
             key = claim_key(getattr(user, CLAIMS[kind]))
-            if can_be_claimed(kind, key) and self._claim_path(kind, key) == path:
+            if can_be_claimed(kind, key) and self._claims.path(kind, key) == path:
                 return
         yield Problem(path, problem, mend=remove)
 
@@ -443,9 +443,9 @@ class Inspection(FlatFiles):
 
         def check_window(path: str) -> Problems:
             yield from self._confirmed(look_at_window, path, newest, CODES_WINDOW)
-            codes = paths_in(path)  # none where that was mended
-            self._total += len(codes)
-            if codes:
+            # That was mended, or the server removed it meanwhile.
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                self._total += len(os.listdir(path))
                 yield from self._check_folder(path, CODE_FILE, check_code)
 
         def check_code(path: str) -> Problems:

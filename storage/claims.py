@@ -1,9 +1,19 @@
-"""What a claim on a name or an email address is: a link to the record of the user who has it."""
+"""Claims on names and email addresses: links to the record of the user who has them.
 
+    names/ada               -> ../users/1.json
+    emails/<sha256>         -> ../users/1.json
+
+A claim counts only while that record is there and bears the name or address.
+"""
+
+import contextlib
 import os
 import re
+import secrets
+from collections.abc import Callable
 
-from storage import User, claim_key
+from storage import DamagedRecord, EmailTaken, NameTaken, NoSuchUser, User, claim_key
+from storage.disk import remove_file, sha256, sync_folder
 from storage.rules import NAME_KEY_BYTES
 
 NAME_CLAIM = re.compile(r"[^./@][^/@]*", re.DOTALL)
@@ -27,3 +37,67 @@ def user_id_in(target: str) -> int | None:
 def bears(user: User, kind: str, key: str) -> bool:
     """True where this is the key of the user's name or email address."""
     return claim_key(user.name if kind == "names" else user.email) == key
+
+
+class Claims:
+    """The claims below a data folder, by kind ("names", "emails") and key. Raises OSError.
+
+    Whoever changes one holds accounts.lock.
+    """
+
+    def __init__(self, data_dir: str, read_user: Callable[[int], User]) -> None:
+        self._data_dir = data_dir
+        self._read_user = read_user
+
+    def path(self, kind: str, key: str) -> str:
+        """Where a claim is."""
+        return f"{self._data_dir}/{kind}/{key if kind == 'names' else sha256(key)}"
+
+    def holder(self, kind: str, key: str) -> int | None:
+        """The id that a claim points at, whether or not it still counts."""
+        if not can_be_claimed(kind, key):
+            return None
+        try:
+            return user_id_in(os.readlink(self.path(kind, key)))
+        except FileNotFoundError:
+            return None
+
+    def counts(self, kind: str, key: str, holder: int) -> bool:
+        """True where a claim that points at this user keeps others from the name or address."""
+        try:
+            return bears(self._read_user(holder), kind, key)
+        except NoSuchUser:
+            return False
+        except DamagedRecord:
+            return True  # its owner gets it back once the record is mended
+
+    def check_free(self, kind: str, text: str, but: int | None = None) -> None:
+        """Raise NameTaken or EmailTaken where a claim of somebody else counts."""
+        key = claim_key(text)
+        holder = self.holder(kind, key)
+        if holder not in (None, but) and self.counts(kind, key, holder):
+            raise NameTaken if kind == "names" else EmailTaken
+
+    def take(
+        self,
+        kind: str,
+        text: str,
+        user_id: int,
+        undo: contextlib.ExitStack,
+        durable: bool = True,
+    ) -> None:
+        """Point a claim at a user, over one that no longer counts."""
+        path = self.path(kind, claim_key(text))
+        temporary = f"{os.path.dirname(path)}/.{secrets.token_hex(8)}"
+        for each in (path, temporary):
+            undo.callback(remove_file, each)
+        os.symlink(f"../users/{user_id}.json", temporary)
+        os.rename(temporary, path)
+        if durable:
+            sync_folder(os.path.dirname(path))
+
+    def release(self, kind: str, key: str, user_id: int) -> None:
+        """Remove a user's old claim; one that the disk keeps counts no more and blocks nobody."""
+        with contextlib.suppress(OSError):
+            if self.holder(kind, key) == user_id:
+                os.unlink(self.path(kind, key))

@@ -39,10 +39,8 @@ from storage import (
     BadInstallation,
     Client,
     DamagedRecord,
-    EmailTaken,
     InviteSpent,
     LastAdministrator,
-    NameTaken,
     NoSuchClient,
     NoSuchPicture,
     NoSuchUser,
@@ -66,7 +64,7 @@ from storage import (
     refuse,
 )
 from storage.attempts import count, give_back
-from storage.claims import bears, can_be_claimed, user_id_in
+from storage.claims import Claims, bears
 from storage.codes import CodeFiles
 from storage.disk import (
     Unchanged,
@@ -82,7 +80,6 @@ from storage.disk import (
     remove_durably,
     remove_file,
     sha256,
-    sync_folder,
     write_file,
 )
 from storage.imported import Arrivals, draw_picture
@@ -109,6 +106,7 @@ class FlatFiles(Storage):
         self.picture_dir = os.path.abspath(picture_dir)
         self._users = f"{self.data_dir}/users"
         self._editing = threading.local()
+        self._claims = Claims(self.data_dir, self.read_user)
         self._clients = Unchanged()
         self._invites = InviteFiles(self._path("invites"))
         self._write_check = WriteCheck(self._users, f"{self.picture_dir}/large")
@@ -174,7 +172,7 @@ class FlatFiles(Storage):
         key = claim_key(name_or_email)
         kind = "emails" if "@" in key else "names"  # no name has an @
         with disk_errors_named():
-            holder = self._claim_holder(kind, key)
+            holder = self._claims.holder(kind, key)
         try:
             user = self.read_user(holder) if holder else None
         except NoSuchUser:
@@ -201,15 +199,15 @@ class FlatFiles(Storage):
         user.last_heartbeat = user.pfp_timestamp = user.created
         check_record(user)
         with disk_errors_named(), self._accounts_lock(), contextlib.ExitStack() as undo:
-            self._check_free("names", user.name)
-            self._check_free("emails", user.email)
+            self._claims.check_free("names", user.name)
+            self._claims.check_free("emails", user.email)
             if (first and not self.is_new()) or (invite and not self.is_good_invite(invite)):
                 raise InviteSpent
             user.id = self._take_user_id()
             undo.callback(self._remove_pictures, user.id, user.pfp_timestamp)
             self._write_pictures(user.id, user.pfp_timestamp, generate_picture(user.id))
-            self._claim("names", user.name, user.id, undo)
-            self._claim("emails", user.email, user.id, undo)
+            self._claims.take("names", user.name, user.id, undo)
+            self._claims.take("emails", user.email, user.id, undo)
             with self._invites.taken(invite, user.id):
                 write_file(self._user_path(user.id), encode(record_as_dict(user)))
             undo.pop_all()
@@ -316,12 +314,12 @@ class FlatFiles(Storage):
             with self._edit_user(user_id, {"id"}, checked=frozenset((field,))) as user:
                 old_key = claim_key(getattr(user, field))
                 setattr(user, field, text)
-                self._check_free(kind, text, but=user_id)
+                self._claims.check_free(kind, text, but=user_id)
                 if claim_key(text) != old_key:
-                    self._claim(kind, text, user_id, undo)
+                    self._claims.take(kind, text, user_id, undo)
             undo.pop_all()
             if claim_key(text) != old_key:
-                self._release(kind, old_key, user_id)
+                self._claims.release(kind, old_key, user_id)
         return user
 
     def delete_user(self, user_id: int) -> None:
@@ -332,8 +330,8 @@ class FlatFiles(Storage):
                 write_file(self._deleted_path(user_id), b"")
                 remove_durably(self._user_path(user_id))
                 undo.pop_all()
-            self._release("names", claim_key(user.name), user_id)
-            self._release("emails", claim_key(user.email), user_id)
+            self._claims.release("names", claim_key(user.name), user_id)
+            self._claims.release("emails", claim_key(user.email), user_id)
             self._remove_pictures(user_id, user.pfp_timestamp)
 
     @contextlib.contextmanager
@@ -354,60 +352,6 @@ class FlatFiles(Storage):
             return self.read_user(user_id).administers
         except (NoSuchUser, DamagedRecord):
             return False
-
-    # -- claims on names and email addresses ---------------------------------------------------
-
-    def _claim_path(self, kind: str, key: str) -> str:
-        return self._path(kind, key if kind == "names" else sha256(key))
-
-    def _claim_holder(self, kind: str, key: str) -> int | None:
-        """The id that a claim points at, whether or not it still counts."""
-        if not can_be_claimed(kind, key):
-            return None
-        try:
-            return user_id_in(os.readlink(self._claim_path(kind, key)))
-        except FileNotFoundError:
-            return None
-
-    def _check_free(self, kind: str, text: str, but: int | None = None) -> None:
-        """Raise NameTaken or EmailTaken where a claim of somebody else counts."""
-        key = claim_key(text)
-        holder = self._claim_holder(kind, key)
-        if holder not in (None, but) and self._counts(kind, key, holder):
-            raise NameTaken if kind == "names" else EmailTaken
-
-    def _counts(self, kind: str, key: str, holder: int) -> bool:
-        """True where a claim that points at this user keeps others from the name or address."""
-        try:
-            return bears(self.read_user(holder), kind, key)
-        except NoSuchUser:
-            return False
-        except DamagedRecord:
-            return True  # its owner gets it back once the record is mended
-
-    def _claim(
-        self,
-        kind: str,
-        text: str,
-        user_id: int,
-        undo: contextlib.ExitStack,
-        durable: bool = True,
-    ) -> None:
-        """Point a claim at a user, over one that no longer counts."""
-        path = self._claim_path(kind, claim_key(text))
-        temporary = f"{os.path.dirname(path)}/.{secrets.token_hex(8)}"
-        for each in (path, temporary):
-            undo.callback(remove_file, each)
-        os.symlink(f"../users/{user_id}.json", temporary)
-        os.rename(temporary, path)
-        if durable:
-            sync_folder(os.path.dirname(path))
-
-    def _release(self, kind: str, key: str, user_id: int) -> None:
-        """Remove a user's old claim; one that the disk keeps counts no more and blocks nobody."""
-        with contextlib.suppress(OSError):
-            if self._claim_holder(kind, key) == user_id:
-                os.unlink(self._claim_path(kind, key))
 
     # -- pictures ------------------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ class Arrivals:
         self._store = store
         self._pictures = pictures  # by user id
         self._users: dict[int, User] = {}
-        self._claims: set[tuple[str, str]] = set()
+        self._claimed: set[tuple[str, str]] = set()
         self._records: dict[str, str] = {}  # where each will count, by where it is
 
     def add(self, users: list[User]) -> list[StorageError | None]:
@@ -71,14 +71,14 @@ class Arrivals:
         try:
             self._refuse_known(user)
             for kind, text in claims:
-                if (kind, claim_key(text)) in self._claims:
+                if (kind, claim_key(text)) in self._claimed:
                     raise TAKEN[kind]
-                self._store._check_free(kind, text)
+                self._store._claims.check_free(kind, text)
         except (AlreadyThere, InvalidField, DamagedRecord) as error:
             return error
         for kind, text in claims:
-            self._store._claim(kind, text, user.id, undo, durable=False)
-            self._claims.add((kind, claim_key(text)))
+            self._store._claims.take(kind, text, user.id, undo, durable=False)
+            self._claimed.add((kind, claim_key(text)))
         self._users[user.id] = user
         self._write(user, undo)
         return None

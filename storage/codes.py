@@ -45,38 +45,39 @@ class CodeFiles:
             write_file(path, encode(record_as_dict(record)), durable=self._boot_id is None)
 
     def read(self, code: str) -> AuthorizationCode:
-        for live, _ in self._places(code):
-            with contextlib.suppress(NoSuchCode):
-                return self._read_file(live)
+        for place in self._places(code):
+            try:
+                return self._read_file(f"{place}.json")
+            except NoSuchCode:
+                continue
         raise self._spent(code)
 
     def spend(self, code: str) -> None:
         rename = move_durably if self._boot_id is None else os.rename
-        for live, spent in self._places(code):
+        for place in self._places(code):
             try:
-                return rename(live, spent)
+                return rename(f"{place}.json", f"{place}.spent")
             except FileNotFoundError:
                 continue
             except OSError as error:
                 raise disk_refused(error) from error
         raise self._spent(code)
 
-    def _places(self, code: str) -> Iterator[tuple[str, str]]:
-        """Where a code's file may be while it is live, and once it is spent."""
-        name = sha256(code)
-        now = str(window_of_now(WINDOW))
-        yield f"{self._folder}/{now}/{name}.json", f"{self._folder}/{now}/{name}.spent"
+    def _places(self, code: str) -> Iterator[str]:
+        """Where a code's file may be, without what tells whether it is spent."""
+        name, now = sha256(code), window_of_now(WINDOW)
+        yield f"{self._folder}/{now}/{name}"
         # Few are of another window: one that has just ended, or any after a step of the clock.
         with disk_errors_named():
-            others = [each for each in os.listdir(self._folder) if each.isdecimal() and each != now]
-        for each in others:
-            yield f"{self._folder}/{each}/{name}.json", f"{self._folder}/{each}/{name}.spent"
+            windows = {int(each) for each in os.listdir(self._folder) if each.isdecimal()}
+        for each in windows - {now}:
+            yield f"{self._folder}/{each}/{name}"
 
     def _spent(self, code: str) -> CodeSpent:
         """The error for a code that is not live. Raises NoSuchCode where it never was."""
-        for _, spent in self._places(code):
+        for place in self._places(code):
             with contextlib.suppress(NoSuchCode):
-                return CodeSpent(self._read_file(spent))
+                return CodeSpent(self._read_file(f"{place}.spent"))
         raise NoSuchCode("this authorization code is unknown")
 
     def _read_file(self, path: str) -> AuthorizationCode:

@@ -117,12 +117,11 @@ def check_game(game_url: str, base_url: str) -> str | None:
     if problem := check_game_url(game_url):
         return problem
     origin = origin_of(game_url)
-    port = _port_of(base_url)
-    if origin.partition("://")[2] in {f"{name}{port}" for name in trusted_hosts(base_url)}:
+    own_hosts, port = trusted_hosts(base_url), _port_of(base_url)
+    if origin.partition("://")[2] in {f"{name}{port}" for name in own_hosts}:
         return "must not be on this site's own origin"
     # RFC 6265 8.5: a cookie goes to every port of its host, so to the server of that game as well.
     # On a loopback address that is the developer's own.
-    own_hosts = trusted_hosts(base_url)
     if "localhost" not in own_hosts and host_of(origin) in own_hosts:
         return "must not be on this site's own host: browsers would send it this site's cookies"
     shown_inside_https = r"https:|http://(localhost|127\.0\.0\.1)(:|$)"

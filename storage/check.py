@@ -62,9 +62,9 @@ USER_FILE = re.compile(rf"{USER_ID.pattern}\.json")
 CLIENT_FILE = re.compile(rf"{CLIENT_ID.pattern}\.json")
 INVITE_FILE = re.compile(rf"{HASH.pattern}\.(json|taken)")
 CODE_FILE = re.compile(rf"{HASH.pattern}\.(json|spent)")
-WINDOW = re.compile(r"[0-9]+")
+WINDOW_FOLDER = re.compile(r"[0-9]+")
 LONGER_WINDOWS = re.compile(r"every-([1-9][0-9]*)-seconds")
-ATTEMPTS_FOLDER = re.compile(rf"{WINDOW.pattern}|{LONGER_WINDOWS.pattern}")
+ATTEMPTS_FOLDER = re.compile(rf"{WINDOW_FOLDER.pattern}|{LONGER_WINDOWS.pattern}")
 # In the data folder itself; an administrator may keep other dot files there.
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}(\.old)?")
 CLAIMS = {"names": "name", "emails": "email"}  # and the field that makes them
@@ -128,7 +128,7 @@ class Inspection(FlatFiles):
             yield from self._check_folder(folder, PICTURE_FILE, self._check_picture)
         yield from self._check_folder(self._path("clients"), CLIENT_FILE, self._check_client)
         yield from self._check_folder(self._path("invites"), INVITE_FILE, self._check_invite)
-        yield from self._check_codes(self._path("codes"))
+        yield from self._check_codes()
         yield from self._check_attempts(self._path("attempts"), ATTEMPTS_WINDOW)
         yield from self._confirmed(self._look_at_audit, locks=[locked(self._path("audit.log"))])
         yield from self._confirmed(self._look_at_archiving, locks=[self._lock("locks", "archive")])
@@ -438,7 +438,8 @@ class Inspection(FlatFiles):
         look = look_at_taken if path.endswith(".taken") else look_at_invite
         yield from self._confirmed(look, path, locks=[self._accounts_lock()])
 
-    def _check_codes(self, folder: str) -> Problems:
+    def _check_codes(self) -> Problems:
+        folder = self._path("codes")
         newest = newest_window(folder, CODES_WINDOW)
 
         def check_window(path: str) -> Problems:
@@ -451,7 +452,7 @@ class Inspection(FlatFiles):
         def check_code(path: str) -> Problems:
             yield from self._confirmed(look_at_code, path)
 
-        yield from self._check_folder(folder, WINDOW, check_window)
+        yield from self._check_folder(folder, WINDOW_FOLDER, check_window)
 
     def _check_attempts(self, folder: str, window: int) -> Problems:
         newest = newest_window(folder, window)

@@ -9,11 +9,10 @@ A claim counts only while that record is there and bears the name or address.
 import contextlib
 import os
 import re
-import secrets
 from collections.abc import Callable
 
 from storage import DamagedRecord, EmailTaken, NameTaken, NoSuchUser, User, claim_key
-from storage.disk import remove_file, sha256, sync_folder
+from storage.disk import remove_file, sha256, sync_folder, temporary_beside
 from storage.rules import NAME_KEY_BYTES
 
 NAME_CLAIM = re.compile(r"[^./@][^/@]*", re.DOTALL)
@@ -88,7 +87,7 @@ class Claims:
     ) -> None:
         """Point a claim at a user, over one that no longer counts."""
         path = self.path(kind, claim_key(text))
-        temporary = f"{os.path.dirname(path)}/.{secrets.token_hex(8)}"
+        temporary = temporary_beside(path)
         for each in (path, temporary):
             undo.callback(remove_file, each)
         os.symlink(f"../users/{user_id}.json", temporary)

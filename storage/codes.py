@@ -27,6 +27,7 @@ from storage.disk import (
 from storage.windows import make_window, window_of_now
 
 WINDOW = 900  # seconds: a code's file is kept for as long at least, and for twice that at most
+UNKNOWN = "this authorization code is unknown"
 
 
 class CodeFiles:
@@ -78,10 +79,10 @@ class CodeFiles:
         for place in self._places(code):
             with contextlib.suppress(NoSuchCode):
                 return CodeSpent(self._read_file(f"{place}.spent"))
-        raise NoSuchCode("this authorization code is unknown")
+        raise NoSuchCode(UNKNOWN)
 
     def _read_file(self, path: str) -> AuthorizationCode:
-        unknown = NoSuchCode("this authorization code is unknown")
+        unknown = NoSuchCode(UNKNOWN)
         try:
             record = read_record(path, AuthorizationCode, unknown)
         except DamagedRecord:  # never synced, so a power cut may leave anything

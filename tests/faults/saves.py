@@ -88,7 +88,9 @@ def good_invites(storage: FlatFiles) -> list[str]:
     """The hash of each that nobody took."""
     folder = f"{storage.data_dir}/invites"
     with disk_errors_named():
-        hashes = sorted(name[:-5] for name in os.listdir(folder) if INVITE_FILE.fullmatch(name))
+        hashes = sorted(
+            name.removesuffix(".json") for name in os.listdir(folder) if INVITE_FILE.fullmatch(name)
+        )
     for each in hashes:
         read_record(f"{folder}/{each}.json", Invite, NotFound())
     # The link leads to the record of who took it.

@@ -6,14 +6,14 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from waiting import wait_until
 
 ROOT = Path(__file__).parent.parent
 WEB_APP, GAME = "examples/web_app.py", "examples/space_game/backend.py"
 CLIENT_ID, CLIENT_SECRET = "c1ient" * 4, "Our-Client-Secret"
-START_TIMEOUT = 20  # seconds
 
 
 @contextlib.contextmanager
@@ -36,10 +36,7 @@ def running(program: str, server_address: str, score_file: Path) -> Iterator[int
         text=True,
     )
     try:
-        deadline = time.monotonic() + START_TIMEOUT
-        while not is_open(port):
-            assert time.monotonic() < deadline and process.poll() is None
-            time.sleep(0.01)
+        wait_until(lambda: is_open(port), process)
         yield port
         process.send_signal(signal.SIGINT)
         _, problem = process.communicate(timeout=10)

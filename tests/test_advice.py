@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from commands.advice import CLOCK_SLACK, FEW_FILES, LITTLE_ROOM, Advice, look_for_problems
 from identity_settings import ROOT, read_settings
@@ -221,9 +222,7 @@ def test_serve_says_the_same_in_a_line_each_and_serves(variables, tmp_path):
         serve = subprocess.Popen(
             [*COMMAND, "serve", "--bind", "127.0.0.1:0"], env=variables, cwd=ROOT, stderr=file
         )
-    deadline = time.monotonic() + 20
-    while "Listening at" not in printed.read_text() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(lambda: "Listening at" in printed.read_text(), serve, printed.read_text)
     serve.terminate()
     serve.wait(20)
     lines = printed.read_text().splitlines()

@@ -5,13 +5,13 @@ import multiprocessing
 import os
 import shutil
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from waiting import wait_until
 
 import storage.problems
 from commands.upkeep import in_one_line
@@ -553,8 +553,7 @@ def test_a_write_under_way_is_waited_for_and_no_problem(here):
         here.path(f"emails/{sha256('eve@example.org')}").symlink_to("../users/5.json")
         here.store._write_pictures(5, user.pfp_timestamp, generate_picture(5))
         checking.start()
-        while checking.is_alive() and not somebody_waits_for_a_lock():
-            time.sleep(0.01)
+        wait_until(lambda: not checking.is_alive() or somebody_waits_for_a_lock())
         assert checking.is_alive(), "the check did not wait"
         here.path("users/5.json").write_bytes(storage.disk.encode(storage.record_as_dict(user)))
         here.path("users/5.json").chmod(0o600)

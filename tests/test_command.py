@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -20,6 +19,7 @@ from pathlib import Path
 import click
 import pytest
 from gunicorn.config import Config as GunicornConfig
+from waiting import wait_until
 from werkzeug.security import check_password_hash
 
 from identity_admin import identity_server_command
@@ -408,11 +408,8 @@ class Server:
 
     def wait_for(self, file: Path, text: str) -> str:
         """The file's content, once `text` is in it."""
-        deadline = time.monotonic() + 10
-        while text not in (content := file.read_text()):
-            assert time.monotonic() < deadline and self.process.poll() is None, content
-            time.sleep(0.01)
-        return content
+        wait_until(lambda: text in file.read_text(), self.process, file.read_text)
+        return file.read_text()
 
     def get(self, path: str, **headers: str) -> int:
         """The status of the answer."""
@@ -435,11 +432,8 @@ class Server:
         """What a request adds to standard output, which it does after it was answered."""
         before = self.wait_for(self.output, '" 200 ')
         self.get(path, **headers)
-        deadline = time.monotonic() + 10
-        while (content := self.output.read_text()) == before:
-            assert time.monotonic() < deadline, f"{path} was not logged"
-            time.sleep(0.01)
-        return content.removeprefix(before)
+        wait_until(lambda: self.output.read_text() != before)
+        return self.output.read_text().removeprefix(before)
 
     def stop(self) -> int:
         """End it as a service manager does; its exit status."""

@@ -7,12 +7,12 @@ of a running server has the new keys at once is in live/test_rotated_keys.py.
 import os
 import stat
 import threading
-import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from test_check import somebody_waits_for_a_lock
+from waiting import wait_until
 
 from commands.printing import audit_in_words
 from identity_admin import identity_server_command
@@ -109,8 +109,7 @@ def test_a_rotation_waits_for_the_one_before_and_keeps_its_key(store, monkeypatc
     first.start()
     begun.wait(10)
     second.start()
-    while second.is_alive() and not somebody_waits_for_a_lock():
-        time.sleep(0.01)
+    wait_until(lambda: not second.is_alive() or somebody_waits_for_a_lock())
     go_on.set()
     first.join()
     second.join()

@@ -8,6 +8,7 @@ import time
 from email.utils import parsedate_to_datetime
 
 import pytest
+from waiting import wait_until
 from werkzeug.security import check_password_hash, generate_password_hash
 
 import identity_sessions
@@ -323,10 +324,7 @@ def test_two_hashes_run_two_wait_and_the_next_is_busy_at_once():
     threads = [threading.Thread(target=use) for _ in range(5)]
     for thread in threads:
         thread.start()
-    deadline = time.monotonic() + 10
-    while (len(entered), len(busy)) != (2, 1) and time.monotonic() < deadline:
-        time.sleep(0.005)
-    assert (len(entered), len(busy)) == (2, 1)
+    wait_until(lambda: (len(entered), len(busy)) == (2, 1))
     leave.set()
     for thread in threads:
         thread.join()

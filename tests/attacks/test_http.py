@@ -18,7 +18,7 @@ from identity_sessions import GUESSES_AT_NAME, hash_password
 BOUNDARY = "limit"
 MULTIPART = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}
 FORM = "Content-Type: application/x-www-form-urlencoded"
-PATIENCE = 10  # seconds
+PATIENCE = 20  # seconds: less than gunicorn waits for a worker that hangs
 FOUR_MIB = 4 * 2**20
 
 

@@ -5,13 +5,14 @@ import re
 import socket
 import ssl
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from waiting import wait_until
+
 from identity_settings import ROOT
 
-from .running import START_TIMEOUT, STOP_TIMEOUT, RunningServer
+from .running import ANSWER_TIMEOUT, STOP_TIMEOUT, RunningServer
 
 SITE = Path(ROOT) / "deploy" / "nginx.conf"
 # Around the site what Debian has around it, but for the places; its own log tells all it can.
@@ -64,13 +65,13 @@ class Nginx:
         (self.folder / "site.conf").write_text(self.site(backend))
         command = ["nginx", "-e", self.folder / "error.log", "-c", configuration]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
-        deadline = time.monotonic() + START_TIMEOUT
-        while time.monotonic() < deadline and self.process.poll() is None:
-            with contextlib.suppress(ConnectionRefusedError):
-                self.connect().close()
-                return
-            time.sleep(0.02)
-        raise AssertionError((self.folder / "error.log").read_text())
+        wait_until(self._answers, self.process, (self.folder / "error.log").read_text)
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(ConnectionRefusedError):
+            self.connect().close()
+            return True
+        return False
 
     def site(self, backend: str) -> str:
         """The site, with the places of this test in it. Each must be there to be replaced."""
@@ -117,7 +118,7 @@ class Nginx:
         """A connection to it, from this address of the machine."""
         context = ssl.create_default_context(cafile=str(self.certificate))
         plain = socket.create_connection(
-            ("127.0.0.1", self.https_port), timeout=START_TIMEOUT, source_address=(address, 0)
+            ("127.0.0.1", self.https_port), timeout=ANSWER_TIMEOUT, source_address=(address, 0)
         )
         return context.wrap_socket(plain, server_hostname="127.0.0.1")
 
@@ -131,17 +132,12 @@ class FrontedServer(RunningServer):
         super().__init__(folder, BASE_URL=self.nginx.address, **settings)
         self.picture_dir = self.nginx.folder / "pfp"
 
-    def _wait_until_it_answers(self) -> None:
-        deadline = time.monotonic() + START_TIMEOUT
-        while time.monotonic() < deadline and self.process.poll() is None:
-            listening = re.search(r"Listening at: (http://\S+)", self.error_log.read_text())
-            if listening:
-                self.backend, self.address = listening[1], self.nginx.address
-                self.nginx.start(self.backend.removeprefix("http://"))
-                return
-            time.sleep(0.02)
-        self.kill()
-        raise AssertionError(f"the server does not start:\n{self.error_log.read_text()}")
+    def _answers(self) -> bool:
+        listening = re.search(r"Listening at: (http://\S+)", self.error_log.read_text())
+        if listening:
+            self.backend, self.address = listening[1], self.nginx.address
+            self.nginx.start(self.backend.removeprefix("http://"))
+        return listening is not None
 
     def stop(self) -> None:
         """End both."""

@@ -6,17 +6,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import requests
+from waiting import wait_until
 
 from identity_settings import ROOT
 from storage import Storage, open_storage
 
 COMMAND = [sys.executable, "-c", "from identity_admin import main; main()"]
 PASSWORD = "correct horse battery staple"
-START_TIMEOUT = 20  # seconds until the first answer
 STOP_TIMEOUT = 10  # seconds between SIGTERM and SIGKILL
 ANSWER_TIMEOUT = 60  # seconds for any one request
 
@@ -38,9 +37,14 @@ class RunningServer:
         self.process: subprocess.Popen | None = None
 
     def start(self) -> None:
-        """Start it, and return when it answers."""
+        """Start it, and return when it answers and has both workers."""
         self.launch()
-        self._wait_until_it_answers()
+        try:
+            wait_until(self._answers, self.process, self.error_log.read_text)
+            wait_until(lambda: len(self.workers()) == 2, self.process, self.error_log.read_text)
+        except AssertionError:
+            self.kill()
+            raise
 
     def launch(self) -> None:
         """Start it, and return at once."""
@@ -57,18 +61,14 @@ class RunningServer:
                 start_new_session=True,
             )
 
-    def _wait_until_it_answers(self) -> None:
-        deadline = time.monotonic() + START_TIMEOUT
-        while time.monotonic() < deadline and self.process.poll() is None:
-            told = self.access_log.read_text()
-            if "\n" in told:  # "Identity Server is at http://127.0.0.1:40001/"
-                self.address = told.partition("\n")[0].split()[-1].rstrip("/")
-                with contextlib.suppress(requests.ConnectionError):
-                    requests.get(f"{self.address}/api/users/info?id=1", timeout=ANSWER_TIMEOUT)
-                    return
-            time.sleep(0.02)
-        self.kill()
-        raise AssertionError(f"the server does not answer:\n{self.error_log.read_text()}")
+    def _answers(self) -> bool:
+        told = self.access_log.read_text()
+        if "\n" in told:  # "Identity Server is at http://127.0.0.1:40001/"
+            self.address = told.partition("\n")[0].split()[-1].rstrip("/")
+            with contextlib.suppress(requests.ConnectionError):
+                requests.get(f"{self.address}/api/users/info?id=1", timeout=ANSWER_TIMEOUT)
+                return True
+        return False
 
     def stop(self) -> None:
         """End it as an administrator does."""

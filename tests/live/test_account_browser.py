@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import requests
-from axe_playwright_python.sync_playwright import Axe
 from PIL import Image
 from playwright.sync_api import Page, expect
 
@@ -15,8 +14,9 @@ import storage
 from storage.pictures import MAX_BYTES
 
 from . import test_browser
+from .looks import check_looks
 from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer
-from .test_browser import TARGET, Client, Game, sign_in
+from .test_browser import Client, Game, sign_in
 
 pytestmark = pytest.mark.browser
 # The fixtures of a person with a browser.
@@ -720,30 +720,3 @@ def test_the_first_sign_up_fits_windows_and_axe_finds_nothing_serious_with_and_w
     page.goto(first_account_link(empty_site))
     expect(page.get_by_role("button", name="Make the first account")).to_be_visible()
     check_looks(page)
-
-
-def check_looks(page: Page, has_problem: bool = False) -> None:
-    """What holds of every page; one that tells of a problem leads there."""
-    page.get_by_role("heading", level=1).wait_for()
-    assert page.title().startswith("Problem: ") == has_problem
-    assert page.locator(".problem:focus").count() == has_problem
-    for color_scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=color_scheme)
-        assert serious_findings(page) == []
-    for width, height in ((390, 844), (1280, 800)):  # CSS pixels: a phone, a desktop
-        page.set_viewport_size({"width": width, "height": height})
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        controls = page.locator("button, .button, input:not([type=hidden]), select, textarea")
-        boxes = [each.bounding_box() for each in controls.all() if each.is_visible()]
-        assert all(box["height"] >= TARGET for box in boxes)
-        assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in boxes)
-
-
-def serious_findings(page: Page) -> list[tuple[str, str, str]]:
-    """What axe-core finds on a page: the rule, the element and why."""
-    return [
-        (each["id"], node["html"], node["failureSummary"])
-        for each in Axe().run(page).response["violations"]
-        for node in each["nodes"]
-        if each["impact"] in ("serious", "critical")
-    ]

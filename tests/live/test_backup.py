@@ -2,17 +2,17 @@
 
 import contextlib
 import itertools
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from archives import Site
+from waiting import wait_until
 
 from benchmarks.population import populate
 
 from .person import Person
-from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer
+from .running import PASSWORD, RunningServer
 from .test_account_races import post, until_not_busy, upload
 from .test_races import Background
 
@@ -105,7 +105,4 @@ def test_a_backup_taken_while_eight_clients_write_restores_to_a_sound_installati
 
 
 def wait_until_each_wrote(running: list[Background], before: list[int]) -> None:
-    deadline = time.monotonic() + ANSWER_TIMEOUT
-    while any(each.count == count for each, count in zip(running, before, strict=True)):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: all(a.count != b for a, b in zip(running, before, strict=True)))

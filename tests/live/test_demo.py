@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import requests
+from waiting import wait_until
 
 import storage
 from commands.community import COMMUNITY
@@ -42,7 +43,8 @@ def check_nothing_is_left(demo: Demo) -> None:
 def test_a_signal_ends_the_demo_and_leaves_no_process_and_no_file(demo, end: signal.Signals):
     started = demo()
     started.start()
-    assert len(started.processes()) == 6  # the demo, gunicorn and its two workers, two programs
+    # The demo, gunicorn and its two workers, two programs.
+    wait_until(lambda: len(started.processes()) == 6)
     assert len(list(started.temporary.iterdir())) == 1
     # Somebody is looking: an open connection holds nothing up.
     with requests.Session() as browser:

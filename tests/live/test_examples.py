@@ -13,7 +13,7 @@ from commands.demo import PASSWORD
 
 from . import test_browser
 from .demo import Demo
-from .test_account_browser import check_looks
+from .looks import check_looks
 from .test_browser import Game, sign_in
 
 pytestmark = pytest.mark.browser

@@ -7,17 +7,17 @@ import secrets
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from waiting import wait_until
 
 from identity_settings import ROOT
 
 from .fronted import free_port
-from .running import START_TIMEOUT, RunningServer
+from .running import STOP_TIMEOUT, RunningServer
 from .test_log import send_raw
 
 
@@ -65,13 +65,10 @@ def broken_server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     command += ["--bind=127.0.0.1:0", "broken:application"]
     with log.open("w") as file:
         process = subprocess.Popen(command, cwd=tmp_path, stdout=file, stderr=file)
-    listening, deadline = None, time.monotonic() + START_TIMEOUT
-    while not listening and time.monotonic() < deadline:
-        time.sleep(0.02)
-        listening = re.search(r"Listening at: (http://\S+)", log.read_text())
-    yield listening[1], log
+    wait_until(lambda: "Listening at: " in log.read_text(), process, log.read_text)
+    yield re.search(r"Listening at: (http://\S+)", log.read_text())[1], log
     process.send_signal(signal.SIGTERM)
-    process.wait(START_TIMEOUT)
+    process.wait(STOP_TIMEOUT)
 
 
 def test_an_error_is_logged_without_the_query(broken_server: tuple[str, Path]):

@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
+from waiting import wait_until
+
 from .conftest import CALLBACK
 from .person import Person
 from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer
@@ -68,12 +70,7 @@ def test_what_is_no_http_is_not_quoted_in_the_log(server: RunningServer):
     for line in (f"GET /callback?code={secret}", f"Authorization: Bearer {secret}"):
         send_raw(server.address, f"{line}\r\n\r\n")
     send_raw(server.address, f"GET /{secret}{'a' * 9000} HTTP/1.1\r\n\r\n")
-    for _ in range(100):
-        if server.error_log.read_text().count("Invalid request") == complaints + 3:
-            break
-        time.sleep(0.02)
-    else:
-        raise AssertionError("not all three are in the log")
+    wait_until(lambda: server.error_log.read_text().count("Invalid request") == complaints + 3)
     assert secret not in server.access_log.read_text() + server.error_log.read_text()
 
 
@@ -83,10 +80,7 @@ def lines_of(log: Path) -> list[str]:
 
 def wait_for_lines(log: Path, number: int) -> list[str]:
     """A request's line is written after its answer."""
-    for _ in range(100):
-        if len(lines_of(log)) >= number:
-            break
-        time.sleep(0.02)
+    wait_until(lambda: len(lines_of(log)) >= number)
     time.sleep(0.1)  # one too many would come by then
     return lines_of(log)
 

@@ -12,8 +12,8 @@ from playwright.sync_api import Error, Frame, Page, expect
 from storage import ADMINISTRATOR, Client, Storage, now_ms
 
 from . import test_browser
+from .looks import check_looks, serious_findings
 from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer
-from .test_account_browser import check_looks, serious_findings
 from .test_browser import Game
 
 pytestmark = pytest.mark.browser

@@ -67,10 +67,6 @@ def race(act, times: int = RACERS) -> list:
         return list(threads.map(racer, range(times)))
 
 
-def test_the_race_is_run_by_two_workers(server: RunningServer):
-    assert len(server.workers()) == 2
-
-
 @pytest.mark.parametrize("rounds", [30, pytest.param(300, marks=pytest.mark.faults)])
 def test_a_code_is_spent_once_by_sixteen_racing_exchanges_and_its_token_ends(
     server: RunningServer, person: Person, client: dict, ada: dict, link: str, rounds: int

@@ -7,17 +7,17 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import requests
+from waiting import wait_until
 
 from identity_settings import ROOT
 
 from .person import Form, FormReader, Person
-from .running import ANSWER_TIMEOUT, START_TIMEOUT, RunningServer
+from .running import ANSWER_TIMEOUT, RunningServer
 
 GAMES = (Path(ROOT) / "docs" / "games.md").read_text(encoding="utf-8")
 RECIPES = dict(
@@ -34,18 +34,19 @@ def running(command: list[str], folder: Path, address: str, **environment: str) 
             command, cwd=folder, env={**os.environ, **environment}, stdout=log, stderr=log
         )
     try:
-        deadline = time.monotonic() + START_TIMEOUT
-        while process.poll() is None and time.monotonic() < deadline:
-            with contextlib.suppress(requests.ConnectionError):
-                requests.get(address, timeout=ANSWER_TIMEOUT)
-                break
-            time.sleep(0.05)
-        else:
-            raise AssertionError((folder / "log").read_text())
+        wait_until(lambda: answers(address), process, (folder / "log").read_text)
         yield
     finally:
         process.terminate()
         process.wait(ANSWER_TIMEOUT)
+
+
+def answers(address: str) -> bool:
+    """True where something answers there."""
+    with contextlib.suppress(requests.ConnectionError):
+        requests.get(address, timeout=ANSWER_TIMEOUT)
+        return True
+    return False
 
 
 def go_through(person: Person, answer: requests.Response) -> requests.Response:

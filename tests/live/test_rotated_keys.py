@@ -2,13 +2,13 @@
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 import requests
+from waiting import wait_until
 
 from .conftest import CALLBACK
 from .person import Person
@@ -21,8 +21,8 @@ def in_each_worker(server: RunningServer, ask: Callable[[], int]) -> list[int]:
     for worker in server.workers():
         os.kill(worker, signal.SIGSTOP)
         try:
-            while "\nState:\tT" not in Path(f"/proc/{worker}/status").read_text():
-                time.sleep(0.01)
+            status = Path(f"/proc/{worker}/status")
+            wait_until(lambda status=status: "\nState:\tT" in status.read_text())
             answers.append(ask())
         finally:
             os.kill(worker, signal.SIGCONT)

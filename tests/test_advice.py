@@ -1,9 +1,11 @@
 """`identity-server settings` and `serve` say what looks wrong, and `settings` how to mend it."""
 
 import os
+import re
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -220,16 +222,22 @@ def test_serve_says_the_same_in_a_line_each_and_serves(variables, tmp_path):
     printed = tmp_path / "printed"
     with printed.open("w") as file:
         serve = subprocess.Popen(
-            [*COMMAND, "serve", "--bind", "127.0.0.1:0"], env=variables, cwd=ROOT, stderr=file
+            [*COMMAND, "serve", "--bind", "127.0.0.1:0", "--workers", "1"],
+            env=variables,
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=file,
         )
-    wait_until(lambda: "Listening at" in printed.read_text(), serve, printed.read_text)
-    serve.terminate()
-    serve.wait(20)
+    with serve:
+        wait_until(lambda: "Listening at" in printed.read_text(), serve, printed.read_text)
+        address = re.search(r"Listening at: (\S+)", printed.read_text())[1]
+        with urllib.request.urlopen(f"{address}/healthz", timeout=20) as answer:
+            assert answer.status == 200
+        serve.terminate()
     lines = printed.read_text().splitlines()
     assert [line.partition(":")[0] for line in lines[:2]] == ["Warning", "Warning"]
     assert "http on a public name." in "".join(lines[:2])
     assert lines[2] == "What to do about it: identity-server settings"
-    assert "Listening at" in printed.read_text()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")

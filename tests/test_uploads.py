@@ -599,6 +599,7 @@ def work_on(upload: bytes, threads: int = 1) -> tuple[str, int, int]:
 PICTURE_MADE = str(sorted(PICTURE_SIZES))
 
 
+@pytest.mark.load
 @pytest.mark.parametrize(
     "upload",
     [flat_png(5000, 5000, 8, 6).ljust(MAX_BYTES, b"\0"), flat_webp(5000, 5000)],
@@ -618,6 +619,7 @@ def packed_texts() -> bytes:
     )
 
 
+@pytest.mark.load
 @pytest.mark.parametrize(
     "upload, result",
     [
@@ -644,6 +646,7 @@ def decode_with(limit: str, upload: bytes) -> subprocess.CompletedProcess:
     )
 
 
+@pytest.mark.load
 def test_decoding_ends_at_its_limit_on_time():
     """A progressive JPEG may go over 25 megapixels a hundred thousand times."""
     jpeg = encode(Image.new("RGB", (5000, 5000)), "JPEG", progressive=True)

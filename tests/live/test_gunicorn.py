@@ -39,6 +39,7 @@ def test_what_gunicorn_refuses_is_told_as_json(server: RunningServer, start: str
     assert name == "message" and message
 
 
+@pytest.mark.load
 def test_an_answer_arrives_though_nobody_reads_the_upload(server: RunningServer):
     """Who was signed out meanwhile, and sends a large picture, is told so."""
     for _ in range(20):

@@ -173,6 +173,7 @@ def test_nothing_that_was_answered_is_lost_when_the_server_is_killed(server: Run
     assert min(told.values()) >= ROUNDS, told
 
 
+@pytest.mark.load
 def test_a_first_start_that_is_killed_can_be_repeated(tmp_path: Path):
     """Killed while the folders, the key and the layout's version are made."""
     for number in range(4):
@@ -187,6 +188,7 @@ def test_a_first_start_that_is_killed_can_be_repeated(tmp_path: Path):
         assert server.open_storage().user_ids() == []
 
 
+@pytest.mark.load
 @pytest.mark.parametrize("step", ["next_user_id", "names", "emails", "users"])
 def test_a_name_can_be_made_again_after_user_add_was_killed(server: RunningServer, step: str):
     """Killed around a step of it: the account is there whole, or its name and address are free."""

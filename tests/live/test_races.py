@@ -198,6 +198,7 @@ def set_bio(store: storage.Storage, user_id: int, bio: str) -> None:
         user.bio = bio
 
 
+@pytest.mark.load
 def test_a_picture_is_read_whole_or_not_at_all_while_it_is_replaced(
     server: RunningServer, store: storage.Storage, person: Person
 ):

@@ -1,7 +1,7 @@
 """What holds of how every page looks, in light and dark, on a phone and on a desktop."""
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 TARGET = 44  # CSS pixels: the least height of what a finger presses (WCAG 2.5.5)
 
@@ -12,7 +12,7 @@ def check_looks(page: Page, has_problem: bool = False) -> None:
     page.wait_for_load_state()
     page.get_by_role("heading", level=1).wait_for()
     assert page.title().startswith("Problem: ") == has_problem
-    assert page.locator(".problem:focus").count() == has_problem
+    expect(page.locator(".problem:focus")).to_have_count(has_problem)
     for color_scheme in ("light", "dark"):
         page.emulate_media(color_scheme=color_scheme)
         assert serious_findings(page) == []

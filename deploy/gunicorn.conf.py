@@ -4,7 +4,9 @@ GUNICORN_CMD_ARGS in the environment overrides what stands here.
 """
 
 import json
+import os
 import re
+import signal
 from urllib.parse import quote
 
 from gunicorn import util
@@ -103,3 +105,16 @@ message.ChunkedReader = ChunkedBody
 # Bytes of a body that no view read, and that are taken in all the same: else an answer given before
 # is lost with the connection. As much as nginx lets through; there is no setting for this either.
 parser._DRAIN_MAX_BYTES = 9 * 2**20
+
+
+def leave_when_told() -> None:
+    """A worker that is told to stop before it has begun ends at once.
+
+    Until it has set its own signal handlers it has the master's, which take note of the signal for
+    the master that it is not. It would start, and be killed after `graceful_timeout`.
+    """
+    for each in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(each, lambda *_: os._exit(0))
+
+
+os.register_at_fork(after_in_child=leave_when_told)

@@ -12,7 +12,7 @@ def check_looks(page: Page, has_problem: bool = False) -> None:
     page.wait_for_load_state()
     page.get_by_role("heading", level=1).wait_for()
     assert page.title().startswith("Problem: ") == has_problem
-    expect(page.locator(".problem:focus")).to_have_count(has_problem)
+    expect(page.locator(".problem:focus")).to_have_count(int(has_problem))
     for color_scheme in ("light", "dark"):
         page.emulate_media(color_scheme=color_scheme)
         assert serious_findings(page) == []

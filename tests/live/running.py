@@ -80,9 +80,7 @@ class RunningServer:
 
     def kill(self) -> None:
         """End master and workers at once, with kill -9."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(STOP_TIMEOUT)
+        kill_group(self.process)
 
     def workers(self) -> list[int]:
         """The process ids of the workers."""
@@ -143,6 +141,13 @@ class RunningServer:
         base_url = {"BASE_URL": self.address} if self.address else {}
         settings = folders | base_url | self.settings
         return ours | {f"IDENTITY_{name}": value for name, value in settings.items()}
+
+
+def kill_group(process: subprocess.Popen) -> None:
+    """End a process and all of its group at once, with kill -9."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(STOP_TIMEOUT)
 
 
 def _read(path: str) -> str:

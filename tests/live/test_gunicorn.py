@@ -1,5 +1,6 @@
 """What deploy/gunicorn.conf.py makes of gunicorn: its own answers, and what it writes down."""
 
+import contextlib
 import http.client
 import json
 import re
@@ -17,7 +18,7 @@ from waiting import wait_until
 from identity_settings import ROOT
 
 from .fronted import free_port
-from .running import STOP_TIMEOUT, RunningServer
+from .running import STOP_TIMEOUT, RunningServer, kill_group
 from .test_log import send_raw
 
 
@@ -57,30 +58,54 @@ def application(environ, start_response):
 """
 
 
-@pytest.fixture
-def broken_server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """An application that breaks in gunicorn's hands: its address and its error log."""
-    (tmp_path / "broken.py").write_text(BROKEN_APPLICATION)
-    log = tmp_path / "error.log"
-    command = [sys.executable, "-m", "gunicorn", f"--config={ROOT}/deploy/gunicorn.conf.py"]
+CONFIGURATION = Path(ROOT) / "deploy" / "gunicorn.conf.py"
+SLOW_START = """
+def post_fork(arbiter, worker):
+    print("A worker begins", flush=True)
+    __import__("time").sleep(60)
+"""
+
+
+@contextlib.contextmanager
+def broken_server(folder: Path, configuration: Path) -> Iterator[tuple[subprocess.Popen, Path]]:
+    """An application that breaks in gunicorn's hands: gunicorn, which listens, and its log."""
+    (folder / "broken.py").write_text(BROKEN_APPLICATION)
+    log = folder / "error.log"
+    command = [sys.executable, "-m", "gunicorn", f"--config={configuration}"]
     command += ["--bind=127.0.0.1:0", "broken:application"]
     with log.open("w") as file:
-        process = subprocess.Popen(command, cwd=tmp_path, stdout=file, stderr=file)
-    wait_until(lambda: "Listening at: " in log.read_text(), process, log.read_text)
-    yield re.search(r"Listening at: (http://\S+)", log.read_text())[1], log
-    process.send_signal(signal.SIGTERM)
-    process.wait(STOP_TIMEOUT)
+        process = subprocess.Popen(
+            command, cwd=folder, stdout=file, stderr=file, start_new_session=True
+        )
+    try:
+        wait_until(lambda: "Listening at: " in log.read_text(), process, log.read_text)
+        yield process, log
+    finally:
+        kill_group(process)
 
 
-def test_an_error_is_logged_without_the_query(broken_server: tuple[str, Path]):
-    address, log = broken_server
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT], ids=str)
+def test_a_worker_that_has_not_begun_holds_up_no_end(tmp_path: Path, end: signal.Signals):
+    configuration = tmp_path / "slow.conf.py"
+    configuration.write_text(CONFIGURATION.read_text() + SLOW_START)
+    with broken_server(tmp_path, configuration) as (process, log):
+        wait_until(lambda: "A worker begins" in log.read_text(), process, log.read_text)
+        process.send_signal(end)
+        assert process.wait(STOP_TIMEOUT) == 0
+        assert "[ERROR]" not in log.read_text()
+
+
+def test_an_error_is_logged_without_the_query(tmp_path: Path):
     secret = secrets.token_urlsafe(32)
-    answer = send_raw(address, f"GET /callback?code={secret} HTTP/1.1\r\nHost: a\r\n\r\n")
+    with broken_server(tmp_path, CONFIGURATION) as (_, log):
+        address = re.search(r"Listening at: (http://\S+)", log.read_text())[1]
+        answer = send_raw(address, f"GET /callback?code={secret} HTTP/1.1\r\nHost: a\r\n\r\n")
+        said = log.read_text()
     assert answer.startswith("HTTP/1.1 500 ")
     assert json.loads(answer.partition("\r\n\r\n")[2]) == {"message": "Internal Server Error"}
-    assert "Error handling request GET /callback\n" in log.read_text()
-    assert "RuntimeError: broken" in log.read_text()
-    assert secret not in log.read_text()
+    assert "Error handling request GET /callback\n" in said
+    assert "RuntimeError: broken" in said
+    assert secret not in said
 
 
 def test_the_health_check_of_the_image_tells_a_healthy_server(server: RunningServer):

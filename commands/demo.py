@@ -56,12 +56,7 @@ def demo(bind: tuple[str, int]) -> None:
     ):
         click.echo(f"Five players move into {folder} ...")
         store = storage.open_storage(f"{folder}/data", f"{folder}/pictures")
-        try:
-            scores = move_in(store)
-        except storage.PictureRefused:
-            if not signals:  # Ctrl-C reaches the process that draws one as well
-                raise
-            return
+        scores = move_in(store)
         click.echo("A web app and a game join them ...")
         programs = [
             server_program(folder, site, bind[0]),

@@ -70,6 +70,7 @@ def make_picture(upload: bytes) -> dict[str, bytes]:
         input=upload,
         capture_output=True,
         cwd=os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+        process_group=0,  # Ctrl-C in a terminal is for the server, which ends what is under way
     )
     if done.returncode != 0:
         problem = done.stderr.decode(errors="replace")[-500:]

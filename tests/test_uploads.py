@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageCms, ImageDraw, PngImagePlugin
+from waiting import wait_until
 
 from storage import (
     PICTURE_SIZES,
@@ -664,6 +665,32 @@ def test_decoding_ends_at_its_limit_on_memory():
     for side, fits in ((5000, False), (50, True)):
         done = decode_with("MAX_MEMORY = 200 * 2**20", flat_webp(side, side))
         assert (b"large" in done.stdout) is fits
+
+
+def decodes(worker: subprocess.Popen) -> bool:
+    """True where it has started the process that decodes."""
+    tasks = Path(f"/proc/{worker.pid}/task").glob("*/children")
+    children = [child for each in tasks for child in each.read_text().split()]
+    return any(
+        b"storage.pictures" in Path(f"/proc/{child}/cmdline").read_bytes() for child in children
+    )
+
+
+def test_ctrl_c_in_the_servers_terminal_ends_no_decoding():
+    """The terminal sends it to each process of the group in front; the server decides."""
+    program = "import signal; signal.signal(signal.SIGINT, lambda *_: None)" + WORKER
+    with subprocess.Popen(
+        [sys.executable, "-c", program, "1"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        process_group=0,
+    ) as worker:
+        worker.stdin.write(encode(Image.new("RGB", (5000, 5000)), "JPEG", progressive=True))
+        worker.stdin.close()
+        wait_until(lambda: decodes(worker), worker)
+        os.killpg(worker.pid, signal.SIGINT)
+        assert worker.stdout.readline().decode().strip() == PICTURE_MADE
 
 
 def test_decoding_gives_way_to_who_answers_requests():

@@ -34,7 +34,7 @@ from flask import (
     session,
 )
 from itsdangerous import BadSignature
-from werkzeug.datastructures import MultiDict, WWWAuthenticate
+from werkzeug.datastructures import Headers, MultiDict, WWWAuthenticate
 from werkzeug.exceptions import BadRequest, HTTPException
 from werkzeug.http import parse_options_header
 from werkzeug.middleware.proxy_fix import ProxyFix
@@ -190,15 +190,14 @@ def read_client_and_redirect_uri(parameters: MultiDict) -> tuple[Client, str]:
         raise UnusableClient("No program is registered here under that client_id.") from None
     if client.disabled:
         raise UnusableClient(f"{client.name} is switched off here.")
-    if not received:
-        if len(client.redirect_uris) != 1:
-            raise UnusableClient("The link does not say where to go back to (redirect_uri).")
-        return client, client.redirect_uris[0]
-    if not client.accepts_redirect_uri(received):
+    if not received and len(client.redirect_uris) != 1:
+        raise UnusableClient("The link does not say where to go back to (redirect_uri).")
+    redirect_uri = received or client.redirect_uris[0]
+    if not client.accepts_redirect_uri(redirect_uri):
         error = UnusableClient(f"{client.name} did not register the address to go back to.")
-        error.client, error.received = client, received
+        error.client, error.received = client, redirect_uri
         raise error
-    return client, received
+    return client, redirect_uri
 
 
 def read_once(parameters: MultiDict, name: str) -> str:
@@ -343,7 +342,17 @@ def send_back(redirect_uri: str, state: str | None, **answer: str) -> Response:
     separator = "&" if "?" in redirect_uri else "?"
     address = f"{redirect_uri}{separator}{urlencode(parameters)}"
     # 303, never 307: a browser would post the player's form on to the client (RFC 9700 4.12).
-    return Response(status=303, headers={"Location": address, **NO_STORE})
+    return ExactRedirect(status=303, headers={"Location": address, **NO_STORE})
+
+
+class ExactRedirect(Flask.response_class):
+    """A redirect to the address as it was registered: Werkzeug would spell some of them anew."""
+
+    def get_wsgi_headers(self, environ: dict) -> Headers:
+        """The headers, with the Location as it was given."""
+        headers = super().get_wsgi_headers(environ)
+        headers["Location"] = self.headers["Location"]
+        return headers
 
 
 # ---------------------------------------------------------------------------------------------
@@ -470,10 +479,16 @@ def read_authorization_header(environ: dict) -> tuple[str, str]:
 
 
 def read_body(environ: dict) -> bytes:
-    """The request's body, up to one byte more than is allowed. Raises RequestEntityTooLarge."""
+    """The request's body, up to one byte more than is allowed.
+
+    Raises RequestEntityTooLarge, BadRequest.
+    """
     length = environ.get("CONTENT_LENGTH", "")
     if length.isdecimal() and int(length) <= TOKEN_BODY_LIMIT:
-        return environ["wsgi.input"].read(int(length))
+        body = environ["wsgi.input"].read(int(length))
+        if len(body) < int(length):  # who sends half a form hears no answer, and will ask again
+            abort(400, "the body ends before its Content-Length")
+        return body
     # One byte more: Werkzeug cuts a chunked body at its limit without a word.
     return get_input_stream(environ, max_content_length=TOKEN_BODY_LIMIT + 1).read()
 
@@ -562,7 +577,7 @@ def end_replayed_grant(code: AuthorizationCode) -> None:
         with get_storage().edit_user(code.user_id) as user:
             grant = user.grants.get(code.client_id)
             if grant and grant.id == code.grant_id:
-                grant.id = secrets.token_urlsafe(12)
+                grant.end_tokens()
     except storage.NoSuchUser:
         return
     except storage.StorageError as error:

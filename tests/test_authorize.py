@@ -602,6 +602,10 @@ def test_the_way_back_is_303_is_never_cached_and_names_no_issuer(adas_browser, p
         ("https://a.example", "https://a.example?code="),
         ("https://a.example/a;b=(c),$!*", "https://a.example/a;b=(c),$!*?code="),
         ("https://a.example/%E2%9C%93", "https://a.example/%E2%9C%93?code="),
+        ("https://a.example/?a[]=1&b=%5B", "https://a.example/?a[]=1&b=%5B&code="),
+        ("https://A.Example:443/CB", "https://A.Example:443/CB?code="),
+        ("https://a.example:/", "https://a.example:/?code="),
+        ("http://127.0.0.1:00080/", "http://127.0.0.1:00080/?code="),
     ],
 )
 def test_the_redirect_uri_keeps_its_own_query_and_spelling(adas_browser, register, uri, start):

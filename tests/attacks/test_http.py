@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 import pytest
 from conftest import PASSWORD, Browser
+from live.person import Person
 from live.running import RunningServer
 from PIL import Image
 
@@ -177,6 +178,25 @@ def head(server: RunningServer, first: str, *lines: str, close: bool = True) -> 
     own = f"Host: {server.address.removeprefix('http://')}"
     last = ["Connection: close"] if close else []
     return "\r\n".join([first, own, *lines, *last, "", ""]).encode("latin-1")
+
+
+def test_a_form_that_ends_early_burns_no_code(server):
+    """A client whose connection broke hears no answer, and tries again with the same code."""
+    client = server.add_client("Space Game", "https://client.example/callback")
+    asked = {"response_type": "code", "client_id": client["client_id"]}
+    with contextlib.closing(Person(server.address)) as person:
+        code = person.allow(f"{server.address}/oauth/authorize?{urlencode(asked)}", "ada").answer
+    fields = {"grant_type": "authorization_code", "code": code["code"], **asked}
+    form = urlencode(fields | {"client_secret": client["client_secret"]}).encode()
+
+    def exchange(*lines: str, body: bytes = form) -> list[int]:
+        post = head(server, "POST /api/oauth/token HTTP/1.1", FORM, *lines)
+        return statuses(send(server, post + body))
+
+    chunk = b"%x\r\n%s" % (len(form) + 50, form)
+    assert exchange(f"Content-Length: {len(form) + 50}") == [400]
+    assert exchange("Transfer-Encoding: chunked", body=chunk) == [400]
+    assert exchange(f"Content-Length: {len(form)}") == [200]
 
 
 FLOODS = {

@@ -108,9 +108,8 @@ def change_picture(player: storage.User) -> Response:
     request.max_content_length = MAX_BYTES + FORM_AROUND_PICTURE
     try:
         upload = request.files.get("picture")
-        content = upload.read() if upload else b""
-        with picture_gate:
-            images = make_picture(content)
+        with picture_gate:  # around the reading: who waits for a place holds nothing in memory
+            images = make_picture(upload.read() if upload else b"")
     except RequestEntityTooLarge as error:
         raise FormRefused({"picture": "This file is larger than 8 MB."}, 413) from error
     except storage.PictureRefused as error:
@@ -188,9 +187,9 @@ def export_account() -> Response:
     owned = [each for each in get_storage().clients() if each.owner_id == player.id]
     record["clients"] = [storage.record_as_dict(each) for each in owned]
     for each in record["clients"]:
-        del each["secret_sha256"]
+        del each["secret_sha256"], each["disabled_by"]
     record["picture"] = picture_as_text(player)
-    record["audit"] = audit_lines_of(player)
+    record["audit"] = audit_lines_of(player, {each.id for each in owned})
     answer = Response(json.dumps(record, indent=2), content_type="application/json")
     answer.headers["Content-Disposition"] = 'attachment; filename="account.json"'
     answer.headers["Cache-Control"] = "no-store"
@@ -206,18 +205,23 @@ def picture_as_text(player: storage.User) -> str | None:
     return f"data:image/webp;base64,{base64.b64encode(content).decode()}"
 
 
-def audit_lines_of(player: storage.User) -> list[dict] | None:
-    """The lines of the audit log by or about a player, oldest first; None where it is damaged.
+def audit_lines_of(player: storage.User, client_ids: set[str]) -> list[dict] | None:
+    """The lines of the audit log by or about a player and their clients, oldest first.
 
-    Which moderator it was, and where they were, is told to nobody but themselves.
+    None where it is damaged. Which moderator it was, and where they were, is told to nobody but
+    themselves.
     """
     try:
-        lines = list(get_storage().read_audit())
+        lines = [line for line in get_storage().read_audit() if isinstance(line, dict)]
     except storage.DamagedRecord as error:
         current_app.logger.error("%s", error)
         return None
-    own = [line for line in lines if player.id in (line["by"], line.get("user"))]
-    return [line if line["by"] == player.id else _without_actor(line) for line in own]
+    own = [
+        line
+        for line in lines
+        if player.id in (line.get("by"), line.get("user")) or line.get("client") in client_ids
+    ]
+    return [line if line.get("by") == player.id else _without_actor(line) for line in own]
 
 
 def _without_actor(line: dict) -> dict:

@@ -86,7 +86,8 @@ def sentence(field: str, problem: str) -> str:
 def refuse_wrong_password(player: storage.User, field: str, password: str) -> None:
     """Raise FormRefused unless this is the player's password."""
     with limits_told(field):
-        right = check_password(player.name, player.password_hash, password)
+        # Counted at the address, which takes the password to change: a name does not.
+        right = check_password(player.email, player.password_hash, password)
     if not right:
         raise FormRefused({field: "That is not your password."}, 403)
 

@@ -40,6 +40,8 @@ def suspend(store: storage.Storage, user: storage.User, by: int | str, **origin:
     with store.edit_user(user.id) as edited:
         edited.suspended = True
         edited.sessions = []
+        for grant in edited.grants.values():
+            grant.end_tokens()
 
 
 def restore(store: storage.Storage, user: storage.User, by: int | str, **origin: str) -> None:

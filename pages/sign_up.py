@@ -140,6 +140,7 @@ def count_sign_up() -> storage.Attempt:
             "sign-up", client_address(request.environ), SIGN_UPS_A_DAY, DAY
         )
     except storage.TooManyAttempts as error:
-        problem = "Many accounts were made from where you are. Try again tomorrow."
+        hours = -(-error.retry_after // 3600)
+        problem = f"Many accounts were made from where you are. Try again in {hours} hours."
         headers = {"Retry-After": str(error.retry_after)}
         raise FormRefused({"form": problem}, 429, headers) from error

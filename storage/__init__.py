@@ -7,6 +7,7 @@ files on disk. Nothing here knows of HTTP; the views choose a status for each er
 Times are integer milliseconds since 1970 UTC unless a name says otherwise.
 """
 
+import secrets
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -86,6 +87,10 @@ class Grant:
     id: str
     scope: list[str]
     since: int
+
+    def end_tokens(self) -> None:
+        """End the codes and tokens that it gave; the consent itself stands."""
+        self.id = secrets.token_urlsafe(12)
 
 
 @dataclass(slots=True)
@@ -498,7 +503,10 @@ class Storage(ABC):
 
     @abstractmethod
     def read_audit(self) -> Iterator[dict]:
-        """The lines of the audit log, oldest first: what `write_audit` got, and `time`."""
+        """The lines of the audit log, oldest first: what `write_audit` got, and `time`.
+
+        Raises DamagedRecord after the last, where one is damaged.
+        """
 
 
 def open_storage(data_dir: str, picture_dir: str) -> Storage:

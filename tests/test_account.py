@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 import pytest
 from forms import ANOTHER, PASSWORD, is_signed_in, problems_of, save, sign_up, value_of
 
+from identity_sessions import GUESSES_AT_NAME
 from storage import Grant, User, now_ms, record_as_dict
 
 
@@ -99,6 +100,16 @@ def test_the_form_changes_nothing_but_its_fields(store, adas_browser, ada):
     changes = {"mod_level": "2", "flairs": "Champion", "email": "x@example.org", "id": "9"}
     assert save(adas_browser, **changes, play_ms="9", suspended="1").status_code == 303
     assert store.read_user(ada.id) == before
+
+
+def test_another_name_gives_no_more_guesses_at_the_password(adas_browser, ada):
+    def guess() -> int:
+        guessed = {"email": "new@example.org", "current_password": "wrong"}
+        return adas_browser.post("/account/email", data=guessed).status_code
+
+    assert [guess() for _ in range(GUESSES_AT_NAME)] == [403] * GUESSES_AT_NAME
+    assert save(adas_browser, name="Lovelace").status_code == 303
+    assert guess() == 429
 
 
 # -- email ----------------------------------------------------------------------------------------
@@ -191,11 +202,17 @@ def test_the_export_has_the_clients_one_registered_without_their_secrets(
     mine, secret = store.add_client("Mine", ["https://mine.example/"], ada.id, by=ada.id)
     store.add_client("Bobs", [], bob.id, by=bob.id)
     store.add_client("Everybody's", [], None, by="command")
+    store.write_audit("client disable", bob.id, client=mine.id, address="192.0.2.1")
+    with store.edit_client(mine.id) as client:
+        client.disabled, client.disabled_by = True, bob.id
     kept = record_as_dict(store.read_client(mine.id))
-    del kept["secret_sha256"]
+    del kept["secret_sha256"], kept["disabled_by"]
     assert export(adas_browser)["clients"] == [kept]
     text = adas_browser.get("/account/export").text
     assert secret not in text and mine.secret_sha256 not in text
+    added, disabled = export(adas_browser)["audit"]
+    assert (added["act"], added["by"]) == ("client add", ada.id)
+    assert disabled.keys() == {"time", "act", "client"}
 
 
 def test_the_export_has_the_audit_lines_by_and_about_one_but_not_who_moderated(

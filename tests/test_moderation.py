@@ -322,7 +322,10 @@ def test_suspension_ends_sessions_and_tokens_and_restoring_lets_sign_in_again(
     assert program.exchange(code).status_code == 400
     assert open_browser().sign_in().status_code == 403
     assert do(moderators_browser, ada, "restore").status_code == 303
-    assert adas_browser.get("/account").status_code == 303  # its session stays ended
+    # What ended stays so.
+    assert adas_browser.get("/account").status_code == 303
+    assert program.whois(token).status_code == 401
+    assert program.exchange(code).status_code == 400
     assert open_browser().sign_in().status_code == 303
 
 

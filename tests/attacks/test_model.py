@@ -308,7 +308,9 @@ class Community(RuleBasedStateMachine):
         assert answer.status_code == (404 if player.deleted else 303)
         if not player.deleted:
             player.suspended = act == "suspend"
-            player.cookies = [] if player.suspended else player.cookies
+        if act == "suspend":  # sessions and tokens end, the consent stands
+            player.cookies = []
+            player.allowed = {each: Allowed(player.allowed[each].scope) for each in player.allowed}
 
     @rule(seconds=st.sampled_from([CODE_MAX_AGE + 1, TOKEN_MAX_AGE + 1]))
     def wait(self, seconds):

@@ -102,6 +102,8 @@ def serve(bind: tuple[str, int], workers: int | None, threads: int) -> None:
     # Gunicorn imports from the folder that it runs in. Ours: a wsgi.py, or a folder named storage,
     # that lies where the administrator happens to stand is not what they meant.
     os.environ.update({f"IDENTITY_{each}": values[each] for each in ("DATA_DIR", "PICTURE_DIR")})
+    # What an upload took goes back to the system, whichever thread it was in: mallopt(3).
+    os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(128 * 2**10))
     os.chdir(ROOT)
     options = [f"--config={ROOT}/deploy/gunicorn.conf.py", f"--bind={host}:{port}"]
     options += [f"--workers={workers or usable_cores()}", f"--threads={threads}"]

@@ -6,13 +6,16 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 import requests
 from PIL import Image
+from test_uploads import flat_png
 
 import storage
+from storage.pictures import MAX_BYTES
 
 from .conftest import CALLBACK
 from .person import Person
@@ -99,6 +102,30 @@ def test_one_name_in_sixteen_spellings_is_signed_up_once(
     assert signed_in == [people[winner]]
     for each in people:
         each.close()
+
+
+@pytest.mark.load
+def test_workers_whose_every_thread_is_uploading_stay_under_200_mib(
+    server: RunningServer, sign_in: Callable[[], Person]
+):
+    """25 megapixels in 8 MiB from each of 40 at once, and passwords to check beside them."""
+    picture = flat_png(5000, 5000, 8, 6).ljust(MAX_BYTES, b"\0")
+    people = [sign_in() for _ in range(4)] * 12
+    once = {"Connection": "close"}  # a form is not sent again where a kept connection has ended
+
+    def act(number: int) -> requests.Response:
+        if number % 6 == 0:
+            form = {"current_password": "wrong", "email": "new@example.org"}
+            return post(people[number], "/account/email", data=form, headers=once)
+        files = {"picture": picture}
+        return post(people[number], "/account/picture", files=files, headers=once)
+
+    told = Counter(each.status_code for _ in range(2) for each in race(act, len(people)))
+    assert told.keys() <= {303, 403, 429, 503} and told[303], told
+    for worker in server.workers():
+        status = Path(f"/proc/{worker}/status").read_text()
+        most = int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) // 1024
+        assert most < 170, most  # it would be 200 if uploads that wait were held in memory
 
 
 @pytest.mark.load

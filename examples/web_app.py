@@ -92,8 +92,8 @@ def page(visit: Visit) -> str:
     player, request = visit.player, visit.messages[0][1] if visit.messages else {}
     now = "problem" if visit.problem else "known" if player else "asking" if visit.state else "new"
     texts = {"now": now, "problem": visit.problem, "name": player.get("name", ""), "server": SERVER}
-    texts["link"] = f"{SERVER}/oauth/authorize?{urlencode(request)}"
-    texts["picture"] = f"{SERVER}/pfp/medium/{player.get('id')}-{player.get('pfpTimestamp')}.webp"
+    texts["query"] = urlencode(request)
+    texts["picture"] = "-".join(str(player[k]) for k in ("id", "pfpTimestamp") if k in player)
     messages = []  # and for those that did not happen ""
     for line, values in visit.messages:
         shown = {k: SECRET.sub(r"\1…", v) if k in SECRETS else v for k, v in values.items()}

@@ -69,7 +69,11 @@ function askPlayer() {
   dialog.showModal();
   holdAllow();
   return new Promise((resolve) => {
-    dialog.addEventListener("close", () => resolve(dialog.returnValue === "allow"), { once: true });
+    const tell = () => {
+      focusGame();
+      resolve(dialog.returnValue === "allow");
+    };
+    dialog.addEventListener("close", tell, { once: true });
   });
 }
 
@@ -104,7 +108,15 @@ sendHeartbeat();
 
 const fullScreen = document.getElementById("full-screen");
 fullScreen.hidden = !document.fullscreenEnabled;
-fullScreen.addEventListener("click", () => frame.requestFullscreen());
+fullScreen.addEventListener("click", () => {
+  frame.requestFullscreen();
+  focusGame();
+});
 
-frame.addEventListener("load", () => frame.focus(), { once: true }); // keys go to the game
+// Keys go to the game; what it has focused itself keeps the focus.
+function focusGame() {
+  if (document.activeElement !== frame) frame.focus();
+}
+
+frame.addEventListener("load", focusGame, { once: true });
 shown.replaceWith(shown.content);

@@ -422,6 +422,11 @@ def test_a_body_that_makes_no_sense_is_refused_in_json(game: Browser, body: str,
     assert list(json.loads(answer.text)) == ["message"]
 
 
+@pytest.mark.parametrize("code", ['"\\ud800"', '"é"', "null", "7", '["a-code"]'])
+def test_what_can_be_no_code_is_refused(game: Browser, code: str):
+    assert post(game, "/sign-in", f'{{"code": {code}}}').status == 400
+
+
 @pytest.mark.parametrize("length", ["-1", "1" * 5000, "x", "²"])
 def test_a_length_that_is_none_is_refused(game: Browser, length: str):
     assert post(game, "/sign-in", "", **{"Content-Length": length}).status == 413

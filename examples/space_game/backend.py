@@ -145,7 +145,7 @@ class Browser(BaseHTTPRequestHandler):
             self.refuse_cross_site()
             values = self.read_json()
             if self.path == "/sign-in":
-                return self.answer(200, sign_in(str(values.get("code"))))
+                return self.answer(200, sign_in(read_code(values)))
             if self.path == "/scores":
                 keep_score(self.read_player(), read_score(values))
                 return self.answer(200, best_scores())
@@ -198,6 +198,14 @@ class Browser(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Keep no log."""
+
+
+def read_code(values: dict) -> str:
+    """The code that a page sent. Raises Refused."""
+    code = values.get("code")
+    if not isinstance(code, str) or not code.isascii():
+        raise Refused(400, "a code is a text in ASCII")
+    return code
 
 
 def read_score(values: dict) -> int:

@@ -90,4 +90,5 @@ async function showBest() {
 play.focus();
 showBest();
 await greet(); // this may take as long as the player thinks about it
+if (!panel.hidden) play.focus(); // the page's question took the focus
 showBest(); // with the player's own row

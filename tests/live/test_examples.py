@@ -167,7 +167,8 @@ def test_who_is_signed_out_is_told_in_words_and_plays_as_a_guest(demo: Demo, bro
     page = browse()
     frame = open_game(page, demo)
     expect(frame.get_by_role("status")).to_contain_text("You are not signed in.")
-    frame.get_by_role("button", name="Fly").click()
+    expect(frame.get_by_role("button", name="Fly")).to_be_focused()
+    page.keyboard.press("Enter")
     expect(frame.get_by_role("button", name="Fly")).to_be_hidden()
 
 
@@ -192,7 +193,8 @@ def test_the_points_of_a_flight_stand_in_the_list_beside_the_players_name(demo: 
     page.clock.run_for(2 * DEAD_TIME)
     page.get_by_role("button", name="Allow").click()
     expect(frame.get_by_role("status")).to_have_text("You fly as Grace")
-    frame.get_by_role("button", name="Fly").click()
+    expect(frame.get_by_role("button", name="Fly")).to_be_focused()
+    page.keyboard.press("Enter")
     page.clock.run_for(70_000)
     points = frame.get_by_role("heading", level=1).inner_text().removesuffix(" points")
     assert 0 <= int(points) <= 1000

@@ -233,13 +233,16 @@ def test_a_second_request_on_one_page_load_is_already_requested(play: Play, page
     expect(dialog(page)).to_be_visible()
 
 
-def test_what_is_wrong_with_a_request_is_told_and_does_not_count(play: Play, page: Page):
+def test_what_is_wrong_with_a_request_is_told_and_does_not_count(
+    add_game, game: Game, spy: Game, page: Page
+):
+    play, other = add_game(game), add_game(spy)
     frame = play.open(page)
     for scopes in (["userinfo", "email"], ["email"], [], [["userinfo"]]):
         play.ask(frame, scopes=scopes)
-    for client_id in ("0" * 24, ""):
+    for client_id in (other.client.id, "0" * 24, ""):
         play.ask(frame, client_id=client_id)
-    wrong = ["invalid_scopes"] * 4 + ["invalid_app"] * 2
+    wrong = ["invalid_scopes"] * 4 + ["invalid_app"] * 3
     refusals(frame, *wrong)
     play.ask(frame)
     button(page, "Cancel").click()
@@ -750,10 +753,45 @@ def test_signed_out_none_are_sent(play: Play, browse):
 # -- how the page is made -----------------------------------------------------------------------
 
 
-def test_full_screen_shows_the_game_alone(play: Play, page: Page):
-    play.open(page)
+def listen_for_keys(frame: Frame) -> None:
+    frame.evaluate("() => { self.keys = ''; addEventListener('keydown', e => keys += e.key); }")
+
+
+def test_full_screen_shows_the_game_alone_and_keys_go_to_it(play: Play, page: Page):
+    frame = play.open(page)
+    listen_for_keys(frame)
     page.get_by_role("button", name="Full screen").click()
     page.wait_for_function("() => document.fullscreenElement?.id === 'game'")
+    page.keyboard.press("x")
+    frame.wait_for_function("() => keys === 'x'")
+
+
+def test_after_the_answer_keys_go_to_a_game_that_asked_while_it_was_loading(
+    play: Play, game: Game, page: Page
+):
+    game.pages["/"] = GAME + '<img src="/slow" alt="">'
+    slow = []
+    page.route("**/slow", lambda route: slow.append(route))
+    page.goto(play.address, wait_until="commit")
+    frame = page.locator("#game").element_handle().content_frame()
+    frame.get_by_role("heading", name="Space").wait_for()
+    listen_for_keys(frame)
+    play.ask(frame)
+    allow(page)
+    page.keyboard.press("x")
+    frame.wait_for_function("() => keys === 'x'")
+    for each in slow:
+        each.fulfill(content_type="image/svg+xml", body="<svg xmlns='http://www.w3.org/2000/svg'/>")
+
+
+def test_what_the_game_itself_has_focused_keeps_the_focus(play: Play, game: Game, page: Page):
+    game.pages["/"] = GAME + "<script>document.querySelector('button').focus()</script>"
+    frame = play.open(page)
+    page.wait_for_load_state()
+    listen_for_keys(frame)
+    page.keyboard.press("x")
+    frame.wait_for_function("() => keys === 'x'")
+    expect(frame.get_by_role("button", name="Fire")).to_be_focused()
 
 
 def test_the_way_out_leads_to_the_home_page(play: Play, page: Page):

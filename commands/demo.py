@@ -27,6 +27,7 @@ from storage.pictures import make_picture
 SITE_NAME = "Five Friends"
 PASSWORD = "five friends play"
 MINUTE = 60_000  # milliseconds
+OTHER_NAME = {"127.0.0.1": "localhost", "localhost": "127.0.0.1"}
 SERVE = ["-c", "from identity_admin import main; main()", "serve", "--workers=2"]
 STOP_TIMEOUT = 10  # seconds between SIGTERM and SIGKILL
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last: its terminal was closed
@@ -172,12 +173,12 @@ class Program:
 
 def choose_addresses(host: str, port: int) -> list[str]:
     """Where the server, the web app and the game will be. Raises BadParameter, ClickException."""
-    if host.startswith("["):  # the game's page says who may frame it: CSP knows no IPv6 address
-        raise click.BadParameter("the demo needs a name or an IPv4 address", param_hint="--bind")
     host = LOOPBACK.get(host, host)
-    # This machine has another name for the two: browsers send a host's cookies to all of its ports,
+    # The two need another name of this machine: browsers send a host's cookies to all of its ports,
     # and what signs a player in here is not for them.
-    beside = "localhost" if host in LOOPBACK.values() else host
+    if host not in OTHER_NAME:
+        raise click.BadParameter("the demo needs 127.0.0.1 or localhost", param_hint="--bind")
+    beside = OTHER_NAME[host]
     addresses = []
     for each in (host, beside, beside):
         port = first_free_port(each, port)

@@ -14,14 +14,16 @@ from .running import COMMAND, STOP_TIMEOUT
 class Demo:
     """The demo on free loopback ports, with a folder of its own for temporary files."""
 
-    def __init__(self, folder: Path, port: int = 0, **environment: str) -> None:
+    def __init__(
+        self, folder: Path, host: str = "127.0.0.1", port: int = 0, **environment: str
+    ) -> None:
         self.temporary = folder / "temporary"
         self.temporary.mkdir()
         self.errors = folder / "errors"
         self.said = ""
         with self.errors.open("w") as errors:
             self.process = subprocess.Popen(
-                [*COMMAND, "demo", "--bind", f"127.0.0.1:{port}"],
+                [*COMMAND, "demo", "--bind", f"{host}:{port}"],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -6,13 +6,14 @@ import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
 import pytest
 import requests
 from waiting import wait_until
 
 import storage
 from commands.community import COMMUNITY
-from commands.demo import PASSWORD
+from commands.demo import PASSWORD, choose_addresses
 
 from .demo import Demo
 from .running import ANSWER_TIMEOUT
@@ -101,6 +102,19 @@ def test_the_demo_reads_no_setting_takes_the_next_free_port_and_shows_five_playe
         assert (profile["bio"], profile["equippedFlair"]) == (member.bio, member.flair)
         assert profile["playMinutes"] == member.play_minutes > 0
     assert len({read_picture(started, profile) for profile in profiles}) == 5
+
+
+@pytest.mark.parametrize("host", ["localhost", "0.0.0.0"])
+def test_the_game_is_there_at_each_host_that_the_demo_takes(demo, host: str):
+    started = demo(host=host)
+    started.start()
+    assert requests.get(started.play, timeout=ANSWER_TIMEOUT).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["[::1]", "[::]", "127.0.0.2", "192.0.2.1", "games.example"])
+def test_the_demo_takes_no_host_at_which_it_would_show_no_game(host: str):
+    with pytest.raises(click.BadParameter, match="needs 127.0.0.1 or localhost"):
+        choose_addresses(host, 8000)
 
 
 def read_profile(demo: Demo, user_id: int) -> dict:

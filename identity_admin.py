@@ -18,6 +18,7 @@ from commands.demo import demo
 from commands.players import audit, flair_commands, invite, user_commands
 from commands.running import serve, settings
 from commands.upkeep import check, rotate_key
+from storage.disk import disk_refused
 
 
 @click.group(cls=Refusing, context_settings={"show_default": True})
@@ -41,4 +42,7 @@ def main() -> None:
     sys.stdout.reconfigure(errors="backslashreplace")
     # Stopped as by Ctrl-C: half an archive goes, and what it was made of.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    identity_server_command()
+    try:
+        identity_server_command()
+    except OSError as error:  # what it prints cannot be written; of a closed pipe click knows
+        sys.exit(f"Error: {disk_refused(error)}")

@@ -109,21 +109,38 @@ def look_at_addresses(values: Config, bind_host: str, bind_port: int) -> Iterato
 
 
 def look_at_folders(values: Config) -> Iterator[Advice]:
-    """Can nobody else read what is kept, and do the folders belong to who runs this?"""
-    keys = f"{values['DATA_DIR']}/secret_key"
-    for path, mode in ((values["DATA_DIR"], "700"), (keys, "600")):
-        if os.path.exists(path) and os.stat(path).st_mode & 0o077:
+    """Can nobody else read what is kept, and can whoever runs this put files there?"""
+    data_dir, keys = values["DATA_DIR"], f"{values['DATA_DIR']}/secret_key"
+    for path, mode in ((data_dir, "700"), (keys, "600")):
+        readable = os.path.isdir(data_dir) and os.path.exists(path)
+        if readable and os.stat(path).st_mode & 0o077:
             yield Advice(f"others on this machine may look into {path}", f"chmod {mode} {path}")
-    runs_as = user_name(os.geteuid())
-    for folder in (values["DATA_DIR"], values["PICTURE_DIR"]):
-        owner = user_name(os.stat(folder).st_uid) if os.path.exists(folder) else runs_as
-        if owner != runs_as:
-            yield Advice(
-                f"{folder} belongs to {owner}, and this runs as {runs_as}: what one of them "
-                "makes, the other cannot read",
-                f"run every command as {owner} (sudo -u {owner} ...), or chown -R {runs_as} "
-                f"{folder}",
-            )
+    for name in ("DATA_DIR", "PICTURE_DIR"):
+        yield from look_at_folder(f"IDENTITY_{name}", values[name])
+
+
+def look_at_folder(variable: str, folder: str) -> Iterator[Advice]:
+    """Can whoever runs this put files in a folder, or make it where it is not there yet?"""
+    there = folder
+    while not os.path.exists(there):
+        there = os.path.dirname(there)
+    owner, runs_as = user_name(os.stat(there).st_uid), user_name(os.geteuid())
+    if not os.path.isdir(there):
+        yield Advice(f"{there} is no folder", f"set {variable} to one")
+    elif there == folder and owner != runs_as:
+        yield Advice(
+            f"{folder} belongs to {owner}, and this runs as {runs_as}: what one of them "
+            "makes, the other cannot read",
+            f"run every command as {owner} (sudo -u {owner} ...), or chown -R {runs_as} {folder}",
+        )
+    elif not os.access(there, os.W_OK | os.X_OK, effective_ids=True):
+        if owner == runs_as:
+            fix = f"chmod u+rwx {there}"
+        elif os.access(there, os.X_OK, effective_ids=True):
+            fix = f"install -d -o {runs_as} {folder}, as root"
+        else:
+            fix = f"set {variable} to a folder elsewhere"
+        yield Advice(f"{runs_as} cannot write in {there}", fix)
 
 
 def user_name(user_id: int) -> str:

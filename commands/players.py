@@ -246,9 +246,19 @@ def flair_list(as_json: bool) -> None:
 @click.command()
 @json_option
 def audit(as_json: bool) -> None:
-    """Print who did what about whom, when and from where, oldest first."""
-    lines = list(open_installation().read_audit())
+    """Print who did what about whom, when and from where, oldest first.
+
+    A damaged line is named on standard error, the others are printed, and the exit status is 1.
+    """
+    lines, status = [], 0
+    try:
+        lines.extend(open_installation().read_audit())
+    except storage.DamagedRecord as error:
+        click.echo(f"Error: {error}", err=True)
+        status = 1
     if as_json:
-        return click.echo(json.dumps(lines, indent=2))
-    for line in lines:
-        click.echo(audit_in_words(line))
+        click.echo(json.dumps(lines, indent=2))
+    else:
+        for line in lines:
+            click.echo(audit_in_words(line))
+    sys.exit(status)

@@ -60,8 +60,11 @@ def clear_progress() -> None:
 
 
 def time_in_words(milliseconds: int) -> str:
-    """A time in UTC: "2026-11-21 05:33:11 UTC"."""
-    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(milliseconds / 1000))
+    """A time in UTC: "2026-11-21 05:33:11 UTC"; the bare number where no calendar reaches."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(milliseconds / 1000))
+    except (OverflowError, OSError):
+        return str(milliseconds)
 
 
 def in_words(field: str, value: object) -> str:
@@ -74,11 +77,17 @@ def in_words(field: str, value: object) -> str:
 
 
 def audit_in_words(line: dict) -> str:
-    """A line of the audit log: when, who, what about whom, and from where."""
-    who = "the command" if line["by"] == "command" else f"player {line['by']}"
-    what = ACTS.get(line["act"], line["act"]).format_map(line)
-    origin = f", from {line['address']}" if "address" in line else ""
-    return f"{time_in_words(line['time'])}  {who} {what}{origin}"
+    """A line of the audit log: when, who, what about whom, and from where.
+
+    One of another shape, which only an edit can have made, is shown as it is.
+    """
+    try:
+        who = "the command" if line["by"] == "command" else f"player {line['by']}"
+        what = ACTS[line["act"]].format_map(line) if line["act"] in ACTS else line["act"]
+        origin = f", from {line['address']}" if "address" in line else ""
+        return f"{time_in_words(line['time'])}  {who} {what}{origin}"
+    except (KeyError, TypeError, ValueError):
+        return json.dumps(line)
 
 
 ACTS = {

@@ -33,6 +33,8 @@ def disk_errors_named() -> Iterator[None]:
     """Let an OSError out as StorageFailed or StorageFull."""
     try:
         yield
+    except BrokenPipeError:
+        raise  # no disk says so: whoever read what is printed on the way is gone
     except OSError as error:
         raise disk_refused(error) from error
 
@@ -52,6 +54,7 @@ def read_file(path: str, missing: NotFound) -> bytes:
             chunk = os.read(descriptor, READ_SIZE)
             content += chunk
     except OSError as error:
+        error.filename = path  # os.read knows none
         raise disk_refused(error) from error
     finally:
         os.close(descriptor)
@@ -315,7 +318,11 @@ def decode_record(content: bytes, record_type: type, path: str, **expected: obje
 
 
 def read_json_lines(path: str) -> Iterator[dict]:
-    """What each line of a file holds; nothing where there is none. Raises DamagedRecord."""
+    """What each line of a file holds; nothing where there is none.
+
+    Raises DamagedRecord after the last, for the first that is damaged.
+    """
+    damage = None
     try:
         content = read_file(path, NotFound())
     except NotFound:
@@ -323,8 +330,10 @@ def read_json_lines(path: str) -> Iterator[dict]:
     for number, line in enumerate(content.splitlines(), start=1):
         try:
             yield json.loads(line)
-        except ValueError as error:
-            raise DamagedRecord(f"{path}, line {number},", str(error)) from error
+        except (ValueError, RecursionError) as error:
+            damage = damage or DamagedRecord(f"{path}, line {number},", str(error))
+    if damage:
+        raise damage
 
 
 def read_boot_id() -> str | None:

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Callable
@@ -12,7 +13,14 @@ from pathlib import Path
 import pytest
 from waiting import wait_until
 
-from commands.advice import CLOCK_SLACK, FEW_FILES, LITTLE_ROOM, Advice, look_for_problems
+from commands.advice import (
+    CLOCK_SLACK,
+    FEW_FILES,
+    LITTLE_ROOM,
+    Advice,
+    look_at_folders,
+    look_for_problems,
+)
 from identity_settings import ROOT, read_settings
 from storage import Storage
 
@@ -138,6 +146,63 @@ def test_a_folder_of_somebody_else_is_told_with_whom_to_be(look, storage, monkey
     assert f"this runs as {owner + 4242}" in records.problem
     assert "sudo -u " in records.fix
     assert f"{storage.picture_dir} belongs to " in pictures.problem
+
+
+@pytest.fixture
+def own_folder():
+    """A folder of somebody whom modes hold: root is one of them meanwhile."""
+    was_root = os.geteuid() == 0
+    if was_root:
+        os.seteuid(4242)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            yield folder
+            os.chmod(folder, 0o700)
+    finally:
+        if was_root:
+            os.seteuid(0)
+
+
+@pytest.mark.parametrize("below", ["", "/instance", "/new/instance"])
+def test_a_folder_of_ones_own_that_cannot_be_written_is_told_with_the_chmod(
+    environment, own_folder, below
+):
+    settings = {"DATA_DIR": own_folder + below, "PICTURE_DIR": f"{own_folder}/pfp"}
+    assert list(look_at_folders(read_settings(settings))) == []
+    os.chmod(own_folder, 0o500)
+    records, pictures = look_at_folders(read_settings(settings))
+    assert records == pictures
+    assert records.problem.endswith(f" cannot write in {own_folder}")
+    assert records.fix == f"chmod u+rwx {own_folder}"
+
+
+def test_a_folder_that_cannot_be_made_is_told_with_how_root_makes_it(environment, own_folder):
+    settings = {"DATA_DIR": "/no-such/instance", "PICTURE_DIR": own_folder}
+    [advice] = look_at_folders(read_settings(settings))
+    assert advice.problem.endswith(" cannot write in /")
+    assert re.fullmatch(r"install -d -o \S+ /no-such/instance, as root", advice.fix)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder of somebody else")
+def test_a_place_that_is_closed_to_who_runs_this_is_told(environment, tmp_path):
+    tmp_path.chmod(0o700)
+    settings = {"DATA_DIR": f"{tmp_path}/instance", "PICTURE_DIR": f"{tmp_path}/pfp"}
+    os.seteuid(4242)
+    try:
+        records, _ = look_at_folders(read_settings(settings))
+    finally:
+        os.seteuid(0)
+    assert "4242 cannot write in /" in records.problem
+    assert records.fix == "set IDENTITY_DATA_DIR to a folder elsewhere"
+
+
+@pytest.mark.parametrize("below", ["", "/instance"])
+def test_a_file_in_the_place_of_a_folder_is_told_and_keeps_its_mode(look, tmp_path, below):
+    file = tmp_path / "file"
+    file.touch(0o644)
+    assert look(DATA_DIR=f"{file}{below}") == [
+        Advice(f"{file} is no folder", "set IDENTITY_DATA_DIR to one")
+    ]
 
 
 @pytest.mark.parametrize(

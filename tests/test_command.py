@@ -160,6 +160,21 @@ def test_wrong_usage_exits_with_status_2_and_prints_nothing_but_the_reason(insta
     assert b"Error: " in done.stderr and b"Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("command", ["--help", "user --help", "user list --json", "settings"])
+def test_output_that_cannot_be_written_is_told_in_one_line(installation, command):
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [COMMAND, *command.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            cwd=installation.folder,
+            env=installation.environment,
+            timeout=30,
+        )
+    assert done.stderr == b"Error: the disk refused: No space left on device\n"
+    assert done.returncode == 1
+
+
 @pytest.mark.parametrize("command", ["settings", "user list", "client list", "serve"])
 def test_an_unknown_setting_is_refused_by_name(installation, command):
     refusal = installation.refusal(*command.split(), IDENTITY_SITENAME="Games")

@@ -124,6 +124,16 @@ def test_a_link_for_somebody_suspended_is_printed_with_a_warning(installation, s
     assert store.read_user(ada.id).suspended
 
 
+# -- user show ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("time", [10**20, 10**400], ids=["late", "later"])
+def test_a_time_that_no_calendar_reaches_is_shown_as_the_number(installation, store, ada, time):
+    with store.edit_user(ada.id) as user:
+        user.last_heartbeat = time
+    assert f"lastHeartbeat  {time}\n" in installation.output("user", "show", "ada")
+
+
 # -- user suspend, restore, delete ----------------------------------------------------------------
 
 
@@ -237,6 +247,40 @@ def test_audit_prints_each_line_in_words_or_as_json(installation, store, ada):
 def test_an_act_of_a_later_version_is_printed_by_its_name():
     line = {"time": 0, "act": "user paint", "by": 3, "user": 1}
     assert audit_in_words(line) == "1970-01-01 00:00:00 UTC  player 3 user paint"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"time": 1, "act": "user suspend", "by": 1}',
+        '{"time": 1, "act": {}, "by": 1}',
+        '{"time": "noon", "act": "backup", "by": 1}',
+        '{"time": NaN, "act": "backup", "by": 1}',
+        '{"act": "backup"}',
+        '["time", "act", "by"]',
+        "null",
+    ],
+)
+def test_a_line_of_another_shape_is_printed_as_it_is(installation, store, line):
+    (installation.data / "audit.log").write_text(f"{line}\n")
+    store.write_audit("backup", by="command")
+    first, second = installation.output("audit").splitlines()
+    assert first == line
+    assert second.endswith("the command made a backup")
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[" * 10**5])
+def test_a_damaged_line_is_named_and_hides_no_other(installation, store, damage):
+    store.write_audit("export", by="command")
+    with (installation.data / "audit.log").open("a") as file:
+        file.write(f"{damage}\n")
+    store.write_audit("backup", by="command")
+    done = installation.run("audit", status=1)
+    told = [line.partition("  ")[2] for line in done.stdout.decode().splitlines()]
+    assert told == ["the command exported the players", "the command made a backup"]
+    assert b"line 2, is damaged" in done.stderr and done.stderr.count(b"\n") == 1
+    done = installation.run("audit", "--json", status=1)
+    assert [line["act"] for line in json.loads(done.stdout)] == ["export", "backup"]
 
 
 UNDONE = {  # each command that writes a line, and the act that it tells of

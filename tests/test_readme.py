@@ -1,4 +1,4 @@
-"""The README names every command, option and setting there is."""
+"""The README names every command, option, setting and module there is."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,8 @@ import pytest
 from identity_admin import identity_server_command
 from identity_settings import SETTINGS
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
 
 
 def all_commands(group: click.Group, *words: str):
@@ -42,3 +43,10 @@ def test_the_readme_has_every_setting(name):
 
 def test_the_readme_has_no_setting_that_there_is_not():
     assert set(re.findall(r"IDENTITY_([A-Z_]+)", README)) == set(SETTINGS)
+
+
+@pytest.mark.parametrize("folder", ["", "storage", "pages", "commands"])
+def test_the_readme_has_every_module(folder):
+    rows = "".join(re.findall(rf"^\| .*`{folder}.*", README, re.MULTILINE))
+    modules = {path.name for path in (ROOT / folder).glob("*.py")} - {"__init__.py"}
+    assert modules and modules <= set(re.findall(r"[`/](\w+\.py)`", rows))

@@ -2,7 +2,6 @@
 
 import ipaddress
 import os
-import pwd
 import re
 import time
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from flask import Config
 
 from identity_settings import ROOT, host_of
+from storage.problems import user_name
 
 LITTLE_ROOM = 200 * 2**20  # bytes
 FEW_FILES = 10_000  # that can still be made: a player takes six
@@ -141,14 +141,6 @@ def look_at_folder(variable: str, folder: str) -> Iterator[Advice]:
         else:
             fix = f"set {variable} to a folder elsewhere"
         yield Advice(f"{runs_as} cannot write in {there}", fix)
-
-
-def user_name(user_id: int) -> str:
-    """The name of a user of this machine; the number where there is none."""
-    try:
-        return pwd.getpwuid(user_id).pw_name
-    except KeyError:
-        return str(user_id)
 
 
 def look_at_room(values: Config) -> Iterator[Advice]:

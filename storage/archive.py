@@ -37,9 +37,9 @@ from storage import (
     check_mod_level,
     claim_key,
 )
-from storage.check import TIME_END
 from storage.claims import can_be_claimed
 from storage.flat_files import FROZEN, STAGED, FlatFiles
+from storage.problems import TIME_END
 from storage.webp import webp_size
 
 PARTS = ("users", "names", "emails", "deleted", "clients")
@@ -206,7 +206,7 @@ class Archivist(FlatFiles):
     def _working(self) -> contextlib.AbstractContextManager[int]:
         return self._lock("locks", "archive")
 
-    def _sweep(self) -> bool:
+    def sweep(self) -> bool:
         """Remove what was left by a killed backup or restore; True for a restore not yet done."""
         unfinished = os.path.exists(f"{self._staged}/users") and not self.user_ids()
         if unfinished and os.path.exists(f"{self._staged}/clients"):

@@ -15,6 +15,7 @@ from storage import (
     NoSuchPicture,
     NoSuchUser,
     NotFound,
+    StorageFailed,
     User,
     record_as_dict,
 )
@@ -39,10 +40,13 @@ from storage.disk import (
     read_file,
     read_number,
     read_record,
+    write_new_file,
 )
-from storage.flat_files import USER_LOCKS
+from storage.flat_files import LAYOUT_VERSION, USER_IDS_END, USER_LOCKS
+from storage.problems import will_be_drawn
 
 STEP = 100  # players between two reports of progress
+CANNOT_BE_READ = (DamagedRecord, NotFound, StorageFailed)
 
 
 def backup(
@@ -70,7 +74,7 @@ class Backup(Archivist):
         if not self.user_ids() and not self.client_ids():
             raise BadInstallation(f"{self.data_dir} has no players and no clients to back up")
         with disk_errors_named(), new_file(path) as file, self._working():
-            self._sweep()
+            self.sweep()
             self.write_audit("backup", by)
             try:
                 self._freeze()
@@ -84,41 +88,57 @@ class Backup(Archivist):
     def _freeze(self) -> None:
         """Link every record into a folder: replaced and never written in place, it stays so."""
         self._make_folders(self._frozen)
+        self._refuse_without_links()
         with self._accounts_lock():
             with contextlib.ExitStack() as held:
                 for number in range(USER_LOCKS):
                     # A folder's list may lack a name that is being replaced.
                     held.enter_context(self._user_lock(number))
                 users = os.listdir(self._users)
-            self._link("users", users)
-            self._link("deleted", os.listdir(self._path("deleted")))
-            self._link(".", ["format", "next_user_id"])
+            refused = self._link("users", users)
         with self._clients_lock():
-            self._link("clients", os.listdir(self._path("clients")))
+            refused += self._link("clients", os.listdir(self._path("clients")))
         with locked(self._path("audit.log")):  # it grows in place
             shutil.copyfile(self._path("audit.log"), f"{self._frozen}/audit.log")
+        for path in refused:  # told once no lock is held: whoever reads it may take their time
+            self._leave_out(f"{path} belongs to another user of the system, or is no file")
 
-    def _link(self, part: str, names: list[str]) -> None:
+    def _refuse_without_links(self) -> None:
+        own = f"{self._frozen}/own"
+        write_new_file(own, [])
+        try:
+            os.link(own, f"{own}.link")
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+                raise
+            raise BadInstallation(
+                f"the file system of {self.data_dir} refuses hard links, which a backup needs: "
+                f"stop the server, and copy this folder and {self.picture_dir}"
+            ) from error
+
+    def _link(self, part: str, names: list[str]) -> list[str]:
+        """Link the records among these; returns the paths of those that cannot be linked."""
+        refused = []
         for name in names:
-            try:
-                os.link(self._path(part, name), f"{self._frozen}/{part}/{name}")
-            except FileNotFoundError:
-                continue  # next_user_id, where it was lost
-            except OSError as error:
-                if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
-                    raise
-                raise BadInstallation(
-                    f"the file system of {self.data_dir} refuses hard links, which a backup needs: "
-                    f"stop the server, and copy this folder and {self.picture_dir}"
-                ) from error
+            if MEMBER.fullmatch(f"{part}/{name}"):
+                path = self._path(part, name)
+                try:
+                    os.link(path, f"{self._frozen}/{part}/{name}", follow_symlinks=False)
+                except PermissionError:  # proc(5), protected_hardlinks; or a folder
+                    refused.append(path)
+        return refused
+
+    def _leave_out(self, reason: str) -> None:
+        self._report(f"{reason}: it is not in the archive")
 
     # -- packed --------------------------------------------------------------------------------
 
     def _pack(self) -> int:
-        users, deleted = self._ids("users"), self._ids("deleted")
-        largest_id = max(users | deleted, default=0)
-        next_id = max(read_number(f"{self._frozen}/next_user_id"), largest_id + 1)
-        self._add("format", read_file(f"{self._frozen}/format", NotFound()))
+        users = self._ids(f"{self._frozen}/users")
+        # These two were not frozen: they only grow, and what came since is true as well.
+        deleted = self._ids(self._path("deleted"))
+        next_id = max(self._read_next_id(), max(users | deleted, default=0) + 1)
+        self._add("format", b"%d\n" % LAYOUT_VERSION)  # no other is opened
         self._add("next_user_id", b"%d\n" % next_id)
         deleted -= users  # a deletion that was killed leaves both, and the record is the truth
         players = 0
@@ -128,8 +148,8 @@ class Backup(Archivist):
                 players += 1
             except NoSuchUser:
                 deleted.add(user_id)  # just now
-            except DamagedRecord as error:
-                self._report(f"{error}: it is not in the archive")
+            except CANNOT_BE_READ as error:
+                self._leave_out(str(error))
             if done % STEP == 0 or done == len(users):
                 self._progress(done, len(users))
         for user_id in sorted(deleted):
@@ -143,17 +163,34 @@ class Backup(Archivist):
         end_archive(self._packed)
         return players
 
-    def _ids(self, part: str) -> set[int]:
-        """The user ids that the files of a part are named after."""
-        stems = (name.removesuffix(".json") for name in os.listdir(f"{self._frozen}/{part}"))
-        return {int(stem) for stem in stems if USER_ID.fullmatch(stem)}
+    def _ids(self, folder: str) -> set[int]:
+        """The user ids that the files in a folder are named after."""
+        stems = (name.removesuffix(".json") for name in os.listdir(folder))
+        ids = {int(stem) for stem in stems if USER_ID.fullmatch(stem)}
+        for user_id in sorted(each for each in ids if each >= USER_IDS_END):
+            self._leave_out(f"{os.path.basename(folder)} has the id {user_id}, which is too large")
+            ids.remove(user_id)
+        return ids
+
+    def _read_next_id(self) -> int:
+        """The next id, or 0 where it is lost: then it follows from the ids that are there."""
+        path = self._path("next_user_id")
+        try:
+            next_id = read_number(path)
+        except StorageFailed as error:
+            self._leave_out(str(error))
+            return 0
+        if next_id > USER_IDS_END:
+            self._leave_out(f"{path} is too large")
+            return 0
+        return next_id
 
     def _add(self, name: str, content: bytes) -> None:
         add_member(self._packed, name, [content], len(content))
 
     def _add_user(self, user_id: int) -> None:
         name = f"users/{user_id}.json"
-        user = read_record(f"{self._frozen}/{name}", User, NotFound(), id=user_id)
+        user = self._read(name, User, id=user_id)
         refuse_unusable(user)
         self._claim_in(self._frozen, user)
         pictures = self._read_pictures(user)
@@ -162,40 +199,45 @@ class Backup(Archivist):
         for each, content in pictures.items():
             self._add(each, content)
 
+    def _read(self, name: str, record_type: type, **expected: object):
+        missing = NotFound(f"{name} is a link that leads nowhere")
+        return read_record(f"{self._frozen}/{name}", record_type, missing, **expected)
+
     def _read_pictures(self, user: User) -> dict[str, bytes]:
         """A player's pictures by their names in the archive.
 
         Where they were changed since, the newer ones, whose timestamp `user` then gets. Raises
         NoSuchUser where the player was deleted since.
         """
-        while True:
-            try:
-                return {name: self._read_picture(name) for name in picture_names(user)}
-            except NoSuchPicture as error:
-                newest = self.read_user(user.id).pfp_timestamp
-                if newest == user.pfp_timestamp:
-                    self._report_lost_picture(user, error)
-                    user.pfp_timestamp = None
+        with contextlib.suppress(NoSuchPicture):
+            return self._read_generation(user)
+        try:
+            with self._user_lock(user.id):  # else they may be in the making
+                user.pfp_timestamp = self.read_user(user.id).pfp_timestamp
+                paths = self._picture_paths(user.id, user.pfp_timestamp)
+                if user.pfp_timestamp is None and will_be_drawn(user.id, paths):
                     return {}
-                user.pfp_timestamp = newest
+                return self._read_generation(user)
+        except NoSuchPicture as error:
+            self._report(f"{error}: in the archive player {user.id} has none but the drawn one")
+        user.pfp_timestamp = None
+        return {}
+
+    def _read_generation(self, user: User) -> dict[str, bytes]:
+        return {name: self._read_picture(name) for name in picture_names(user)}
 
     def _read_picture(self, name: str) -> bytes:
         path = f"{self.picture_dir}/{name.removeprefix('pictures/')}"
-        content = read_file(path, NoSuchPicture(f"{path} is missing"))
         try:
+            content = read_file(path, NoSuchPicture(f"{path} is missing"))
             refuse_spoilt_picture(name, content)
-        except DamagedRecord as error:
+        except (DamagedRecord, StorageFailed) as error:
             raise NoSuchPicture(str(error)) from error
         return content
 
-    def _report_lost_picture(self, user: User, error: NoSuchPicture) -> None:
-        if user.pfp_timestamp is not None:  # else it is drawn when somebody asks for it
-            self._report(f"{error}: in the archive player {user.id} has none but the drawn one")
-
     def _add_client(self, name: re.Match) -> None:
         try:
-            path = f"{self._frozen}/{name[0]}"
-            client = read_record(path, Client, NotFound(), id=name["client"])
+            client = self._read(name[0], Client, id=name["client"])
             self._add(name[0], encode(record_as_dict(client)))
-        except DamagedRecord as error:
-            self._report(f"{error}: it is not in the archive")
+        except CANNOT_BE_READ as error:
+            self._leave_out(str(error))

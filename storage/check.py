@@ -8,10 +8,9 @@ a person, and keeps its claims and pictures.
 
 import contextlib
 import functools
-import json
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 
 from storage import (
@@ -34,26 +33,33 @@ from storage import (
     claim_key,
     origin_of,
 )
+from storage.archive import Archivist
 from storage.claims import NAME_CLAIM, can_be_claimed, user_id_in
 from storage.codes import WINDOW as CODES_WINDOW
 from storage.disk import disk_errors_named, locked, read_file, read_number, synced, write_file
-from storage.flat_files import FROZEN, LAYOUT, STAGED, FlatFiles
+from storage.flat_files import FROZEN, LAYOUT, STAGED, USER_IDS_END, FlatFiles
 from storage.problems import (
+    TIME_END,
     Problem,
     Problems,
     check_picture_file,
     damaged,
+    has_picture_time,
     is_old,
+    look_at_audit,
     look_at_code,
     look_at_invite,
+    look_at_link,
     look_at_mode,
     look_at_orphan,
+    look_at_owner,
     look_at_rules,
     look_at_taken,
     look_at_window,
     newest_window,
     paths_in,
     remove,
+    will_be_drawn,
 )
 
 STEP = 1000  # files between two reports of progress
@@ -68,8 +74,7 @@ ATTEMPTS_FOLDER = re.compile(rf"{WINDOW_FOLDER.pattern}|{LONGER_WINDOWS.pattern}
 # In the data folder itself; an administrator may keep other dot files there.
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}(\.old)?")
 CLAIMS = {"names": "name", "emails": "email"}  # and the field that makes them
-TIMES = ("created", "last_heartbeat", "play_ms", "pfp_timestamp")
-TIME_END = 10**15  # milliseconds: there is room for 15 digits in the address of a picture
+TIMES = ("created", "last_heartbeat", "play_ms")
 
 
 def check(
@@ -100,6 +105,7 @@ class Inspection(FlatFiles):
         self._bearers: dict[str, int] = {}  # user ids, by the claim that each should have
         self._origins: dict[str, str] = {}  # client ids, by the origin of their game
         self._last_id = 0  # the largest ever given
+        self._refused: set[str] = set()  # files that the disk refuses to open
 
     def _open(self) -> None:
         """Nothing is made, and no key read."""
@@ -109,10 +115,12 @@ class Inspection(FlatFiles):
         if not os.path.isdir(self.data_dir):
             raise BadInstallation(f"there is no installation in {self.data_dir}")
         self._check_format()
+        self._owner = os.stat(self.data_dir).st_uid
         # One sync for all that is mended: a claim for each of 100,000 players would take an hour.
         lasting = synced(self.data_dir) if self._repair else contextlib.nullcontext()
         with disk_errors_named(), lasting:
             yield from self._confirmed(self._look_at_layout)
+            yield from self._check_data_folder()
             if all(map(os.path.isdir, self._folders())):
                 yield from self._check_contents()
 
@@ -130,7 +138,7 @@ class Inspection(FlatFiles):
         yield from self._check_folder(self._path("invites"), INVITE_FILE, self._check_invite)
         yield from self._check_codes()
         yield from self._check_attempts(self._path("attempts"), ATTEMPTS_WINDOW)
-        yield from self._confirmed(self._look_at_audit, locks=[locked(self._path("audit.log"))])
+        yield from self._check_audit()
         yield from self._confirmed(self._look_at_archiving, locks=[self._lock("locks", "archive")])
 
     def _check_folder(
@@ -143,6 +151,7 @@ class Inspection(FlatFiles):
             self._done += 1
             path = f"{folder}/{name}"
             if names.fullmatch(name):
+                yield from self._confirmed(look_at_owner, path, self._owner)
                 yield from check_file(path)
             else:
                 yield from self._confirmed(look_at_orphan, path)
@@ -153,14 +162,28 @@ class Inspection(FlatFiles):
         *what: object,
         locks: Iterable[AbstractContextManager] = (),
     ) -> Problems:
-        """What `look` finds, and finds again while the locks are held; mended before they go."""
-        if next(look(*what), None) is None:
-            return
-        with contextlib.ExitStack() as held:
-            for lock in locks:
-                held.enter_context(lock)
-            certain = [self._mended(each) if self._repair else each for each in list(look(*what))]
-        yield from certain
+        """What `look` finds, and finds again while the locks are held; mended before they go.
+
+        A file that the disk refuses to open ends that look alone. Where it is a lock, as on a disk
+        that became read-only, what was found first is told, and nothing is mended.
+        """
+        found = []
+        try:
+            found = list(look(*what))
+            if not found:
+                return
+            with contextlib.ExitStack() as held:
+                for lock in locks:
+                    held.enter_context(lock)
+                found = list(look(*what))
+                if self._repair:
+                    found = [self._mended(each) for each in found]
+        except OSError as error:
+            file = error.filename or self.data_dir
+            if file not in {*self._refused, *(each.file for each in found)}:
+                self._refused.add(file)
+                found.append(Problem(file, f"the disk refused: {error.strerror}"))
+        yield from found
 
     def _mended(self, found: Problem) -> Problem:
         if found.mend is None:
@@ -186,18 +209,27 @@ class Inspection(FlatFiles):
                 lost = path == self._users and os.path.exists(self._path("next_user_id"))
                 mend = None if lost else self._make
                 yield Problem(path, "is missing: the rest was not looked at", mend=mend)
+                continue
             # An administrator may let a group into these two, or keep it out.
             spare = {self.data_dir: 0o050, self.picture_dir: 0o044}.get(path, 0)
             yield from look_at_mode(path, mode, spare)
+            if path != self.picture_dir:
+                yield from look_at_owner(path, self._owner)
         if not os.path.exists(self._path("format")):
             yield Problem(self._path("format"), "is missing", mend=self._make)
-        yield from self._look_at_key()
-        files = ("format", "secret_key", "next_user_id", "accounts.lock", "audit.log")
-        for path in (*map(self._path, files), *paths_in(self._path("locks"))):
-            yield from look_at_mode(path, 0o600)
+
+    def _check_data_folder(self) -> Problems:
+        """The files that stand in the data folder itself, and the locks."""
+        yield from self._confirmed(self._look_at_key)
+        for path in map(self._path, ("secret_key", "next_user_id", "audit.log")):
+            yield from self._confirmed(look_at_owner, path, self._owner)
+        others = map(self._path, ("format", "accounts.lock"))
+        for path in (*others, *paths_in(self._path("locks"))):
+            yield from self._confirmed(look_at_owner, path, self._owner)
+            yield from self._confirmed(look_at_mode, path, 0o600)
         for path in paths_in(self.data_dir):
             if TEMPORARY.fullmatch(os.path.basename(path)):
-                yield from look_at_orphan(path)
+                yield from self._confirmed(look_at_orphan, path)
 
     def _make(self, path: str) -> str:
         FlatFiles(self.data_dir, self.picture_dir)  # as the next start would
@@ -205,6 +237,7 @@ class Inspection(FlatFiles):
 
     def _look_at_key(self) -> Problems:
         path = self._path("secret_key")
+        yield from look_at_mode(path, 0o600)
         put_back = "put the lost one back, or remove the file and everyone signs in again"
         try:
             if not read_file(path, NotFound()).split():
@@ -216,45 +249,51 @@ class Inspection(FlatFiles):
 
     def _look_at_next_user_id(self) -> Problems:
         path = self._path("next_user_id")
+        yield from look_at_mode(path, 0o600)
         needed = self._last_id or os.path.exists(path)  # an empty installation may have none
-        if needed and self._next_user_id() <= self._last_id:
+        try:
+            next_id = read_number(path)
+        except StorageFailed as error:
+            yield Problem(path, str(error))
+            return
+        if next_id > USER_IDS_END:
+            yield Problem(path, f"is too large: ids end before {USER_IDS_END}")
+        elif needed and next_id <= self._last_id:
             problem = f"is missing or not above {self._last_id}, the largest user id ever given"
             yield Problem(path, problem, mend=self._raise_next_user_id)
 
-    def _next_user_id(self) -> int:
-        return read_number(self._path("next_user_id"))
+    def _check_id(self, path: str, user_id: int) -> Problems:
+        if user_id < USER_IDS_END:
+            self._last_id = max(self._last_id, user_id)
+        else:
+            yield Problem(path, f"is of an id that is never given: ids end before {USER_IDS_END}")
 
     def _raise_next_user_id(self, path: str) -> str:
         write_file(path, b"%d\n" % (self._last_id + 1))
         return f"raised to {self._last_id + 1}"
 
-    def _look_at_audit(self) -> Problems:
+    def _check_audit(self) -> Problems:
         path = self._path("audit.log")
-        with contextlib.suppress(FileNotFoundError), open(path, "rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                try:
-                    whole = {"time", "act", "by"} <= set(json.loads(line))
-                except (ValueError, TypeError):
-                    whole = False
-                if not whole:
-                    yield Problem(path, f"has a damaged line, number {number}")
+        yield from self._confirmed(look_at_audit, path, locks=[locked(path)])
 
     def _look_at_archiving(self) -> Problems:
         frozen, staged = self._path(FROZEN), self._path(STAGED)
         for path in (frozen, staged, f"{self.picture_dir}/{STAGED}"):
             if is_old(path):
-                # Without players in place a restore is to be repeated, and takes back what it did.
-                mend = None if path == staged and os.path.exists(f"{path}/users") else remove
-                yield Problem(path, "was left behind by a backup or a restore", mend=mend)
+                problem = "was left behind by a backup or a restore"
+                yield Problem(path, problem, mend=self._take_back)
+
+    def _take_back(self, path: str) -> str:
+        """Remove what was left, and the clients of a restore that put no players in place."""
+        unfinished = Archivist(self.data_dir, self.picture_dir).sweep()
+        done = remove(path)  # where that met an error
+        return "taken back: the restore can be repeated" if unfinished else done
 
     # -- users ---------------------------------------------------------------------------------
 
     def read_user(self, user_id: int) -> User:
-        """Here a record that the disk refuses to give counts as damaged."""
-        try:
+        with _refused_is_damaged(self._user_path(user_id)):
             return super().read_user(user_id)
-        except StorageFailed as error:
-            raise DamagedRecord(self._user_path(user_id), str(error)) from error
 
     def _locks_of(self, user_id: int) -> list[AbstractContextManager]:
         """What holds up every change of a user, their claims and their pictures."""
@@ -262,7 +301,7 @@ class Inspection(FlatFiles):
 
     def _check_user(self, path: str) -> Problems:
         user_id = user_id_in(path)
-        self._last_id = max(self._last_id, user_id)
+        yield from self._check_id(path, user_id)
         yield from self._confirmed(self._look_at_user, user_id, locks=self._locks_of(user_id))
 
     def _look_at_user(self, user_id: int) -> Problems:
@@ -271,6 +310,7 @@ class Inspection(FlatFiles):
         try:
             user = self.read_user(user_id)
         except NoSuchUser:
+            yield from look_at_link(path)
             return
         except DamagedRecord as error:
             yield damaged(path, error)
@@ -278,8 +318,7 @@ class Inspection(FlatFiles):
         self._timestamps[user_id] = user.pfp_timestamp
         yield from look_at_rules(path, user, ["mod_level"])
         for field in TIMES:
-            value = getattr(user, field)
-            if value is not None and not 0 <= value < TIME_END:
+            if not 0 <= getattr(user, field) < TIME_END:
                 yield Problem(path, f"{field} is no time")
         for kind in CLAIMS:
             yield from self._look_at_claim_of(user, kind)
@@ -338,22 +377,31 @@ class Inspection(FlatFiles):
 
     def _look_at_pictures_of(self, user: User) -> Problems:
         remake = functools.cache(functools.partial(self._remake_pictures, user))
-        for size, path in self._picture_paths(user.id, user.pfp_timestamp).items():
-            imported = user.pfp_timestamp is None
-            if imported and not os.path.exists(path):
-                continue  # drawn when it is first asked for
-            yield from look_at_mode(path, 0o644)
+        paths = self._picture_paths(user.id, user.pfp_timestamp)
+        if not has_picture_time(user):
+            problem = "pfp_timestamp is no time"
+            yield Problem(self._user_path(user.id), problem, mend=lambda path: remake())
+            return
+        drawn = user.pfp_timestamp is None and will_be_drawn(user.id, paths)
+        for size, path in paths.items():
+            if os.path.isfile(path):
+                yield from look_at_mode(path, 0o644)
+            elif drawn:
+                continue  # when it is first asked for
             if problem := check_picture_file(path, PICTURE_SIZES[size]):
                 # Whatever is wrong with the three, one act mends it.
-                yield Problem(path, problem, mend=remove if imported else lambda path: remake())
+                yield Problem(path, problem, mend=lambda path: remake())
 
     def _remake_pictures(self, user: User) -> str:
         """Give a player whole pictures, at another address: the old one must stay a 404."""
         from storage.pictures import generate_picture, make_picture  # Pillow takes its time
 
+        if not has_picture_time(user):
+            user.pfp_timestamp = None  # else the new one is above it, and no time either
+        old = self._picture_paths(user.id, user.pfp_timestamp)
         good = {
             size: read_file(path, NotFound())
-            for size, path in self._picture_paths(user.id, user.pfp_timestamp).items()
+            for size, path in old.items()
             if check_picture_file(path, PICTURE_SIZES[size]) is None
         }
         images, done = generate_picture(user.id), "a generated picture stands in for it"
@@ -362,6 +410,8 @@ class Inspection(FlatFiles):
                 images = make_picture(good["large"]) | good
                 done = "made anew from the large picture"
         self._replace_picture(user, images)
+        for path in old.values():
+            remove(path)  # also a folder
         return done
 
     def _check_picture(self, path: str) -> Problems:
@@ -386,17 +436,23 @@ class Inspection(FlatFiles):
             problem = f"is no picture that users/{user_id}.json names"
             if path in self._picture_paths(user_id, user.pfp_timestamp).values():
                 return
-        elif user_id >= self._next_user_id() and not os.path.exists(self._path(STAGED)):
+        elif not self._was_given(user_id) and not os.path.exists(self._path(STAGED)):
             # Neither a killed restore's nor ours: the folder may be another installation's.
             problem, mend = "is a picture for an id that was never given", None
         if os.path.lexists(path):
             yield Problem(path, problem, mend=mend)
 
+    def _was_given(self, user_id: int) -> bool:
+        try:
+            return user_id < read_number(self._path("next_user_id"))
+        except StorageFailed:
+            return False  # nobody knows
+
     # -- deleted, clients, codes, attempts -----------------------------------------------------
 
     def _check_deleted(self, path: str) -> Problems:
         user_id = int(os.path.basename(path))
-        self._last_id = max(self._last_id, user_id)
+        yield from self._check_id(path, user_id)
         yield from self._confirmed(self._look_at_deleted, user_id, locks=self._locks_of(user_id))
 
     def _look_at_deleted(self, user_id: int) -> Problems:
@@ -410,18 +466,25 @@ class Inspection(FlatFiles):
         client_id = os.path.basename(path).removesuffix(".json")
         yield from self._confirmed(self._look_at_client, client_id, locks=[self._clients_lock()])
 
+    def _read_client(self, client_id: str) -> Client:
+        with _refused_is_damaged(self._client_path(client_id)):
+            return super()._read_client(client_id)
+
     def _look_at_client(self, client_id: str) -> Problems:
         path = self._client_path(client_id)
         yield from look_at_mode(path, 0o600)
         try:
             client = self.read_client(client_id)
         except NoSuchClient:
+            yield from look_at_link(path)
             return
-        except StorageError as error:
+        except DamagedRecord as error:
             yield damaged(path, error)
             return
         if not HASH.fullmatch(client.secret_sha256):
             yield Problem(path, "secret_sha256 is no SHA-256")
+        if not 0 <= client.created < TIME_END:
+            yield Problem(path, "created is no time")
         wrong = list(look_at_rules(path, client, ["redirect_uris", "game_url"]))
         yield from wrong
         if not wrong and client.game_url:
@@ -444,8 +507,8 @@ class Inspection(FlatFiles):
 
         def check_window(path: str) -> Problems:
             yield from self._confirmed(look_at_window, path, newest, CODES_WINDOW)
-            # That was mended, or the server removed it meanwhile.
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            # What is wrong with it is told, or the server removed it meanwhile.
+            with contextlib.suppress(OSError):
                 self._total += len(os.listdir(path))
                 yield from self._check_folder(path, CODE_FILE, check_code)
 
@@ -460,11 +523,21 @@ class Inspection(FlatFiles):
         def check_folder(path: str) -> Problems:
             if longer := LONGER_WINDOWS.fullmatch(os.path.basename(path)):
                 yield from self._confirmed(look_at_mode, path, 0o700)
-                yield from self._check_attempts(path, int(longer[1]))
+                with contextlib.suppress(OSError):  # what is wrong with it is told
+                    yield from self._check_attempts(path, int(longer[1]))
             else:
                 yield from self._confirmed(look_at_window, path, newest, window)
 
         yield from self._check_folder(folder, ATTEMPTS_FOLDER, check_folder)
+
+
+@contextlib.contextmanager
+def _refused_is_damaged(path: str) -> Iterator[None]:
+    """Here a record that the disk refuses to give counts as damaged."""
+    try:
+        yield
+    except StorageFailed as error:
+        raise DamagedRecord(path, str(error)) from error
 
 
 def _holder(claim: str) -> int | None:

@@ -25,6 +25,7 @@ import functools
 import hmac
 import json
 import os
+import re
 import secrets
 import threading
 from collections.abc import Callable, Iterator
@@ -88,9 +89,11 @@ from storage.keys import KeyFile
 from storage.writable import WriteCheck
 
 LAYOUT_VERSION = 1
+VERSION = re.compile(rb"[1-9][0-9]{0,14}")
 LAYOUT = ("users", "names", "emails", "deleted", "clients", "invites", "codes", "attempts", "locks")
 FROZEN, STAGED = ".backup", ".restore"  # while these are made; the second beside pictures too
 USER_LOCKS = 64
+USER_IDS_END = 10**15 - 20_000  # ids have up to 15 digits, and each restore leaves 10,000 out
 
 
 # ---------------------------------------------------------------------------------------------
@@ -134,11 +137,12 @@ class FlatFiles(Storage):
 
     def _check_format(self) -> None:
         try:
-            version = int(read_file(self._path("format"), NotFound()))
+            content = read_file(self._path("format"), NotFound()).strip()
         except NotFound:
             return
-        except ValueError:
-            raise BadInstallation(f"{self._path('format')} holds no version number") from None
+        if not VERSION.fullmatch(content):
+            raise BadInstallation(f"{self._path('format')} holds no version number")
+        version = int(content)
         if version > LAYOUT_VERSION:
             raise BadInstallation(
                 f"{self.data_dir} has layout {version} and this program knows {LAYOUT_VERSION}: "
@@ -252,6 +256,8 @@ class FlatFiles(Storage):
                 f"{path} is missing or too low: write a number into it that is larger than every "
                 "user id ever given, so that no id comes twice"
             )
+        if user_id >= USER_IDS_END:
+            raise BadInstallation(f"{path} is too large: ids end before {USER_IDS_END}")
         return user_id
 
     @contextlib.contextmanager

@@ -5,7 +5,9 @@
 
 import contextlib
 import functools
+import json
 import os
+import pwd
 import shutil
 import stat
 import time
@@ -21,6 +23,7 @@ from storage import (
     NoSuchPicture,
     NotFound,
     StorageError,
+    StorageFailed,
     User,
     check_record,
     now_ms,
@@ -31,6 +34,7 @@ from storage.webp import webp_size
 from storage.windows import window_of_now
 
 ORPHAN_AGE = 3600  # seconds: no write takes so long
+TIME_END = 10**15  # milliseconds: there is room for 15 digits in the address of a picture
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,7 @@ def damaged(path: str, error: StorageError) -> Problem:
 
 
 def look_at_mode(path: str, mode: int, spare: int = 0) -> Problems:
-    """Permissions; bits in `spare` may be set or not."""
+    """Permissions; bits in `spare` may be set or not. Raises OSError."""
     with contextlib.suppress(FileNotFoundError):
         actual = stat.S_IMODE(os.stat(path).st_mode)
         if (actual ^ mode) & 0o777 & ~spare:
@@ -89,6 +93,29 @@ def look_at_mode(path: str, mode: int, spare: int = 0) -> Problems:
 def _set_mode(mode: int, path: str) -> str:
     os.chmod(path, mode)
     return f"{mode:04o} is set"
+
+
+def look_at_owner(path: str, owner: int) -> Problems:
+    """Whose a file is: nobody else's can be linked, or read with the mode that it should have."""
+    with contextlib.suppress(OSError):  # of a file that cannot be looked at the next look tells
+        actual = os.stat(path, follow_symlinks=False)
+        if actual.st_uid != owner and not stat.S_ISLNK(actual.st_mode):
+            # Not mended: only root could.
+            yield Problem(path, f"belongs to {user_name(actual.st_uid)}: chown {user_name(owner)}")
+
+
+def user_name(number: int) -> str:
+    """The name of a user of this machine; the number where there is none."""
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
+
+
+def look_at_link(path: str) -> Problems:
+    """A link where a record should be, and leads to none."""
+    if os.path.islink(path):
+        yield Problem(path, "is a link that leads nowhere")
 
 
 def look_at_orphan(path: str) -> Problems:
@@ -119,6 +146,57 @@ def check_picture_file(path: str, side: int) -> str | None:
     if size != (side, side):
         return f"has {size[0]} x {size[1]} pixels, and not {side} x {side}"
     return None
+
+
+def has_picture_time(user: User) -> bool:
+    """True where the address of a picture can bear its timestamp, or it has none."""
+    return user.pfp_timestamp is None or 0 < user.pfp_timestamp < TIME_END
+
+
+def will_be_drawn(user_id: int, paths: dict[str, str]) -> bool:
+    """True where an imported account's missing pictures are drawn when they are first asked for.
+
+    Where one is its own, and no drawn one that was kept, a missing one is a lost one.
+    """
+    there = {size for size, path in paths.items() if os.path.lexists(path)}
+    if not there or there == paths.keys():
+        return not there
+    from storage.pictures import generate_picture  # Pillow takes its time
+
+    drawn = generate_picture(user_id)
+    try:
+        return all(read_file(paths[size], NotFound()) == drawn[size] for size in there)
+    except StorageError:
+        return False
+
+
+def look_at_audit(path: str) -> Problems:
+    """The audit log."""
+    yield from look_at_mode(path, 0o600)
+    try:
+        lines = read_file(path, NotFound()).splitlines()
+    except NotFound:
+        return
+    except StorageFailed as error:
+        yield Problem(path, str(error))
+        return
+    for number, line in enumerate(lines, start=1):
+        if not _is_act(line):
+            yield Problem(path, f"has a damaged line, number {number}")
+
+
+def _is_act(line: bytes) -> bool:
+    """True for a line as `write_audit` adds it."""
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    if type(values) is not dict or not {"time", "act", "by"} <= values.keys():
+        return False
+    if not all(type(each) in (int, str) for each in values.values()):
+        return False
+    moment, act = values["time"], values["act"]
+    return type(act) is str and type(moment) is int and 0 <= moment < TIME_END
 
 
 def look_at_invite(path: str) -> Problems:

@@ -19,7 +19,6 @@ from storage import (
 from storage.archive import (
     FOLLOWERS,
     NOT_AS_WRITTEN,
-    TIME_END,
     Archivist,
     Members,
     Progress,
@@ -45,6 +44,7 @@ from storage.disk import (
     write_new_file,
 )
 from storage.flat_files import LAYOUT_VERSION
+from storage.problems import TIME_END
 
 IDS_LEFT_OUT = 10_000  # may have been given after the backup: games know who has them
 
@@ -71,10 +71,10 @@ class Restore(Archivist):
     def read(self, path: str, by: int | str) -> int:
         """Verify it, and put it in place."""
         with disk_errors_named(), self._working(), contextlib.ExitStack() as swept:
-            if self._sweep():
+            if self.sweep():
                 self._report("an earlier restore was interrupted: what it left is removed")
             self._refuse_unless_empty()
-            swept.callback(self._sweep)
+            swept.callback(self.sweep)
             with synced(self.data_dir), synced(self.picture_dir), open(path, "rb") as file:
                 try:
                     self._stage(file)

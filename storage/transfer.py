@@ -24,6 +24,7 @@ from storage import (
     PictureRefused,
     Storage,
     StorageError,
+    StorageFailed,
     User,
     build_record,
     check_flair,
@@ -95,7 +96,7 @@ def export_users(
 ) -> int:
     """Write all players to a new file that only its owner may read; returns how many.
 
-    `report` gets a line for each whose record is damaged. Raises BadFile where the file exists.
+    `report` gets a line for each whose record cannot be read. Raises BadFile where the file exists.
     """
     players = 0
     with disk_errors_named(), new_file(path) as file:
@@ -103,12 +104,14 @@ def export_users(
         user_ids = store.user_ids()
         for done, user_id in enumerate(user_ids, start=1):
             try:
-                file.write(write_line(store.read_user(user_id), with_passwords))
-                players += 1
+                user = store.read_user(user_id)
             except NoSuchUser:
                 continue  # deleted since
-            except DamagedRecord as error:
+            except (DamagedRecord, StorageFailed) as error:
                 report(f"{error}: not exported")
+            else:
+                file.write(write_line(user, with_passwords))
+                players += 1
             if done % STEP == 0:
                 progress(done, len(user_ids))
     return players

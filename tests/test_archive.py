@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import tarfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,9 @@ from pathlib import Path
 import pytest
 from archives import Members, Site, read_archive, write_archive
 from click.testing import CliRunner
+from test_check import somebody_waits_for_a_lock
 from test_command import Installation
+from waiting import wait_until
 
 from commands.printing import audit_in_words
 from identity_admin import identity_server_command
@@ -33,6 +36,7 @@ from storage import (
     disk,
     record_as_dict,
 )
+from storage.flat_files import USER_IDS_END
 from storage.pictures import generate_picture
 
 ROOT = Path(__file__).parent.parent
@@ -216,6 +220,36 @@ def test_a_picture_changed_meanwhile_is_in_the_archive_with_its_timestamp(
     assert empty.problems() == []
 
 
+def test_a_picture_that_is_drawn_meanwhile_is_waited_for(while_packing, site, path):
+    large, *others = (site.pictures / size / f"{DORA}.webp" for size in PICTURE_SIZES)
+    begun = threading.Event()
+
+    def keep(store: Storage) -> None:
+        with store._user_lock(DORA):  # as draw_picture does it
+            large.write_bytes(generate_picture(DORA)["large"])
+            begun.set()
+            wait_until(somebody_waits_for_a_lock)
+            for path in others:
+                path.write_bytes(generate_picture(DORA)[path.parent.name])
+
+    def begin(store: Storage) -> None:
+        threading.Thread(target=keep, args=[store], daemon=True).start()
+        begun.wait()
+
+    assert while_packing(begin) == []
+    assert f"pictures/small/{DORA}.webp" in names_in(path)
+
+
+def test_who_has_some_of_the_drawn_pictures_gets_the_others_after_a_restore(site, path, empty):
+    """A server that was killed while it kept them, and no lost picture."""
+    (site.pictures / f"large/{DORA}.webp").write_bytes(generate_picture(DORA)["large"])
+    reported = []
+    site.backup(path, report=reported.append)
+    assert reported == []
+    empty.restore(path)
+    assert empty.players() == site.players()
+
+
 def test_a_player_who_is_deleted_meanwhile_is_deleted_in_the_archive(while_packing, path, empty):
     assert while_packing(lambda store: store.delete_user(BOB)) == []
     assert empty.restore(path) == 2
@@ -288,23 +322,89 @@ def test_a_client_that_cannot_be_read_is_left_out_and_named(site, path, empty):
     assert empty.open().client_ids() == []
 
 
-@pytest.mark.parametrize("content", [None, b"", b"RIFF....WEBP", "large"])
+NO_FILES = {"a link that leads nowhere": lambda path: path.symlink_to("x"), "a folder": Path.mkdir}
+
+
+@pytest.mark.parametrize("make", NO_FILES.values(), ids=NO_FILES)
+def test_a_record_that_is_no_file_is_left_out_and_named(site, path, empty, make):
+    (client,) = (site.data / "clients").iterdir()
+    for record in (site.data / "users/2.json", client):
+        record.unlink()
+        make(record)
+    reported = []
+    assert site.backup(path, report=reported.append) == 2
+    users, clients = sorted(reported, key=lambda line: client.name in line)
+    assert "users/2.json" in users and client.name in clients
+    assert empty.restore(path) == 2
+    assert empty.open().client_ids() == []
+    assert empty.problems() == []
+
+
+def test_folders_among_the_records_are_in_nobodys_way(site, path):
+    for part in ("users", "deleted", "clients"):
+        (site.data / part / "old").mkdir()
+    reported = []
+    assert site.backup(path, report=reported.append) == 3
+    assert reported == []
+
+
+@pytest.mark.parametrize("next_id", [None, USER_IDS_END + 1])
+def test_a_next_id_that_no_restore_would_take_is_left_out_and_named(site, path, empty, next_id):
+    """The ids that were given say what the next one may be."""
+    file = site.data / "next_user_id"
+    file.unlink()
+    if next_id:
+        file.write_text(f"{next_id}\n")
+    else:
+        file.mkdir()  # and so cannot be read
+    reported = []
+    assert site.backup(path, report=reported.append) == 3
+    assert len(reported) == 1 and str(file) in reported[0]
+    assert empty.restore(path) == 3
+    assert empty.open().add_user("Emmy", "emmy@example.org", "").id == DORA + 1 + 10_000
+
+
+@pytest.mark.parametrize("name", ["deleted/{}", "users/{}.json"])
+def test_an_id_that_no_restore_would_take_is_left_out_and_named(site, path, empty, name):
+    for user_id in (USER_IDS_END, USER_IDS_END - 1):
+        (site.data / name.format(user_id)).touch()
+        if name.startswith("users"):
+            record = record_as_dict(User(user_id, f"E{user_id}", f"{user_id}@example.org", ""))
+            (site.data / name.format(user_id)).write_text(json.dumps(record))
+    reported = []
+    site.backup(path, report=reported.append)
+    assert [line for line in reported if str(USER_IDS_END) in line] == reported[:1]
+    empty.restore(path)
+    left = {each.name for each in (empty.data / name).parent.iterdir()}
+    assert Path(name.format(USER_IDS_END - 1)).name in left
+    assert Path(name.format(USER_IDS_END)).name not in left
+
+
+@pytest.mark.parametrize("user_id", [BOB, DORA])
+@pytest.mark.parametrize("content", [None, b"", b"RIFF....WEBP", "large", "a folder"])
 def test_a_player_whose_picture_is_lost_is_in_the_archive_with_the_drawn_one(
-    site, path, empty, content
+    site, path, empty, content, user_id
 ):
-    user = site.open().read_user(BOB)
+    """Also one who was imported with a picture, at the plain address."""
+    user = site.open().read_user(user_id)
     small, large = (site.pictures / size / user.picture_file for size in ("small", "large"))
-    if content is None:
+    if user_id == DORA:
+        for size, picture in generate_picture(99).items():
+            (site.pictures / size / user.picture_file).write_bytes(picture)
+    if content in (None, "a folder"):
         small.unlink()
+        if content:
+            small.mkdir()
     else:
         small.write_bytes(large.read_bytes() if content == "large" else content)
     reported = []
     assert site.backup(path, report=reported.append) == 3
-    assert len(reported) == 1 and "player 2" in reported[0]
+    assert len(reported) == 1 and f"player {user_id}" in reported[0]
     empty.restore(path)
     restored = empty.open()
-    assert restored.read_user(BOB).pfp_timestamp is None
-    assert restored.read_picture("small", "2.webp")[0] == generate_picture(BOB)["small"]
+    assert restored.read_user(user_id).pfp_timestamp is None
+    drawn = restored.read_picture("small", f"{user_id}.webp")[0]
+    assert drawn == generate_picture(user_id)["small"]
     assert empty.problems() == []
 
 

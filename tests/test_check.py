@@ -167,6 +167,19 @@ def new_folder(path: Path, here: Here) -> None:
     path.mkdir(0o700)
 
 
+def folder_in_place(path: Path, here: Here) -> None:
+    path.unlink()
+    path.mkdir(0o600)
+    path.joinpath("x").touch()
+
+
+def loop(path: Path, here: Here) -> None:
+    """What nobody can open, not even root."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    link(path.name)(path, here)
+
+
 UNMENDED = {"mended": False}
 PICTURE = "pfp/{}/1-{{ADA}}.webp".format
 DAMAGE = {
@@ -177,6 +190,12 @@ DAMAGE = {
     "an unknown field": Damage("users/1.json", hand_edit(nick="A"), **UNMENDED, words="nick"),
     "a level": Damage("users/1.json", hand_edit(mod_level=3), **UNMENDED, words="0, 1 or 2"),
     "a time": Damage("users/1.json", hand_edit(play_ms=-1), **UNMENDED, words="play_ms is no time"),
+    "a picture's time": Damage(
+        "users/1.json", hand_edit(pfp_timestamp=-1), words="pfp_timestamp is no time"
+    ),
+    "a picture's time to come": Damage(
+        "users/1.json", hand_edit(pfp_timestamp=10**15), words="pfp_timestamp is no time"
+    ),
     "half a character": Damage(
         "users/1.json", hand_edit(name="\ud800"), **UNMENDED, words="damaged"
     ),
@@ -204,6 +223,8 @@ DAMAGE = {
     "a picture cut short": Damage(PICTURE("medium"), cut, words="not a whole webp file"),
     "an empty picture": Damage(PICTURE("large"), put(b""), words="not a whole webp file"),
     "a picture nginx cannot read": Damage(PICTURE("large"), chmod(0o600), words="not 0644"),
+    "a folder for a picture": Damage(PICTURE("small"), folder_in_place, words="Is a directory"),
+    "a picture that is no file": Damage(PICTURE("large"), loop, words="Too many levels"),
     "an older picture": Damage("pfp/small/1-1.webp", picture(1, "small"), words="is no picture"),
     "a picture without time": Damage("pfp/small/1.webp", picture(1, "small"), words="is no pict"),
     "a picture of another installation": Damage(
@@ -213,6 +234,9 @@ DAMAGE = {
     "an imported picture": Damage("pfp/medium/4.webp", put(b"x"), words="not a whole webp file"),
     "no picture at all": Damage("pfp/large/me.png", put(b"x"), **UNMENDED, words="is nothing"),
     "a record of a deleted user": Damage("deleted/1", put(b""), words="says that users/1.json"),
+    "an id that is never given": Damage(
+        "deleted/999999999999999", put(b""), **UNMENDED, words="is of an id that is never given"
+    ),
     "a low next_user_id": Damage("next_user_id", put(b"4\n"), words="not above 4"),
     "no next_user_id": Damage("next_user_id", remove, words="not above 4"),
     "a next_user_id in words": Damage("next_user_id", put(b"five\n"), words="not above 4"),
@@ -227,9 +251,24 @@ DAMAGE = {
     "a user's lock for others": Damage("locks/1", chmod(0o666), words="0666 and not 0600"),
     "an audit log for others": Damage("audit.log", chmod(0o644), words="0644 and not 0600"),
     "a line of the audit log": Damage("audit.log", cut, **UNMENDED, words="line, number 3"),
+    "a line of the audit log that is a list": Damage(
+        "audit.log", put(b'["time", "act", "by"]\n'), **UNMENDED, words="line, number 1"
+    ),
+    "an act that is no text": Damage(
+        "audit.log", put(b'{"time": 1, "act": {}, "by": 1}\n'), **UNMENDED, words="line, number 1"
+    ),
+    "a time of an act": Damage(
+        "audit.log",
+        put(b'{"time": 1%s, "act": "backup", "by": 1}\n' % (b"0" * 20)),
+        **UNMENDED,
+        words="line, number 1",
+    ),
     "a client cut short": Damage("clients/{CLIENT}.json", cut, **UNMENDED, words="is damaged"),
     "a client without secret": Damage(
         "clients/{CLIENT}.json", hand_edit(secret_sha256=""), **UNMENDED, words="secret_sha256"
+    ),
+    "a client's time": Damage(
+        "clients/{CLIENT}.json", hand_edit(created=10**20), **UNMENDED, words="created is no time"
     ),
     "a redirect URI": Damage(
         "clients/{OTHER}.json", hand_edit(redirect_uris=["javascript:1"]), **UNMENDED, words="http"
@@ -330,6 +369,70 @@ def pictures_of(here: Here, user: User) -> dict[str, bytes]:
     return {size: Path(path).read_bytes() for size, path in paths.items()}
 
 
+@pytest.mark.parametrize("act", [loop, folder_in_place])
+@pytest.mark.parametrize(
+    "file",
+    [
+        *("users/1.json", "clients/{CLIENT}.json", "invites/{INVITE}.json", "codes/{LIVE}.json"),
+        *("next_user_id", "audit.log", "secret_key"),
+    ],
+)
+def test_what_cannot_be_read_is_named_in_one_line_and_the_rest_is_looked_at(here, file, act):
+    act(here.path(file), here)
+    here.path("names/bob").unlink()
+    problems = here.check()
+    assert [each.file for each in problems if each.file != str(here.data / "names/bob")] == [
+        str(here.path(file))
+    ]
+    assert about(problems, here.data / "names/bob")
+    assert about(here.check(repair=True), here.path(file))[0].mended is None
+
+
+@pytest.mark.parametrize("file", ["accounts.lock", "locks/2", "deleted/3"])
+def test_what_cannot_be_opened_hides_no_other_problem(here, file):
+    loop(here.path(file), here)
+    here.path("names/bob").unlink()
+    here.path("names/old").unlink()
+    problems = here.check()
+    assert len(about(problems, here.path(file))) == 1
+    assert len(problems) == 3
+
+
+@pytest.mark.parametrize("folder", ["codes/{WINDOW}", "attempts/every-86400-seconds"])
+def test_a_folder_that_cannot_be_opened_hides_no_other_problem(here, folder):
+    loop(here.path(folder), here)
+    cut(here.path("audit.log"), here)
+    assert [each.file for each in here.check()] == [
+        str(here.path(folder)),
+        str(here.path("audit.log")),
+    ]
+
+
+@pytest.mark.parametrize("file", ["users/3.json", f"clients/{'a' * 24}.json"])
+def test_a_link_that_leads_to_no_record_is_named(here, file):
+    link("nowhere")(here.path(file), here)
+    (problem,) = here.check(repair=True)
+    assert (problem.file, problem.mended) == (str(here.path(file)), None)
+    assert "leads nowhere" in problem.problem
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.parametrize(
+    "file", ["users", "users/1.json", "deleted/3", "locks/1", "next_user_id", PICTURE("small")]
+)
+def test_what_belongs_to_another_user_is_named(here, file):
+    os.chown(here.path(file), 4242, -1)
+    (problem,) = here.check(repair=True)
+    assert problem == Problem(str(here.path(file)), "belongs to 4242: chown root")
+
+
+def test_a_next_user_id_that_no_backup_can_keep_is_named(here):
+    here.path("next_user_id").write_text("999999999999990000\n")
+    (problem,) = here.check(repair=True)
+    assert (problem.file, problem.mended) == (str(here.data / "next_user_id"), None)
+    assert "is too large" in problem.problem
+
+
 @pytest.mark.parametrize("folder", ["names", "emails", "locks", "codes", "attempts"])
 def test_a_missing_folder_is_made_and_what_follows_from_records_is_in_it(here, folder):
     shutil.rmtree(here.data / folder)
@@ -412,6 +515,30 @@ def test_pictures_of_an_imported_account_are_welcome_and_not_needed(here):
         picture(OLD, size)(here.path(f"pfp/{size}/4.webp"), here)
     assert here.check() == []
     assert here.store.read_user(OLD).pfp_timestamp is None
+
+
+@pytest.mark.parametrize("lost", PICTURE_SIZES)
+def test_a_lost_picture_of_an_imported_accounts_own_is_named_and_mended(here, lost):
+    own = make_picture(generate_picture(77)["large"])
+    del own[lost]
+    for size in own:
+        here.path(f"pfp/{size}/4.webp").write_bytes(own[size])
+    (problem,) = here.check()
+    assert problem == Problem(str(here.path(f"pfp/{lost}/4.webp")), "is missing", mend=problem.mend)
+    here.check(repair=True)
+    assert here.check() == []
+    mended = pictures_of(here, here.store.read_user(OLD))
+    assert mended == (make_picture(own["large"]) | own if "large" in own else generate_picture(OLD))
+
+
+def test_a_spoilt_picture_of_an_imported_account_is_mended_with_the_others(here):
+    own = make_picture(generate_picture(77)["large"])
+    for size in PICTURE_SIZES:
+        here.path(f"pfp/{size}/4.webp").write_bytes(own[size])
+    cut(here.path("pfp/large/4.webp"), here)
+    assert len(here.check(repair=True)) == 1
+    assert here.check() == []
+    assert pictures_of(here, here.store.read_user(OLD)) == generate_picture(OLD)
 
 
 def test_a_rule_that_came_later_is_no_damage(here):
@@ -503,10 +630,25 @@ def test_what_a_killed_backup_or_a_restore_that_was_all_but_done_left_is_removed
     assert here.check() == []
 
 
-def test_what_a_restore_needs_to_be_repeated_is_named_and_stays(here, clock):
+def test_a_restore_that_did_not_get_to_the_players_is_taken_back(here, clock):
+    for path in here.data.glob("users/*"):
+        path.unlink()
+    here.check(repair=True)
+    (here.data / ".restore").mkdir()
+    client = here.path("clients/{CLIENT}.json")
+    (here.data / ".restore/clients").mkdir()
+    os.link(client, here.data / ".restore/clients" / client.name)
+    (problem,) = left_by_restore(here, clock, "instance/.restore/users")
+    assert problem.file == str(here.data / ".restore")
+    assert problem.mended == "taken back: the restore can be repeated"
+    assert not client.exists() and here.path("clients/{OTHER}.json").exists()
+    assert here.check() == []
+
+
+def test_what_a_restore_left_goes_where_there_are_players_now(here, clock):
     (problem,) = left_by_restore(here, clock, "instance/.restore", "instance/.restore/users")
-    assert (problem.file, problem.mended) == (str(here.data / ".restore"), None)
-    assert (here.data / ".restore/users").is_dir()
+    assert (problem.file, problem.mended) == (str(here.data / ".restore"), "removed")
+    assert here.check() == []
 
 
 def test_pictures_that_a_killed_restore_put_in_place_are_removed(here):
@@ -517,7 +659,7 @@ def test_pictures_that_a_killed_restore_put_in_place_are_removed(here):
     assert (problem.file, problem.mended) == (str(path), "removed")
 
 
-@pytest.mark.parametrize("content", ["2\n", "two\n"])
+@pytest.mark.parametrize("content", ["2\n", "two\n", "0\n"])
 def test_another_layout_is_refused(here, content):
     (here.data / "format").write_text(content)
     before = here.everything()

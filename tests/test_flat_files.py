@@ -22,6 +22,7 @@ from storage import (
     ADMINISTRATOR,
     ATTEMPTS_WINDOW,
     PICTURE_SIZES,
+    USER_ID,
     AuthorizationCode,
     BadInstallation,
     CodeSpent,
@@ -477,13 +478,23 @@ def test_a_next_user_id_that_is_no_number_stops_adding(storage, ada, data, conte
     assert storage.find_user("Ada") == ada
 
 
+def test_no_id_has_more_digits_than_fit(storage, ada, data):
+    (data / "next_user_id").write_text(str(flat_files.USER_IDS_END - 1))
+    bob = storage.add_user("Bob", "bob@example.org", "")
+    assert USER_ID.fullmatch(str(bob.id))
+    for _ in range(2):
+        with pytest.raises(BadInstallation, match="next_user_id is too large"):
+            storage.add_user("Cleo", "cleo@example.org", "")
+    assert storage.user_ids() == [ada.id, bob.id]
+
+
 def test_a_layout_of_a_newer_program_stops_the_start(storage, data, pictures):
     (data / "format").write_text(f"{flat_files.LAYOUT_VERSION + 1}\n")
     with pytest.raises(BadInstallation, match="newer program"):
         open_storage(str(data), str(pictures))
 
 
-@pytest.mark.parametrize("content", [b"", b"one", b"\xff"])
+@pytest.mark.parametrize("content", [b"", b"one", b"\xff", b"0", b"-1", b"01", b"+1", b"1" * 5000])
 def test_a_layout_without_a_version_stops_the_start(storage, data, pictures, content):
     (data / "format").write_bytes(content)
     with pytest.raises(BadInstallation, match="no version number"):

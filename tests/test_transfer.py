@@ -141,6 +141,21 @@ def test_what_was_exported_can_be_imported_elsewhere(
     assert again == [{k: v for k, v in line.items() if k != "pfpTimestamp"} for line in lines]
 
 
+@pytest.mark.parametrize("content", ["{", None])
+def test_who_cannot_be_read_is_not_exported_and_named(storage, ada, tmp_path, content):
+    storage.add_user("Grace", "grace@example.org", "")
+    record = Path(storage.data_dir, f"users/{ada.id}.json")
+    record.unlink()
+    if content:
+        record.write_text(content)
+    else:
+        record.mkdir()  # which no disk gives to read
+    path, reported = tmp_path / "users.jsonl", []
+    assert export_users(storage, str(path), "command", False, print, reported.append) == 1
+    assert len(reported) == 1 and f"users/{ada.id}.json" in reported[0]
+    assert json.loads(path.read_text())["name"] == "Grace"
+
+
 # ---------------------------------------------------------------------------------------------
 # Import: what a line may be
 # ---------------------------------------------------------------------------------------------
@@ -390,6 +405,17 @@ def test_a_pipe_cannot_be_imported(storage, tmp_path):
     with open(descriptor, "rb", buffering=0) as file, pytest.raises(BadFile, match="no pipe"):
         import_users(storage, file, None, "command", print, print)
     assert list(storage.read_audit()) == []
+
+
+def test_the_disk_is_not_blamed_where_nobody_reads_what_is_refused(storage):
+    """As in `identity-server import FILE | head -2`."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    with open(theirs, "wb", buffering=0) as told, pytest.raises(BrokenPipeError):
+        import_users(
+            *(storage, io.BytesIO(b"no player\n"), None, "command", print),
+            lambda number, reason: told.write(reason.encode()),
+        )
 
 
 def test_the_log_has_both_in_words(storage, import_lines, export):

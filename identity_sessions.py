@@ -14,6 +14,7 @@ import json
 import re
 import secrets
 import threading
+import time
 from datetime import timedelta
 
 from flask import (
@@ -57,6 +58,8 @@ SESSIONS_KEPT = 20  # signed-in browsers of one player; the oldest goes first
 PASSWORD_METHOD = "scrypt:32768:8:3"  # OWASP's; Werkzeug's own default is a third of it
 # What a password is compared with where there is no player: the answer takes as long.
 NOBODYS_HASH = f"{PASSWORD_METHOD}$0000000000000000${'0' * 128}"
+# About a hundredth of that: what an older hash costs less is made up of these.
+SMALL_HASH = f"scrypt:1024:8:1$0000000000000000${'0' * 128}"
 HASHES_RUNNING = 2  # at a time in a worker; each takes 32 MiB and a third of a second
 HASHES_WAITING = 2
 PICTURES_RUNNING = 2  # at a time in a worker
@@ -300,17 +303,18 @@ def hash_password(password: str) -> str:
 def check_credentials(name: str, password: str) -> User | None:
     """The player with this name or email, where the password is right. Raises PASSWORD_REFUSED."""
     user = get_storage().find_user(name)
-    right = check_password(name, user.password_hash if user else "", password)
+    right = check_password(user.password_hash if user else "", password, name)
     return user if right else None
 
 
-def check_password(name: str, kept_hash: str, password: str) -> bool:
-    """Whether this is the password at `name`; "" is nobody's hash, and takes the same time.
+def check_password(kept_hash: str, password: str, *names: str) -> bool:
+    """Whether this is the password; "" is nobody's hash, and takes the same time.
 
-    A wrong one counts against the limits on guessing. Raises PASSWORD_REFUSED.
+    A wrong one counts against the limits on guessing, at each of the names that it would open.
+    Raises PASSWORD_REFUSED.
     """
     with password_gate:  # before the count: a try refused as Busy is none
-        counted = count_guess(name)
+        counted = count_guess(*names)
         right = _fits(kept_hash or NOBODYS_HASH, password)
     if right:
         for attempt in counted:
@@ -319,10 +323,24 @@ def check_password(name: str, kept_hash: str, password: str) -> bool:
 
 
 def _fits(kept_hash: str, password: str) -> bool:
+    started = time.thread_time()
     try:
-        return check_password_hash(kept_hash, password)
+        right = check_password_hash(kept_hash, password)
     except ValueError as error:
         raise DamagedRecord("a password hash", str(error)) from error
+    if not right and not kept_hash.startswith(f"{PASSWORD_METHOD}$"):
+        # An older hash, of an imported account, may cost less: that would tell that there is one.
+        while time.thread_time() - started < _seconds_of(NOBODYS_HASH):
+            check_password_hash(SMALL_HASH, "")
+    return right
+
+
+@functools.cache
+def _seconds_of(kept_hash: str) -> float:
+    """What a wrong password takes of a thread's processor time on this machine."""
+    started = time.thread_time()
+    check_password_hash(kept_hash, "")
+    return time.thread_time() - started
 
 
 def refusal_in_words(error: Exception) -> tuple[str, int, dict[str, str]]:
@@ -350,21 +368,23 @@ def trouble_in_words(error: Busy | StorageFailed) -> tuple[str, int, dict[str, s
     return "Nothing can be saved right now. Try again in a moment.", 503, wait
 
 
-def count_guess(name: str) -> list[Attempt]:
-    """Count one try at a name's password, before it is looked at.
+def count_guess(*names: str) -> list[Attempt]:
+    """Count one try at a password, before it is looked at.
 
     Raises TooManyAttempts, StorageFailed.
     """
     storage = get_storage()
     address = client_address(request.environ)
-    from_address = storage.count_attempt("password from", address, GUESSES_FROM_ADDRESS)
+    counted = [storage.count_attempt("password from", address, GUESSES_FROM_ADDRESS)]
     try:
-        subject = f"{address} {claim_key(name)}"
-        at_name = storage.count_attempt("password of", subject, GUESSES_AT_NAME)
+        for name in names:
+            subject = f"{address} {claim_key(name)}"
+            counted.append(storage.count_attempt("password of", subject, GUESSES_AT_NAME))
     except TooManyAttempts:
-        storage.give_back_attempt(from_address)
+        for each in counted:
+            storage.give_back_attempt(each)
         raise
-    return [from_address, at_name]
+    return counted
 
 
 def client_address(environ: dict) -> str:

@@ -86,8 +86,8 @@ def sentence(field: str, problem: str) -> str:
 def refuse_wrong_password(player: storage.User, field: str, password: str) -> None:
     """Raise FormRefused unless this is the player's password."""
     with limits_told(field):
-        # Counted at the address, which takes the password to change: a name does not.
-        right = check_password(player.email, player.password_hash, password)
+        # At the email address too: another name, which takes no password, gives no more guesses.
+        right = check_password(player.password_hash, password, player.name, player.email)
     if not right:
         raise FormRefused({field: "That is not your password."}, 403)
 

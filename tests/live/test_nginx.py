@@ -157,6 +157,16 @@ def test_a_player_goes_through_the_whole_grant(person: Person, ada: dict, client
     assert (who.status, json.loads(who.body)["name"]) == (200, "ada")
 
 
+@pytest.mark.parametrize("state", ["x" * 7000, '{"' * 450])
+def test_the_longest_state_comes_back(person: Person, ada: dict, client: dict, state: str):
+    """Where the player signs in and allows, and where neither is asked any more."""
+    asked = {"response_type": "code", "client_id": client["client_id"], "state": state}
+    for _ in range(2):
+        answer = person.allow(f"/oauth/authorize?{urlencode(asked)}", "ada").answer
+        assert answer.keys() >= {"code", "state"}
+        assert answer["state"] == state
+
+
 @pytest.mark.parametrize(
     ("method", "path", "headers", "body"),
     [

@@ -2,7 +2,8 @@
 
 Two workers, and as many players as connections, who do everything that players and programs do, in
 shares. What grows shows: memory, open files, times, and what is left on the disk. Exit status 1
-where memory grew by more than a tenth since minute two, an answer was a 5xx, or a file is left.
+where memory grew by more than a tenth since minute two, p99 was twice as long in the second half,
+an answer was a 5xx, or a file is left.
 """
 
 import argparse
@@ -35,6 +36,7 @@ WORKERS = 2
 CAPACITY_SECONDS = 10  # as fast as it goes, before the soak
 SETTLED = 2  # minutes: from then on memory may not grow
 GROWTH = 0.1  # of memory
+SLOWDOWN = 1.0  # of p99, from the median minute of the first half to that of the second
 KEPT_ALIVE = 4  # seconds; after five gunicorn closes a connection
 SLOW_INTERVAL = 2  # seconds
 BOUNDARY = "the-end-of-the-picture"
@@ -87,10 +89,13 @@ class Minute:
         """How many answers were the server's fault."""
         return sum(count for status, count in self.statuses.items() if status >= 500)
 
+    def percentile(self, number: int) -> float:
+        """Of the times of the answers, in milliseconds."""
+        return statistics.quantiles(self.waits, n=100)[number - 1] * 1000
+
     def in_words(self) -> str:
         """A line of the table."""
-        percentiles = [each * 1000 for each in statistics.quantiles(self.waits, n=100)]
-        times = f"{percentiles[49]:9.2f}{percentiles[98]:9.2f}{max(self.waits) * 1000:9.0f}"
+        times = f"{self.percentile(50):9.2f}{self.percentile(99):9.2f}{max(self.waits) * 1000:9.0f}"
         return f"{len(self.waits):9,}{times}{self.failures:6}{self.memory:8.1f}{self.open_files:6}"
 
 
@@ -292,9 +297,14 @@ class Soak:
         settled, last = minutes[:SETTLED][-1], minutes[-1]
         grown = last.memory / settled.memory - 1
         print(f"\nMemory since minute {min(SETTLED, len(minutes))}: {grown:+.1%}.", end=" ")
+        p99 = [minute.percentile(99) for minute in minutes]
+        half = (len(p99) + 1) // 2
+        slowed = statistics.median(p99[-half:]) / statistics.median(p99[:half]) - 1
+        print(f"p99 in the second half: {slowed:+.0%}.", end=" ")
         print(f"{sum(len(each.waits) for each in minutes):,} answers, {failures} of them a 5xx.")
         problems = [f"{failures} answers were a 5xx"] if failures else []
-        return problems + ([f"memory grew by {grown:.1%}"] if grown > GROWTH else [])
+        problems += [f"memory grew by {grown:.1%}"] if grown > GROWTH else []
+        return problems + ([f"p99 grew by {slowed:.0%}"] if slowed > SLOWDOWN else [])
 
 
 if __name__ == "__main__":

@@ -6,15 +6,18 @@ More of them by hand: pytest tests/attacks/test_fuzz.py --hypothesis-profile=lon
 
 import base64
 import html
+import inspect
 import itertools
 import json
-from urllib.parse import quote, urlencode
+import re
+from urllib.parse import parse_qsl, quote, urlencode
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_uploads import SAMPLES, with_right_checksums
 
+from identity_settings import ROOT
 from storage import (
     PICTURE_SIZES,
     RECORD_TYPES,
@@ -188,7 +191,9 @@ def test_an_id_is_a_number_of_15_digits_or_400(anyone, ada, text):
     if answer.status_code == 400:
         assert not USER_ID.fullmatch(text)
     else:
-        assert answer.status_code == (200 if int(text.partition("&")[0]) == ada.id else 404)
+        number = text.partition("&")[0]
+        assert USER_ID.fullmatch(number)
+        assert answer.status_code == (200 if int(number) == ada.id else 404)
 
 
 @given(st.text() | HEADERS.map(lambda text: f"{text}.x.y") | st.text("._-AZaz09="))
@@ -323,3 +328,69 @@ def test_a_damaged_picture_is_refused_or_becomes_three(sample, changes, kept):
     else:
         assert pictures.keys() == PICTURE_SIZES.keys()
         assert all(each.startswith(b"RIFF") for each in pictures.values())
+
+
+# -- the tests above can fail ---------------------------------------------------------------------
+
+
+def read_token_form(environ: dict) -> dict[str, str]:
+    """A form that is believed to be one, and in UTF-8."""
+    return dict(parse_qsl(environ["wsgi.input"].read().decode()))
+
+
+BROKEN = {  # and what is done instead, and the test that finds it out
+    "identity_server.check_code": (
+        lambda *_: None,
+        test_a_code_is_exchanged_where_all_is_right_and_burned_nowhere_else,
+    ),
+    "identity_server.read_token_form": (
+        read_token_form,
+        test_no_body_breaks_the_token_endpoint,
+    ),
+    "identity_server.read_bearer_token": (
+        lambda environ: environ["HTTP_AUTHORIZATION"].split()[1],
+        test_no_authorization_header_breaks_or_opens_anything,
+    ),
+    "itsdangerous.TimestampSigner.verify_signature": (
+        lambda *_: True,
+        test_a_changed_token_is_nobodys,
+    ),
+    "storage.USER_ID": (
+        re.compile("[0-9]{1,15}"),
+        test_an_id_is_a_number_of_15_digits_or_400,
+    ),
+    "identity_server.read_approved_request": (
+        json.loads,
+        test_a_made_up_answer_is_no_consent,
+    ),
+    "storage.disk.encode": (
+        lambda values: b"",
+        test_a_damaged_file_is_a_record_or_called_damaged,
+    ),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_reader_that_is_careless_would_be_found_out(request, monkeypatch, broken):
+    """The negative controls."""
+    instead, test = BROKEN[broken]
+    fixtures = {name: request.getfixturevalue(name) for name in inspect.signature(test).parameters}
+    monkeypatch.setattr(broken, instead)
+    with pytest.raises((AssertionError, ValueError, TypeError)):
+        test(**fixtures)
+
+
+# Every Python imports it when it starts, that of the process which decodes a picture too.
+ENDING = """
+import os
+import storage
+
+storage.BrokenPicture.__init__ = lambda *_: os._exit(1)
+"""
+
+
+def test_a_process_that_ends_of_a_damaged_picture_would_be_found_out(tmp_path, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text(ENDING)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
+    with pytest.raises(AssertionError, match="memory or time"):
+        test_a_damaged_picture_is_refused_or_becomes_three()

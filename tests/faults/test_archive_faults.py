@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,11 +21,13 @@ from archive_operations import (
     do_import,
     do_restore,
 )
+from archives import read_archive
 from operations import ADA, BOB, DONE, FAILED, FULL, Installation, prepare, small_disk
 from test_kills_and_failing_disks import CALLS, KILLED, Program, check_bystander
 
 from identity_settings import ROOT
 from storage import BadInstallation, NoSuchUser, Storage
+from storage.backup import backup
 from storage.check import check
 from storage.transfer import Tally
 
@@ -37,9 +40,14 @@ ALL_CALLS = CALLS | {"syncfs": "/^syncfs"}
 FAULTS = [
     ("signal=KILL", "", {KILLED}),
     ("error=EIO", "+", {FAILED, DONE}),
+    ("error=EIO", "", {FAILED, DONE}),
     ("error=ENOSPC", "", {FULL, DONE}),
+    ("error=EDQUOT", "", {FULL, DONE}),
 ]
-FAULT_NAMES = ["a kill", "a dying disk", "a disk full for a moment"]
+FAULT_NAMES = [
+    *("a kill", "a dying disk", "a failing disk", "a disk full for a moment", "a quota used up"),
+]
+NOBODY = 65534  # a user id
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +180,9 @@ def test_a_backup_that_meets_a_fault_leaves_no_archive_or_a_whole_one(
             if (call, fault) != ("open", FAULTS[1]):  # a folder that cannot be opened stays
                 assert left_behind(there) == []
             assert [*archive.parent.glob(".*")] == []
-        archive.unlink(missing_ok=True)
+        if archive.exists():
+            assert read_archive(archive)
+            archive.unlink()
         assert do_backup(storage) == 2
         assert left_behind(there) == []
         assert problems(storage) == []
@@ -190,23 +200,86 @@ def test_each_of_them_meets_faults(program, prepared, nothing, disk, name):
     assert len(met) > 10
 
 
-def test_a_file_system_without_hard_links_is_told_of(prepared, disk):
-    there = prepared.copy(disk)
-    environment = os.environ | {
-        "IDENTITY_DATA_DIR": str(there.data),
-        "IDENTITY_PICTURE_DIR": str(there.pictures),
-    }
-    inject = ["strace", "-f", "-o", str(disk / "log"), "-e", "inject=/^link:error=EPERM"]
+def command_under(there: Installation, strace: list[str], *arguments: str):
+    """Call the command while strace makes its system calls fail; it must exit with 1."""
     program = "from identity_admin import main; main()"
     done = subprocess.run(
-        [*inject, sys.executable, "-c", program, "backup", str(disk / "a.tar.gz")],
-        env=environment,
+        ["strace", "-f", "-o", "/dev/null", *strace, sys.executable, "-c", program, *arguments],
+        env=os.environ
+        | {"IDENTITY_DATA_DIR": str(there.data), "IDENTITY_PICTURE_DIR": str(there.pictures)},
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=60,
     )
     assert done.returncode == 1
+    return done
+
+
+def test_a_file_system_without_hard_links_is_told_of(prepared, disk):
+    there = prepared.copy(disk)
+    no_links = ["-e", "inject=/^link:error=EPERM"]
+    done = command_under(there, no_links, "backup", str(disk / "a.tar.gz"))
     assert f"the file system of {there.data} refuses hard links" in done.stderr
     assert not (disk / "a.tar.gz").exists()
     assert left_behind(there) == []
+
+
+@pytest.mark.parametrize("command", ["backup", "export"])
+def test_a_record_that_the_disk_does_not_give_spoils_nobody_elses(prepared, disk, command):
+    there = prepared.copy(disk)
+    records = [there.data / folder / f"{ADA}.json" for folder in ("users", ".backup/users")]
+    unreadable = ["-e", "inject=read:error=EIO", *(f"-P{path}" for path in records)]
+    done = command_under(there, unreadable, command, str(disk / "file"))
+    first, second = done.stdout.splitlines()
+    assert f"users/{ADA}.json: Input/output error: " in first
+    assert second == f"1 player in {disk / 'file'}"
+
+
+def test_a_picture_that_the_disk_does_not_give_is_left_out_and_named(prepared, disk):
+    there = prepared.copy(disk)
+    picture = there.pictures / "large" / there.open().read_user(ADA).picture_file
+    unreadable = ["-e", "inject=read:error=EIO", f"-P{picture}"]
+    done = command_under(there, unreadable, "backup", str(disk / "file"))
+    first, second = done.stdout.splitlines()
+    assert f"{picture}: Input/output error: in the archive player {ADA} has none" in first
+    assert second == f"2 players in {disk / 'file'}"
+
+
+@pytest.mark.skipif(
+    Path("/proc/sys/fs/protected_hardlinks").read_text() != "1\n", reason="hard links are free"
+)
+def test_files_that_root_put_back_are_left_out_and_named(prepared):
+    """Only whoever may write a file may link it (proc(5)), and the server runs as another user."""
+    with tempfile.TemporaryDirectory() as folder:
+        there = prepared.copy(Path(folder))
+        (client,) = (there.data / "clients").iterdir()
+        records = [there.data / f"users/{ADA}.json", client, there.data / "next_user_id"]
+        shutil.chown(folder, NOBODY)
+        for path in Path(folder).rglob("*"):
+            if path not in [*records, *(there.data / "deleted").iterdir()]:
+                os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+        child = os.fork()
+        if child == 0:
+            backup_as_nobody(there, Path(folder))
+        assert os.waitpid(child, 0)[1] == 0
+        told = Path(folder, "told").read_text().splitlines()
+        assert len(told) == len(records)
+        assert all(any(str(path) in line for line in told) for path in records)
+        names = [header.name for header, _ in read_archive(Path(folder, "a.tar.gz"))]
+    assert f"users/{BOB}.json" in names and f"users/{ADA}.json" not in names
+    assert [name for name in names if "deleted" in name] == ["deleted/3"]
+
+
+def backup_as_nobody(there: Installation, folder: Path) -> None:
+    """In a process of its own, which ends here."""
+    status = 1
+    try:
+        os.setuid(NOBODY)
+        with (folder / "told").open("w") as told:
+            site = str(there.data), str(there.pictures)
+            report = lambda line: print(line, file=told)  # noqa: E731
+            assert backup(*site, str(folder / "a.tar.gz"), "command", report=report) == 1
+        status = 0
+    finally:
+        os._exit(status)

@@ -5,6 +5,7 @@ A clock that was ahead, and is put right, does that. The server is a real one. I
 0.9.10 would tell it to C code as well, but then Python's `time.sleep` fails.)
 """
 
+import inspect
 import os
 import time
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from live.test_kill import CALLBACK, exchange, link
 
 import storage
 from identity_sessions import GUESSES_AT_NAME, hash_password
+from identity_settings import ROOT
 
 pytestmark = pytest.mark.faults
 
@@ -35,6 +37,27 @@ def time_ns(real=time.time_ns):
     return real() + ahead() * 10**9
 
 time.time, time.time_ns = lambda: time_ns() / 10**9, time_ns
+"""
+# And what a server forgets of all this. It issues codes, tokens and cookies as before.
+CARELESS = """
+import itsdangerous
+import identity_server, pages.games, storage.attempts, storage.codes, storage.flat_files
+
+real_unsign = itsdangerous.TimestampSigner.unsign
+
+def unsign(self, value, max_age=None, return_timestamp=False):
+    return real_unsign(self, value, None, return_timestamp)
+
+def count_heartbeat(user, now):
+    user.play_ms += now - user.last_heartbeat
+    user.last_heartbeat = now
+
+itsdangerous.TimestampSigner.unsign = unsign
+identity_server.check_code = lambda *_: None
+storage.codes.CodeFiles.spend = lambda *_: None
+storage.attempts.window_of_now = lambda _: 1
+storage.flat_files.max = lambda now, _: now
+pages.games.count_heartbeat = count_heartbeat
 """
 STEPS = pytest.mark.parametrize("step", [SECONDS, HOUR], ids=["5 seconds", "1 hour"])
 
@@ -74,16 +97,21 @@ def clock(module_clock) -> Clock:
     return module_clock
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory, module_clock) -> Iterator[RunningServer]:
-    server = RunningServer(tmp_path_factory.mktemp("server"))
+def serve(folder: Path, clock: Clock, path: Path) -> Iterator[RunningServer]:
+    """A server that has this clock, and whose Pythons import what is on this path."""
+    server = RunningServer(folder)
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("NO_PROXY", "127.0.0.1")
-        environment.setenv("CLOCK", str(module_clock.file))
-        environment.setenv("PYTHONPATH", str(module_clock.file.parent))
+        environment.setenv("CLOCK", str(clock.file))
+        environment.setenv("PYTHONPATH", f"{path}:{ROOT}")
         server.start()
         yield server
         server.stop()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory, module_clock) -> Iterator[RunningServer]:
+    yield from serve(tmp_path_factory.mktemp("server"), module_clock, module_clock.file.parent)
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +226,8 @@ def test_a_spent_code_stays_spent(clock, ada, game, step):
 @STEPS
 def test_a_new_picture_has_a_later_timestamp_than_the_old_one(clock, ada, step):
     def change_picture(number: int) -> int:
-        ada.sign_in(ada.user.name)
+        if not ada.is_signed_in():
+            ada.sign_in(ada.user.name)
         files = {"picture": ("me.png", even_picture(number), "image/png")}
         assert ada.post("/account/picture", files=files).headers["Location"] == "/account"
         return ada.read().pfp_timestamp
@@ -280,3 +309,42 @@ def test_the_same_workers_go_on(clock, server):
         clock.step(-step)
         assert requests.get(f"{server.address}/healthz", timeout=ANSWER_TIMEOUT).ok
     assert server.workers() == workers
+
+
+# ---------------------------------------------------------------------------------------------
+# The tests above can fail
+# ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def careless_server(tmp_path_factory, module_clock) -> Iterator[RunningServer]:
+    """A server to which a clock never steps back."""
+    folder = tmp_path_factory.mktemp("careless")
+    (folder / "sitecustomize.py").write_text(SITECUSTOMIZE + CARELESS)
+    yield from serve(folder, module_clock, folder)
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        test_a_token_of_what_is_now_the_future_is_refused_until_that_is_reached,
+        test_a_cookie_of_what_is_now_the_future_asks_for_the_password_until_that_is_reached,
+        test_a_code_lives_through_a_step_of_seconds_and_ends_with_one_of_an_hour,
+        test_a_spent_code_stays_spent,
+        test_a_new_picture_has_a_later_timestamp_than_the_old_one,
+        test_guesses_are_counted_through_a_step_of_seconds_and_anew_after_one_of_an_hour,
+        test_play_time_never_shrinks_and_is_counted_on,
+        test_a_sign_in_link_of_what_is_now_the_future_waits_and_the_next_one_is_good,
+    ],
+)
+def test_a_server_that_is_careless_of_the_clock_would_be_found_out(
+    careless_server, clock, password_hash, test
+):
+    ada, grace = (Player(careless_server, password_hash) for _ in range(2))
+    game = Game(careless_server)
+    assert game.whois(game.token(grace)) == 200  # all is well until it steps
+    there = {"server": careless_server, "clock": clock, "ada": ada, "game": game, "step": HOUR}
+    with pytest.raises(AssertionError):
+        test(**{name: there[name] for name in inspect.signature(test).parameters})
+    for each in (ada, grace):
+        each.close()

@@ -182,9 +182,9 @@ def test_a_failing_call_is_told_and_changes_nothing_or_does_not_matter(
         check_goes_on(operation, there, disk)
 
 
-def syncs_after_the_failed_one(log: Path) -> tuple[str, list[str]]:
-    """The path whose fsync failed, and those that were synced after it."""
-    lines = [line for line in log.read_text().splitlines() if line.startswith("fsync(")]
+def syncs_after_the_failed_one(log: Path, call: str = "fsync") -> tuple[str, list[str]]:
+    """The path whose sync failed, and those that were synced in the same way after it."""
+    lines = [line for line in log.read_text().splitlines() if line.startswith(f"{call}(")]
     (failed,) = [number for number, line in enumerate(lines) if "(INJECTED)" in line]
     path, *later = [line.partition("<")[2].partition(">")[0] for line in lines[failed:]]
     return path, later

@@ -6,6 +6,7 @@ Linux mounts a disk read-only when it finds an error on it, and administrators d
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from operations import (
 )
 
 from identity_sessions import hash_password
+from identity_settings import ROOT
 from storage import StorageFailed
 
 pytestmark = [
@@ -192,3 +194,45 @@ def test_a_code_stays_good_until_it_can_be_spent(site, disk):
     assert site.exchange(spent).status_code == 400
     remount(disk, "rw")
     assert site.exchange(good).status_code == 200
+
+
+# ---------------------------------------------------------------------------------------------
+# The tests above can fail
+# ---------------------------------------------------------------------------------------------
+
+
+def rename_if_possible(path: str, target: str, real=os.rename) -> None:
+    """What spends a code, and must not be: nobody is told that the disk refused."""
+    with suppress(OSError):
+        real(path, target)
+
+
+def test_a_change_that_tells_nobody_would_be_found_out(disk, there, monkeypatch):
+    monkeypatch.setattr(os, "rename", rename_if_possible)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        test_a_read_only_disk_is_told_and_the_old_record_stands(disk, there, "spending a code")
+
+
+# Every Python imports it when it starts.
+SAVING = """
+from pathlib import Path
+from storage.flat_files import FlatFiles
+
+def read_user(self, user_id, real=FlatFiles.read_user):
+    Path(self.data_dir, "read").touch()
+    return real(self, user_id)
+
+FlatFiles.read_user = read_user
+"""
+
+
+@pytest.fixture
+def saves_when_it_looks(tmp_path, monkeypatch) -> None:
+    """The server of this test changes a file for each look-up."""
+    (tmp_path / "sitecustomize.py").write_text(SAVING)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
+
+
+def test_a_look_up_that_saves_something_would_be_found_out(saves_when_it_looks, site, disk):
+    with pytest.raises(KeyError, match="user"):
+        test_look_ups_tokens_and_signed_in_pages_go_on(site, disk)

@@ -6,6 +6,7 @@ import threading
 import time
 import unicodedata
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlencode, urlsplit
 
@@ -24,8 +25,7 @@ RACERS = 16
 WRONG_PASSWORD = "correct horse battery stable"
 
 
-@pytest.fixture
-def link(client: dict) -> str:
+def link_of(client: dict) -> str:
     """Where a client sends a player."""
     asked = {"response_type": "code", "client_id": client["client_id"], "redirect_uri": CALLBACK}
     return f"/oauth/authorize?{urlencode(asked)}"
@@ -67,21 +67,66 @@ def race(act, times: int = RACERS) -> list:
         return list(threads.map(racer, range(times)))
 
 
+def exchange_at_once(
+    server: RunningServer, person: Person, client: dict
+) -> list[tuple[int, bytes]]:
+    """What sixteen are told who exchange a new code of Ada's."""
+    code = person.allow(link_of(client), "ada").answer["code"]
+    credentials = {each: client[each] for each in ("client_id", "client_secret")}
+    exchange = {"grant_type": "authorization_code", "code": code, **credentials}
+    return post_at_once(server.address, "/api/oauth/token", exchange, RACERS)
+
+
 @pytest.mark.parametrize("rounds", [30, pytest.param(300, marks=pytest.mark.faults)])
 def test_a_code_is_spent_once_by_sixteen_racing_exchanges_and_its_token_ends(
-    server: RunningServer, person: Person, client: dict, ada: dict, link: str, rounds: int
+    server: RunningServer, person: Person, client: dict, ada: dict, rounds: int
 ):
-    """RFC 6749 4.1.2: fifteen replays of the code end what the first one got."""
-    credentials = {each: client[each] for each in ("client_id", "client_secret")}
+    """RFC 6749 4.1.2, RFC 9700 4.3.1: fifteen replays of the code end what the first one got."""
     for _ in range(rounds):
-        code = person.allow(link, "ada").answer["code"]
-        exchange = {"grant_type": "authorization_code", "code": code, **credentials}
-        answers = post_at_once(server.address, "/api/oauth/token", exchange, RACERS)
+        answers = exchange_at_once(server, person, client)
         assert Counter(status for status, _ in answers) == {200: 1, 400: RACERS - 1}
         [won] = [json.loads(body) for status, body in answers if status == 200]
         headers = {"Authorization": f"Bearer {won['access_token']}"}
         who = person.browser.get(f"{server.address}/api/oauth/whois", headers=headers)
         assert who.status_code == 401
+
+
+# Every Python imports it when it starts. Of two calls after each other the second one fails.
+LOOK_AND_COPY = """
+import os, shutil
+
+def rename(source, target, real=os.rename):
+    if not target.endswith(".spent"):
+        return real(source, target)
+    if os.path.exists(target):
+        raise FileNotFoundError(target)
+    shutil.copy(source, target)
+
+os.rename = rename
+"""
+
+
+@pytest.fixture
+def careless_server(tmp_path, monkeypatch) -> Iterator[RunningServer]:
+    """A server that looks whether a code is spent, and then spends it."""
+    (tmp_path / "sitecustomize.py").write_text(LOOK_AND_COPY)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    server = RunningServer(tmp_path)
+    server.start()
+    yield server
+    server.stop()
+
+
+def test_a_code_that_is_not_spent_in_one_step_would_be_found_out(careless_server: RunningServer):
+    """The negative control."""
+    ada = careless_server.add_user("ada")
+    client = careless_server.add_client("Space Game", CALLBACK)
+    person = Person(careless_server.address)
+    with pytest.raises(AssertionError, match="200: "):
+        test_a_code_is_spent_once_by_sixteen_racing_exchanges_and_its_token_ends(
+            careless_server, person, client, ada, rounds=100
+        )
+    person.close()
 
 
 def test_racing_failed_client_authentications_are_counted_exactly(

@@ -156,11 +156,11 @@ class Client:
 
     def accepts_redirect_uri(self, uri: str) -> bool:
         """True where `uri` is registered: to the letter, but for the port of a loopback address."""
-        if uri in self.redirect_uris:
-            return True
+        # The rule again: a record may have been edited by hand, and a free port is one that exists.
+        if check_redirect_uri(uri):
+            return False
         registered = map(without_loopback_port, self.redirect_uris)
-        # The rule again: a free port is still one that exists.
-        return without_loopback_port(uri) in registered and check_redirect_uri(uri) is None
+        return without_loopback_port(uri) in registered
 
 
 @dataclass(slots=True)

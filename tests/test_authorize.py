@@ -2,6 +2,7 @@
 
 import hashlib
 import html
+import json
 import re
 import shutil
 from urllib.parse import quote, urlencode
@@ -83,6 +84,26 @@ def test_a_disabled_client_is_told_the_player(store, adas_browser, program):
     answer = adas_browser.get(program.link())
     assert is_error_page(answer)
     assert "Space Game" in answer.text
+
+
+@pytest.mark.parametrize("signed_in", [False, True])
+@pytest.mark.parametrize(
+    "uri",
+    ["com.example.app:/cb", "https://a b.example/", "http://[::1/", "https://a.example:99999/"],
+)
+def test_an_address_that_was_spoilt_by_hand_is_told_the_player(
+    browser, ada, register, tmp_path, uri, signed_in
+):
+    program = register(CALLBACK)
+    if signed_in:
+        browser.sign_in()
+        browser.allow(program)
+    path = tmp_path / "instance" / "clients" / f"{program.id}.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"redirect_uris": [uri]}))
+    for sent in (None, uri):
+        assert is_error_page(browser.get(program.link(redirect_uri=sent)))
+        leads_to = urlencode({"next": program.link(redirect_uri=sent)})
+        assert browser.get(f"/sign-in?{leads_to}").status_code in (200, 303)
 
 
 @pytest.mark.parametrize("sent", [None, ""])

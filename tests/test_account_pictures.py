@@ -114,6 +114,7 @@ def test_removing_the_picture_gives_the_generated_one_again(
     assert sorted(picture_files().values()) == generated
 
 
+@pytest.mark.load
 def test_changes_of_picture_and_profile_at_once_leave_one_generation_and_lose_nothing(
     store, adas_browser, open_browser, ada, picture_files
 ):

@@ -528,6 +528,7 @@ def test_more_than_25_megapixels_are_refused(upload):
         read_square(upload)
 
 
+@pytest.mark.load
 @pytest.mark.parametrize(
     "upload",
     [
@@ -542,6 +543,7 @@ def test_25_megapixels_are_taken(upload):
     assert make_picture(upload).keys() == PICTURE_SIZES.keys()
 
 
+@pytest.mark.load
 @pytest.mark.parametrize(
     "width, height, options",
     [

@@ -370,6 +370,7 @@ BROKEN = {  # and what is done instead, and the test that finds it out
 }
 
 
+@pytest.mark.load
 @pytest.mark.parametrize("broken", BROKEN)
 def test_a_reader_that_is_careless_would_be_found_out(request, monkeypatch, broken):
     """The negative controls."""
@@ -389,6 +390,7 @@ storage.BrokenPicture.__init__ = lambda *_: os._exit(1)
 """
 
 
+@pytest.mark.load
 def test_a_process_that_ends_of_a_damaged_picture_would_be_found_out(tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(ENDING)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")

@@ -432,6 +432,7 @@ BROKEN = {  # and what is done instead
 }
 
 
+@pytest.mark.load
 @pytest.mark.parametrize("broken", BROKEN)
 def test_a_server_that_forgets_a_step_would_be_found_out(machine, monkeypatch, broken):
     """The negative controls."""

@@ -117,6 +117,7 @@ def careless_server(tmp_path, monkeypatch) -> Iterator[RunningServer]:
     server.stop()
 
 
+@pytest.mark.load
 def test_a_code_that_is_not_spent_in_one_step_would_be_found_out(careless_server: RunningServer):
     """The negative control."""
     ada = careless_server.add_user("ada")

@@ -317,8 +317,7 @@ def check_password(kept_hash: str, password: str, *names: str) -> bool:
         counted = count_guess(*names)
         right = _fits(kept_hash or NOBODYS_HASH, password)
     if right:
-        for attempt in counted:
-            get_storage().give_back_attempt(attempt)
+        give_back(counted)
     return right
 
 
@@ -381,10 +380,15 @@ def count_guess(*names: str) -> list[Attempt]:
             subject = f"{address} {claim_key(name)}"
             counted.append(storage.count_attempt("password of", subject, GUESSES_AT_NAME))
     except TooManyAttempts:
-        for each in counted:
-            storage.give_back_attempt(each)
+        give_back(counted)
         raise
     return counted
+
+
+def give_back(counted: list[Attempt]) -> None:
+    """Count these tries no more: they were no guesses."""
+    for attempt in counted:
+        get_storage().give_back_attempt(attempt)
 
 
 def client_address(environ: dict) -> str:

@@ -14,6 +14,7 @@ from identity_sessions import (
     check_password,
     count_guess,
     get_storage,
+    give_back,
     refusal_in_words,
     trouble_in_words,
 )
@@ -101,8 +102,7 @@ def refuse_taken_email(email: str) -> None:
         counted = count_guess(email)
     if get_storage().find_user(email):
         raise FormRefused({"email": "Email belongs to another account. Sign in with it?"}, 409)
-    for attempt in counted:
-        get_storage().give_back_attempt(attempt)
+    give_back(counted)
 
 
 @contextlib.contextmanager

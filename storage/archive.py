@@ -39,7 +39,7 @@ from storage import (
 )
 from storage.claims import can_be_claimed
 from storage.flat_files import FROZEN, STAGED, FlatFiles
-from storage.problems import TIME_END
+from storage.problems import has_picture_time
 from storage.webp import webp_size
 
 PARTS = ("users", "names", "emails", "deleted", "clients")
@@ -163,7 +163,7 @@ def refuse_unusable(user: User) -> None:
     """Raise DamagedRecord for what the server could not work with."""
     if problem := check_mod_level(user.mod_level):
         raise DamagedRecord(f"users/{user.id}.json", f"its mod_level {problem}")
-    if user.pfp_timestamp is not None and not 0 < user.pfp_timestamp < TIME_END:
+    if not has_picture_time(user):
         raise DamagedRecord(f"users/{user.id}.json", "its pfp_timestamp is no time")
 
 

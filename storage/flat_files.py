@@ -89,7 +89,7 @@ from storage.keys import KeyFile
 from storage.writable import WriteCheck
 
 LAYOUT_VERSION = 1
-VERSION = re.compile(rb"[1-9][0-9]{0,14}")
+NUMBER = re.compile(rb"[1-9][0-9]{0,14}")
 LAYOUT = ("users", "names", "emails", "deleted", "clients", "invites", "codes", "attempts", "locks")
 FROZEN, STAGED = ".backup", ".restore"  # while these are made; the second beside pictures too
 USER_LOCKS = 64
@@ -140,7 +140,7 @@ class FlatFiles(Storage):
             content = read_file(self._path("format"), NotFound()).strip()
         except NotFound:
             return
-        if not VERSION.fullmatch(content):
+        if not NUMBER.fullmatch(content):
             raise BadInstallation(f"{self._path('format')} holds no version number")
         version = int(content)
         if version > LAYOUT_VERSION:

@@ -43,7 +43,7 @@ from storage.disk import (
     write_file,
     write_new_file,
 )
-from storage.flat_files import LAYOUT_VERSION
+from storage.flat_files import LAYOUT_VERSION, NUMBER
 from storage.problems import TIME_END
 
 IDS_LEFT_OUT = 10_000  # may have been given after the backup: games know who has them
@@ -227,6 +227,6 @@ class Restore(Archivist):
 
 def _number_of(name: re.Match, content: Iterator[bytes]) -> int:
     text = b"".join(content).strip()
-    if not re.fullmatch(rb"[1-9][0-9]{0,14}", text):
+    if not NUMBER.fullmatch(text):
         raise DamagedRecord(name[0], "it is no number")
     return int(text)

@@ -125,16 +125,25 @@ def user_set(player: str, as_json: bool, **options) -> None:
     store = open_installation()
     user = read_user_named(store, player)
     check_wanted(store, dataclasses.replace(user, **wanted), set(wanted))
-    if "name" in wanted:
-        store.rename_user(user.id, wanted["name"])
-    if "email" in wanted:
-        store.change_email(user.id, wanted["email"])
-    if "bio" in wanted:
-        with store.edit_user(user.id) as edited:
-            edited.bio = wanted["bio"]
-    if wanted.get("mod_level", user.mod_level) != user.mod_level:
-        set_mod_level(store, user, wanted["mod_level"], BY)
+    for field, value in wanted.items():
+        if value != getattr(user, field):  # what is so already is no act
+            change(store, user, field, value)
     print_record(user_record(store.read_user(user.id)), as_json)
+
+
+def change(store: storage.Storage, user: storage.User, field: str, value: int | str) -> None:
+    """Change one field of a player, with a line in the audit log before."""
+    if field == "mod_level":
+        set_mod_level(store, user, value, BY)
+        return
+    store.write_audit(f"user set {field}", BY, user=user.id)
+    if field == "name":
+        store.rename_user(user.id, value)
+    elif field == "email":
+        store.change_email(user.id, value)
+    else:
+        with store.edit_user(user.id) as edited:
+            edited.bio = value
 
 
 @user_commands.command("sign-in-link")

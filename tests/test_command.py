@@ -295,15 +295,18 @@ def test_set_changes_nothing_where_one_of_its_changes_is_refused(installation):
     assert installation.record("user", "show", "dora") == before
 
 
-def test_a_change_of_mod_level_is_in_the_audit_log_by_id(installation):
+def test_each_change_is_in_the_audit_log_by_id_and_what_is_so_already_is_not(installation):
     user_id = installation.add_user("emil")["id"]
-    assert installation.record("user", "set", "emil", "--mod-level", "1")["modLevel"] == 1
-    line = installation.audit_log()[-1]
-    assert line.pop("time") > 0
-    assert line == {"act": "user mod-level", "by": "command", "user": user_id, "mod_level": 1}
-    lines = len(installation.audit_log())
-    installation.run("user", "set", "emil", "--mod-level", "1", "--bio", "still one")
-    assert len(installation.audit_log()) == lines
+    before = len(installation.audit_log())
+    changes = ("--name", "Emil", "--email", "e@example.org", "--bio", "new", "--mod-level", "1")
+    assert installation.record("user", "set", "emil", *changes)["modLevel"] == 1
+    installation.run("user", "set", "emil", *changes)
+    lines = installation.audit_log()[before:]
+    assert all(line.pop("time") > 0 for line in lines)
+    about = {"by": "command", "user": user_id}
+    fields = [{"act": f"user set {field}"} | about for field in ("name", "email", "bio")]
+    mod_level = {"act": "user mod-level", "mod_level": 1} | about
+    assert sorted(lines, key=str) == sorted([*fields, mod_level], key=str)
 
 
 def test_a_damaged_record_is_named_and_hides_nobody_else(empty):

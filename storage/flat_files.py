@@ -93,7 +93,8 @@ NUMBER = re.compile(rb"[1-9][0-9]{0,14}")
 LAYOUT = ("users", "names", "emails", "deleted", "clients", "invites", "codes", "attempts", "locks")
 FROZEN, STAGED = ".backup", ".restore"  # while these are made; the second beside pictures too
 USER_LOCKS = 64
-USER_IDS_END = 10**15 - 20_000  # ids have up to 15 digits, and each restore leaves 10,000 out
+IDS_LEFT_OUT = 10_000  # by a restore: given after the backup, maybe, and games know who has them
+USER_IDS_END = 10**15 - 2 * IDS_LEFT_OUT  # ids have up to 15 digits, after a restore too
 
 
 # ---------------------------------------------------------------------------------------------

@@ -43,10 +43,8 @@ from storage.disk import (
     write_file,
     write_new_file,
 )
-from storage.flat_files import LAYOUT_VERSION, NUMBER
+from storage.flat_files import IDS_LEFT_OUT, LAYOUT_VERSION, NUMBER
 from storage.problems import TIME_END
-
-IDS_LEFT_OUT = 10_000  # may have been given after the backup: games know who has them
 
 
 def restore(

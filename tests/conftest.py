@@ -15,6 +15,7 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 from jinja2 import FileSystemBytecodeCache
+from waiting import PATIENCE
 from werkzeug.test import TestResponse
 
 import identity_sessions
@@ -259,7 +260,7 @@ def meet_before_saving(monkeypatch) -> None:
     meeting = threading.Barrier(2)
 
     def hash_password(password: str) -> str:
-        meeting.wait(timeout=10)
+        meeting.wait(timeout=PATIENCE)
         return identity_sessions.hash_password(password)
 
     for module in ("account", "sign_up"):

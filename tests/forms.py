@@ -6,6 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from conftest import PASSWORD
+from waiting import PATIENCE
 
 ANOTHER = "a wholly different phrase"
 
@@ -54,7 +55,7 @@ def race(*calls) -> list:
     start = threading.Barrier(len(calls))
 
     def run(call):
-        start.wait(timeout=10)
+        start.wait(timeout=PATIENCE)
         return call()
 
     with ThreadPoolExecutor(len(calls)) as pool:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 ROOT = Path(__file__).parent.parent
 WEB_APP, GAME = "examples/web_app.py", "examples/space_game/backend.py"
@@ -39,7 +39,7 @@ def running(program: str, server_address: str, score_file: Path) -> Iterator[int
         wait_until(lambda: is_open(port), process)
         yield port
         process.send_signal(signal.SIGINT)
-        _, problem = process.communicate(timeout=10)
+        _, problem = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
         process.wait()
@@ -50,7 +50,7 @@ def running(program: str, server_address: str, score_file: Path) -> Iterator[int
 def is_open(port: int) -> bool:
     """True where something listens there."""
     try:
-        socket.create_connection(("127.0.0.1", port), timeout=10).close()
+        socket.create_connection(("127.0.0.1", port), timeout=PATIENCE).close()
     except ConnectionRefusedError:
         return False
     return True

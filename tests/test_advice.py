@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 from commands.advice import (
     CLOCK_SLACK,
@@ -296,7 +296,7 @@ def test_serve_says_the_same_in_a_line_each_and_serves(variables, tmp_path):
     with serve:
         wait_until(lambda: "Listening at" in printed.read_text(), serve, printed.read_text)
         address = re.search(r"Listening at: (\S+)", printed.read_text())[1]
-        with urllib.request.urlopen(f"{address}/healthz", timeout=20) as answer:
+        with urllib.request.urlopen(f"{address}/healthz", timeout=PATIENCE) as answer:
             assert answer.status == 200
         serve.terminate()
     lines = printed.read_text().splitlines()

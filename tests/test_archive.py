@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tarfile
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from archives import Members, Site, read_archive, write_archive
 from click.testing import CliRunner
 from test_check import somebody_waits_for_a_lock
 from test_command import Installation
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 from commands.printing import audit_in_words
 from identity_admin import identity_server_command
@@ -454,11 +453,9 @@ def test_a_backup_that_is_stopped_leaves_nothing(site, path, end):
             cwd=ROOT,
             stderr=subprocess.DEVNULL,
         )
-        deadline = time.monotonic() + 30
-        while not [*path.parent.glob(f".{path.name}.*")]:
-            assert time.monotonic() < deadline
+        wait_until(lambda: [*path.parent.glob(f".{path.name}.*")], process)
         process.send_signal(end)
-        assert process.wait(30) in (1, 128 + signal.SIGTERM)
+        assert process.wait(PATIENCE) in (1, 128 + signal.SIGTERM)
     assert site.files() == before
     assert [each.name for each in path.parent.iterdir()] == ["site"]
 

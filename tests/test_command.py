@@ -19,7 +19,7 @@ from pathlib import Path
 import click
 import pytest
 from gunicorn.config import Config as GunicornConfig
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 from werkzeug.security import check_password_hash
 
 from identity_admin import identity_server_command
@@ -62,7 +62,7 @@ class Installation:
             capture_output=True,
             cwd=self.folder,
             env=self.environment | variables,
-            timeout=30,
+            timeout=PATIENCE,
         )
         assert done.returncode == status, (arguments, done)
         return done
@@ -169,7 +169,7 @@ def test_output_that_cannot_be_written_is_told_in_one_line(installation, command
             stderr=subprocess.PIPE,
             cwd=installation.folder,
             env=installation.environment,
-            timeout=30,
+            timeout=PATIENCE,
         )
     assert done.stderr == b"Error: the disk refused: No space left on device\n"
     assert done.returncode == 1
@@ -234,7 +234,7 @@ def test_a_prompted_password_is_hidden_and_standard_output_has_the_record_alone(
                 seen += os.read(ours, 1000).decode()
             os.write(ours, f"{PASSWORD}\n".encode())
         record = json.loads(process.stdout.read())
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=PATIENCE) == 0
     os.close(terminal)
     os.close(ours)
     assert record["name"] == "ada"
@@ -433,7 +433,7 @@ class Server:
         """The status of the answer."""
         try:
             asked = urllib.request.Request(self.url + path, headers=headers)
-            with urllib.request.urlopen(asked, timeout=10) as answer:
+            with urllib.request.urlopen(asked, timeout=PATIENCE) as answer:
                 return answer.status
         except urllib.error.HTTPError as error:
             error.close()
@@ -441,7 +441,7 @@ class Server:
 
     def send(self, request: bytes) -> bytes:
         """What comes back for these bytes."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as connection:
             connection.sendall(request)
             connection.shutdown(socket.SHUT_WR)
             return b"".join(iter(lambda: connection.recv(65536), b""))

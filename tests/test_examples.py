@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import pytest
 from programs import CLIENT_ID, CLIENT_SECRET, GAME, ROOT, WEB_APP, running
 from test_layout import imported_packages
+from waiting import PATIENCE
 
 TOKEN = "eyJ1c2VyIjoxfQ.A-token"
 PLAYER = {"id": 1, "name": "ada", "pfpTimestamp": 1700000000000}
@@ -80,7 +81,7 @@ class Browser:
 
     def send(self, method: str, path: str, body: str | None = None, **headers: str):
         """The answer, its body in `text`."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         kept = {"Cookie": self.cookie} if self.cookie else {}
         connection.request(method, path, body, kept | headers)
         answer = connection.getresponse()
@@ -446,7 +447,7 @@ def test_a_length_that_is_none_is_refused(game: Browser, length: str):
     ],
 )
 def test_only_the_files_of_the_page_are_given_out(game: Browser, path: str):
-    with socket.create_connection(("127.0.0.1", game.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", game.port), timeout=PATIENCE) as connection:
         connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
         assert connection.makefile("rb").readline().split()[1] == b"404"
 

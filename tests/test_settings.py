@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from waiting import PATIENCE
 
 from identity_server import create_app
 from identity_settings import ROOT, SETTINGS, SettingError, read_settings
@@ -199,7 +200,7 @@ def test_nothing_happens_at_import(tmp_path):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "imported\n", "")
     assert list(tmp_path.iterdir()) == []

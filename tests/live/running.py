@@ -16,7 +16,7 @@ from storage import Storage, open_storage
 
 COMMAND = [sys.executable, "-c", "from identity_admin import main; main()"]
 PASSWORD = "correct horse battery staple"
-STOP_TIMEOUT = 10  # seconds between SIGTERM and SIGKILL
+STOP_TIMEOUT = 25  # seconds from SIGTERM to SIGKILL: less than a worker is given that hangs
 ANSWER_TIMEOUT = 60  # seconds for any one request
 
 

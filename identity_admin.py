@@ -20,6 +20,8 @@ from commands.running import serve, settings
 from commands.upkeep import check, rotate_key
 from storage.disk import disk_refused
 
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)  # the second: the terminal was closed
+
 
 @click.group(cls=Refusing, context_settings={"show_default": True})
 def identity_server_command() -> None:
@@ -36,12 +38,22 @@ for command in (
     identity_server_command.add_command(command)
 
 
+def stop(number: int, _: object) -> None:
+    """End as by Ctrl-C: half an archive goes, and what it was made of."""
+    for each in STOP_SIGNALS:  # who closes a terminal, or a session, sends more than one
+        signal.signal(each, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
 def main() -> None:
     """The `identity-server` command."""
+    if not (sys.stdout and sys.stderr):  # else what is printed could end in the next file opened
+        sys.exit("Error: standard output or error is closed: use >/dev/null to see nothing of it")
     # A character that the terminal's encoding lacks is shown escaped, without a traceback.
     sys.stdout.reconfigure(errors="backslashreplace")
-    # Stopped as by Ctrl-C: half an archive goes, and what it was made of.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    for each in STOP_SIGNALS:
+        if signal.getsignal(each) != signal.SIG_IGN:  # as nohup sets it
+            signal.signal(each, stop)
     try:
         identity_server_command()
     except OSError as error:  # what it prints cannot be written; of a closed pipe click knows

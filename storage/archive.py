@@ -32,6 +32,7 @@ from storage import (
     CLIENT_ID,
     PICTURE_SIZES,
     USER_ID,
+    BadFile,
     DamagedRecord,
     User,
     check_mod_level,
@@ -117,6 +118,8 @@ class Members:
     """
 
     def __init__(self, file: BinaryIO, progress: Progress) -> None:
+        if not file.seekable():
+            raise BadFile("a file can be restored, and no pipe: its size is looked at first")
         self._file, self._progress = file, progress
         self._size = os.fstat(file.fileno()).st_size
         self._room = MOST_UNPACKED * self._size

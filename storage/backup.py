@@ -35,14 +35,14 @@ from storage.archive import (
 from storage.disk import (
     disk_errors_named,
     encode,
-    locked,
     new_file,
     read_file,
     read_number,
     read_record,
     write_new_file,
 )
-from storage.flat_files import LAYOUT_VERSION, USER_IDS_END, USER_LOCKS
+from storage.flat_files import LAYOUT_VERSION, USER_LOCKS
+from storage.ids import USER_IDS_END
 from storage.problems import will_be_drawn
 
 STEP = 100  # players between two reports of progress
@@ -98,7 +98,7 @@ class Backup(Archivist):
             refused = self._link("users", users)
         with self._clients_lock():
             refused += self._link("clients", os.listdir(self._path("clients")))
-        with locked(self._path("audit.log")):  # it grows in place
+        with self._audit_lock():  # it grows in place
             shutil.copyfile(self._path("audit.log"), f"{self._frozen}/audit.log")
         for path in refused:  # told once no lock is held: whoever reads it may take their time
             self._leave_out(f"{path} belongs to another user of the system, or is no file")

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 from storage import (
@@ -27,7 +27,6 @@ from storage import (
     NotFound,
     OriginTaken,
     PictureRefused,
-    StorageError,
     StorageFailed,
     User,
     claim_key,
@@ -36,8 +35,16 @@ from storage import (
 from storage.archive import Archivist
 from storage.claims import NAME_CLAIM, can_be_claimed, user_id_in
 from storage.codes import WINDOW as CODES_WINDOW
-from storage.disk import disk_errors_named, locked, read_file, read_number, synced, write_file
-from storage.flat_files import FROZEN, LAYOUT, STAGED, USER_IDS_END, FlatFiles
+from storage.disk import (
+    disk_errors_named,
+    read_file,
+    read_number,
+    synced,
+    undone_where_refused,
+    write_file,
+)
+from storage.flat_files import FROZEN, STAGED, FlatFiles
+from storage.ids import USER_IDS_END
 from storage.problems import (
     TIME_END,
     Problem,
@@ -48,6 +55,7 @@ from storage.problems import (
     is_old,
     look_at_audit,
     look_at_code,
+    look_at_fields,
     look_at_invite,
     look_at_link,
     look_at_mode,
@@ -57,12 +65,11 @@ from storage.problems import (
     look_at_taken,
     look_at_window,
     newest_window,
-    paths_in,
     remove,
     will_be_drawn,
 )
+from storage.walk import Walk
 
-STEP = 1000  # files between two reports of progress
 HASH = re.compile(r"[0-9a-f]{64}")
 USER_FILE = re.compile(rf"{USER_ID.pattern}\.json")
 CLIENT_FILE = re.compile(rf"{CLIENT_ID.pattern}\.json")
@@ -74,7 +81,6 @@ ATTEMPTS_FOLDER = re.compile(rf"{WINDOW_FOLDER.pattern}|{LONGER_WINDOWS.pattern}
 # In the data folder itself; an administrator may keep other dot files there.
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}(\.old)?")
 CLAIMS = {"names": "name", "emails": "email"}  # and the field that makes them
-TIMES = ("created", "last_heartbeat", "play_ms")
 
 
 def check(
@@ -91,31 +97,21 @@ def check(
     return Inspection(data_dir, picture_dir, repair, progress).problems()
 
 
-class Inspection(FlatFiles):
+class Inspection(Walk):
     """An installation as it is. What a `_look_at_` finds may be under way; a `_check_` is sure."""
 
-    def __init__(
-        self, data_dir: str, picture_dir: str, repair: bool, progress: Callable[[int, int], None]
-    ) -> None:
-        super().__init__(data_dir, picture_dir)
-        self._repair = repair
-        self._progress = progress
-        self._done = self._total = 0  # files
+    def __init__(self, *walk: object) -> None:
+        super().__init__(*walk)
         self._timestamps: dict[int, int | None] = {}  # of the pictures, by user id
         self._bearers: dict[str, int] = {}  # user ids, by the claim that each should have
         self._origins: dict[str, str] = {}  # client ids, by the origin of their game
         self._last_id = 0  # the largest ever given
-        self._refused: set[str] = set()  # files that the disk refuses to open
-
-    def _open(self) -> None:
-        """Nothing is made, and no key read."""
 
     def problems(self) -> Problems:
         """All that is wrong, in the order in which it is found."""
         if not os.path.isdir(self.data_dir):
             raise BadInstallation(f"there is no installation in {self.data_dir}")
         self._check_format()
-        self._owner = os.stat(self.data_dir).st_uid
         # One sync for all that is mended: a claim for each of 100,000 players would take an hour.
         lasting = synced(self.data_dir) if self._repair else contextlib.nullcontext()
         with disk_errors_named(), lasting:
@@ -125,15 +121,13 @@ class Inspection(FlatFiles):
                 yield from self._check_contents()
 
     def _check_contents(self) -> Problems:
-        self._total = sum(len(os.listdir(folder)) for folder in self._folders())
+        for folder in self._folders():
+            yield from self._count_in(folder)
         yield from self._check_folder(self._users, USER_FILE, self._check_user)
         yield from self._check_folder(self._path("deleted"), USER_ID, self._check_deleted)
-        yield from self._confirmed(self._look_at_next_user_id, locks=[self._accounts_lock()])
-        for kind, names in (("names", NAME_CLAIM), ("emails", HASH)):
-            yield from self._check_folder(self._path(kind), names, self._check_claim)
-        for size in PICTURE_SIZES:
-            folder = f"{self.picture_dir}/{size}"
-            yield from self._check_folder(folder, PICTURE_FILE, self._check_picture)
+        # What is of a player who was not seen would look like nobody's, and be removed.
+        if self._refused.isdisjoint((self._users, self._path("deleted"))):
+            yield from self._check_what_players_have()
         yield from self._check_folder(self._path("clients"), CLIENT_FILE, self._check_client)
         yield from self._check_folder(self._path("invites"), INVITE_FILE, self._check_invite)
         yield from self._check_codes()
@@ -141,66 +135,14 @@ class Inspection(FlatFiles):
         yield from self._check_audit()
         yield from self._confirmed(self._look_at_archiving, locks=[self._lock("locks", "archive")])
 
-    def _check_folder(
-        self, folder: str, names: re.Pattern, check_file: Callable[[str], Problems]
-    ) -> Problems:
-        """`check_file` for each path whose name has that form; the rest has been left behind."""
-        for name in sorted(os.listdir(folder), key=lambda each: (len(each), each)):  # 9, then 10
-            if self._done % STEP == 0:
-                self._progress(self._done, self._total)
-            self._done += 1
-            path = f"{folder}/{name}"
-            if names.fullmatch(name):
-                yield from self._confirmed(look_at_owner, path, self._owner)
-                yield from check_file(path)
-            else:
-                yield from self._confirmed(look_at_orphan, path)
-
-    def _confirmed(
-        self,
-        look: Callable[..., Problems],
-        *what: object,
-        locks: Iterable[AbstractContextManager] = (),
-    ) -> Problems:
-        """What `look` finds, and finds again while the locks are held; mended before they go.
-
-        A file that the disk refuses to open ends that look alone. Where it is a lock, as on a disk
-        that became read-only, what was found first is told, and nothing is mended.
-        """
-        found = []
-        try:
-            found = list(look(*what))
-            if not found:
-                return
-            with contextlib.ExitStack() as held:
-                for lock in locks:
-                    held.enter_context(lock)
-                found = list(look(*what))
-                if self._repair:
-                    found = [self._mended(each) for each in found]
-        except OSError as error:
-            file = error.filename or self.data_dir
-            if file not in {*self._refused, *(each.file for each in found)}:
-                self._refused.add(file)
-                found.append(Problem(file, f"the disk refused: {error.strerror}"))
-        yield from found
-
-    def _mended(self, found: Problem) -> Problem:
-        if found.mend is None:
-            return found
-        try:
-            with disk_errors_named():
-                return Problem(found.file, found.problem, mended=found.mend(found.file))
-        except StorageError as error:
-            return Problem(found.file, f"{found.problem}; not mended: {error}")
+    def _check_what_players_have(self) -> Problems:
+        yield from self._confirmed(self._look_at_next_user_id, locks=[self._accounts_lock()])
+        for kind, names in (("names", NAME_CLAIM), ("emails", HASH)):
+            yield from self._check_folder(self._path(kind), names, self._check_claim)
+        for folder in self._picture_folders():
+            yield from self._check_folder(folder, PICTURE_FILE, self._check_picture)
 
     # -- the installation as a whole -----------------------------------------------------------
-
-    def _folders(self) -> dict[str, int]:
-        """The mode of each folder."""
-        data = {self._path(folder): 0o700 for folder in LAYOUT}
-        pictures = {f"{self.picture_dir}/{size}": 0o755 for size in PICTURE_SIZES}
-        return {self.data_dir: 0o700, self.picture_dir: 0o755} | data | pictures
 
     def _look_at_layout(self) -> Problems:
         for path, mode in self._folders().items():
@@ -224,10 +166,12 @@ class Inspection(FlatFiles):
         for path in map(self._path, ("secret_key", "next_user_id", "audit.log")):
             yield from self._confirmed(look_at_owner, path, self._owner)
         others = map(self._path, ("format", "accounts.lock"))
-        for path in (*others, *paths_in(self._path("locks"))):
+        locks = self._path("locks")
+        held = (yield from self._paths_in(locks)) if os.path.isdir(locks) else []
+        for path in (*others, *held):
             yield from self._confirmed(look_at_owner, path, self._owner)
             yield from self._confirmed(look_at_mode, path, 0o600)
-        for path in paths_in(self.data_dir):
+        for path in (yield from self._paths_in(self.data_dir)):
             if TEMPORARY.fullmatch(os.path.basename(path)):
                 yield from self._confirmed(look_at_orphan, path)
 
@@ -274,7 +218,7 @@ class Inspection(FlatFiles):
 
     def _check_audit(self) -> Problems:
         path = self._path("audit.log")
-        yield from self._confirmed(look_at_audit, path, locks=[locked(path)])
+        yield from self._confirmed(look_at_audit, path, locks=[self._audit_lock()])
 
     def _look_at_archiving(self) -> Problems:
         frozen, staged = self._path(FROZEN), self._path(STAGED)
@@ -316,10 +260,7 @@ class Inspection(FlatFiles):
             yield damaged(path, error)
             return
         self._timestamps[user_id] = user.pfp_timestamp
-        yield from look_at_rules(path, user, ["mod_level"])
-        for field in TIMES:
-            if not 0 <= getattr(user, field) < TIME_END:
-                yield Problem(path, f"{field} is no time")
+        yield from look_at_fields(path, user)
         for kind in CLAIMS:
             yield from self._look_at_claim_of(user, kind)
         yield from self._look_at_pictures_of(user)
@@ -344,9 +285,8 @@ class Inspection(FlatFiles):
             yield Problem(claim, f"does not lead to users/{user.id}.json", mend=make)
 
     def _make_claim(self, user: User, kind: str, path: str) -> str:
-        with contextlib.ExitStack() as undo:
+        with undone_where_refused() as undo:
             self._claims.take(kind, getattr(user, CLAIMS[kind]), user.id, undo, durable=False)
-            undo.pop_all()
         return "leads there now"
 
     def _check_claim(self, path: str) -> Problems:
@@ -503,14 +443,12 @@ class Inspection(FlatFiles):
 
     def _check_codes(self) -> Problems:
         folder = self._path("codes")
-        newest = newest_window(folder, CODES_WINDOW)
+        newest = newest_window((yield from self._paths_in(folder)), CODES_WINDOW)
 
         def check_window(path: str) -> Problems:
             yield from self._confirmed(look_at_window, path, newest, CODES_WINDOW)
-            # What is wrong with it is told, or the server removed it meanwhile.
-            with contextlib.suppress(OSError):
-                self._total += len(os.listdir(path))
-                yield from self._check_folder(path, CODE_FILE, check_code)
+            yield from self._count_in(path)
+            yield from self._check_folder(path, CODE_FILE, check_code)
 
         def check_code(path: str) -> Problems:
             yield from self._confirmed(look_at_code, path)
@@ -518,13 +456,12 @@ class Inspection(FlatFiles):
         yield from self._check_folder(folder, WINDOW_FOLDER, check_window)
 
     def _check_attempts(self, folder: str, window: int) -> Problems:
-        newest = newest_window(folder, window)
+        newest = newest_window((yield from self._paths_in(folder)), window)
 
         def check_folder(path: str) -> Problems:
             if longer := LONGER_WINDOWS.fullmatch(os.path.basename(path)):
                 yield from self._confirmed(look_at_mode, path, 0o700)
-                with contextlib.suppress(OSError):  # what is wrong with it is told
-                    yield from self._check_attempts(path, int(longer[1]))
+                yield from self._check_attempts(path, int(longer[1]))
             else:
                 yield from self._confirmed(look_at_window, path, newest, window)
 

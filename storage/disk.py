@@ -49,16 +49,15 @@ def read_file(path: str, missing: NotFound) -> bytes:
     except OSError as error:
         raise disk_refused(error) from error
     try:
-        content = chunk = os.read(descriptor, READ_SIZE)
-        while len(chunk) == READ_SIZE:
-            chunk = os.read(descriptor, READ_SIZE)
-            content += chunk
+        chunks = [os.read(descriptor, READ_SIZE)]
+        while len(chunks[-1]) == READ_SIZE:
+            chunks.append(os.read(descriptor, READ_SIZE))
     except OSError as error:
         error.filename = path  # os.read knows none
         raise disk_refused(error) from error
     finally:
         os.close(descriptor)
-    return content
+    return b"".join(chunks)
 
 
 class Unchanged:
@@ -145,16 +144,24 @@ def write_all(descriptor: int, content: bytes) -> None:
         written += os.write(descriptor, content[written:])
 
 
-def append_durably(path: str, content: bytes) -> None:
-    """Add to the end of a file; it is on the disk on return, or not in the file at all."""
-    with locked(path, os.O_APPEND) as descriptor:
+def append_durably(path: str, lines: bytes) -> None:
+    """Add lines to a file; they are on the disk on return, or not in the file at all.
+
+    Nobody else adds to it at the same time: the caller sees to that.
+    """
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
+    try:
         end = os.fstat(descriptor).st_size
-        try:
-            write_all(descriptor, content)
-            sync(descriptor)
-        except OSError:
-            os.ftruncate(descriptor, end)
-            raise
+        # What a kill or an editor left without its end would take the first of these with it.
+        is_torn = end > 0 and os.pread(descriptor, 1, end - 1) != b"\n"
+        write_all(descriptor, b"\n" * is_torn + lines)
+        sync(descriptor)
+    except OSError:
+        os.ftruncate(descriptor, end)
+        raise
+    finally:
+        os.close(descriptor)
 
 
 def replace_durably(temporary: str, path: str) -> None:
@@ -219,11 +226,33 @@ def remove_file(path: str) -> None:
         os.unlink(path)
 
 
+def sync_removals(folders: Iterable[str]) -> None:
+    """What was removed there does not come back after a power cut; never an error, as above."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            sync_folder(folder)
+
+
 @contextlib.contextmanager
-def locked(path: str, flags: int = 0) -> Iterator[int]:
+def undone_where_refused() -> Iterator[contextlib.ExitStack]:
+    """Yield a stack of what undoes the steps of the block; it is called where that raises an error.
+
+    Not where the block is stopped, as by Ctrl-C: its last step may be done, and what a kill leaves
+    behind blocks nobody.
+    """
+    undo = contextlib.ExitStack()
+    try:
+        yield undo
+    except Exception:
+        undo.close()
+        raise
+
+
+@contextlib.contextmanager
+def locked(path: str) -> Iterator[int]:
     """Hold the lock of a file that is never renamed; yields its descriptor."""
     # flock, not lockf: POSIX locks are shared by threads and end when any descriptor is closed.
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield descriptor

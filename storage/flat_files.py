@@ -12,7 +12,7 @@
     invites/<sha256>.json   an invitation that nobody used yet; .taken beside it: who takes it
     codes/<quarter hour>/<sha256>.json      a live code; .spent in place of .json once it was used
     attempts/<quarter hour>/<keyed hash>    one byte a failed try
-    locks/                  64 lock files for users, by id modulo 64; clients; administrators
+    locks/                  64 lock files for users, by id modulo 64; and one for each other thing
     audit.log               one JSON line for each act an administrator may have to explain
 
 A record is never written in place: it goes to a temporary file beside it, is synced, and is renamed
@@ -81,8 +81,11 @@ from storage.disk import (
     remove_durably,
     remove_file,
     sha256,
+    sync_removals,
+    undone_where_refused,
     write_file,
 )
+from storage.ids import UserIds
 from storage.imported import Arrivals, draw_picture
 from storage.invites import InviteFiles
 from storage.keys import KeyFile
@@ -93,8 +96,6 @@ NUMBER = re.compile(rb"[1-9][0-9]{0,14}")
 LAYOUT = ("users", "names", "emails", "deleted", "clients", "invites", "codes", "attempts", "locks")
 FROZEN, STAGED = ".backup", ".restore"  # while these are made; the second beside pictures too
 USER_LOCKS = 64
-IDS_LEFT_OUT = 10_000  # by a restore: given after the backup, maybe, and games know who has them
-USER_IDS_END = 10**15 - 2 * IDS_LEFT_OUT  # ids have up to 15 digits, after a restore too
 
 
 # ---------------------------------------------------------------------------------------------
@@ -110,6 +111,7 @@ class FlatFiles(Storage):
         self.picture_dir = os.path.abspath(picture_dir)
         self._users = f"{self.data_dir}/users"
         self._editing = threading.local()
+        self._next_ids = UserIds(self.data_dir)
         self._claims = Claims(self.data_dir, self.read_user)
         self._clients = Unchanged()
         self._invites = InviteFiles(self._path("invites"))
@@ -131,10 +133,16 @@ class FlatFiles(Storage):
     def _make_layout(self) -> None:
         """Make what is missing. Each step can be repeated: a start may be killed at any."""
         self._check_format()
+        if os.path.exists(self._path("next_user_id")) and not os.path.isdir(self._users):
+            # A new one would be empty: each claim and picture would seem to be nobody's.
+            raise BadInstallation(
+                f"{self._users} is missing, and players were added: put it back, or restore a "
+                "backup into an empty installation"
+            )
         for folder in ("", *LAYOUT):
             make_folder(self._path(folder), 0o700)
-        for size in ("", *PICTURE_SIZES):
-            make_folder(f"{self.picture_dir}/{size}", 0o755)
+        for folder in (self.picture_dir, *self._picture_folders()):
+            make_folder(folder, 0o755)
 
     def _check_format(self) -> None:
         try:
@@ -203,25 +211,23 @@ class FlatFiles(Storage):
         user = User(0, normal_name(name), email.strip(), password_hash, mod_level)
         user.last_heartbeat = user.pfp_timestamp = user.created
         check_record(user)
-        with disk_errors_named(), self._accounts_lock(), contextlib.ExitStack() as undo:
+        with disk_errors_named(), self._accounts_lock(), undone_where_refused() as undo:
             self._claims.check_free("names", user.name)
             self._claims.check_free("emails", user.email)
             if (first and not self.is_new()) or (invite and not self.is_good_invite(invite)):
                 raise InviteSpent
-            user.id = self._take_user_id()
+            user.id = self._next_ids.take()
             undo.callback(self._remove_pictures, user.id, user.pfp_timestamp)
             self._write_pictures(user.id, user.pfp_timestamp, generate_picture(user.id))
             self._claims.take("names", user.name, user.id, undo)
             self._claims.take("emails", user.email, user.id, undo)
             with self._invites.taken(invite, user.id):
                 write_file(self._user_path(user.id), encode(record_as_dict(user)))
-            undo.pop_all()
         return user
 
     def reserve_user_ids(self, largest: int) -> None:
         with disk_errors_named(), self._accounts_lock():
-            if largest >= self._read_next_user_id():
-                write_file(self._path("next_user_id"), b"%d\n" % (largest + 1))
+            self._next_ids.reserve(largest)
 
     def add_users(
         self, users: list[User], pictures: dict[int, dict[str, bytes]]
@@ -234,32 +240,6 @@ class FlatFiles(Storage):
             return read_file(self._path("next_user_id"), NotFound()).strip() == b"1"
         except NotFound:
             return not self.user_ids()
-
-    def _take_user_id(self) -> int:
-        """The next id, which is then never given again."""
-        user_id = self._read_next_user_id()
-        write_file(self._path("next_user_id"), b"%d\n" % (user_id + 1))
-        return user_id
-
-    def _read_next_user_id(self) -> int:
-        path = self._path("next_user_id")
-        try:
-            user_id = int(read_file(path, NotFound()))
-            known = self._user_path(user_id), self._deleted_path(user_id)
-            used = user_id < 1 or any(map(os.path.exists, known))
-        except NotFound:
-            user_id = 1
-            used = os.listdir(self._users) or os.listdir(self._path("deleted"))
-        except ValueError as error:
-            raise DamagedRecord("next_user_id", str(error)) from error
-        if used:
-            raise BadInstallation(
-                f"{path} is missing or too low: write a number into it that is larger than every "
-                "user id ever given, so that no id comes twice"
-            )
-        if user_id >= USER_IDS_END:
-            raise BadInstallation(f"{path} is too large: ids end before {USER_IDS_END}")
-        return user_id
 
     @contextlib.contextmanager
     def edit_user(self, user_id: int) -> Iterator[User]:
@@ -317,14 +297,14 @@ class FlatFiles(Storage):
 
     def _change_claimed(self, user_id: int, kind: str, field: str, text: str) -> User:
         """New claim, record (the commit), old claim: in this order a kill blocks nobody."""
-        with disk_errors_named(), self._accounts_lock(), contextlib.ExitStack() as undo:
-            with self._edit_user(user_id, {"id"}, checked=frozenset((field,))) as user:
+        edit = self._edit_user(user_id, {"id"}, checked=frozenset((field,)))
+        with disk_errors_named(), self._accounts_lock():
+            with undone_where_refused() as undo, edit as user:
                 old_key = claim_key(getattr(user, field))
                 setattr(user, field, text)
                 self._claims.check_free(kind, text, but=user_id)
                 if claim_key(text) != old_key:
                     self._claims.take(kind, text, user_id, undo)
-            undo.pop_all()
             if claim_key(text) != old_key:
                 self._claims.release(kind, old_key, user_id)
         return user
@@ -332,14 +312,15 @@ class FlatFiles(Storage):
     def delete_user(self, user_id: int) -> None:
         with disk_errors_named(), self._accounts_lock(), self._user_lock(user_id):
             user = self.read_user(user_id)
-            with contextlib.ExitStack() as undo:
+            with undone_where_refused() as undo:
                 undo.callback(remove_file, self._deleted_path(user_id))
                 write_file(self._deleted_path(user_id), b"")
                 remove_durably(self._user_path(user_id))
-                undo.pop_all()
             self._claims.release("names", claim_key(user.name), user_id)
             self._claims.release("emails", claim_key(user.email), user_id)
             self._remove_pictures(user_id, user.pfp_timestamp)
+            claims = self._path("names"), self._path("emails")
+            sync_removals([*claims, *self._picture_folders()])
 
     @contextlib.contextmanager
     def administered_without(self, user_id: int) -> Iterator[None]:
@@ -362,6 +343,9 @@ class FlatFiles(Storage):
 
     # -- pictures ------------------------------------------------------------------------------
 
+    def _picture_folders(self) -> list[str]:
+        return [f"{self.picture_dir}/{size}" for size in PICTURE_SIZES]
+
     def _picture_paths(self, user_id: int, timestamp: int | None) -> dict[str, str]:
         """Where each size of one generation of a player's picture is."""
         name = picture_file_of(user_id, timestamp)
@@ -383,12 +367,12 @@ class FlatFiles(Storage):
         """New files, record (the commit), old files; the caller holds the user's lock."""
         old = user.pfp_timestamp
         user.pfp_timestamp = max(now_ms(), (old or 0) + 1)
-        with contextlib.ExitStack() as undo:
+        with undone_where_refused() as undo:
             undo.callback(self._remove_pictures, user.id, user.pfp_timestamp)
             self._write_pictures(user.id, user.pfp_timestamp, images)
             write_file(self._user_path(user.id), encode(record_as_dict(user)))
-            undo.pop_all()
         self._remove_pictures(user.id, old)
+        sync_removals(self._picture_folders())
         return user.pfp_timestamp
 
     def read_picture(self, size: str, file_name: str) -> tuple[bytes, float]:
@@ -540,8 +524,12 @@ class FlatFiles(Storage):
 
     def write_audit(self, act: str, by: int | str, **ids: int | str) -> None:
         line = json.dumps({"time": now_ms(), "act": act, "by": by, **ids}) + "\n"
-        with disk_errors_named():
+        with disk_errors_named(), self._audit_lock():
             append_durably(self._path("audit.log"), line.encode())
+
+    def _audit_lock(self) -> contextlib.AbstractContextManager[int]:
+        # Not _lock: an edit writes a line too. Not the log: restore puts another in its place.
+        return locked(self._path("locks", "audit"))
 
     def read_audit(self) -> Iterator[dict]:
         return read_json_lines(self._path("audit.log"))

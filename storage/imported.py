@@ -69,12 +69,13 @@ class Arrivals:
     def _add(self, user: User, undo: contextlib.ExitStack) -> StorageError | None:
         claims = (("names", user.name), ("emails", user.email))
         try:
-            self._refuse_known(user)
-            for kind, text in claims:
-                if (kind, claim_key(text)) in self._claimed:
-                    raise TAKEN[kind]
-                self._store._claims.check_free(kind, text)
-        except (AlreadyThere, InvalidField, DamagedRecord) as error:
+            with disk_errors_named():  # what cannot be read here refuses this user alone
+                self._refuse_known(user)
+                for kind, text in claims:
+                    if (kind, claim_key(text)) in self._claimed:
+                        raise TAKEN[kind]
+                    self._store._claims.check_free(kind, text)
+        except (AlreadyThere, InvalidField, DamagedRecord, StorageFailed) as error:
             return error
         for kind, text in claims:
             self._store._claims.take(kind, text, user.id, undo, durable=False)

@@ -30,11 +30,13 @@ from storage import (
 )
 from storage.disk import read_file, read_record
 from storage.invites import settle
+from storage.transfer import check_password_hash
 from storage.webp import webp_size
 from storage.windows import window_of_now
 
 ORPHAN_AGE = 3600  # seconds: no write takes so long
 TIME_END = 10**15  # milliseconds: there is room for 15 digits in the address of a picture
+TIMES = ("created", "last_heartbeat", "play_ms")  # fields of a user
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +50,6 @@ class Problem:
 
 
 Problems = Iterator[Problem]
-
-
-def paths_in(folder: str) -> list[str]:
-    """What is in a folder; nothing where there is none."""
-    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-    return [f"{folder}/{name}" for name in names]
 
 
 def is_old(path: str) -> bool:
@@ -134,6 +130,19 @@ def look_at_rules(path: str, record: User | Client, fields: list[str]) -> Proble
             check_record(record, {field})
         except InvalidField as error:
             yield Problem(path, str(error))
+
+
+def look_at_fields(path: str, user: User) -> Problems:
+    """What would break the pages of a player, and their signing in."""
+    yield from look_at_rules(path, user, ["mod_level"])
+    moments = {field: getattr(user, field) for field in TIMES}
+    moments |= {f"grants.{client}.since": each.since for client, each in user.grants.items()}
+    moments |= {f"sessions[{n}].since": each.since for n, each in enumerate(user.sessions)}
+    for field, moment in moments.items():
+        if not 0 <= moment < TIME_END:
+            yield Problem(path, f"{field} is no time")
+    if problem := check_password_hash(user.password_hash):
+        yield Problem(path, f"password_hash {problem}")
 
 
 def check_picture_file(path: str, side: int) -> str | None:
@@ -238,9 +247,9 @@ def look_at_code(path: str) -> Problems:
         yield damaged(path, error)
 
 
-def newest_window(folder: str, window: int) -> int:
-    """The number of the last of the windows, of so many seconds, that have folders here."""
-    windows = [int(name) for name in os.listdir(folder) if name.isdecimal()]
+def newest_window(paths: list[str], window: int) -> int:
+    """The number of the last of the windows, of so many seconds, whose folders are among these."""
+    windows = [int(name) for name in map(os.path.basename, paths) if name.isdecimal()]
     return min(max(windows, default=0), window_of_now(window))  # a clock may have been ahead
 
 

@@ -29,21 +29,21 @@ from storage.archive import (
     refuse_unusable,
 )
 from storage.disk import (
+    append_durably,
     decode_record,
     disk_errors_named,
     encode,
-    locked,
     read_file,
     read_number,
     remove_file,
     replace_durably,
-    sync,
     sync_folder,
     synced,
     write_file,
     write_new_file,
 )
-from storage.flat_files import IDS_LEFT_OUT, LAYOUT_VERSION, NUMBER
+from storage.flat_files import LAYOUT_VERSION, NUMBER
+from storage.ids import IDS_LEFT_OUT
 from storage.problems import TIME_END
 
 
@@ -199,15 +199,13 @@ class Restore(Archivist):
     def _put_audit_in_place(self) -> None:
         """The archive's lines, and then those of this installation."""
         log, staged = self._path("audit.log"), f"{self._staged}/audit.log"
-        with locked(log):
+        with self._audit_lock():
             # Not twice, where an earlier restore was interrupted here.
             ours = dict.fromkeys(read_file(log, NotFound()).splitlines(keepends=True))
-            with open(staged, "r+b") as file:
+            with open(staged, "rb") as file:
                 for line in file:
                     ours.pop(line, None)
-                file.writelines(ours)
-                file.flush()
-                sync(file.fileno())
+            append_durably(staged, b"".join(ours))
             replace_durably(staged, log)
 
     def _put_users_in_place(self) -> None:

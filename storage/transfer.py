@@ -205,7 +205,7 @@ def _read_batch(
         try:
             user = read_line(line)
             picture = make_picture_of(store, user, folder) if folder else None
-        except (LineRefused, InvalidField, PictureRefused) as error:
+        except (LineRefused, InvalidField, PictureRefused, StorageFailed) as error:
             batch[number] = Arrival(problem=error)
             continue
         if picture is None:
@@ -305,15 +305,18 @@ def check_password_hash(kept: str) -> str | None:
 def make_picture_of(store: Storage, user: User, folder: str) -> dict[str, bytes] | None:
     """The pictures of a player who has one in a folder and is not there yet.
 
-    Raises PictureRefused.
+    Raises PictureRefused, and StorageFailed where the player's record cannot be read.
     """
     from storage.pictures import MAX_BYTES, make_picture
 
     path = find_picture(folder, user)
     if path is None or _is_there(store, user.id):
         return None
-    with open(path, "rb") as file:
-        upload = file.read(MAX_BYTES + 1)
+    try:
+        with open(path, "rb") as file:
+            upload = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise PictureRefused(f"{path}: {error.strerror}") from error
     try:
         return make_picture(upload)
     except PictureRefused as error:

@@ -1,5 +1,6 @@
 """Backup and restore: storage/backup.py, storage/restore.py, and the archive between them."""
 
+import contextlib
 import gzip
 import json
 import os
@@ -11,13 +12,13 @@ import subprocess
 import sys
 import tarfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from archives import Members, Site, read_archive, write_archive
 from click.testing import CliRunner
-from test_check import somebody_waits_for_a_lock
+from test_check import A_HASH, somebody_waits_for_a_lock
 from test_command import Installation
 from waiting import PATIENCE, wait_until
 
@@ -35,7 +36,7 @@ from storage import (
     disk,
     record_as_dict,
 )
-from storage.flat_files import USER_IDS_END
+from storage.ids import USER_IDS_END
 from storage.pictures import generate_picture
 
 ROOT = Path(__file__).parent.parent
@@ -49,7 +50,7 @@ def prepared(tmp_path_factory) -> Path:
     site = Site(folder / "site")
     store = site.open()
     for name in ("Ada", "Bob", "Cleo"):
-        store.add_user(name, f"{name.lower()}@example.org", f"{name}s hash")
+        store.add_user(name, f"{name.lower()}@example.org", A_HASH)
     store.delete_user(CLEO)
     client, _ = store.add_client("Chess", ["https://chess.example/cb"], ADA, by="command")
     store.save_picture(BOB, generate_picture(99))
@@ -132,7 +133,7 @@ def test_an_archive_has_the_records_and_pictures_in_their_order(site, archive):
 def test_nothing_that_opens_a_door_is_in_an_archive(site, archive):
     """Neither keys, invitations and sessions, nor what was guessed at."""
     content = gzip.decompress(archive.read_bytes())
-    assert b"a grant" in content and b"Adas hash" in content
+    assert b"a grant" in content and A_HASH.encode() in content
     for secret in (*site.open().keys(), b"adas session", b"Firefox", b"invites", b"attempts"):
         assert secret not in content
 
@@ -441,21 +442,37 @@ def interrupt(done: int, total: int) -> None:
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
-def test_a_backup_that_is_stopped_leaves_nothing(site, path, end):
-    """Stopped while it waits for another one to end."""
-    before = site.files()
+@contextlib.contextmanager
+def waiting_backup(site, path, *before: str) -> Iterator[subprocess.Popen]:
+    """One that waits, in a process of its own, until another one ends with the block."""
+    call = [sys.executable, "-c", "from identity_admin import main; main()", "backup", str(path)]
     with disk.locked(str(site.data / "locks/archive")):
         process = subprocess.Popen(
-            [sys.executable, "-c", "from identity_admin import main; main()", "backup", str(path)],
+            [*before, *call],
             env=os.environ
             | {"IDENTITY_DATA_DIR": site.folders[0], "IDENTITY_PICTURE_DIR": site.folders[1]},
             cwd=ROOT,
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
         wait_until(lambda: [*path.parent.glob(f".{path.name}.*")], process)
+        yield process
+
+
+def test_a_backup_goes_on_where_a_closed_terminal_is_to_be_ignored(site, path):
+    with waiting_backup(site, path, "nohup") as process:
+        process.send_signal(signal.SIGHUP)
+    assert process.wait(PATIENCE) == 0
+    assert path.exists()
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_backup_that_is_stopped_leaves_nothing(site, path, end):
+    """Stopped while it waits for another one to end."""
+    before = site.files()
+    with waiting_backup(site, path) as process:
         process.send_signal(end)
-        assert process.wait(PATIENCE) in (1, 128 + signal.SIGTERM)
+        assert process.wait(PATIENCE) == (1 if end == signal.SIGINT else 128 + end)
     assert site.files() == before
     assert [each.name for each in path.parent.iterdir()] == ["site"]
 
@@ -790,6 +807,12 @@ def test_every_archive_that_is_cut_off_is_refused(archive, empty):
         with pytest.raises(BadFile):
             empty.restore(archive)
     assert empty.open().user_ids() == []
+
+
+def test_a_pipe_cannot_be_restored(archive, empty):
+    cat = subprocess.Popen(["cat", archive], stdout=subprocess.PIPE)
+    with cat, pytest.raises(BadFile, match="no pipe"):
+        empty.restore(Path(f"/dev/fd/{cat.stdout.fileno()}"))
 
 
 def test_a_small_file_cannot_fill_the_disk(archive, empty):

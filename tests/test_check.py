@@ -4,6 +4,8 @@ import json
 import multiprocessing
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from waiting import wait_until
+from werkzeug.security import generate_password_hash
 
 import storage.problems
 from commands.upkeep import in_one_line
@@ -30,9 +33,11 @@ from storage.flat_files import FlatFiles
 from storage.pictures import generate_picture, make_picture
 from storage.problems import Problem
 
+ROOT = Path(__file__).parent.parent
 HOUR = 3600  # seconds
 DAY = 24 * HOUR
 GAME = "https://chess.example"
+A_HASH = generate_password_hash("correct horse battery staple", "pbkdf2:sha256:1")
 ADA, BOB, CLEO, OLD = 1, 2, 3, 4  # ids; Cleo is deleted, and Old was imported
 
 
@@ -43,7 +48,7 @@ class Here:
         self.data, self.pictures = folder / "instance", folder / "pfp"
         self.store = FlatFiles(str(self.data), str(self.pictures))
         self.ada, self.bob, cleo, old = (
-            self.store.add_user(name, f"{name}@example.org", "a hash")
+            self.store.add_user(name, f"{name}@example.org", A_HASH)
             for name in ("ada", "bob", "cleo", "old")
         )
         self.store.delete_user(cleo.id)
@@ -190,6 +195,27 @@ DAMAGE = {
     "an unknown field": Damage("users/1.json", hand_edit(nick="A"), **UNMENDED, words="nick"),
     "a level": Damage("users/1.json", hand_edit(mod_level=3), **UNMENDED, words="0, 1 or 2"),
     "a time": Damage("users/1.json", hand_edit(play_ms=-1), **UNMENDED, words="play_ms is no time"),
+    "the time of a session": Damage(
+        "users/1.json",
+        hand_edit(sessions=[{"id": "a session", "since": 10**20, "browser": "Firefox"}]),
+        **UNMENDED,
+        words="sessions[0].since is no time",
+    ),
+    "the time of a grant": Damage(
+        "users/1.json",
+        hand_edit(grants={"x": {"id": "a grant", "scope": [], "since": -1}}),
+        **UNMENDED,
+        words="grants.x.since is no time",
+    ),
+    "no hash of a password": Damage(
+        "users/1.json", hand_edit(password_hash="scrypt:a:b:c$aa$bb"), **UNMENDED, words="Werkzeug"
+    ),
+    "a hash that nobody can compute": Damage(
+        "users/1.json",
+        hand_edit(password_hash="scrypt:33:8:1$aa$" + "0" * 128),
+        **UNMENDED,
+        words="password_hash is none",
+    ),
     "a picture's time": Damage(
         "users/1.json", hand_edit(pfp_timestamp=-1), words="pfp_timestamp is no time"
     ),
@@ -822,6 +848,16 @@ def test_the_command_makes_no_installation(here, run):
     status, printed, told = run()
     assert (status, printed, told) == (1, "", f"Error: there is no installation in {here.data}\n")
     assert not here.data.exists()
+
+
+@pytest.mark.parametrize(
+    ("closed", "told"), [(">&-", "Error: standard output or error is closed"), ("2>&-", "")]
+)
+def test_where_nothing_can_be_printed_no_command_begins(closed, told):
+    command = f"'{sys.executable}' -c 'from identity_admin import main; main()' settings {closed}"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", bool(told))
+    assert done.stderr.startswith(told)
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "\x1b[2Jada", os.fsdecode(b"\xff")])

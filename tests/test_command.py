@@ -97,8 +97,9 @@ class Installation:
         return [json.loads(line) for line in (self.data / "audit.log").read_text().splitlines()]
 
     def everything_kept(self) -> str:
-        """The content of all files of the data folder."""
+        """The content of all files of the data folder but for locks, which have none."""
         files = [each for each in self.data.rglob("*") if each.is_file()]
+        files = [each for each in files if each.parent.name != "locks"]
         return "\n".join(each.read_text() for each in files)
 
 

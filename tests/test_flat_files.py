@@ -43,6 +43,7 @@ from storage import (
 )
 from storage.disk import sha256
 from storage.flat_files import FlatFiles
+from storage.ids import USER_IDS_END
 
 PICTURE = {size: size.encode() for size in PICTURE_SIZES}
 CODE = AuthorizationCode("c" * 24, 1, "a grant", ["userinfo"], "https://a.example/", None)
@@ -444,6 +445,15 @@ def test_what_can_be_no_name_makes_no_path(storage, ada, text):
 # ---------------------------------------------------------------------------------------------
 
 
+def test_an_installation_whose_players_are_missing_is_not_opened(storage, ada, data, pictures):
+    """In a new folder nobody would have a claim or a picture, and `check` would remove them all."""
+    (data / "users").rename(data / "lost")
+    with pytest.raises(BadInstallation, match="users is missing.*put it back"):
+        open_storage(str(data), str(pictures))
+    (data / "lost").rename(data / "users")
+    assert open_storage(str(data), str(pictures)).find_user("ada") == ada
+
+
 @pytest.mark.parametrize("left", ["users", "deleted"])
 def test_a_missing_next_user_id_stops_adding_and_says_the_fix(storage, ada, data, left):
     if left == "deleted":
@@ -479,7 +489,7 @@ def test_a_next_user_id_that_is_no_number_stops_adding(storage, ada, data, conte
 
 
 def test_no_id_has_more_digits_than_fit(storage, ada, data):
-    (data / "next_user_id").write_text(str(flat_files.USER_IDS_END - 1))
+    (data / "next_user_id").write_text(str(USER_IDS_END - 1))
     bob = storage.add_user("Bob", "bob@example.org", "")
     assert USER_ID.fullmatch(str(bob.id))
     for _ in range(2):
@@ -691,6 +701,18 @@ def test_the_audit_log_has_a_line_for_each_thing_done_to_a_client(storage, ada, 
     ]
 
 
+@pytest.mark.parametrize("torn", ['{"time": 1, "ac', '{"time": 1, "act": "backup", "by": 1}'])
+def test_a_line_that_a_kill_or_an_editor_left_without_its_end_takes_no_other_with_it(
+    storage, data, torn
+):
+    storage.write_audit("invite", by=1)
+    with (data / "audit.log").open("a") as file:
+        file.write(torn)
+    storage.write_audit("invite", by=2)
+    first, second, third = (data / "audit.log").read_text().splitlines()
+    assert (json.loads(first)["by"], second, json.loads(third)["by"]) == (1, torn, 2)
+
+
 def test_what_cannot_be_written_to_the_audit_log_is_not_done(storage, client, data):
     (data / "audit.log").unlink()
     (data / "audit.log").mkdir()
@@ -778,6 +800,8 @@ def test_a_deleted_id_is_kept_before_the_record_goes_and_the_rest_goes_after(sto
         *("put users/(1.json)", "sync users", "remove users/(1.json)"),
         *("remove names/ada", f"remove emails/{sha256('ada@example.org')}"),
         *(f"remove pfp/{size}/1-{ada.pfp_timestamp}.webp" for size in PICTURE_SIZES),
+        *("sync names", "sync emails"),
+        *(f"sync pfp/{size}" for size in PICTURE_SIZES),
     ]
 
 
@@ -788,6 +812,7 @@ def test_a_new_picture_is_there_before_the_record_and_the_old_one_goes_after(sto
         *in_place("users", "1.json"),
         "remove users/(1.json).old",
         *(f"remove pfp/{size}/1-{ada.pfp_timestamp}.webp" for size in PICTURE_SIZES),
+        *(f"sync pfp/{size}" for size in PICTURE_SIZES),
     ]
 
 

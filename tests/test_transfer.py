@@ -519,6 +519,31 @@ def test_nobody_who_is_there_gets_another_picture(storage, import_lines, folder)
     assert colour_of(storage, storage.read_user(70)) == "red"
 
 
+REFUSED_BY_THE_DISK = {
+    "a picture": ("70.png: Input", lambda data, folder: link_to_what_fails(folder / "70.png")),
+    "a record": ("users/70.json: Is a", lambda data, folder: (data / "users/70.json").mkdir()),
+    "a claim": ("names/ada: Invalid", lambda data, folder: (data / "names/ada").mkdir()),
+}
+
+
+def link_to_what_fails(path: Path) -> None:
+    """proc(5): a file that anyone may open, and nobody can read where there is no memory."""
+    path.symlink_to("/proc/self/mem")
+
+
+@pytest.mark.parametrize(
+    ("words", "make"), REFUSED_BY_THE_DISK.values(), ids=REFUSED_BY_THE_DISK.keys()
+)
+def test_what_the_disk_refuses_to_give_refuses_its_line_and_the_rest_is_taken(
+    storage, import_lines, folder, words, make
+):
+    storage.reserve_user_ids(70)  # as an earlier import did
+    make(Path(storage.data_dir), folder)
+    tally, refused = import_lines(ADA, *players(2), pictures=folder)
+    assert (tally.added, [*refused]) == (2, [1])
+    assert words in refused[1]
+
+
 def test_what_lies_about_in_the_folder_is_no_picture(storage, import_lines, folder):
     (folder / "70.png").mkdir()
     os.mkfifo(folder / "70.webp")

@@ -3,6 +3,7 @@
 The archive to restore is where ARCHIVE says.
 """
 
+import errno
 import io
 import json
 import os
@@ -13,7 +14,7 @@ from pathlib import Path
 import operations
 from operations import Installation, Operation, prepare
 
-from storage import Storage
+from storage import Storage, StorageFailed, StorageFull
 from storage.archive import ignore
 from storage.backup import backup
 from storage.restore import restore
@@ -41,8 +42,17 @@ def do_restore(storage: Storage, report=ignore) -> int:
     return restore(storage.data_dir, storage.picture_dir, archive, "command", report=report)
 
 
-def do_import(storage: Storage) -> Tally:
-    return import_users(storage, io.BytesIO(LINES), None, "command", ignore, ignore)
+def do_import(storage: Storage, refused=ignore) -> Tally:
+    return import_users(storage, io.BytesIO(LINES), None, "command", ignore, refused)
+
+
+def import_everyone(storage: Storage) -> None:
+    """A line is refused where what is there already cannot be read: here that is a failure too."""
+    reasons = []
+    do_import(storage, lambda number, reason: reasons.append(reason))
+    for reason in reasons:
+        full = reason.endswith((os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT)))
+        raise (StorageFull if full else StorageFailed)(reason)
 
 
 def operation(act) -> Operation:
@@ -74,7 +84,7 @@ def sync_or_try_again(descriptor: int, real=os.fsync) -> None:
 CARELESS = {"rename": rename_in_steps, "fsync": sync_or_try_again}
 OPERATIONS = {
     RESTORE: operation(do_restore),
-    IMPORT: operation(do_import),
+    IMPORT: operation(import_everyone),
     BACKUP: operation(do_backup),
 }
 

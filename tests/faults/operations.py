@@ -35,7 +35,7 @@ from storage import (
 )
 from storage.pictures import generate_picture
 
-DONE, FULL, FAILED, ANOTHER_ERROR = 0, 10, 11, 12  # exit codes
+DONE, FULL, FAILED, STOPPED, ANOTHER_ERROR = 0, 10, 11, 12, 13  # exit codes
 ADA, BOB = 1, 2  # ids: what is done is done to Ada, and Bob must not notice
 OLD_PICTURE, NEW_PICTURE = generate_picture(1001), generate_picture(1002)
 KEY = b"the-first-key"
@@ -74,8 +74,10 @@ def small_disk(folder: Path, files: int) -> Iterator[Path]:
     """Mount a disk with room for 1 MiB and that many files. It is in memory: no sync takes long."""
     options = f"size=1m,nr_inodes={files}"
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True)
-    yield folder
-    subprocess.run(["umount", folder], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], check=True)
 
 
 @dataclass(frozen=True)
@@ -312,6 +314,8 @@ def outcome(name: str, storage: Storage | None, folders: list[str]) -> int:
         return FULL
     except StorageFailed:
         return FAILED
+    except KeyboardInterrupt:
+        return STOPPED
     except Exception:
         traceback.print_exc()
         return ANOTHER_ERROR

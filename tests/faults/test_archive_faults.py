@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from archive_operations import (
 from archives import read_archive
 from operations import ADA, BOB, DONE, FAILED, FULL, Installation, prepare, small_disk
 from test_kills_and_failing_disks import CALLS, KILLED, Program, check_bystander
+from waiting import wait_until
 
 from identity_settings import ROOT
 from storage import BadInstallation, NoSuchUser, Storage
@@ -200,8 +202,8 @@ def test_each_of_them_meets_faults(program, prepared, nothing, disk, name):
     assert len(met) > 10
 
 
-def command_under(there: Installation, strace: list[str], *arguments: str):
-    """Call the command while strace makes its system calls fail; it must exit with 1."""
+def command_under(there: Installation, strace: list[str], *arguments: str, status: int = 1):
+    """Call the command while strace makes its system calls fail; it must exit with this status."""
     program = "from identity_admin import main; main()"
     done = subprocess.run(
         ["strace", "-f", "-o", "/dev/null", *strace, sys.executable, "-c", program, *arguments],
@@ -212,8 +214,26 @@ def command_under(there: Installation, strace: list[str], *arguments: str):
         text=True,
         timeout=60,
     )
-    assert done.returncode == 1
+    assert done.returncode == status, done
     return done
+
+
+def test_what_is_done_while_a_backup_is_put_in_place_is_in_the_log(prepared, disk):
+    archive, there = disk / "a.tar.gz", Installation(disk)
+    backup(str(prepared.data), str(prepared.pictures), str(archive), by="command")
+    storage = there.open()
+    staged = there.data / ".restore" / "audit.log"
+    slow = ["-e", "trace=fsync", "-e", "inject=fsync:delay_enter=1000000", "-P", str(staged)]
+    with ThreadPoolExecutor(1) as beside:
+        restored = beside.submit(command_under, there, slow, "restore", str(archive), status=0)
+        wait_until(lambda: restored.done() or staged.exists())
+        lines = 0
+        while not restored.done():
+            storage.write_audit("meanwhile", by=lines)
+            lines += 1
+    assert restored.result() and lines > 1
+    written = [line["by"] for line in storage.read_audit() if line["act"] == "meanwhile"]
+    assert written == [*range(lines)]
 
 
 def test_a_file_system_without_hard_links_is_told_of(prepared, disk):

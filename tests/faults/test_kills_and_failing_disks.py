@@ -23,6 +23,7 @@ from operations import (
     FULL,
     OLD_PICTURE,
     OPERATIONS,
+    STOPPED,
     Installation,
     Operation,
     picture_of,
@@ -63,7 +64,7 @@ class Program(DrivenProgram):
             assert "attached" in tracer.stderr.readline()
             code = int(self.ask(""))
             tracer.communicate()
-        return code, code == KILLED or "(INJECTED)" in log.read_text()
+        return code, code in (KILLED, STOPPED) or "(INJECTED)" in log.read_text()
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +147,19 @@ def test_a_kill_at_any_step_leaves_the_old_or_the_new_and_blocks_nothing(
     monkeypatch.setattr(problems, "ORPHAN_AGE", -1)  # seconds: what is left behind is old at once
     for there, code in faults(program, prepared, name, call, "signal=KILL", disk):
         assert code == KILLED
+        check_repair(OPERATIONS[name], there, disk)
+        check_goes_on(OPERATIONS[name], there, disk)
+
+
+@pytest.mark.parametrize("call", ["fsync", "rename"])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_ctrl_c_at_any_step_leaves_the_old_or_the_new_and_blocks_nothing(
+    program, prepared, disk, name, call, monkeypatch
+):
+    """Nothing is undone that was done: it may come between the last step and the answer."""
+    monkeypatch.setattr(problems, "ORPHAN_AGE", -1)
+    for there, code in faults(program, prepared, name, call, "signal=INT", disk):
+        assert code == STOPPED
         check_repair(OPERATIONS[name], there, disk)
         check_goes_on(OPERATIONS[name], there, disk)
 

@@ -23,7 +23,7 @@ from live.running import PASSWORD, RunningServer
 from live.test_kill import Load, check_records, exchange
 from operations import CODE, Installation
 from power import FILE_SYSTEMS, Disk, disk_in_memory
-from saves import ANYTHING, TOLD, facts_of
+from saves import ANYTHING, TOLD, drawn_picture, facts_of
 
 from identity_sessions import hash_password
 from storage import NoSuchCode, StorageError, StorageFailed, disk, problems
@@ -139,6 +139,21 @@ def test_what_a_power_cut_brings_back_of_a_code_is_no_code(power, monkeypatch):
         assert there.open().read_code("a code").user_id == CODE.user_id
     with pytest.raises(NoSuchCode):
         there.open().read_code("a code")
+
+
+def test_nothing_of_who_was_deleted_comes_back(power):
+    there = Installation(power.folder)
+    storage = there.open()
+    storage.write_audit("a line that makes the log", by="command")
+    before = there.files()
+    user = storage.add_user("Ada", "ada@example.org", "")
+    os.sync()
+    storage.save_picture(user.id, drawn_picture(1))
+    storage.delete_user(user.id)
+    power.cut_power()
+    power.restart()
+    kept = {there.data / "next_user_id", there.data / "deleted" / str(user.id)}
+    assert there.files() == before | kept
 
 
 # ---------------------------------------------------------------------------------------------

@@ -1,0 +1,48 @@
+"""User ids: the file with the next one only grows, so that none is ever given twice."""
+
+import os
+
+from storage import BadInstallation, DamagedRecord, NotFound
+from storage.disk import read_file, write_file
+
+IDS_LEFT_OUT = 10_000  # by a restore: given after the backup, maybe, and games know who has them
+USER_IDS_END = 10**15 - 2 * IDS_LEFT_OUT  # ids have up to 15 digits, after a restore too
+
+
+class UserIds:
+    """The ids that a data folder gives. Whoever takes one holds accounts.lock. Raises OSError."""
+
+    def __init__(self, data_dir: str) -> None:
+        self._path = f"{data_dir}/next_user_id"
+        self._given = f"{data_dir}/users", f"{data_dir}/deleted"
+
+    def take(self) -> int:
+        """The next id, which is then never given again."""
+        user_id = self._read_next()
+        write_file(self._path, b"%d\n" % (user_id + 1))
+        return user_id
+
+    def reserve(self, largest: int) -> None:
+        """Give only ids above this one from now on."""
+        if largest >= self._read_next():
+            write_file(self._path, b"%d\n" % (largest + 1))
+
+    def _read_next(self) -> int:
+        users, deleted = self._given
+        try:
+            user_id = int(read_file(self._path, NotFound()))
+            known = f"{users}/{user_id}.json", f"{deleted}/{user_id}"
+            used = user_id < 1 or any(map(os.path.exists, known))
+        except NotFound:
+            user_id = 1
+            used = any(map(os.listdir, self._given))
+        except ValueError as error:
+            raise DamagedRecord("next_user_id", str(error)) from error
+        if used:
+            raise BadInstallation(
+                f"{self._path} is missing or too low: write a number into it that is larger than "
+                "every user id ever given, so that no id comes twice"
+            )
+        if user_id >= USER_IDS_END:
+            raise BadInstallation(f"{self._path} is too large: ids end before {USER_IDS_END}")
+        return user_id

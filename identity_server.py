@@ -705,7 +705,7 @@ def add_headers(answer: Response) -> Response:
 
 
 def form_target() -> str:
-    """Where a form on this page may lead besides this server, as a CSP source.
+    """Where a form on this page may lead besides this server, as CSP sources.
 
     Browsers apply form-action to the redirects after a post, so the pages on the way to a code name
     the origin of the redirect URI.
@@ -715,10 +715,9 @@ def form_target() -> str:
         return ""
     _, redirect_uri = waiting
     origin = origin_of(redirect_uri)
-    # A loopback port is free, and CSP knows no [::1].
-    if "[" in origin or re.match(r"http://127\.0\.0\.1(:|$)", origin):
-        return f"{origin.partition(':')[0]}:"
-    return origin
+    # The whole scheme too: many clients lead on from there to another host of theirs, and browsers
+    # would stop at that redirect. (A loopback port is free, besides, and CSP knows no [::1].)
+    return f"{origin} {origin.partition(':')[0]}:"
 
 
 def find_waiting_client() -> tuple[Client, str] | None:

@@ -155,6 +155,8 @@ def client_page(
         client=client,
         owner=find_owner(client),
         secret=secret,
+        owner_may_enable=client.owner_id not in (None, player.id)
+        and client.disabled_by == client.owner_id,
         typed=request.form if "client" in problems else kept,
         site=own_origin(),
         exchange=exchange_command(client),

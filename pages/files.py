@@ -3,6 +3,7 @@
 import os
 
 from flask import Blueprint, abort, request, send_from_directory
+from werkzeug.http import parse_date, parse_range_header
 from werkzeug.wrappers import Response
 
 import storage
@@ -10,6 +11,21 @@ from identity_sessions import get_storage
 from identity_settings import ROOT
 
 files = Blueprint("files", __name__)
+
+
+@files.before_request
+def leave_out_what_is_to_be_ignored() -> None:
+    """Take headers away that RFC 9110 has a server ignore; Werkzeug refuses them, or breaks."""
+    asked = parse_range_header(request.headers.get("Range"))
+    # 14.2: of another unit, or no range; or several, which only nginx gives.
+    if not asked or asked.units != "bytes" or len(asked.ranges) > 1:
+        request.environ.pop("HTTP_RANGE", None)
+    for name in ("HTTP_IF_MODIFIED_SINCE", "HTTP_IF_RANGE"):
+        try:
+            parse_date(request.environ.get(name))
+        except OverflowError:  # 13.1.3, 13.1.5: no date, so nothing that a part would belong to
+            del request.environ[name]
+            request.environ.pop("HTTP_RANGE", None)
 
 
 @files.get(f"/pfp/<any({', '.join(storage.PICTURE_SIZES)}):size>/<file_name>")

@@ -64,10 +64,13 @@ def switch_client(
 ) -> storage.Client:
     """Change whether a client is `disabled` or its game `listed`; what is so already is no act.
 
+    What its owner switched off an administrator may switch off as well: then it stays off.
+
     `check` gets the client while nobody else can change it, and may raise. Raises NoSuchClient.
     """
     with store.edit_client(client_id) as client:
-        if getattr(client, field) != on:
+        overrules = field == "disabled" and on and client.disabled_by == client.owner_id != by
+        if getattr(client, field) != on or overrules:
             check(client)
             store.write_audit(SWITCHES[field, on], by, client=client_id, **origin)
             setattr(client, field, on)

@@ -47,7 +47,7 @@ function refusal(message) {
 async function send(fields) {
   const body = new URLSearchParams({ request: frame.dataset.request, ...fields });
   try {
-    const response = await fetch(`${location.pathname}/authorize`, { method: "POST", body });
+    const response = await fetch(`/play/${frame.dataset.clientId}/authorize`, { method: "POST", body });
     const answer = await response.json();
     if (answer.message === "no_account") offerSignIn();
     return answer;

@@ -648,19 +648,19 @@ def test_the_players_id_is_bound_to_the_code(adas_browser, open_browser, ada, bo
 @pytest.mark.parametrize(
     ("uri", "target"),
     [
-        ("https://space.example/callback?x=1", "https://space.example"),
-        ("https://space.example:443/", "https://space.example"),
-        ("https://Space.Example:8443/", "https://space.example:8443"),
-        ("http://game.example/", "http://game.example"),
-        ("http://localhost:3000/cb", "http://localhost:3000"),
-        ("http://127.0.0.1/cb", "http:"),
-        ("http://127.0.0.1:3000/cb", "http:"),
-        ("http://[::1]:3000/cb", "http:"),
-        ("https://a.example/;script-src%20*;x=,none", "https://a.example"),
-        ("http://127.0.0.1.example/", "http://127.0.0.1.example"),
+        ("https://space.example/callback?x=1", "https://space.example https:"),
+        ("https://space.example:443/", "https://space.example https:"),
+        ("https://Space.Example:8443/", "https://space.example:8443 https:"),
+        ("http://game.example/", "http://game.example http:"),
+        ("http://localhost:3000/cb", "http://localhost:3000 http:"),
+        ("http://127.0.0.1/cb", "http://127.0.0.1 http:"),
+        ("http://127.0.0.1:3000/cb", "http://127.0.0.1:3000 http:"),
+        ("http://[::1]:3000/cb", "http://[::1]:3000 http:"),
+        ("https://a.example/;script-src%20*;x=,none", "https://a.example https:"),
+        ("http://127.0.0.1.example/", "http://127.0.0.1.example http:"),
     ],
 )
-def test_forms_on_the_way_to_a_code_may_lead_to_the_clients_origin(
+def test_forms_on_the_way_to_a_code_may_lead_to_the_client_and_on_from_there(
     browser, ada, register, uri, target
 ):
     program = register(uri)
@@ -675,7 +675,7 @@ def test_forms_on_the_way_to_a_code_may_lead_to_the_clients_origin(
 
 def test_forms_may_lead_to_the_one_registered_uri_where_none_was_sent(adas_browser, program):
     page = adas_browser.get(program.link(redirect_uri=None))
-    assert form_action(page) == "'self' https://space.example"
+    assert form_action(page) == "'self' https://space.example https:"
 
 
 @pytest.mark.parametrize(

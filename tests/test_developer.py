@@ -202,9 +202,11 @@ def test_a_member_has_ten_clients_at_most_and_an_administrator_any_number(
         assert adas_browser.post("/developer", data=TYPED).status_code == 200
     page = adas_browser.post("/developer", data=TYPED)
     assert page.status_code == 409
+    assert "You may have ten." in page.text
     assert problem_with(page, "form").startswith("You have 10 already")
     assert bobs_browser.post("/developer", data=TYPED).status_code == 200
     promote(store, ada.id, ADMINISTRATOR)
+    assert "You may have ten." not in adas_browser.get("/developer").text
     assert adas_browser.post("/developer", data=TYPED).status_code == 200
     assert len(store.clients()) == 12
 
@@ -277,6 +279,22 @@ def test_what_an_administrator_switched_off_its_owner_cannot_switch_on(
     assert store.read_client(registered.id).disabled
     bobs_browser.post(f"/developer/{registered.id}/enable")
     assert not store.read_client(registered.id).disabled
+
+
+def test_what_its_owner_switched_off_an_administrator_keeps_off(
+    store, adas_browser, bobs_browser, bob, registered
+):
+    promote(store, bob.id, ADMINISTRATOR)
+    path = f"/developer/{registered.id}"
+    adas_browser.post(f"{path}/disable")
+    assert "Keep it switched off" not in adas_browser.get(path).text
+    assert "Keep it switched off" in bobs_browser.get(path).text
+    for _ in range(2):
+        bobs_browser.post(f"{path}/disable")
+    assert [line["by"] for line in store.read_audit()][1:] == [registered.owner_id, bob.id]
+    assert "Keep it switched off" not in bobs_browser.get(path).text
+    assert adas_browser.post(f"{path}/enable").status_code == 403
+    assert store.read_client(registered.id).disabled
 
 
 def test_a_deleted_client_is_gone_with_a_line_in_the_audit_log(

@@ -152,6 +152,25 @@ def test_a_range_is_206_with_just_those_bytes(anyone, address, sent, first, last
     assert int(answer.headers["Content-Length"]) == len(wanted)
 
 
+NO_DATES = [f"Mon, 01 Jan {year} 00:00:00 +{zone}" for year, zone in ((2020, 9**20), (9**20, 0))]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        *({"Range": sent} for sent in ("items=0-1", "bytes=0-1,3-4", "", "bytes")),
+        *({"If-Modified-Since": sent} for sent in NO_DATES),
+        *({"Range": "bytes=0-1", "If-Range": sent} for sent in NO_DATES),
+    ],
+    ids=str,
+)
+def test_what_is_no_range_or_no_date_is_ignored(anyone, address, headers):
+    """RFC 9110 13.1.3, 13.1.5 and 14.2"""
+    for path in (address, "/static/style.css"):
+        with anyone.get(path) as whole, anyone.get(path, headers=headers) as answer:
+            assert (answer.status_code, answer.data) == (200, whole.data)
+
+
 def test_a_range_past_the_end_is_416_with_the_length(anyone, address):
     length = len(anyone.get(address).data)
     answer = anyone.get(address, headers={"Range": f"bytes={length}-"})

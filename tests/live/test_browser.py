@@ -27,6 +27,8 @@ class Game(ThreadingHTTPServer):
         self.asked: list[str] = []
         self.pages = {"/callback": "<title>Game</title><h1>Back in the game</h1>"}
 
+        self.redirects: dict[str, str] = {}  # by path, the origin that it leads on to
+
     def origin(self, host: str = "127.0.0.1") -> str:
         return f"http://{host}:{self.server_port}"
 
@@ -34,7 +36,13 @@ class Game(ThreadingHTTPServer):
 class GamePage(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.asked.append(self.path)
-        page = self.server.pages.get(urlsplit(self.path).path)
+        path = urlsplit(self.path).path
+        if leads_to := self.server.redirects.get(path):
+            self.send_response(302)
+            self.send_header("Location", leads_to + self.path.replace(path, "/callback"))
+            self.end_headers()
+            return
+        page = self.server.pages.get(path)
         self.send_response(404 if page is None else 200)
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.end_headers()
@@ -217,6 +225,25 @@ def test_remembered_consent_leads_from_sign_in_straight_to_the_client(
     # Signed in and allowed: the link alone is enough.
     page.goto(client.link())
     client.check_arrival(page)
+
+
+def test_a_client_may_lead_on_to_another_host_of_its_own(
+    server: RunningServer, game: Game, ada: dict, browse
+):
+    """Browsers look at each redirect after a form, the client's own as well."""
+    game.redirects["/back"] = game.origin("localhost")
+    client = Client(server, f"{game.origin()}/back")
+    for button in ("Cancel", "Allow"):
+        page = browse()
+        page.goto(client.link())
+        sign_in(page)
+        page.get_by_role("button", name=button).click()
+        expect(page).to_have_title("Game")
+        assert page.url.startswith(f"{game.origin('localhost')}/callback?")
+    page = browse()
+    page.goto(client.link())
+    sign_in(page)  # allowed before: this form itself leads to the client
+    expect(page).to_have_title("Game")
 
 
 def test_a_mistyped_password_does_not_end_the_way_to_the_client(

@@ -313,6 +313,15 @@ def test_nginx_serves_a_picture_as_the_server_would(
         assert answer.own_headers() == expected.own_headers()
 
 
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+def test_who_changes_a_file_is_told_what_can_be_done_with_it(send, method: str):
+    """RFC 9110 15.5.6"""
+    for path in ("/static/style.css", "/pfp/large/1.webp"):
+        answer = send(method, path)
+        assert answer.status == 405
+        assert {"GET", "HEAD"} <= set(answer.headers["allow"].split(", "))
+
+
 STATIC_FILES = sorted(each.name for each in Path(ROOT, "static").iterdir() if each.is_file())
 
 
@@ -416,6 +425,7 @@ def test_what_is_no_request_is_refused_as_json(server: FrontedServer, start: str
     got, headers, body = raw_answer(send_raw(server.nginx.connect(), sent))
     assert (got, headers["content-type"]) == (status, "application/json")
     assert list(json.loads(body)) == ["message"]
+    assert ("allow" in headers) == (status == 405)
 
 
 @pytest.mark.parametrize("dead", [True, False])

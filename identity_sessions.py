@@ -193,13 +193,14 @@ def require_player() -> User:
     return player
 
 
-def start_session(user: User, password: str) -> bool:
+def start_session(user: User, password: str, new_hash: str | None = None) -> bool:
     """Sign in a player whose password was checked: an entry in their record and a new cookie.
 
-    A hash of an older kind is replaced. False where since `user` was read the password was changed
+    A hash of an older kind is replaced. With `new_hash`, that of a new password, every other
+    session ends. False, and nothing is saved, where since `user` was read the password was changed
     or the player suspended. Raises Busy, StorageFailed.
     """
-    kept_hash = user.password_hash
+    kept_hash = new_hash or user.password_hash
     if not kept_hash.startswith(f"{PASSWORD_METHOD}$"):
         with password_gate:
             kept_hash = hash_password(password)
@@ -210,7 +211,9 @@ def start_session(user: User, password: str) -> bool:
         if edited.password_hash != user.password_hash or edited.suspended:
             return False
         edited.password_hash = kept_hash
-        edited.sessions = [*edited.sessions, entry][-SESSIONS_KEPT:]
+        # One save for both: who is told that it failed has the old password, and the link to it.
+        others = [] if new_hash else edited.sessions
+        edited.sessions = [*others, entry][-SESSIONS_KEPT:]
     session.clear()
     session.update(user=user.id, id=entry.id)
     session.permanent = True
@@ -496,7 +499,8 @@ def sign_in() -> Response | str:
     leads_to = local_address(request.args.get("next", ""))
     if signed_in_player():
         return redirect(leads_to, 303)
-    return render_template("sign_in.html", next=leads_to, name="", problem=None)
+    done = session.pop("done", None)  # an account, which could not be signed in
+    return render_template("sign_in.html", next=leads_to, name="", problem=None, done=done)
 
 
 @sessions.post("/sign-in")

@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import functools
 import json
+import shlex
 import sys
 from collections.abc import Callable
 
@@ -79,7 +80,12 @@ def user_add(name: str, email: str, mod_level: int | None, password_stdin: bool,
     storage.refuse("password", storage.check_password(password, name, email))
     user = store.add_user(name, email, hash_password(password))
     if mod_level:
-        set_mod_level(store, user, mod_level, BY)
+        try:
+            set_mod_level(store, user, mod_level, BY)
+        except storage.StorageFailed as error:
+            finish = f"identity-server user set {shlex.quote(name)} --mod-level {mod_level}"
+            problem = f"{name} is added, but as a player of level 0 ({error}): go on with {finish}"
+            raise click.ClickException(problem) from error
     print_record(user_record(store.read_user(user.id)), as_json)
 
 
@@ -256,6 +262,8 @@ def flair_list(as_json: bool) -> None:
 @json_option
 def audit(as_json: bool) -> None:
     """Print who did what about whom, when and from where, oldest first.
+
+    Players have their ids here: the page of player 7 is /users/7, while there is one.
 
     A damaged line is named on standard error, the others are printed, and the exit status is 1.
     """

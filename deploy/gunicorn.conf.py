@@ -19,6 +19,9 @@ graceful_timeout = 30
 keepalive = 5
 backlog = 512
 limit_request_line = 8190
+# Each worker has an empty file whose time says that it lives. In memory, where it can be: /tmp may
+# be on a disk that is full, and gunicorn would not start, or would end at a reload.
+worker_tmp_dir = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 control_socket_disable = True  # since 25.1 gunicorn opens one unless told not to
 forwarded_allow_ips = ""  # nobody: IDENTITY_PROXIES alone says which proxies are believed
 accesslog = "-"

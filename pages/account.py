@@ -5,7 +5,8 @@ import functools
 import json
 import time
 
-from flask import Blueprint, current_app, redirect, render_template, request, session
+from flask import Blueprint, current_app, render_template, request, session
+from werkzeug.datastructures import FileStorage
 from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.wrappers import Response
 
@@ -19,6 +20,7 @@ from identity_sessions import (
     picture_gate,
     require_player,
     start_session,
+    trouble_in_words,
 )
 from pages.forms import (
     FormRefused,
@@ -31,6 +33,7 @@ from pages.forms import (
     trouble_told,
     what_was_done,
 )
+from storage.disk import disk_refused
 
 FORM_AROUND_PICTURE = 64 * 1024  # bytes
 SCOPES_IN_WORDS = {"userinfo": "your public profile", "email": "your email address"}
@@ -90,11 +93,19 @@ def save_profile(player: storage.User) -> Response:
             get_storage().rename_user(player.id, name)
         except storage.NameTaken as error:
             raise FormRefused({"name": sentence("name", error.problem)}, 409) from error
-    with get_storage().edit_user(player.id) as user:
-        # What is not sent stays as it is now, not as it was before the checks.
-        user.bio = bio if "bio" in request.form else user.bio
-        if "equippedFlair" in request.form and flair in user.flairs:
-            user.equipped_flair = flair
+    try:
+        with get_storage().edit_user(player.id) as user:
+            # What is not sent stays as it is now, not as it was before the checks.
+            user.bio = bio if "bio" in request.form else user.bio
+            if "equippedFlair" in request.form and flair in user.flairs:
+                user.equipped_flair = flair
+    except storage.StorageFailed as error:
+        if name == player.name:
+            raise
+        player.name = name  # as the page that comes back has it
+        _, status, headers = trouble_in_words(error)
+        problem = "Your new name is saved, and nothing else. Try again later."
+        raise FormRefused({"form": problem}, status, headers) from error
     return say_done("Your profile is saved.", "/account")
 
 
@@ -107,7 +118,7 @@ def change_picture(player: storage.User) -> Response:
 
     request.max_content_length = MAX_BYTES + FORM_AROUND_PICTURE
     try:
-        upload = request.files.get("picture")
+        upload = read_upload()
         with picture_gate:  # around the reading: who waits for a place holds nothing in memory
             images = make_picture(upload.read() if upload else b"")
     except RequestEntityTooLarge as error:
@@ -117,6 +128,16 @@ def change_picture(player: storage.User) -> Response:
         raise FormRefused({"picture": problem}, PICTURE_STATUS[type(error)]) from error
     get_storage().save_picture(player.id, images)
     return say_done("Your new picture is saved.", "/account")
+
+
+def read_upload() -> FileStorage | None:
+    """The file that was sent, if one was. Raises RequestEntityTooLarge, StorageFailed."""
+    try:
+        return request.files.get("picture")
+    except OSError as error:  # Werkzeug puts what is above 500 kB into a temporary file
+        # Where Python finds no folder for that it does not say why: the disk of the records does.
+        get_storage().try_disk()
+        raise disk_refused(error) from error
 
 
 @account.post("/account/picture/remove")
@@ -168,12 +189,8 @@ def set_password(user: storage.User, password: str) -> None:
     refuse_problems(new_password=problem)
     with password_gate:
         password_hash = hash_password(password)
-    with get_storage().edit_user(user.id) as edited:
-        if edited.password_hash != user.password_hash:
-            raise FormRefused({"form": "The password was changed just now, by somebody else."}, 409)
-        edited.password_hash = password_hash
-        edited.sessions = []
-    start_session(edited, password)
+    if not start_session(user, password, password_hash):
+        raise FormRefused({"form": "This account was changed just now. Try again."}, 409)
 
 
 @account.get("/account/export")
@@ -240,7 +257,7 @@ def delete_account(player: storage.User) -> Response:
         problem = "You are the last administrator. Make another player one first."
         raise FormRefused({"form": problem}, 409) from error
     session.clear()
-    return redirect("/", 303)
+    return say_done("Your account is deleted.", "/")
 
 
 # -- apps and browsers --------------------------------------------------------------------------
@@ -258,7 +275,7 @@ def show_apps() -> str:
             {
                 "id": each.id,
                 "browser": each.browser,
-                "since": day_in_words(each.since),
+                "since": minute_in_words(each.since),
                 "current": each.id == session["id"],
             }
             for each in reversed(player.sessions)
@@ -303,12 +320,21 @@ def sign_out_everywhere() -> Response:
     with get_storage().edit_user(require_player().id) as user:
         user.sessions = []
     session.clear()
-    return redirect("/sign-in", 303)
+    return say_done("You are signed out everywhere.", "/")
 
 
 def day_in_words(milliseconds: int) -> str:
-    """A day in UTC: "21 November 2026"."""
-    return time.strftime("%d %B %Y", time.gmtime(milliseconds / 1000)).lstrip("0")
+    """A day in UTC: "21 November 2026"; the bare number where no calendar reaches."""
+    try:
+        return time.strftime("%d %B %Y", time.gmtime(milliseconds / 1000)).lstrip("0")
+    except (OverflowError, OSError):
+        return str(milliseconds)
+
+
+def minute_in_words(milliseconds: int) -> str:
+    """A minute in UTC: "21 November 2026, 17:46 UTC"."""
+    minutes = milliseconds // 60_000 % 1440  # of the day
+    return f"{day_in_words(milliseconds)}, {minutes // 60:02}:{minutes % 60:02} UTC"
 
 
 # -- a lost password ----------------------------------------------------------------------------

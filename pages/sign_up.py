@@ -2,7 +2,7 @@
 
 import re
 
-from flask import Blueprint, current_app, redirect, render_template, request
+from flask import Blueprint, current_app, redirect, render_template, request, session, url_for
 from werkzeug.wrappers import Response
 
 import storage
@@ -13,6 +13,7 @@ from identity_sessions import (
     is_first_account_invite,
     local_address,
     password_gate,
+    signed_in_player,
     start_session,
 )
 from pages.forms import (
@@ -24,6 +25,7 @@ from pages.forms import (
     trouble_told,
 )
 
+FIRST_DONE = "Your account is made. The command identity-server invite prints links for the others."
 SIGN_UPS_A_DAY = 10  # from an address
 DAY = 86_400  # seconds
 
@@ -31,8 +33,10 @@ sign_up = Blueprint("sign_up", __name__)
 
 
 @sign_up.get("/sign-up")
-def show_sign_up() -> str:
+def show_sign_up() -> Response | str:
     """The form that makes an account; `invite` comes from a link, `next` is where it leads."""
+    if signed_in_player():
+        return redirect(local_address(request.args.get("next", "")), 303)
     return sign_up_page(request.args, {}, get_storage().is_new())
 
 
@@ -47,10 +51,18 @@ def make_account() -> Response | tuple:
             user = add_account(form, first)
     except FormRefused as error:
         return sign_up_page(form, error.problems, first), error.status, error.headers
-    start_session(user, form["password"])
     leads_to = local_address(form.get("next", "") or "/account")
+    try:
+        with trouble_told():
+            start_session(user, form["password"])
+    except FormRefused:  # of the session alone: the account is on the disk
+        session.clear()  # as a new one would: whoever was signed in here is somebody else
+        address = url_for("sessions.sign_in", next=leads_to)
+        return say_done("Your account is made. Sign in.", address)
     if leads_to != "/account":
         return redirect(leads_to, 303)
+    if first and current_app.config["SIGN_UP"] == "invite":
+        return say_done(FIRST_DONE, leads_to)
     return say_done("Your account is made. If a game sent you here, go back to it.", leads_to)
 
 

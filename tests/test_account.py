@@ -12,7 +12,7 @@ import pytest
 from forms import ANOTHER, PASSWORD, is_signed_in, problems_of, save, sign_up, value_of
 
 from identity_sessions import GUESSES_AT_NAME
-from storage import Grant, User, now_ms, record_as_dict
+from storage import Grant, Session, User, now_ms, record_as_dict
 
 
 @pytest.fixture
@@ -252,7 +252,9 @@ def test_a_deleted_account_ends_its_sessions_and_tokens(
     other.sign_in()
     token = program.token_for(adas_browser.allow(program))
     code = adas_browser.allow(program)
-    assert delete(adas_browser).status_code == 303
+    answer = delete(adas_browser)
+    assert answer.status_code == 303
+    assert "Your account is deleted." in adas_browser.get(answer.location).text
     assert adas_browser.get_cookie("session") is None
     assert not is_signed_in(adas_browser) and not is_signed_in(other)
     assert program.whois(token).status_code == 401
@@ -374,6 +376,23 @@ def test_one_browser_is_signed_out_and_the_others_stay(store, adas_browser, open
     answer = adas_browser.post("/account/sessions/end", data={"session": sessions[1]})
     assert answer.status_code == 303
     assert [is_signed_in(each) for each in (adas_browser, other, third)] == [True, False, True]
+
+
+@pytest.mark.parametrize("since", [10**20, 10**400], ids=["too late", "too large"])
+def test_a_time_that_no_calendar_has_breaks_no_page(store, adas_browser, ada, since):
+    with store.edit_user(ada.id) as user:
+        user.grants["x" * 24] = Grant("a grant", [], since)
+        user.sessions[-1].since = since
+    assert f"since {since}" in adas_browser.get("/account/apps").text
+
+
+def test_browsers_of_one_kind_are_told_apart_by_the_minute(store, adas_browser, ada):
+    half_past_five = 1_795_282_200_000  # 21 November 2026, in UTC
+    with store.edit_user(ada.id) as user:
+        user.sessions += [Session(f"{i}", half_past_five + i * 60_000, "Firefox") for i in (0, 9)]
+    page = adas_browser.get("/account/apps").text
+    for time in ("17:30", "17:39"):
+        assert f'aria-label="Sign out Firefox, since 21 November 2026, {time} UTC"' in page
 
 
 @pytest.mark.parametrize("session", ["", "x"])

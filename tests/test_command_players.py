@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 
 import pytest
 from click.testing import CliRunner
@@ -242,6 +243,7 @@ def test_audit_prints_each_line_in_words_or_as_json(installation, store, ada):
     assert re.fullmatch(rf"{time}  player 2 suspended player 1, from 192\.0\.2\.7", first)
     assert re.fullmatch(rf"{time}  the command gave player 1 the flair {{Old}} hand", second)
     assert installation.record("audit") == list(store.read_audit())
+    assert "/users/7" in installation.output("audit", "--help")
 
 
 def test_an_act_of_a_later_version_is_printed_by_its_name():
@@ -307,3 +309,16 @@ def test_what_cannot_be_written_down_is_not_done(installation, store, ada, refus
     assert refusal(*UNDONE[act]).startswith("the disk refused")
     assert installation.everything_kept() == before
     assert act in ACTS
+
+
+def test_a_player_who_was_added_without_the_level_is_no_failure_but_half_done(installation, store):
+    (installation.data / "audit.log").mkdir()
+    told = installation.refusal(
+        *("user", "add", "Ada L", "--email", "ada@example.org", "--mod-level", "2"),
+        "--password-stdin",
+        stdin=ANOTHER,
+    )
+    assert told.startswith("Ada L is added, but as a player of level 0 (the disk refused")
+    (installation.data / "audit.log").rmdir()
+    _, finish = told.split("go on with identity-server ")
+    assert installation.record(*shlex.split(finish))["modLevel"] == 2

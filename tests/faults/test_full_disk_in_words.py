@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from forms import PASSWORD, problems_of, save, sign_up, value_of
+from forms import ANOTHER, PASSWORD, is_signed_in, problems_of, save, sign_up, value_of
 from operations import small_disk
-from test_full_disk import fill_bytes, make_room
+from test_full_disk import PAGE, fill_bytes, fill_files, make_room
 
 pytestmark = [
     pytest.mark.faults,
@@ -47,6 +47,19 @@ def test_a_profile_that_does_not_fit_stays_as_it_was_typed(store, adas_browser, 
     assert save(adas_browser, name="Ada", bio="typed").status_code == 303
 
 
+def test_where_the_name_alone_fits_that_is_said(store, adas_browser, ada, disk):
+    with store.edit_user(ada.id) as user:
+        user.flairs.append("x" * 2000)
+    fill_bytes(disk, but=PAGE)
+    page = save(adas_browser, name="Lovelace", bio="\N{SNOWMAN}" * 1000)
+    told = "Your new name is saved, and nothing else. Try again later."
+    assert (page.status_code, problems_of(page)) == (507, {"profile-form": told})
+    user = store.read_user(ada.id)
+    assert (user.name, user.bio) == ("Lovelace", "")
+    assert '<bdi class="name">Lovelace</bdi>' in page.text
+    assert "\N{SNOWMAN}" * 1000 in page.text
+
+
 def test_a_sign_up_that_does_not_fit_is_none_and_keeps_what_was_typed(
     store, browser, ada, fill, disk
 ):
@@ -57,6 +70,44 @@ def test_a_sign_up_that_does_not_fit_is_none_and_keeps_what_was_typed(
     assert store.user_ids() == [ada.id]
     make_room(disk)
     assert sign_up(browser).status_code == 303
+
+
+def test_a_sign_up_is_told_as_it_went_however_many_files_fit(store, open_browser, ada, disk):
+    """With too few for a session the account is made all the same, and that is said."""
+    ends = []
+    while "/players" not in ends:
+        browser, name = open_browser(), f"Grace {len(ends)}"
+        browser.sign_in()  # somebody else had the browser before
+        fill_files(disk)
+        for n in range(len(ends)):
+            (disk / f"filler {n}").unlink()
+        page = sign_up(browser, name=name, email=f"{len(ends)}@example.org", next="/players")
+        assert (page.status_code == 303) == (store.find_user(name) is not None)
+        make_room(disk)
+        ends.append(page.location)
+        if page.location == "/sign-in?next=/players":
+            assert "Your account is made. Sign in." in browser.get(page.location).text
+            assert browser.sign_in(name).status_code == 303
+    assert set(ends) == {None, "/sign-in?next=/players", "/players"}
+
+
+def test_a_new_password_is_set_with_its_session_or_not_at_all(
+    store, browser, ada, adas_link, fill, disk
+):
+    record = disk / "users" / f"{ada.id}.json"
+    for flair in ("x", "x" * (PAGE - record.stat().st_size - 40)):
+        with store.edit_user(ada.id) as user:
+            user.flairs = ["none", flair]
+    assert PAGE - 60 < record.stat().st_size < PAGE  # a session makes it too large for one page
+    before = store.read_user(ada.id)
+    form = {"link": adas_link.partition("link=")[2], "new_password": ANOTHER}
+    fill_bytes(disk, but=PAGE)
+    page = browser.post("/new-password", data=form)
+    assert (page.status_code, problems_of(page)) == (507, {"form": FULL})
+    assert store.read_user(ada.id) == before
+    make_room(disk)
+    assert browser.post("/new-password", data=form).status_code == 303
+    assert is_signed_in(browser)
 
 
 def test_a_right_password_is_told_what_is_in_the_way(open_browser, ada, fill):

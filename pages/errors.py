@@ -53,16 +53,27 @@ def render_error_page(error: HTTPException) -> str:
     title, usual_problem = ERROR_PAGES.get(error.code, (error.name, error.description))
     said = error.description != type(error).description
     received = registered = None
-    client = getattr(error, "client", None)
-    if client and is_owner(client):
+    client, player = getattr(error, "client", None), shown_player(error)
+    if client and player and is_owner(client):
         received, registered = error.received, client.redirect_uris
     return render_template(
         "error.html",
+        player=player,
         title=title,
         problem=error.description if said else usual_problem,
         received_uri=received,
         registered_uris=registered,
     )
+
+
+def shown_player(error: HTTPException) -> storage.User | None:
+    """Who is signed in; None where that cannot be told, or something broke, which may again."""
+    if error.code >= 500:
+        return None
+    try:
+        return signed_in_player()
+    except storage.StorageError:
+        return None
 
 
 ERROR_PAGES = {  # status: title, and what is said where nothing more precise is known

@@ -195,7 +195,8 @@ def require_level(mod_level: int) -> storage.User:
     """The signed-in player, who has at least this mod level. Raises Forbidden."""
     player = require_player()
     if player.mod_level < mod_level:
-        abort(403)
+        who = "moderators" if mod_level == storage.MODERATOR else "administrators"
+        abort(403, f"This is for the {who} of this site.")
     return player
 
 

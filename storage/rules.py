@@ -129,7 +129,7 @@ def check_password(password: str, name: str, email: str) -> str | None:
         if len(part) >= 4 and part in folded:
             return "must not contain your name or email address"
     if _is_common(folded):
-        return f"is a common password with fewer than {LETTERS_ADDED} letters added"
+        return "is too easy to guess: a common password, perhaps repeated or with little added"
     return None
 
 

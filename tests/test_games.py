@@ -470,6 +470,19 @@ def test_everyone_sees_the_listed_games_in_the_order_of_their_names(browser, ada
     assert page.index("administrators") < page.index("zebra")
 
 
+def test_where_no_game_is_listed_the_home_page_says_so_and_who_may_can_add_one(
+    app, adas_browser, add_game, moderators_browser
+):
+    add = '<a href="/developer">Add one</a>'
+    page = adas_browser.get("/").text
+    assert ("No games here yet." in page, add in page) == (True, False)
+    app.config["CLIENT_REGISTRATION"] = "members"
+    assert add in adas_browser.get("/").text
+    add_game(listed=False)
+    assert "No games here yet." in adas_browser.get("/").text
+    assert "No games here yet." not in moderators_browser.get("/").text
+
+
 def test_signed_out_the_home_page_says_what_this_is_and_how_to_sign_in(browser, ada):
     page = browser.get("/").text
     assert "One account for all our games" in page and 'href="/sign-in"' in page
@@ -510,7 +523,9 @@ def test_a_game_is_listed_at_the_address_that_the_moderator_saw(
 ):
     game = add_game(owner_id=ada.id, listed=False)
     seen = {"listed": "yes", "game_url": GAME}
-    assert f'name="game_url" value="{GAME}"' in moderators_browser.get("/").text
+    page = moderators_browser.get("/").text
+    assert f'name="game_url" value="{GAME}"' in page
+    assert f'<code dir="ltr">{GAME}</code>' in page
     with store.edit_client(game.id) as client:
         client.game_url = "https://another.example/"
     assert moderators_browser.post(f"/play/{game.id}/listed", data=seen).status_code == 409

@@ -228,6 +228,8 @@ def test_the_first_link_makes_an_administrator_whatever_the_setting(
     assert value_of(page, "name") == ""
     assert store.is_new()
     assert sign_up(browser, invite=first_invite).status_code == 303
+    told = "identity-server invite prints links" in browser.get("/account").text
+    assert told == (mode == "invite")
     assert store.read_user(1).mod_level == 2
     assert browser.get("/players").status_code == 200
 

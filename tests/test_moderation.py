@@ -501,7 +501,8 @@ def test_nobody_is_found_by_email_or_by_part_of_a_name(moderators_browser, ada, 
 
 
 def test_the_search_is_for_moderators(adas_browser, open_browser, moderators_browser):
-    assert adas_browser.get("/players?name=Ada").status_code == 403
+    refused = adas_browser.get("/players?name=Ada")
+    assert (refused.status_code, "for the moderators" in refused.text) == (403, True)
     assert open_browser().get("/players?name=Ada").status_code == 303
     page = moderators_browser.get("/players")
     assert (page.status_code, "No player" in page.text) == (200, False)

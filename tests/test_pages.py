@@ -109,6 +109,18 @@ def test_errors_under_api_are_json_with_one_message(anyone, method, path, status
         assert answer.headers["Allow"]
 
 
+def test_an_error_page_shows_who_is_signed_in_where_nothing_broke(app, browser, ada, tmp_path):
+    app.add_url_rule("/broken", view_func=lambda: 1 / 0)
+    browser.sign_in()
+    for path, status, shown in (("/nowhere", 404, True), ("/broken", 500, False)):
+        page = browser.get(path)
+        assert (page.status_code, "Sign out" in page.text) == (status, shown)
+    (tmp_path / "instance" / "users" / "1.json").write_text("damaged")
+    for path, status in (("/nowhere", 404), ("/account", 503)):
+        page = browser.get(path)
+        assert (page.status_code, "Sign out" in page.text) == (status, False)
+
+
 def test_what_breaks_unforeseen_is_500_and_says_nothing_of_the_inside(app):
     def broken() -> None:
         raise RuntimeError("the secret of the inside")

@@ -173,6 +173,12 @@ def test_who_comes_when_it_is_busy_keeps_what_was_typed(browser, ada, monkeypatc
 # -- where it leads -------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("query", "address"), [("", "/"), ("?next=/account", "/account")])
+def test_who_is_signed_in_is_sent_on(adas_browser, query, address):
+    answer = adas_browser.get(f"/sign-up{query}")
+    assert (answer.status_code, answer.location) == (303, address)
+
+
 def test_next_is_kept_and_followed(browser, ada):
     page = browser.get("/sign-up?next=/a%3Fb%3D1%26c%3D%22")
     assert 'name="next" value="/a?b=1&amp;c=&#34;"' in page.text

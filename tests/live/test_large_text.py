@@ -1,0 +1,90 @@
+"""A player who made all text larger in the browser's settings, on a phone."""
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page, expect, sync_playwright
+from waiting import wait_until
+
+import storage
+
+from .running import RunningServer
+from .test_browser import PATIENCE, sign_in
+
+pytestmark = pytest.mark.browser
+WIDTH = 390  # CSS pixels
+CONTROLS = "button, .button, input:not([type=hidden]), select, textarea, .quiet"
+
+
+@pytest.fixture(scope="module", params=[16, 24, 32])
+def page(request: pytest.FixtureRequest, server: RunningServer, ada: dict) -> Iterator[Page]:
+    """The phone of Ada, who is an administrator and signed in; 16 pixels are the usual size."""
+    with server.open_storage().edit_user(ada["id"]) as user:
+        user.mod_level = storage.ADMINISTRATOR
+    expect.set_options(timeout=PATIENCE)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"),
+            args=["--no-sandbox", f"--blink-settings=defaultFontSize={request.param}"],
+        )
+        page = browser.new_page(viewport={"width": WIDTH, "height": 844})
+        page.goto(f"{server.address}/sign-in")
+        sign_in(page)
+        expect(page).to_have_title("Welcome - Identity Server")
+        assert page.evaluate("parseFloat(getComputedStyle(document.documentElement).fontSize)") == (
+            request.param
+        )
+        yield page
+        browser.close()
+
+
+def check_fits(page: Page) -> None:
+    """Nothing leaves the screen, and what is pressed keeps its words whole."""
+    assert page.evaluate("document.documentElement.scrollWidth") <= WIDTH
+    boxes = [each.bounding_box() for each in page.locator(CONTROLS).all() if each.is_visible()]
+    assert boxes
+    assert all(box["x"] >= 0 and box["x"] + box["width"] <= WIDTH for box in boxes)
+
+
+def lines_of(page: Page, button: str) -> int:
+    """How many lines the words of a button stand on."""
+    return page.get_by_role("button", name=button, exact=True).evaluate(
+        """button => {
+            const range = document.createRange();
+            range.selectNodeContents(button);
+            return range.getClientRects().length;
+        }"""
+    )
+
+
+def test_allow_and_cancel_stay_words(server: RunningServer, page: Page, client: dict):
+    query = f"response_type=code&client_id={client['client_id']}"
+    page.goto(f"{server.address}/oauth/authorize?{query}")
+    check_fits(page)
+    assert [lines_of(page, each) for each in ("Allow", "Cancel")] == [1, 1]
+
+
+def test_the_bar_above_a_game_stays_on_the_screen(server: RunningServer, page: Page):
+    store = server.open_storage()
+    client, _ = store.add_client("W" * 60, [], None, by="command", game_url="http://localhost:9/")
+    guest = page.context.browser.new_page(viewport=page.viewport_size)
+    for each in (page, guest):
+        each.goto(f"{server.address}/play/{client.id}")
+        expect(each.get_by_role("button", name="Full screen")).to_be_visible()
+        check_fits(each)
+    store.delete_client(client.id, by="command")
+
+
+def test_a_profile_stays_on_the_screen_and_its_moderation_in_reach(
+    server: RunningServer, page: Page, ada: dict
+):
+    with server.open_storage().edit_user(ada["id"]) as user:
+        user.bio = "I play.\n" * 120
+    page.goto(f"{server.address}/users/{ada['id']}")
+    check_fits(page)
+    bio = page.locator(".bio")
+    assert bio.bounding_box()["height"] < 844
+    bio.focus()  # a keyboard reaches what is further down
+    page.keyboard.press("End")
+    wait_until(lambda: bio.evaluate("bio => bio.scrollTop > 0"))

@@ -8,9 +8,9 @@
     GET  /api/users/info?id=1       anyone: a player's public profile                   users_info
 
 Read from top to bottom it is: limits, errors, tokens, the grant in the order in which a client
-meets it, public look-ups, and the app. Every line that handles an authorization code or an access
-token stands here. Besides it needs only the signed-in player and `serializer` (identity_sessions)
-and the records (storage).
+meets it, public look-ups, headers, and the app. Every line that handles an authorization code or an
+access token stands here. To read those you need besides: the signed-in player and `serializer`
+(identity_sessions), the records (storage), and `find_game` and `find_owner` (pages.games).
 """
 
 import base64
@@ -76,8 +76,12 @@ CLIENT_FAILURES = 100  # failed client authentications from an address, in ATTEM
 SCOPES = ("userinfo", "email")  # the first is always granted
 REQUEST_PARAMETERS = ("response_type", "scope", "state", "code_challenge", "code_challenge_method")
 TOKEN_PARAMETERS = (
-    *("grant_type", "code", "redirect_uri"),
-    *("client_id", "client_secret", "code_verifier"),
+    "grant_type",
+    "code",
+    "redirect_uri",
+    "client_id",
+    "client_secret",
+    "code_verifier",
 )
 AUTHORIZE_PATHS = ("/oauth/authorize", "/oauth")
 OPEN_TO_ANY_ORIGIN = ("/api/oauth/whois", "/api/users/info")  # these read no cookie
@@ -118,8 +122,12 @@ def issue_access_token(code: AuthorizationCode) -> str:
     """A token for what the code stands for, good for TOKEN_MAX_AGE seconds."""
     # The grant id is the code's, never one read later: a replayed code ends the grant id it names,
     # and with it the token of whoever was first (RFC 6749 4.1.2).
-    claims = {"user": code.user_id, "client": code.client_id}
-    claims |= {"scope": code.scope, "grant": code.grant_id}
+    claims = {
+        "user": code.user_id,
+        "client": code.client_id,
+        "scope": code.scope,
+        "grant": code.grant_id,
+    }
     return serializer("access token").dumps(claims)
 
 
@@ -250,12 +258,11 @@ def read_code_challenge(parameters: MultiDict) -> str | None:
 
 def show_consent_page(player: User, client: Client, asked: AuthorizationRequest) -> str:
     """The page that asks. What it shows is signed, so that just that can be approved."""
-    owner = find_owner(client)
     return render_template(
         "consent.html",
         player=player,
         client=client,
-        owner=owner,
+        owner=find_owner(client),
         host=urlsplit(asked.redirect_uri).netloc,
         email=player.email if "email" in asked.scope else None,
         # Bound to the session: nobody can have their own request approved by somebody else.
@@ -279,13 +286,14 @@ def decide() -> Response:
     decision = request.form.get("decision")
     if decision not in ("allow", "deny"):
         abort(400, "The answer must be Allow or Cancel.")
+    if decision == "deny":
+        refused = AuthorizationError("access_denied", "the player refused")
+        return send_error(asked.redirect_uri, asked.state, refused)
     try:
-        if decision == "deny":
-            raise AuthorizationError("access_denied", "the player refused")
         code = issue_code(player, save_consent(player.id, asked), asked)
-        return send_back(asked.redirect_uri, asked.state, code=code)
-    except (AuthorizationError, storage.StorageFailed) as error:
+    except storage.StorageFailed as error:
         return send_error(asked.redirect_uri, asked.state, error)
+    return send_back(asked.redirect_uri, asked.state, code=code)
 
 
 def read_approved_request(signed: str) -> AuthorizationRequest:
@@ -328,7 +336,9 @@ def issue_code(player: User, grant: Grant, asked: AuthorizationRequest) -> str:
     return code
 
 
-def send_error(redirect_uri: str, state: str | None, error: Exception) -> Response:
+def send_error(
+    redirect_uri: str, state: str | None, error: AuthorizationError | storage.StorageFailed
+) -> Response:
     """Go back to the client with an AuthorizationError, or with what the disk refused."""
     if not isinstance(error, AuthorizationError):
         current_app.logger.error("no code issued: %s", error)
@@ -425,7 +435,7 @@ def token(environ: dict) -> JsonAnswer:
     store = get_storage()
     try:
         code = store.read_code(form["code"])
-        check_code(code, client, form)
+        refuse_bad_code(code, client, form)
         store.spend_code(form["code"])
     except storage.NoSuchCode:
         abort(400, "this code was never issued, to you at least, or is long expired")
@@ -471,13 +481,6 @@ def read_token_form(environ: dict) -> dict[str, str]:
     return form
 
 
-def read_authorization_header(environ: dict) -> tuple[str, str]:
-    """The scheme, in lower case, and the credentials that came with it; "" where there is none."""
-    header = environ.get("HTTP_AUTHORIZATION", "")
-    scheme, _, credentials = header.partition(" ")
-    return scheme.lower(), credentials.strip(" ")
-
-
 def read_body(environ: dict) -> bytes:
     """The request's body, up to one byte more than is allowed.
 
@@ -514,6 +517,13 @@ def read_client_credentials(environ: dict, form: dict[str, str]) -> tuple[str, s
     return client_id, client_secret
 
 
+def read_authorization_header(environ: dict) -> tuple[str, str]:
+    """The scheme, in lower case, and the credentials that came with it; "" where there is none."""
+    header = environ.get("HTTP_AUTHORIZATION", "")
+    scheme, _, credentials = header.partition(" ")
+    return scheme.lower(), credentials.strip(" ")
+
+
 def authenticate_client(environ: dict, client_id: str, client_secret: str) -> Client:
     """The client, where the secret is its own. Raises Unauthorized, TooManyRequests."""
     try:
@@ -538,7 +548,7 @@ def authenticate_client(environ: dict, client_id: str, client_secret: str) -> Cl
     abort(401, problem, www_authenticate=challenge)
 
 
-def check_code(code: AuthorizationCode, client: Client, form: dict[str, str]) -> None:
+def refuse_bad_code(code: AuthorizationCode, client: Client, form: dict[str, str]) -> None:
     """Refuse a code that this request may not have. Raises BadRequest, NoSuchCode."""
     if code.client_id != client.id:
         raise storage.NoSuchCode
@@ -550,10 +560,10 @@ def check_code(code: AuthorizationCode, client: Client, form: dict[str, str]) ->
     redirect_uri = form.get("redirect_uri")
     if redirect_uri is not None and redirect_uri != code.redirect_uri:
         abort(400, "redirect_uri is not the one of the authorization request")
-    check_code_verifier(form.get("code_verifier"), code.code_challenge)
+    refuse_bad_verifier(form.get("code_verifier"), code.code_challenge)
 
 
-def check_code_verifier(verifier: str | None, challenge: str | None) -> None:
+def refuse_bad_verifier(verifier: str | None, challenge: str | None) -> None:
     """PKCE (RFC 7636 4.6): only who sent the challenge knows the verifier. Raises BadRequest."""
     if challenge is None:
         # RFC 9700 2.1.1: else whoever strips the challenge from a request has turned PKCE off.

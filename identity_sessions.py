@@ -7,7 +7,6 @@ post by a check that it comes from a page of this server.
 """
 
 import functools
-import hashlib
 import hmac
 import ipaddress
 import json
@@ -52,6 +51,7 @@ from storage import (
     claim_key,
     now_ms,
 )
+from storage.disk import sha256
 
 SESSION_MAX_AGE = timedelta(days=14)
 SESSIONS_KEPT = 20  # signed-in browsers of one player; the oldest goes first
@@ -303,14 +303,14 @@ def hash_password(password: str) -> str:
     return generate_password_hash(password, PASSWORD_METHOD)
 
 
-def check_credentials(name: str, password: str) -> User | None:
+def find_by_password(name: str, password: str) -> User | None:
     """The player with this name or email, where the password is right. Raises PASSWORD_REFUSED."""
     user = get_storage().find_user(name)
-    right = check_password(user.password_hash if user else "", password, name)
+    right = is_right_password(user.password_hash if user else "", password, name)
     return user if right else None
 
 
-def check_password(kept_hash: str, password: str, *names: str) -> bool:
+def is_right_password(kept_hash: str, password: str, *names: str) -> bool:
     """Whether this is the password; "" is nobody's hash, and takes the same time.
 
     A wrong one counts against the limits on guessing, at each of the names that it would open.
@@ -427,7 +427,7 @@ def is_first_account_invite(invite: str) -> bool:
 def issue_sign_in_link(user: User) -> str:
     """The address where a player sets a new password; good once, for LINK_MAX_AGE seconds."""
     # Signed over the password hash: setting a password ends it, and every other such link.
-    signed = serializer("sign-in link").dumps([user.id, _digest(user.password_hash)])
+    signed = serializer("sign-in link").dumps([user.id, sha256(user.password_hash)])
     return f"{own_origin()}/new-password?link={signed}"
 
 
@@ -438,11 +438,7 @@ def find_linked_user(link: str) -> User | None:
         user = get_storage().read_user(user_id)
     except (BadSignature, NoSuchUser):
         return None
-    return user if digest == _digest(user.password_hash) else None
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+    return user if digest == sha256(user.password_hash) else None
 
 
 # ---------------------------------------------------------------------------------------------
@@ -509,7 +505,7 @@ def check_sign_in() -> Response | tuple:
     name = request.form.get("name", "").strip()
     password = request.form.get("password", "")
     try:
-        user = check_credentials(name, password)
+        user = find_by_password(name, password)
     except PASSWORD_REFUSED as error:
         return _sign_in_again(name, *refusal_in_words(error))
     if user is None:

@@ -45,8 +45,8 @@ def read_settings(overrides: dict | None = None) -> Config:
     for name in config.keys() - SETTINGS.keys():
         raise SettingError(name, f"is no setting; there are {', '.join(SETTINGS)}")
     config.update(overrides or {})
-    config["BASE_URL"] = _check_base_url(config["BASE_URL"])
-    config["PROXIES"] = _check_proxies(str(config["PROXIES"]), config["BASE_URL"])
+    config["BASE_URL"] = _read_base_url(config["BASE_URL"])
+    config["PROXIES"] = _read_proxies(str(config["PROXIES"]), config["BASE_URL"])
     for name in ("DATA_DIR", "PICTURE_DIR"):
         if not config[name]:  # else it would be whatever folder the server runs in
             raise SettingError(name, "is empty: name a folder, or leave the variable out")
@@ -64,7 +64,7 @@ def read_settings(overrides: dict | None = None) -> Config:
     return config
 
 
-def _check_base_url(url: str) -> str:
+def _read_base_url(url: str) -> str:
     typed = url.strip().lower().rstrip("/")
     try:
         origin = origin_of(typed)
@@ -77,7 +77,7 @@ def _check_base_url(url: str) -> str:
     return origin
 
 
-def _check_proxies(number: str, base_url: str) -> int:
+def _read_proxies(number: str, base_url: str) -> int:
     https = base_url.startswith("https:")
     if not re.fullmatch(r"[0-9]?", number):
         raise SettingError("PROXIES", "must be a number: how many proxies in front are yours")

@@ -3,7 +3,7 @@
 import click
 
 from commands import BY, installation_folders, open_installation
-from commands.printing import clear_progress, show_progress
+from commands.printing import clear_progress, counted, show_progress
 from storage.backup import backup as make_backup
 from storage.restore import restore as restore_backup
 from storage.transfer import export_users, import_users
@@ -32,11 +32,6 @@ class Report:
         click.echo(done)
         if self.lines:
             raise click.ClickException(left_out.format(counted(self.lines, "line")))
-
-
-def counted(number: int, noun: str) -> str:
-    """A number of things: "1 player", "2,000 players"."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 @click.command()

@@ -19,7 +19,7 @@ import click
 import storage
 from commands import BY
 from commands.community import COMMUNITY, MAKER
-from commands.running import LOOPBACK, free_port, read_address
+from commands.running import LOOPBACK, bind_option, free_port
 from identity_sessions import hash_password
 from identity_settings import ROOT
 from storage.pictures import make_picture
@@ -34,13 +34,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last: its t
 
 
 @click.command()
-@click.option(
-    "--bind",
-    metavar="HOST:PORT",
-    callback=read_address,
-    default="127.0.0.1:8000",
-    help="Where to listen: each program takes the first free port from this one on.",
-)
+@bind_option("Where to listen: each program takes the first free port from this one on.")
 def demo(bind: tuple[str, int]) -> None:
     """Show a small community with a web app and a game, until Ctrl-C.
 

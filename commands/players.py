@@ -36,9 +36,9 @@ def user_record(user: storage.User) -> dict:
     return public_profile(user) | {"email": user.email, "suspended": user.suspended}
 
 
-def check_wanted(store: storage.Storage, user: storage.User, fields: set[str]) -> None:
+def refuse_bad_changes(store: storage.Storage, user: storage.User, fields: set[str]) -> None:
     """Raise now what storage would raise later: before a password is asked for, or half is done."""
-    storage.check_record(user, fields)
+    storage.refuse_bad_record(user, fields)
     for field, taken in (("name", storage.NameTaken), ("email", storage.EmailTaken)):
         holder = store.find_user(getattr(user, field)) if field in fields else None
         if holder and holder.id != user.id:
@@ -75,7 +75,7 @@ def user_add(name: str, email: str, mod_level: int | None, password_stdin: bool,
     identity-server user add ada --email ada@example.org --mod-level 2
     """
     store = open_installation()
-    check_wanted(store, storage.User(0, name, email, password_hash=""), {"name", "email"})
+    refuse_bad_changes(store, storage.User(0, name, email, password_hash=""), {"name", "email"})
     password = read_password(password_stdin)
     storage.refuse("password", storage.check_password(password, name, email))
     user = store.add_user(name, email, hash_password(password))
@@ -130,7 +130,7 @@ def user_set(player: str, as_json: bool, **options) -> None:
         raise click.UsageError("Nothing to change: give --name, --email, --bio or --mod-level.")
     store = open_installation()
     user = read_user_named(store, player)
-    check_wanted(store, dataclasses.replace(user, **wanted), set(wanted))
+    refuse_bad_changes(store, dataclasses.replace(user, **wanted), set(wanted))
     for field, value in wanted.items():
         if value != getattr(user, field):  # what is so already is no act
             change(store, user, field, value)

@@ -59,6 +59,11 @@ def clear_progress() -> None:
         click.echo("\r\x1b[K", nl=False, err=True)
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things: "1 player", "2,000 players"."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def time_in_words(milliseconds: int) -> str:
     """A time in UTC: "2026-11-21 05:33:11 UTC"; the bare number where no calendar reaches."""
     try:

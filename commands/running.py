@@ -6,6 +6,7 @@ import shlex
 import shutil
 import socket
 import sys
+from collections.abc import Callable
 
 import click
 
@@ -63,17 +64,16 @@ def default_base_url(host: str, port: int) -> str:
     return f"http://{LOOPBACK.get(host, host)}:{port}"
 
 
-bind_option = click.option(
-    "--bind",
-    metavar="HOST:PORT",
-    callback=read_address,
-    default="127.0.0.1:8000",
-    help="Where the server listens.",
-)
+def bind_option(help: str) -> Callable:
+    """A decorator: the option --bind, which gives the command a host and a port."""
+    default = "127.0.0.1:8000"
+    return click.option(
+        "--bind", metavar="HOST:PORT", callback=read_address, default=default, help=help
+    )
 
 
 @click.command()
-@bind_option
+@bind_option("Where the server listens.")
 @click.option(
     "--workers", metavar="N", type=click.IntRange(1), help="Processes; one for each core."
 )
@@ -119,7 +119,7 @@ def warn(problems: list[Advice]) -> None:
 
 
 @click.command()
-@bind_option
+@bind_option("Where the server listens.")
 def settings(bind: tuple[str, int]) -> None:
     """Print each setting, its origin, and what looks wrong.
 

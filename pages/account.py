@@ -62,10 +62,10 @@ def account_page(player: storage.User, problems: dict[str, dict[str, str]]) -> s
     return render_template(
         "account.html",
         player=player,
-        name=typed.get("name", player.name) if "profile" in problems else player.name,
-        bio=typed.get("bio", player.bio) if "profile" in problems else player.bio,
+        name=typed.get("name", player.name),
+        bio=typed.get("bio", player.bio),
         equipped_flair=typed.get("equippedFlair", player.equipped_flair),
-        email=typed.get("email", player.email) if "email" in problems else player.email,
+        email=typed.get("email", player.email),
         problems=problems,
         done=what_was_done(),
     )

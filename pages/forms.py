@@ -11,10 +11,10 @@ import storage
 from identity_sessions import (
     PASSWORD_REFUSED,
     Busy,
-    check_password,
     count_guess,
     get_storage,
     give_back,
+    is_right_password,
     refusal_in_words,
     trouble_in_words,
 )
@@ -88,7 +88,7 @@ def refuse_wrong_password(player: storage.User, field: str, password: str) -> No
     """Raise FormRefused unless this is the player's password."""
     with limits_told(field):
         # At the email address too: another name, which takes no password, gives no more guesses.
-        right = check_password(player.password_hash, password, player.name, player.email)
+        right = is_right_password(player.password_hash, password, player.name, player.email)
     if not right:
         raise FormRefused({field: "That is not your password."}, 403)
 

@@ -7,6 +7,7 @@ from where. The pages never leave a site without an administrator; the command m
 
 import contextlib
 import functools
+import re
 from collections.abc import Iterator
 
 from flask import Blueprint, abort, redirect, render_template, request
@@ -57,6 +58,7 @@ def set_mod_level(
     store: storage.Storage, user: storage.User, mod_level: int, by: int | str, **origin: str
 ) -> None:
     """Make a player an administrator, a moderator, or neither. Raises InvalidField."""
+    storage.refuse("mod_level", storage.check_mod_level(mod_level))
     if user.mod_level == mod_level:
         return
     store.write_audit("user mod-level", by, user=user.id, mod_level=mod_level, **origin)
@@ -129,7 +131,6 @@ def profile_page(user: storage.User, problems: dict[str, str]) -> str:
         user=user,
         play_time=duration_in_words(user.play_ms // 1000),
         last_seen=last_seen_in_words(user.last_heartbeat),
-        suspended=user.suspended,
         moderation=what_may_be_done(player, user, problems),
     )
 
@@ -143,7 +144,6 @@ def what_may_be_done(
     return {
         "may_suspend": may_moderate(player, user),
         "may_administer": player.mod_level == storage.ADMINISTRATOR,
-        "flairs": user.flairs,
         "known_flairs": [each for each in player.flairs if each not in user.flairs],
         "typed_flair": request.form.get("flair", "") if "flair" in problems else "",
         "problems": problems,
@@ -266,11 +266,12 @@ def change_mod_level(user_id: str) -> Response | tuple:
 
     def do(store: storage.Storage, user: storage.User, **who) -> None:
         typed = request.form.get("mod_level", "")
-        refuse_problems(mod_level=None if typed in ("0", "1", "2") else "must be 0, 1 or 2")
-        if int(typed) == storage.ADMINISTRATOR:
-            return set_mod_level(store, user, storage.ADMINISTRATOR, **who)
+        mod_level = int(typed) if re.fullmatch("[0-9]", typed) else None
+        refuse_problems(mod_level=storage.check_mod_level(mod_level))
+        if mod_level == storage.ADMINISTRATOR:
+            return set_mod_level(store, user, mod_level, **who)
         with another_administers(user, "mod_level"):
-            set_mod_level(store, user, int(typed), **who)
+            set_mod_level(store, user, mod_level, **who)
 
     return act(user_id, storage.ADMINISTRATOR, do, "The level is changed.")
 

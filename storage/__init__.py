@@ -254,7 +254,7 @@ RULES = {
 }
 
 
-def check_record(record: User | Client, changed: set[str] | None = None) -> None:
+def refuse_bad_record(record: User | Client, changed: set[str] | None = None) -> None:
     """Raise InvalidField for the first field that breaks its rule.
 
     With `changed` only those fields are looked at: a rule that came later locks nobody out.

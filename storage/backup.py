@@ -215,7 +215,7 @@ class Backup(Archivist):
             with self._user_lock(user.id):  # else they may be in the making
                 user.pfp_timestamp = self.read_user(user.id).pfp_timestamp
                 paths = self._picture_paths(user.id, user.pfp_timestamp)
-                if user.pfp_timestamp is None and will_be_drawn(user.id, paths):
+                if will_be_drawn(user, paths):
                     return {}
                 return self._read_generation(user)
         except NoSuchPicture as error:

@@ -45,6 +45,7 @@ from storage.disk import (
 )
 from storage.flat_files import FROZEN, STAGED, FlatFiles
 from storage.ids import USER_IDS_END
+from storage.keys import NO_KEY
 from storage.problems import (
     TIME_END,
     Problem,
@@ -111,7 +112,7 @@ class Inspection(Walk):
         """All that is wrong, in the order in which it is found."""
         if not os.path.isdir(self.data_dir):
             raise BadInstallation(f"there is no installation in {self.data_dir}")
-        self._check_format()
+        self._refuse_other_layout()
         # One sync for all that is mended: a claim for each of 100,000 players would take an hour.
         lasting = synced(self.data_dir) if self._repair else contextlib.nullcontext()
         with disk_errors_named(), lasting:
@@ -182,10 +183,9 @@ class Inspection(Walk):
     def _look_at_key(self) -> Problems:
         path = self._path("secret_key")
         yield from look_at_mode(path, 0o600)
-        put_back = "put the lost one back, or remove the file and everyone signs in again"
         try:
             if not read_file(path, NotFound()).split():
-                yield Problem(path, f"has no key in it: {put_back}")
+                yield Problem(path, NO_KEY)
         except NotFound:
             yield Problem(path, "is missing", mend=self._make)
         except StorageFailed as error:
@@ -322,7 +322,7 @@ class Inspection(Walk):
             problem = "pfp_timestamp is no time"
             yield Problem(self._user_path(user.id), problem, mend=lambda path: remake())
             return
-        drawn = user.pfp_timestamp is None and will_be_drawn(user.id, paths)
+        drawn = will_be_drawn(user, paths)
         for size, path in paths.items():
             if os.path.isfile(path):
                 yield from look_at_mode(path, 0o644)
@@ -433,7 +433,7 @@ class Inspection(Walk):
     def _look_at_origin_of(self, client: Client) -> Problems:
         if self._origins.setdefault(origin_of(client.game_url), client.id) != client.id:
             try:
-                self._check_origin_free(client)
+                self._refuse_taken_origin(client)
             except OriginTaken as error:
                 yield Problem(self._client_path(client.id), str(error))
 

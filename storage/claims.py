@@ -70,7 +70,7 @@ class Claims:
         except DamagedRecord:
             return True  # its owner gets it back once the record is mended
 
-    def check_free(self, kind: str, text: str, but: int | None = None) -> None:
+    def refuse_taken(self, kind: str, text: str, but: int | None = None) -> None:
         """Raise NameTaken or EmailTaken where a claim of somebody else counts."""
         key = claim_key(text)
         holder = self.holder(kind, key)

@@ -261,7 +261,7 @@ def locked(path: str) -> Iterator[int]:
 
 
 def sha256(text: str) -> str:
-    """The file name of what must not be read from the disk, or may hold any character."""
+    """The SHA-256 in hex: what is kept of a secret, or the file name of what may hold anything."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 

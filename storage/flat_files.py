@@ -55,7 +55,6 @@ from storage import (
     check_email,
     check_game_url,
     check_name,
-    check_record,
     claim_key,
     normal_name,
     now_ms,
@@ -63,6 +62,7 @@ from storage import (
     picture_file_of,
     record_as_dict,
     refuse,
+    refuse_bad_record,
 )
 from storage.attempts import count, give_back
 from storage.claims import Claims, bears
@@ -132,7 +132,7 @@ class FlatFiles(Storage):
 
     def _make_layout(self) -> None:
         """Make what is missing. Each step can be repeated: a start may be killed at any."""
-        self._check_format()
+        self._refuse_other_layout()
         if os.path.exists(self._path("next_user_id")) and not os.path.isdir(self._users):
             # A new one would be empty: each claim and picture would seem to be nobody's.
             raise BadInstallation(
@@ -144,7 +144,7 @@ class FlatFiles(Storage):
         for folder in (self.picture_dir, *self._picture_folders()):
             make_folder(folder, 0o755)
 
-    def _check_format(self) -> None:
+    def _refuse_other_layout(self) -> None:
         try:
             content = read_file(self._path("format"), NotFound()).strip()
         except NotFound:
@@ -210,10 +210,10 @@ class FlatFiles(Storage):
 
         user = User(0, normal_name(name), email.strip(), password_hash, mod_level)
         user.last_heartbeat = user.pfp_timestamp = user.created
-        check_record(user)
+        refuse_bad_record(user)
         with disk_errors_named(), self._accounts_lock(), undone_where_refused() as undo:
-            self._claims.check_free("names", user.name)
-            self._claims.check_free("emails", user.email)
+            self._claims.refuse_taken("names", user.name)
+            self._claims.refuse_taken("emails", user.email)
             if (first and not self.is_new()) or (invite and not self.is_good_invite(invite)):
                 raise InviteSpent
             user.id = self._next_ids.take()
@@ -276,7 +276,7 @@ class FlatFiles(Storage):
             changed = {name for name in after if after[name] != before[name]}
             if changed & fixed:
                 raise ValueError(f"not changed by an edit: {', '.join(sorted(changed & fixed))}")
-            check_record(record, changed - checked)
+            refuse_bad_record(record, changed - checked)
             if changed:
                 build_record(type(record), after)  # what could not be read again is not written
                 with disk_errors_named():
@@ -302,7 +302,7 @@ class FlatFiles(Storage):
             with undone_where_refused() as undo, edit as user:
                 old_key = claim_key(getattr(user, field))
                 setattr(user, field, text)
-                self._claims.check_free(kind, text, but=user_id)
+                self._claims.refuse_taken(kind, text, but=user_id)
                 if claim_key(text) != old_key:
                     self._claims.take(kind, text, user_id, undo)
             if claim_key(text) != old_key:
@@ -409,9 +409,9 @@ class FlatFiles(Storage):
         secret = secrets.token_urlsafe(32)
         client = Client(secrets.token_hex(12), name, sha256(secret), redirect_uris, owner_id)
         client.game_url, client.description, client.listed = game_url, description, listed
-        check_record(client)
+        refuse_bad_record(client)
         with disk_errors_named(), self._clients_lock():
-            self._check_origin_free(client)
+            self._refuse_taken_origin(client)
             owned = [each for each in self.clients() if each.owner_id == owner_id]
             if at_most is not None and len(owned) >= at_most:
                 raise TooManyClients(f"one player may have {at_most} clients")
@@ -439,7 +439,7 @@ class FlatFiles(Storage):
                 readable.append(self.read_client(client_id))
         return readable
 
-    def _check_origin_free(self, client: Client) -> None:
+    def _refuse_taken_origin(self, client: Client) -> None:
         """Raise OriginTaken where another client's game is on the origin of this one's."""
         if client.game_url is None:
             return
@@ -457,8 +457,8 @@ class FlatFiles(Storage):
             before = client.game_url
             yield client
             if client.game_url != before:
-                check_record(client, {"game_url"})
-                self._check_origin_free(client)
+                refuse_bad_record(client, {"game_url"})
+                self._refuse_taken_origin(client)
 
     def issue_client_secret(self, client_id: str, by: int | str) -> str:
         secret = secrets.token_urlsafe(32)

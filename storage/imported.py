@@ -74,7 +74,7 @@ class Arrivals:
                 for kind, text in claims:
                     if (kind, claim_key(text)) in self._claimed:
                         raise TAKEN[kind]
-                    self._store._claims.check_free(kind, text)
+                    self._store._claims.refuse_taken(kind, text)
         except (AlreadyThere, InvalidField, DamagedRecord, StorageFailed) as error:
             return error
         for kind, text in claims:

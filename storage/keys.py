@@ -14,6 +14,7 @@ from storage.disk import (
     write_file,
 )
 
+NO_KEY = "has no key in it: put the lost one back, or remove the file and everyone signs in again"
 KEPT = 2  # keys after a rotation: what is in use when it comes still verifies
 
 
@@ -50,10 +51,7 @@ class KeyFile:
     def _read_file(self) -> tuple[bytes, ...]:
         keys = read_file(self._path, StorageFailed(f"{self._path} is missing")).split()
         if not keys:
-            raise BadInstallation(
-                f"{self._path} has no key in it: put the lost one back, or remove the file "
-                "and everyone signs in again"
-            )
+            raise BadInstallation(f"{self._path} {NO_KEY}")
         return tuple(keys)
 
 

@@ -178,7 +178,7 @@ def _encode(picture: Image.Image, **options: int) -> bytes:
 # ---------------------------------------------------------------------------------------------
 
 CELLS = 8  # a creature is drawn on 8 x 8 cells, so that 16 pixels show each as 2 x 2
-HUES = 512
+HUES = 512  # a power of two
 # The left half of the face; the right half mirrors it. "#" is always body, "o" an eye, "." always
 # background, and each "?" is one bit of the creature's number.
 FACE = (
@@ -199,8 +199,8 @@ def generate_picture(user_id: int) -> dict[str, bytes]:
 
     The same id gives the same picture, and ids less than 2**22 apart never the same one.
     """
-    number = _scatter(user_id)
-    creature = _draw(number >> 9, number % HUES)
+    body, hue = divmod(_scatter(user_id), HUES)
+    creature = _draw(body, hue)
     # Lossless: flat colours are smaller so, and no two creatures blur into one at 16 pixels.
     return {
         name: _encode(creature.resize((side, side), Image.Resampling.NEAREST), lossless=True)
@@ -210,7 +210,7 @@ def generate_picture(user_id: int) -> dict[str, bytes]:
 
 def _scatter(user_id: int) -> int:
     """Neighbouring ids far apart: an odd factor permutes the numbers below a power of two."""
-    return user_id * 0x9E3779B1 % 2 ** (BODY_BITS + 9)
+    return user_id * 0x9E3779B1 % (HUES << BODY_BITS)
 
 
 def _draw(body: int, hue: int) -> Image.Image:

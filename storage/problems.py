@@ -25,12 +25,12 @@ from storage import (
     StorageError,
     StorageFailed,
     User,
-    check_record,
     now_ms,
+    refuse_bad_record,
 )
 from storage.disk import read_file, read_record
 from storage.invites import settle
-from storage.transfer import check_password_hash
+from storage.transfer import check_kept_hash
 from storage.webp import webp_size
 from storage.windows import window_of_now
 
@@ -127,7 +127,7 @@ def look_at_rules(path: str, record: User | Client, fields: list[str]) -> Proble
     """Fields whose rules must hold. (A rule that came later, on a bio's length, is no damage.)"""
     for field in fields:
         try:
-            check_record(record, {field})
+            refuse_bad_record(record, {field})
         except InvalidField as error:
             yield Problem(path, str(error))
 
@@ -141,7 +141,7 @@ def look_at_fields(path: str, user: User) -> Problems:
     for field, moment in moments.items():
         if not 0 <= moment < TIME_END:
             yield Problem(path, f"{field} is no time")
-    if problem := check_password_hash(user.password_hash):
+    if problem := check_kept_hash(user.password_hash):
         yield Problem(path, f"password_hash {problem}")
 
 
@@ -162,17 +162,20 @@ def has_picture_time(user: User) -> bool:
     return user.pfp_timestamp is None or 0 < user.pfp_timestamp < TIME_END
 
 
-def will_be_drawn(user_id: int, paths: dict[str, str]) -> bool:
+def will_be_drawn(user: User, paths: dict[str, str]) -> bool:
     """True where an imported account's missing pictures are drawn when they are first asked for.
 
-    Where one is its own, and no drawn one that was kept, a missing one is a lost one.
+    `paths` are by size. Where one is its own, and no drawn one that was kept, a missing one is a
+    lost one.
     """
+    if user.pfp_timestamp is not None:
+        return False
     there = {size for size, path in paths.items() if os.path.lexists(path)}
     if not there or there == paths.keys():
         return not there
     from storage.pictures import generate_picture  # Pillow takes its time
 
-    drawn = generate_picture(user_id)
+    drawn = generate_picture(user.id)
     try:
         return all(read_file(paths[size], NotFound()) == drawn[size] for size in there)
     except StorageError:

@@ -174,11 +174,15 @@ def check_redirect_uri(uri: str) -> str | None:
         return "is not a URL"
     if not uri.startswith(("https://", "http://")):
         return "must start with https:// or http://"
-    if "@" in parts.netloc or not HOST.fullmatch(re.sub(r":[0-9]*$", "", parts.netloc)):
+    if "@" in parts.netloc or not HOST.fullmatch(_without_port(parts.netloc)):
         return "must name a host, and no user"
     if "#" in uri:
         return "must not have a fragment"
     return None
+
+
+def _without_port(netloc: str) -> str:
+    return re.sub(r":[0-9]*$", "", netloc)
 
 
 def without_loopback_port(uri: str) -> str:
@@ -200,7 +204,7 @@ def check_game_url(url: str | None) -> str | None:
         return None
     if problem := check_redirect_uri(url):
         return problem
-    host = re.sub(r":[0-9]*$", "", urlsplit(url).netloc)
+    host = _without_port(urlsplit(url).netloc)
     if host.startswith("["):
         return "must not name an IPv6 address: no Content-Security-Policy can"
     # 127.1 and 0x7f000001 are 127.0.0.1 to a browser: one origin must not look like several.
@@ -219,8 +223,7 @@ def _is_plain_ipv4(host: str) -> bool:
 def origin_of(url: str) -> str:
     """Scheme, host and port of a URL, put together anew. Raises ValueError."""
     parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    host = re.sub(r":[0-9]*$", "", host).lower()
+    host = _without_port(parts.netloc.rpartition("@")[2]).lower()
     if not HOST.fullmatch(host):
         raise ValueError(f"no host in {url!r}")
     default = {"https": 443, "http": 80}.get(parts.scheme)
@@ -236,6 +239,6 @@ def check_description(description: str) -> str | None:
     return None
 
 
-def check_mod_level(mod_level: int) -> str | None:
-    """What is wrong with a mod level."""
+def check_mod_level(mod_level: int | None) -> str | None:
+    """What is wrong with a mod level; None is none."""
     return None if mod_level in (0, 1, 2) else "must be 0, 1 or 2"

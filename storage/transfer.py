@@ -28,10 +28,10 @@ from storage import (
     User,
     build_record,
     check_flair,
-    check_record,
     normal_name,
     now_ms,
     refuse,
+    refuse_bad_record,
 )
 from storage.disk import disk_errors_named, new_file
 
@@ -253,8 +253,8 @@ def read_line(line: bytes) -> User:
     except ValueError as error:
         raise InvalidField(*str(error).split(" ", 1)) from error
     user.name, user.email = normal_name(user.name), user.email.strip()
+    user.play_ms *= 60_000  # a line has minutes
     refuse_bad_fields(user)
-    user.play_ms *= 60_000
     return user
 
 
@@ -271,12 +271,12 @@ def _read_object(line: bytes) -> dict:
 
 
 def refuse_bad_fields(user: User) -> None:
-    """Raise InvalidField for what no player may have; `play_ms` is in minutes here."""
+    """Raise InvalidField for what no player may have."""
     if not 0 < user.id <= LARGEST_ID:
         raise InvalidField("id", f"must be a number from 1 to {LARGEST_ID}")
     # A moderator's reset gave this name, which nobody can choose.
     was_reset = user.name == f"player{user.id}"
-    check_record(user, RULES[User].keys() - ({"name"} if was_reset else set()))
+    refuse_bad_record(user, RULES[User].keys() - ({"name"} if was_reset else set()))
     for flair in user.flairs:
         refuse("flairs", check_flair(flair))
     if len(set(user.flairs)) < len(user.flairs) or len(user.flairs) > MOST_FLAIRS:
@@ -286,12 +286,12 @@ def refuse_bad_fields(user: User) -> None:
         time = getattr(user, field)
         if time is not None and not earliest <= time <= latest:
             raise InvalidField(field, "must be milliseconds since 1970, and not in the future")
-    if not 0 <= user.play_ms <= MOST_PLAY:
+    if not 0 <= user.play_ms <= MOST_PLAY * 60_000:
         raise InvalidField("play_ms", f"must be a number from 0 to {MOST_PLAY}")
-    refuse("password_hash", check_password_hash(user.password_hash))
+    refuse("password_hash", check_kept_hash(user.password_hash))
 
 
-def check_password_hash(kept: str) -> str | None:
+def check_kept_hash(kept: str) -> str | None:
     """What is wrong with a hash: it is none, or takes too much memory or time; "" is nobody's."""
     good = kept == ""
     if match := SCRYPT.fullmatch(kept):

@@ -317,7 +317,7 @@ def test_who_has_no_hash_cannot_sign_in_until_a_link_set_a_password(store, app, 
     for password in ("", " ", "correct horse battery staple"):
         assert "Hello, " not in browser.sign_in(password=password).text
         with app.test_request_context():
-            assert not identity_sessions.check_password("", password, "Ada")
+            assert not identity_sessions.is_right_password("", password, "Ada")
     with app.app_context():
         link = identity_sessions.issue_sign_in_link(store.read_user(70))
     sent = {"link": link.partition("link=")[2], "new_password": "a wholly different phrase"}

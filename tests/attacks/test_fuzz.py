@@ -339,7 +339,7 @@ def read_token_form(environ: dict) -> dict[str, str]:
 
 
 BROKEN = {  # and what is done instead, and the test that finds it out
-    "identity_server.check_code": (
+    "identity_server.refuse_bad_code": (
         lambda *_: None,
         test_a_code_is_exchanged_where_all_is_right_and_burned_nowhere_else,
     ),

@@ -427,7 +427,7 @@ def test_whatever_is_done_in_whatever_order_is_as_it_should_be(machine):
 UNTIL_FOUND = settings(RUNS, max_examples=200, phases=[Phase.generate])
 BROKEN = {  # and what is done instead
     "identity_sessions.drop_session": lambda *_: None,  # only the browser forgets its cookie
-    "identity_server.check_code": lambda *_: None,  # a code is good for any client, for ever
+    "identity_server.refuse_bad_code": lambda *_: None,  # a code is good for any client, for ever
     "identity_server.end_replayed_grant": lambda *_: None,
 }
 

@@ -53,7 +53,7 @@ def count_heartbeat(user, now):
     user.last_heartbeat = now
 
 itsdangerous.TimestampSigner.unsign = unsign
-identity_server.check_code = lambda *_: None
+identity_server.refuse_bad_code = lambda *_: None
 storage.codes.CodeFiles.spend = lambda *_: None
 storage.attempts.window_of_now = lambda _: 1
 storage.flat_files.max = lambda now, _: now

@@ -38,7 +38,7 @@ from storage import (
     check_mod_level,
     claim_key,
 )
-from storage.claims import can_be_claimed
+from storage.claims import FIELDS, can_be_claimed, claimed_by
 from storage.flat_files import FROZEN, STAGED, FlatFiles
 from storage.problems import has_picture_time
 from storage.webp import webp_size
@@ -233,13 +233,14 @@ class Archivist(FlatFiles):
     def _claim_in(self, top: str, user: User) -> None:
         """Claim a player's name and email address in a folder. Raises DamagedRecord."""
         record = f"users/{user.id}.json"
-        for kind, text in (("names", user.name), ("emails", user.email)):
+        for kind, text in claimed_by(user):
             key = claim_key(text)
             if not can_be_claimed(kind, key):
-                raise DamagedRecord(record, f"nobody can be found by its {kind[:-1]}")
+                raise DamagedRecord(record, f"nobody can be found by its {FIELDS[kind]}")
             claim = f"{top}/{kind}/{os.path.basename(self._claims.path(kind, key))}"
             try:
                 os.symlink(f"../{record}", claim)
             except FileExistsError:
                 other = os.path.basename(os.readlink(claim))
-                raise DamagedRecord(record, f"its {kind[:-1]} is that of users/{other}") from None
+                problem = f"its {FIELDS[kind]} is that of users/{other}"
+                raise DamagedRecord(record, problem) from None

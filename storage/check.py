@@ -33,7 +33,7 @@ from storage import (
     origin_of,
 )
 from storage.archive import Archivist
-from storage.claims import NAME_CLAIM, can_be_claimed, user_id_in
+from storage.claims import FIELDS, NAME_CLAIM, can_be_claimed, user_id_in
 from storage.codes import WINDOW as CODES_WINDOW
 from storage.disk import (
     disk_errors_named,
@@ -81,7 +81,6 @@ LONGER_WINDOWS = re.compile(r"every-([1-9][0-9]*)-seconds")
 ATTEMPTS_FOLDER = re.compile(rf"{WINDOW_FOLDER.pattern}|{LONGER_WINDOWS.pattern}")
 # In the data folder itself; an administrator may keep other dot files there.
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}(\.old)?")
-CLAIMS = {"names": "name", "emails": "email"}  # and the field that makes them
 
 
 def check(
@@ -261,14 +260,14 @@ class Inspection(Walk):
             return
         self._timestamps[user_id] = user.pfp_timestamp
         yield from look_at_fields(path, user)
-        for kind in CLAIMS:
+        for kind in FIELDS:
             yield from self._look_at_claim_of(user, kind)
         yield from self._look_at_pictures_of(user)
 
     # -- claims --------------------------------------------------------------------------------
 
     def _look_at_claim_of(self, user: User, kind: str) -> Problems:
-        record, field = self._user_path(user.id), CLAIMS[kind]
+        record, field = self._user_path(user.id), FIELDS[kind]
         key = claim_key(getattr(user, field))
         if not can_be_claimed(kind, key):
             yield Problem(record, f"{field} is one by which nobody can be found")
@@ -286,7 +285,7 @@ class Inspection(Walk):
 
     def _make_claim(self, user: User, kind: str, path: str) -> str:
         with undone_where_refused() as undo:
-            self._claims.take(kind, getattr(user, CLAIMS[kind]), user.id, undo, durable=False)
+            self._claims.take(kind, getattr(user, FIELDS[kind]), user.id, undo, durable=False)
         return "leads there now"
 
     def _check_claim(self, path: str) -> Problems:
@@ -307,8 +306,8 @@ class Inspection(Walk):
         except DamagedRecord:
             return  # it keeps its claims
         if user:
-            problem = f"leads to users/{holder}.json, which has another {CLAIMS[kind]}"
-            key = claim_key(getattr(user, CLAIMS[kind]))
+            problem = f"leads to users/{holder}.json, which has another {FIELDS[kind]}"
+            key = claim_key(getattr(user, FIELDS[kind]))
             if can_be_claimed(kind, key) and self._claims.path(kind, key) == path:
                 return
         yield Problem(path, problem, mend=remove)

@@ -15,6 +15,8 @@ from storage import DamagedRecord, EmailTaken, NameTaken, NoSuchUser, User, clai
 from storage.disk import remove_file, sha256, sync_folder, temporary_beside
 from storage.rules import NAME_KEY_BYTES
 
+FIELDS = {"names": "name", "emails": "email"}  # of a user, by the kind of the claim on it
+TAKEN = {"names": NameTaken, "emails": EmailTaken}
 NAME_CLAIM = re.compile(r"[^./@][^/@]*", re.DOTALL)
 
 
@@ -33,9 +35,14 @@ def user_id_in(target: str) -> int | None:
     return int(number) if number.isdecimal() else None
 
 
+def claimed_by(user: User) -> list[tuple[str, str]]:
+    """The kind of each claim that a user should have, and the name or address as it is written."""
+    return [(kind, getattr(user, field)) for kind, field in FIELDS.items()]
+
+
 def bears(user: User, kind: str, key: str) -> bool:
     """True where this is the key of the user's name or email address."""
-    return claim_key(user.name if kind == "names" else user.email) == key
+    return claim_key(getattr(user, FIELDS[kind])) == key
 
 
 class Claims:
@@ -75,7 +82,7 @@ class Claims:
         key = claim_key(text)
         holder = self.holder(kind, key)
         if holder not in (None, but) and self.counts(kind, key, holder):
-            raise NameTaken if kind == "names" else EmailTaken
+            raise TAKEN[kind]
 
     def take(
         self,

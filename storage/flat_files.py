@@ -65,7 +65,7 @@ from storage import (
     refuse_bad_record,
 )
 from storage.attempts import count, give_back
-from storage.claims import Claims, bears
+from storage.claims import FIELDS, Claims, bears, claimed_by
 from storage.codes import CodeFiles
 from storage.disk import (
     Unchanged,
@@ -212,15 +212,15 @@ class FlatFiles(Storage):
         user.last_heartbeat = user.pfp_timestamp = user.created
         refuse_bad_record(user)
         with disk_errors_named(), self._accounts_lock(), undone_where_refused() as undo:
-            self._claims.refuse_taken("names", user.name)
-            self._claims.refuse_taken("emails", user.email)
+            for kind, text in claimed_by(user):
+                self._claims.refuse_taken(kind, text)
             if (first and not self.is_new()) or (invite and not self.is_good_invite(invite)):
                 raise InviteSpent
             user.id = self._next_ids.take()
             undo.callback(self._remove_pictures, user.id, user.pfp_timestamp)
             self._write_pictures(user.id, user.pfp_timestamp, generate_picture(user.id))
-            self._claims.take("names", user.name, user.id, undo)
-            self._claims.take("emails", user.email, user.id, undo)
+            for kind, text in claimed_by(user):
+                self._claims.take(kind, text, user.id, undo)
             with self._invites.taken(invite, user.id):
                 write_file(self._user_path(user.id), encode(record_as_dict(user)))
         return user
@@ -285,18 +285,19 @@ class FlatFiles(Storage):
     def rename_user(self, user_id: int, name: str) -> User:
         name = normal_name(name)
         refuse("name", check_name(name))
-        return self._change_claimed(user_id, "names", "name", name)
+        return self._change_claimed(user_id, "names", name)
 
     def reset_name(self, user_id: int) -> User:
-        return self._change_claimed(user_id, "names", "name", f"player{user_id}")
+        return self._change_claimed(user_id, "names", f"player{user_id}")
 
     def change_email(self, user_id: int, email: str) -> User:
         email = email.strip()
         refuse("email", check_email(email))
-        return self._change_claimed(user_id, "emails", "email", email)
+        return self._change_claimed(user_id, "emails", email)
 
-    def _change_claimed(self, user_id: int, kind: str, field: str, text: str) -> User:
+    def _change_claimed(self, user_id: int, kind: str, text: str) -> User:
         """New claim, record (the commit), old claim: in this order a kill blocks nobody."""
+        field = FIELDS[kind]
         edit = self._edit_user(user_id, {"id"}, checked=frozenset((field,)))
         with disk_errors_named(), self._accounts_lock():
             with undone_where_refused() as undo, edit as user:
@@ -316,8 +317,8 @@ class FlatFiles(Storage):
                 undo.callback(remove_file, self._deleted_path(user_id))
                 write_file(self._deleted_path(user_id), b"")
                 remove_durably(self._user_path(user_id))
-            self._claims.release("names", claim_key(user.name), user_id)
-            self._claims.release("emails", claim_key(user.email), user_id)
+            for kind, text in claimed_by(user):
+                self._claims.release(kind, claim_key(text), user_id)
             self._remove_pictures(user_id, user.pfp_timestamp)
             claims = self._path("names"), self._path("emails")
             sync_removals([*claims, *self._picture_folders()])

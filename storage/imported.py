@@ -10,10 +10,8 @@ import time
 from storage import (
     AlreadyThere,
     DamagedRecord,
-    EmailTaken,
     IdTaken,
     InvalidField,
-    NameTaken,
     NoSuchPicture,
     NoSuchUser,
     Storage,
@@ -23,6 +21,7 @@ from storage import (
     claim_key,
     record_as_dict,
 )
+from storage.claims import TAKEN, claimed_by
 from storage.disk import (
     disk_errors_named,
     encode,
@@ -33,8 +32,6 @@ from storage.disk import (
     write_file,
     write_new_file,
 )
-
-TAKEN = {"names": NameTaken, "emails": EmailTaken}
 
 
 class Arrivals:
@@ -67,17 +64,16 @@ class Arrivals:
         return answers
 
     def _add(self, user: User, undo: contextlib.ExitStack) -> StorageError | None:
-        claims = (("names", user.name), ("emails", user.email))
         try:
             with disk_errors_named():  # what cannot be read here refuses this user alone
                 self._refuse_known(user)
-                for kind, text in claims:
+                for kind, text in claimed_by(user):
                     if (kind, claim_key(text)) in self._claimed:
                         raise TAKEN[kind]
                     self._store._claims.refuse_taken(kind, text)
         except (AlreadyThere, InvalidField, DamagedRecord, StorageFailed) as error:
             return error
-        for kind, text in claims:
+        for kind, text in claimed_by(user):
             self._store._claims.take(kind, text, user.id, undo, durable=False)
             self._claimed.add((kind, claim_key(text)))
         self._users[user.id] = user
@@ -107,8 +103,8 @@ class Arrivals:
                 write_file(place, self._pictures[user.id][size], mode=0o644, durable=False)
 
 
-def _identity(user: User) -> tuple[str, str]:
-    return claim_key(user.name), claim_key(user.email)
+def _identity(user: User) -> list[str]:
+    return [claim_key(text) for _, text in claimed_by(user)]
 
 
 def draw_picture(store: Storage, size: str, file_name: str) -> tuple[bytes, float]:

@@ -58,7 +58,7 @@ from identity_sessions import (
 from identity_settings import read_settings, trusted_hosts, usual_hosts
 from identity_shortcuts import FlaskWithShortcuts, JsonAnswer, shortcut
 from pages.account import account
-from pages.developer import developer
+from pages.developer import developer, may_register
 from pages.discovery import discovery
 from pages.errors import STORAGE_RETRY_AFTER, answer_http_error, answer_storage_error
 from pages.files import files, picture_address
@@ -741,7 +741,7 @@ def find_waiting_client() -> tuple[Client, str] | None:
         if path not in AUTHORIZE_PATHS:
             return None
         return read_client_and_redirect_uri(MultiDict(parse_qsl(query)))
-    except (HTTPException, storage.StorageError, ValueError):  # a form may be too large to read
+    except (HTTPException, storage.StorageError, ValueError):  # too large a form; not UTF-8
         return None
 
 
@@ -785,6 +785,7 @@ def create_app(overrides: dict | None = None) -> Flask:
         about_url=settings["ABOUT_URL"],
         picture_address=picture_address,
         find_waiting_client=find_waiting_client,
+        may_register=may_register,
         sign_game_request=sign_game_request,
     )
     if settings["PROXIES"]:

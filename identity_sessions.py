@@ -349,7 +349,7 @@ def refusal_in_words(error: Exception) -> tuple[str, int, dict[str, str]]:
     """What to say where PASSWORD_REFUSED was raised: the words, the status and the headers."""
     if isinstance(error, TooManyAttempts):
         minutes = -(-error.retry_after // 60)
-        problem = f"Too many wrong passwords. Try again in {minutes} minutes."
+        problem = f"Too many wrong passwords. Try again in {minutes} minute{'s' * (minutes != 1)}."
         return problem, 429, {"Retry-After": str(error.retry_after)}
     if isinstance(error, Busy):
         return trouble_in_words(error)

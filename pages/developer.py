@@ -15,7 +15,6 @@ from werkzeug.wrappers import Response
 import storage
 from identity_sessions import client_address, get_storage, own_origin, require_player
 from identity_settings import check_game
-from pages.errors import is_owner
 from pages.forms import (
     FormRefused,
     form_view,
@@ -25,7 +24,7 @@ from pages.forms import (
     trouble_told,
     what_was_done,
 )
-from pages.games import find_owner, switch_client
+from pages.games import find_owner, may_manage, switch_client
 
 CLIENTS_EACH = 10  # of one player; administrators have no limit
 SCOPES_TO_ASK = {"userinfo": "the public profile", "userinfo email": "that and the email address"}
@@ -35,11 +34,16 @@ developer = Blueprint("developer", __name__)
 # -- one's own clients --------------------------------------------------------------------------
 
 
+def may_register(player: storage.User) -> bool:
+    """True where this player may register clients."""
+    everyone = current_app.config["CLIENT_REGISTRATION"] == "members"
+    return everyone or player.mod_level == storage.ADMINISTRATOR
+
+
 def require_developer() -> storage.User:
     """The signed-in player, who may register clients. Raises Forbidden."""
     player = require_player()
-    everyone = current_app.config["CLIENT_REGISTRATION"] == "members"
-    if not everyone and player.mod_level < storage.ADMINISTRATOR:
+    if not may_register(player):
         abort(403, "The administrators of this site register programs. Ask them.")
     return player
 
@@ -52,7 +56,7 @@ def show_clients() -> str:
 
 def clients_page(player: storage.User, problems: dict[str, str]) -> str:
     """The page of all of somebody's clients."""
-    mine = sorted(filter(is_owner, get_storage().clients()), key=lambda each: each.created)
+    mine = sorted(filter(may_manage, get_storage().clients()), key=lambda each: each.created)
     return render_template(
         "developer.html",
         player=player,
@@ -131,7 +135,7 @@ def show_client(client_id: str) -> str:
 def find_own_client(client_id: str) -> tuple[storage.User, storage.Client]:
     """The signed-in player, and the client, which is theirs. Raises NoSuchClient, Forbidden."""
     player, client = require_developer(), get_storage().read_client(client_id)
-    if not is_owner(client):
+    if not may_manage(client):
         abort(403, "Somebody else registered this program.")
     return player, client
 

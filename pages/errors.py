@@ -8,6 +8,7 @@ from werkzeug.wrappers import Response
 
 import storage
 from identity_sessions import signed_in_player
+from pages.games import may_manage
 
 STORAGE_RETRY_AFTER = 5  # seconds
 
@@ -54,7 +55,7 @@ def render_error_page(error: HTTPException) -> str:
     said = error.description != type(error).description
     received = registered = None
     client, player = getattr(error, "client", None), shown_player(error)
-    if client and player and is_owner(client):
+    if client and player and may_manage(client):
         received, registered = error.received, client.redirect_uris
     return render_template(
         "error.html",
@@ -86,11 +87,3 @@ ERROR_PAGES = {  # status: title, and what is said where nothing more precise is
     503: ("Not right now", "Try again in a moment."),
     507: ("The disk is full", "Nothing was saved, nothing old is lost. Tell those who run this."),
 }
-
-
-def is_owner(client: storage.Client) -> bool:
-    """True where the signed-in player manages this client; the administrators manage all."""
-    player = signed_in_player()
-    return player is not None and (
-        player.id == client.owner_id or player.mod_level == storage.ADMINISTRATOR
-    )

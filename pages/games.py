@@ -53,6 +53,14 @@ def find_owner(client: storage.Client) -> storage.User | None:
         return None
 
 
+def may_manage(client: storage.Client) -> bool:
+    """True where the signed-in player may see all of a client and change it."""
+    player = signed_in_player()
+    return player is not None and (
+        player.id == client.owner_id or player.mod_level == storage.ADMINISTRATOR
+    )
+
+
 def switch_client(
     store: storage.Storage,
     client_id: str,

@@ -153,6 +153,7 @@ def count_sign_up() -> storage.Attempt:
         )
     except storage.TooManyAttempts as error:
         hours = -(-error.retry_after // 3600)
-        problem = f"Many accounts were made from where you are. Try again in {hours} hours."
+        wait = f"{hours} hour{'s' * (hours != 1)}"
+        problem = f"Many accounts were made from where you are. Try again in {wait}."
         headers = {"Retry-After": str(error.retry_after)}
         raise FormRefused({"form": problem}, 429, headers) from error

@@ -4,6 +4,7 @@ import functools
 import html
 import os
 import re
+import shutil
 import signal
 import threading
 import time
@@ -30,7 +31,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @pytest.fixture
 def unsynced(monkeypatch) -> None:
-    """Waits for no disk. What is synced, and when, is in test_flat_files.py."""
+    """Waits for no disk: two thirds of the time otherwise.
+
+    What is synced, and when, is in test_flat_files.py.
+    """
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     monkeypatch.setattr(disk, "sync_file_system", lambda descriptor: None)
 
@@ -158,10 +162,10 @@ def environment(monkeypatch) -> pytest.MonkeyPatch:
 
 
 @pytest.fixture
-def make_app(tmp_path, environment, monkeypatch, compiled_templates) -> Callable[..., Flask]:
+def make_app(
+    tmp_path, environment, monkeypatch, compiled_templates, unsynced
+) -> Callable[..., Flask]:
     """Makes the app, on this test's own folders, with these settings and no others."""
-    # Two thirds of the time otherwise; what a power cut leaves is tested where the files are.
-    monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr(identity_sessions, "PASSWORD_METHOD", CHEAP_PASSWORD_METHOD)
     nobodys_hash = f"{CHEAP_PASSWORD_METHOD}$0000000000000000${'0' * 64}"  # no password has it
     monkeypatch.setattr(identity_sessions, "NOBODYS_HASH", nobodys_hash)
@@ -265,6 +269,12 @@ def meet_before_saving(monkeypatch) -> None:
 
     for module in ("account", "sign_up"):
         monkeypatch.setattr(f"pages.{module}.hash_password", hash_password)
+
+
+def replace_by_a_file(folder) -> None:
+    """From now on nothing can be written there."""
+    shutil.rmtree(folder)
+    folder.touch()
 
 
 class Clock:

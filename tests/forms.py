@@ -38,6 +38,11 @@ def problems_of(page) -> dict[str, str]:
     return {name: html.unescape(problem) for name, problem in found}
 
 
+def hidden_field(page, name: str) -> str:
+    """What a hidden field of a page sends."""
+    return html.unescape(re.search(f'name="{name}" value="([^"]*)"', page.text)[1])
+
+
 def value_of(page, field: str) -> str:
     """What a field of the page holds."""
     [tag] = re.findall(rf'<input id="{field}"[^>]*>', page.text)

@@ -4,10 +4,11 @@ import hashlib
 import html
 import json
 import re
-import shutil
 from urllib.parse import quote, urlencode
 
 import pytest
+from conftest import replace_by_a_file
+from forms import hidden_field
 
 from identity_sessions import serializer
 from storage import InvalidField
@@ -15,11 +16,6 @@ from storage import InvalidField
 CALLBACK = "https://space.example/callback"
 STATE = "xyz & ü"
 CHALLENGE = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"  # RFC 7636, appendix B
-
-
-def field(page, name: str) -> str:
-    """What a hidden field of a page sends."""
-    return html.unescape(re.search(f'name="{name}" value="([^"]*)"', page.text)[1])
 
 
 def form_action(page) -> str:
@@ -230,7 +226,7 @@ def test_who_is_not_signed_in_is_asked_to_sign_in_and_led_back(browser, ada, pro
     page = browser.get(answer.location)
     assert (page.status_code, page.request.path) == (200, "/sign-in")
     assert "Space Game" in words(page)
-    consent = browser.get(browser.sign_in(next=field(page, "next")).location)
+    consent = browser.get(browser.sign_in(next=hidden_field(page, "next")).location)
     assert program.read_callback(browser.decide(consent))["state"] == STATE
 
 
@@ -300,7 +296,7 @@ STATES = [
 def test_state_comes_back_exactly_from_sign_in_to_the_code(browser, ada, program, state):
     """RFC 9700 4.7.1."""
     page = browser.get(browser.get(program.link(state=state)).location)
-    signed_in = browser.sign_in(next=field(page, "next"))
+    signed_in = browser.sign_in(next=hidden_field(page, "next"))
     consent = browser.get(signed_in.location)
     answer = program.read_callback(browser.decide(consent))
     assert (answer.keys(), answer["state"]) == ({"code", "state"}, state)
@@ -402,10 +398,10 @@ def test_names_are_text_and_never_markup(adas_browser, register):
 def test_another_account_can_be_used_and_the_request_goes_on(browser, ada, bob, program):
     browser.sign_in("Ada")
     page = browser.get(program.link(state=STATE))
-    signed_out = browser.post("/sign-out", data={"next": field(page, "next")})
+    signed_out = browser.post("/sign-out", data={"next": hidden_field(page, "next")})
     sign_in_page = browser.get(browser.get(signed_out.location).location)
     assert sign_in_page.request.path == "/sign-in"
-    consent = browser.get(browser.sign_in("Bob", next=field(sign_in_page, "next")).location)
+    consent = browser.get(browser.sign_in("Bob", next=hidden_field(sign_in_page, "next")).location)
     answer = program.read_callback(browser.decide(consent))
     assert answer["state"] == STATE
     assert program.whois(program.token_for(answer["code"])).json["name"] == "Bob"
@@ -517,7 +513,7 @@ def test_a_page_older_than_ten_minutes_is_refused(store, page, ada, adas_browser
 
 
 def test_a_request_that_was_not_shown_is_refused(app, store, page, ada, adas_browser, program):
-    signed = field(page, "request")
+    signed = hidden_field(page, "request")
     payload, rest = signed.split(".", 1) if not signed.startswith(".") else signed[1:].split(".", 1)
     with app.app_context():
         shown = serializer("consent").loads(signed)
@@ -538,7 +534,7 @@ def test_what_is_sent_beside_the_signed_request_counts_for_nothing(
 ):
     other = register("https://other.example/")
     data = {
-        **{"request": field(page, "request"), "decision": "allow", "state": "other"},
+        **{"request": hidden_field(page, "request"), "decision": "allow", "state": "other"},
         **{"client_id": other.id, "redirect_uri": other.redirect_uri, "scope": "email"},
     }
     query = urlencode({"client_id": other.id, "redirect_uri": other.redirect_uri})
@@ -554,7 +550,7 @@ def test_any_other_decision_is_refused(store, page, ada, adas_browser, decision)
 
 
 def test_no_decision_is_none(store, page, ada, adas_browser):
-    data = {"request": field(page, "request")}
+    data = {"request": hidden_field(page, "request")}
     for address in ("/oauth/authorize", "/oauth/authorize?decision=allow"):
         answer = adas_browser.post(address, data=data)
         assert (answer.status_code, nothing_was_granted(store, ada, answer)) == (400, True)
@@ -667,7 +663,7 @@ def test_forms_on_the_way_to_a_code_may_lead_to_the_client_and_on_from_there(
     answer = browser.get(program.link())
     sign_in_page = browser.get(answer.location)
     assert form_action(sign_in_page) == f"'self' {target}"
-    leads_to = field(sign_in_page, "next")
+    leads_to = hidden_field(sign_in_page, "next")
     assert form_action(browser.sign_in(password="wrong", next=leads_to)) == f"'self' {target}"
     consent = browser.get(browser.sign_in(next=leads_to).location)
     assert form_action(consent) == f"'self' {target}"
@@ -728,12 +724,6 @@ def test_no_uri_that_would_change_the_csp_can_be_registered(register, uri):
 
 
 # -- the disk -------------------------------------------------------------------------------------
-
-
-def replace_by_a_file(folder) -> None:
-    """From now on nothing can be written there."""
-    shutil.rmtree(folder)
-    folder.touch()
 
 
 def test_a_consent_that_cannot_be_saved_is_told_the_client(

@@ -1,4 +1,4 @@
-"""Games: the home page, the play page, and the code that a game gets there (design 3.6)."""
+"""Games: the home page, the play page, and the code that a game gets there."""
 
 import html
 import json

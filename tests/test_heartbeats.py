@@ -1,4 +1,4 @@
-"""POST /api/users/heartbeat: how long, and when last, a player played (design 3.7)."""
+"""POST /api/users/heartbeat: how long, and when last, a player played."""
 
 import os
 import time

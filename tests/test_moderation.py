@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from conftest import PASSWORD
 
 from identity_sessions import hash_password
 from pages import moderation
 from pages.moderation import duration_in_words
 from storage import User
 
-PASSWORD = "correct horse battery staple"
 MINUTE, HOUR, DAY = 60, 3600, 86_400  # seconds
 # What each act posts, below the address of a profile, and the least level that may.
 ACTS = {

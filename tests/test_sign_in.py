@@ -2,12 +2,12 @@
 
 import html
 import re
-import shutil
 import threading
 import time
 from email.utils import parsedate_to_datetime
 
 import pytest
+from conftest import PASSWORD, replace_by_a_file
 from waiting import wait_until
 from werkzeug.security import check_password_hash, generate_password_hash
 
@@ -15,7 +15,6 @@ import identity_sessions
 from identity_sessions import NOBODYS_HASH, PASSWORD_METHOD, Busy, Gate, start_session
 from storage import now_ms
 
-PASSWORD = "correct horse battery staple"
 REAL_METHOD = "scrypt:32768:8:3"
 FOURTEEN_DAYS = 14 * 86400  # seconds
 
@@ -41,12 +40,6 @@ def sign_in_from(open_browser, address: str, name: str = "Ada", password: str = 
     browser = open_browser()
     browser.environ_base["REMOTE_ADDR"] = address
     return browser.sign_in(name, password).status_code
-
-
-def replace_by_a_file(folder) -> None:
-    """From now on nothing can be written there."""
-    shutil.rmtree(folder)
-    folder.touch()
 
 
 # -- the form -------------------------------------------------------------------------------------

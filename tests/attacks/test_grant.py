@@ -10,6 +10,7 @@ from urllib.parse import quote, urljoin, urlsplit
 
 import pytest
 from conftest import PASSWORD
+from forms import hidden_field
 from hypothesis import example, given
 from hypothesis import strategies as st
 from werkzeug.security import check_password_hash, generate_password_hash
@@ -27,11 +28,6 @@ CALLBACK = "https://space.example/callback"
 GAME = "https://game.example/"
 
 
-def field(page, name: str) -> str:
-    """What a hidden field of a page sends."""
-    return html.unescape(re.search(f'name="{name}" value="([^"]*)"', page.text)[1])
-
-
 # -- what is signed opens the one door it was made for --------------------------------------------
 
 
@@ -40,7 +36,7 @@ def signed(app, store, adas_browser, ada, program) -> dict[str, str]:
     """One of everything that the server signs, for Ada, good right now; by its purpose."""
     game, _ = store.add_client("Game", [], None, by="command", game_url=GAME)
     page = adas_browser.get(f"/play/{game.id}")
-    consent = field(adas_browser.get(program.link()), "request")
+    consent = hidden_field(adas_browser.get(program.link()), "request")
     token = program.token_for(adas_browser.allow(program))
     with app.app_context():
         links = issue_first_account_link(), issue_sign_in_link(ada)

@@ -717,16 +717,15 @@ def add_headers(answer: Response) -> Response:
 def form_target() -> str:
     """Where a form on this page may lead besides this server, as CSP sources.
 
-    Browsers apply form-action to the redirects after a post, so the pages on the way to a code name
-    the origin of the redirect URI.
+    Browsers apply form-action to the redirects after a post, and to the client's own after them,
+    which may lead to another host: so the pages on the way to a code name the origin of the
+    redirect URI and its whole scheme.
     """
     waiting = find_waiting_client()
     if waiting is None:
         return ""
     _, redirect_uri = waiting
     origin = origin_of(redirect_uri)
-    # The whole scheme too: many clients lead on from there to another host of theirs, and browsers
-    # would stop at that redirect. (A loopback port is free, besides, and CSP knows no [::1].)
     return f"{origin} {origin.partition(':')[0]}:"
 
 

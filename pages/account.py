@@ -36,6 +36,7 @@ from pages.forms import (
 from storage.disk import disk_refused
 
 FORM_AROUND_PICTURE = 64 * 1024  # bytes
+DAY, MINUTE = "%d %B %Y", "%d %B %Y, %H:%M UTC"
 SCOPES_IN_WORDS = {"userinfo": "your public profile", "email": "your email address"}
 PICTURE_STATUS = {
     storage.TooManyBytes: 413,
@@ -275,7 +276,7 @@ def show_apps() -> str:
             {
                 "id": each.id,
                 "browser": each.browser,
-                "since": minute_in_words(each.since),
+                "since": time_in_words(each.since, MINUTE),
                 "current": each.id == session["id"],
             }
             for each in reversed(player.sessions)
@@ -294,7 +295,7 @@ def app_in_words(client_id: str, grant: storage.Grant) -> dict:
         "client_id": client_id,
         "name": name,
         "sees": [SCOPES_IN_WORDS.get(each, each) for each in grant.scope],
-        "since": day_in_words(grant.since),
+        "since": time_in_words(grant.since, DAY),
     }
 
 
@@ -323,18 +324,12 @@ def sign_out_everywhere() -> Response:
     return say_done("You are signed out everywhere.", "/")
 
 
-def day_in_words(milliseconds: int) -> str:
-    """A day in UTC: "21 November 2026"; the bare number where no calendar reaches."""
+def time_in_words(milliseconds: int, words: str) -> str:
+    """A time in UTC, as strftime(3) puts it; the bare number where no calendar reaches."""
     try:
-        return time.strftime("%d %B %Y", time.gmtime(milliseconds / 1000)).lstrip("0")
+        return time.strftime(words, time.gmtime(milliseconds / 1000)).lstrip("0")
     except (OverflowError, OSError):
         return str(milliseconds)
-
-
-def minute_in_words(milliseconds: int) -> str:
-    """A minute in UTC: "21 November 2026, 17:46 UTC"."""
-    minutes = milliseconds // 60_000 % 1440  # of the day
-    return f"{day_in_words(milliseconds)}, {minutes // 60:02}:{minutes % 60:02} UTC"
 
 
 # -- a lost password ----------------------------------------------------------------------------

@@ -61,6 +61,7 @@ def clients_page(player: storage.User, problems: dict[str, str]) -> str:
         "developer.html",
         player=player,
         clients=[(each, find_owner(each)) for each in mine],
+        clients_each=CLIENTS_EACH,
         typed=request.form,
         problems=problems,
         done=what_was_done(),
@@ -153,14 +154,16 @@ def client_page(
         "game_url": client.game_url or "",
         "description": client.description,
     }
+    owner = find_owner(client)
+    # Whom the switch of an administrator would stop.
+    overruled = owner is not None and owner.mod_level < storage.ADMINISTRATOR
     return render_template(
         "client.html",
         player=player,
         client=client,
-        owner=find_owner(client),
+        owner=owner,
         secret=secret,
-        owner_may_enable=client.owner_id not in (None, player.id)
-        and client.disabled_by == client.owner_id,
+        owner_may_enable=overruled and client.disabled_by == owner.id != player.id,
         typed=request.form if "client" in problems else kept,
         site=own_origin(),
         exchange=exchange_command(client),

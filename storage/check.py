@@ -148,7 +148,7 @@ class Inspection(Walk):
         for path, mode in self._folders().items():
             if not os.path.isdir(path):
                 # Without any record every picture would be one of nobody, and removed.
-                lost = path == self._users and os.path.exists(self._path("next_user_id"))
+                lost = path == self._users and self._players_are_lost()
                 mend = None if lost else self._make
                 yield Problem(path, "is missing: the rest was not looked at", mend=mend)
                 continue

@@ -155,11 +155,12 @@ def append_durably(path: str, lines: bytes) -> None:
         end = os.fstat(descriptor).st_size
         # What a kill or an editor left without its end would take the first of these with it.
         is_torn = end > 0 and os.pread(descriptor, 1, end - 1) != b"\n"
-        write_all(descriptor, b"\n" * is_torn + lines)
-        sync(descriptor)
-    except OSError:
-        os.ftruncate(descriptor, end)
-        raise
+        try:
+            write_all(descriptor, b"\n" * is_torn + lines)
+            sync(descriptor)
+        except OSError:
+            os.ftruncate(descriptor, end)
+            raise
     finally:
         os.close(descriptor)
 

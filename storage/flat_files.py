@@ -133,7 +133,7 @@ class FlatFiles(Storage):
     def _make_layout(self) -> None:
         """Make what is missing. Each step can be repeated: a start may be killed at any."""
         self._refuse_other_layout()
-        if os.path.exists(self._path("next_user_id")) and not os.path.isdir(self._users):
+        if self._players_are_lost():
             # A new one would be empty: each claim and picture would seem to be nobody's.
             raise BadInstallation(
                 f"{self._users} is missing, and players were added: put it back, or restore a "
@@ -143,6 +143,12 @@ class FlatFiles(Storage):
             make_folder(self._path(folder), 0o700)
         for folder in (self.picture_dir, *self._picture_folders()):
             make_folder(folder, 0o755)
+
+    def _players_are_lost(self) -> bool:
+        """True where players were added, and the folder of their records is nowhere."""
+        # A restore that could not end has taken them back.
+        places = self._users, self._path(STAGED, "users")
+        return os.path.exists(self._path("next_user_id")) and not any(map(os.path.isdir, places))
 
     def _refuse_other_layout(self) -> None:
         try:

@@ -76,7 +76,9 @@ class Walk(FlatFiles):
         file = error.filename or self.data_dir
         if file not in self._refused:
             self._refused.add(file)
-            yield Problem(file, f"the disk refused: {error.strerror}")
+            is_file = isinstance(error, NotADirectoryError)
+            problem = "is no folder" if is_file else f"the disk refused: {error.strerror}"
+            yield Problem(file, problem)
 
     def _confirmed(
         self,

@@ -448,7 +448,8 @@ def waiting_backup(site, path, *before: str) -> Iterator[subprocess.Popen]:
     call = [sys.executable, "-c", "from identity_admin import main; main()", "backup", str(path)]
     with disk.locked(str(site.data / "locks/archive")):
         process = subprocess.Popen(
-            [*before, *call],
+            # Under nohup SIGHUP is ignored, and what is started inherits that.
+            ["env", "--default-signal=HUP", *before, *call],
             env=os.environ
             | {"IDENTITY_DATA_DIR": site.folders[0], "IDENTITY_PICTURE_DIR": site.folders[1]},
             cwd=ROOT,

@@ -109,6 +109,12 @@ def test_nothing_is_wrong_with_an_installation_that_was_only_used(here):
     assert here.check(repair=True) == []
 
 
+def test_a_file_where_a_folder_should_be_is_called_so(here):
+    path = here.path("attempts/every-60-seconds")
+    path.touch(0o700)
+    assert here.check() == [Problem(str(path), "is no folder")]
+
+
 # ---------------------------------------------------------------------------------------------
 # Every kind of damage
 # ---------------------------------------------------------------------------------------------

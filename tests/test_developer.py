@@ -202,11 +202,11 @@ def test_a_member_has_ten_clients_at_most_and_an_administrator_any_number(
         assert adas_browser.post("/developer", data=TYPED).status_code == 200
     page = adas_browser.post("/developer", data=TYPED)
     assert page.status_code == 409
-    assert "You may have ten." in page.text
+    assert "You may have 10." in page.text
     assert problem_with(page, "form").startswith("You have 10 already")
     assert bobs_browser.post("/developer", data=TYPED).status_code == 200
     promote(store, ada.id, ADMINISTRATOR)
-    assert "You may have ten." not in adas_browser.get("/developer").text
+    assert "You may have 10." not in adas_browser.get("/developer").text
     assert adas_browser.post("/developer", data=TYPED).status_code == 200
     assert len(store.clients()) == 12
 

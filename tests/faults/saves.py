@@ -43,6 +43,7 @@ ANYTHING = "anything"
 TOLD, ANOTHER_ERROR = 0, 1  # exit codes: how the end of the disk showed
 INVITE_FILE = re.compile(r"[0-9a-f]{64}\.json")
 UPLOADS = 20  # different pictures
+NOBODYS = "scrypt:2:1:1$salt$" + "0" * 128  # the hash of a password that nobody has
 
 
 # ---------------------------------------------------------------------------------------------
@@ -108,7 +109,7 @@ Save = Callable[[FlatFiles, str, random.Random], Iterator[dict]]
 
 
 def add_player(storage, mark, dice):
-    user = User(0, mark, f"{mark}@example.org", "a hash")
+    user = User(0, mark, f"{mark}@example.org", NOBODYS)
     yield {f"player {mark}": about(user) | {"picture": picture_of_next_player(storage)}}
     storage.add_user(user.name, user.email, user.password_hash)
 
@@ -129,7 +130,7 @@ def invite(storage, mark, dice):
 
 
 def add_invited_player(storage, mark, dice):
-    user = User(0, mark, f"{mark}@example.org", "a hash")
+    user = User(0, mark, f"{mark}@example.org", NOBODYS)
     player = {f"player {mark}": about(user) | {"picture": picture_of_next_player(storage)}}
     line = {f"invite by {mark}": True}
     yield line | {"invites": ANYTHING} | player

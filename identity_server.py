@@ -66,6 +66,7 @@ from pages.games import find_game, find_owner, games
 from pages.moderation import moderation
 from pages.sign_up import sign_up
 from storage import AuthorizationCode, Client, Grant, User, origin_of
+from storage.disk import sha256
 
 TOKEN_MAX_AGE = 600  # seconds
 CODE_MAX_AGE = 60  # seconds; RFC 6749 4.1.2 allows ten minutes
@@ -530,9 +531,8 @@ def authenticate_client(environ: dict, client_id: str, client_secret: str) -> Cl
         client = get_storage().read_client(client_id)
     except storage.NoSuchClient:
         client = None
-    digest = hashlib.sha256(client_secret.encode()).hexdigest()
     expected = client.secret_sha256 if client else ""
-    if hmac.compare_digest(digest, expected) and not client.disabled:
+    if hmac.compare_digest(sha256(client_secret), expected) and not client.disabled:
         return client
     # Counted after the check and by address alone: nobody locks out a client, whose id is public.
     try:

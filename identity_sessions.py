@@ -345,11 +345,16 @@ def _seconds_of(kept_hash: str) -> float:
     return time.thread_time() - started
 
 
+def how_many(number: int, noun: str) -> str:
+    """A number of things: "1 player", "2,000 players"."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def refusal_in_words(error: Exception) -> tuple[str, int, dict[str, str]]:
     """What to say where PASSWORD_REFUSED was raised: the words, the status and the headers."""
     if isinstance(error, TooManyAttempts):
         minutes = -(-error.retry_after // 60)
-        problem = f"Too many wrong passwords. Try again in {minutes} minute{'s' * (minutes != 1)}."
+        problem = f"Too many wrong passwords. Try again in {how_many(minutes, 'minute')}."
         return problem, 429, {"Retry-After": str(error.retry_after)}
     if isinstance(error, Busy):
         return trouble_in_words(error)

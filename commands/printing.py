@@ -2,14 +2,15 @@
 
 import json
 import sys
-import time
 from collections.abc import Callable
 
 import click
 
 import storage
+from pages.account import time_in_words
 
 TIMES = ("created", "lastHeartbeat")  # milliseconds since 1970, printed as dates
+SECOND = "%Y-%m-%d %H:%M:%S UTC"
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
 
@@ -59,25 +60,12 @@ def clear_progress() -> None:
         click.echo("\r\x1b[K", nl=False, err=True)
 
 
-def counted(number: int, noun: str) -> str:
-    """A number of things: "1 player", "2,000 players"."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
-
-
-def time_in_words(milliseconds: int) -> str:
-    """A time in UTC: "2026-11-21 05:33:11 UTC"; the bare number where no calendar reaches."""
-    try:
-        return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(milliseconds / 1000))
-    except (OverflowError, OSError):
-        return str(milliseconds)
-
-
 def in_words(field: str, value: object) -> str:
     """A field's value for people."""
     if isinstance(value, bool | None):
         return {None: "-", True: "yes", False: "no"}[value]
     if field in TIMES:
-        return time_in_words(value)
+        return time_in_words(value, SECOND)
     return "\n".join(value) if isinstance(value, list) else str(value) or "-"
 
 
@@ -90,7 +78,7 @@ def audit_in_words(line: dict) -> str:
         who = "the command" if line["by"] == "command" else f"player {line['by']}"
         what = ACTS[line["act"]].format_map(line) if line["act"] in ACTS else line["act"]
         origin = f", from {line['address']}" if "address" in line else ""
-        return f"{time_in_words(line['time'])}  {who} {what}{origin}"
+        return f"{time_in_words(line['time'], SECOND)}  {who} {what}{origin}"
     except (KeyError, TypeError, ValueError):
         return json.dumps(line)
 

@@ -14,7 +14,13 @@ from flask import Blueprint, abort, redirect, render_template, request
 from werkzeug.wrappers import Response
 
 import storage
-from identity_sessions import client_address, get_storage, require_player, signed_in_player
+from identity_sessions import (
+    client_address,
+    get_storage,
+    how_many,
+    require_player,
+    signed_in_player,
+)
 from pages.account import reset_picture
 from pages.forms import (
     FormRefused,
@@ -171,7 +177,7 @@ def duration_in_words(seconds: int) -> str:
         return f"{days} days"
     hours += days * 24
     parts = [(hours, "hour"), (minutes, "minute")]
-    words = [f"{count} {unit}{'' if count == 1 else 's'}" for count, unit in parts if count]
+    words = [how_many(count, unit) for count, unit in parts if count]
     return " ".join(words) or "less than a minute"
 
 

@@ -7,9 +7,11 @@ from werkzeug.wrappers import Response
 
 import storage
 from identity_sessions import (
+    Busy,
     client_address,
     get_storage,
     hash_password,
+    how_many,
     is_first_account_invite,
     local_address,
     password_gate,
@@ -53,9 +55,8 @@ def make_account() -> Response | tuple:
         return sign_up_page(form, error.problems, first), error.status, error.headers
     leads_to = local_address(form.get("next", "") or "/account")
     try:
-        with trouble_told():
-            start_session(user, form["password"])
-    except FormRefused:  # of the session alone: the account is on the disk
+        start_session(user, form["password"])
+    except (Busy, storage.StorageFailed):  # of the session alone: the account is on the disk
         session.clear()  # as a new one would: whoever was signed in here is somebody else
         address = url_for("sessions.sign_in", next=leads_to)
         return say_done("Your account is made. Sign in.", address)
@@ -153,7 +154,7 @@ def count_sign_up() -> storage.Attempt:
         )
     except storage.TooManyAttempts as error:
         hours = -(-error.retry_after // 3600)
-        wait = f"{hours} hour{'s' * (hours != 1)}"
+        wait = how_many(hours, "hour")
         problem = f"Many accounts were made from where you are. Try again in {wait}."
         headers = {"Retry-After": str(error.retry_after)}
         raise FormRefused({"form": problem}, 429, headers) from error

@@ -326,8 +326,7 @@ class FlatFiles(Storage):
             for kind, text in claimed_by(user):
                 self._claims.release(kind, claim_key(text), user_id)
             self._remove_pictures(user_id, user.pfp_timestamp)
-            claims = self._path("names"), self._path("emails")
-            sync_removals([*claims, *self._picture_folders()])
+            sync_removals([*map(self._path, FIELDS), *self._picture_folders()])
 
     @contextlib.contextmanager
     def administered_without(self, user_id: int) -> Iterator[None]:

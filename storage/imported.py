@@ -50,7 +50,7 @@ class Arrivals:
 
     def add(self, users: list[User]) -> list[StorageError | None]:
         """As `Storage.add_users`."""
-        with contextlib.ExitStack() as undo:
+        with contextlib.ExitStack() as undo:  # also where it is stopped: none of them counts yet
             with synced(self._store.data_dir), synced(self._store.picture_dir):
                 answers = [self._add(user, undo) for user in users]
             undo.pop_all()

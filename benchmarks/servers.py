@@ -41,8 +41,13 @@ class Server:
     def worker_time(self) -> float:
         """The processor time that the one worker process has used, in seconds."""
         (worker,) = self.workers()
-        user, system = (worker / "stat").read_text().rpartition(")")[2].split()[11:13]
-        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+        return processor_time(worker)
+
+
+def processor_time(process: Path) -> float:
+    """What the process of this folder in /proc has used, in seconds."""
+    user, system = (process / "stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def _memory(process: Path) -> float:

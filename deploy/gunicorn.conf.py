@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from gunicorn import util
 from gunicorn.glogging import Logger
-from gunicorn.http import body, errors, message, parser
+from gunicorn.http import body, errors, message, parser, unreader
 
 worker_class = "gthread"
 timeout = 30  # seconds, like the next two
@@ -108,6 +108,8 @@ message.ChunkedReader = ChunkedBody
 # Bytes of a body that no view read, and that are taken in all the same: else an answer given before
 # is lost with the connection. As much as nginx lets through; there is no setting for this either.
 parser._DRAIN_MAX_BYTES = 9 * 2**20
+# They are taken in 1 KiB at a time, and each time gunicorn copies all that one recv() brought.
+unreader.SocketUnreader.max_body_chunk = 2**16
 
 
 def leave_when_told() -> None:

@@ -488,7 +488,7 @@ kill = lambda done, total: os.kill(os.getpid(), signal.SIGKILL)
 Site(Path({str(site.folder)!r})).{call}
 """
     environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], env=environment, timeout=PATIENCE)
     assert done.returncode == -signal.SIGKILL
 
 

@@ -457,7 +457,7 @@ class Server:
     def stop(self) -> int:
         """End it as a service manager does; its exit status."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=20)
+        return self.process.wait(PATIENCE)
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,9 @@ def wait_until(
     true: Callable[[], object],
     process: subprocess.Popen | None = None,
     told: Callable[[], str] = str,
+    meanwhile: Callable[[], object] = lambda: time.sleep(0.01),
 ) -> None:
-    """Return as soon as `true()` is.
+    """Return as soon as `true()` is; until then `meanwhile()` is done again and again.
 
     AssertionError: it is not within a minute, or the process that it waits for has ended; with what
     was `told` meanwhile.
@@ -20,4 +21,4 @@ def wait_until(
     deadline = time.monotonic() + PATIENCE
     while not true():
         assert time.monotonic() < deadline and (not process or process.poll() is None), told()
-        time.sleep(0.01)
+        meanwhile()

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 FILE_SYSTEMS = ["ext4", "xfs"]
 # _IOR('X', 125, __u32): XFS_IOC_GOINGDOWN, and for ext4 EXT4_IOC_SHUTDOWN
@@ -50,7 +51,9 @@ class Disk:
 
     def restart(self) -> None:
         """What the next start of the machine finds on the disk."""
-        subprocess.run(["umount", self.folder], check=True)
+        # Who was killed a moment ago may not have let go yet.
+        unmount = ["umount", self.folder]
+        wait_until(lambda: subprocess.run(unmount, stderr=subprocess.DEVNULL).returncode == 0)
         # A copy: others may just have made a mount namespace, and keep the old one in it.
         copy = self.image.with_name("copy")
         subprocess.run(["cp", self.image, copy], check=True)

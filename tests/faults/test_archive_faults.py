@@ -26,7 +26,7 @@ from archive_operations import (
 from archives import read_archive
 from operations import ADA, BOB, DONE, FAILED, FULL, Installation, prepare, small_disk
 from test_kills_and_failing_disks import CALLS, KILLED, Program, check_bystander
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 from identity_settings import ROOT
 from storage import BadInstallation, NoSuchUser, Storage
@@ -213,7 +213,7 @@ def command_under(there: Installation, strace: list[str], *arguments: str, statu
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.returncode == status, done
     return done

@@ -1,6 +1,8 @@
 """The power fails while a restore or an import is at work, on real file systems (power.py)."""
 
+import contextlib
 import json
+import math
 import os
 import random
 import shutil
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 from archives import Site
 from power import FILE_SYSTEMS, Disk, disk_in_memory
+from waiting import PATIENCE
 
 from identity_settings import ROOT
 from storage import User
@@ -55,9 +58,12 @@ def power(request, tmp_path) -> Iterator[Disk]:
 
 
 def told_until_cut(
-    program: str, site: Site, file: Path, power: Disk, seconds: float | None = None
-) -> int:
-    """Cut the power so long after it started, or at its end; the number that it told last, or 0."""
+    program: str, site: Site, file: Path, power: Disk, seconds: float
+) -> tuple[int, float]:
+    """Cut the power so long after it started, or at its end.
+
+    The number that it told last, or 0; and how long it took, infinite where it did not end.
+    """
     process = subprocess.Popen(
         [sys.executable, "-c", f"import sys\nfrom pathlib import Path\n{program}"]
         + [str(site.folder), str(file)],
@@ -67,25 +73,25 @@ def told_until_cut(
         text=True,
     )
     assert process.stdout.readline() == "started\n"
-    if seconds is None:
-        process.wait()
-    else:
-        time.sleep(seconds)
+    start, took = time.monotonic(), math.inf
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
+        took = time.monotonic() - start
     power.cut_power()
     told, _ = process.communicate()
     power.restart()
-    return int(told.split()[-1]) if told else 0
+    return int(told.split()[-1]) if told else 0, took
 
 
 def cuts(program: str, file: Path, power: Disk) -> Iterator[tuple[Site, int]]:
     """An installation after each cut, and what was told by then; the first comes at the end."""
-    seconds, dice = None, random.Random(CUTS)
+    shortest, dice = math.inf, random.Random(CUTS)
     for number in range(CUTS):
         site = Site(power.folder / str(number))
         site.folder.mkdir()
-        start = time.monotonic()
-        told = told_until_cut(program, site, file, power, seconds and dice.uniform(0, seconds))
-        seconds = seconds or time.monotonic() - start
+        seconds = dice.uniform(0, shortest) if number else PATIENCE
+        told, took = told_until_cut(program, site, file, power, seconds)
+        shortest = min(shortest, took)
         yield site, told
         shutil.rmtree(site.folder)
 

@@ -27,7 +27,7 @@ http {{
     default_type application/octet-stream;
     sendfile on;
     gzip on;
-    proxy_read_timeout 2s;
+    proxy_read_timeout {patience}s;
     access_log {folder}/other.log;
     client_body_temp_path {folder}/bodies;
     proxy_temp_path {folder}/answers;
@@ -46,10 +46,14 @@ def free_port() -> int:
 
 
 class Nginx:
-    """nginx at 127.0.0.1; its logs, certificate and pictures (in `pfp/`) have a folder."""
+    """nginx at 127.0.0.1; its logs, certificate and pictures (in `pfp/`) have a folder.
 
-    def __init__(self, folder: Path) -> None:
+    It waits so many seconds for the server's answer.
+    """
+
+    def __init__(self, folder: Path, patience: int = ANSWER_TIMEOUT) -> None:
         self.folder = folder
+        self.patience = patience
         self.http_port, self.https_port = free_port(), free_port()
         self.address = f"https://127.0.0.1:{self.https_port}"
         self.certificate = folder / "certificate.pem"
@@ -61,7 +65,7 @@ class Nginx:
         self.folder.mkdir(exist_ok=True)
         self._make_certificate()
         configuration = self.folder / "nginx.conf"
-        configuration.write_text(NGINX_CONF.format(folder=self.folder))
+        configuration.write_text(NGINX_CONF.format(folder=self.folder, patience=self.patience))
         (self.folder / "site.conf").write_text(self.site(backend))
         command = ["nginx", "-e", self.folder / "error.log", "-c", configuration]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)

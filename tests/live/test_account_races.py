@@ -3,7 +3,6 @@
 import io
 import os
 import re
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,10 +19,8 @@ from storage.pictures import MAX_BYTES
 from .conftest import CALLBACK
 from .person import Person
 from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer
-from .test_races import RACERS, Background, attempts_counted, race
+from .test_races import RACERS, Background, attempts_counted, race, until_not_busy
 
-TRIES = 300  # while the server says that it is busy
-PAUSE = 0.05  # seconds between two of them
 UPLOADERS = 8
 UPLOADS = 100
 MINUTE = 60_000  # milliseconds
@@ -53,16 +50,6 @@ def sign_in(server: RunningServer, ada: dict) -> Iterator[Callable[[], Person]]:
     yield sign_in
     for each in people:
         each.close()
-
-
-def until_not_busy(send: Callable[[], requests.Response]) -> requests.Response:
-    for _ in range(TRIES):
-        answer = send()
-        if answer.status_code != 503:
-            return answer
-        assert int(answer.headers["Retry-After"]) > 0
-        time.sleep(PAUSE)
-    raise AssertionError("busy all the time")
 
 
 def post(person: Person, path: str, **sent) -> requests.Response:
@@ -269,9 +256,12 @@ def test_profile_picture_consents_and_heartbeats_change_at_once_and_nothing_is_l
         Background(allow_and_withdraw) as consents,
         Background(play_a_minute) as minutes,
     ):
-        for number in range(10):
-            change_picture(number)
-    assert min(bios.count, flairs.count, consents.count, minutes.count) >= 10
+        beside = (bios, flairs, consents, minutes)
+        pictures = 0
+        while min(pictures, *(each.count for each in beside)) < 10:
+            assert not any(each.has_failed() for each in beside)
+            change_picture(pictures)
+            pictures += 1
     user = store.read_user(ada["id"])
     played = user.play_ms - played_before - minutes.count * MINUTE
     assert 0 <= played <= storage.now_ms() - started  # each was a minute, and the time it took

@@ -13,8 +13,8 @@ from benchmarks.population import populate
 
 from .person import Person
 from .running import PASSWORD, RunningServer
-from .test_account_races import post, until_not_busy, upload
-from .test_races import Background
+from .test_account_races import post, upload
+from .test_races import Background, until_not_busy
 
 PLAYERS = 600  # as many as keep a backup at work while the clients write
 BACKUPS = 2

@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 import requests
+import waiting
 from playwright.sync_api import Browser, ConsoleMessage, Page, Response, expect, sync_playwright
 
 import storage
@@ -16,7 +17,7 @@ from .looks import check_looks
 from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer
 
 pytestmark = pytest.mark.browser
-PATIENCE = 30_000  # milliseconds until something is not going to happen
+PATIENCE = 1000 * waiting.PATIENCE  # milliseconds
 
 
 class Game(ThreadingHTTPServer):

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 import pytest
 import requests
+from waiting import wait_until
 
 import storage
 from identity_sessions import hash_password
@@ -52,7 +53,7 @@ class Load:
         self._over = threading.Event()
 
     def run(self, seconds: float) -> None:
-        """Load the server, and kill it in the midst."""
+        """Load the server, and kill it so long after the first consent and exchange."""
         client, secret = self.store.add_client("Game", [CALLBACK], None, "test")
         with ThreadPoolExecutor(5) as threads:
             consenting, exchanging = threads.map(self.sign_in, self.players[:2])
@@ -65,11 +66,17 @@ class Load:
                 self.look_up,
             ]
             running = [threads.submit(self.until_killed, task) for task in tasks]
-            time.sleep(seconds)
-            self._over.set()
-            self.server.kill()
+            try:
+                wait_until(lambda: any(each.done() for each in running) or self.has_begun())
+                time.sleep(seconds)
+            finally:
+                self._over.set()
+                self.server.kill()
         for each in running:
             each.result()
+
+    def has_begun(self) -> bool:
+        return bool(self.consents and self.tokens)
 
     def until_killed(self, task: Callable[[], object]) -> None:
         try:

@@ -70,9 +70,11 @@ class Person:
     def __init__(self, server_address: str) -> None:
         self.server_address = server_address
         self.browser = requests.Session()
+        # A browser sends again what met a connection that had just ended, and `requests` does not.
+        self.browser.headers["Connection"] = "close"
 
     def close(self) -> None:
-        """Close the browser: a server that ends waits for open connections."""
+        """Close the browser."""
         self.browser.close()
 
     def open(self, address: str) -> Page:

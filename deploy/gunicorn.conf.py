@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 from gunicorn import util
 from gunicorn.glogging import Logger
-from gunicorn.http import body, errors, message, parser, unreader
+from gunicorn.http import body, errors, message
+from gunicorn.workers.gthread import ThreadWorker
 
-worker_class = "gthread"
 timeout = 30  # seconds, like the next two
 graceful_timeout = 30
 keepalive = 5
@@ -105,11 +105,26 @@ class ChunkedBody(body.ChunkedReader):
 
 message.ChunkedReader = ChunkedBody
 
-# Bytes of a body that no view read, and that are taken in all the same: else an answer given before
-# is lost with the connection. As much as nginx lets through; there is no setting for this either.
-parser._DRAIN_MAX_BYTES = 9 * 2**20
-# They are taken in 1 KiB at a time, and each time gunicorn copies all that one recv() brought.
-unreader.SocketUnreader.max_body_chunk = 2**16
+
+class Worker(ThreadWorker):
+    """As gunicorn's, but a connection is ended by the thread that answered on it.
+
+    gunicorn leaves that to its main thread, which takes all connections: for two seconds it waits
+    for a client to end its side, and everybody waits with it.
+    """
+
+    def handle(self, conn) -> bool:
+        """Answer a request; whether the connection goes on."""
+        goes_on = super().handle(conn)
+        if not goes_on:
+            # What no view read is taken in first, as much as nginx lets through: else the answer is
+            # lost with the connection (RFC 9112 9.6).
+            util.close_graceful(conn.sock, max_drain=9 * 2**20)
+            conn.close = lambda **_: None  # which the main thread will call
+        return goes_on
+
+
+worker_class = Worker
 
 
 def leave_when_told() -> None:

@@ -6,6 +6,7 @@ import json
 import re
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -42,20 +43,39 @@ def test_what_gunicorn_refuses_is_told_as_json(server: RunningServer, start: str
 
 
 @pytest.mark.load
-def test_an_answer_arrives_though_nobody_reads_the_upload(server: RunningServer):
+@pytest.mark.parametrize("connection", ["keep-alive", "close"])
+def test_an_answer_arrives_though_nobody_reads_the_upload(server: RunningServer, connection: str):
     """Who was signed out meanwhile, and sends a large picture, is told so, which costs little."""
     workers = [Path("/proc", str(worker)) for worker in server.workers()]
     before = sum(map(processor_time, workers))
     for _ in range(20):
         address = urlsplit(server.address).netloc
-        connection = http.client.HTTPConnection(address, timeout=ANSWER_TIMEOUT)
-        with contextlib.closing(connection):
-            connection.request("POST", "/account/picture", b"x" * 2**23)
-            answer = connection.getresponse()
+        client = http.client.HTTPConnection(address, timeout=ANSWER_TIMEOUT)
+        with contextlib.closing(client):
+            headers = {"Connection": connection}
+            client.request("POST", "/account/picture", b"x" * 2**23, headers)
+            answer = client.getresponse()
             assert (answer.status, answer.headers["Location"][:8]) == (303, "/sign-in")
             answer.read()
     # Seconds: it would be 40 if a megabyte were copied for each KiB that is taken in.
     assert sum(map(processor_time, workers)) - before < 15
+
+
+@pytest.mark.load
+def test_clients_that_never_end_their_side_hold_up_no_worker(server: RunningServer):
+    """Each is answered, and told that the connection ends. One after the other they take 2 min."""
+    before = server.workers()
+    host, port = urlsplit(server.address).netloc.split(":")
+    request = (
+        f"GET /api/users/info?id=1 HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n"
+    )
+    with contextlib.ExitStack() as held:
+        for _ in range(120):
+            connection = socket.create_connection((host, int(port)), timeout=ANSWER_TIMEOUT)
+            held.enter_context(contextlib.closing(connection))
+            connection.sendall(request.encode())
+        assert send_raw(server.address, request).startswith("HTTP/1.1 404 ")
+    assert server.workers() == before
 
 
 BROKEN_APPLICATION = """

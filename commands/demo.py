@@ -201,8 +201,8 @@ def server_program(folder: str, site: str, host: str) -> Program:
         "IDENTITY_SITE_NAME": SITE_NAME,
         "IDENTITY_SIGN_UP": "open",
         "IDENTITY_CLIENT_REGISTRATION": "members",
-        # At the end it waits a second for who is looking, not half a minute.
-        "GUNICORN_CMD_ARGS": "--log-level=warning --graceful-timeout=1",
+        # At the end it waits two seconds for who is looking, not half a minute.
+        "GUNICORN_CMD_ARGS": "--log-level=warning --graceful-timeout=2",
     }
     return Program("the server", site, [*SERVE, f"--bind={host}:{urlsplit(site).port}"], settings)
 

@@ -693,7 +693,7 @@ def test_the_audit_log_has_a_line_for_each_thing_done_to_a_client(storage, ada, 
     storage.delete_client(client.id, by=ada.id)
     storage.write_audit("suspend", by=ada.id, user=7)
     lines = [json.loads(line) for line in (data / "audit.log").read_text().splitlines()]
-    assert abs(lines[0]["time"] - time.time() * 1000) < 1000 * PATIENCE
+    assert abs(lines[0]["time"] - time.time() * 1000) < 5000
     assert [{key: line[key] for key in line if key != "time"} for line in lines] == [
         {"act": "client add", "by": ada.id, "client": client.id},
         {"act": "client new-secret", "by": "command", "client": client.id},

@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from archives import Site
 from click.testing import CliRunner
 from PIL import Image
 from test_command import Installation
+from waiting import PATIENCE
 from werkzeug.security import generate_password_hash
 
 import identity_sessions
@@ -571,9 +573,9 @@ def test_an_import_that_is_killed_again_and_again_is_whole_in_the_end(tmp_path):
     path.write_text("".join(f"{json.dumps(each)}\n" for each in players(count)))
     seen = []
     for after in (0, 1, 1000):
-        process = start_import(site, path)
+        process, deadline = start_import(site, path), time.monotonic() + PATIENCE
         while process.poll() is None and users_in(site) <= after:
-            pass
+            assert time.monotonic() < deadline
         process.kill()
         process.wait()
         seen.append(users_in(site))

@@ -41,20 +41,20 @@ FORGOTTEN = {
         SOURCE,
         "",
         "a_page_inside_the_game_gets_nothing",
-        "to be hidden",
+        "already_requested",
         {"_": "", "whose": "game"},
     ),
     "whose window asks, and the game opened it": Forgotten(
         SOURCE,
         "",
         "a_window_that_the_game_opens_gets_nothing",
-        "to be hidden",
+        "already_requested",
     ),
     "which site asks": Forgotten(
         " || sender !== origin",
         "",
         "another_page_in_the_frame_is_not_heard",
-        "to be hidden",
+        "already_requested",
     ),
     "for which site an answer is": Forgotten(
         "postMessage(answer, origin)",

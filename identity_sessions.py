@@ -294,6 +294,8 @@ class Gate:
 
 password_gate = Gate(HASHES_RUNNING, HASHES_WAITING)
 picture_gate = Gate(PICTURES_RUNNING, PICTURES_WAITING)
+# By method, what the last password took in seconds of processor time: machines slow down at times.
+last_costs: dict[str, float] = {}
 # Why a password was not looked at; the last where the try could not be counted.
 PASSWORD_REFUSED = (TooManyAttempts, Busy, StorageFailed)
 
@@ -330,19 +332,15 @@ def _fits(kept_hash: str, password: str) -> bool:
         right = check_password_hash(kept_hash, password)
     except ValueError as error:
         raise DamagedRecord("a password hash", str(error)) from error
-    if not right and not kept_hash.startswith(f"{PASSWORD_METHOD}$"):
+    if kept_hash.startswith(f"{PASSWORD_METHOD}$"):
+        last_costs[PASSWORD_METHOD] = time.thread_time() - started
+    elif not right:
         # An older hash, of an imported account, may cost less: that would tell that there is one.
-        while time.thread_time() - started < _seconds_of(NOBODYS_HASH):
+        if PASSWORD_METHOD not in last_costs:
+            _fits(NOBODYS_HASH, password)
+        while time.thread_time() - started < last_costs[PASSWORD_METHOD]:
             check_password_hash(SMALL_HASH, "")
     return right
-
-
-@functools.cache
-def _seconds_of(kept_hash: str) -> float:
-    """What a wrong password takes of a thread's processor time on this machine."""
-    started = time.thread_time()
-    check_password_hash(kept_hash, "")
-    return time.thread_time() - started
 
 
 def how_many(number: int, noun: str) -> str:

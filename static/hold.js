@@ -21,7 +21,7 @@ function holdBack(button) {
   // Whatever puts it under a finger anew: a window that lay above it is gone.
   window.addEventListener("focus", hold);
   window.addEventListener("resize", hold);
-  window.addEventListener("pageshow", hold);
+  window.addEventListener("pageshow", ({ persisted }) => persisted && hold()); // by Back
   document.addEventListener("visibilitychange", hold);
   // A press counts where it began; one that is held on repeats itself.
   button.addEventListener("pointerdown", () => (pressedTooEarly = isDead()));
@@ -39,5 +39,3 @@ function holdBack(button) {
   hold();
   return hold;
 }
-
-document.querySelectorAll("form [value=allow]").forEach(holdBack); // of the consent page

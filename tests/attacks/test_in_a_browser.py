@@ -8,15 +8,14 @@ import pytest
 from live import conftest as running_server
 from live import test_browser
 from live.running import RunningServer
-from live.test_browser import Client, Game, sign_in
-from playwright.sync_api import Page, expect
+from live.test_browser import Client, Game, hold_clock, sign_in
+from playwright.sync_api import Page, Route, expect
 
 pytestmark = pytest.mark.browser
 no_proxy, server, ada = running_server.no_proxy, running_server.server, running_server.ada
 store = running_server.store
 chromium, browse, game = test_browser.chromium, test_browser.browse, test_browser.game
 complaints, game_client = test_browser.complaints, test_browser.game_client
-NOON = 1_800_000_000  # seconds: what the browser's clock shows where a test holds it
 
 
 @pytest.fixture
@@ -39,10 +38,56 @@ def allow(page: Page):
 @pytest.fixture
 def asked(page: Page, game_client: Client) -> Page:
     """The consent page has just come, and time stands still."""
-    page.clock.install(time=NOON)
-    page.clock.pause_at(NOON + 1)
+    hold_clock(page)
     page.goto(game_client.link())
     return page
+
+
+def hold_up(page: Page, address: str) -> list[Route]:
+    """What is asked for from now on; it gets no answer until it is told to go on."""
+    waiting: list[Route] = []
+
+    def wait(route: Route) -> None:
+        waiting.append(route)
+
+    page.route(address, wait)
+    return waiting
+
+
+@pytest.mark.parametrize("file_name", ["style.css", "hold.js", "consent.js"])
+def test_allow_is_not_there_before_what_holds_it_back(
+    page: Page, game_client: Client, file_name: str
+):
+    """RFC 9700 4.16: on a slow line the page would take clicks before its script does."""
+    hold_clock(page)
+    waiting = hold_up(page, f"**/{file_name}")
+    with page.expect_request(f"**/{file_name}"):
+        page.goto(game_client.link(), wait_until="commit")
+    page.wait_for_timeout(500)  # milliseconds, in which the rest of the page would come
+    expect(allow(page)).to_have_count(0)
+    [route] = waiting
+    route.continue_()
+    expect(allow(page)).to_have_attribute("aria-disabled", "true")
+    page.clock.run_for(1000)
+    expect(allow(page)).to_have_attribute("aria-disabled", "false")
+    allow(page).click()
+    game_client.check_arrival(page)
+
+
+def test_a_picture_that_comes_late_does_not_hold_allow_back_again(page: Page, game_client: Client):
+    """Who presses it at that moment would press in vain."""
+    hold_clock(page)
+    waiting = hold_up(page, "**/pfp/**")
+    with page.expect_request("**/pfp/**"):
+        page.goto(game_client.link(), wait_until="commit")
+    expect(allow(page)).to_have_attribute("aria-disabled", "true")
+    page.clock.run_for(1000)
+    with page.expect_event("load"):
+        for route in waiting:
+            route.continue_()
+    assert allow(page).get_attribute("aria-disabled") == "false"
+    allow(page).click()
+    game_client.check_arrival(page)
 
 
 def test_a_click_that_was_under_way_when_the_consent_page_came_allows_nothing(
@@ -60,13 +105,20 @@ def test_a_click_that_was_under_way_when_the_consent_page_came_allows_nothing(
     game_client.check_arrival(asked)
 
 
-@pytest.mark.parametrize("event", ["focus", "resize", "pageshow"])
+@pytest.mark.parametrize(
+    "event",
+    [
+        "new Event('focus')",
+        "new Event('resize')",
+        "new PageTransitionEvent('pageshow', { persisted: true })",
+    ],
+)
 def test_nor_does_one_that_closed_a_window_above_it(
     asked: Page, game: Game, game_client: Client, event: str
 ):
     asked.clock.run_for(1500)
     expect(allow(asked)).to_have_attribute("aria-disabled", "false")
-    asked.evaluate("event => dispatchEvent(new Event(event))", event)
+    asked.evaluate(f"dispatchEvent({event})")
     allow(asked).click(force=True)
     assert (asked.url, game.asked) == (game_client.link(), [])
     asked.clock.run_for(1001)
@@ -81,6 +133,7 @@ def test_a_game_that_opens_the_consent_page_under_a_click_gets_no_code(
     game.pages["/"] = "<h1>Game</h1><button>Fire</button>"
     with server.open_storage().edit_client(game_client.id) as client:
         client.game_url = f"{game.origin('localhost')}/"
+    hold_clock(page)
     page.goto(f"{server.address}/play/{game_client.id}")
     frame = page.locator("#game").element_handle().content_frame()
     frame.get_by_role("button", name="Fire").wait_for()

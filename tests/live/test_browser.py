@@ -18,6 +18,7 @@ from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer
 
 pytestmark = pytest.mark.browser
 PATIENCE = 1000 * waiting.PATIENCE  # milliseconds
+NOON = 1_800_000_000  # seconds: what the browser's clock shows where a test holds it
 
 
 class Game(ThreadingHTTPServer):
@@ -177,6 +178,12 @@ def sign_in(page: Page, name: str = "ada", password: str = PASSWORD) -> None:
     page.get_by_role("button", name="Sign in").click()
 
 
+def hold_clock(page: Page) -> None:
+    """From the next page on, time stands still until `page.clock.run_for` moves it."""
+    page.clock.install(time=NOON)
+    page.clock.pause_at(NOON + 1)
+
+
 # -- the way to the client ----------------------------------------------------------------------
 
 
@@ -288,6 +295,7 @@ def test_everything_works_by_keyboard_alone(game_client: Client, browse):
 
 def tab_to(page: Page, wanted: str) -> None:
     """Press Tab until the focus, always to be seen, is on the control of this id or text."""
+    page.wait_for_load_state()  # what the focus looks like is in the style sheet
     for _ in range(12):
         page.keyboard.press("Tab")
         focus = page.evaluate(

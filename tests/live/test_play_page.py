@@ -14,12 +14,11 @@ from storage import ADMINISTRATOR, Client, Storage, now_ms
 from . import test_browser
 from .looks import check_looks, serious_findings
 from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer
-from .test_browser import Game
+from .test_browser import Game, hold_clock
 
 pytestmark = pytest.mark.browser
 chromium, browse, game = test_browser.chromium, test_browser.browse, test_browser.game
 complaints = test_browser.complaints
-NOON = 1_800_000_000  # seconds: what the browser's clock shows where a test holds it
 GAME = """<!doctype html><title>Game</title><h1>Space</h1>
 <button>Fire</button><output></output>
 <script>
@@ -157,12 +156,6 @@ def spy() -> Iterator[Game]:
 
 def what_it_was_told(spy: Game) -> list[str]:
     return [path for path in spy.asked if path.startswith("/told")]
-
-
-def hold_clock(page: Page) -> None:
-    """From the next page on, time stands still until `page.clock.run_for` moves it."""
-    page.clock.install(time=NOON)
-    page.clock.pause_at(NOON + 1)
 
 
 def nobody_was_heard(play: Play, page: Page, frame: Frame) -> None:
@@ -306,7 +299,8 @@ def test_who_signed_out_in_another_window_has_no_account_and_is_offered_to_sign_
     page.goto(f"{play.server.address}/sign-in")
     test_browser.sign_in(page)
     page.get_by_role("button", name="Sign out").wait_for()
-    frame = play.open(page)
+    with page.expect_response("**/api/users/heartbeat"):
+        frame = play.open(page)
     other = page.context.new_page()
     other.goto(play.server.address)
     other.get_by_role("button", name="Sign out").click()
@@ -326,7 +320,8 @@ def test_a_page_that_was_opened_as_another_player_gives_that_player_nothing(
     page.goto(f"{server.address}/sign-in")
     test_browser.sign_in(page)
     page.get_by_role("button", name="Sign out").wait_for()
-    frame = play.open(page)
+    with page.expect_response("**/api/users/heartbeat"):
+        frame = play.open(page)
     server.add_user("grace")
     other = page.context.new_page()
     other.goto(server.address)

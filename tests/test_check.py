@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,10 +29,12 @@ from storage import (
     now_ms,
 )
 from storage.check import check
+from storage.codes import WINDOW
 from storage.disk import sha256
 from storage.flat_files import FlatFiles
 from storage.pictures import generate_picture, make_picture
 from storage.problems import Problem
+from storage.windows import window_of_now
 
 ROOT = Path(__file__).parent.parent
 HOUR = 3600  # seconds
@@ -56,6 +59,8 @@ class Here:
             self.ada.bio = "Chess, mostly."
         self.client, _ = self.store.add_client("Chess", [], 1, "command", game_url=GAME)
         self.other, _ = self.store.add_client("Checkers", [f"{GAME}/cb"], None, "command")
+        # Both in one window: one that is about to end is let go by.
+        wait_until(lambda: window_of_now(WINDOW) == int((time.time() + 1) // WINDOW))
         for code in ("live", "spent"):
             record = AuthorizationCode(self.client.id, 1, "a grant", ["userinfo"], None, None)
             self.store.add_code(code, record)

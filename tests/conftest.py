@@ -21,7 +21,7 @@ from werkzeug.test import TestResponse
 
 import identity_sessions
 from identity_server import create_app
-from storage import Storage, User, disk, open_storage
+from storage import ATTEMPTS_WINDOW, Storage, User, disk, open_storage
 
 BACKENDS = {"flat files": open_storage}
 
@@ -289,6 +289,10 @@ class Clock:
 
     def time_ns(self) -> int:
         return self._time_ns() + self.ahead * 10**9
+
+    def begin_window(self) -> None:
+        """Go on to where the next quarter of an hour begins, in which guesses are counted."""
+        self.ahead += ATTEMPTS_WINDOW - int(self.time()) % ATTEMPTS_WINDOW
 
 
 @pytest.fixture

@@ -244,7 +244,7 @@ def test_the_limit_ends_after_two_quarters_of_an_hour(browser, ada, clock):
 
 
 def test_failures_of_the_quarter_of_an_hour_before_still_count(browser, ada, clock):
-    clock.ahead += 900 - int(time.time()) % 900  # the beginning of one
+    clock.begin_window()
     for _ in range(10):
         browser.sign_in(password="wrong")
     clock.ahead += 900
@@ -270,8 +270,10 @@ def test_one_ipv6_network_of_64_bits_counts_as_one_address(open_browser, ada):
 
 
 def test_a_refused_try_makes_no_file_and_does_not_count_for_the_address(
-    browser, ada, bob, tmp_path
+    browser, ada, bob, clock, tmp_path
 ):
+    clock.begin_window()
+
     def counted() -> dict[str, int]:
         files = (tmp_path / "instance" / "attempts").rglob("*")
         return {str(each): each.stat().st_size for each in files if each.is_file()}

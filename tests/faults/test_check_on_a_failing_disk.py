@@ -48,7 +48,7 @@ def test_a_folder_that_cannot_be_listed_is_named_and_hides_no_other_problem(ther
 
 
 def test_a_window_of_codes_that_cannot_be_listed_is_named(there):
-    (window,) = (there.data / "codes").iterdir()
+    window = next((there.data / "codes").iterdir())
     assert [*check_without(there, f"instance/codes/{window.name}")] == [
         f"instance/codes/{window.name}"
     ]

@@ -68,10 +68,12 @@ def race(act, times: int = RACERS) -> list:
         return list(threads.map(racer, range(times)))
 
 
-def until_not_busy(send: Callable[[], requests.Response]) -> requests.Response:
+def until_not_busy(
+    send: Callable[[], requests.Response], busy: tuple[int, ...] = (503,)
+) -> requests.Response:
     """The answer, once it is not that too many passwords or pictures are at work already."""
     deadline = time.monotonic() + PATIENCE
-    while (answer := send()).status_code == 503:
+    while (answer := send()).status_code in busy:
         assert int(answer.headers["Retry-After"]) > 0
         assert time.monotonic() < deadline, "busy all the time"
         time.sleep(0.05)

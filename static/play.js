@@ -77,11 +77,17 @@ function askPlayer() {
   });
 }
 
+function keepFocus() {
+  if (dialog.open && document.activeElement === frame) document.getElementById("ask-title").focus();
+}
+
 if (dialog) {
   document.addEventListener("fullscreenchange", () => {
     if (dialog.open && document.fullscreenElement) document.exitFullscreen();
     holdAllow();
   });
+  // A game can take the focus from under the dialog. Only after that is done can it be taken back.
+  window.addEventListener("blur", () => setTimeout(keepFocus));
   allow.addEventListener("click", () => dialog.close("allow"));
   document.getElementById("cancel").addEventListener("click", () => dialog.close());
 }

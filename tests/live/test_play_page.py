@@ -502,6 +502,9 @@ def test_while_the_dialog_is_open_the_game_gets_no_click_and_no_key_and_takes_no
     # matters is the time after the first second, when Allow counts.
     expect(button(page, "Allow")).to_have_attribute("aria-disabled", "false")
     frame.evaluate("() => { self.focus(); document.querySelector('button').focus(); }")
+    frame.wait_for_function("() => !document.hasFocus()")
+    expect(page.get_by_role("heading", name="Space Game asks who you are")).to_be_focused()
+    page.keyboard.press("a")
     page.mouse.click(*position)
     page.keyboard.press("a")
     assert frame.evaluate("felt") == ["click", "keydown"]

@@ -160,6 +160,7 @@ def what_it_was_told(spy: Game) -> list[str]:
 
 def nobody_was_heard(play: Play, page: Page, frame: Frame) -> None:
     """The game's request is the first: a request that the page took from another counts at once."""
+    expect(dialog(page)).to_be_hidden()
     play.ask(frame)
     button(page, "Cancel").click()
     refusals(frame, "access_denied")

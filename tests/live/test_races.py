@@ -71,7 +71,10 @@ def race(act, times: int = RACERS) -> list:
 def until_not_busy(
     send: Callable[[], requests.Response], busy: tuple[int, ...] = (503,)
 ) -> requests.Response:
-    """The answer, once it is not that too many passwords or pictures are at work already."""
+    """The answer, once its status is none that says to come back in a moment.
+
+    503: too many passwords or pictures are at work already.
+    """
     deadline = time.monotonic() + PATIENCE
     while (answer := send()).status_code in busy:
         assert int(answer.headers["Retry-After"]) > 0

@@ -38,14 +38,20 @@ async function end(points) {
   show(`${points} points`, points > 300 ? "The stars will talk about you." : "The stars are still there.", "Fly again");
   if (playerId === null) return;
   try {
-    await showScores(await sendScore(points));
+    await showScores(sendScore(points));
   } catch (error) {
     player.textContent = error.message;
   }
 }
 
-async function showScores(best) {
+let lists = 0; // how many were asked for: the last is shown, whichever comes last
+
+async function showScores(asked) {
+  lists += 1;
+  const number = lists;
+  const best = await asked;
   const profiles = await Promise.all(best.map(({ id }) => readProfile(id)));
+  if (number !== lists) return;
   const rows = best.map((each, place) => profiles[place] && scoreRow(profiles[place], each.score));
   scores.replaceChildren(...rows.filter(Boolean)); // who deleted the account is not in the list
   list.hidden = scores.children.length === 0;
@@ -84,7 +90,7 @@ async function greet() {
 }
 
 async function showBest() {
-  await showScores(await (await fetch("/scores")).json());
+  await showScores(fetch("/scores").then((answer) => answer.json()));
 }
 
 play.focus();

@@ -1,13 +1,15 @@
 """A player with a real browser on the play page, and games that mean well or ill."""
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from http.cookies import SimpleCookie
 
 import pytest
 import requests
 from playwright.sync_api import Error, Frame, Page, expect
+from waiting import wait_until
 
 from storage import ADMINISTRATOR, Client, Storage, now_ms
 
@@ -133,7 +135,7 @@ def add_game(server: RunningServer, store: Storage) -> Iterator[Callable[..., Pl
 
 
 @pytest.fixture
-def play(add_game, game: Game) -> Play:
+def play(add_game, game: Game, ada: dict) -> Play:
     """A game on another site."""
     return add_game(game)
 
@@ -289,6 +291,7 @@ def test_signed_out_the_game_shows_and_learns_no_account_until_the_player_signs_
     test_browser.sign_in(page)
     page.wait_for_url(play.address)
     frame = page.locator("#game").element_handle().content_frame()
+    frame.get_by_role("heading", name="Space").wait_for()
     play.ask(frame)
     expect(dialog(page)).to_be_visible()
 
@@ -502,6 +505,13 @@ def test_while_the_dialog_is_open_the_game_gets_no_click_and_no_key_and_takes_no
     # The game may have a process of its own, which hears a moment later that it is covered. What
     # matters is the time after the first second, when Allow counts.
     expect(button(page, "Allow")).to_have_attribute("aria-disabled", "false")
+    # The browser gives a click to what it has painted there: the dialog, once the page hears moves.
+    page.evaluate("addEventListener('mousemove', () => { self.covered = true })")
+    steps = itertools.cycle((1, 0))
+    wait_until(
+        lambda: page.evaluate("self.covered"),
+        meanwhile=lambda: page.mouse.move(position[0] + next(steps), position[1]),
+    )
     frame.evaluate("() => { self.focus(); document.querySelector('button').focus(); }")
     frame.wait_for_function("() => !document.hasFocus()")
     expect(page.get_by_role("heading", name="Space Game asks who you are")).to_be_focused()
@@ -655,11 +665,11 @@ def test_a_page_that_frames_the_play_page_shows_nothing_of_it(
 ):
     """RFC 9700 4.16."""
     spy.pages["/framing"] = f'<title>Framing</title><iframe src="{play.address}"></iframe>'
-    page.goto(f"{spy.origin()}/framing")
-    framed = page.frames[1]
-    framed.wait_for_load_state()
-    assert framed.url == "chrome-error://chromewebdata/"
-    assert any("frame-ancestors 'none'" in each for each in complaints)
+    with page.expect_console_message(lambda each: "frame-ancestors 'none'" in each.text):
+        page.goto(f"{spy.origin()}/framing")
+        framed = page.frames[1]
+        framed.wait_for_load_state()
+        assert framed.url == "chrome-error://chromewebdata/"
     complaints.clear()
 
 
@@ -704,10 +714,12 @@ def pass_a_minute(pages: list[Page], store: Storage, user_id: int) -> None:
     """A minute passes in the browser's windows, and on the server since the last heartbeat."""
     with store.edit_user(user_id) as user:
         user.last_heartbeat -= 60_000
-    for page in pages:
-        with page.expect_response("**/api/users/heartbeat") as answered:
-            page.clock.run_for(60_000)
-        assert answered.value.status == 200
+    with ExitStack() as waiting:
+        answers = [
+            waiting.enter_context(page.expect_response("**/api/users/heartbeat")) for page in pages
+        ]
+        pages[0].clock.run_for(60_000)  # the clock is that of the context: of all these windows
+    assert [each.value.status for each in answers] == [200] * len(pages)
 
 
 @pytest.mark.parametrize("windows", [1, 2])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from playwright.sync_api import Page, Route, TimeoutError, expect
+from playwright.sync_api import Frame, Page, Route, TimeoutError, expect
 
 from . import test_browser, test_play_page
 
@@ -15,7 +15,7 @@ chromium, game, sound_browse = test_browser.chromium, test_browser.game, test_br
 adas_cookies, add_game = test_play_page.adas_cookies, test_play_page.add_game
 play, page = test_play_page.play, test_play_page.page
 spy, asked = test_play_page.spy, test_play_page.asked
-SHORT_PATIENCE = 10_000  # milliseconds: what is found out is often that something does not happen
+SHORT_PATIENCE = 20_000  # milliseconds: what is found out is often that something does not happen
 PLAY_PAGE = re.compile(r"/play/\w+$|/(play|hold)\.js")  # and its scripts
 
 
@@ -102,7 +102,9 @@ def complaints() -> list[str]:
 
 
 @pytest.fixture
-def browse(sound_browse, forgotten: Forgotten) -> Iterator[Callable[..., Page]]:
+def browse(
+    sound_browse, forgotten: Forgotten, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Page]]:
     """Opens a window to which the play page comes changed."""
     changed = []
 
@@ -117,13 +119,20 @@ def browse(sound_browse, forgotten: Forgotten) -> Iterator[Callable[..., Page]]:
 
     def browse(**options) -> Page:
         page = sound_browse(**options)
-        page.context.set_default_timeout(SHORT_PATIENCE)
-        expect.set_options(timeout=SHORT_PATIENCE)
         page.context.route(PLAY_PAGE, change)
         # To Chromium a page that was changed on its way is from anywhere, and the game from here.
         page.context.grant_permissions(["local-network-access"])
         return page
 
+    sound_open = test_play_page.Play.open
+
+    def open_and_lose_patience(play: test_play_page.Play, page: Page) -> Frame:
+        frame = sound_open(play, page)
+        page.context.set_default_timeout(SHORT_PATIENCE)
+        expect.set_options(timeout=SHORT_PATIENCE)
+        return frame
+
+    monkeypatch.setattr(test_play_page.Play, "open", open_and_lose_patience)
     yield browse
     expect.set_options(timeout=test_browser.PATIENCE)
     assert changed

@@ -278,17 +278,17 @@ def replace_by_a_file(folder) -> None:
 
 
 class Clock:
-    """The time that the server sees."""
+    """The time that the server sees: it stands still until a test moves it."""
 
     def __init__(self) -> None:
-        self.ahead = 0  # seconds before the real time
-        self._time, self._time_ns = time.time, time.time_ns
+        self.ahead = 0  # seconds since the clock stopped
+        self._stopped = time.time_ns()
 
     def time(self) -> float:
-        return self._time() + self.ahead
+        return self.time_ns() / 10**9
 
     def time_ns(self) -> int:
-        return self._time_ns() + self.ahead * 10**9
+        return self._stopped + self.ahead * 10**9
 
     def begin_window(self) -> None:
         """Go on to where the next quarter of an hour begins, in which guesses are counted."""

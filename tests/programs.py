@@ -19,8 +19,10 @@ CLIENT_ID, CLIENT_SECRET = "c1ient" * 4, "Our-Client-Secret"
 @contextlib.contextmanager
 def running(program: str, server_address: str, score_file: Path) -> Iterator[int]:
     """One of the programs, as the client CLIENT_ID of this server; gives its port on 127.0.0.1."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    kept = socket.socket()  # bound, so that nobody else is given this port, and not listening
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # which the program sets as well
+    kept.bind(("127.0.0.1", 0))
+    port = kept.getsockname()[1]
     environment = {
         "SERVER": server_address,
         "PORT": str(port),
@@ -43,6 +45,7 @@ def running(program: str, server_address: str, score_file: Path) -> Iterator[int
     finally:
         process.kill()
         process.wait()
+        kept.close()
     assert problem == "", problem  # no traceback
     assert process.returncode == 0
 

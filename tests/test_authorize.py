@@ -501,13 +501,13 @@ def test_a_page_from_before_a_new_sign_in_is_refused(store, page, ada, adas_brow
     assert (answer.status_code, nothing_was_granted(store, ada, answer)) == (400, True)
 
 
-def test_a_page_is_good_for_ten_minutes(store, page, ada, adas_browser, program, clock):
-    clock.ahead += 599
+def test_a_page_is_good_for_ten_minutes(clock, store, page, ada, adas_browser, program):
+    clock.ahead += 600
     assert program.read_callback(adas_browser.decide(page))["code"]
 
 
-def test_a_page_older_than_ten_minutes_is_refused(store, page, ada, adas_browser, clock):
-    clock.ahead += 602
+def test_a_page_older_than_ten_minutes_is_refused(clock, store, page, ada, adas_browser):
+    clock.ahead += 601
     answer = adas_browser.decide(page)
     assert (answer.status_code, nothing_was_granted(store, ada, answer)) == (400, True)
 

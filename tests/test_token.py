@@ -446,17 +446,17 @@ def test_a_code_that_was_never_issued_is_400(program, code):
     assert program.exchange(code).status_code == 400
 
 
-def test_a_code_is_good_for_sixty_seconds(program, code, clock):
-    clock.ahead += 59
+def test_a_code_is_good_for_sixty_seconds(clock, program, code):
+    clock.ahead += 60
     assert program.exchange(code).status_code == 200
 
 
-def test_a_code_older_than_sixty_seconds_is_400(program, code, clock):
+def test_a_code_older_than_sixty_seconds_is_400(clock, program, code):
     clock.ahead += 61
     assert program.exchange(code).status_code == 400
 
 
-def test_a_code_from_the_future_is_400(program, code, clock):
+def test_a_code_from_the_future_is_400(clock, program, code):
     clock.ahead -= 61  # the clock was set back
     assert program.exchange(code).status_code == 400
 

@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -26,12 +27,14 @@ from archive_operations import (
 from archives import read_archive
 from operations import ADA, BOB, DONE, FAILED, FULL, Installation, prepare, small_disk
 from test_kills_and_failing_disks import CALLS, KILLED, Program, check_bystander
+from test_read_only_disk import remount
 from waiting import PATIENCE, wait_until
 
 from identity_settings import ROOT
 from storage import BadInstallation, NoSuchUser, Storage
 from storage.backup import backup
 from storage.check import check
+from storage.disk import locked
 from storage.transfer import Tally
 
 pytestmark = [
@@ -220,19 +223,24 @@ def command_under(there: Installation, strace: list[str], *arguments: str, statu
 
 
 def test_what_is_done_while_a_backup_is_put_in_place_is_in_the_log(prepared, disk):
+    remount(disk, "size=64m")  # room for all that is written in a minute, twice
     archive, there = disk / "a.tar.gz", Installation(disk)
     backup(str(prepared.data), str(prepared.pictures), str(archive), by="command")
     storage = there.open()
     staged = there.data / ".restore" / "audit.log"
     slow = ["-e", "trace=fsync", "-e", "inject=fsync:delay_enter=1000000", "-P", str(staged)]
-    with ThreadPoolExecutor(1) as beside:
+    with ThreadPoolExecutor(1) as beside, ExitStack() as held:
+        # It cannot end before this is let go: it takes the lock once the log is in place.
+        held.enter_context(locked(str(there.data / "locks" / "keys")))
         restored = beside.submit(command_under, there, slow, "restore", str(archive), status=0)
-        wait_until(lambda: restored.done() or staged.exists())
+        wait_until(lambda: restored.done() or staged.parent.exists())
         lines = 0
         while not restored.done():
             storage.write_audit("meanwhile", by=lines)
             lines += 1
-            time.sleep(0.001)  # the disk has room for some thousands
+            if lines > 1:
+                held.close()
+            time.sleep(0.001)
     assert restored.result() and lines > 1
     written = [line["by"] for line in storage.read_audit() if line["act"] == "meanwhile"]
     assert written == [*range(lines)]

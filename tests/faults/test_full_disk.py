@@ -42,7 +42,8 @@ def disk(tmp_path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def there(disk) -> Installation:
+def there(disk, clock) -> Installation:
+    clock.begin_window()  # and another needs a folder
     installation = Installation(disk)
     prepare(installation.open())
     return installation

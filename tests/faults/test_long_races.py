@@ -135,7 +135,7 @@ class BusyPlayer:
         files = {"picture": ("me.png", even_picture(number), "image/png")}
         save(self.browsers[3], "/account/picture", files=files)
         small = self.server.picture_dir / "small" / self.read().picture_file
-        assert seen_colour(small.read_bytes()) == colour(number)
+        assert small.exists() and seen_colour(small.read_bytes()) == colour(number)
 
     def look(self, number: int) -> None:
         """See what everybody sees of her: whole, or gone because there is something newer."""
@@ -153,8 +153,8 @@ class BusyPlayer:
         assert answer.status_code in (200, 404)
         return answer
 
-    def go_on(self, seconds: float) -> list[int]:
-        """Do all that so long, and each once a second or more; returns how often each.
+    def go_on(self, seconds: int) -> list[int]:
+        """Do all that so long, and each as often as it has seconds; returns how often each.
 
         It ends where something is wrong.
         """
@@ -164,7 +164,9 @@ class BusyPlayer:
             running = [stack.enter_context(Background(act)) for act in acts]
             while time.monotonic() < end and not has_failed(running):
                 time.sleep(0.1)
-            wait_until(lambda: has_failed(running) or min(counts(running)) > seconds)
+            # A minute for each: pictures are decoded at the lowest priority, in what others leave.
+            for least in range(seconds + 1):
+                wait_until(lambda n=least: has_failed(running) or min(counts(running)) > n)
         return counts(running)
 
 

@@ -39,10 +39,17 @@ http {{
 """
 
 
+given_ports: set[int] = set()
+
+
 def free_port() -> int:
-    """A port that nobody listens at."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
+    """A port that nobody listens at, another one each time."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+        if port not in given_ports:
+            given_ports.add(port)
+            return port
 
 
 class Nginx:

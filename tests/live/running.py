@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,7 @@ class RunningServer:
     def launch(self) -> None:
         """Start it, and return at once."""
         bind = self.address.removeprefix("http://") or "127.0.0.1:0"
+        wait_until(lambda: is_free(bind))  # workers that were killed may end after their master
         with self.access_log.open("w") as access_log, self.error_log.open("w") as error_log:
             self.process = subprocess.Popen(
                 [*COMMAND, "serve", "--bind", bind, "--workers", "2"],
@@ -67,6 +69,9 @@ class RunningServer:
             self.address = told.partition("\n")[0].split()[-1].rstrip("/")
             with contextlib.suppress(requests.ConnectionError):
                 requests.get(f"{self.address}/api/users/info?id=1", timeout=ANSWER_TIMEOUT)
+                # Its line comes after its answer: a test that counts lines must not meet it.
+                logged = '"GET /api/users/info '
+                wait_until(lambda: logged in self.access_log.read_text(), self.process)
                 return True
         return False
 
@@ -141,6 +146,14 @@ class RunningServer:
         base_url = {"BASE_URL": self.address} if self.address else {}
         settings = folders | base_url | self.settings
         return ours | {f"IDENTITY_{name}": value for name, value in settings.items()}
+
+
+def is_free(bind: str) -> bool:
+    """Whether nobody listens at this HOST:PORT."""
+    host, _, port = bind.partition(":")
+    with contextlib.suppress(OSError), socket.create_server((host, int(port))):
+        return True
+    return False
 
 
 def kill_group(process: subprocess.Popen) -> None:

@@ -39,7 +39,8 @@ def test_whatever_schemathesis_sends_the_answer_is_a_documented_one(
     server: RunningServer, person: Person, token: requests.Response, signed_in: bool, tmp_path: Path
 ):
     """To nobody, and to a player with a good access token."""
-    options = ["--max-examples=40", "--generation-database=none", f"--checks={','.join(CHECKS)}"]
+    options = ["--max-examples=40", "--generation-deterministic", f"--checks={','.join(CHECKS)}"]
+    options.append(f"--request-timeout={ANSWER_TIMEOUT}")
     if signed_in:
         options.append(f"--header=Authorization: Bearer {token.json()['access_token']}")
         options.append(f"--header=Cookie: session={person.browser.cookies['session']}")

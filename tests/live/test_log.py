@@ -86,8 +86,8 @@ def wait_for_lines(log: Path, number: int) -> list[str]:
 
 
 def send_raw(address: str, text: str) -> str:
-    """What the server says to text that is no request."""
+    """All that the server says to this text, after which it ends the connection."""
     host, _, port = address.removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port)), timeout=ANSWER_TIMEOUT) as connection:
         connection.sendall(text.encode())
-        return connection.recv(1000).decode()
+        return b"".join(iter(lambda: connection.recv(65536), b"")).decode()

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from gunicorn import util
 from gunicorn.glogging import Logger
-from gunicorn.http import body, errors, message
+from gunicorn.http import body, errors, message, parser
 from gunicorn.workers.gthread import ThreadWorker
 
 timeout = 30  # seconds, like the next two
@@ -104,6 +104,23 @@ class ChunkedBody(body.ChunkedReader):
 
 
 message.ChunkedReader = ChunkedBody
+
+
+class Request(message.Request):
+    """As gunicorn's, but one whose body was not read ends the connection, and the answer says so.
+
+    gunicorn ends it without a word where 64 KiB or more were not read, and nginx may have sent the
+    next request on it, which nobody answers (RFC 9112 9.6).
+    """
+
+    def should_close(self) -> bool:
+        """Whether no other request may follow on the connection."""
+        reader = self.body.reader
+        has_more = reader.parser if isinstance(reader, ChunkedBody) else reader.length
+        return super().should_close() or bool(has_more)
+
+
+parser.RequestParser.mesg_class = Request
 
 
 class Worker(ThreadWorker):

@@ -56,9 +56,25 @@ def test_an_answer_arrives_though_nobody_reads_the_upload(server: RunningServer,
             client.request("POST", "/account/picture", b"x" * 2**23, headers)
             answer = client.getresponse()
             assert (answer.status, answer.headers["Location"][:8]) == (303, "/sign-in")
+            assert answer.headers["Connection"] == "close"
             answer.read()
     # Seconds: it would be 40 if a megabyte were copied for each KiB that is taken in.
     assert sum(map(processor_time, workers)) - before < 15
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize(
+    ("path", "connection"), [("/api/oauth/token", "keep-alive"), ("/api/nowhere", "close")]
+)
+def test_an_answer_tells_that_the_connection_ends_where_nobody_read_the_body(
+    server: RunningServer, path: str, connection: str, chunked: bool
+):
+    client = http.client.HTTPConnection(urlsplit(server.address).netloc, timeout=ANSWER_TIMEOUT)
+    with contextlib.closing(client):
+        body = b"grant_type=authorization_code"
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        client.request("POST", path, iter([body]) if chunked else body, headers)
+        assert client.getresponse().headers["Connection"] == connection
 
 
 @pytest.mark.load

@@ -372,6 +372,12 @@ def test_a_dot_file_is_never_served(server: FrontedServer, send):
         assert send("GET", path).status in (400, 404)
 
 
+def test_after_a_body_that_nobody_read_the_next_request_is_answered_as_well(send):
+    """Not on the connection between the two, which the server ends."""
+    for _ in range(1000):
+        assert send("POST", "/api/x", b"x" * PAGE_BODY_LIMIT, FORM).status == 404
+
+
 # -- what nginx refuses ---------------------------------------------------------------------------
 
 

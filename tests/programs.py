@@ -17,35 +17,41 @@ CLIENT_ID, CLIENT_SECRET = "c1ient" * 4, "Our-Client-Secret"
 
 
 @contextlib.contextmanager
+def kept_port() -> Iterator[int]:
+    """A port on 127.0.0.1 for a program to listen at, which nobody else is given meanwhile."""
+    with socket.socket() as bound:
+        # Both set this, as servers do: then a second one may bind a port where nobody listens.
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+@contextlib.contextmanager
 def running(program: str, server_address: str, score_file: Path) -> Iterator[int]:
     """One of the programs, as the client CLIENT_ID of this server; gives its port on 127.0.0.1."""
-    kept = socket.socket()  # bound, so that nobody else is given this port, and not listening
-    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # which the program sets as well
-    kept.bind(("127.0.0.1", 0))
-    port = kept.getsockname()[1]
-    environment = {
-        "SERVER": server_address,
-        "PORT": str(port),
-        "CLIENT_ID": CLIENT_ID,
-        "CLIENT_SECRET": CLIENT_SECRET,
-        "SCORES": str(score_file),
-    }
-    process = subprocess.Popen(
-        [sys.executable, ROOT / program],
-        env=os.environ | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        wait_until(lambda: is_open(port), process)
-        yield port
-        process.send_signal(signal.SIGINT)
-        _, problem = process.communicate(timeout=PATIENCE)
-    finally:
-        process.kill()
-        process.wait()
-        kept.close()
+    with kept_port() as port:
+        environment = {
+            "SERVER": server_address,
+            "PORT": str(port),
+            "CLIENT_ID": CLIENT_ID,
+            "CLIENT_SECRET": CLIENT_SECRET,
+            "SCORES": str(score_file),
+        }
+        process = subprocess.Popen(
+            [sys.executable, ROOT / program],
+            env=os.environ | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            wait_until(lambda: is_open(port), process)
+            yield port
+            process.send_signal(signal.SIGINT)
+            _, problem = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
+            process.wait()
     assert problem == "", problem  # no traceback
     assert process.returncode == 0
 

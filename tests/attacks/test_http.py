@@ -3,8 +3,6 @@
 import contextlib
 import gc
 import io
-import os
-import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -14,7 +12,7 @@ from urllib.parse import urlencode
 import pytest
 from conftest import PASSWORD, Browser
 from live.person import Person
-from live.running import RunningServer
+from live.running import RunningServer, stopped
 from PIL import Image
 from waiting import wait_until
 
@@ -286,17 +284,6 @@ def waiting_at(port: str) -> int:
     lines = map(str.split, Path("/proc/net/tcp").read_text().splitlines())
     [queues] = [line[4] for line in lines if (line[3], line[1]) == (listening, at_port)]
     return int(queues.partition(":")[2], 16)
-
-
-@contextlib.contextmanager
-def stopped(process: int) -> Iterator[None]:
-    """It does nothing until the block ends."""
-    os.kill(process, signal.SIGSTOP)
-    try:
-        wait_until(lambda: "\nState:\tT" in Path(f"/proc/{process}/status").read_text())
-        yield
-    finally:
-        os.kill(process, signal.SIGCONT)
 
 
 def test_without_nginx_everybody_would_wait_for_two_hundred_slow_clients(server):

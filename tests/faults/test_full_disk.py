@@ -43,7 +43,7 @@ def disk(tmp_path) -> Iterator[Path]:
 
 @pytest.fixture
 def there(disk, clock) -> Installation:
-    clock.begin_window()  # and another needs a folder
+    clock.begin_window()  # else one may begin in a test, and needs a folder
     installation = Installation(disk)
     prepare(installation.open())
     return installation

@@ -74,7 +74,7 @@ def test_a_sign_up_that_does_not_fit_is_none_and_keeps_what_was_typed(
 
 def test_a_sign_up_is_told_as_it_went_however_many_files_fit(clock, store, open_browser, ada, disk):
     """With too few for a session the account is made all the same, and that is said."""
-    clock.begin_window()  # another needs a folder
+    clock.begin_window()  # else one may begin meanwhile, and needs a folder
     ends = []
     while "/players" not in ends:
         browser, name = open_browser(), f"Grace {len(ends)}"

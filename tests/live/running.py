@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import requests
@@ -154,6 +155,17 @@ def is_free(bind: str) -> bool:
     with contextlib.suppress(OSError), socket.create_server((host, int(port))):
         return True
     return False
+
+
+@contextlib.contextmanager
+def stopped(process_id: int) -> Iterator[None]:
+    """The process does nothing until the block ends."""
+    os.kill(process_id, signal.SIGSTOP)
+    try:
+        wait_until(lambda: "\nState:\tT" in _read(f"/proc/{process_id}/status"))
+        yield
+    finally:
+        os.kill(process_id, signal.SIGCONT)
 
 
 def kill_group(process: subprocess.Popen) -> None:

@@ -277,8 +277,8 @@ def unit_line(name: str) -> str:
 def answered_by_nginx_alone(nginx: Nginx) -> Iterator[None]:
     """No request is passed on: its line has no time for that."""
     # A line is written after its answer, and before the next request is looked at.
-    mark = f"/{secrets.token_hex(8)} "
-    send_plainly(f"http://127.0.0.1:{nginx.http_port}", "GET", mark.strip())
+    mark = f"/{secrets.token_hex(8)}"
+    send_plainly(f"http://127.0.0.1:{nginx.http_port}", "GET", mark)
     wait_until(lambda: mark in nginx.access_log.read_text())
     seen = len(lines_of(nginx.access_log))
     yield

@@ -47,9 +47,7 @@ class Play:
     def open(self, page: Page) -> Frame:
         """Load the play page, until the game is there."""
         page.goto(self.address)
-        frame = page.locator("#game").element_handle().content_frame()
-        frame.get_by_role("heading", name="Space").wait_for()
-        return frame
+        return game_on(page)
 
     def ask(self, frame: Frame, **changed) -> None:
         """What the game says to its top window."""
@@ -83,6 +81,13 @@ class Play:
             form | {"client_id": self.client.id, "client_secret": self.secret},
             timeout=ANSWER_TIMEOUT,
         )
+
+
+def game_on(page: Page) -> Frame:
+    """The game's frame on this play page, once the game is there."""
+    frame = page.locator("#game").element_handle().content_frame()
+    frame.get_by_role("heading", name="Space").wait_for()
+    return frame
 
 
 @contextmanager
@@ -290,8 +295,7 @@ def test_signed_out_the_game_shows_and_learns_no_account_until_the_player_signs_
     page.get_by_role("link", name="Sign in").click()
     test_browser.sign_in(page)
     page.wait_for_url(play.address)
-    frame = page.locator("#game").element_handle().content_frame()
-    frame.get_by_role("heading", name="Space").wait_for()
+    frame = game_on(page)
     play.ask(frame)
     expect(dialog(page)).to_be_visible()
 
@@ -680,8 +684,7 @@ def test_a_page_that_opens_the_play_page_and_posts_to_it_gets_nothing(
     with page.expect_popup() as opened:
         page.evaluate("address => { window.opened = open(address) }", play.address)
     popup = opened.value
-    frame = popup.locator("#game").element_handle().content_frame()
-    frame.get_by_role("heading", name="Space").wait_for()
+    frame = game_on(popup)
     asked = {"action": "authorize", "client_id": play.client.id, "scopes": ["userinfo"]}
     with heard(popup):
         page.evaluate("asked => window.opened.postMessage(asked, '*')", asked)
@@ -792,8 +795,7 @@ def test_after_the_answer_keys_go_to_a_game_that_asked_while_it_was_loading(
     game.pages["/"] = GAME + '<img src="/slow" alt="">'
     page.route("**/slow", lambda _: None)  # no answer comes
     page.goto(play.address, wait_until="commit")
-    frame = page.locator("#game").element_handle().content_frame()
-    frame.get_by_role("heading", name="Space").wait_for()
+    frame = game_on(page)
     listen_for_keys(frame)
     play.ask(frame)
     allow(page)

@@ -4,7 +4,6 @@ import contextlib
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import requests
+from programs import kept_port
 from waiting import wait_until
 
 from identity_settings import ROOT
@@ -85,21 +85,20 @@ def test_a_python_recipe_signs_a_player_in(
     server: RunningServer, person: Person, ada: dict, tmp_path: Path, name: str
 ):
     client = server.add_client(name, "http://127.0.0.1:5000/callback")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    site = f"http://127.0.0.1:{port}"
-    (tmp_path / name).write_text(RECIPES[name], encoding="utf-8")
-    command = [sys.executable, "-m", "flask", "--app", name.removesuffix(".py"), "run"]
-    command += ["--port", str(port)]
-    environment = {
-        "SITE": server.address,
-        "CLIENT_ID": client["client_id"],
-        "CLIENT_SECRET": client["client_secret"],
-        "OAUTHLIB_INSECURE_TRANSPORT": "1",
-    }
-    with running(command, tmp_path, site, **environment):
-        assert "Sign in" in person.browser.get(site).text
-        answer = go_through(person, person.browser.get(f"{site}/sign-in"))
+    with kept_port() as port:
+        site = f"http://127.0.0.1:{port}"
+        (tmp_path / name).write_text(RECIPES[name], encoding="utf-8")
+        command = [sys.executable, "-m", "flask", "--app", name.removesuffix(".py"), "run"]
+        command += ["--port", str(port)]
+        environment = {
+            "SITE": server.address,
+            "CLIENT_ID": client["client_id"],
+            "CLIENT_SECRET": client["client_secret"],
+            "OAUTHLIB_INSECURE_TRANSPORT": "1",
+        }
+        with running(command, tmp_path, site, **environment):
+            assert "Sign in" in person.browser.get(site).text
+            answer = go_through(person, person.browser.get(f"{site}/sign-in"))
     assert answer.text == f"Hello, player {ada['id']}"
 
 

@@ -1,31 +1,22 @@
 """`identity-server rotate-key` beside a running server with two workers."""
 
-import os
-import signal
 from collections.abc import Callable
-from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 import requests
-from waiting import wait_until
 
 from .conftest import CALLBACK
 from .person import Person
-from .running import ANSWER_TIMEOUT, RunningServer
+from .running import ANSWER_TIMEOUT, RunningServer, stopped
 
 
 def in_each_worker(server: RunningServer, ask: Callable[[], int]) -> list[int]:
     """The status that `ask` gets where only the first worker runs, and where only the second."""
     answers = []
     for worker in server.workers():
-        os.kill(worker, signal.SIGSTOP)
-        try:
-            status = Path(f"/proc/{worker}/status")
-            wait_until(lambda status=status: "\nState:\tT" in status.read_text())
+        with stopped(worker):
             answers.append(ask())
-        finally:
-            os.kill(worker, signal.SIGCONT)
     assert len(answers) == 2
     return answers
 

@@ -29,6 +29,18 @@ BACKENDS = {"flat files": open_storage}
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# What a bare machine cannot run, or takes long: left out unless `-m ci` asks for it.
+ONLY_IN_CI = {"browser", "node", "faults", "nginx", "openapi", "timing", "load"}
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest itself deselects by marker
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Add the marker `ci` to the tests that have one of ONLY_IN_CI."""
+    for item in items:
+        if not ONLY_IN_CI.isdisjoint(mark.name for mark in item.iter_markers()):
+            item.add_marker("ci")
+
+
 @pytest.fixture
 def unsynced(monkeypatch) -> None:
     """Waits for no disk: two thirds of the time otherwise.

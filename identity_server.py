@@ -17,6 +17,7 @@ import base64
 import hashlib
 import hmac
 import json
+import logging
 import re
 import secrets
 from dataclasses import asdict, dataclass
@@ -27,7 +28,6 @@ from flask import (
     Blueprint,
     Flask,
     abort,
-    current_app,
     g,
     render_template,
     request,
@@ -39,9 +39,16 @@ from werkzeug.exceptions import BadRequest, HTTPException
 from werkzeug.http import parse_options_header
 from werkzeug.middleware.proxy_fix import ProxyFix
 from werkzeug.wrappers import Response
-from werkzeug.wsgi import get_input_stream
 
 import storage
+from identity.fast_path import (
+    ANY_ORIGIN,
+    STORAGE_RETRY_AFTER,
+    ApiRequest,
+    ApiViews,
+    FastPath,
+    JsonAnswer,
+)
 from identity_sessions import (
     SESSION_MAX_AGE,
     SignedCookieSessions,
@@ -56,16 +63,15 @@ from identity_sessions import (
     signed_in_player,
 )
 from identity_settings import read_settings, trusted_hosts, usual_hosts
-from identity_shortcuts import FlaskWithShortcuts, JsonAnswer, shortcut
 from pages.account import account
 from pages.developer import developer, may_register
 from pages.discovery import discovery
-from pages.errors import STORAGE_RETRY_AFTER, answer_http_error, answer_storage_error
+from pages.errors import answer_http_error, answer_storage_error
 from pages.files import files, picture_address
 from pages.games import find_game, find_owner, games
 from pages.moderation import moderation
 from pages.sign_up import sign_up
-from storage import AuthorizationCode, Client, Grant, User, origin_of
+from storage import AuthorizationCode, Client, Grant, Storage, User, origin_of
 from storage.disk import sha256
 
 TOKEN_MAX_AGE = 600  # seconds
@@ -85,14 +91,14 @@ TOKEN_PARAMETERS = (
     "code_verifier",
 )
 AUTHORIZE_PATHS = ("/oauth/authorize", "/oauth")
-OPEN_TO_ANY_ORIGIN = ("/api/oauth/whois", "/api/users/info")  # these read no cookie
 CODE_VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 4.1
 CODE_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636 4.2: a SHA-256 in base64url
 BEARER_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750 2.1
 NO_STORE = {"Cache-Control": "no-store"}
-ANY_ORIGIN = {"Access-Control-Allow-Origin": "*"}
 
 server = Blueprint("identity_server", __name__)
+api_views = ApiViews()
+logger = logging.getLogger(__name__)  # the app's own: Flask names it after this module
 
 # ---------------------------------------------------------------------------------------------
 # Errors
@@ -119,7 +125,7 @@ class AuthorizationError(Exception):
 # ---------------------------------------------------------------------------------------------
 
 
-def issue_access_token(code: AuthorizationCode) -> str:
+def issue_access_token(code: AuthorizationCode, store: Storage) -> str:
     """A token for what the code stands for, good for TOKEN_MAX_AGE seconds."""
     # The grant id is the code's, never one read later: a replayed code ends the grant id it names,
     # and with it the token of whoever was first (RFC 6749 4.1.2).
@@ -129,21 +135,21 @@ def issue_access_token(code: AuthorizationCode) -> str:
         "scope": code.scope,
         "grant": code.grant_id,
     }
-    return serializer("access token").dumps(claims)
+    return serializer("access token", store).dumps(claims)
 
 
-def read_access_token(token: str) -> dict:
+def read_access_token(token: str, store: Storage) -> dict:
     """What `issue_access_token` signed. Raises itsdangerous.BadSignature."""
-    return serializer("access token").loads(token, max_age=TOKEN_MAX_AGE)
+    return serializer("access token", store).loads(token, max_age=TOKEN_MAX_AGE)
 
 
-def find_granting_user(user_id: int, client_id: str, grant_id: str) -> User | None:
+def find_granting_user(store: Storage, user_id: int, client_id: str, grant_id: str) -> User | None:
     """The player who gave this grant, or None where it ended.
 
     It ends with consent withdrawn, a code replayed, and the player suspended or deleted.
     """
     try:
-        user = get_storage().read_user(user_id)
+        user = store.read_user(user_id)
     except storage.NoSuchUser:
         return None
     grant = user.grants.get(client_id)
@@ -342,7 +348,7 @@ def send_error(
 ) -> Response:
     """Go back to the client with an AuthorizationError, or with what the disk refused."""
     if not isinstance(error, AuthorizationError):
-        current_app.logger.error("no code issued: %s", error)
+        logger.error("no code issued: %s", error)
         error = AuthorizationError("server_error", "the server cannot save right now")
     return send_back(redirect_uri, state, error=error.error, error_description=str(error))
 
@@ -389,7 +395,7 @@ def decide_game(client_id: str) -> Response:
     except AuthorizationError as error:
         return answer_game(403, error=True, message=error.error)
     except storage.StorageFailed as error:
-        current_app.logger.error("no code issued: %s", error)
+        logger.error("no code issued: %s", error)
         return answer_game(503, error=True, message="server_error")
 
 
@@ -427,41 +433,39 @@ def answer_game(status: int, **message: bool | str) -> Response:
 # ---------------------------------------------------------------------------------------------
 
 
-@shortcut(server, "POST", "/api/oauth/token")
-def token(environ: dict) -> JsonAnswer:
+@api_views.route("POST", "/api/oauth/token")
+def token(api_request: ApiRequest) -> JsonAnswer:
     """Everything is read and checked before the code is spent: a failed request burns no code."""
-    form = read_token_form(environ)
-    client_id, client_secret = read_client_credentials(environ, form)
-    client = authenticate_client(environ, client_id, client_secret)
-    store = get_storage()
+    form = read_token_form(api_request)
+    client_id, client_secret = read_client_credentials(api_request, form)
+    client = authenticate_client(api_request, client_id, client_secret)
+    store = api_request.storage
     try:
         code = store.read_code(form["code"])
-        refuse_bad_code(code, client, form)
+        refuse_bad_code(store, code, client, form)
         store.spend_code(form["code"])
     except storage.NoSuchCode:
         abort(400, "this code was never issued, to you at least, or is long expired")
     except storage.CodeSpent as spent:
         # Only for the client it was issued to: nobody else ends a player's tokens.
         if spent.record.client_id == client.id:
-            end_replayed_grant(spent.record)
+            end_replayed_grant(store, spent.record)
         abort(400, "this code was used before; each one is good once")
     except storage.StorageFailed as error:
-        current_app.logger.error("a code was not spent: %s", error)
+        logger.error("a code was not spent: %s", error)
         abort(503, "the server cannot save right now", retry_after=STORAGE_RETRY_AFTER)
     answer = {
-        "access_token": issue_access_token(code),
+        "access_token": issue_access_token(code, store),
         "token_type": "Bearer",
         "expires_in": TOKEN_MAX_AGE,
     }
     return JsonAnswer(answer, {**NO_STORE, "Pragma": "no-cache"})
 
 
-def read_token_form(environ: dict) -> dict[str, str]:
+def read_token_form(api_request: ApiRequest) -> dict[str, str]:
     """The parameters of a token request, those that are blank left out. Raises HTTPException."""
-    body = read_body(environ)
-    if len(body) > TOKEN_BODY_LIMIT:
-        abort(413)
-    media_type, _ = parse_options_header(environ.get("CONTENT_TYPE"))
+    body = api_request.read_body(TOKEN_BODY_LIMIT)
+    media_type, _ = parse_options_header(api_request.headers.get("Content-Type"))
     if media_type.lower() in ("application/json", "multipart/form-data"):
         abort(400, "send the parameters form-encoded: application/x-www-form-urlencoded")
     try:
@@ -482,24 +486,9 @@ def read_token_form(environ: dict) -> dict[str, str]:
     return form
 
 
-def read_body(environ: dict) -> bytes:
-    """The request's body, up to one byte more than is allowed.
-
-    Raises RequestEntityTooLarge, BadRequest.
-    """
-    length = environ.get("CONTENT_LENGTH", "")
-    if length.isdecimal() and int(length) <= TOKEN_BODY_LIMIT:
-        body = environ["wsgi.input"].read(int(length))
-        if len(body) < int(length):  # who sends half a form hears no answer, and will ask again
-            abort(400, "the body ends before its Content-Length")
-        return body
-    # One byte more: Werkzeug cuts a chunked body at its limit without a word.
-    return get_input_stream(environ, max_content_length=TOKEN_BODY_LIMIT + 1).read()
-
-
-def read_client_credentials(environ: dict, form: dict[str, str]) -> tuple[str, str]:
+def read_client_credentials(api_request: ApiRequest, form: dict[str, str]) -> tuple[str, str]:
     """The client's id and secret, from HTTP Basic or the form (RFC 6749 2.3.1)."""
-    scheme, credentials = read_authorization_header(environ)
+    scheme, credentials = read_authorization_header(api_request)
     if scheme != "basic":
         for name in ("client_id", "client_secret"):
             if name not in form:
@@ -518,17 +507,18 @@ def read_client_credentials(environ: dict, form: dict[str, str]) -> tuple[str, s
     return client_id, client_secret
 
 
-def read_authorization_header(environ: dict) -> tuple[str, str]:
+def read_authorization_header(api_request: ApiRequest) -> tuple[str, str]:
     """The scheme, in lower case, and the credentials that came with it; "" where there is none."""
-    header = environ.get("HTTP_AUTHORIZATION", "")
+    header = api_request.headers.get("Authorization", "")
     scheme, _, credentials = header.partition(" ")
     return scheme.lower(), credentials.strip(" ")
 
 
-def authenticate_client(environ: dict, client_id: str, client_secret: str) -> Client:
+def authenticate_client(api_request: ApiRequest, client_id: str, client_secret: str) -> Client:
     """The client, where the secret is its own. Raises Unauthorized, TooManyRequests."""
+    store = api_request.storage
     try:
-        client = get_storage().read_client(client_id)
+        client = store.read_client(client_id)
     except storage.NoSuchClient:
         client = None
     expected = client.secret_sha256 if client else ""
@@ -536,26 +526,29 @@ def authenticate_client(environ: dict, client_id: str, client_secret: str) -> Cl
         return client
     # Counted after the check and by address alone: nobody locks out a client, whose id is public.
     try:
-        get_storage().count_attempt("client from", client_address(environ), CLIENT_FAILURES)
+        address = client_address(api_request.address)
+        store.count_attempt("client from", address, CLIENT_FAILURES)
     except storage.TooManyAttempts as error:
         abort(429, str(error), retry_after=error.retry_after)
     except storage.StorageFailed as error:
-        current_app.logger.error("a failed client authentication is not counted: %s", error)
+        logger.error("a failed client authentication is not counted: %s", error)
     # RFC 6749 5.2: the challenge answers a client that tried HTTP Basic.
-    tried_basic = read_authorization_header(environ)[0] == "basic"
+    tried_basic = read_authorization_header(api_request)[0] == "basic"
     challenge = WWWAuthenticate("basic", {"realm": "OAuth clients"}) if tried_basic else None
     problem = "client_id is unknown or disabled, or client_secret is wrong"
     abort(401, problem, www_authenticate=challenge)
 
 
-def refuse_bad_code(code: AuthorizationCode, client: Client, form: dict[str, str]) -> None:
+def refuse_bad_code(
+    store: Storage, code: AuthorizationCode, client: Client, form: dict[str, str]
+) -> None:
     """Refuse a code that this request may not have. Raises BadRequest, NoSuchCode."""
     if code.client_id != client.id:
         raise storage.NoSuchCode
     # Both ways: after the clock was set back a code does not live an hour longer.
     if abs(storage.now_ms() - code.issued) > CODE_MAX_AGE * 1000:
         abort(400, f"this code is older than {CODE_MAX_AGE} seconds")
-    if find_granting_user(code.user_id, code.client_id, code.grant_id) is None:
+    if find_granting_user(store, code.user_id, code.client_id, code.grant_id) is None:
         abort(400, "the player does not allow this any more, or has no account any more")
     redirect_uri = form.get("redirect_uri")
     if redirect_uri is not None and redirect_uri != code.redirect_uri:
@@ -578,13 +571,13 @@ def refuse_bad_verifier(verifier: str | None, challenge: str | None) -> None:
         abort(400, "code_verifier does not fit the code_challenge")
 
 
-def end_replayed_grant(code: AuthorizationCode) -> None:
+def end_replayed_grant(store: Storage, code: AuthorizationCode) -> None:
     """A code came twice: one of the two stole it. End its tokens; the consent itself stands.
 
     RFC 6749 4.1.2.
     """
     try:
-        with get_storage().edit_user(code.user_id) as user:
+        with store.edit_user(code.user_id) as user:
             grant = user.grants.get(code.client_id)
             if grant and grant.id == code.grant_id:
                 grant.end_tokens()
@@ -592,7 +585,7 @@ def end_replayed_grant(code: AuthorizationCode) -> None:
         return
     except storage.StorageError as error:
         # The replay is refused all the same; the token it gave lives on, up to ten minutes.
-        current_app.logger.error("tokens of a replayed code not ended: %s", error)
+        logger.error("tokens of a replayed code not ended: %s", error)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -600,14 +593,15 @@ def end_replayed_grant(code: AuthorizationCode) -> None:
 # ---------------------------------------------------------------------------------------------
 
 
-@shortcut(server, "GET", "/api/oauth/whois")
-def whois(environ: dict) -> JsonAnswer:
+@api_views.route("GET", "/api/oauth/whois", ANY_ORIGIN)
+def whois(api_request: ApiRequest) -> JsonAnswer:
     """Who gave this access token: id, name, pfpTimestamp and, where granted, email."""
+    store = api_request.storage
     try:
-        claims = read_access_token(read_bearer_token(environ))
+        claims = read_access_token(read_bearer_token(api_request), store)
     except BadSignature:
         refuse_token("invalid_token", "this access token is expired, or not one of ours")
-    user = find_granting_user(claims["user"], claims["client"], claims["grant"])
+    user = find_granting_user(store, claims["user"], claims["client"], claims["grant"])
     if user is None:
         refuse_token("invalid_token", "this token was ended: by the player, or a code used twice")
     answer = {"id": user.id, "name": user.name}
@@ -615,16 +609,15 @@ def whois(environ: dict) -> JsonAnswer:
         answer["pfpTimestamp"] = user.pfp_timestamp
     if "email" in claims["scope"]:
         answer["email"] = user.email
-    return JsonAnswer(answer, {**NO_STORE, **ANY_ORIGIN})
+    return JsonAnswer(answer, NO_STORE)
 
 
-def read_bearer_token(environ: dict) -> str:
+def read_bearer_token(api_request: ApiRequest) -> str:
     """The token in the Authorization header (RFC 6750 2.1). Raises BadRequest, Unauthorized."""
-    scheme, credentials = read_authorization_header(environ)
+    scheme, credentials = read_authorization_header(api_request)
     if scheme != "bearer":
         refuse_token(None, "send the access token as Authorization: Bearer")
-    query = environ["QUERY_STRING"]
-    if query and "access_token" in dict(parse_qsl(query, keep_blank_values=True)):
+    if any(name == "access_token" for name, _ in api_request.query):
         refuse_token("invalid_request", "send the access token once, in the header", 400)
     # itsdangerous skips characters it does not know: what is no token must not get that far.
     if not BEARER_TOKEN.fullmatch(credentials):
@@ -645,19 +638,18 @@ def refuse_token(error: str | None, description: str, status: int = 401) -> NoRe
 # ---------------------------------------------------------------------------------------------
 
 
-@shortcut(server, "GET", "/api/users/info")
-def users_info(environ: dict) -> JsonAnswer:
+@api_views.route("GET", "/api/users/info", ANY_ORIGIN)
+def users_info(api_request: ApiRequest) -> JsonAnswer:
     """Anyone may ask for the public profile of the player with this `id`."""
-    query = parse_qsl(environ["QUERY_STRING"], keep_blank_values=True)
-    ids = [value for name, value in query if name == "id"]
+    ids = [value for name, value in api_request.query if name == "id"]
     # Not int(): it takes other scripts' digits, and its answer to 4,400 of them is an error.
     if len(ids) != 1 or not storage.USER_ID.fullmatch(ids[0]):
         abort(400, "send one id: 1 to 15 digits, without a leading zero")
     try:
-        user = get_storage().read_user(int(ids[0]))
+        user = api_request.storage.read_user(int(ids[0]))
     except storage.NoSuchUser:
         abort(404, "no player has this id")
-    return JsonAnswer({"message": "yes", "user": public_profile(user)}, ANY_ORIGIN)
+    return JsonAnswer({"message": "yes", "user": public_profile(user)}, {})
 
 
 def public_profile(user: User) -> dict:
@@ -694,12 +686,16 @@ def preflight() -> Response:
 # ---------------------------------------------------------------------------------------------
 
 
+# These read no cookie. Their errors say so too, and the answers to a preflight.
+OPEN_TO_ANY_ORIGIN = {path for (_, path), each in api_views.items() if ANY_ORIGIN in each.headers}
+
+
 def add_headers(answer: Response) -> Response:
     """What every answer says to browsers."""
     headers = answer.headers
     headers["X-Content-Type-Options"] = "nosniff"
     if request.path in OPEN_TO_ANY_ORIGIN:
-        headers.update(ANY_ORIGIN)
+        headers.update([ANY_ORIGIN])
     if headers.get("Content-Type", "").startswith("text/html"):
         # The play page alone shows a frame, of its game, and has a script that sends requests.
         game = f"frame-src {g.framed_origin}; connect-src 'self'; " if "framed_origin" in g else ""
@@ -754,11 +750,10 @@ def create_app(overrides: dict | None = None) -> Flask:
     settings = read_settings(overrides)
     base_url = settings["BASE_URL"]
     https = base_url.startswith("https:")
-    app = FlaskWithShortcuts(__name__, static_folder=None, instance_path=settings["DATA_DIR"])
+    app = Flask(__name__, static_folder=None, instance_path=settings["DATA_DIR"])
     app.config.update(
         settings,
         HOSTS=trusted_hosts(base_url),
-        USUAL_HOSTS=usual_hosts(base_url),
         # URLs are built from this, never from the Host: some cannot even be parsed.
         SERVER_NAME=base_url.partition("://")[2],
         MAX_CONTENT_LENGTH=PAGE_BODY_LIMIT,
@@ -787,6 +782,7 @@ def create_app(overrides: dict | None = None) -> Flask:
         may_register=may_register,
         sign_game_request=sign_game_request,
     )
+    app.wsgi_app = FastPath(app, api_views, usual_hosts(base_url))
     if settings["PROXIES"]:
         # The address alone: scheme and host come from the base URL.
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=settings["PROXIES"], x_proto=0, x_host=0)

@@ -122,13 +122,14 @@ class ShortTextSerializer(URLSafeTimedSerializer):
         return base64_encode(self.serializer.dumps(obj))
 
 
-def serializer(purpose: str) -> URLSafeTimedSerializer:
+def serializer(purpose: str, store: Storage | None = None) -> URLSafeTimedSerializer:
     """Signs and verifies text for one purpose; what was signed for another never verifies.
 
-    `loads(text, max_age=seconds)` raises itsdangerous.BadSignature, its subclass SignatureExpired
-    included. A rotated key reaches every worker at its next call.
+    The keys are those of `store`; without it, of the app that handles this request. A rotated key
+    reaches every worker at its next call. `loads(text, max_age=seconds)` raises
+    itsdangerous.BadSignature, its subclass SignatureExpired included.
     """
-    return _make_serializer(get_storage().keys(), purpose)
+    return _make_serializer((store or get_storage()).keys(), purpose)
 
 
 @functools.lru_cache(maxsize=64)
@@ -379,7 +380,7 @@ def count_guess(*names: str) -> list[Attempt]:
     Raises TooManyAttempts, StorageFailed.
     """
     storage = get_storage()
-    address = client_address(request.environ)
+    address = client_address(request.remote_addr)
     counted = [storage.count_attempt("password from", address, GUESSES_FROM_ADDRESS)]
     try:
         for name in names:
@@ -397,10 +398,10 @@ def give_back(counted: list[Attempt]) -> None:
         get_storage().give_back_attempt(attempt)
 
 
-def client_address(environ: dict) -> str:
+def client_address(remote_address: str | None) -> str:
     """Whom tries are counted against: an IPv4 address, or the /64 that one IPv6 customer has."""
     try:
-        address = ipaddress.ip_address(environ.get("REMOTE_ADDR") or "")
+        address = ipaddress.ip_address(remote_address or "")
     except ValueError:
         return "unknown"
     if address.version == 4:

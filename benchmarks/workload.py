@@ -62,12 +62,9 @@ class Installation:
 
     def whois_calls(self, count: int) -> list[Call]:
         """Who holds this access token?"""
-        with self.app.app_context():
-            consents = map(self._consent, self._drawn_users(count))
-            return [
-                Call("/api/oauth/whois", authorization=f"Bearer {issue_access_token(each)}")
-                for each in consents
-            ]
+        consents = map(self._consent, self._drawn_users(count))
+        tokens = (issue_access_token(each, self.storage) for each in consents)
+        return [Call("/api/oauth/whois", authorization=f"Bearer {each}") for each in tokens]
 
     def token_calls(self, count: int) -> list[Call]:
         """Exchanges of codes, each issued now and good once."""

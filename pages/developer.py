@@ -224,7 +224,7 @@ def switch(player: storage.User, client: storage.Client, disabled: bool) -> None
         if overruled and player.mod_level < storage.ADMINISTRATOR:
             raise FormRefused({"form": "An administrator switched it off. Ask them."}, 403)
 
-    who = {"by": player.id, "address": client_address(request.environ)}
+    who = {"by": player.id, "address": client_address(request.remote_addr)}
     switch_client(get_storage(), client.id, "disabled", disabled, check=check, **who)
 
 

@@ -3,8 +3,8 @@
 from flask import Blueprint, current_app, render_template
 from werkzeug.wrappers import Response
 
+from identity.fast_path import JsonAnswer
 from identity_sessions import get_storage, own_origin
-from identity_shortcuts import JsonAnswer
 from storage import StorageError
 
 # Anybody's program may read these, and keep them for an hour.

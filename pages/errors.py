@@ -1,52 +1,31 @@
 """What is answered where something went wrong: JSON under /api/, a page elsewhere."""
 
-import json
-
 from flask import current_app, render_template, request
-from werkzeug.exceptions import HTTPException, NotFound, ServiceUnavailable
+from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response
 
 import storage
+from identity.fast_path import json_error, storage_http_error
 from identity_sessions import signed_in_player
 from pages.games import may_manage
-
-STORAGE_RETRY_AFTER = 5  # seconds
-
-
-class InsufficientStorage(HTTPException):
-    """507: the disk is full (RFC 4918 11.5)."""
-
-    code = 507
-    description = "the disk is full; nothing was saved"
-
-
-class StorageUnavailable(ServiceUnavailable):
-    """503: the disk refuses, or a record is damaged."""
-
-    description = "the server cannot read or save what this needs right now"
 
 
 def answer_http_error(error: HTTPException) -> Response:
     """JSON under /api/, a page elsewhere."""
+    if request.path.startswith("/api/"):
+        return json_error(error)
     if error.response is not None:
         return error.response
     answer = error.get_response()
-    if request.path.startswith("/api/"):
-        answer.data = json.dumps({"message": error.description})
-        answer.content_type = "application/json"
-    else:
-        answer.data = render_error_page(error)
+    answer.data = render_error_page(error)
     return answer
 
 
 def answer_storage_error(error: storage.StorageError) -> Response:
     """What storage could not do, as HTTP says it."""
-    if isinstance(error, storage.NotFound):
-        return answer_http_error(NotFound())
-    current_app.logger.error("%s", error)
-    if isinstance(error, storage.StorageFull):
-        return answer_http_error(InsufficientStorage())
-    return answer_http_error(StorageUnavailable(retry_after=STORAGE_RETRY_AFTER))
+    if not isinstance(error, storage.NotFound):
+        current_app.logger.error("%s", error)
+    return answer_http_error(storage_http_error(error))
 
 
 def render_error_page(error: HTTPException) -> str:

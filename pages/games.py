@@ -123,7 +123,7 @@ def change_listed(client_id: str) -> Response:
         if listed == "yes" and client.game_url != request.form.get("game_url"):
             abort(409, "Its address was changed just now. Look at the game, and list it again.")
 
-    who = {"by": player.id, "address": client_address(request.environ)}
+    who = {"by": player.id, "address": client_address(request.remote_addr)}
     client = switch_client(get_storage(), client_id, "listed", listed == "yes", check=check, **who)
     return say_done(f"{client.name} is {'' if client.listed else 'not '}listed.", "/")
 

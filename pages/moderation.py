@@ -217,7 +217,7 @@ def act(user_id: str, mod_level: int, do, message: str) -> Response | tuple:
         abort(403)
     try:
         with trouble_told():
-            do(get_storage(), user, by=player.id, address=client_address(request.environ))
+            do(get_storage(), user, by=player.id, address=client_address(request.remote_addr))
     except FormRefused as error:
         return profile_page(user, error.problems), error.status, error.headers
     except storage.InvalidField as error:

@@ -150,7 +150,7 @@ def count_sign_up() -> storage.Attempt:
     """Count one new account of this address. Raises FormRefused."""
     try:
         return get_storage().count_attempt(
-            "sign-up", client_address(request.environ), SIGN_UPS_A_DAY, DAY
+            "sign-up", client_address(request.remote_addr), SIGN_UPS_A_DAY, DAY
         )
     except storage.TooManyAttempts as error:
         hours = -(-error.retry_after // 3600)

@@ -14,7 +14,8 @@ ORDER = [
     {"commands"},
     {"identity_server"},
     {"pages"},
-    {"identity_sessions", "identity_settings", "identity_shortcuts"},
+    {"identity_sessions", "identity_settings"},
+    {"identity"},
     {"storage"},
 ]
 RANKS = {name: rank for rank, names in enumerate(ORDER) for name in names}

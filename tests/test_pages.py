@@ -318,7 +318,7 @@ def test_redirects_within_the_server_name_no_host(browser, ada, program):
 )
 def test_an_address_is_what_our_own_proxies_say(make_app, proxies, forwarded_for, address):
     app = make_app(PROXIES=proxies)
-    app.add_url_rule("/address", view_func=lambda: client_address(request.environ))
+    app.add_url_rule("/address", view_func=lambda: client_address(request.remote_addr))
     client = app.test_client()
     client.environ_base["REMOTE_ADDR"] = "192.0.2.1"
     headers = {} if forwarded_for is None else {"X-Forwarded-For": forwarded_for}
@@ -328,7 +328,7 @@ def test_an_address_is_what_our_own_proxies_say(make_app, proxies, forwarded_for
 
 def test_behind_an_https_address_one_proxy_is_ours_by_default(make_app):
     app = make_app(BASE_URL="https://id.example.org")
-    app.add_url_rule("/address", view_func=lambda: client_address(request.environ))
+    app.add_url_rule("/address", view_func=lambda: client_address(request.remote_addr))
     headers = {"X-Forwarded-For": "203.0.113.9, 198.51.100.7", "Host": "id.example.org"}
     assert app.test_client().get("/address", headers=headers).text == "198.51.100.7"
 

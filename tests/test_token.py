@@ -491,17 +491,13 @@ def test_a_replayed_code_ends_the_tokens_and_the_consent_stands(
     assert program.whois(program.token_for(next_code)).status_code == 200
 
 
-def test_a_token_carries_the_grant_of_its_code_and_never_one_read_later(
-    app, store, program, code, ada
-):
+def test_a_token_carries_the_grant_of_its_code_and_never_one_read_later(store, program, code, ada):
     # A replay that comes between the check and this ends the token of whoever was first.
     grant_id = store.read_user(ada.id).grants[program.id].id
     program.exchange(code)
     program.exchange(code)
     first = AuthorizationCode(program.id, ada.id, grant_id, ["userinfo"], None, None)
-    with app.app_context():
-        token = issue_access_token(first)
-    assert program.whois(token).status_code == 401
+    assert program.whois(issue_access_token(first, store)).status_code == 401
 
 
 def test_a_code_issued_before_a_replay_dies_with_the_tokens(program, code, adas_browser):

@@ -104,7 +104,9 @@ def one_key_for_all(monkeypatch) -> None:
     """The server, broken: every purpose is signed alike."""
     real_serializer = identity_sessions.serializer
     for module in ("identity_sessions", "identity_server"):
-        monkeypatch.setattr(f"{module}.serializer", lambda _: real_serializer("everything"))
+        monkeypatch.setattr(
+            f"{module}.serializer", lambda _, *store: real_serializer("everything", *store)
+        )
 
 
 def test_a_key_that_purposes_share_would_be_found_out(

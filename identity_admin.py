@@ -6,6 +6,7 @@ status 0: done; 1: refused, and one line on standard error says why; 2: wrong us
 standard output has the record, or an array of them, and nothing else.
 """
 
+import os
 import signal
 import sys
 
@@ -24,6 +25,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)  # the second: the terminal was c
 
 
 @click.group(cls=Refusing, context_settings={"show_default": True})
+@click.version_option(package_name="identity-server", message="identity-server %(version)s")
 def identity_server_command() -> None:
     """Run and administer an identity server for a games community.
 
@@ -57,4 +59,6 @@ def main() -> None:
     try:
         identity_server_command()
     except OSError as error:  # what it prints cannot be written; of a closed pipe click knows
+        # The interpreter flushes standard output once more when it ends, which would fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(f"Error: {disk_refused(error)}")

@@ -62,7 +62,7 @@ from identity_sessions import (
     sessions,
     signed_in_player,
 )
-from identity_settings import read_settings, trusted_hosts, usual_hosts
+from identity_settings import RESOURCES, read_settings, trusted_hosts, usual_hosts
 from pages.account import account
 from pages.developer import developer, may_register
 from pages.discovery import discovery
@@ -750,7 +750,12 @@ def create_app(overrides: dict | None = None) -> Flask:
     settings = read_settings(overrides)
     base_url = settings["BASE_URL"]
     https = base_url.startswith("https:")
-    app = Flask(__name__, static_folder=None, instance_path=settings["DATA_DIR"])
+    app = Flask(
+        __name__,
+        static_folder=None,
+        template_folder=f"{RESOURCES}/templates",
+        instance_path=settings["DATA_DIR"],
+    )
     app.config.update(
         settings,
         HOSTS=trusted_hosts(base_url),

@@ -8,7 +8,14 @@ from flask import Config
 
 from storage import check_game_url, origin_of
 
-ROOT = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.abspath(__file__))  # of the modules: a checkout, or site-packages
+IS_WHEEL = os.path.isdir(os.path.join(ROOT, "identity", "templates"))  # setup.cfg puts them there
+# Templates, static files and examples: in a wheel inside a package of ours, not in site-packages.
+RESOURCES = os.path.join(ROOT, "identity") if IS_WHEEL else ROOT
+# In site-packages pip removes what it likes; so the XDG Base Directory Specification's folder.
+_DATA_HOME = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+DATA = os.path.join(_DATA_HOME, "identity-server") if IS_WHEEL else ROOT
+PICTURES = os.path.join(DATA, "pfp") if IS_WHEEL else os.path.join(ROOT, "static", "pfp")
 
 
 @dataclass(frozen=True)
@@ -20,8 +27,8 @@ class Setting:
 
 
 SETTINGS = {
-    "DATA_DIR": Setting(os.path.join(ROOT, "instance"), "folder of the records"),
-    "PICTURE_DIR": Setting(os.path.join(ROOT, "static", "pfp"), "folder of the profile pictures"),
+    "DATA_DIR": Setting(os.path.join(DATA, "instance"), "folder of the records"),
+    "PICTURE_DIR": Setting(PICTURES, "folder of the profile pictures"),
     "BASE_URL": Setting("http://127.0.0.1:8000", "where people reach this server; https in public"),
     "SITE_NAME": Setting("Identity Server", "what the pages call this site"),
     "ABOUT_URL": Setting("", "page about privacy and contact, linked in every footer"),

@@ -21,7 +21,7 @@ from commands import BY
 from commands.community import COMMUNITY, MAKER
 from commands.running import LOOPBACK, bind_option, free_port
 from identity_sessions import hash_password
-from identity_settings import ROOT
+from identity_settings import RESOURCES, ROOT
 from storage.pictures import make_picture
 
 SITE_NAME = "Five Friends"
@@ -211,7 +211,7 @@ def app_program(store: storage.Storage, site: str, app: str) -> Program:
     """The web app, registered."""
     client, secret = store.add_client("Web App", [f"{app}/callback"], owner_id=None, by=BY)
     environment = example_environment(site, app, client, secret)
-    return Program("the web app", app, ["examples/web_app.py"], environment)
+    return Program("the web app", app, [f"{RESOURCES}/examples/web_app.py"], environment)
 
 
 def game_program(
@@ -232,7 +232,7 @@ def game_program(
     environment["SCORES"] = f"{folder}/scores.json"
     with open(environment["SCORES"], "w") as file:
         json.dump(scores, file)
-    return Program("the game", game, ["examples/space_game/backend.py"], environment)
+    return Program("the game", game, [f"{RESOURCES}/examples/space_game/backend.py"], environment)
 
 
 def example_environment(

@@ -105,7 +105,7 @@ def serve(bind: tuple[str, int], workers: int | None, threads: int) -> None:
     # What an upload took goes back to the system, whichever thread it was in: mallopt(3).
     os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(128 * 2**10))
     os.chdir(ROOT)
-    options = [f"--config={ROOT}/deploy/gunicorn.conf.py", f"--bind={host}:{port}"]
+    options = [f"--config={ROOT}/identity/gunicorn_config.py", f"--bind={host}:{port}"]
     options += [f"--workers={workers or usable_cores()}", f"--threads={threads}"]
     os.execv(sys.executable, [sys.executable, "-m", "gunicorn", *options, "wsgi:application"])
 

@@ -8,7 +8,7 @@ from werkzeug.wrappers import Response
 
 import storage
 from identity_sessions import get_storage
-from identity_settings import ROOT
+from identity_settings import RESOURCES
 
 files = Blueprint("files", __name__)
 
@@ -59,4 +59,4 @@ def static_file(file_name: str) -> Response:
     """The style sheet and the like; no folders, so never a picture's temporary file."""
     if file_name.startswith("."):
         abort(404)
-    return send_from_directory(os.path.join(ROOT, "static"), file_name)
+    return send_from_directory(os.path.join(RESOURCES, "static"), file_name)

@@ -1,18 +1,51 @@
-"""How gunicorn runs the server. `identity-server serve` adds the address, workers and threads.
+"""gunicorn's configuration. `identity-server serve` adds the address, workers and threads.
 
-GUNICORN_CMD_ARGS in the environment overrides what stands here.
+GUNICORN_CMD_ARGS in the environment overrides these settings. Some of what the server promises has
+no setting: three parts of gunicorn are replaced when it starts (`on_starting`), and two classes
+extended. Importing this module changes nothing.
 """
 
-import json
 import os
 import re
 import signal
+import sys
 from urllib.parse import quote
 
-from gunicorn import util
-from gunicorn.glogging import Logger
+import gunicorn
+from gunicorn import glogging, util
 from gunicorn.http import body, errors, message, parser
-from gunicorn.workers.gthread import ThreadWorker
+from gunicorn.workers import gthread
+
+INTERNALS = (  # what is overridden, replaced or called, and is no part of gunicorn's documentation
+    (glogging, "Logger.atoms"),
+    (glogging, "Logger.now"),
+    (glogging, "Logger.warning"),
+    (glogging, "Logger.exception"),
+    (body, "ChunkedReader.read"),
+    (errors, "ParseException"),
+    (message, "ChunkedReader"),
+    (message, "Request.should_close"),
+    (parser, "RequestParser.mesg_class"),
+    (gthread, "ThreadWorker.handle"),
+    (util, "close_graceful"),
+)
+
+
+def check_gunicorn() -> None:
+    """Exit with one line where this gunicorn lacks one of INTERNALS.
+
+    Else a renamed method would silently end the redaction of the logs.
+    """
+    for module, path in INTERNALS:
+        found = module
+        for name in path.split("."):
+            found = getattr(found, name, None)
+        if found is None:
+            missing = f"gunicorn {gunicorn.__version__} has no {module.__name__}.{path}"
+            sys.exit(f"Error: {missing}: install the version that constraints.txt names")
+
+
+check_gunicorn()
 
 timeout = 30  # seconds, like the next two
 graceful_timeout = 30
@@ -28,7 +61,7 @@ accesslog = "-"
 access_log_format = '%(h)s - - %(t)s "%(m)s %(U)s %(H)s" %(s)s %(B)s %(L)s'
 
 
-class AccessLog(Logger):
+class AccessLog(glogging.Logger):
     """Gunicorn's logs, without what could open a door or forge a line.
 
     An access line has the address, time, method, path, protocol, status, bytes and seconds of one
@@ -72,22 +105,6 @@ def path_to_log(path: str) -> str:
 logger_class = AccessLog
 
 
-def write_error(sock, status_int: int, reason: str, mesg: str) -> None:
-    """What gunicorn itself refuses, as JSON: of some requests nobody can tell where they went."""
-    body = json.dumps({"message": mesg or reason})
-    head = (
-        f"HTTP/1.1 {status_int} {reason}",
-        "Connection: close",
-        "Content-Type: application/json",
-        f"Content-Length: {len(body)}",
-        "X-Content-Type-Options: nosniff",
-    )
-    util.write_nonblock(sock, "\r\n".join((*head, "", body)).encode())
-
-
-util.write_error = write_error  # gunicorn has no setting for this
-
-
 class ChunkedBody(body.ChunkedReader):
     """As gunicorn's, but what is malformed is as a lost connection to the view, and not quoted.
 
@@ -101,9 +118,6 @@ class ChunkedBody(body.ChunkedReader):
             return super().read(size)
         except errors.ParseException:
             raise OSError("the body is malformed") from None
-
-
-message.ChunkedReader = ChunkedBody
 
 
 class Request(message.Request):
@@ -120,10 +134,7 @@ class Request(message.Request):
         return super().should_close() or bool(has_more)
 
 
-parser.RequestParser.mesg_class = Request
-
-
-class Worker(ThreadWorker):
+class Worker(gthread.ThreadWorker):
     """As gunicorn's, but a connection is ended by the thread that answered on it.
 
     gunicorn leaves that to its main thread, which takes all connections: for two seconds it waits
@@ -144,14 +155,23 @@ class Worker(ThreadWorker):
 worker_class = Worker
 
 
-def leave_when_told() -> None:
-    """A worker that is told to stop before it has begun ends at once.
+def on_starting(server) -> None:
+    """Replace what gunicorn has no setting for, in the master process before it forks."""
+    on_reload(server)
+    os.register_at_fork(after_in_child=exit_on_signal_during_boot)
 
-    Until it has set its own signal handlers it has the master's, which take note of the signal for
-    the master that it is not. It would start, and be killed after `graceful_timeout`.
+
+def on_reload(server) -> None:
+    """Replace it again at a SIGHUP, which reads this file anew."""
+    message.ChunkedReader = ChunkedBody
+    parser.RequestParser.mesg_class = Request
+
+
+def exit_on_signal_during_boot() -> None:
+    """Let a worker that is told to stop before it has booted exit at once.
+
+    Until it has set its own signal handlers it has the master's, which queue the signal for the
+    master. It would start, and be killed after `graceful_timeout`.
     """
     for each in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
         signal.signal(each, lambda *_: os._exit(0))
-
-
-os.register_at_fork(after_in_child=leave_when_told)

@@ -13,15 +13,19 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlencode
 
 import pytest
+from both_ways import BothWays
 from flask import Flask
 from flask.testing import FlaskClient
 from jinja2 import FileSystemBytecodeCache
 from waiting import PATIENCE
 from werkzeug.test import TestResponse
 
+import identity_server
 import identity_sessions
 from identity_server import create_app
 from storage import ATTEMPTS_WINDOW, Storage, User, disk, open_storage
+
+identity_server.FastPath = BothWays  # each API answer of each test is compared with Flask's
 
 BACKENDS = {"flat files": open_storage}
 
@@ -30,7 +34,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # What a bare machine cannot run, or takes long: left out unless `-m ci` asks for it.
-ONLY_IN_CI = {"browser", "node", "faults", "nginx", "openapi", "timing", "load"}
+ONLY_IN_CI = {"browser", "node", "faults", "nginx", "openapi", "timing", "load", "wheel"}
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest itself deselects by marker

@@ -2,10 +2,10 @@
 
 import configparser
 import re
-import runpy
 import shlex
 from pathlib import Path
 
+from identity import gunicorn_config
 from identity_server import PAGE_BODY_LIMIT, TOKEN_BODY_LIMIT
 from pages.account import FORM_AROUND_PICTURE
 from storage.pictures import MAX_BYTES
@@ -14,7 +14,6 @@ ROOT = Path(__file__).parent.parent
 SITE = (ROOT / "deploy" / "nginx.conf").read_text()
 UNIT = (ROOT / "deploy" / "identity-server.service").read_text()
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
-GUNICORN = runpy.run_path(str(ROOT / "deploy" / "gunicorn.conf.py"))
 KIBIBYTES = {"k": 1, "m": 1024}
 
 
@@ -62,7 +61,7 @@ def test_nginx_takes_as_large_a_body_as_the_server():
 def test_nginx_lets_go_of_a_connection_before_the_server_does():
     """Else a post could be sent on one that is just being closed; it is not sent again."""
     [seconds] = all_of(r"^    keepalive_timeout ([0-9]+)s;", SITE)
-    assert int(seconds) < GUNICORN["keepalive"]
+    assert int(seconds) < gunicorn_config.keepalive
 
 
 def test_an_image_has_what_is_installed_and_none_of_this_checkouts_data():
@@ -74,6 +73,7 @@ def test_an_image_has_what_is_installed_and_none_of_this_checkouts_data():
     setup.read(ROOT / "setup.cfg", encoding="utf-8")
     let_in = {rule.removeprefix("!") for rule in rules if rule.startswith("!")}
     assert ignored == "*"
-    assert {*setup["options"]["packages"].split(), "*.py", "static", "templates"} <= let_in
+    folders = {each for each in setup["options"]["packages"].split() if "." not in each}
+    assert {*folders, "*.py", "constraints.txt", "examples", "static", "templates"} <= let_in
     assert let_in.isdisjoint({"instance", "tests", ".git", ".venv"})
     assert {rule for rule in rules if not rule.startswith("!")} == {"static/pfp", "**/__pycache__"}

@@ -1,4 +1,4 @@
-"""What deploy/gunicorn.conf.py makes of gunicorn: its own answers, and what it writes down."""
+"""What identity/gunicorn_config.py makes of gunicorn: its own answers, and what it writes down."""
 
 import contextlib
 import http.client
@@ -100,7 +100,7 @@ def application(environ, start_response):
 """
 
 
-CONFIGURATION = Path(ROOT) / "deploy" / "gunicorn.conf.py"
+CONFIGURATION = Path(ROOT) / "identity" / "gunicorn_config.py"
 SLOW_START = """
 def post_fork(arbiter, worker):
     print("A worker begins", flush=True)

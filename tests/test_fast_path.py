@@ -1,0 +1,147 @@
+"""The API calls ahead of Flask: `identity.fast_path`. What each call answers is in its own tests.
+
+In all tests `both_ways.BothWays` compares each answer with Flask's.
+"""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from both_ways import BothWays
+from flask import Flask
+from werkzeug.test import EnvironBuilder, run_wsgi_app
+
+import identity_server
+import storage
+from identity.fast_path import FastPath
+
+CALLS = {"/api/oauth/token": "POST", "/api/oauth/whois": "GET", "/api/users/info": "GET"}
+
+
+@pytest.fixture
+def make_plain_app(tmp_path, environment, monkeypatch, unsynced) -> Callable[[type], Flask]:
+    """Makes an app with this class as its fast path, and a player, who has the id 1."""
+
+    def make_plain_app(fast_path: type) -> Flask:
+        monkeypatch.setattr(identity_server, "FastPath", fast_path)
+        folders = {"DATA_DIR": str(tmp_path / "instance"), "PICTURE_DIR": str(tmp_path / "pfp")}
+        app = identity_server.create_app(folders | {"BASE_URL": "http://localhost"})
+        app.extensions["storage"].add_user("Ada", "ada@example.org", "")
+        return app
+
+    return make_plain_app
+
+
+@pytest.fixture
+def plain_app(make_plain_app) -> Flask:
+    """An app with the fast path as the server has it."""
+    return make_plain_app(FastPath)
+
+
+def answer(app: Flask, path: str, query: str = "id=1", host: str = "localhost", **environ: str):
+    """Return status, headers and JSON of an API call; None leaves a variable out."""
+    builder = EnvironBuilder(path, method=CALLS[path], query_string=query)
+    given = builder.get_environ() | {"HTTP_HOST": host} | environ
+    body, status, headers = run_wsgi_app(
+        app, {name: value for name, value in given.items() if value is not None}
+    )
+    return status, headers, json.loads(b"".join(body))
+
+
+@pytest.fixture
+def reached_flask(plain_app, monkeypatch) -> list[str]:
+    """The paths of the requests that Flask answers, from now on."""
+    paths = []
+    flask = plain_app.wsgi_app.flask
+
+    def noted(environ, start_response):
+        paths.append(environ["PATH_INFO"])
+        return flask(environ, start_response)
+
+    monkeypatch.setattr(plain_app.wsgi_app, "flask", noted)
+    return paths
+
+
+def test_usual_api_requests_never_reach_flask(plain_app, reached_flask, subtests):
+    for path in CALLS:
+        with subtests.test(path):
+            answer(plain_app, path)
+            assert reached_flask == []
+
+
+@pytest.mark.parametrize("unusual", [{"host": "LOCALHOST"}, {"query": "id=é"}], ids=str)
+def test_api_requests_that_need_a_closer_look_reach_flask(plain_app, reached_flask, unusual):
+    for path in CALLS:
+        answer(plain_app, path, **unusual)
+    assert reached_flask == list(CALLS)
+
+
+def test_the_app_is_flasks_own_class(plain_app):
+    """Nothing of Flask is overridden: its next minor release changes those methods."""
+    assert type(plain_app) is Flask
+
+
+def test_an_omitted_query_string_is_an_empty_one(plain_app, subtests):
+    """PEP 3333 lets a server leave it out. Under gunicorn it is always there."""
+    for path in CALLS:
+        with subtests.test(path):
+            without = answer(plain_app, path, QUERY_STRING=None)
+            assert without == answer(plain_app, path, QUERY_STRING="")
+            assert not without[0].startswith("500 ")
+
+
+def test_an_unexpected_error_of_a_view_is_logged_and_answered_as_json(
+    plain_app, monkeypatch, caplog
+):
+    def fail(user_id: int) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(plain_app.extensions["storage"], "read_user", fail)
+    status, headers, body = answer(plain_app, "/api/users/info")
+    assert status == "500 INTERNAL SERVER ERROR"
+    assert headers["Content-Type"] == "application/json"
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Access-Control-Allow-Origin"] == "*"
+    assert list(body) == ["message"]
+    [record] = caplog.records
+    assert record.getMessage() == "Exception on /api/users/info [GET]"
+    assert record.exc_info[1].args == ("broken",)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (storage.DamagedRecord("users/1.json", "no JSON"), "503 SERVICE UNAVAILABLE"),
+        (storage.StorageFull("write"), "507 INSUFFICIENT STORAGE"),
+        (storage.NoSuchPicture(), "404 NOT FOUND"),
+        (RuntimeError("broken"), "500 INTERNAL SERVER ERROR"),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_what_storage_raises_is_answered_alike_both_ways(app, anyone, monkeypatch, error, status):
+    def fail(user_id: int) -> None:
+        raise error
+
+    monkeypatch.setattr(app.extensions["storage"], "read_user", fail)
+    assert isinstance(app.wsgi_app, BothWays)
+    assert anyone.get("/api/users/info?id=1").status == status
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda answer: answer.headers.set("Cache-Control", "private"),
+        lambda answer: answer.headers.remove("X-Content-Type-Options"),
+        lambda answer: setattr(answer, "status_code", 203),
+        lambda answer: answer.set_data(b'{"message": "no"}'),
+    ],
+    ids=["another header", "a header less", "another status", "another body"],
+)
+def test_an_answer_that_differs_between_the_two_ways_would_be_found(make_plain_app, change):
+    """The negative control of `BothWays`."""
+    app = make_plain_app(BothWays)
+    assert answer(app, "/api/users/info")[0] == "200 OK"
+    # A hook of Flask's that the fast path does not know. It cannot be registered any later.
+    app.after_request_funcs[None].insert(0, lambda answer: change(answer) or answer)
+    with pytest.raises(AssertionError):
+        answer(app, "/api/users/info")

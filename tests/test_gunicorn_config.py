@@ -1,0 +1,63 @@
+"""`identity.gunicorn_config` fits the gunicorn that is installed. What it does: tests/live/."""
+
+import subprocess
+import sys
+
+import pytest
+from gunicorn.config import Config
+from gunicorn.http import message, parser
+
+from identity import gunicorn_config
+
+
+def test_gunicorn_knows_every_setting():
+    known = Config().settings
+    # gunicorn ignores a name that it does not know.
+    settings = {name for name, value in vars(gunicorn_config).items() if type(value) in (str, int)}
+    assert {name for name in settings if not name.startswith("__")} <= known.keys()
+    for name in (
+        "worker_class",
+        "timeout",
+        "keepalive",
+        "accesslog",
+        "logger_class",
+        "on_starting",
+    ):
+        assert name in vars(gunicorn_config) and name in known
+
+
+def test_import_patches_nothing():
+    assert message.ChunkedReader is not gunicorn_config.ChunkedBody
+    assert parser.RequestParser.mesg_class is message.Request
+
+
+def test_missing_internal_of_gunicorn_is_named_in_one_line(monkeypatch, subtests):
+    for module, path in gunicorn_config.INTERNALS:
+        *owner, name = path.split(".")
+        holder = getattr(module, owner[0]) if owner else module
+        defined_by = next(
+            each for each in getattr(holder, "__mro__", [holder]) if name in vars(each)
+        )
+        with subtests.test(path), monkeypatch.context() as without:
+            without.delattr(defined_by, name)
+            with pytest.raises(SystemExit) as refused:
+                gunicorn_config.check_gunicorn()
+            assert f" has no {module.__name__}.{path}: " in refused.value.code
+            assert "\n" not in refused.value.code
+    gunicorn_config.check_gunicorn()
+
+
+@pytest.mark.live
+def test_gunicorn_without_a_patched_attribute_does_not_start():
+    """As `serve` starts it, with a gunicorn whose log could not be redacted."""
+    program = (
+        "import sys; from gunicorn.glogging import Logger; del Logger.atoms; "
+        "from gunicorn.app.wsgiapp import run; sys.exit(run())"
+    )
+    config = f"--config={gunicorn_config.__file__}"
+    command = [sys.executable, "-c", program, config, "--bind=127.0.0.1:0", "wsgi:application"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    [line] = done.stderr.splitlines()
+    assert line.startswith("Error: gunicorn ") and "gunicorn.glogging.Logger.atoms" in line

@@ -174,11 +174,21 @@ def check_redirect_uri(uri: str) -> str | None:
         return "is not a URL"
     if not uri.startswith(("https://", "http://")):
         return "must start with https:// or http://"
-    if "@" in parts.netloc or not HOST.fullmatch(_without_port(parts.netloc)):
+    if "@" in parts.netloc or not _is_host(_without_port(parts.netloc)):
         return "must name a host, and no user"
     if "#" in uri:
         return "must not have a fragment"
     return None
+
+
+def _is_host(text: str) -> bool:
+    """True for the name of a host, an IPv4 address, or an IPv6 address in brackets."""
+    if HOST.fullmatch(text) and text.startswith("["):
+        try:
+            ipaddress.IPv6Address(text[1:-1])  # urlsplit looks at it since Python 3.11.4 alone
+        except ValueError:
+            return False
+    return HOST.fullmatch(text) is not None
 
 
 def _without_port(netloc: str) -> str:
@@ -224,7 +234,7 @@ def origin_of(url: str) -> str:
     """Scheme, host and port of a URL, put together anew. Raises ValueError."""
     parts = urlsplit(url)
     host = _without_port(parts.netloc.rpartition("@")[2]).lower()
-    if not HOST.fullmatch(host):
+    if not _is_host(host):
         raise ValueError(f"no host in {url!r}")
     default = {"https": 443, "http": 80}.get(parts.scheme)
     port = "" if parts.port in (None, default) else f":{parts.port}"

@@ -2,16 +2,13 @@
 
 import os
 import re
-import subprocess
-import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from waiting import PATIENCE, wait_until
+from test_command import Installation
 
 from commands.advice import (
     CLOCK_SLACK,
@@ -21,10 +18,9 @@ from commands.advice import (
     look_at_folders,
     look_for_problems,
 )
-from identity_settings import ROOT, read_settings
+from identity_settings import read_settings
 from storage import Storage
 
-COMMAND = [sys.executable, "-c", "from identity_admin import main; main()"]
 HERE = ("127.0.0.1", 8000)
 EVERYWHERE = ("0.0.0.0", 8000)
 IN_PUBLIC = {"BASE_URL": "https://id.example.org"}
@@ -133,7 +129,9 @@ def test_what_others_may_read_is_told_with_the_chmod(look, storage, name, mode, 
     path.chmod(mode | too_much)
     [advice] = look()
     assert str(path) in advice.problem
-    subprocess.run(advice.fix, shell=True, check=True)
+    command, fixed_mode, fixed_path = advice.fix.split(" ", 2)
+    assert command == "chmod"
+    Path(fixed_path).chmod(int(fixed_mode, 8))
     assert look() == []
 
 
@@ -244,25 +242,18 @@ def test_a_clock_from_before_the_program_or_long_after_is_told(look, clock):
 # -- the commands ---------------------------------------------------------------------------------
 
 
+MISTAKEN = {"IDENTITY_BASE_URL": "http://id.example.org"}
+
+
 @pytest.fixture
-def variables(environment, tmp_path) -> dict[str, str]:
-    """The environment of an administrator who made a mistake."""
-    return os.environ | {
-        "IDENTITY_DATA_DIR": str(tmp_path / "data"),
-        "IDENTITY_PICTURE_DIR": str(tmp_path / "pictures"),
-        "IDENTITY_BASE_URL": "http://id.example.org",
-    }
+def installation(tmp_path) -> Installation:
+    """The command, called by an administrator."""
+    return Installation(tmp_path)
 
 
-def test_settings_prints_each_setting_and_then_what_looks_wrong(variables):
-    done = subprocess.run(
-        [*COMMAND, "settings", "--bind", "0.0.0.0:80"],
-        env=variables,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+def test_settings_prints_each_setting_and_then_what_looks_wrong(installation):
+    done = installation.run("settings", "--bind", "0.0.0.0:80", **MISTAKEN)
+    assert done.stderr == ""
     settings, _, problems = done.stdout.partition("\n\n")
     assert "IDENTITY_BASE_URL=http://id.example.org  (environment)" in settings
     assert "IDENTITY_SIGN_UP=invite  (default)" in settings
@@ -270,54 +261,26 @@ def test_settings_prints_each_setting_and_then_what_looks_wrong(variables):
     assert "\n    To mend it: put nginx " in problems
 
 
-def test_without_a_base_url_settings_names_the_address_that_serve_would_bind(variables):
-    del variables["IDENTITY_BASE_URL"]
-    done = subprocess.run(
-        [*COMMAND, "settings", "--bind", "[::1]:8042"],
-        env=variables,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert "IDENTITY_BASE_URL=http://[::1]:8042  (default)" in done.stdout
-    assert "wrong" not in done.stdout
+def test_without_a_base_url_settings_names_the_address_that_serve_would_bind(installation):
+    printed = installation.output("settings", "--bind", "[::1]:8042")
+    assert "IDENTITY_BASE_URL=http://[::1]:8042  (default)" in printed
+    assert "wrong" not in printed
 
 
-def test_serve_says_the_same_in_a_line_each_and_serves(variables, tmp_path):
-    printed = tmp_path / "printed"
-    with printed.open("w") as file:
-        serve = subprocess.Popen(
-            [*COMMAND, "serve", "--bind", "127.0.0.1:0", "--workers", "1"],
-            env=variables,
-            cwd=ROOT,
-            stdout=subprocess.DEVNULL,
-            stderr=file,
-        )
-    with serve:
-        wait_until(lambda: "Listening at" in printed.read_text(), serve, printed.read_text)
-        address = re.search(r"Listening at: (\S+)", printed.read_text())[1]
-        with urllib.request.urlopen(f"{address}/healthz", timeout=PATIENCE) as answer:
-            assert answer.status == 200
-        serve.terminate()
-    lines = printed.read_text().splitlines()
+def test_serve_says_the_same_in_a_line_each_and_serves(installation):
+    done = installation.run("serve", "--bind", "127.0.0.1:0", **MISTAKEN)
+    lines = done.stderr.splitlines()
     assert [line.partition(":")[0] for line in lines[:2]] == ["Warning", "Warning"]
     assert "http on a public name." in "".join(lines[:2])
-    assert lines[2] == "What to do about it: identity-server settings"
+    assert lines[2:] == ["What to do about it: identity-server settings"]
+    assert "gunicorn" in installation.served
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 @pytest.mark.parametrize("arguments", [["user", "list"], ["invite"], ["serve"]])
-def test_root_makes_no_records_among_those_of_the_servers_own_user(
-    variables, storage, arguments, tmp_path
-):
-    os.chown(storage.data_dir, 4242, 4242)
-    done = subprocess.run(
-        [*COMMAND, *arguments],
-        env=variables | {"IDENTITY_DATA_DIR": storage.data_dir},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "belongs to 4242" in done.stderr
-    assert "sudo -u 4242" in done.stderr
+def test_root_makes_no_records_among_those_of_the_servers_own_user(installation, arguments):
+    installation.run("user", "list")  # makes the folders
+    os.chown(installation.data, 4242, 4242)
+    refusal = installation.refusal(*arguments)
+    assert "belongs to 4242" in refusal
+    assert "sudo -u 4242" in refusal

@@ -887,11 +887,9 @@ def test_the_commands_say_how_many_players_they_took(installation, site):
 def test_a_backup_that_left_something_out_says_what_and_exits_with_1(installation, site):
     (site.data / "users/2.json").write_text("{")
     done = installation.run("backup", "a.tar.gz", status=1)
-    first, second = done.stdout.decode().splitlines()
+    first, second = done.stdout.splitlines()
     assert first.startswith("users/2.json is damaged: ") and second == "2 players in a.tar.gz"
-    assert done.stderr.decode() == (
-        "Error: something is left out: `identity-server check` may mend it\n"
-    )
+    assert done.stderr == "Error: something is left out: `identity-server check` may mend it\n"
     assert installation.output("restore", "a.tar.gz", **ELSEWHERE).startswith("2 players")
 
 

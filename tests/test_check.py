@@ -1,8 +1,11 @@
 """`storage.check` and the command `check`: every kind of damage, made by hand, named and mended."""
 
+import copy
+import functools
 import json
 import multiprocessing
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -73,6 +76,15 @@ class Here:
         self.edit("users/4.json", pfp_timestamp=None)
         self.store._remove_pictures(old.id, old.pfp_timestamp)
 
+    def copied_to(self, folder: Path) -> "Here":
+        """The same installation in another folder."""
+        copied = copy.copy(self)
+        copied.data, copied.pictures = folder / "instance", folder / "pfp"
+        shutil.copytree(self.data, copied.data, symlinks=True)
+        shutil.copytree(self.pictures, copied.pictures, symlinks=True)
+        copied.store = FlatFiles(str(copied.data), str(copied.pictures))
+        return copied
+
     def path(self, name: str) -> Path:
         """`users/1.json` is in the data folder, and `pfp/...` in that of the pictures."""
         known = {"ADA": self.ada.pfp_timestamp, "CLIENT": self.client.id, "INVITE": self.invite}
@@ -104,9 +116,15 @@ class Here:
         return found
 
 
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory) -> Here:
+    """The installation of which each test gets a copy."""
+    return Here(tmp_path_factory.mktemp("prepared"))
+
+
 @pytest.fixture
-def here(tmp_path, unsynced) -> Here:
-    return Here(tmp_path)
+def here(tmp_path, prepared, unsynced) -> Here:
+    return prepared.copied_to(tmp_path)
 
 
 def test_nothing_is_wrong_with_an_installation_that_was_only_used(here):
@@ -175,8 +193,20 @@ def copy_of_record(path: Path, here: Here) -> None:
     shutil.copy(here.data / "users/1.json", path)
 
 
+def write_picture(path: Path, content: bytes) -> None:
+    """Whatever the umask, nginx can read it."""
+    path.write_bytes(content)
+    path.chmod(0o644)
+
+
 def picture(user_id: int, size: str):
-    return lambda path, here: path.write_bytes(generate_picture(user_id)[size])
+    return lambda path, here: write_picture(path, generate_picture(user_id)[size])
+
+
+@functools.cache  # a process of its own makes it
+def own_picture() -> dict[str, bytes]:
+    """The sizes of a picture that a player uploaded."""
+    return make_picture(generate_picture(77)["large"])
 
 
 def new_folder(path: Path, here: Here) -> None:
@@ -185,7 +215,12 @@ def new_folder(path: Path, here: Here) -> None:
 
 def folder_in_place(path: Path, here: Here) -> None:
     path.unlink()
-    path.mkdir(0o600)
+    path.mkdir(0o600)  # as a record: its mode is not what is wrong
+
+
+def full_folder_in_place(path: Path, here: Here) -> None:
+    path.unlink()
+    path.mkdir(0o700)
     path.joinpath("x").touch()
 
 
@@ -260,7 +295,9 @@ DAMAGE = {
     "a picture cut short": Damage(PICTURE("medium"), cut, words="not a whole webp file"),
     "an empty picture": Damage(PICTURE("large"), put(b""), words="not a whole webp file"),
     "a picture nginx cannot read": Damage(PICTURE("large"), chmod(0o600), words="not 0644"),
-    "a folder for a picture": Damage(PICTURE("small"), folder_in_place, words="Is a directory"),
+    "a folder for a picture": Damage(
+        PICTURE("small"), full_folder_in_place, words="Is a directory"
+    ),
     "a picture that is no file": Damage(PICTURE("large"), loop, words="Too many levels"),
     "an older picture": Damage("pfp/small/1-1.webp", picture(1, "small"), words="is no picture"),
     "a picture without time": Damage("pfp/small/1.webp", picture(1, "small"), words="is no pict"),
@@ -367,17 +404,14 @@ def about(problems: list[Problem], file: Path) -> list[Problem]:
     return [each for each in problems if each.file == str(file)]
 
 
-def test_what_is_wrong_is_named_by_its_file(here, damage):
+def test_what_is_wrong_is_named_and_what_can_be_mended_is_mended_for_all(here, damage):
     file = here.path(damage.file)
-    before = here.everything()
+    everything = here.everything()
     (problem,) = about(here.check(), file)
     assert damage.words in problem.problem
     assert problem.mended is None
-    assert here.everything() == before, "a check changed something"
+    assert here.everything() == everything, "a check changed something"
 
-
-def test_what_can_be_mended_is_mended_once_and_for_all(here, damage):
-    file = here.path(damage.file)
     before = file.read_bytes() if file.is_file() else None
     (problem,) = about(here.check(repair=True), file)
     assert bool(problem.mended) == damage.mended
@@ -520,7 +554,7 @@ def test_a_damaged_record_keeps_all_that_belongs_to_it(here, act):
 
 
 def test_lost_sizes_of_a_players_own_picture_are_made_from_the_large_one(here):
-    own = make_picture(generate_picture(77)["large"])
+    own = own_picture()
     here.store.save_picture(ADA, own)
     before = here.store.read_user(ADA)
     here.path(f"pfp/small/1-{before.pfp_timestamp}.webp").unlink()
@@ -556,10 +590,9 @@ def test_pictures_of_an_imported_account_are_welcome_and_not_needed(here):
 
 @pytest.mark.parametrize("lost", PICTURE_SIZES)
 def test_a_lost_picture_of_an_imported_accounts_own_is_named_and_mended(here, lost):
-    own = make_picture(generate_picture(77)["large"])
-    del own[lost]
+    own = {size: content for size, content in own_picture().items() if size != lost}
     for size in own:
-        here.path(f"pfp/{size}/4.webp").write_bytes(own[size])
+        write_picture(here.path(f"pfp/{size}/4.webp"), own[size])
     (problem,) = here.check()
     assert problem == Problem(str(here.path(f"pfp/{lost}/4.webp")), "is missing", mend=problem.mend)
     here.check(repair=True)
@@ -569,9 +602,8 @@ def test_a_lost_picture_of_an_imported_accounts_own_is_named_and_mended(here, lo
 
 
 def test_a_spoilt_picture_of_an_imported_account_is_mended_with_the_others(here):
-    own = make_picture(generate_picture(77)["large"])
     for size in PICTURE_SIZES:
-        here.path(f"pfp/{size}/4.webp").write_bytes(own[size])
+        write_picture(here.path(f"pfp/{size}/4.webp"), own_picture()[size])
     cut(here.path("pfp/large/4.webp"), here)
     assert len(here.check(repair=True)) == 1
     assert here.check() == []
@@ -771,6 +803,7 @@ def keep_writing(data: str, pictures: str, number: int, rounds) -> None:
             rounds.value += 1
 
 
+@pytest.mark.live
 def test_a_check_beside_workers_that_write_all_the_time_finds_nothing(here):
     context = multiprocessing.get_context("fork")
     rounds = context.Value("i", 0)
@@ -861,11 +894,13 @@ def test_the_command_makes_no_installation(here, run):
     assert not here.data.exists()
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(
     ("closed", "told"), [(">&-", "Error: standard output or error is closed"), ("2>&-", "")]
 )
 def test_where_nothing_can_be_printed_no_command_begins(closed, told):
-    command = f"'{sys.executable}' -c 'from identity_admin import main; main()' settings {closed}"
+    program = [sys.executable, "-c", "from identity_admin import main; main()", "settings"]
+    command = f"{shlex.join(program)} {closed}"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=ROOT)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", bool(told))
     assert done.stderr.startswith(told)

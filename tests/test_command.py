@@ -1,5 +1,10 @@
-"""The `identity-server` command, as the administrator calls it."""
+"""The `identity-server` command, as the administrator calls it.
 
+Most tests call it in their own process. Those that are marked `live` start the installed command:
+they are about what only a process shows, which is exit statuses, streams, terminals and serving.
+"""
+
+import contextlib
 import hashlib
 import json
 import os
@@ -15,15 +20,20 @@ import tempfile
 import urllib.error
 import urllib.request
 from pathlib import Path
+from unittest import mock
 
 import click
 import pytest
+from click.testing import CliRunner, Result
+from conftest import CHEAP_PASSWORD_METHOD
 from gunicorn.config import Config as GunicornConfig
 from waiting import PATIENCE, wait_until
 from werkzeug.security import check_password_hash
 
+import identity_sessions
 from identity_admin import identity_server_command
 from identity_settings import SETTINGS
+from storage import disk
 
 ROOT = Path(__file__).parent.parent
 COMMAND = Path(sys.executable).with_name("identity-server")
@@ -40,12 +50,11 @@ CLIENT_FIELDS = {
 
 
 class Installation:
-    """A folder of its own, the real command in it, and its data in `data` and `pictures`."""
+    """A folder of its own in which the command is called; its data is in `data` and `pictures`."""
 
     def __init__(self, folder: Path) -> None:
-        assert COMMAND.exists(), "the command is not installed: pip install -e ."
         self.folder = folder
-        self.data = folder / "data"
+        self.data, self.pictures = folder / "data", folder / "pictures"
         self.environment = {
             **{name: value for name, value in os.environ.items() if "IDENTITY_" not in name},
             # The code of this checkout, wherever the command was installed from.
@@ -54,22 +63,56 @@ class Installation:
             "IDENTITY_PICTURE_DIR": "pictures",
         }
 
-    def run(self, *arguments: str, status: int = 0, stdin: str | bytes = "", **variables: str):
-        """Call the command to its end; it must exit with this status."""
+    def run(
+        self, *arguments: str | bytes, status: int = 0, stdin: str | bytes = "", **variables: str
+    ) -> Result:
+        """Call the command in this process to its end; it must exit with this status.
+
+        Passwords get a cheap hash, and nothing is synced. `serve` ends where gunicorn would begin:
+        `self.served` is what it would have been started with.
+        """
+        self.served: list[str] | None = None
+        with (
+            contextlib.chdir(self.folder),
+            mock.patch.dict(os.environ, self.environment | variables, clear=True),
+            mock.patch.object(os, "execv", self._keep_arguments),
+            mock.patch.object(os, "fsync"),
+            mock.patch.object(disk, "sync_file_system"),
+            mock.patch.object(identity_sessions, "PASSWORD_METHOD", CHEAP_PASSWORD_METHOD),
+        ):
+            done = CliRunner().invoke(
+                identity_server_command,
+                [os.fsdecode(each) for each in arguments],
+                input=stdin,
+                prog_name="identity-server",
+                catch_exceptions=False,
+            )
+        assert done.exit_code == status, (arguments, done.output)
+        return done
+
+    def _keep_arguments(self, program: str, arguments: list[str]) -> None:
+        self.served = arguments
+
+    def run_process(
+        self, *arguments: str, status: int = 0, stdin: str = "", **options
+    ) -> subprocess.CompletedProcess[str]:
+        """Call the installed command to its end; it must exit with this status."""
+        assert COMMAND.exists(), "the command is not installed: pip install -e ."
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
         done = subprocess.run(
             [COMMAND, *arguments],
-            input=stdin.encode() if isinstance(stdin, str) else stdin,
-            capture_output=True,
+            input=stdin,
+            text=True,
             cwd=self.folder,
-            env=self.environment | variables,
             timeout=PATIENCE,
+            **{"env": self.environment} | options,
         )
         assert done.returncode == status, (arguments, done)
         return done
 
     def output(self, *arguments: str, **options) -> str:
         """What the command prints on standard output."""
-        return self.run(*arguments, **options).stdout.decode()
+        return self.run(*arguments, **options).stdout
 
     def record(self, *arguments: str, **options):
         """The JSON that the command prints, which must be all that it prints."""
@@ -78,9 +121,9 @@ class Installation:
     def refusal(self, *arguments: str, **options) -> str:
         """The one line on standard error with which the command refuses, without "Error: "."""
         done = self.run(*arguments, status=1, **options)
-        assert done.stdout == b""
-        assert done.stderr.startswith(b"Error: ") and done.stderr.count(b"\n") == 1, done.stderr
-        return done.stderr.decode().removeprefix("Error: ").strip()
+        assert done.stdout == ""
+        assert done.stderr.startswith("Error: ") and done.stderr.count("\n") == 1, done.stderr
+        return done.stderr.removeprefix("Error: ").strip()
 
     def add_user(self, name: str, *options: str) -> dict:
         """Add a player with the email address NAME@example.org."""
@@ -129,13 +172,13 @@ def all_commands() -> dict[str, click.Command]:
     return found
 
 
-@pytest.mark.parametrize("name", all_commands())
-def test_every_command_and_option_is_explained_by_its_help(name):
-    command = all_commands()[name]
-    assert command.help
-    assert all(each.help for each in command.params if isinstance(each, click.Option))
-    # A list of commands cuts a longer first sentence.
-    assert not command.get_short_help_str(66).endswith("...")
+def test_every_command_and_option_is_explained_by_its_help(subtests):
+    for name, command in all_commands().items():
+        with subtests.test(command=name):
+            assert command.help
+            assert all(each.help for each in command.params if isinstance(each, click.Option))
+            # A list of commands cuts a longer first sentence.
+            assert not command.get_short_help_str(66).endswith("...")
 
 
 @pytest.mark.parametrize(
@@ -157,23 +200,40 @@ def test_every_command_and_option_is_explained_by_its_help(name):
 )
 def test_wrong_usage_exits_with_status_2_and_prints_nothing_but_the_reason(installation, arguments):
     done = installation.run(*arguments, status=2)
-    assert done.stdout == b""
-    assert b"Error: " in done.stderr and b"Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert "Error: " in done.stderr
 
 
-@pytest.mark.parametrize("command", ["--help", "user --help", "user list --json", "settings"])
-def test_output_that_cannot_be_written_is_told_in_one_line(installation, command):
-    with open("/dev/full", "wb") as full:
-        done = subprocess.run(
-            [COMMAND, *command.split()],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            cwd=installation.folder,
-            env=installation.environment,
-            timeout=PATIENCE,
-        )
-    assert done.stderr == b"Error: the disk refused: No space left on device\n"
-    assert done.returncode == 1
+@pytest.mark.live
+def test_installed_command_exit_status_and_streams(installation, subtests):
+    with subtests.test("done"):
+        done = installation.run_process("user", "show", "ada", "--json")
+        assert json.loads(done.stdout)["name"] == "ada"
+        assert done.stderr == ""
+    with subtests.test("refused"):
+        done = installation.run_process("user", "show", "nobody", status=1)
+        assert (done.stdout, done.stderr) == ("", "Error: there is no player 'nobody'\n")
+    with subtests.test("wrong usage"):
+        done = installation.run_process("serve", "--workers", "0", status=2)
+        assert done.stdout == ""
+        assert "Error: " in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.live
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs the device /dev/full")
+@pytest.mark.parametrize("unbuffered", [False, True], ids=["buffered", "unbuffered"])
+def test_output_that_cannot_be_written_is_told_in_one_line(installation, subtests, unbuffered):
+    """Buffered output fails when it is flushed, and again when the interpreter shuts down."""
+    environment = installation.environment | {"PYTHONUNBUFFERED": "1"}
+    if not unbuffered:
+        del environment["PYTHONUNBUFFERED"]
+    # One command ends in the parser of options, one with sys.exit, and one returns.
+    for command in ("--help", "user list --json", "settings"):
+        with subtests.test(command), open("/dev/full", "wb") as full:
+            done = installation.run_process(
+                *command.split(), stdout=full, env=environment, status=1
+            )
+            assert done.stderr == "Error: the disk refused: No space left on device\n"
 
 
 @pytest.mark.parametrize("command", ["settings", "user list", "client list", "serve"])
@@ -217,6 +277,7 @@ def test_of_a_password_from_standard_input_only_a_hash_is_kept(empty):
     assert PASSWORD not in empty.everything_kept()
 
 
+@pytest.mark.live
 def test_a_prompted_password_is_hidden_and_standard_output_has_the_record_alone(empty):
     ours, terminal = pty.openpty()
     called = [COMMAND, "user", "add", "ada", "--email", "ada@example.org", "--json"]
@@ -315,7 +376,7 @@ def test_a_damaged_record_is_named_and_hides_nobody_else(empty):
     (empty.data / "users" / "7.json").write_text("{")
     done = empty.run("user", "list", "--json", status=1)
     assert json.loads(done.stdout) == [ada]
-    assert done.stderr.count(b"\n") == 1 and b"7.json is damaged" in done.stderr
+    assert done.stderr.count("\n") == 1 and "7.json is damaged" in done.stderr
 
 
 def test_a_list_for_people_has_a_line_for_each_record(installation):
@@ -474,11 +535,13 @@ def server(tmp_path_factory):
     assert server.stop() == 0
 
 
+@pytest.mark.live
 def test_serve_answers_wherever_it_is_started(server):
     assert server.get("/") == 200
     assert (server.installation.data / "secret_key").exists()
 
 
+@pytest.mark.live
 def test_serve_prints_the_address_and_on_an_empty_installation_a_next_step_to_paste(server):
     address, why, link, _, step, *_ = server.output.read_text().splitlines()
     assert address == f"Identity Server is at {server.url}/"
@@ -508,13 +571,11 @@ def test_serve_prints_the_address_and_on_an_empty_installation_a_next_step_to_pa
     shown = server.installation.record("user", "show", "ada")
     assert shown["modLevel"] == 2
     assert server.get("/api/users/info?id=1") == 200
-    again = Server(Installation(server.installation.folder))
-    assert again.stop() == 0
-    first, second, *_ = again.output.read_text().splitlines()
-    assert first == f"Identity Server is at {again.url}/"
-    assert '"GET / HTTP/1.1" 200' in second
+    again = server.installation.output("serve", "--bind", "127.0.0.1:0")
+    assert re.fullmatch(r"Identity Server is at http://127\.0\.0\.1:\d+/\n", again)
 
 
+@pytest.mark.live
 def test_an_access_line_has_no_query_no_header_and_no_key(server):
     key = "eyJ1c2VyIjoxfQ.aZ09-_.c0d3" + "x1Y-_" * 9
     headers = {"Referer": "http://a/?k=SECRET", "Authorization": "Bearer SECRET"}
@@ -524,6 +585,7 @@ def test_an_access_line_has_no_query_no_header_and_no_key(server):
     assert "c0d3" not in server.logged_by(f"/link/{key}")
 
 
+@pytest.mark.live
 def test_a_request_is_one_line_whatever_its_path(server):
     path = "/a%0Aforged%0D%1B%5B2J%20%22x%5C%C3%A9%E2%80%AE%E2%80%A8%25"
     logged = server.logged_by(path)
@@ -531,6 +593,7 @@ def test_a_request_is_one_line_whatever_its_path(server):
     assert f'"GET {path} HTTP/1.1" 404' in logged
 
 
+@pytest.mark.live
 def test_a_malformed_request_is_not_quoted_in_the_log(server):
     for request in (
         b"GET /?code=SECRET and more HTTP/1.1\r\n\r\n",
@@ -543,17 +606,17 @@ def test_a_malformed_request_is_not_quoted_in_the_log(server):
     assert "SECRET" not in server.errors.read_text() + server.output.read_text()
 
 
+@pytest.mark.live
 def test_proxies_are_believed_by_the_setting_alone(server):
     # Gunicorn answers 400 of its own to these, from an address that it believes.
     assert server.get("/", **{"X-Forwarded-Proto": "https", "X-Forwarded-Ssl": "off"}) == 200
 
 
 def test_the_base_url_is_what_serve_prints_where_it_is_set(empty):
-    server = Server(empty, IDENTITY_BASE_URL="https://id.example.org", IDENTITY_SITE_NAME="Ada's")
-    try:
-        assert server.output.read_text().startswith("Ada's is at https://id.example.org/\n")
-    finally:
-        assert server.stop() == 0
+    variables = {"IDENTITY_BASE_URL": "https://id.example.org", "IDENTITY_SITE_NAME": "Ada's"}
+    printed = empty.output("serve", "--bind", "127.0.0.1:0", "--workers", "3", **variables)
+    assert printed.startswith("Ada's is at https://id.example.org/\n")
+    assert {"gunicorn", "--workers=3", "--threads=12"} <= set(empty.served)
 
 
 def test_a_taken_port_is_told_in_one_line(installation):
@@ -565,10 +628,10 @@ def test_a_taken_port_is_told_in_one_line(installation):
     )
 
 
-@pytest.mark.parametrize("address", ["192.0.2.1:8000", "no-such-host.invalid:8000"])
+# The second is longer than any name may be (RFC 1035 2.3.4): no name server is asked for it.
+@pytest.mark.parametrize("address", ["192.0.2.1:8000", f"{'.'.join(['a' * 63] * 5)}:8000"])
 def test_an_address_that_is_not_here_is_told_in_one_line(installation, address):
-    quick = {"RES_OPTIONS": "attempts:1 timeout:1"}  # resolv.conf(5): there may be no name server
-    assert address in installation.refusal("serve", "--bind", address, **quick)
+    assert address in installation.refusal("serve", "--bind", address)
 
 
 def test_a_wrong_setting_stops_serve_in_one_line_that_names_it(installation):
@@ -592,6 +655,7 @@ def test_gunicorn_knows_every_setting_of_its_configuration():
         assert name in configuration
 
 
+@pytest.mark.live
 def test_serve_passes_its_workers_and_threads_on(server):
     called = Path(f"/proc/{server.process.pid}/cmdline").read_text().split("\0")
     assert {"--workers=1", "--threads=12", f"--bind=127.0.0.1:{server.port}"} <= set(called)

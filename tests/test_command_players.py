@@ -5,11 +5,9 @@ import re
 import shlex
 
 import pytest
-from click.testing import CliRunner
 from test_command import Installation
 
 from commands.printing import ACTS, audit_in_words
-from identity_admin import identity_server_command
 from storage import Session, Storage, User, open_storage
 
 ANOTHER = "a wholly different phrase"
@@ -26,7 +24,7 @@ def installation(tmp_path) -> Installation:
 @pytest.fixture
 def store(installation, unsynced) -> Storage:
     """What it keeps."""
-    return open_storage(str(installation.data), str(installation.folder / "pictures"))
+    return open_storage(str(installation.data), str(installation.pictures))
 
 
 @pytest.fixture
@@ -43,21 +41,19 @@ def ada(store) -> User:
 @pytest.fixture
 def browser(make_app, installation, store):
     """A browser of the server that runs on this installation."""
-    pictures = str(installation.folder / "pictures")
-    client = make_app(DATA_DIR=str(installation.data), PICTURE_DIR=pictures).test_client()
+    folders = {"DATA_DIR": str(installation.data), "PICTURE_DIR": str(installation.pictures)}
+    client = make_app(**folders).test_client()
     client.environ_base["HTTP_SEC_FETCH_SITE"] = "same-origin"
     return client
 
 
 @pytest.fixture
-def refusal(installation, environment):
-    """Calls the command in this process, which is quicker; returns the line that refuses."""
-    environment.setenv("IDENTITY_DATA_DIR", str(installation.data))
-    environment.setenv("IDENTITY_PICTURE_DIR", str(installation.folder / "pictures"))
+def refusal(installation):
+    """Calls the command; returns the line that refuses."""
 
     def refusal(*arguments: str, status: int = 1) -> str:
-        done = CliRunner().invoke(identity_server_command, arguments)
-        assert (done.exit_code, done.stdout) == (status, "")
+        done = installation.run(*arguments, status=status)
+        assert done.stdout == ""
         return done.stderr.splitlines()[-1].removeprefix("Error: ")
 
     return refusal
@@ -120,8 +116,8 @@ def test_a_link_for_somebody_suspended_is_printed_with_a_warning(installation, s
     with store.edit_user(ada.id) as user:
         user.suspended = True
     done = installation.run("user", "sign-in-link", "ada@example.org")
-    assert done.stdout.count(b"\n") == 1
-    assert done.stderr.startswith(b"Ada is suspended") and done.stderr.count(b"\n") == 1
+    assert done.stdout.count("\n") == 1
+    assert done.stderr.startswith("Ada is suspended") and done.stderr.count("\n") == 1
     assert store.read_user(ada.id).suspended
 
 
@@ -148,22 +144,28 @@ def test_suspending_ends_all_sessions_and_restoring_undoes_it(installation, stor
     assert acts(store) == [{"act": "user suspend"} | told, {"act": "user restore"} | told]
 
 
-def test_a_player_is_deleted_once_that_was_confirmed(installation, store, ada):
+def test_a_player_is_not_deleted_where_that_was_not_confirmed(installation, store, ada):
     for answer in ("n\n", ""):
         done = installation.run("user", "delete", "Ada", status=1, stdin=answer)
-        assert b"Delete Ada (id 1)?" in done.stderr and done.stdout == b""
+        assert "Delete Ada (id 1)?" in done.output and "is deleted" not in done.output
     assert (store.read_user(ada.id), acts(store)) == (ada, [])
-    done = installation.run("user", "delete", "Ada", stdin="y\n")
-    assert done.stdout == b"Ada is deleted.\n"
+
+
+@pytest.mark.live
+def test_a_player_is_deleted_once_that_was_confirmed(installation, store, ada):
+    """In a process of its own: CliRunner puts every question on standard output."""
+    done = installation.run_process("user", "delete", "Ada", stdin="y\n")
+    assert "Delete Ada (id 1)?" in done.stderr
+    assert done.stdout == "Ada is deleted.\n"
     assert store.user_ids() == []
     assert acts(store) == [{"act": "user delete", "by": "command", "user": 1}]
-    pictures = (installation.folder / "pictures").rglob("*")
-    assert [each for each in pictures if each.is_file()] == []
+    assert [each for each in installation.pictures.rglob("*") if each.is_file()] == []
     assert store.add_user("Ada", "ada@example.org", "").id == 2
 
 
 def test_with_yes_nothing_is_asked(installation, store, ada):
-    assert installation.run("user", "delete", "ada", "--yes").stderr == b""
+    done = installation.run("user", "delete", "ada", "--yes")
+    assert (done.stdout, done.stderr) == ("Ada is deleted.\n", "")
     assert store.user_ids() == []
 
 
@@ -227,7 +229,7 @@ def test_a_damaged_record_is_told_and_hides_no_flair(installation, store, ada):
     (installation.data / "users" / "7.json").write_text("{")
     done = installation.run("flair", "list", "--json", status=1)
     assert {"flair": "Old hand", "players": 1} in json.loads(done.stdout)
-    assert b"7.json is damaged" in done.stderr and done.stderr.count(b"\n") == 1
+    assert "7.json is damaged" in done.stderr and done.stderr.count("\n") == 1
 
 
 # -- audit ----------------------------------------------------------------------------------------
@@ -278,9 +280,9 @@ def test_a_damaged_line_is_named_and_hides_no_other(installation, store, damage)
         file.write(f"{damage}\n")
     store.write_audit("backup", by="command")
     done = installation.run("audit", status=1)
-    told = [line.partition("  ")[2] for line in done.stdout.decode().splitlines()]
+    told = [line.partition("  ")[2] for line in done.stdout.splitlines()]
     assert told == ["the command exported the players", "the command made a backup"]
-    assert b"line 2, is damaged" in done.stderr and done.stderr.count(b"\n") == 1
+    assert "line 2, is damaged" in done.stderr and done.stderr.count("\n") == 1
     done = installation.run("audit", "--json", status=1)
     assert [line["act"] for line in json.loads(done.stdout)] == ["export", "backup"]
 

@@ -1,10 +1,12 @@
 """The programs in `examples/`, each a process of its own, against a stand-in for the server."""
 
 import base64
+import contextlib
 import hashlib
 import http.client
 import json
 import re
+import runpy
 import socket
 import struct
 import sys
@@ -20,6 +22,7 @@ from programs import CLIENT_ID, CLIENT_SECRET, GAME, ROOT, WEB_APP, running
 from test_layout import imported_packages
 from waiting import PATIENCE
 
+pytestmark = pytest.mark.live
 TOKEN = "eyJ1c2VyIjoxfQ.A-token"
 PLAYER = {"id": 1, "name": "ada", "pfpTimestamp": 1700000000000}
 
@@ -28,6 +31,8 @@ PLAYER = {"id": 1, "name": "ada", "pfpTimestamp": 1700000000000}
 
 class IdentityServer(ThreadingHTTPServer):
     """Answers as the identity server does, or as `answers` says; keeps the forms it was sent."""
+
+    request_queue_size = 128
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), IdentityServerRequest)
@@ -138,16 +143,22 @@ def test_the_web_app_has_fewer_than_150_lines():
 
 
 @pytest.mark.parametrize("program", [WEB_APP, GAME])
-@pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET / HTTP/1.1\r\n\r\n"])
-def test_of_browsers_that_leave_nothing_is_said(program: str, sent: bytes, tmp_path: Path):
+def test_of_browsers_that_leave_nothing_is_said(program: str, subtests, tmp_path: Path):
+    """`running` fails where the program has printed a traceback."""
     with running(program, "http://127.0.0.1:9", tmp_path / "scores.json") as port:
-        for _ in range(4):
-            with socket.create_connection(("127.0.0.1", port)) as browser:
-                # Closed at once, with a reset: as by one that crashed.
-                linger = struct.pack("ii", 1, 0)
-                browser.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-                browser.sendall(sent)
-        assert Browser(port).send("GET", "/").status == 200
+        for sent in (b"", b"GET / HT", b"GET / HTTP/1.1\r\n\r\n"):
+            with subtests.test(sent.decode()):
+                leave_early(port, sent)
+                assert Browser(port).send("GET", "/").status == 200
+
+
+def leave_early(port: int, sent: bytes) -> None:
+    """Send this and close the connection with a reset, four times: as browsers that crash."""
+    for _ in range(4):
+        with socket.create_connection(("127.0.0.1", port)) as browser:
+            linger = struct.pack("ii", 1, 0)
+            browser.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            browser.sendall(sent)
 
 
 @pytest.mark.parametrize("program", [WEB_APP, GAME])
@@ -400,6 +411,20 @@ def test_scores_that_come_at_once_are_all_kept(
     kept = json.loads(score_file.read_text())
     assert kept == {str(player_id): 9 for player_id in range(1, 17)}
     assert list(score_file.parent.iterdir()) == [score_file]
+
+
+def test_sixteen_players_at_once_are_all_accepted(environment):
+    """They wait in the queue of the listening socket, which is longer than socketserver's."""
+    environment.setenv("PORT", "0")
+    backend = runpy.run_path(str(ROOT / GAME))
+    with (
+        backend["Server"](("127.0.0.1", 0), backend["Browser"]) as server,
+        contextlib.ExitStack() as connections,
+    ):
+        # Nobody accepts them, and where the queue is full the system does not answer.
+        for _ in range(16):
+            connection = socket.create_connection(server.server_address, timeout=PATIENCE)
+            connections.enter_context(connection)
 
 
 def test_a_code_that_the_identity_server_refuses_signs_nobody_in(

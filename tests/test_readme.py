@@ -4,13 +4,12 @@ import re
 from pathlib import Path
 
 import click
-import pytest
 
 from identity_admin import identity_server_command
 from identity_settings import SETTINGS
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text()
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def all_commands(group: click.Group, *words: str):
@@ -22,31 +21,29 @@ def all_commands(group: click.Group, *words: str):
             yield (*words, name), command
 
 
-COMMANDS = [
-    pytest.param(*each, id=" ".join(each[0])) for each in all_commands(identity_server_command)
-]
+def test_the_readme_has_every_command_and_its_options(subtests):
+    for words, command in all_commands(identity_server_command):
+        with subtests.test(" ".join(words)):
+            rows = [row for row in README.splitlines() if f"`{' '.join(words)}" in row]
+            assert rows, "the table of commands lacks it"
+            for option in command.params:
+                if isinstance(option, click.Option) and option.name not in ("as_json", "yes"):
+                    assert any(option.opts[0] in row for row in rows), option.opts[0]
 
 
-@pytest.mark.parametrize(("words", "command"), COMMANDS)
-def test_the_readme_has_every_command_and_its_options(words, command):
-    rows = [row for row in README.splitlines() if f"`{' '.join(words)}" in row]
-    assert rows, f"the table of commands lacks {' '.join(words)}"
-    for option in command.params:
-        if isinstance(option, click.Option) and option.name not in ("as_json", "yes"):
-            assert any(option.opts[0] in row for row in rows), f"{words} lacks {option.opts[0]}"
-
-
-@pytest.mark.parametrize("name", SETTINGS)
-def test_the_readme_has_every_setting(name):
-    assert re.search(rf"^\| `IDENTITY_{name}` \|", README, re.MULTILINE)
+def test_the_readme_has_every_setting(subtests):
+    for name in SETTINGS:
+        with subtests.test(name):
+            assert re.search(rf"^\| `IDENTITY_{name}` \|", README, re.MULTILINE)
 
 
 def test_the_readme_has_no_setting_that_there_is_not():
     assert set(re.findall(r"IDENTITY_([A-Z_]+)", README)) == set(SETTINGS)
 
 
-@pytest.mark.parametrize("folder", ["", "storage", "pages", "commands"])
-def test_the_readme_has_every_module(folder):
-    rows = "".join(re.findall(rf"^\| .*`{folder}.*", README, re.MULTILINE))
-    modules = {path.name for path in (ROOT / folder).glob("*.py")} - {"__init__.py"}
-    assert modules and modules <= set(re.findall(r"[`/](\w+\.py)`", rows))
+def test_the_readme_has_every_module(subtests):
+    for folder in ("", "storage", "pages", "commands"):
+        with subtests.test(folder):
+            rows = "".join(re.findall(rf"^\| .*`{folder}.*", README, re.MULTILINE))
+            modules = {path.name for path in (ROOT / folder).glob("*.py")} - {"__init__.py"}
+            assert modules and modules <= set(re.findall(r"[`/](\w+\.py)`", rows))

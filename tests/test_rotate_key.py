@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from test_check import somebody_waits_for_a_lock
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 from commands.printing import audit_in_words
 from identity_admin import identity_server_command
@@ -99,7 +99,7 @@ def test_a_rotation_waits_for_the_one_before_and_keeps_its_key(store, monkeypatc
 
     def new_key() -> bytes:
         begun.set()
-        go_on.wait(10)
+        go_on.wait(PATIENCE)
         return next(new_keys)
 
     monkeypatch.setattr(key_files, "_new_key", new_key)
@@ -107,7 +107,7 @@ def test_a_rotation_waits_for_the_one_before_and_keeps_its_key(store, monkeypatc
         threading.Thread(target=store.rotate_keys, args=(False, "command")) for _ in range(2)
     )
     first.start()
-    begun.wait(10)
+    begun.wait(PATIENCE)
     second.start()
     wait_until(lambda: not second.is_alive() or somebody_waits_for_a_lock())
     go_on.set()

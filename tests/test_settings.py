@@ -88,15 +88,16 @@ WRONG = [  # the variable, a wrong value, what the message says of the fix
 ]
 
 
-@pytest.mark.parametrize(("name", "value", "fix"), WRONG)
-def test_a_wrong_value_is_named_with_its_variable_and_the_fix(environment, name, value, fix):
-    environment.setenv(f"IDENTITY_{name}", value)
-    with pytest.raises(SettingError) as refused:
-        read_settings()
-    message = str(refused.value)
-    assert message.startswith(f"IDENTITY_{name} ")
-    assert fix in message
-    assert "\n" not in message
+def test_a_wrong_value_is_named_with_its_variable_and_the_fix(environment, subtests):
+    for name, value, fix in WRONG:
+        with subtests.test(f"{name}={value!a}"), pytest.MonkeyPatch.context() as changed:
+            changed.setenv(f"IDENTITY_{name}", value)
+            with pytest.raises(SettingError) as refused:
+                read_settings()
+            message = str(refused.value)
+            assert message.startswith(f"IDENTITY_{name} ")
+            assert fix in message
+            assert "\n" not in message
 
 
 @pytest.mark.parametrize("name", ["SIGNUP", "BASEURL", "data_dir", "SECRET_KEY", "DATA_DIR_", ""])
@@ -191,6 +192,7 @@ def test_settings_are_read_once_when_the_app_is_made(environment, tmp_path):
     assert "Another" in create_app(folders).test_client().get("/").text
 
 
+@pytest.mark.live
 def test_nothing_happens_at_import(tmp_path):
     wrong = {"IDENTITY_BASE_URL": "nonsense", "IDENTITY_DATA_DIR": str(tmp_path / "instance")}
     program = "import identity_server, identity_admin; print('imported')"

@@ -1,5 +1,8 @@
 """The rules of the records' fields: what is accepted and what is refused, in tables."""
 
+import re
+from urllib.parse import SplitResult, urlsplit
+
 import pytest
 
 from storage import (
@@ -26,9 +29,8 @@ def rows(problem: str, *texts: str) -> list[tuple[str, str]]:
 # ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+def test_name_is_accepted(subtests):
+    for name in [
         *("Ad", "Ada", "a" * 30, "7of9", "42", "ada-lovelace", "Ada L. King", "x_y", "A.b.C"),
         *("José", "Łukasz", "Ærø", "Zoë", "ẞa", "Ọ̀ṣun", "İpek", "ka\u02bbiulani", "x\u0323\u0304y"),
         *("Ада", "Ελένη", "Анна7", "שרה", "فاطمة", "علی۴", "मीरा", "สมชาย", "ქეთი", "Անի", "𐌰𐌳𐌰"),
@@ -36,15 +38,13 @@ def rows(problem: str, *texts: str) -> list[tuple[str, str]]:
         *("player", "player one", "players7", "7player", "administrators", "rooted", "None1"),
         # Plain ones after normal_name
         *("Ａｄａ", "𝒜𝒹𝒶", "ﬁne", "ｱﾀﾞ", "  Ada  ", "Ada\u00a0L", "Jose\u0301"),
-    ],
-)
-def test_name_is_accepted(name):
-    assert check_name(normal_name(name)) is None
+    ]:
+        with subtests.test(ascii(name)):
+            assert check_name(normal_name(name)) is None
 
 
-@pytest.mark.parametrize(
-    "name, problem",
-    [
+def test_name_is_refused(subtests):
+    for name, problem in [
         *rows("2 to 30", "", " ", "A", "李", "a" * 31, "ﷺ" * 2),
         *rows("may have", "ada@home", "a/b", "a\\b", "a\x00b", "a\nb", "a\tb", "<b>", "a\u2028b"),
         *rows("may have", "ada!", "a'b", "ada☃", "ada🙂", "a+b", "a½b", "\ue000b", "\ud800b"),
@@ -63,22 +63,23 @@ def test_name_is_accepted(name):
             "reserved", "support", "staff", "None", "ａｄｍｉｎ", "ſtaff", "player7", "Player007"
         ),
         *rows("reserved", "PLAYER１２", "player0"),
-    ],
-)
-def test_name_is_refused(name, problem):
-    assert problem in (check_name(normal_name(name)) or "accepted")
+    ]:
+        with subtests.test(ascii(name)):
+            assert problem in (check_name(normal_name(name)) or "accepted")
 
 
-@pytest.mark.parametrize("name", ["Ａｄａ", "ﬁne", "Jose\u0301", " Ada"])
-def test_a_name_that_is_not_in_its_normal_form_is_refused(name):
-    assert "look like others" in check_name(name)
+def test_a_name_that_is_not_in_its_normal_form_is_refused(subtests):
+    for name in ["Ａｄａ", "ﬁne", "Jose\u0301", " Ada"]:
+        with subtests.test(ascii(name)):
+            assert "look like others" in check_name(name)
 
 
 def test_a_key_is_its_own_key_for_every_character():
     """Else a claim made under one key would be looked for under another."""
     for number in (*range(0xD800), *range(0xE000, 0x20000)):
         for text in (chr(number), f"α{chr(number)}\u0301"):
-            assert claim_key(claim_key(text)) == claim_key(text), hex(number)
+            key = claim_key(text)
+            assert claim_key(key) == key, hex(number)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -86,60 +87,51 @@ def test_a_key_is_its_own_key_for_every_character():
 # ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "email",
-    [
+def test_email_is_accepted(subtests):
+    for email in [
         *("ada@example.org", "ADA@EXAMPLE.ORG", "a@b", "ada+chess@example.org"),
         *("o'hara@example.org", "a.b.c@d.e.f", "ada@xn--bcher-kva.example", "ádá@bücher.example"),
         "a" * 64 + "@" + "b" * 189,
-    ],
-)
-def test_email_is_accepted(email):
-    assert check_email(email) is None
+    ]:
+        with subtests.test(ascii(email)):
+            assert check_email(email) is None
 
 
-@pytest.mark.parametrize(
-    "email",
-    [
+def test_email_is_refused(subtests):
+    for email in [
         *("", "ada", "@", "ada@", "@example.org", "a@b@c", "ada @example.org", "ada@exa mple.org"),
         *("ada@example.org\n", "a@b.example\r\nBcc: x@y.example", "a\x00@b.example"),
         *("<a@b.example>", '"a"@b.example', "a,b@c.example", "a;b@c.example", "a:b@c.example"),
         *("a\\@b.example", "a\u200b@b.example", "a\u202e@b.example", "a\u2028@b.example"),
         *("a\u00a0b@c.example", "\ud800@b.example", "a" * 65 + "@b.example", "a@" + "b" * 190),
-    ],
-)
-def test_email_is_refused(email):
-    assert "email address" in check_email(email)
+    ]:
+        with subtests.test(ascii(email)):
+            assert "email address" in check_email(email)
 
 
-@pytest.mark.parametrize(
-    "bio", ["", "Chess, mostly.", "two\nlines\tand a tab", "b" * 1000, "<b>🙂"]
-)
-def test_bio_is_accepted(bio):
-    assert check_bio(bio) is None
+def test_bio_is_accepted(subtests):
+    for bio in ["", "Chess, mostly.", "two\nlines\tand a tab", "b" * 1000, "<b>🙂"]:
+        with subtests.test(ascii(bio)):
+            assert check_bio(bio) is None
 
 
-@pytest.mark.parametrize(
-    "bio", ["b" * 1001, "a\x00b", "a\x1bb", "a\rb", "a\x7fb", "a\x85b", "\ud800"]
-)
-def test_bio_is_refused(bio):
-    assert check_bio(bio)
+def test_bio_is_refused(subtests):
+    for bio in ["b" * 1001, "a\x00b", "a\x1bb", "a\rb", "a\x7fb", "a\x85b", "\ud800"]:
+        with subtests.test(ascii(bio)):
+            assert check_bio(bio)
 
 
-@pytest.mark.parametrize(
-    "password",
-    [
+def test_password_is_accepted(subtests):
+    for password in [
         *("correct horse", "xy" * 6, "xy" * 512, " " * 12, "слово за слово", "🙂" * 12),
         *("dragon house", "monkeydragon", "password x7$kQ9z", "vT7-pA2_bXr0", "\ufdfa" * 1024),
-    ],
-)
-def test_password_is_accepted(password):
-    assert check_password(password, "Lovelace", "ada@example.org") is None
+    ]:
+        with subtests.test(ascii(password)):
+            assert check_password(password, "Lovelace", "ada@example.org") is None
 
 
-@pytest.mark.parametrize(
-    "password, problem",
-    [
+def test_password_is_refused(subtests):
+    for password, problem in [
         *rows("12 to 1024", "", "x" * 11, "x" * 1025),
         *rows("name or email", "my lovelace pw", "LOVELACE1234", "ｌｏｖｅｌａｃｅ1234"),
         *rows("name or email", "countess.ada 1", "xxCOUNTESS.ADAxx"),
@@ -147,10 +139,9 @@ def test_password_is_accepted(password):
         *rows("common", "password1234", "Password123!", "2024-Password", "ｐａｓｓｗｏｒｄ1234"),
         *rows("common", "qwertyqwerty", "password" * 128, "пароль пароль", "!letmein!letmein!"),
         *rows("common", "123456789012", "000000000000", "qwertyuiopas", "my password 1"),
-    ],
-)
-def test_password_is_refused(password, problem):
-    assert problem in check_password(password, "Lovelace", "countess.ada@example.org")
+    ]:
+        with subtests.test(ascii(password)):
+            assert problem in check_password(password, "Lovelace", "countess.ada@example.org")
 
 
 def test_the_3000_most_common_passwords_are_common_with_digits_added():
@@ -173,21 +164,33 @@ def test_a_password_may_contain_a_name_or_local_part_of_three_letters():
     assert check_password("adamant and bobbing", "Ada", "bob@example.org") is None
 
 
-@pytest.mark.parametrize("name", ["C", "Chess", "Chess: the game!", "Schach ♟", "将棋", "c" * 60])
-def test_client_name_is_accepted(name):
-    assert check_client_name(name) is None
+def test_client_name_is_accepted(subtests):
+    for name in ["C", "Chess", "Chess: the game!", "Schach ♟", "将棋", "c" * 60]:
+        with subtests.test(ascii(name)):
+            assert check_client_name(name) is None
 
 
-@pytest.mark.parametrize(
-    "name", ["", " ", " Chess", "Chess ", "c" * 61, "a\nb", "a\tb", "a\u202eb", "\u200b", "a\x00b"]
-)
-def test_client_name_is_refused(name):
-    assert "one line" in check_client_name(name)
+def test_client_name_is_refused(subtests):
+    for name in [
+        "",
+        " ",
+        " Chess",
+        "Chess ",
+        "c" * 61,
+        "a\nb",
+        "a\tb",
+        "a\u202eb",
+        "\u200b",
+        "a\x00b",
+    ]:
+        with subtests.test(ascii(name)):
+            assert "one line" in check_client_name(name)
 
 
-@pytest.mark.parametrize("name", ["\u3164", "\u115f\u1160", "\u2800", "-", "…", "a" + "\u0301" * 3])
-def test_a_client_name_can_be_seen_and_covers_nothing_else(name):
-    assert check_client_name(name)
+def test_a_client_name_can_be_seen_and_covers_nothing_else(subtests):
+    for name in ["\u3164", "\u115f\u1160", "\u2800", "-", "…", "a" + "\u0301" * 3]:
+        with subtests.test(ascii(name)):
+            assert check_client_name(name)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -195,24 +198,42 @@ def test_a_client_name_can_be_seen_and_covers_nothing_else(name):
 # ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "uri",
-    [
+def test_redirect_uri_is_accepted(subtests):
+    for uri in [
         *("https://a.example", "https://a.example/", "https://a.example/cb?x=1&y=2"),
         *("http://a.example/", "https://a.example:8443/cb", "https://sub.a-b.example/%7Eada/"),
         *("https://192.0.2.1/", "http://localhost:3000/cb", "http://127.0.0.1/cb"),
         *("http://127.0.0.1:80/cb", "http://[::1]/cb", "https://[2001:db8::1]:8443/cb"),
         *("https://a.example/;x=[1],(2)*!@", "https://xn--bcher-kva.example/"),
         "https://a.example/" + "x" * 1982,
-    ],
-)
-def test_redirect_uri_is_accepted(uri):
-    assert check_redirect_uri(uri) is None
+    ]:
+        with subtests.test(ascii(uri)):
+            assert check_redirect_uri(uri) is None
 
 
-@pytest.mark.parametrize(
-    "uri, problem",
-    [
+def split_leniently(url: str) -> SplitResult:
+    """Split as RFC 3986, appendix B, does: like urlsplit before Python 3.11.4."""
+    form = r"(?:([^:/?#]+):)?(?://([^/?#]*))?([^?#]*)(?:\?([^#]*))?(?:#(.*))?"
+    return SplitResult(*(part or "" for part in re.fullmatch(form, url).groups()))
+
+
+@pytest.mark.parametrize("split", [urlsplit, split_leniently])
+def test_redirect_uri_with_a_bad_address_in_brackets_is_refused(monkeypatch, subtests, split):
+    """On every version of Python; the reason may be either of two."""
+    monkeypatch.setattr("storage.rules.urlsplit", split)
+    assert check_redirect_uri("https://[2001:db8::1]:8443/cb") is None
+    for uri in [
+        *("https://[::1]x/", "https://x[::1]/", "https://[::1/", "https://::1]/", "https://[]/"),
+        *("https://[x]/", "https://[a]/", "https://[127.0.0.1]/", "https://[1:2:3]/"),
+        *("https://[::12345]/", "https://[v1.a]/", "https://[::1%25eth0]/", "https://[::1]:80]/"),
+    ]:
+        with subtests.test(uri):
+            problem = check_redirect_uri(uri) or "accepted"
+            assert "name a host" in problem or "not a URL" in problem
+
+
+def test_redirect_uri_is_refused(subtests):
+    for uri, problem in [
         *rows("must start with", "", "/cb", "//a.example/", "a.example", "https:/a"),
         *rows("must start with", "https:a.example", "javascript:alert(1)"),
         *rows("must start with", "javascript://https://a.example/", "urn:a:b", "data:text/html,x"),
@@ -223,7 +244,7 @@ def test_redirect_uri_is_accepted(uri):
         *rows("name a host", "https://", "https:///cb", "https://?x", "https://:443/"),
         *rows("name a host", "http://a;script-src", "https://a,b/", "https://*.example/"),
         *rows("name a host", "https://a&b/", "https://a%2eexample/", "https://a_b/", "https://-a/"),
-        *rows("name a host", "https://a./", "https://[::1]x/"),
+        *rows("name a host", "https://a./"),
         *rows("fragment", "https://a.example/#x", "https://a.example/#", "https://a.example/?#"),
         *rows("plain ASCII", "https://bücher.example/", "https://a.example/é"),
         *rows("plain ASCII", "https://а.example/", "https://a.example/ x", " https://a.example/"),
@@ -232,13 +253,11 @@ def test_redirect_uri_is_accepted(uri):
         *rows("plain ASCII", "https://a.example\\@evil.example/", "https:\\\\a.example/"),
         *rows("plain ASCII", "https://a/'", 'https://a/"', "https://a/<", "https://a/{x}"),
         *rows("plain ASCII", "https://a/^"),
-        *rows("not a URL", "https://a:99999/", "https://a:b/", "https://a:80:80/", "https://[::1/"),
-        *rows("not a URL", "https://[x]/", "https://a:-1/"),
+        *rows("not a URL", "https://a:99999/", "https://a:b/", "https://a:80:80/", "https://a:-1/"),
         *rows("longer than", "https://a.example/" + "x" * 1983),
-    ],
-)
-def test_redirect_uri_is_refused(uri, problem):
-    assert problem in (check_redirect_uri(uri) or "accepted")
+    ]:
+        with subtests.test(ascii(uri)):
+            assert problem in (check_redirect_uri(uri) or "accepted")
 
 
 REGISTERED = [
@@ -247,25 +266,23 @@ REGISTERED = [
 ]
 
 
-@pytest.mark.parametrize("uri", REGISTERED)
-def test_a_registered_redirect_uri_is_accepted(uri):
-    assert Client("c" * 24, "Chess", "", REGISTERED).accepts_redirect_uri(uri)
+def test_a_registered_redirect_uri_is_accepted(subtests):
+    for uri in REGISTERED:
+        with subtests.test(ascii(uri)):
+            assert Client("c" * 24, "Chess", "", REGISTERED).accepts_redirect_uri(uri)
 
 
-@pytest.mark.parametrize(
-    "uri",
-    [
+def test_the_port_of_a_loopback_redirect_uri_is_free(subtests):
+    for uri in [
         *("http://127.0.0.1:1/cb", "http://127.0.0.1:65535/cb", "http://127.0.0.1"),
         *("http://127.0.0.1:80", "http://[::1]/cb", "http://[::1]:9/cb"),
-    ],
-)
-def test_the_port_of_a_loopback_redirect_uri_is_free(uri):
-    assert Client("c" * 24, "Chess", "", REGISTERED).accepts_redirect_uri(uri)
+    ]:
+        with subtests.test(ascii(uri)):
+            assert Client("c" * 24, "Chess", "", REGISTERED).accepts_redirect_uri(uri)
 
 
-@pytest.mark.parametrize(
-    "uri",
-    [
+def test_another_redirect_uri_is_refused(subtests):
+    for uri in [
         *("", "https://a.example", "https://a.example/", "https://a.example/c"),
         *("https://a.example//cb", "https://a.example/cb/", "https://a.example/cb/x"),
         *("https://a.example/cb2", "cb", "https://a.example/cb?", "https://a.example/cb?x"),
@@ -289,12 +306,12 @@ def test_the_port_of_a_loopback_redirect_uri_is_free(uri):
         *("http://127.0.0.1:80:80/cb", "http://127.0.0.1:80/cb\n", "http://127.1/cb"),
         *("http://2130706433/cb", "http://[::ffff:127.0.0.1]/cb", "http://[::1]evil.example/cb"),
         *("http://[::1]:3000@evil.example/cb", "http://[0::1]/cb"),
-    ],
-)
-def test_another_redirect_uri_is_refused(uri):
-    assert not Client("c" * 24, "Chess", "", REGISTERED).accepts_redirect_uri(uri)
+    ]:
+        with subtests.test(ascii(uri)):
+            assert not Client("c" * 24, "Chess", "", REGISTERED).accepts_redirect_uri(uri)
 
 
-@pytest.mark.parametrize("uri", ["", "http://127.0.0.1/cb", "https://a.example/cb"])
-def test_a_client_without_redirect_uris_accepts_none(uri):
-    assert not Client("c" * 24, "A game", "", []).accepts_redirect_uri(uri)
+def test_a_client_without_redirect_uris_accepts_none(subtests):
+    for uri in ["", "http://127.0.0.1/cb", "https://a.example/cb"]:
+        with subtests.test(ascii(uri)):
+            assert not Client("c" * 24, "A game", "", []).accepts_redirect_uri(uri)

@@ -612,8 +612,8 @@ def test_the_commands_say_what_became_of_the_lines(tmp_path):
     draw(tmp_path / "uploads/70.png")
     arguments = ("import", "users.jsonl", "--pictures", "uploads")
     done = installation.run(*arguments, status=1)
-    assert done.stdout.decode() == "line 2: it is not JSON\n1 player added, 0 were there already\n"
-    assert done.stderr.decode() == "Error: 1 line refused\n"
+    assert done.stdout == "line 2: it is not JSON\n1 player added, 0 were there already\n"
+    assert done.stderr == "Error: 1 line refused\n"
     path.write_text(f"{json.dumps(ADA)}\n")
     told = installation.output(*arguments)
     assert told == "0 players added, 1 were there already\n"

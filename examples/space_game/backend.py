@@ -220,7 +220,14 @@ def read_score(values: dict) -> int:
     return score
 
 
+class Server(ThreadingHTTPServer):
+    """Answers each browser in a thread of its own."""
+
+    # Connections that wait to be accepted: of more than socketserver's 5 at once some are reset.
+    request_queue_size = 128
+
+
 if __name__ == "__main__":
     print(f"The Space Game is at {ORIGIN}/, to be played on {SERVER}", flush=True)
     with contextlib.suppress(KeyboardInterrupt):
-        ThreadingHTTPServer((HOST, PORT), Browser).serve_forever()
+        Server((HOST, PORT), Browser).serve_forever()

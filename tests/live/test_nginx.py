@@ -32,7 +32,7 @@ from .fronted import FrontedServer, Nginx, free_port
 from .person import Person
 from .running import ANSWER_TIMEOUT, PASSWORD
 
-pytestmark = pytest.mark.nginx
+pytestmark = [pytest.mark.live, pytest.mark.nginx]
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 # What a proxy adds or sets anew; all else must be the server's own.

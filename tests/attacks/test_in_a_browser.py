@@ -5,15 +5,14 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
-from live import conftest as running_server
-from live import test_browser
-from live.running import RunningServer
+from live import conftest, test_browser
+from live.running import RunningServer, running_server
 from live.test_browser import Client, Game, carry_session, hold_clock
 from playwright.sync_api import Page, Route, expect
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
-no_proxy, server, ada = running_server.no_proxy, running_server.server, running_server.ada
-store = running_server.store
+no_proxy, server, ada = conftest.no_proxy, conftest.server, conftest.ada
+store = conftest.store
 chromium, playwright = test_browser.chromium, test_browser.playwright
 browse, game = test_browser.browse, test_browser.game
 complaints, game_client = test_browser.complaints, test_browser.game_client
@@ -176,18 +175,14 @@ def test_no_next_leads_a_real_browser_away(page: Page, server: RunningServer):
 
 
 @pytest.fixture(scope="module")
-def public_server(tmp_path_factory) -> Iterator[RunningServer]:
+def public_server() -> Iterator[RunningServer]:
     """A server whose footers link to somebody else's site."""
     with Game() as site:
         site.pages["/about"] = "<title>About</title>"
         threading.Thread(target=site.serve_forever, daemon=True).start()
-        server = RunningServer(
-            tmp_path_factory.mktemp("public"), ABOUT_URL=f"{site.origin()}/about"
-        )
-        server.start()
-        server.add_user("ada")
-        yield server
-        server.stop()
+        with running_server(ABOUT_URL=f"{site.origin()}/about") as server:
+            server.add_user("ada")
+            yield server
         site.shutdown()
 
 

@@ -1,6 +1,5 @@
 """One real server for the tests that need not kill it, and who uses it."""
 
-import contextlib
 from collections.abc import Iterator
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from storage import Storage
 
 from .person import Person
-from .running import RunningServer
+from .running import RunningServer, running_server
 from .shared import start_once
 
 CALLBACK = "https://client.example/callback?from=identity"  # nobody goes there: the address is read
@@ -23,22 +22,13 @@ def no_proxy() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RunningServer]:
+def server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
     """A running server with two workers, empty at first: no module meets what another left.
 
     Modules share it one after the other. One that changes or ends it has its own.
     """
 
-    @contextlib.contextmanager
-    def start() -> Iterator[RunningServer]:
-        server = RunningServer(tmp_path_factory.mktemp("server"))
-        server.start()
-        yield server
-        server.stop()
-
-    server = start_once(request.config, "server", start)
+    server = start_once(request.config, "server", running_server)
     yield server
     server.empty()
 

@@ -15,7 +15,7 @@ from storage.pictures import MAX_BYTES
 
 from . import test_browser
 from .looks import check_looks
-from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer
+from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer, running_server
 from .test_browser import Client, Game, carry_session, sign_in
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
@@ -51,25 +51,21 @@ class Site(RunningServer):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site() -> Iterator[Site]:
     """Where anybody may make an account; ada is there, and an administrator."""
-    site = Site(tmp_path_factory.mktemp("site"), SIGN_UP="open")
-    site.start()
-    root = site.add_user("hopper")
-    with site.open_storage().edit_user(root["id"]) as user:
-        user.mod_level = storage.ADMINISTRATOR
-    site.add_user("ada")
-    yield site
-    site.stop()
+    with running_server(Site, SIGN_UP="open") as site:
+        root = site.add_user("hopper")
+        with site.open_storage().edit_user(root["id"]) as user:
+            user.mod_level = storage.ADMINISTRATOR
+        site.add_user("ada")
+        yield site
 
 
 @pytest.fixture
-def empty_site(tmp_path: Path) -> Iterator[Site]:
+def empty_site() -> Iterator[Site]:
     """Where nobody has an account, and sign-up needs an invitation."""
-    site = Site(tmp_path)
-    site.start()
-    yield site
-    site.stop()
+    with running_server(Site) as site:
+        yield site
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from storage.pictures import MAX_BYTES
 
 from .conftest import CALLBACK
 from .person import Person
-from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer
+from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer, running_server
 from .test_races import RACERS, Background, attempts_counted, race, until_not_busy
 
 pytestmark = [pytest.mark.live, pytest.mark.load]
@@ -29,12 +29,10 @@ CHIEFS = 4
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def server() -> Iterator[RunningServer]:
     """Where anybody may make an account."""
-    server = RunningServer(tmp_path_factory.mktemp("open"), SIGN_UP="open")
-    server.start()
-    yield server
-    server.stop()
+    with running_server(SIGN_UP="open") as server:
+        yield server
 
 
 @pytest.fixture

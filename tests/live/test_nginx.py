@@ -30,7 +30,7 @@ from storage.pictures import generate_picture
 from .conftest import CALLBACK
 from .fronted import FrontedServer, Nginx, free_port
 from .person import Person
-from .running import ANSWER_TIMEOUT, PASSWORD
+from .running import ANSWER_TIMEOUT, PASSWORD, running_server
 
 pytestmark = [pytest.mark.live, pytest.mark.nginx]
 
@@ -40,12 +40,10 @@ PROXYS_OWN = {"server", "date", "connection", "keep-alive", "strict-transport-se
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontedServer]:
+def server() -> Iterator[FrontedServer]:
     """A running server behind nginx."""
-    server = FrontedServer(tmp_path_factory.mktemp("fronted"))
-    server.start()
-    yield server
-    server.stop()
+    with running_server(FrontedServer) as server:
+        yield server
 
 
 @pytest.fixture
@@ -218,12 +216,10 @@ def test_plain_http_leads_to_https(server: FrontedServer):
 
 
 @pytest.fixture
-def another_server(tmp_path: Path) -> Iterator[FrontedServer]:
+def another_server() -> Iterator[FrontedServer]:
     """One that nobody else uses."""
-    server = FrontedServer(tmp_path)
-    server.start()
-    yield server
-    server.stop()
+    with running_server(FrontedServer) as server:
+        yield server
 
 
 def test_a_reload_fails_none_of_a_thousand_requests(another_server: FrontedServer):

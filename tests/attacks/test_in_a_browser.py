@@ -5,16 +5,16 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
-from live import conftest as running_server
-from live import test_browser
-from live.running import RunningServer
-from live.test_browser import Client, Game, hold_clock, sign_in
+from live import conftest, test_browser
+from live.running import RunningServer, running_server
+from live.test_browser import Client, Game, carry_session, hold_clock
 from playwright.sync_api import Page, Route, expect
 
-pytestmark = pytest.mark.browser
-no_proxy, server, ada = running_server.no_proxy, running_server.server, running_server.ada
-store = running_server.store
-chromium, browse, game = test_browser.chromium, test_browser.browse, test_browser.game
+pytestmark = [pytest.mark.live, pytest.mark.browser]
+no_proxy, server, ada = conftest.no_proxy, conftest.server, conftest.ada
+store = conftest.store
+chromium, playwright = test_browser.chromium, test_browser.playwright
+browse, game = test_browser.browse, test_browser.game
 complaints, game_client = test_browser.complaints, test_browser.game_client
 
 
@@ -22,9 +22,7 @@ complaints, game_client = test_browser.complaints, test_browser.game_client
 def page(browse, server: RunningServer, ada: dict) -> Page:
     """Ada's browser."""
     page = browse()
-    page.goto(f"{server.address}/sign-in")
-    sign_in(page)
-    page.get_by_role("button", name="Sign out").wait_for()
+    carry_session(page, server)
     return page
 
 
@@ -177,18 +175,14 @@ def test_no_next_leads_a_real_browser_away(page: Page, server: RunningServer):
 
 
 @pytest.fixture(scope="module")
-def public_server(tmp_path_factory) -> Iterator[RunningServer]:
+def public_server() -> Iterator[RunningServer]:
     """A server whose footers link to somebody else's site."""
     with Game() as site:
         site.pages["/about"] = "<title>About</title>"
         threading.Thread(target=site.serve_forever, daemon=True).start()
-        server = RunningServer(
-            tmp_path_factory.mktemp("public"), ABOUT_URL=f"{site.origin()}/about"
-        )
-        server.start()
-        server.add_user("ada")
-        yield server
-        server.stop()
+        with running_server(ABOUT_URL=f"{site.origin()}/about") as server:
+            server.add_user("ada")
+            yield server
         site.shutdown()
 
 
@@ -217,7 +211,7 @@ def test_a_site_that_was_opened_from_here_cannot_reach_back(public_server: Runni
 
 
 def test_another_site_reads_nothing_that_the_player_may_read(
-    page: Page, game: Game, server: RunningServer, complaints: list[str]
+    page: Page, game: Game, server: RunningServer, ada: dict, complaints: list[str]
 ):
     """From another port of the same host, where the session cookie travels: no CORS, no script."""
     game.pages["/reading"] = "<title>Reading</title>"
@@ -234,6 +228,6 @@ def test_another_site_reads_nothing_that_the_player_may_read(
         assert page.evaluate(ran, server.address + path) == "refused"
     # What is public can be read, by a page as by anyone.
     public = "address => fetch(address).then(answer => answer.json())"
-    told = page.evaluate(public, f"{server.address}/api/users/info?id=1")
+    told = page.evaluate(public, f"{server.address}/api/users/info?id={ada['id']}")
     assert told["user"]["name"] == "ada"
     complaints.clear()

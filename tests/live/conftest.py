@@ -7,7 +7,8 @@ import pytest
 from storage import Storage
 
 from .person import Person
-from .running import RunningServer
+from .running import RunningServer, running_server
+from .shared import start_once
 
 CALLBACK = "https://client.example/callback?from=identity"  # nobody goes there: the address is read
 
@@ -21,12 +22,15 @@ def no_proxy() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A running server with two workers, empty at first: no module meets what another left."""
-    server = RunningServer(tmp_path_factory.mktemp("server"))
-    server.start()
+def server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
+    """A running server with two workers, empty at first: no module meets what another left.
+
+    Modules share it one after the other. One that changes or ends it has its own.
+    """
+
+    server = start_once(request.config, "server", running_server)
     yield server
-    server.stop()
+    server.empty()
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +49,15 @@ def client(server: RunningServer) -> dict:
 def store(server: RunningServer) -> Storage:
     """The running server's records."""
     return server.open_storage()
+
+
+@pytest.fixture
+def adas_person(server: RunningServer, ada: dict) -> Iterator[Person]:
+    """Ada, who is signed in."""
+    person = Person(server.address)
+    person.browser.cookies.set("session", server.start_session("ada"), domain="127.0.0.1")
+    yield person
+    person.close()
 
 
 @pytest.fixture

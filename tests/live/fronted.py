@@ -27,7 +27,7 @@ http {{
     default_type application/octet-stream;
     sendfile on;
     gzip on;
-    proxy_read_timeout {patience}s;
+    proxy_read_timeout {patience}ms;
     access_log {folder}/other.log;
     client_body_temp_path {folder}/bodies;
     proxy_temp_path {folder}/answers;
@@ -55,10 +55,10 @@ def free_port() -> int:
 class Nginx:
     """nginx at 127.0.0.1; its logs, certificate and pictures (in `pfp/`) have a folder.
 
-    It waits so many seconds for the server's answer.
+    It waits so many milliseconds for the server's answer.
     """
 
-    def __init__(self, folder: Path, patience: int = ANSWER_TIMEOUT) -> None:
+    def __init__(self, folder: Path, patience: int = 1000 * ANSWER_TIMEOUT) -> None:
         self.folder = folder
         self.patience = patience
         self.http_port, self.https_port = free_port(), free_port()

@@ -64,12 +64,24 @@ class Page:
         return {name: value for name, [value] in query.items()}
 
 
+class FromAddress(requests.adapters.HTTPAdapter):
+    """Connects from this address of the machine."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        super().__init__()
+
+    def init_poolmanager(self, *arguments, **options) -> None:
+        super().init_poolmanager(*arguments, source_address=(self._address, 0), **options)
+
+
 class Person:
     """Somebody who uses the server at this address, with cookies of their own."""
 
-    def __init__(self, server_address: str) -> None:
+    def __init__(self, server_address: str, own_address: str = "127.0.0.1") -> None:
         self.server_address = server_address
         self.browser = requests.Session()
+        self.browser.mount("http://", FromAddress(own_address))
         # A browser sends again what met a connection that had just ended, and `requests` does not.
         self.browser.headers["Connection"] = "close"
 

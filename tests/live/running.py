@@ -1,23 +1,30 @@
 """A real server: the `identity-server` command in processes and folders of its own."""
 
 import contextlib
+import functools
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import requests
+from flask import Flask
 from waiting import wait_until
 
+import identity_sessions
+from commands.players import user_record
 from identity_settings import ROOT
-from storage import Storage, open_storage
+from storage import Session, Storage, now_ms, open_storage
 
 COMMAND = [sys.executable, "-c", "from identity_admin import main; main()"]
 PASSWORD = "correct horse battery staple"
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # no fsync takes time there
 STOP_TIMEOUT = 25  # seconds from SIGTERM to SIGKILL: less than a worker is given that hangs
 ANSWER_TIMEOUT = 60  # seconds for any one request
 
@@ -118,18 +125,43 @@ class RunningServer:
         assert problem == ""
         return printed.strip()
 
-    def add_user(self, name: str) -> dict:
-        """A player whose password is PASSWORD."""
-        email = f"{name}@example.org"
-        arguments = ["user", "add", name, "--email", email, "--password-stdin"]
-        return self.command(*arguments, typed=PASSWORD)
+    # What the tests begin with is put into the records by this process: a command would take half a
+    # second to start. What the commands do is in tests/test_command*.py.
+
+    def add_user(self, name: str, email: str = "") -> dict:
+        """A player whose password is PASSWORD, as `user add --json` prints one."""
+        email = email or f"{name}@example.org"
+        return user_record(self.open_storage().add_user(name, email, password_hash()))
 
     def add_client(self, name: str, *redirect_uris: str, owner: str | None = None) -> dict:
         """A client, with its `client_id` and `client_secret`."""
-        arguments = [part for uri in redirect_uris for part in ("--redirect-uri", uri)]
-        return self.command(
-            "client", "add", name, *arguments, *(["--owner", owner] if owner else [])
-        )
+        store = self.open_storage()
+        owner_id = store.find_user(owner).id if owner else None
+        client, secret = store.add_client(name, list(redirect_uris), owner_id, by="command")
+        return {"client_id": client.id, "client_secret": secret}
+
+    def start_session(self, name: str) -> str:
+        """Sign this player in, in one more browser: the value of its session cookie."""
+        store = self.open_storage()
+        entry = Session(secrets.token_urlsafe(16), now_ms(), "Chrome on Linux")
+        with store.edit_user(store.find_user(name).id) as user:
+            user.sessions = [*user.sessions, entry][-identity_sessions.SESSIONS_KEPT :]
+        signing = Flask(__name__)
+        signing.extensions["storage"] = store
+        with signing.app_context():
+            signer = identity_sessions.serializer("session")
+            return signer.dumps({"_permanent": True, "user": user.id, "id": entry.id})
+
+    def empty(self) -> None:
+        """Delete every player and client, and forget what was counted."""
+        store = self.open_storage()
+        for client_id in store.client_ids():
+            store.delete_client(client_id, by="command")
+        for user_id in store.user_ids():
+            store.delete_user(user_id)
+        for counted in self.data_dir.glob("attempts/**/*"):
+            if counted.is_file():
+                counted.unlink()
 
     def open_storage(self) -> Storage:
         """The server's records, as one more process that uses them."""
@@ -147,6 +179,26 @@ class RunningServer:
         base_url = {"BASE_URL": self.address} if self.address else {}
         settings = folders | base_url | self.settings
         return ours | {f"IDENTITY_{name}": value for name, value in settings.items()}
+
+
+@functools.cache
+def password_hash() -> str:
+    """What is kept of PASSWORD; it takes a third of a second."""
+    return identity_sessions.hash_password(PASSWORD)
+
+
+@contextlib.contextmanager
+def running_server(
+    make: Callable[..., RunningServer] = RunningServer, **settings: str
+) -> Iterator[RunningServer]:
+    """A server that runs until the block ends, with its installation in memory."""
+    with tempfile.TemporaryDirectory(dir=MEMORY, prefix="identity-server-") as folder:
+        server = make(Path(folder), **settings)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
 
 
 def is_free(bind: str) -> bool:

@@ -15,12 +15,13 @@ from storage.pictures import MAX_BYTES
 
 from . import test_browser
 from .looks import check_looks
-from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer
-from .test_browser import Client, Game, sign_in
+from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer, running_server
+from .test_browser import Client, Game, carry_session, sign_in
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.live, pytest.mark.browser]
 # The fixtures of a person with a browser.
-chromium, browse, game = test_browser.chromium, test_browser.browse, test_browser.game
+chromium, playwright = test_browser.chromium, test_browser.playwright
+browse, game = test_browser.browse, test_browser.game
 complaints = test_browser.complaints
 NEW_PASSWORD = "paperclip violin lantern moss"
 
@@ -50,25 +51,21 @@ class Site(RunningServer):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site() -> Iterator[Site]:
     """Where anybody may make an account; ada is there, and an administrator."""
-    site = Site(tmp_path_factory.mktemp("site"), SIGN_UP="open")
-    site.start()
-    root = site.add_user("hopper")
-    with site.open_storage().edit_user(root["id"]) as user:
-        user.mod_level = storage.ADMINISTRATOR
-    site.add_user("ada")
-    yield site
-    site.stop()
+    with running_server(Site, SIGN_UP="open") as site:
+        root = site.add_user("hopper")
+        with site.open_storage().edit_user(root["id"]) as user:
+            user.mod_level = storage.ADMINISTRATOR
+        site.add_user("ada")
+        yield site
 
 
 @pytest.fixture
-def empty_site(tmp_path: Path) -> Iterator[Site]:
+def empty_site() -> Iterator[Site]:
     """Where nobody has an account, and sign-up needs an invitation."""
-    site = Site(tmp_path)
-    site.start()
-    yield site
-    site.stop()
+    with running_server(Site) as site:
+        yield site
 
 
 @pytest.fixture
@@ -89,9 +86,7 @@ def browse_as(site: Site, browse: Callable[..., Page]) -> Callable[..., Page]:
 
     def browse_as(name: str, **options) -> Page:
         page = browse(**options)
-        page.goto(f"{site.address}/sign-in")
-        sign_in(page, name)
-        expect(page).to_have_title("Welcome - Identity Server")
+        carry_session(page, site, name)
         return page
 
     return browse_as
@@ -475,6 +470,7 @@ def test_a_moderator_suspends_a_player_whose_browser_and_token_end_until_restore
     expect(theirs).to_have_title("Game")
     token = site.token_of(game_client, theirs)
     page = browse_as(moderator["name"])
+    page.goto(site.address)
     page.get_by_role("link", name="Players").click()
     fill_in(page, Name=player["name"].upper())
     page.get_by_role("button", name="Find").click()
@@ -525,8 +521,7 @@ WIDE_FLAIR = "W" * 30
 def wide_site(site: Site) -> Site:
     """The site with the longest texts that there are, and who sees them."""
     email = f"{'w' * 64}@{'w' * 60}.example.org"
-    arguments = ["user", "add", WIDE_NAME, "--email", email, "--password-stdin"]
-    wide = site.command(*arguments, typed=PASSWORD)
+    wide = site.add_user(WIDE_NAME, email)
     client = Client(site, "https://client.example/", name="W" * 60)
     with site.open_storage().edit_user(wide["id"]) as user:
         user.bio = f"{'W' * 200}\n\nI play.\n" + "Often.\n" * 90
@@ -547,10 +542,8 @@ def press(page: Page, button: str) -> None:
 
 
 def enter(site: Site, page: Page, name: str, path: str) -> None:
-    """Sign in, and go to a page."""
-    page.goto(f"{site.address}/sign-in")
-    sign_in(page, name)
-    expect(page).to_have_title("Welcome - Identity Server")
+    """Go to a page as this player."""
+    carry_session(page, site, name)
     page.goto(f"{site.address}{path}")
 
 

@@ -18,9 +18,10 @@ from storage.pictures import MAX_BYTES
 
 from .conftest import CALLBACK
 from .person import Person
-from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer
+from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer, running_server
 from .test_races import RACERS, Background, attempts_counted, race, until_not_busy
 
+pytestmark = [pytest.mark.live, pytest.mark.load]
 UPLOADERS = 8
 UPLOADS = 100
 MINUTE = 60_000  # milliseconds
@@ -28,12 +29,10 @@ CHIEFS = 4
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def server() -> Iterator[RunningServer]:
     """Where anybody may make an account."""
-    server = RunningServer(tmp_path_factory.mktemp("open"), SIGN_UP="open")
-    server.start()
-    yield server
-    server.stop()
+    with running_server(SIGN_UP="open") as server:
+        yield server
 
 
 @pytest.fixture
@@ -58,7 +57,6 @@ def post(person: Person, path: str, **sent) -> requests.Response:
     )
 
 
-@pytest.mark.load
 def test_one_name_in_sixteen_spellings_is_signed_up_once(
     server: RunningServer, store: storage.Storage, ada: dict
 ):
@@ -92,7 +90,6 @@ def test_one_name_in_sixteen_spellings_is_signed_up_once(
         each.close()
 
 
-@pytest.mark.load
 def test_workers_whose_every_thread_is_uploading_stay_under_200_mib(
     server: RunningServer, sign_in: Callable[[], Person]
 ):
@@ -115,7 +112,6 @@ def test_workers_whose_every_thread_is_uploading_stay_under_200_mib(
         assert most < 170, most  # it would be 200 if uploads that wait were held in memory
 
 
-@pytest.mark.load
 def test_of_administrators_who_all_step_down_at_once_one_is_left(
     server: RunningServer, store: storage.Storage, ada: dict
 ):
@@ -182,7 +178,6 @@ def pictures_of(server: RunningServer, user_id: int) -> list[str]:
     )
 
 
-@pytest.mark.load
 def test_eight_clients_that_change_one_picture_leave_one_generation_of_files(
     server: RunningServer, store: storage.Storage, ada: dict, sign_in
 ):
@@ -202,7 +197,6 @@ def test_eight_clients_that_change_one_picture_leave_one_generation_of_files(
     assert shown <= {colour(number) for number in range(UPLOADS - UPLOADERS, UPLOADS)}
 
 
-@pytest.mark.load
 def test_profile_picture_consents_and_heartbeats_change_at_once_and_nothing_is_lost(
     server: RunningServer, store: storage.Storage, ada: dict, sign_in
 ):

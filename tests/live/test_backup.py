@@ -16,6 +16,7 @@ from .running import PASSWORD, RunningServer
 from .test_account_races import post, upload
 from .test_races import Background, until_not_busy
 
+pytestmark = [pytest.mark.live, pytest.mark.load]
 PLAYERS = 100
 BACKUPS = 2
 
@@ -77,7 +78,6 @@ def come_and_go(server: RunningServer, client: int) -> Act:
     return act
 
 
-@pytest.mark.load
 def test_a_backup_taken_while_eight_clients_write_restores_to_a_sound_installation(
     server: RunningServer, tmp_path: Path
 ):

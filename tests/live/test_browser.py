@@ -1,5 +1,6 @@
 """A person with a real browser, on the way from a game to this server and back."""
 
+import contextlib
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -9,14 +10,23 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import pytest
 import requests
 import waiting
-from playwright.sync_api import Browser, ConsoleMessage, Page, Response, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    ConsoleMessage,
+    Page,
+    Playwright,
+    Response,
+    expect,
+    sync_playwright,
+)
 
 import storage
 
 from .looks import check_looks
 from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer
+from .shared import start_once
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.live, pytest.mark.browser]
 PATIENCE = 1000 * waiting.PATIENCE  # milliseconds
 NOON = 1_800_000_000  # seconds: what the browser's clock shows where a test holds it
 
@@ -63,9 +73,15 @@ def game() -> Iterator[Game]:
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
+def playwright(request: pytest.FixtureRequest) -> Playwright:
     expect.set_options(timeout=PATIENCE)
-    with sync_playwright() as playwright:
+    return start_once(request.config, "playwright", sync_playwright)
+
+
+@pytest.fixture(scope="module")
+def chromium(request: pytest.FixtureRequest, playwright: Playwright) -> Browser:
+    @contextlib.contextmanager
+    def start() -> Iterator[Browser]:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"),
             args=[
@@ -75,6 +91,8 @@ def chromium() -> Iterator[Browser]:
         )
         yield browser
         browser.close()
+
+    return start_once(request.config, "chromium", start)
 
 
 @pytest.fixture
@@ -178,6 +196,13 @@ def sign_in(page: Page, name: str = "ada", password: str = PASSWORD) -> None:
     page.get_by_role("button", name="Sign in").click()
 
 
+def carry_session(page: Page, server: RunningServer, name: str = "ada") -> None:
+    """From the next page on, this player is signed in; who that was before is not."""
+    value = server.start_session(name)
+    cookie = {"name": "session", "value": value, "url": server.address}
+    page.context.add_cookies([cookie | {"httpOnly": True, "sameSite": "Lax"}])
+
+
 def hold_clock(page: Page) -> None:
     """From the next page on, time stands still until `page.clock.run_for` moves it."""
     page.clock.pause_at(NOON)  # and no `install` before it, after which time would still run
@@ -204,8 +229,8 @@ def test_cancel_takes_the_person_back_without_a_code(
 ):
     client = Client(server, f"{game.origin(host)}/callback")
     page = browse()
+    carry_session(page, server)
     page.goto(client.link())
-    sign_in(page)
     page.get_by_role("button", name="Cancel").click()
     expect(page).to_have_title("Game")
     assert answer_in(page) == {
@@ -221,8 +246,8 @@ def test_remembered_consent_leads_from_sign_in_straight_to_the_client(
     """Sign-in redirects to the grant, and that to the client: CSP form-action must allow it."""
     client = Client(server, f"{game.origin(host)}/callback")
     first = browse()
+    carry_session(first, server)
     first.goto(client.link())
-    sign_in(first)
     first.get_by_role("button", name="Allow").click()
     client.check_arrival(first)
     page = browse()
@@ -242,8 +267,8 @@ def test_a_client_may_lead_on_to_another_host_of_its_own(
     client = Client(server, f"{game.origin()}/back")
     for button in ("Cancel", "Allow"):
         page = browse()
+        carry_session(page, server)
         page.goto(client.link())
-        sign_in(page)
         page.get_by_role("button", name=button).click()
         expect(page).to_have_title("Game")
         assert page.url.startswith(f"{game.origin('localhost')}/callback?")
@@ -257,8 +282,8 @@ def test_a_mistyped_password_does_not_end_the_way_to_the_client(
     game_client: Client, browse, complaints: list[str]
 ):
     first = browse()
+    carry_session(first, game_client.server)
     first.goto(game_client.link())
-    sign_in(first)
     first.get_by_role("button", name="Allow").click()
     page = browse()
     page.goto(game_client.link())
@@ -340,8 +365,8 @@ def test_use_another_account_signs_out_and_leads_back_to_the_same_request(
 ):
     server.add_user("babbage")
     page = browse()
+    carry_session(page, server)
     page.goto(game_client.link())
-    sign_in(page)
     page.get_by_role("button", name="Use another account").click()
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     sign_in(page, "babbage")
@@ -361,8 +386,7 @@ def test_a_link_with_another_redirect_uri_ends_at_an_error_page(
     assert answer.status == 400
     expect(page.get_by_role("heading", name="That did not work")).to_be_visible()
     expect(page.get_by_text(elsewhere)).to_have_count(0)
-    page.goto(f"{server.address}/sign-in")
-    sign_in(page)
+    carry_session(page, server)
     page.goto(game_client.link(redirect_uri=elsewhere))
     expect(page.get_by_text(elsewhere)).to_be_visible()
     expect(page.get_by_text(game_client.redirect_uri)).to_be_visible()
@@ -377,8 +401,8 @@ def test_a_page_that_frames_the_consent_page_shows_nothing_of_it(
 ):
     """RFC 9700 4.16."""
     page = browse()
+    carry_session(page, game_client.server)
     page.goto(game_client.link())
-    sign_in(page)
     expect(page.get_by_role("button", name="Allow")).to_be_visible()
     game.pages["/framing"] = f'<title>Framing</title><iframe src="{game_client.link()}"></iframe>'
     with page.expect_console_message(lambda each: "frame-ancestors 'none'" in each.text):
@@ -401,8 +425,8 @@ def test_a_form_on_another_site_cannot_answer_the_consent_page(
 ):
     """Not even with the signed request, from another port, where the session cookie travels."""
     page = browse()
+    carry_session(page, server)
     page.goto(game_client.link())
-    sign_in(page)
     signed_request = page.locator("input[name=request]").get_attribute("value")
     fields = {"request": signed_request, "decision": "allow"}
     game.pages["/forged"] = forged_form(f"{server.address}/oauth/authorize", fields)
@@ -451,8 +475,7 @@ def widest(server: RunningServer, ada: dict) -> tuple[str, Client]:
     """The longest name that a player can have, and a client whose parts are as long."""
     name = "W" * 30
     email = f"{'w' * 64}@{'w' * 60}.example.org"
-    arguments = ["user", "add", name, "--email", email, "--password-stdin"]
-    server.command(*arguments, typed=PASSWORD)
+    server.add_user(name, email)
     host = ".".join(["w" * 60] * 3)
     return name, Client(server, f"https://{host}.example/{'w' * 200}", name="W" * 60)
 
@@ -463,17 +486,18 @@ def test_pages_look_right_with_the_longest_texts(
 ):
     name, client = widest
     page = browse()
-    page.goto(client.link() if which == "consent" else f"{server.address}/sign-in")
+    if which in ("welcome", "consent", "error"):
+        carry_session(page, server, "ada" if which == "error" else name)
+    addresses = {
+        "home": server.address,
+        "welcome": server.address,
+        "consent": client.link(),
+        "error": client.link(redirect_uri=f"{client.redirect_uri}{'v' * 200}"),
+        "nothing": f"{server.address}/nothing",
+    }
+    page.goto(addresses.get(which, f"{server.address}/sign-in"))
     if which == "problem":
         sign_in(page, name, "wrong")
         page.get_by_role("alert").wait_for()
-    elif which in ("welcome", "consent"):
-        sign_in(page, name)
-    elif which == "error":
-        sign_in(page, "ada")
-        page.get_by_role("button", name="Sign out").wait_for()
-        page.goto(client.link(redirect_uri=f"{client.redirect_uri}{'v' * 200}"))
-    elif which in ("home", "nothing"):
-        page.goto(f"{server.address}/{'' if which == 'home' else 'nothing'}")
     expect(page.get_by_role("heading", level=1)).to_contain_text(heading)
     check_looks(page, has_problem=which == "problem")

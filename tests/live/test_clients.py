@@ -15,7 +15,7 @@ from .conftest import CALLBACK
 from .person import Person
 from .running import RunningServer
 
-pytestmark = pytest.mark.clients
+pytestmark = [pytest.mark.live, pytest.mark.clients]
 SCOPE = ["openid", "profile", "email"]  # what generic clients ask for
 
 
@@ -67,7 +67,7 @@ def authlib_session(client: dict, **options) -> AuthlibSession:
 @pytest.mark.parametrize("pkce", [None, "S256"])
 @pytest.mark.parametrize("secret_in_body", [False, True])
 def test_requests_oauthlib_learns_who_the_player_is(
-    person: Person,
+    adas_person: Person,
     client: dict,
     authorize_url: str,
     token_url: str,
@@ -78,7 +78,7 @@ def test_requests_oauthlib_learns_who_the_player_is(
 ):
     session = requests_oauthlib_session(client, pkce=pkce)
     link, _ = session.authorization_url(authorize_url)
-    arrived = person.allow(link, "ada")
+    arrived = adas_person.allow(link, "ada")
     token = session.fetch_token(
         token_url,
         authorization_response=arrived.address,  # checks the state as well
@@ -90,11 +90,11 @@ def test_requests_oauthlib_learns_who_the_player_is(
 
 
 def test_requests_oauthlib_refuses_an_answer_to_another_request(
-    person: Person, client: dict, ada: dict, authorize_url: str, token_url: str
+    adas_person: Person, client: dict, authorize_url: str, token_url: str
 ):
     """It is the state that comes back unchanged, to the session that sent it and no other."""
     link, state = requests_oauthlib_session(client).authorization_url(authorize_url)
-    arrived = person.allow(link, "ada")
+    arrived = adas_person.allow(link, "ada")
     another = requests_oauthlib_session(client)
     another.authorization_url(authorize_url)
     assert arrived.answer["state"] == state
@@ -107,12 +107,12 @@ def test_requests_oauthlib_refuses_an_answer_to_another_request(
 
 
 def test_requests_oauthlib_is_refused_with_another_verifier(
-    person: Person, client: dict, ada: dict, authorize_url: str, token_url: str
+    adas_person: Person, client: dict, authorize_url: str, token_url: str
 ):
     asks, knows_another = (requests_oauthlib_session(client, pkce="S256") for _ in range(2))
     link, state = asks.authorization_url(authorize_url)
     knows_another.authorization_url(authorize_url, state=state)
-    arrived = person.allow(link, "ada")
+    arrived = adas_person.allow(link, "ada")
     exchange = {
         "authorization_response": arrived.address,
         "client_secret": client["client_secret"],
@@ -123,13 +123,12 @@ def test_requests_oauthlib_is_refused_with_another_verifier(
 
 
 def test_requests_oauthlib_is_told_of_a_refusal(
-    server: RunningServer, person: Person, ada: dict, authorize_url: str, token_url: str
+    server: RunningServer, adas_person: Person, authorize_url: str, token_url: str
 ):
     stranger = server.add_client("Refused Game", CALLBACK)
     session = requests_oauthlib_session(stranger)
     link, _ = session.authorization_url(authorize_url)
-    person.sign_in("ada")
-    arrived = person.press(person.open(link), "Cancel")
+    arrived = adas_person.press(adas_person.open(link), "Cancel")
     with pytest.raises(AccessDeniedError, match="the player refused"):
         session.fetch_token(
             token_url,
@@ -144,7 +143,7 @@ def test_requests_oauthlib_is_told_of_a_refusal(
 @pytest.mark.parametrize("pkce", [None, "S256"])
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
 def test_authlib_learns_who_the_player_is(
-    person: Person,
+    adas_person: Person,
     client: dict,
     authorize_url: str,
     token_url: str,
@@ -156,7 +155,7 @@ def test_authlib_learns_who_the_player_is(
     session = authlib_session(client, token_endpoint_auth_method=method, code_challenge_method=pkce)
     verifier = generate_token(48) if pkce else None
     link, state = session.create_authorization_url(authorize_url, code_verifier=verifier)
-    arrived = person.allow(link, "ada")
+    arrived = adas_person.allow(link, "ada")
     token = session.fetch_token(
         token_url, authorization_response=arrived.address, state=state, code_verifier=verifier
     )
@@ -165,12 +164,12 @@ def test_authlib_learns_who_the_player_is(
 
 
 def test_authlib_is_refused_with_another_verifier(
-    person: Person, client: dict, ada: dict, authorize_url: str, token_url: str, whois_url: str
+    adas_person: Person, client: dict, authorize_url: str, token_url: str, whois_url: str
 ):
     session = authlib_session(client, code_challenge_method="S256")
     verifier = generate_token(48)
     link, state = session.create_authorization_url(authorize_url, code_verifier=verifier)
-    exchange = {"authorization_response": person.allow(link, "ada").address, "state": state}
+    exchange = {"authorization_response": adas_person.allow(link, "ada").address, "state": state}
     # Authlib raises only where a body has an `error`: what it has then is no token to use.
     refused = session.fetch_token(token_url, code_verifier=generate_token(48), **exchange)
     assert refused == {"message": "code_verifier does not fit the code_challenge"}

@@ -18,7 +18,7 @@ from commands.demo import PASSWORD, choose_addresses
 from .demo import Demo
 from .running import ANSWER_TIMEOUT
 
-pytestmark = pytest.mark.load
+pytestmark = [pytest.mark.live, pytest.mark.load]
 
 
 @pytest.fixture

@@ -16,8 +16,9 @@ from .demo import Demo
 from .looks import check_looks
 from .test_browser import Game, sign_in
 
-pytestmark = pytest.mark.browser
-chromium, browse, game = test_browser.chromium, test_browser.browse, test_browser.game
+pytestmark = [pytest.mark.live, pytest.mark.browser]
+chromium, playwright = test_browser.chromium, test_browser.playwright
+browse, game = test_browser.browse, test_browser.game
 complaints = test_browser.complaints
 DEAD_TIME = 1000  # milliseconds in which the play page's Allow ignores presses
 # Where the ship is, in pixels from the left: of what it is painted with there is nothing else below

@@ -21,6 +21,7 @@ from .conftest import CALLBACK
 from .person import Person
 from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer
 
+pytestmark = [pytest.mark.live, pytest.mark.load]
 ROUNDS = 5
 
 
@@ -169,7 +170,6 @@ def check_records(store: storage.Storage) -> None:
     )
 
 
-@pytest.mark.load
 def test_nothing_that_was_answered_is_lost_when_the_server_is_killed(server: RunningServer):
     """Sign-ins, consents, exchanges and look-ups, killed at five random moments."""
     password_hash = hash_password(PASSWORD)
@@ -189,7 +189,6 @@ def test_nothing_that_was_answered_is_lost_when_the_server_is_killed(server: Run
     assert min(told.values()) >= ROUNDS, told
 
 
-@pytest.mark.load
 def test_a_first_start_that_is_killed_can_be_repeated(tmp_path: Path):
     """Killed while the folders, the key and the layout's version are made."""
     for number in range(4):
@@ -205,7 +204,6 @@ def test_a_first_start_that_is_killed_can_be_repeated(tmp_path: Path):
         assert server.open_storage().user_ids() == []
 
 
-@pytest.mark.load
 @pytest.mark.parametrize("step", ["next_user_id", "names", "emails", "users"])
 def test_a_name_can_be_made_again_after_user_add_was_killed(server: RunningServer, step: str):
     """Killed around a step of it: the account is there whole, or its name and address are free."""

@@ -4,45 +4,47 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, Playwright, expect
 from waiting import wait_until
 
 import storage
 
+from . import test_browser
+from .looks import visible_boxes
 from .running import RunningServer
-from .test_browser import PATIENCE, sign_in
+from .test_browser import carry_session
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.live, pytest.mark.browser]
+playwright = test_browser.playwright
 WIDTH = 390  # CSS pixels
 CONTROLS = "button, .button, input:not([type=hidden]), select, textarea, .quiet"
 
 
 @pytest.fixture(scope="module", params=[16, 24, 32])
-def page(request: pytest.FixtureRequest, server: RunningServer, ada: dict) -> Iterator[Page]:
+def page(
+    request: pytest.FixtureRequest, playwright: Playwright, server: RunningServer, ada: dict
+) -> Iterator[Page]:
     """The phone of Ada, who is an administrator and signed in; 16 pixels are the usual size."""
     with server.open_storage().edit_user(ada["id"]) as user:
         user.mod_level = storage.ADMINISTRATOR
-    expect.set_options(timeout=PATIENCE)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"),
-            args=["--no-sandbox", f"--blink-settings=defaultFontSize={request.param}"],
-        )
-        page = browser.new_page(viewport={"width": WIDTH, "height": 844})
-        page.goto(f"{server.address}/sign-in")
-        sign_in(page)
-        expect(page).to_have_title("Welcome - Identity Server")
-        assert page.evaluate("parseFloat(getComputedStyle(document.documentElement).fontSize)") == (
-            request.param
-        )
-        yield page
-        browser.close()
+    browser = playwright.chromium.launch(
+        executable_path=shutil.which("chromium"),
+        args=["--no-sandbox", f"--blink-settings=defaultFontSize={request.param}"],
+    )
+    page = browser.new_page(viewport={"width": WIDTH, "height": 844})
+    carry_session(page, server)
+    page.goto(server.address)
+    assert page.evaluate("parseFloat(getComputedStyle(document.documentElement).fontSize)") == (
+        request.param
+    )
+    yield page
+    browser.close()
 
 
 def check_fits(page: Page) -> None:
     """Nothing leaves the screen, and what is pressed keeps its words whole."""
     assert page.evaluate("document.documentElement.scrollWidth") <= WIDTH
-    boxes = [each.bounding_box() for each in page.locator(CONTROLS).all() if each.is_visible()]
+    boxes = visible_boxes(page, CONTROLS)
     assert boxes
     assert all(box["x"] >= 0 and box["x"] + box["width"] <= WIDTH for box in boxes)
 

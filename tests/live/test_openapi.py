@@ -14,6 +14,7 @@ from .conftest import CALLBACK
 from .person import Person
 from .running import ANSWER_TIMEOUT, RunningServer
 
+pytestmark = pytest.mark.live
 SCHEMATHESIS = Path(sys.executable).with_name("schemathesis")
 # Not among them: that whatever fits the schema succeeds. No schema knows which codes are good.
 CHECKS = (

@@ -4,7 +4,6 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from http.cookies import SimpleCookie
 
 import pytest
 import requests
@@ -14,12 +13,13 @@ from waiting import wait_until
 from storage import ADMINISTRATOR, Client, Storage, now_ms
 
 from . import test_browser
-from .looks import check_looks, serious_findings
-from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer
-from .test_browser import Game, hold_clock
+from .looks import check_looks, check_with_axe
+from .running import ANSWER_TIMEOUT, RunningServer
+from .test_browser import Game, carry_session, hold_clock
 
-pytestmark = pytest.mark.browser
-chromium, browse, game = test_browser.chromium, test_browser.browse, test_browser.game
+pytestmark = [pytest.mark.live, pytest.mark.browser]
+chromium, playwright = test_browser.chromium, test_browser.playwright
+browse, game = test_browser.browse, test_browser.game
 complaints = test_browser.complaints
 GAME = """<!doctype html><title>Game</title><h1>Space</h1>
 <button>Fire</button><output></output>
@@ -109,13 +109,7 @@ def refusals(frame: Frame, *messages: str) -> None:
 @pytest.fixture(scope="module")
 def adas_cookies(server: RunningServer, ada: dict) -> dict:
     """The state of a browser in which Ada is signed in."""
-    answer = requests.post(
-        f"{server.address}/sign-in",
-        {"name": "ada", "password": PASSWORD},
-        allow_redirects=False,
-        timeout=ANSWER_TIMEOUT,
-    )
-    value = SimpleCookie(answer.headers["Set-Cookie"])["session"].value
+    value = server.start_session("ada")
     cookie = {"name": "session", "value": value, "domain": "127.0.0.1", "path": "/"}
     rest = {"expires": -1, "httpOnly": True, "secure": False, "sameSite": "Lax"}
     return {"cookies": [cookie | rest], "origins": []}
@@ -304,9 +298,7 @@ def test_who_signed_out_in_another_window_has_no_account_and_is_offered_to_sign_
     play: Play, browse, complaints: list[str]
 ):
     page = browse()
-    page.goto(f"{play.server.address}/sign-in")
-    test_browser.sign_in(page)
-    page.get_by_role("button", name="Sign out").wait_for()
+    carry_session(page, play.server)
     with page.expect_response("**/api/users/heartbeat"):
         frame = play.open(page)
     other = page.context.new_page()
@@ -325,9 +317,7 @@ def test_a_page_that_was_opened_as_another_player_gives_that_player_nothing(
 ):
     """The request was signed for the session of before."""
     page = browse()
-    page.goto(f"{server.address}/sign-in")
-    test_browser.sign_in(page)
-    page.get_by_role("button", name="Sign out").wait_for()
+    carry_session(page, server)
     with page.expect_response("**/api/users/heartbeat"):
         frame = play.open(page)
     server.add_user("grace")
@@ -840,9 +830,7 @@ def test_the_page_fits_windows_and_axe_finds_nothing_serious_in_light_and_dark(
     play.ask(frame)
     expect(dialog(page)).to_be_visible()
     expect(button(page, "Allow")).to_have_attribute("aria-disabled", "false")
-    for color_scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=color_scheme)
-        assert serious_findings(page) == []
+    check_with_axe(page)
     for width, height in ((390, 844), (320, 480), (1280, 800)):
         page.set_viewport_size({"width": width, "height": height})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -868,8 +856,8 @@ def administrators_page(server: RunningServer, store: Storage, browse) -> Iterat
     with store.edit_user(server.add_user(name)["id"]) as user:
         user.mod_level = ADMINISTRATOR
     page = browse()
-    page.goto(f"{server.address}/sign-in?next=/developer")
-    test_browser.sign_in(page, name)
+    carry_session(page, server, name)
+    page.goto(f"{server.address}/developer")
     yield page
     for client in store.clients():
         if client.owner_id == user.id:

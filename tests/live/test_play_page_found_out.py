@@ -10,8 +10,9 @@ from playwright.sync_api import Frame, Page, Route, TimeoutError, expect
 
 from . import test_browser, test_play_page
 
-pytestmark = pytest.mark.browser
-chromium, game, sound_browse = test_browser.chromium, test_browser.game, test_browser.browse
+pytestmark = [pytest.mark.live, pytest.mark.browser]
+chromium, playwright = test_browser.chromium, test_browser.playwright
+game, sound_browse = test_browser.game, test_browser.browse
 adas_cookies, add_game = test_play_page.adas_cookies, test_play_page.add_game
 play, page = test_play_page.play, test_play_page.page
 spy, asked = test_play_page.spy, test_play_page.asked

@@ -22,6 +22,7 @@ from .conftest import CALLBACK
 from .person import Person
 from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer
 
+pytestmark = pytest.mark.live
 RACERS = 16
 WRONG_PASSWORD = "correct horse battery stable"
 

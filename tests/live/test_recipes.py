@@ -19,6 +19,7 @@ from identity_settings import ROOT
 from .person import Form, FormReader, Person
 from .running import ANSWER_TIMEOUT, RunningServer
 
+pytestmark = pytest.mark.live
 GAMES = (Path(ROOT) / "docs" / "games.md").read_text(encoding="utf-8")
 RECIPES = dict(
     re.findall(r"^<!-- recipe: (\S+) -->\n```\w+\n(.*?)^```$", GAMES, re.MULTILINE | re.DOTALL)

@@ -10,6 +10,8 @@ from .conftest import CALLBACK
 from .person import Person
 from .running import ANSWER_TIMEOUT, RunningServer, stopped
 
+pytestmark = pytest.mark.live
+
 
 def in_each_worker(server: RunningServer, ask: Callable[[], int]) -> list[int]:
     """The status that `ask` gets where only the first worker runs, and where only the second."""

@@ -8,7 +8,7 @@ import pytest
 
 from identity_settings import ROOT
 
-pytestmark = pytest.mark.nginx
+pytestmark = [pytest.mark.live, pytest.mark.nginx]
 UNIT = Path(ROOT) / "deploy" / "identity-server.service"
 
 

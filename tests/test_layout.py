@@ -1,7 +1,6 @@
 """Where things live: which module may import which, how long they are, what is installed."""
 
 import ast
-import configparser
 from pathlib import Path
 
 import pytest
@@ -95,12 +94,3 @@ def test_a_module_is_short_enough_to_be_read(subtests):
     for module, source in MODULES.items():
         with subtests.test(module):
             assert source.count("\n") < LONGEST.get(module, LONG)
-
-
-def test_every_module_is_installed():
-    setup = configparser.ConfigParser()
-    setup.read(ROOT / "setup.cfg", encoding="utf-8")
-    listed = {name: set(setup["options"][name].split()) for name in ("py_modules", "packages")}
-    folders = {module.rpartition("/")[0].replace("/", ".") for module in MODULES} - {""}
-    assert listed["py_modules"] == {module for module in MODULES if "/" not in module}
-    assert listed["packages"] == folders

@@ -45,10 +45,16 @@ class LentApp:
         self._as_new = [dict(each) for each in self._changeable]
         self._registered = self._read_registered()
 
-    def _read_registered(self) -> str:
+    def _read_registered(self) -> list:
         app = self.app
-        handlers = app.before_request_funcs, app.after_request_funcs, app.error_handler_spec
-        return repr((list(app.url_map.iter_rules()), app.view_functions, handlers))
+        handlers = [  # looking one up leaves empty dictionaries behind
+            (blueprint, code, error)
+            for blueprint, codes in app.error_handler_spec.items()
+            for code, errors in codes.items()
+            for error in errors
+        ]
+        before_and_after = repr((app.before_request_funcs, app.after_request_funcs))
+        return [list(app.url_map.iter_rules()), before_and_after, handlers]
 
     def open_folders(self, data_dir: str, picture_dir: str) -> None:
         """Let the app serve the installation in these folders, made where they are empty."""

@@ -6,10 +6,12 @@ import os
 import re
 import shutil
 import signal
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import parse_qsl, urlencode
 
 import pytest
@@ -17,13 +19,13 @@ from both_ways import BothWays
 from flask import Flask
 from flask.testing import FlaskClient
 from jinja2 import FileSystemBytecodeCache
+from shared_apps import SharedApps
 from waiting import PATIENCE
 from werkzeug.test import TestResponse
 
 import identity_server
 import identity_sessions
-from identity_server import create_app
-from storage import ATTEMPTS_WINDOW, Storage, User, disk, open_storage
+from storage import ATTEMPTS_WINDOW, Storage, User, disk, open_storage, pictures
 
 identity_server.FastPath = BothWays  # each API answer of each test is compared with Flask's
 
@@ -35,6 +37,35 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What a bare machine cannot run, or takes long: left out unless `-m ci` asks for it.
 ONLY_IN_CI = {"browser", "node", "faults", "nginx", "openapi", "timing", "load", "wheel"}
+
+
+MEMORY = "/dev/shm"
+ROOM_IN_MEMORY = 1 << 30  # bytes; containers often have 64 MiB there
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest itself chooses a folder
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the tests' files in memory where there is room, unless the caller names a folder.
+
+    A test that needs a real disk asks for `folder_on_disk`.
+    """
+    if _has_room(MEMORY):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)
+
+
+def _has_room(folder: str) -> bool:
+    """True where the tests' files, programs among them, may be kept in this folder."""
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return False
+    kind = os.statvfs(folder)
+    return kind.f_bavail * kind.f_frsize >= ROOM_IN_MEMORY and not kind.f_flag & os.ST_NOEXEC
+
+
+@pytest.fixture
+def folder_on_disk() -> Iterator[Path]:
+    """An empty folder where the system keeps temporary files: on a disk, mostly."""
+    with tempfile.TemporaryDirectory(prefix="identity-server-") as folder:
+        yield Path(folder)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest itself deselects by marker
@@ -163,9 +194,34 @@ def _encode(parameters: dict) -> str:
 
 
 @pytest.fixture(scope="session")
+def shared_apps() -> SharedApps:
+    """The apps that are made once and lent to one test after another."""
+    return SharedApps()
+
+
+@pytest.fixture(scope="session")
 def compiled_templates(tmp_path_factory) -> FileSystemBytecodeCache:
     """Templates compiled once, and not for every app anew."""
     return FileSystemBytecodeCache(str(tmp_path_factory.mktemp("templates")))
+
+
+@pytest.fixture(scope="session")
+def generated_picture() -> Callable[[int], dict[str, bytes]]:
+    """`generate_picture`, which always draws the same for an id; kept, as each takes 3 ms."""
+    return functools.cache(pictures.generate_picture)
+
+
+@pytest.fixture
+def new_process(monkeypatch, generated_picture) -> None:
+    """What a process of the server remembers between requests: nothing, as when it starts.
+
+    Its passwords are cheap, and the pictures of its players are drawn once for all tests.
+    """
+    monkeypatch.setattr(identity_sessions, "PASSWORD_METHOD", CHEAP_PASSWORD_METHOD)
+    nobodys_hash = f"{CHEAP_PASSWORD_METHOD}$0000000000000000${'0' * 64}"  # no password has it
+    monkeypatch.setattr(identity_sessions, "NOBODYS_HASH", nobodys_hash)
+    monkeypatch.setattr(identity_sessions, "last_costs", {})
+    monkeypatch.setattr(pictures, "generate_picture", generated_picture)
 
 
 @pytest.fixture
@@ -179,24 +235,28 @@ def environment(monkeypatch) -> pytest.MonkeyPatch:
 
 @pytest.fixture
 def make_app(
-    tmp_path, environment, monkeypatch, compiled_templates, unsynced
-) -> Callable[..., Flask]:
-    """Makes the app, on this test's own folders, with these settings and no others."""
-    monkeypatch.setattr(identity_sessions, "PASSWORD_METHOD", CHEAP_PASSWORD_METHOD)
-    nobodys_hash = f"{CHEAP_PASSWORD_METHOD}$0000000000000000${'0' * 64}"  # no password has it
-    monkeypatch.setattr(identity_sessions, "NOBODYS_HASH", nobodys_hash)
+    tmp_path, environment, new_process, shared_apps, compiled_templates, unsynced
+) -> Iterator[Callable[..., Flask]]:
+    """Makes an app, on this test's own folders, with these settings and no others.
+
+    Each is the test's own until it ends, and as `create_app` returns it.
+    """
     here = {
         "DATA_DIR": str(tmp_path / "instance"),
         "PICTURE_DIR": str(tmp_path / "pfp"),
         "BASE_URL": "http://localhost",  # where the test client keeps its cookies
     }
+    lent = []
 
     def make_app(**settings: str) -> Flask:
-        app = create_app(here | settings)
+        lent.append(shared_apps.lend(here | settings))
+        app = lent[-1].app
         app.jinja_env.bytecode_cache = compiled_templates
         return app
 
-    return make_app
+    yield make_app
+    for each in lent:
+        shared_apps.take_back(each)
 
 
 @pytest.fixture

@@ -146,28 +146,105 @@ def test_a_name_that_nobody_could_have_is_just_unknown(browser, ada, name):
     assert browser.sign_in(name).status_code == 403
 
 
-@pytest.mark.parametrize("method", [PASSWORD_METHOD, "scrypt:32768:8:1", "pbkdf2:sha256:150000"])
-def test_an_unknown_name_takes_as_long_as_a_wrong_password(
-    browser, ada, store, monkeypatch, method
-):
-    """Also where the account was imported with a hash that costs less."""
+class HashingWork:
+    """Checks no password, and counts what that would cost: `spent` is the thread's clock."""
+
+    costs = {  # seconds of processor time, by method
+        REAL_METHOD: 0.3,
+        "scrypt:32768:8:1": 0.1,
+        "pbkdf2:sha256:260000": 0.08,
+        "pbkdf2:sha256:1000": 0.0004,
+        "scrypt:1024:8:1": 0.003,
+    }
+
+    def __init__(self) -> None:
+        self.spent, self.slowness = 0.0, 1
+        self.nobodys: float | None = None  # seconds; the real method's unless a test says so
+
+    def check_password_hash(self, kept_hash: str, password: str) -> bool:
+        cost = self.costs[kept_hash.partition("$")[0]]
+        if kept_hash == NOBODYS_HASH and self.nobodys is not None:
+            cost = self.nobodys
+        self.spent += cost * self.slowness
+        return False
+
+
+@pytest.fixture
+def work(ada, monkeypatch) -> HashingWork:
+    """The hashing of the server with its real methods, at no cost."""
+    work = HashingWork()
     monkeypatch.setattr(identity_sessions, "PASSWORD_METHOD", PASSWORD_METHOD)
     monkeypatch.setattr(identity_sessions, "NOBODYS_HASH", NOBODYS_HASH)
+    monkeypatch.setattr(identity_sessions, "check_password_hash", work.check_password_hash)
+    monkeypatch.setattr(time, "thread_time", lambda: work.spent)
+    return work
+
+
+IMPORTED = ["scrypt:32768:8:1", "pbkdf2:sha256:1000", "pbkdf2:sha256:260000"]  # Werkzeug's defaults
+
+
+@pytest.fixture(params=[PASSWORD_METHOD, *IMPORTED])
+def kept_method(request, store, ada) -> str:
+    """How Ada's password is kept: as today, or with an older hash, which costs less."""
     with store.edit_user(ada.id) as user:
-        user.password_hash = generate_password_hash(PASSWORD, method)
+        user.password_hash = f"{request.param}$salt$00"
+    return request.param
 
-    def cpu_time(name: str) -> float:
-        """Seconds that a try at this name takes; only of this thread, others do not count."""
-        started = time.thread_time()
-        assert browser.sign_in(name, "wrong").status_code == 403
-        return time.thread_time() - started
 
-    cpu_time("Zoe")  # the first in a process also measures how fast the machine is
-    tries = [(cpu_time("Ada"), cpu_time("Zoe")) for _ in range(3)]
-    known, unknown = map(min, zip(*tries, strict=True))  # what nobody held up
-    assert unknown > 0.5 * known
-    assert known > 0.5 * unknown
-    assert unknown > 0.05  # a real hash was made
+def cost_of(browser, work: HashingWork, name: str) -> float:
+    """The seconds of hashing for a wrong password at this name."""
+    before = work.spent
+    assert browser.sign_in(name, "wrong").status_code == 403
+    return work.spent - before
+
+
+def test_an_unknown_name_takes_as_long_as_a_wrong_password(browser, work, kept_method):
+    """tests/attacks/test_grant.py measures the same with real hashes."""
+    cost_of(browser, work, "Zoe")  # the first in a process also measures how fast the machine is
+    known, unknown = (cost_of(browser, work, name) for name in ("Ada", "Zoe"))
+    assert known == pytest.approx(unknown, rel=0.02)
+    assert unknown == pytest.approx(work.costs[REAL_METHOD])
+
+
+def test_an_unknown_name_takes_as_long_where_the_machine_has_become_slower(
+    browser, work, kept_method
+):
+    """Half as fast as when the first password was looked at."""
+    cost_of(browser, work, "Zoe")
+    work.slowness = 2
+    unknown, known = (cost_of(browser, work, name) for name in ("Zoe", "Ada"))
+    assert known == pytest.approx(unknown, rel=0.02)
+    assert unknown == pytest.approx(2 * work.costs[REAL_METHOD])
+
+
+class NothingRemembered(dict):
+    """The server, broken: it does not know what a password of today costs."""
+
+    def __setitem__(self, method: str, seconds: float) -> None:
+        super().__setitem__(method, 0.0)
+
+
+def test_an_older_hash_that_nothing_is_added_to_would_be_found_out(
+    browser, work, store, ada, monkeypatch
+):
+    """The negative control for imported accounts."""
+    monkeypatch.setattr(identity_sessions, "last_costs", NothingRemembered())
+    for method in IMPORTED:
+        with store.edit_user(ada.id) as user:
+            user.password_hash = f"{method}$salt$00"
+        cost_of(browser, work, "Zoe")
+        known, unknown = (cost_of(browser, work, name) for name in ("Ada", "Zoe"))
+        assert known < 0.5 * unknown
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.1])
+def test_a_cheaper_hash_for_nobody_would_be_found_out(browser, work, store, ada, seconds):
+    """The negative control for names that there are not: no hash at all, and one of a third."""
+    with store.edit_user(ada.id) as user:
+        user.password_hash = f"{PASSWORD_METHOD}$salt$00"
+    work.nobodys = seconds
+    known, unknown = (cost_of(browser, work, name) for name in ("Ada", "Zoe"))
+    assert unknown < 0.5 * known
 
 
 def test_who_has_no_password_signs_in_with_none(store, browser, ada):
@@ -348,14 +425,17 @@ def test_who_comes_when_it_is_busy_gets_503_and_the_try_is_not_counted(browser, 
 # -- passwords ------------------------------------------------------------------------------------
 
 
-def test_passwords_are_kept_as_owasp_says_and_nobodys_takes_as_long():
+def test_passwords_are_kept_as_owasp_says_and_nobodys_takes_as_long(monkeypatch):
     assert PASSWORD_METHOD == REAL_METHOD
     assert NOBODYS_HASH.startswith(f"{REAL_METHOD}$")
+    monkeypatch.setattr(identity_sessions, "PASSWORD_METHOD", PASSWORD_METHOD)
+    kept_hash = identity_sessions.hash_password(PASSWORD)
+    assert kept_hash.startswith(f"{REAL_METHOD}$")
+    assert check_password_hash(kept_hash, PASSWORD)
 
 
-@pytest.mark.parametrize("weaker", ["scrypt:32768:8:1", "pbkdf2:sha256:1000"])
-def test_a_weaker_hash_is_replaced_at_sign_in(store, browser, ada, monkeypatch, weaker):
-    monkeypatch.setattr(identity_sessions, "PASSWORD_METHOD", REAL_METHOD)
+@pytest.mark.parametrize("weaker", ["scrypt:1024:8:1", "pbkdf2:sha256:1000"])
+def test_a_weaker_hash_is_replaced_at_sign_in(store, browser, ada, weaker):
     old_hash = generate_password_hash(PASSWORD, weaker)
     with store.edit_user(ada.id) as user:
         user.password_hash = old_hash
@@ -363,7 +443,7 @@ def test_a_weaker_hash_is_replaced_at_sign_in(store, browser, ada, monkeypatch, 
     assert store.read_user(ada.id).password_hash == old_hash
     assert browser.sign_in().status_code == 303
     new_hash = store.read_user(ada.id).password_hash
-    assert new_hash.startswith(f"{REAL_METHOD}$")
+    assert new_hash.startswith(f"{identity_sessions.PASSWORD_METHOD}$")
     assert check_password_hash(new_hash, PASSWORD)
 
 

@@ -266,18 +266,18 @@ def test_a_planted_session_does_not_become_the_victims(open_browser, anyone, ada
 
 # -- time -----------------------------------------------------------------------------------------
 
-TRIES = 200  # of each name
+# Hashes are counted, without making any, by test_sign_in.py: here is that the real ones cost that.
 
 
-def medians(browser, *names: str, tries: int, clock=time.perf_counter) -> list[float]:
-    """The median times, in seconds, of wrong passwords at each name, taken in turns."""
+def processor_times(browser, *names: str) -> list[float]:
+    """Seconds of this thread for wrong passwords at each name: medians of five tries, in turns."""
+    browser.sign_in("nobody", "wrong")  # the first in a process measures the machine as well
     times: dict[str, list[float]] = {name: [] for name in names}
-    for number in range(tries):
-        browser.environ_base["REMOTE_ADDR"] = f"192.0.2.{number}"
+    for _ in range(5):
         for name in names:
-            started = clock()
+            started = time.thread_time()
             assert browser.sign_in(name, "wrong").status_code == 403
-            times[name].append(clock() - started)
+            times[name].append(time.thread_time() - started)
     return [statistics.median(each) for each in times.values()]
 
 
@@ -291,50 +291,33 @@ def real_passwords(store, ada, monkeypatch) -> None:
     assert check_password_hash(store.read_user(ada.id).password_hash, PASSWORD)
 
 
+# A hash left out is a thousandth of the work, the cheapest in use a third of it.
+ALIKE = pytest.approx(1, abs=0.4)
+
+
 @pytest.mark.timing
 def test_the_time_of_an_answer_does_not_tell_whether_a_name_exists(browser, real_passwords):
-    known, unknown = medians(browser, "Ada", "Zoe", tries=TRIES)
-    assert known == pytest.approx(unknown, rel=0.1)
-
-
-IMPORTED = ["scrypt:32768:8:1", "pbkdf2:sha256:1000", "pbkdf2:sha256:260000"]  # Werkzeug's defaults
+    known, unknown = processor_times(browser, "Ada", "Zoe")
+    assert unknown / known == ALIKE
 
 
 @pytest.mark.timing
-@pytest.mark.parametrize("method", IMPORTED)
-def test_nor_does_it_where_the_account_was_imported(browser, store, ada, real_passwords, method):
-    """By this thread's processor time: with so few tries, what else runs here would count."""
+def test_nor_does_it_where_the_account_was_imported(browser, store, ada, real_passwords):
     with store.edit_user(ada.id) as user:
-        user.password_hash = generate_password_hash(PASSWORD, method)
-    known, unknown = medians(browser, "Ada", "Zoe", tries=TRIES // 8, clock=time.thread_time)
-    assert known == pytest.approx(unknown, rel=0.2)
-
-
-@pytest.mark.timing
-def test_nor_does_it_where_the_machine_has_become_slower(
-    browser, store, ada, real_passwords, monkeypatch
-):
-    """Half as fast as when the first password was looked at."""
-    with store.edit_user(ada.id) as user:
-        user.password_hash = generate_password_hash(PASSWORD, IMPORTED[0])
-    medians(browser, "Ada", "Zoe", tries=1)
-    work = identity_sessions.check_password_hash
-    monkeypatch.setattr(
-        identity_sessions, "check_password_hash", lambda *each: work(*each) or work(*each)
-    )
-    known, unknown = medians(browser, "Ada", "Zoe", tries=TRIES // 20, clock=time.thread_time)
-    assert known == pytest.approx(unknown, rel=0.2)
+        user.password_hash = generate_password_hash(PASSWORD, "scrypt:32768:8:1")
+    known, unknown = processor_times(browser, "Ada", "Zoe")
+    assert known / unknown == ALIKE
 
 
 @pytest.mark.timing
 def test_a_hash_that_costs_less_for_nobody_would_be_found_out(browser, real_passwords, monkeypatch):
-    """The negative control: a third less work for a name that there is not."""
+    """The negative control: a third of the work for a name that there is not."""
     work = identity_sessions.check_password_hash
-    cheaper = {NOBODYS_HASH: NOBODYS_HASH.replace(PASSWORD_METHOD, "scrypt:32768:8:2")}
+    cheaper = {NOBODYS_HASH: NOBODYS_HASH.replace(PASSWORD_METHOD, "scrypt:32768:8:1")}
     monkeypatch.setattr(
         identity_sessions,
         "check_password_hash",
         lambda kept, typed: work(cheaper.get(kept, kept), typed),
     )
-    known, unknown = medians(browser, "Ada", "Zoe", tries=TRIES // 4)
-    assert known != pytest.approx(unknown, rel=0.1)
+    known, unknown = processor_times(browser, "Ada", "Zoe")
+    assert unknown / known != ALIKE

@@ -25,7 +25,7 @@ from PIL import Image
 
 from identity_server import APPROVAL_MAX_AGE, CODE_MAX_AGE, TOKEN_MAX_AGE
 from identity_sessions import SESSIONS_KEPT, issue_first_account_link
-from storage import check_email, check_name, claim_key, normal_name
+from storage import check_email, check_name, claim_key, normal_name, open_storage
 from storage.check import check
 
 NAMES = ["Grace", "GRACE", "Ｇrace", "Linus", "linus ", "Zoë", "zoe\u0308", "Zoe", "x", "Adа"]
@@ -401,15 +401,18 @@ class Community(RuleBasedStateMachine):
 
 
 @pytest.fixture
-def machine(make_app, clock, tmp_path_factory) -> type[Community]:
-    """A community in folders of its own for each run."""
+def machine(make_app, clock, tmp_path) -> type[Community]:
+    """A community in folders of its own for each run, on one app: no run changes that."""
+    app, numbers = make_app(SIGN_UP="open"), itertools.count()
 
     class Here(Community):
         def start(self) -> tuple:
             clock.ahead = 0
-            folder = tmp_path_factory.mktemp("community")
+            folder = tmp_path / str(next(numbers))
             folders = {"DATA_DIR": str(folder / "data"), "PICTURE_DIR": str(folder / "pictures")}
-            return make_app(SIGN_UP="open", **folders), clock
+            app.config.update(folders)
+            app.extensions["storage"] = open_storage(*folders.values())
+            return app, clock
 
     return Here
 

@@ -1,0 +1,89 @@
+"""Nothing that one test does to a shared app is seen by the next."""
+
+import pytest
+from shared_apps import SharedApps
+
+import identity_sessions
+from storage import PLAYER
+
+
+@pytest.fixture
+def lend(make_app, tmp_path):
+    """Lends apps of a pool of this test's own, with the default settings but for the folders."""
+    pool = SharedApps()
+    numbers = iter(range(100))
+
+    def lend():
+        base = tmp_path / str(next(numbers))
+        folders = {"DATA_DIR": str(base / "instance"), "PICTURE_DIR": str(base / "pfp")}
+        return pool.lend(folders | {"BASE_URL": "http://localhost"})
+
+    lend.pool = pool
+    return lend
+
+
+def test_an_app_is_lent_again_as_new_and_with_an_empty_storage(lend):
+    lent = lend()
+    app, store = lent.app, lent.app.extensions["storage"]
+    wsgi_app = app.wsgi_app
+    store.add_user("Ada", "ada@example.org", "", PLAYER)
+    app.config.update(SIGN_UP="open", BASE_URL="http://other.example", ADDED="by a test")
+    app.extensions["another"] = object()
+    app.jinja_env.globals.update(site_name="Changed", added="by a test")
+    app.wsgi_app = lambda environ, start_response: []
+    data_dir = app.config["DATA_DIR"]
+    lend.pool.take_back(lent)
+
+    again = lend().app
+    assert again is app  # the pool makes no second one
+    assert again.extensions["storage"].user_ids() == []
+    assert again.extensions["storage"] is not store
+    assert again.config["DATA_DIR"] != data_dir
+    assert (again.config["SIGN_UP"], again.config["BASE_URL"]) == ("invite", "http://localhost")
+    assert again.jinja_env.globals["site_name"] == "Identity Server"
+    assert again.wsgi_app == wsgi_app
+    for names in (again.config, again.extensions, again.jinja_env.globals):
+        assert names.keys().isdisjoint({"ADDED", "another", "added"})
+    page = again.test_client().get("/sign-up")
+    assert page.status_code == 200 and "Identity Server" in page.text
+
+
+@pytest.mark.parametrize("register", ["route", "before", "after", "error handler"])
+def test_an_app_with_a_route_or_handler_more_is_not_lent_again(lend, register):
+    lent = lend()
+    lent.app.test_client().get("/nowhere")  # looks up handlers
+    lend.pool.take_back(lent)
+    same = lend()
+    assert same.app is lent.app
+    {
+        "route": lambda: same.app.add_url_rule("/more", view_func=lambda: "more"),
+        "before": lambda: same.app.before_request(lambda: None),
+        "after": lambda: same.app.after_request(lambda answer: answer),
+        "error handler": lambda: same.app.register_error_handler(ZeroDivisionError, str),
+    }[register]()
+    lend.pool.take_back(same)
+    assert lend().app is not lent.app
+
+
+def test_two_apps_of_one_test_are_two(make_app):
+    one, two, other = make_app(), make_app(), make_app(SIGN_UP="open")
+    assert len({id(each) for each in (one, two, other)}) == 3
+    one.config["SITE_NAME"] = "Changed"
+    assert two.config["SITE_NAME"] == other.config["SITE_NAME"] == "Identity Server"
+    # On the same folders, as two processes of one server.
+    user = one.extensions["storage"].add_user("Ada", "ada@example.org", "", PLAYER)
+    assert two.extensions["storage"].read_user(user.id) == user
+
+
+@pytest.mark.parametrize("time", ["once", "again"])
+def test_a_test_begins_as_a_new_process_on_an_empty_installation(app, store, browser, time):
+    """The second finds nothing of what the first left."""
+    assert app.config["SIGN_UP"] == "invite"
+    assert store.user_ids() == [] and store.client_ids() == []
+    assert identity_sessions.last_costs == {}
+    assert browser.get("/").status_code == 200 and browser.get_cookie("session") is None
+    app.config["SIGN_UP"] = "open"
+    identity_sessions.last_costs["pbkdf2"] = 1.0
+    store.add_user("Ada", "ada@example.org", identity_sessions.hash_password("a long secret"))
+    store.add_client("Game", ["https://game.example/"], None, by="command")
+    assert browser.sign_in(password="a long secret").status_code == 303

@@ -41,7 +41,7 @@ CALLS = {
 }
 # What else changes files; no fault is injected here.
 OTHER_CHANGES = "^(rmdir|ftruncate|sendfile|copy_file_range)$"
-TRACED = ",".join(f"/{names}" for names in [*CALLS.values(), OTHER_CHANGES])
+TRACED = [f"/{names}" for names in [*CALLS.values(), OTHER_CHANGES]]
 SAMPLE = 8  # one step of so many is in a sample, and at least one
 
 
@@ -105,11 +105,20 @@ class Program(DrivenProgram):
         self.tell(line)
         return self.hear().strip()
 
-    def run(self, name: str, there: Installation, log: Path, *injected: str) -> int:
-        """The exit code of an operation that meets these faults."""
+    def run(
+        self,
+        name: str | list[str],
+        there: Installation,
+        log: Path,
+        *injected: str,
+        at: Path | None = None,
+    ) -> int:
+        """The exit code of an operation that meets these faults, at any file or only `at` this."""
         process_id = self.ask(json.dumps([name, str(there.data), str(there.pictures)]))
-        strace = ["strace", "-y", "-p", process_id, "-o", str(log), "-e", f"trace={TRACED}"]
+        traced = ",".join([*TRACED, *(each.partition(":")[0] for each in injected)])
+        strace = ["strace", "-y", "-p", process_id, "-o", str(log), "-e", f"trace={traced}"]
         strace += [argument for each in injected for argument in ("-e", f"inject={each}")]
+        strace += [f"-P{at}"] if at else []
         with subprocess.Popen(strace, stderr=subprocess.PIPE, text=True) as tracer:
             assert "attached" in tracer.stderr.readline()
             code = int(self.ask(""))

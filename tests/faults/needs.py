@@ -1,4 +1,4 @@
-"""What the tests of this folder need of the machine: marks that skip them where it is not there."""
+"""Marks that skip tests where the machine lacks what they need."""
 
 import os
 import shutil
@@ -7,7 +7,6 @@ import pytest
 
 IS_ROOT = os.geteuid() == 0
 MOUNTS = pytest.mark.skipif(not IS_ROOT, reason="needs root: mounts a file system")
-STRACE = [
-    pytest.mark.skipif(not IS_ROOT, reason="needs root: mounts a file system, traces processes"),
-    pytest.mark.skipif(not shutil.which("strace"), reason="needs strace: makes system calls fail"),
-]
+STRACE = pytest.mark.skipif(
+    not (IS_ROOT and shutil.which("strace")), reason="needs root and strace: injects faults"
+)

@@ -326,7 +326,7 @@ WRITERS = {
 }
 
 
-def outcome(name: str, storage: Storage | None, folders: list[str]) -> int:
+def outcome(name: str, storage: Storage | None, folders: tuple[str, ...]) -> int:
     """Carry out an operation; returns the exit code that tells how it went."""
     try:
         OPERATIONS[name].act(storage or open_storage(*folders))
@@ -342,15 +342,20 @@ def outcome(name: str, storage: Storage | None, folders: list[str]) -> int:
     return DONE
 
 
-def serve(requests) -> None:
+def begin(name: str, *folders: str) -> Callable[[], int]:
+    """What the forked process is to do."""
+    storage = None if name == FIRST_START else open_storage(*folders)
+    return lambda: outcome(name, storage, folders)
+
+
+def serve(requests, begin: Callable[..., Callable[[], int]] = begin) -> None:
     for line in requests:
-        name, *folders = json.loads(line)
-        storage = None if name == FIRST_START else open_storage(*folders)
+        act = begin(*json.loads(line))
         waits, goes = os.pipe()
         process = os.fork()
         if not process:
             os.read(waits, 1)
-            os._exit(outcome(name, storage, folders))
+            os._exit(act())
         print(process, flush=True)
         requests.readline()
         os.write(goes, b"\n")

@@ -50,7 +50,7 @@ from storage.check import check
 from storage.disk import locked
 from storage.transfer import Tally
 
-pytestmark = [pytest.mark.faults, *STRACE]
+pytestmark = [pytest.mark.faults, STRACE]
 disk, same_calls_each_time = injection.disk, injection.same_calls_each_time
 each_fault = pytest.mark.parametrize("fault", [KILL, *ERRORS], ids=lambda fault: fault.name)
 

@@ -41,7 +41,7 @@ from operations import (
 from storage import Storage, StorageError, problems
 from storage.check import check
 
-pytestmark = [pytest.mark.faults, *STRACE]
+pytestmark = [pytest.mark.faults, STRACE]
 disk, same_calls_each_time = injection.disk, injection.same_calls_each_time
 
 # More than one record changes, or a record with its claims or its pictures.

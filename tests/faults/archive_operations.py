@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import operations
-from operations import Installation, Operation, prepare
+from operations import Installation, Operation, prepare, stop_windows
 
 from storage import Storage, StorageFailed, StorageFull
 from storage.archive import ignore
@@ -90,6 +90,7 @@ OPERATIONS = {
 
 
 if __name__ == "__main__":
+    stop_windows()
     operations.OPERATIONS.clear()
     operations.OPERATIONS.update(OPERATIONS)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,5 @@
 """Backup, restore and import are killed, and their system calls fail, at every step in turn."""
 
-import itertools
 import os
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
+import injection
 import pytest
 from archive_operations import (
     BACKUP,
@@ -25,9 +25,22 @@ from archive_operations import (
     do_restore,
 )
 from archives import read_archive
-from operations import ADA, BOB, DONE, FAILED, FULL, Installation, prepare, small_disk
-from test_kills_and_failing_disks import CALLS, KILLED, Program, check_bystander
-from test_read_only_disk import remount
+from injection import (
+    DYING_DISK,
+    ERRORS,
+    FAILING_DISK,
+    FULL_DISK,
+    KILL,
+    USED_QUOTA,
+    Fault,
+    Injector,
+    Met,
+    Program,
+    Step,
+)
+from needs import STRACE
+from operations import ADA, BOB, DONE, FULL, KILLED, Installation, prepare
+from test_kills_and_failing_disks import check_bystander
 from waiting import PATIENCE, wait_until
 
 from identity_settings import ROOT
@@ -37,27 +50,15 @@ from storage.check import check
 from storage.disk import locked
 from storage.transfer import Tally
 
-pytestmark = [
-    pytest.mark.faults,
-    pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("strace"), reason="root and strace"),
-]
+pytestmark = [pytest.mark.faults, STRACE]
+disk, same_calls_each_time = injection.disk, injection.same_calls_each_time
+each_fault = pytest.mark.parametrize("fault", [KILL, *ERRORS], ids=lambda fault: fault.name)
 
-ALL_CALLS = CALLS | {"syncfs": "/^syncfs"}
-FAULTS = [
-    ("signal=KILL", "", {KILLED}),
-    ("error=EIO", "+", {FAILED, DONE}),
-    ("error=EIO", "", {FAILED, DONE}),
-    ("error=ENOSPC", "", {FULL, DONE}),
-    ("error=EDQUOT", "", {FULL, DONE}),
-]
-FAULT_NAMES = [
-    *("a kill", "a dying disk", "a failing disk", "a disk full for a moment", "a quota used up"),
-]
 NOBODY = 65534  # a user id
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory) -> Installation:
+def prepared(same_calls_each_time, tmp_path_factory) -> Installation:
     """An installation with Ada and Bob, and without Emmy, who was deleted."""
     installation = Installation(tmp_path_factory.mktemp("prepared"))
     storage = installation.open()
@@ -85,24 +86,14 @@ def program(prepared) -> Iterator[Program]:
 
 
 @pytest.fixture
-def disk(tmp_path) -> Iterator[Path]:
-    with small_disk(tmp_path, files=1000) as folder:
-        yield folder
+def injector(program, prepared, nothing, disk, pytestconfig, subtests) -> Injector:
+    templates = {RESTORE: nothing, IMPORT: prepared, BACKUP: prepared}
+    return Injector(program, templates, disk, pytestconfig, subtests)
 
 
-def faults(program, template, name, call, fault, disk) -> Iterator[tuple[Installation, int]]:
-    """Meet a fault at the first, second, ... call; yields each installation as it is then."""
-    kind, then, codes = fault
-    for n in itertools.count(1):
-        there = template.copy(disk / str(n))
-        injected = f"{ALL_CALLS[call]}:{kind}:when={n}{then}"
-        code, met = program.run(name, there, injected, disk / "log")
-        if not met:
-            assert code == DONE
-            return
-        assert code in codes
-        yield there, code
-        shutil.rmtree(disk / str(n))
+def chosen(injector: Injector, name: str, fault: Fault) -> list[Step]:
+    """Every step for a kill and for a failing disk: all of these write many records."""
+    return injector.chosen_steps(name, fault, is_whole=fault in (KILL, FAILING_DISK))
 
 
 def problems(storage: Storage) -> list[str]:
@@ -116,51 +107,58 @@ def left_behind(there: Installation) -> list[Path]:
     return [*folders, *there.temporary_files()]
 
 
-@pytest.mark.parametrize("call", ALL_CALLS)
-@pytest.mark.parametrize("fault", FAULTS, ids=FAULT_NAMES)
+@each_fault
 def test_a_restore_that_meets_a_fault_leaves_nobody_or_everybody_and_can_be_repeated(
-    program, nothing, disk, call, fault
+    injector, fault
 ):
-    for there, code in faults(program, nothing, RESTORE, call, fault, disk):
-        storage = there.open()
-        if storage.user_ids():
-            assert code in (DONE, KILLED)
-            with pytest.raises(BadInstallation, match="has players"):
-                do_restore(storage)
-        else:
-            assert code != DONE
-            assert storage.client_ids() == [] or code == KILLED or call == "open"
-            somebody_elses = there.copy(disk / "copy").open()
-            somebody_elses.add_user("Ada", "ada@example.org", "")
-            shutil.rmtree(disk / "copy")
-            begun = (there.data / ".restore/users").exists()
-            told = []
-            assert do_restore(storage, told.append) == 2
-            assert bool(told) == begun
-        assert storage.user_ids() == [ADA, BOB]
-        check_bystander(storage)
-        assert len(storage.client_ids()) == 1
-        assert storage.add_user("Zed", "zed@example.org", "").id == 10_004
-        assert problems(storage) == []
-        assert [line["act"] for line in storage.read_audit()].count("backup") == 1
+    for step in chosen(injector, RESTORE, fault):
+        with injector.told(step):
+            check_restore(injector.meet(RESTORE, fault, step))
 
 
-@pytest.mark.parametrize("call", ALL_CALLS)
-@pytest.mark.parametrize("fault", FAULTS, ids=FAULT_NAMES)
-def test_an_import_that_meets_a_fault_leaves_whole_players_and_can_be_repeated(
-    program, prepared, disk, call, fault
-):
-    for there, code in faults(program, prepared, IMPORT, call, fault, disk):
-        storage = there.open()
-        came = [user_id for user_id in (CLEO, DORA) if is_there(storage, user_id)]
-        assert code != DONE or came == [CLEO, DORA]
-        assert problems(storage) == []
-        if code not in (KILLED, DONE) and call != "unlink":
-            assert left_behind(there) == []
-        assert do_import(storage) == Tally(added=2 - len(came), there=len(came))
-        assert is_there(storage, CLEO) and is_there(storage, DORA)
-        assert storage.add_user("Zed", "zed@example.org", "").id == DORA + 1
-        check_bystander(storage)
+def check_restore(met: Met) -> None:
+    there, storage = met.there, met.there.open()
+    assert met.code in (met.fault.code, DONE)
+    if storage.user_ids():
+        assert met.code in (DONE, KILLED)
+        with pytest.raises(BadInstallation, match="has players"):
+            do_restore(storage)
+    else:
+        assert met.code != DONE
+        assert storage.client_ids() == [] or met.code == KILLED or met.step.kind == "open"
+        somebody_elses = there.copy(met.folder / "copy").open()
+        somebody_elses.add_user("Ada", "ada@example.org", "")
+        begun = (there.data / ".restore/users").exists()
+        told = []
+        assert do_restore(storage, told.append) == 2
+        assert bool(told) == begun
+    assert storage.user_ids() == [ADA, BOB]
+    check_bystander(storage)
+    assert len(storage.client_ids()) == 1
+    assert storage.add_user("Zed", "zed@example.org", "").id == 10_004
+    assert problems(storage) == []
+    assert [line["act"] for line in storage.read_audit()].count("backup") == 1
+
+
+@each_fault
+def test_an_import_that_meets_a_fault_leaves_whole_players_and_can_be_repeated(injector, fault):
+    for step in chosen(injector, IMPORT, fault):
+        with injector.told(step):
+            check_import(injector.meet(IMPORT, fault, step))
+
+
+def check_import(met: Met) -> None:
+    storage = met.there.open()
+    assert met.code in (met.fault.code, DONE)
+    came = [user_id for user_id in (CLEO, DORA) if is_there(storage, user_id)]
+    assert met.code != DONE or came == [CLEO, DORA]
+    assert problems(storage) == []
+    if met.code not in (KILLED, DONE) and met.step.kind != "unlink":
+        assert left_behind(met.there) == []
+    assert do_import(storage) == Tally(added=2 - len(came), there=len(came))
+    assert is_there(storage, CLEO) and is_there(storage, DORA)
+    assert storage.add_user("Zed", "zed@example.org", "").id == DORA + 1
+    check_bystander(storage)
 
 
 def is_there(storage: Storage, user_id: int) -> bool:
@@ -172,38 +170,52 @@ def is_there(storage: Storage, user_id: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize("call", ALL_CALLS)
-@pytest.mark.parametrize("fault", FAULTS, ids=FAULT_NAMES)
+@each_fault
 def test_a_backup_that_meets_a_fault_leaves_no_archive_or_a_whole_one(
-    program, prepared, nothing, disk, call, fault, monkeypatch
+    injector, nothing, fault, monkeypatch
 ):
-    for there, code in faults(program, prepared, BACKUP, call, fault, disk):
-        storage = there.open()
-        archive = archive_of(storage)
-        assert archive.exists() or code != DONE
-        if code not in (KILLED, DONE) and call != "unlink":
-            assert not archive.exists()
-            if (call, fault) != ("open", FAULTS[1]):  # a folder that cannot be opened stays
-                assert left_behind(there) == []
-            assert [*archive.parent.glob(".*")] == []
-        if archive.exists():
-            assert read_archive(archive)
-            archive.unlink()
-        assert do_backup(storage) == 2
-        assert left_behind(there) == []
-        assert problems(storage) == []
-        check_bystander(storage)
-        monkeypatch.setenv("ARCHIVE", str(archive))
-        restored = nothing.copy(disk / "restored").open()
-        assert do_restore(restored) == 2
-        shutil.rmtree(disk / "restored")
+    for step in chosen(injector, BACKUP, fault):
+        with injector.told(step):
+            check_backup(injector.meet(BACKUP, fault, step), nothing, monkeypatch)
+
+
+def check_backup(met: Met, nothing: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    there, storage = met.there, met.there.open()
+    archive = archive_of(storage)
+    assert met.code in (met.fault.code, DONE)
+    assert archive.exists() or met.code != DONE
+    if met.code not in (KILLED, DONE) and met.step.kind != "unlink":
+        assert not archive.exists()
+        if (met.step.kind, met.fault) != ("open", DYING_DISK):  # one that cannot be opened stays
+            assert left_behind(there) == []
+        assert [*archive.parent.glob(".*")] == []
+    if archive.exists():
+        assert read_archive(archive)
+        archive.unlink()
+    assert do_backup(storage) == 2
+    assert left_behind(there) == []
+    assert problems(storage) == []
+    check_bystander(storage)
+    monkeypatch.setenv("ARCHIVE", str(archive))
+    assert do_restore(nothing.copy(met.folder / "restored").open()) == 2
 
 
 @pytest.mark.parametrize("name", [RESTORE, IMPORT, BACKUP])
-def test_each_of_them_meets_faults(program, prepared, nothing, disk, name):
-    template = nothing if name == RESTORE else prepared
-    met = list(faults(program, template, name, "open", FAULTS[0], disk))
-    assert len(met) > 10
+def test_a_used_up_quota_is_told_as_a_full_disk(injector, name):
+    """At one step of each kind: no other test takes EDQUOT."""
+    steps = {step.kind: step for step in injector.all_steps(name)}
+    assert len(steps) > 5
+    codes = [
+        [injector.meet(name, fault, step).code for step in steps.values()]
+        for fault in (USED_QUOTA, FULL_DISK)
+    ]
+    assert codes[0] == codes[1]
+    assert FULL in codes[0] and {*codes[0]} <= {FULL, DONE}
+
+
+@pytest.mark.parametrize("name", [RESTORE, IMPORT, BACKUP])
+def test_each_of_them_has_steps_to_be_killed_at(injector, name):
+    assert len(injector.all_steps(name, "open")) > 10
 
 
 def command_under(there: Installation, strace: list[str], *arguments: str, status: int = 1):
@@ -223,7 +235,6 @@ def command_under(there: Installation, strace: list[str], *arguments: str, statu
 
 
 def test_what_is_done_while_a_backup_is_put_in_place_is_in_the_log(prepared, disk):
-    remount(disk, "size=64m")  # room for all that is written in a minute, twice
     archive, there = disk / "a.tar.gz", Installation(disk)
     backup(str(prepared.data), str(prepared.pictures), str(archive), by="command")
     storage = there.open()

@@ -6,39 +6,36 @@ from collections.abc import Iterator
 import pytest
 import test_archive_faults
 from archive_operations import BACKUP, IMPORT, RESTORE
-from operations import DONE, FAILED, Installation
-from test_archive_faults import FAULTS, faults
-from test_kills_and_failing_disks import Program, syncs_after_the_failed_one
+from injection import FAILING_DISK, KILL, Injector, Program, Step, syncs_after_the_failed_one
+from operations import FAILED
+from test_archive_faults import check_backup, check_import, check_restore
 
 from storage import StorageError
 
 pytestmark = test_archive_faults.pytestmark
-disk, program = test_archive_faults.disk, test_archive_faults.program
+disk, same_calls_each_time = test_archive_faults.disk, test_archive_faults.same_calls_each_time
+program, injector = test_archive_faults.program, test_archive_faults.injector
 prepared, nothing = test_archive_faults.prepared, test_archive_faults.nothing
-
-FAILING = "error=EIO", "", {FAILED, DONE}
-KILLS = FAULTS[0]
-
-
-@pytest.fixture
-def templates(prepared, nothing) -> dict[str, Installation]:
-    """What each of them is done to."""
-    return {RESTORE: nothing, IMPORT: prepared, BACKUP: prepared}
-
 
 SYNCS = [(name, "fsync") for name in (RESTORE, IMPORT, BACKUP)]
 SYNCS += [(name, "syncfs") for name in (RESTORE, IMPORT)]
 
 
 @pytest.mark.parametrize(("name", "call"), SYNCS)
-def test_a_failed_sync_is_told_and_not_tried_again(program, templates, disk, name, call):
+def test_a_failed_sync_is_told_and_not_tried_again(injector, name, call):
     """The kernel may have dropped what it could not write: a second sync would succeed."""
-    codes = []
-    for _, code in faults(program, templates[name], name, call, FAILING, disk):
-        path, later = syncs_after_the_failed_one(disk / "log", call)
-        assert path.startswith(str(disk)) and later == []
-        codes.append(code)
-    assert set(codes) == {FAILED} and len(codes) >= 2
+    steps = injector.all_steps(name, call)
+    assert len(steps) >= 2
+    for step in steps:
+        with injector.told(step):
+            check_sync(injector, name, step)
+
+
+def check_sync(injector: Injector, name: str, step: Step) -> None:
+    met = injector.meet(name, FAILING_DISK, step)
+    path, later = syncs_after_the_failed_one(met.log, step.call)
+    assert path.startswith(str(met.folder)) and later == []
+    assert met.code == FAILED
 
 
 # ---------------------------------------------------------------------------------------------
@@ -47,40 +44,36 @@ def test_a_failed_sync_is_told_and_not_tried_again(program, templates, disk, nam
 
 
 @pytest.fixture
-def careless(request, program) -> Iterator[Program]:
-    """The same program, which does this in another way; ARCHIVE is where it was."""
-    with Program("archive_operations.py", request.param) as careless:
-        yield careless
+def careless(request, injector) -> Iterator[Injector]:
+    """The same, by a program that does this in another way; ARCHIVE is where it was."""
+    with Program("archive_operations.py", request.param) as program:
+        yield injector.with_program(program)
 
 
 @pytest.mark.parametrize("careless", ["fsync"], indirect=True)
 @pytest.mark.parametrize("name", [RESTORE, IMPORT, BACKUP])
-def test_a_second_sync_would_be_found_out(careless, templates, disk, name):
+def test_a_second_sync_would_be_found_out(careless, name):
     with pytest.raises(AssertionError):
-        test_a_failed_sync_is_told_and_not_tried_again(careless, templates, disk, name, "fsync")
+        for step in careless.all_steps(name, "fsync"):
+            check_sync(careless, name, step)
 
 
 @pytest.mark.parametrize("careless", ["rename"], indirect=True)
-def test_a_player_who_is_imported_in_steps_would_be_found_out(careless, prepared, disk):
+def test_a_player_who_is_imported_in_steps_would_be_found_out(careless):
     with pytest.raises((AssertionError, StorageError)):
-        test_archive_faults.test_an_import_that_meets_a_fault_leaves_whole_players_and_can_be_repeated(
-            careless, prepared, disk, "write", KILLS
-        )
+        for step in careless.all_steps(IMPORT, "write"):
+            check_import(careless.meet(IMPORT, KILL, step))
 
 
 @pytest.mark.parametrize("careless", ["rename"], indirect=True)
-def test_players_who_are_restored_in_steps_would_be_found_out(careless, nothing, disk):
+def test_players_who_are_restored_in_steps_would_be_found_out(careless):
     with pytest.raises((AssertionError, StorageError)):
-        test_archive_faults.test_a_restore_that_meets_a_fault_leaves_nobody_or_everybody_and_can_be_repeated(
-            careless, nothing, disk, "rename", KILLS
-        )
+        for step in careless.all_steps(RESTORE, "rename"):
+            check_restore(careless.meet(RESTORE, KILL, step))
 
 
 @pytest.mark.parametrize("careless", ["rename"], indirect=True)
-def test_an_archive_that_is_there_in_part_would_be_found_out(
-    careless, prepared, nothing, disk, monkeypatch
-):
+def test_an_archive_that_is_there_in_part_would_be_found_out(careless, nothing, monkeypatch):
     with pytest.raises(tarfile.ReadError):
-        test_archive_faults.test_a_backup_that_meets_a_fault_leaves_no_archive_or_a_whole_one(
-            careless, prepared, nothing, disk, "write", KILLS, monkeypatch
-        )
+        for step in careless.all_steps(BACKUP, "write"):
+            check_backup(careless.meet(BACKUP, KILL, step), nothing, monkeypatch)

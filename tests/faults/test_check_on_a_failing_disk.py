@@ -1,24 +1,27 @@
 """`check` where the disk does not tell what is in a folder: it names that one, and goes on."""
 
 import json
-import os
-import shutil
+from collections.abc import Iterator
 
 import pytest
+from injection import Program
+from needs import STRACE
 from operations import Installation, prepare
-from test_archive_faults import command_under
 
 from storage import PICTURE_SIZES
 from storage.flat_files import LAYOUT
 
-pytestmark = [
-    pytest.mark.faults,
-    pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("strace"), reason="root and strace"),
-]
+pytestmark = [pytest.mark.faults, STRACE]
 
 EMMY = 3  # her id; she was deleted
 FOLDERS = ["instance", *(f"instance/{each}" for each in LAYOUT), "pfp"]
 FOLDERS += [f"pfp/{size}" for size in PICTURE_SIZES]
+
+
+@pytest.fixture(scope="module")
+def program() -> Iterator[Program]:
+    with Program("command_operations.py") as program:
+        yield program
 
 
 @pytest.fixture
@@ -31,40 +34,47 @@ def there(tmp_path) -> Installation:
     return installation
 
 
-def check_without(there: Installation, folder: str, *options: str) -> dict[str, str]:
-    """What is wrong with each file, where no list of this folder can be had."""
-    refused = ["-e", "inject=getdents64:error=EIO", f"-P{there.data.parent / folder}"]
-    found = json.loads(command_under(there, refused, "check", "--json", *options).stdout)
-    top = f"{there.data.parent}/"
-    return {each["file"].removeprefix(top): each["problem"] for each in found}
+@pytest.fixture
+def check_without(program, there):
+    """Tells what is wrong with each file, where no list of this folder can be had."""
+
+    def check_without(folder: str, *options: str) -> dict[str, str]:
+        top = there.data.parent
+        arguments = ["check", "--json", *options]
+        log, injected = top / "log", "getdents64:error=EIO"
+        assert program.run(arguments, there, log, injected, at=top / folder) == 1
+        found = json.loads((top / "instance.printed").read_text())
+        return {each["file"].removeprefix(f"{top}/"): each["problem"] for each in found}
+
+    return check_without
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_a_folder_that_cannot_be_listed_is_named_and_hides_no_other_problem(there, folder):
+def test_a_folder_that_cannot_be_listed_is_named_and_hides_no_other_problem(
+    there, check_without, folder
+):
     (there.data / "audit.log").chmod(0o644)
-    found = check_without(there, folder)
+    found = check_without(folder)
     assert found.pop("instance/audit.log") == "has the mode 0644 and not 0600"
     assert found == {folder: "the disk refused: Input/output error"}
 
 
-def test_a_window_of_codes_that_cannot_be_listed_is_named(there):
+def test_a_window_of_codes_that_cannot_be_listed_is_named(there, check_without):
     window = next((there.data / "codes").iterdir())
-    assert [*check_without(there, f"instance/codes/{window.name}")] == [
-        f"instance/codes/{window.name}"
-    ]
+    assert [*check_without(f"instance/codes/{window.name}")] == [f"instance/codes/{window.name}"]
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_nothing_of_players_who_cannot_be_seen_is_removed(there, folder):
+def test_nothing_of_players_who_cannot_be_seen_is_removed(there, check_without, folder):
     before = {path: path.lstat().st_ino for path in there.files()}
-    assert [*check_without(there, folder, "--repair")] == [folder]
+    assert [*check_without(folder, "--repair")] == [folder]
     assert {path: path.lstat().st_ino for path in there.files()} == before
 
 
 @pytest.mark.parametrize("folder", ["instance/users", "instance/deleted"])
-def test_no_id_is_given_again_where_those_given_cannot_be_seen(there, folder):
+def test_no_id_is_given_again_where_those_given_cannot_be_seen(there, check_without, folder):
     (there.data / "next_user_id").unlink()
-    check_without(there, folder, "--repair")
+    check_without(folder, "--repair")
     assert not (there.data / "next_user_id").exists()
-    check_without(there, "instance/invites", "--repair")
+    check_without("instance/invites", "--repair")
     assert (there.data / "next_user_id").read_text() == f"{EMMY + 1}\n"

@@ -13,20 +13,19 @@ from pathlib import Path
 
 import pytest
 import requests
+from customized import CHEAP_HASH, CHEAP_PASSWORDS, customize
 from live.person import Person
-from live.running import ANSWER_TIMEOUT, PASSWORD, RunningServer
+from live.running import ANSWER_TIMEOUT, RunningServer
 from live.test_account_races import even_picture
 from live.test_kill import CALLBACK, exchange, link
 
 import storage
-from identity_sessions import GUESSES_AT_NAME, hash_password
-from identity_settings import ROOT
+from identity_sessions import GUESSES_AT_NAME
 
 pytestmark = pytest.mark.faults
 
 SECONDS, HOUR = 5, 3600
-# Every Python imports it when it starts.
-SITECUSTOMIZE = """
+CLOCK = """
 import os, time
 
 def time_ns():
@@ -64,7 +63,6 @@ class Clock:
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "now"
-        (folder / "sitecustomize.py").write_text(SITECUSTOMIZE)
         # In the midst of a window of counted attempts.
         window = storage.ATTEMPTS_WINDOW
         self._start = self.now = int(time.time()) // window * window + window // 2
@@ -94,13 +92,13 @@ def clock(module_clock) -> Clock:
     return module_clock
 
 
-def serve(folder: Path, clock: Clock, path: Path) -> Iterator[RunningServer]:
-    """A server that has this clock, and whose Pythons import what is on this path."""
+def serve(folder: Path, clock: Clock, program: str = "") -> Iterator[RunningServer]:
+    """A server that has this clock, and all of whose Pythons run this program first."""
     server = RunningServer(folder)
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("NO_PROXY", "127.0.0.1")
         environment.setenv("CLOCK", str(clock.file))
-        environment.setenv("PYTHONPATH", f"{path}:{ROOT}")
+        customize(environment, folder, CLOCK + CHEAP_PASSWORDS + program)
         server.start()
         yield server
         server.stop()
@@ -108,22 +106,17 @@ def serve(folder: Path, clock: Clock, path: Path) -> Iterator[RunningServer]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory, module_clock) -> Iterator[RunningServer]:
-    yield from serve(tmp_path_factory.mktemp("server"), module_clock, module_clock.file.parent)
-
-
-@pytest.fixture(scope="module")
-def password_hash() -> str:
-    return hash_password(PASSWORD)
+    yield from serve(tmp_path_factory.mktemp("server"), module_clock)
 
 
 class Player(Person):
     """A player of the test's own."""
 
-    def __init__(self, server: RunningServer, password_hash: str) -> None:
+    def __init__(self, server: RunningServer) -> None:
         super().__init__(server.address)
         self.store = server.open_storage()
         name = f"ada-{os.urandom(4).hex()}"
-        self.user = self.store.add_user(name, f"{name}@example.org", password_hash)
+        self.user = self.store.add_user(name, f"{name}@example.org", CHEAP_HASH)
 
     def read(self) -> storage.User:
         return self.store.read_user(self.user.id)
@@ -137,8 +130,8 @@ class Player(Person):
 
 
 @pytest.fixture
-def ada(server, clock, password_hash) -> Iterator[Player]:
-    ada = Player(server, password_hash)
+def ada(server, clock) -> Iterator[Player]:
+    ada = Player(server)
     yield ada
     ada.close()
 
@@ -316,9 +309,7 @@ def test_the_same_workers_go_on(clock, server):
 @pytest.fixture(scope="module")
 def careless_server(tmp_path_factory, module_clock) -> Iterator[RunningServer]:
     """A server to which a clock never steps back."""
-    folder = tmp_path_factory.mktemp("careless")
-    (folder / "sitecustomize.py").write_text(SITECUSTOMIZE + CARELESS)
-    yield from serve(folder, module_clock, folder)
+    yield from serve(tmp_path_factory.mktemp("careless"), module_clock, CARELESS)
 
 
 @pytest.mark.parametrize(
@@ -334,10 +325,8 @@ def careless_server(tmp_path_factory, module_clock) -> Iterator[RunningServer]:
         test_a_sign_in_link_of_what_is_now_the_future_waits_and_the_next_one_is_good,
     ],
 )
-def test_a_server_that_is_careless_of_the_clock_would_be_found_out(
-    careless_server, clock, password_hash, test
-):
-    ada, grace = (Player(careless_server, password_hash) for _ in range(2))
+def test_a_server_that_is_careless_of_the_clock_would_be_found_out(careless_server, clock, test):
+    ada, grace = (Player(careless_server) for _ in range(2))
     game = Game(careless_server)
     assert game.whois(game.token(grace)) == 200  # all is well until it steps
     there = {"server": careless_server, "clock": clock, "ada": ada, "game": game, "step": HOUR}

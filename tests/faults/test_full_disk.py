@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from needs import MOUNTS
 from operations import (
     ADA,
     FIRST_START,
@@ -20,10 +21,7 @@ from operations import (
 
 from storage import DamagedRecord, StorageFull, TooManyAttempts, flat_files
 
-pytestmark = [
-    pytest.mark.faults,
-    pytest.mark.skipif(os.geteuid() != 0, reason="mounting a disk needs root"),
-]
+pytestmark = [pytest.mark.faults, MOUNTS]
 
 PAGE = 4096  # bytes: what a tmpfs gives and takes
 ON_EXISTING = OPERATIONS.keys() - {FIRST_START}

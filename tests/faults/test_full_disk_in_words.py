@@ -1,18 +1,15 @@
 """What the pages say where a real disk is full."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from forms import ANOTHER, PASSWORD, is_signed_in, problems_of, save, sign_up, value_of
+from needs import MOUNTS
 from operations import small_disk
 from test_full_disk import PAGE, fill_bytes, fill_files, make_room
 
-pytestmark = [
-    pytest.mark.faults,
-    pytest.mark.skipif(os.geteuid() != 0, reason="mounting a disk needs root"),
-]
+pytestmark = [pytest.mark.faults, MOUNTS]
 FULL = "The disk is full: nothing was saved. Tell the people who run this site."
 
 

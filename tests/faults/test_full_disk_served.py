@@ -1,26 +1,25 @@
 """What `identity-server serve` does where temporary files, too, are on a disk that is full."""
 
-import os
+import contextlib
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import requests
+from customized import CHEAP_HASH, CHEAP_PASSWORDS, customize
 from live import running
 from live.person import Person
 from live.running import ANSWER_TIMEOUT, RunningServer
+from needs import MOUNTS
 from operations import small_disk
-from test_full_disk import FILL
+from test_full_disk import FILL, make_room
 from test_read_only_disk import remount
 from waiting import wait_until
 
 from storage.pictures import generate_picture
 
-pytestmark = [
-    pytest.mark.faults,
-    pytest.mark.skipif(os.geteuid() != 0, reason="mounting a disk needs root"),
-]
+pytestmark = [pytest.mark.faults, MOUNTS]
 
 # A command in mounts of its own, in which nothing but the disk is written to. (/tmp itself cannot
 # be covered: the code, or Python, may be in it.)
@@ -34,27 +33,40 @@ PICTURE = generate_picture(7)["large"]
 REFUSALS = {**FILL, "read-only": lambda disk: remount(disk, "ro")}
 
 
-@pytest.fixture
-def disk(tmp_path) -> Iterator[Path]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    with small_disk(folder, files=200):
-        yield folder
+@contextlib.contextmanager
+def installed(folder: Path) -> Iterator[tuple[RunningServer, Path]]:
+    """A server that is not started yet, and the disk with its data and all temporary files."""
+    disk = folder / "disk"
+    disk.mkdir()
+    with small_disk(disk, files=200), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_PROXY", "127.0.0.1")
+        patch.setenv("TMPDIR", str(disk))
+        customize(patch, folder, CHEAP_PASSWORDS)
+        confined = ["unshare", "--mount", "sh", "-c", NOWHERE_ELSE, "sh", *running.COMMAND]
+        patch.setattr(running, "COMMAND", confined)
+        server = RunningServer(folder)
+        server.data_dir, server.picture_dir = disk / "data", disk / "pictures"
+        server.open_storage().add_user("ada", "ada@example.org", CHEAP_HASH)
+        yield server, disk
+        if server.process:
+            server.stop()
+
+
+@pytest.fixture(scope="module")
+def one_for_all(tmp_path_factory) -> Iterator[tuple[RunningServer, Path]]:
+    """A server that runs, and its disk."""
+    with installed(tmp_path_factory.mktemp("served")) as (server, disk):
+        server.start()
+        yield server, disk
 
 
 @pytest.fixture
-def server(tmp_path, disk, monkeypatch) -> Iterator[RunningServer]:
-    """A server that is not started yet, with its data and all temporary files on the disk."""
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("TMPDIR", str(disk))
-    confined = ["unshare", "--mount", "sh", "-c", NOWHERE_ELSE, "sh", *running.COMMAND]
-    monkeypatch.setattr(running, "COMMAND", confined)
-    server = RunningServer(tmp_path)
-    server.data_dir, server.picture_dir = disk / "data", disk / "pictures"
-    server.add_user("ada")
-    yield server
-    if server.process:
-        server.stop()
+def served(one_for_all) -> Iterator[tuple[RunningServer, Path]]:
+    """The same, and the disk has room again when the test ends."""
+    server, disk = one_for_all
+    yield server, disk
+    remount(disk, "rw")
+    make_room(disk)
 
 
 def name_of_ada(server: RunningServer) -> str:
@@ -75,25 +87,26 @@ def reload(server: RunningServer) -> None:
 
 
 @pytest.mark.parametrize("full", FILL)
-def test_it_starts_on_a_full_disk_and_reloads(server, disk, full):
-    FILL[full](disk)
-    server.start()
-    assert name_of_ada(server) == "ada"
-    reload(server)
-    assert name_of_ada(server) == "ada"
+def test_it_starts_on_a_full_disk_and_reloads(tmp_path, full):
+    with installed(tmp_path) as (server, disk):
+        FILL[full](disk)
+        server.start()
+        assert name_of_ada(server) == "ada"
+        reload(server)
+        assert name_of_ada(server) == "ada"
 
 
 @pytest.mark.parametrize("full", FILL)
-def test_it_reloads_on_a_disk_that_filled_up(server, disk, full):
-    server.start()
+def test_it_reloads_on_a_disk_that_filled_up(served, full):
+    server, disk = served
     FILL[full](disk)
     reload(server)
     assert name_of_ada(server) == "ada"
 
 
 @pytest.mark.parametrize("refused", REFUSALS)
-def test_a_large_picture_is_told_what_a_small_one_is(server, disk, refused):
-    server.start()
+def test_a_large_picture_is_told_what_a_small_one_is(served, refused):
+    server, disk = served
     ada = Person(server.address)
     ada.sign_in("ada")
     REFUSALS[refused](disk)

@@ -1,7 +1,5 @@
 """Many at once for a long time, against two workers; and what happens where a lock is none."""
 
-import os
-import shutil
 import subprocess
 import time
 from collections import Counter
@@ -10,19 +8,21 @@ from contextlib import ExitStack
 
 import pytest
 import requests
+from customized import CHEAP_HASH, CHEAP_PASSWORDS, customize
+from injection import is_full_run
 from live.person import Person
-from live.running import ANSWER_TIMEOUT, PASSWORD, RunningServer
+from live.running import ANSWER_TIMEOUT, RunningServer
 from live.test_account_races import colour, even_picture, pictures_of, post, seen_colour
 from live.test_races import RACERS, Background, race
+from needs import STRACE
 from waiting import wait_until
 
 import storage
-from identity_sessions import hash_password
 
 pytestmark = pytest.mark.faults
 
-ROUNDS = 50
-SECONDS = 60
+ALL_ROUNDS, ROUNDS = 50, 10  # with --all-faults, and every day
+ALL_SECONDS, SECONDS = 60, 5
 READERS = 4
 FLAIRS = ("first", "second")
 
@@ -30,6 +30,7 @@ FLAIRS = ("first", "second")
 @pytest.fixture
 def server(tmp_path, monkeypatch) -> Iterator[RunningServer]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    customize(monkeypatch, tmp_path, CHEAP_PASSWORDS)
     server = RunningServer(tmp_path)
     server.start()
     yield server
@@ -39,8 +40,6 @@ def server(tmp_path, monkeypatch) -> Iterator[RunningServer]:
 @pytest.fixture
 def unlocked_server(server) -> Iterator[RunningServer]:
     """A server whose locks hold nobody up."""
-    if os.geteuid() != 0 or not shutil.which("strace"):
-        pytest.skip("root and strace")
     workers = [argument for worker in server.workers() for argument in ("-p", str(worker))]
     command = ["strace", "-f", *workers, "-o", "/dev/null", "-e", "inject=flock:retval=0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tracer:
@@ -52,10 +51,9 @@ def unlocked_server(server) -> Iterator[RunningServer]:
 
 def sign_in(server: RunningServer, names: list[str]) -> list[Person]:
     """New players, each in a browser."""
-    store, password_hash = server.open_storage(), hash_password(PASSWORD)
-    people = []
+    store, people = server.open_storage(), []
     for name in names:
-        store.add_user(name, f"{name}@example.org", password_hash)
+        store.add_user(name, f"{name}@example.org", CHEAP_HASH)
         people.append(Person(server.address))
         assert "Hello, " in people[-1].sign_in(name).text
     return people
@@ -73,17 +71,18 @@ def race_for_a_name(people: list[Person], name: str) -> Counter[int]:
     )
 
 
-def test_a_name_that_sixteen_want_at_once_is_given_to_one(server):
+def test_a_name_that_sixteen_want_at_once_is_given_to_one(server, pytestconfig):
     people = sign_in(server, [f"ada-{number}" for number in range(RACERS)])
-    for number in range(ROUNDS):
+    for number in range(ALL_ROUNDS if is_full_run(pytestconfig) else ROUNDS):
         answers = race_for_a_name(people, f"Racer {number}")
         assert answers == {303: 1, 409: RACERS - 1}
     assert server.command("check") == []
 
 
+@STRACE
 def test_without_locks_a_name_would_be_given_twice(unlocked_server):
     people = sign_in(unlocked_server, [f"ada-{number}" for number in range(RACERS)])
-    winners = (race_for_a_name(people, f"Racer {number}")[303] for number in range(ROUNDS))
+    winners = (race_for_a_name(people, f"Racer {number}")[303] for number in range(ALL_ROUNDS))
     assert any(each > 1 for each in winners)
 
 
@@ -191,14 +190,16 @@ def long_bio(number: int) -> str:
     return "-".join([f"{number:06}"] * (1 + number % 100))
 
 
-def test_who_plays_edits_and_uploads_at_once_for_a_minute_loses_nothing(server):
+def test_who_plays_edits_and_uploads_at_once_for_a_minute_loses_nothing(server, pytestconfig):
+    """For a minute with --all-faults, and a few seconds every day."""
     busy = BusyPlayer(server)
-    done = busy.go_on(SECONDS)
+    done = busy.go_on(ALL_SECONDS if is_full_run(pytestconfig) else SECONDS)
     print(f"beats, bios, flairs, pictures, and looks of {READERS}: {done}")
     assert len(pictures_of(server, busy.player.id)) == len(storage.PICTURE_SIZES)
     assert server.command("check") == []
 
 
+@STRACE
 def test_without_locks_an_update_would_be_lost(unlocked_server):
     with pytest.raises(AssertionError):
-        BusyPlayer(unlocked_server).go_on(SECONDS)
+        BusyPlayer(unlocked_server).go_on(ALL_SECONDS)

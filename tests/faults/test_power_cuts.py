@@ -1,7 +1,8 @@
 """The power fails in the midst of saves, on real file systems: what was confirmed is there again.
 
 Each cut comes after a number of confirmed saves, and up to a millisecond into what follows; both
-are drawn with the cut's number as the seed. The disk is the test's own (power.py).
+are drawn with the cut's number as the seed. The everyday run draws the numbers by --faults-seed;
+one with --all-faults takes the same 250 each time. The disk is the test's own (power.py).
 """
 
 import fcntl
@@ -17,26 +18,25 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from customized import CHEAP_HASH, CHEAP_PASSWORDS, customize
 from driven import DrivenProgram
+from injection import is_full_run, seed_of
 from live import running
-from live.running import PASSWORD, RunningServer
+from live.running import RunningServer
 from live.test_kill import Load, check_records, exchange
+from needs import MOUNTS, STRACE
 from operations import CODE, Installation
 from power import FILE_SYSTEMS, Disk, disk_in_memory
 from saves import ANYTHING, TOLD, drawn_picture, facts_of
 
-from identity_sessions import hash_password
 from storage import NoSuchCode, StorageError, StorageFailed, disk, problems
 from storage.check import check
 
-pytestmark = [
-    pytest.mark.faults,
-    pytest.mark.skipif(os.geteuid() != 0, reason="mounting a disk needs root"),
-]
+pytestmark = [pytest.mark.faults, MOUNTS]
 
 THIS_BOOT = disk.BOOT_ID_FILE
-CUTS = 250  # on each file system
-SERVER_CUTS = 5
+ALL_CUTS, CUTS = 250, 30  # on each file system: with --all-faults, and every day
+ALL_SERVER_CUTS, SERVER_CUTS = 5, 2
 MOST_SAVES = 40  # before a cut
 LONGEST_DELAY = 0.001  # seconds
 NO_SYNC = ["strace", "-f", "-o", "/dev/null", "-e", "inject=fsync:retval=0"]
@@ -107,13 +107,18 @@ def power(request, tmp_path, monkeypatch) -> Iterator[Disk]:
         yield ours
 
 
-def test_what_was_confirmed_is_there_after_a_power_cut(power, monkeypatch):
+def test_what_was_confirmed_is_there_after_a_power_cut(power, pytestconfig, monkeypatch):
     monkeypatch.setattr(problems, "ORPHAN_AGE", -1)  # seconds: what is left behind is old at once
+    seed = seed_of(pytestconfig)
+    # Four digits: the number is in names, and a hundred times in a bio.
+    numbers = random.Random(seed).sample(range(1000, 10_000), CUTS)
+    if is_full_run(pytestconfig):
+        numbers = range(ALL_CUTS)
     saves = 0
     with Program() as program:
-        for number in range(CUTS):
+        for number in numbers:
             cut = Cut(number, program, power)
-            assert cut.problems() == [], number
+            assert cut.problems() == [], f"cut {number}, --faults-seed={seed}"
             folders = str(cut.there.data), str(cut.there.pictures)
             assert [each for each in check(*folders, repair=True) if not each.mended] == []
             assert list(check(*folders)) == []
@@ -121,8 +126,8 @@ def test_what_was_confirmed_is_there_after_a_power_cut(power, monkeypatch):
             cut.there.open().add_user("Zed", "zed@example.org", "")
             saves += cut.saves
             shutil.rmtree(cut.there.data.parent)
-    print(f"{power.file_system}: {CUTS} power cuts, {saves} confirmed saves")
-    assert saves > CUTS * MOST_SAVES / 3
+    print(f"{power.file_system}: {len(numbers)} power cuts, {saves} confirmed saves")
+    assert saves > len(numbers) * MOST_SAVES / 6
 
 
 def test_what_a_power_cut_brings_back_of_a_code_is_no_code(power, monkeypatch):
@@ -204,17 +209,18 @@ def machine(power, tmp_path, monkeypatch) -> Iterator[Machine]:
     elsewhere = ["unshare", "--mount", "sh", "-c", f'{mount} && exec "$@"', "sh"]
     monkeypatch.setattr(running, "COMMAND", [*elsewhere, *running.COMMAND])
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    customize(monkeypatch, tmp_path, CHEAP_PASSWORDS)
     machine.start()
     yield machine
     machine.stop()
 
 
-def test_what_the_server_answered_holds_after_a_power_cut(machine):
+def test_what_the_server_answered_holds_after_a_power_cut(machine, pytestconfig):
     """Sign-ins, consents, exchanges and look-ups. Only codes are dead."""
-    password_hash = hash_password(PASSWORD)
+    cuts = ALL_SERVER_CUTS if is_full_run(pytestconfig) else SERVER_CUTS
     told: Counter[str] = Counter()
-    for number in range(SERVER_CUTS):
-        load = LoadOnDisk(machine, machine.open_storage(), password_hash)
+    for number in range(cuts):
+        load = LoadOnDisk(machine, machine.open_storage(), CHEAP_HASH)
         load.run(0.3 + number / 10)
         machine.start()
         codes = [*load.good_codes, *load.spent_codes]
@@ -225,8 +231,8 @@ def test_what_the_server_answered_holds_after_a_power_cut(machine):
         machine.command("check", "--repair")
         assert machine.command("check") == []
         told.update(sign_ins=len(load.signed_in()), consents=len(load.consents), codes=len(codes))
-    print(f"{machine.disk.file_system}: {SERVER_CUTS} power cuts of a server, {dict(told)}")
-    assert min(told.values()) >= SERVER_CUTS, told
+    print(f"{machine.disk.file_system}: {cuts} power cuts of a server, {dict(told)}")
+    assert min(told.values()) >= cuts, told
 
 
 # ---------------------------------------------------------------------------------------------
@@ -236,7 +242,7 @@ def test_what_the_server_answered_holds_after_a_power_cut(machine):
 
 @pytest.mark.parametrize(
     "unsynced, command",
-    [((), NO_SYNC), (("files",), ()), (("folders",), ())],
+    [pytest.param((), NO_SYNC, marks=STRACE), (("files",), ()), (("folders",), ())],
     ids=["all syncs", "the syncs of files", "the syncs of folders"],
 )
 def test_without_syncs_something_confirmed_would_be_lost(power, unsynced, command):

@@ -3,17 +3,19 @@
 Linux mounts a disk read-only when it finds an error on it, and administrators do so by mistake.
 """
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import requests
+from customized import CHEAP_HASH, CHEAP_PASSWORDS, customize
 from live.person import Person
 from live.running import ANSWER_TIMEOUT, PASSWORD, RunningServer
 from live.test_kill import exchange, link
+from needs import MOUNTS
 from operations import (
     ADA,
     FIRST_START,
@@ -26,14 +28,9 @@ from operations import (
     small_disk,
 )
 
-from identity_sessions import hash_password
-from identity_settings import ROOT
 from storage import StorageFailed
 
-pytestmark = [
-    pytest.mark.faults,
-    pytest.mark.skipif(os.geteuid() != 0, reason="mounting a disk needs root"),
-]
+pytestmark = [pytest.mark.faults, MOUNTS]
 
 CALLBACK = "https://client.example/callback"
 
@@ -102,29 +99,49 @@ def test_an_installation_that_cannot_be_begun_can_be_begun_later(disk):
 # ---------------------------------------------------------------------------------------------
 
 
+@contextlib.contextmanager
+def served(folder: Path, program: str = "") -> Iterator["Site"]:
+    """A site with its data on a disk of its own, all of whose Pythons run this program first."""
+    (folder / "disk").mkdir()
+    with small_disk(folder / "disk", files=1000) as disk, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_PROXY", "127.0.0.1")
+        customize(patch, folder, CHEAP_PASSWORDS + program)
+        server = RunningServer(folder)
+        server.data_dir, server.picture_dir = disk / "data", disk / "pictures"
+        server.start()
+        site = Site(server, disk)
+        yield site
+        site.ada.close()
+        server.stop()
+
+
+@pytest.fixture(scope="module")
+def one_for_all(tmp_path_factory) -> Iterator["Site"]:
+    with served(tmp_path_factory.mktemp("served")) as site:
+        yield site
+
+
 @pytest.fixture
-def server(tmp_path, disk, monkeypatch) -> Iterator[RunningServer]:
-    """A server with its data on the disk."""
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    server = RunningServer(tmp_path)
-    server.data_dir, server.picture_dir = disk / "data", disk / "pictures"
-    server.start()
-    yield server
-    server.stop()
+def site(one_for_all) -> Iterator["Site"]:
+    """A site whose disk can be written again when the test ends, and with ada signed in."""
+    one_for_all.ada.sign_in("ada")
+    yield one_for_all
+    remount(one_for_all.disk, "rw")
 
 
 class Site:
     """The server, a player who is signed in, and two clients, of which she allows the first."""
 
-    def __init__(self, server: RunningServer) -> None:
-        self.server = server
+    def __init__(self, server: RunningServer, disk: Path) -> None:
+        self.server, self.disk = server, disk
         store = server.open_storage()
-        store.add_user("ada", "ada@example.org", hash_password(PASSWORD))
+        store.add_user("ada", "ada@example.org", CHEAP_HASH)
         self.game, self.secret = store.add_client("Chess", [CALLBACK], None, by="command")
         self.other, _ = store.add_client("Go", [CALLBACK], None, by="command")
         self.ada = Person(server.address)
-        self.ada.sign_in("ada")
-        self.codes = [self.ada.allow(link(self.game), "ada").answer["code"] for _ in range(2)]
+
+    def new_code(self) -> str:
+        return self.ada.allow(link(self.game), "ada").answer["code"]
 
     def exchange(self, code: str) -> requests.Response:
         return exchange(self.server, code, self.game, self.secret)
@@ -139,16 +156,9 @@ class Site:
         return self.ada.browser.post(address, form, allow_redirects=False, timeout=ANSWER_TIMEOUT)
 
 
-@pytest.fixture
-def site(server) -> Iterator[Site]:
-    site = Site(server)
-    yield site
-    site.ada.close()
-
-
-def test_look_ups_tokens_and_signed_in_pages_go_on(site, disk):
-    token = site.exchange(site.codes[0]).json()["access_token"]
-    remount(disk, "ro")
+def test_look_ups_tokens_and_signed_in_pages_go_on(site):
+    token = site.exchange(site.new_code()).json()["access_token"]
+    remount(site.disk, "ro")
     assert site.ask("/api/users/info?id=1").json()["user"]["name"] == "ada"
     assert site.ask("/api/oauth/whois", Authorization=f"Bearer {token}").json()["name"] == "ada"
     picture = site.server.picture_dir.glob("large/1-*.webp")
@@ -158,10 +168,10 @@ def test_look_ups_tokens_and_signed_in_pages_go_on(site, disk):
     assert site.ask("/healthz").status_code == 503
 
 
-def test_a_save_is_answered_in_words_and_nothing_is_saved(site, disk):
+def test_a_save_is_answered_in_words_and_nothing_is_saved(site):
     consent = site.ada.open(link(site.other)).form_with("Allow")
     before = site.server.open_storage().read_user(1)
-    remount(disk, "ro")
+    remount(site.disk, "ro")
     answers = {
         "profile": site.send("/account", bio="new"),
         "heartbeat": site.send("/api/users/heartbeat"),
@@ -179,20 +189,20 @@ def test_a_save_is_answered_in_words_and_nothing_is_saved(site, disk):
     assert site.server.open_storage().read_user(1) == before
 
 
-def test_signing_out_drops_the_cookie(site, disk):
-    remount(disk, "ro")
+def test_signing_out_drops_the_cookie(site):
+    remount(site.disk, "ro")
     assert site.send("/sign-out").status_code == 303
     assert "Hello, " not in site.ada.open("/").text
 
 
-def test_a_code_stays_good_until_it_can_be_spent(site, disk):
-    spent, good = site.codes
+def test_a_code_stays_good_until_it_can_be_spent(site):
+    spent, good = site.new_code(), site.new_code()
     assert site.exchange(spent).status_code == 200
-    remount(disk, "ro")
+    remount(site.disk, "ro")
     refused = site.exchange(good)
     assert (refused.status_code, int(refused.headers["Retry-After"]) > 0) == (503, True)
     assert site.exchange(spent).status_code == 400
-    remount(disk, "rw")
+    remount(site.disk, "rw")
     assert site.exchange(good).status_code == 200
 
 
@@ -203,7 +213,7 @@ def test_a_code_stays_good_until_it_can_be_spent(site, disk):
 
 def rename_if_possible(path: str, target: str, real=os.rename) -> None:
     """What spends a code, and must not be: nobody is told that the disk refused."""
-    with suppress(OSError):
+    with contextlib.suppress(OSError):
         real(path, target)
 
 
@@ -213,7 +223,6 @@ def test_a_change_that_tells_nobody_would_be_found_out(disk, there, monkeypatch)
         test_a_read_only_disk_is_told_and_the_old_record_stands(disk, there, "spending a code")
 
 
-# Every Python imports it when it starts.
 SAVING = """
 from pathlib import Path
 from storage.flat_files import FlatFiles
@@ -226,13 +235,8 @@ FlatFiles.read_user = read_user
 """
 
 
-@pytest.fixture
-def saves_when_it_looks(tmp_path, monkeypatch) -> None:
-    """The server of this test changes a file for each look-up."""
-    (tmp_path / "sitecustomize.py").write_text(SAVING)
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
-
-
-def test_a_look_up_that_saves_something_would_be_found_out(saves_when_it_looks, site, disk):
-    with pytest.raises(KeyError, match="user"):
-        test_look_ups_tokens_and_signed_in_pages_go_on(site, disk)
+def test_a_look_up_that_saves_something_would_be_found_out(tmp_path):
+    with served(tmp_path, SAVING) as site:
+        site.ada.sign_in("ada")
+        with pytest.raises(KeyError, match="user"):
+            test_look_ups_tokens_and_signed_in_pages_go_on(site)

@@ -1,0 +1,23 @@
+"""What every Python of a server under test does when it starts: it imports `sitecustomize`."""
+
+from pathlib import Path
+
+import pytest
+from live.running import PASSWORD
+from werkzeug.security import generate_password_hash
+
+from identity_settings import ROOT
+
+# A real hash takes a third of a second; these tests are about other things.
+CHEAP_METHOD = "pbkdf2:sha256:1"
+CHEAP_HASH = generate_password_hash(PASSWORD, CHEAP_METHOD)
+CHEAP_PASSWORDS = f"""
+import identity_sessions
+identity_sessions.PASSWORD_METHOD = {CHEAP_METHOD!r}
+"""
+
+
+def customize(environment: pytest.MonkeyPatch, folder: Path, program: str) -> None:
+    """Let the servers that are started from now on run this program first."""
+    (folder / "sitecustomize.py").write_text(program)
+    environment.setenv("PYTHONPATH", f"{folder}:{ROOT}")

@@ -16,7 +16,7 @@ game, sound_browse = test_browser.game, test_browser.browse
 adas_cookies, add_game = test_play_page.adas_cookies, test_play_page.add_game
 play, page = test_play_page.play, test_play_page.page
 spy, asked = test_play_page.spy, test_play_page.asked
-SHORT_PATIENCE = 20_000  # milliseconds: what is found out is often that something does not happen
+SHORT_PATIENCE = 10_000  # milliseconds: what is found out is often that something does not happen
 PLAY_PAGE = re.compile(r"/play/\w+$|/(play|hold)\.js")  # and its scripts
 
 

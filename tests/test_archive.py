@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from archives import Members, Site, read_archive, write_archive
 from click.testing import CliRunner
+from kept_pictures import generate_picture, keep_pictures
 from test_check import A_HASH, somebody_waits_for_a_lock
 from test_command import Installation
 from waiting import PATIENCE, wait_until
@@ -37,7 +38,6 @@ from storage import (
     record_as_dict,
 )
 from storage.ids import USER_IDS_END
-from storage.pictures import generate_picture
 
 ROOT = Path(__file__).parent.parent
 ADA, BOB, CLEO, DORA = 1, 2, 3, 4  # ids; Cleo was deleted, and Dora has no picture of her own
@@ -67,8 +67,9 @@ def prepared(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def site(tmp_path, prepared, unsynced) -> Site:
+def site(tmp_path, prepared, unsynced, monkeypatch) -> Site:
     """The installation, for this test alone."""
+    keep_pictures(monkeypatch)
     shutil.copytree(prepared / "site", tmp_path / "site", symlinks=True)
     return Site(tmp_path / "site")
 
@@ -460,6 +461,7 @@ def waiting_backup(site, path, *before: str) -> Iterator[subprocess.Popen]:
         yield process
 
 
+@pytest.mark.live
 def test_a_backup_goes_on_where_a_closed_terminal_is_to_be_ignored(site, path):
     with waiting_backup(site, path, "nohup") as process:
         process.send_signal(signal.SIGHUP)
@@ -467,6 +469,7 @@ def test_a_backup_goes_on_where_a_closed_terminal_is_to_be_ignored(site, path):
     assert path.exists()
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_backup_that_is_stopped_leaves_nothing(site, path, end):
     """Stopped while it waits for another one to end."""
@@ -492,6 +495,7 @@ Site(Path({str(site.folder)!r})).{call}
     assert done.returncode == -signal.SIGKILL
 
 
+@pytest.mark.live
 def test_what_a_killed_backup_leaves_is_in_nobodys_way_and_goes_with_the_next(site, path, empty):
     killed_while(site, f"backup(Path({str(path)!r}), progress=kill)")
     assert (site.data / ".backup/users/1.json").exists()
@@ -810,6 +814,7 @@ def test_every_archive_that_is_cut_off_is_refused(archive, empty):
     assert empty.open().user_ids() == []
 
 
+@pytest.mark.live
 def test_a_pipe_cannot_be_restored(archive, empty):
     cat = subprocess.Popen(["cat", archive], stdout=subprocess.PIPE)
     with cat, pytest.raises(BadFile, match="no pipe"):
@@ -844,6 +849,7 @@ def test_a_small_file_cannot_fill_the_disk(archive, empty):
 # -- interrupted --------------------------------------------------------------------------------
 
 
+@pytest.mark.live
 def test_a_restore_that_was_killed_is_told_of_and_done_again(archive, empty, unsynced):
     killed_while(empty, f"restore(Path({str(archive)!r}), progress=kill)")
     store = empty.open()
@@ -855,6 +861,7 @@ def test_a_restore_that_was_killed_is_told_of_and_done_again(archive, empty, uns
     assert empty.problems() == []
 
 
+@pytest.mark.live
 def test_a_start_after_a_killed_restore_is_as_the_first(archive, empty, unsynced):
     killed_while(empty, f"restore(Path({str(archive)!r}), progress=kill)")
     user = empty.open().add_user("Zoe", "zoe@example.org", "")

@@ -1,7 +1,6 @@
 """`storage.check` and the command `check`: every kind of damage, made by hand, named and mended."""
 
 import copy
-import functools
 import json
 import multiprocessing
 import os
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from kept_pictures import generate_picture, keep_pictures, make_picture
 from waiting import wait_until
 from werkzeug.security import generate_password_hash
 
@@ -35,7 +35,6 @@ from storage.check import check
 from storage.codes import WINDOW
 from storage.disk import sha256
 from storage.flat_files import FlatFiles
-from storage.pictures import generate_picture, make_picture
 from storage.problems import Problem
 from storage.windows import window_of_now
 
@@ -123,7 +122,8 @@ def prepared(tmp_path_factory) -> Here:
 
 
 @pytest.fixture
-def here(tmp_path, prepared, unsynced) -> Here:
+def here(tmp_path, prepared, unsynced, monkeypatch) -> Here:
+    keep_pictures(monkeypatch)
     return prepared.copied_to(tmp_path)
 
 
@@ -203,7 +203,6 @@ def picture(user_id: int, size: str):
     return lambda path, here: write_picture(path, generate_picture(user_id)[size])
 
 
-@functools.cache  # a process of its own makes it
 def own_picture() -> dict[str, bytes]:
     """The sizes of a picture that a player uploaded."""
     return make_picture(generate_picture(77)["large"])

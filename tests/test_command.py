@@ -204,10 +204,6 @@ def test_wrong_usage_exits_with_status_2_and_prints_nothing_but_the_reason(insta
 
 @pytest.mark.live
 def test_installed_command_exit_status_and_streams(installation, subtests):
-    with subtests.test("done"):
-        done = installation.run_process("user", "show", "ada", "--json")
-        assert json.loads(done.stdout)["name"] == "ada"
-        assert done.stderr == ""
     with subtests.test("refused"):
         done = installation.run_process("user", "show", "nobody", status=1)
         assert (done.stdout, done.stderr) == ("", "Error: there is no player 'nobody'\n")
@@ -226,7 +222,7 @@ def test_output_that_cannot_be_written_is_told_in_one_line(installation, subtest
     if not unbuffered:
         del environment["PYTHONUNBUFFERED"]
     # One command ends in the parser of options, one with sys.exit, and one returns.
-    for command in ("--help", "user list --json", "settings"):
+    for command in ("--help",) if unbuffered else ("--help", "user list --json", "settings"):
         with subtests.test(command), open("/dev/full", "wb") as full:
             done = installation.run_process(
                 *command.split(), stdout=full, env=environment, status=1

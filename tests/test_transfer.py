@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from archives import Site
 from click.testing import CliRunner
+from kept_pictures import generate_picture, keep_pictures
 from PIL import Image
 from test_command import Installation
 from waiting import PATIENCE
@@ -23,7 +24,6 @@ from commands.printing import audit_in_words
 from identity_admin import identity_server_command
 from identity_server import public_profile
 from storage import PICTURE_SIZES, BadFile, Storage, User, now_ms, transfer
-from storage.pictures import generate_picture
 from storage.transfer import Tally, export_users, import_users, write_line
 
 ROOT = Path(__file__).parent.parent
@@ -43,8 +43,10 @@ WHOLE = ADA | {
 
 
 @pytest.fixture
-def import_lines(storage) -> Callable[..., tuple[Tally, dict[int, str]]]:
+def import_lines(storage, monkeypatch) -> Callable[..., tuple[Tally, dict[int, str]]]:
     """Imports lines: what is given as a dict as JSON, the rest as it is."""
+
+    keep_pictures(monkeypatch)
 
     def import_lines(*lines: dict | bytes, pictures: Path | None = None, **options):
         made = [json.dumps(each).encode() if isinstance(each, dict) else each for each in lines]
@@ -285,31 +287,32 @@ REFUSED: dict[str, tuple[dict | bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
 def test_a_line_that_describes_no_player_is_refused_by_its_number_and_the_rest_taken(
-    storage, import_lines, name
+    storage, import_lines, subtests
 ):
-    line, reason = REFUSED[name]
-    before, after = players(2)
-    tally, refused = import_lines(before, line, after)
-    assert (tally, refused) == (Tally(added=2, refused=1), {2: reason})
-    assert storage.user_ids() == [1, 2]
-
-
-def test_lines_of_all_kinds_are_refused_in_their_order_and_leave_nothing(storage, import_lines):
-    tally, refused = import_lines(*(line for line, _ in REFUSED.values()))
-    assert [*refused.items()] == [
-        (number, reason) for number, (_, reason) in enumerate(REFUSED.values(), start=1)
+    """Each is among good lines; those that are refused leave nothing."""
+    good = players(len(REFUSED))
+    lines = [
+        each for pair in zip(REFUSED.values(), good, strict=True) for each in (pair[0][0], pair[1])
     ]
-    assert storage.user_ids() == []
+    tally, refused = import_lines(*lines)
+    for number, (name, (_, reason)) in enumerate(REFUSED.items()):
+        with subtests.test(name):
+            assert refused.get(2 * number + 1) == reason
+    assert list(refused) == [*range(1, len(lines), 2)]
+    assert tally == Tally(added=len(good), refused=len(REFUSED))
+    assert storage.user_ids() == [each["id"] for each in good]
     assert storage.find_user("Ada") is storage.find_user("ada@example.org") is None
 
 
-@pytest.mark.parametrize("method", ["scrypt:32768:8:3", "scrypt:32768:8:1", "pbkdf2:sha256:1000"])
-def test_hashes_that_werkzeug_makes_are_taken(storage, import_lines, method):
-    kept = generate_password_hash("x", method)
-    import_lines(ADA | {"passwordHash": kept})
-    assert storage.read_user(70).password_hash == kept
+def test_hashes_that_werkzeug_makes_are_taken(storage, import_lines):
+    scrypt = generate_password_hash("x", "scrypt:32768:8:1")
+    longer = scrypt.replace("scrypt:32768:8:1", "scrypt:32768:8:3")  # takes three times as long
+    kept = [scrypt, longer, generate_password_hash("x", "pbkdf2:sha256:1000")]
+    import_lines(
+        *(each | {"passwordHash": hash_} for each, hash_ in zip(players(3), kept, strict=True))
+    )
+    assert [storage.read_user(user_id).password_hash for user_id in (1, 2, 3)] == kept
 
 
 def test_who_has_no_hash_cannot_sign_in_until_a_link_set_a_password(store, app, browser):

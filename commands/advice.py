@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from shlex import quote
 
 from flask import Config
 
@@ -114,7 +115,8 @@ def look_at_folders(values: Config) -> Iterator[Advice]:
     for path, mode in ((data_dir, "700"), (keys, "600")):
         readable = os.path.isdir(data_dir) and os.path.exists(path)
         if readable and os.stat(path).st_mode & 0o077:
-            yield Advice(f"others on this machine may look into {path}", f"chmod {mode} {path}")
+            fix = f"chmod {mode} {quote(path)}"
+            yield Advice(f"others on this machine may look into {path}", fix)
     for name in ("DATA_DIR", "PICTURE_DIR"):
         yield from look_at_folder(f"IDENTITY_{name}", values[name])
 
@@ -131,13 +133,14 @@ def look_at_folder(variable: str, folder: str) -> Iterator[Advice]:
         yield Advice(
             f"{folder} belongs to {owner}, and this runs as {runs_as}: what one of them "
             "makes, the other cannot read",
-            f"run every command as {owner} (sudo -u {owner} ...), or chown -R {runs_as} {folder}",
+            f"run every command as {owner} (sudo -u {owner} ...), or "
+            f"chown -R {runs_as} {quote(folder)}",
         )
     elif not os.access(there, os.W_OK | os.X_OK, effective_ids=True):
         if owner == runs_as:
-            fix = f"chmod u+rwx {there}"
+            fix = f"chmod u+rwx {quote(there)}"
         elif os.access(there, os.X_OK, effective_ids=True):
-            fix = f"install -d -o {runs_as} {folder}, as root"
+            fix = f"install -d -o {runs_as} {quote(folder)}, as root"
         else:
             fix = f"set {variable} to a folder elsewhere"
         yield Advice(f"{runs_as} cannot write in {there}", fix)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import tempfile
 import time
 from collections.abc import Callable
@@ -129,7 +130,7 @@ def test_what_others_may_read_is_told_with_the_chmod(look, storage, name, mode, 
     path.chmod(mode | too_much)
     [advice] = look()
     assert str(path) in advice.problem
-    command, fixed_mode, fixed_path = advice.fix.split(" ", 2)
+    command, fixed_mode, fixed_path = shlex.split(advice.fix)
     assert command == "chmod"
     Path(fixed_path).chmod(int(fixed_mode, 8))
     assert look() == []
@@ -153,7 +154,7 @@ def own_folder():
     if was_root:
         os.seteuid(4242)
     try:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(prefix="to paste ") as folder:
             yield folder
             os.chmod(folder, 0o700)
     finally:
@@ -171,7 +172,7 @@ def test_a_folder_of_ones_own_that_cannot_be_written_is_told_with_the_chmod(
     records, pictures = look_at_folders(read_settings(settings))
     assert records == pictures
     assert records.problem.endswith(f" cannot write in {own_folder}")
-    assert records.fix == f"chmod u+rwx {own_folder}"
+    assert records.fix == f"chmod u+rwx {shlex.quote(own_folder)}"
 
 
 def test_a_folder_that_cannot_be_made_is_told_with_how_root_makes_it(environment, own_folder):

@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import shlex
 import shutil
 import signal
 import struct
@@ -669,7 +670,9 @@ def test_decoding_ends_at_its_limit_on_memory():
 def test_ctrl_c_in_the_servers_terminal_ends_no_decoding(tmp_path):
     """The terminal sends it to each process of the group in front; the server decides."""
     decoder = tmp_path / "python"  # one that comes up just when Ctrl-C is pressed
-    decoder.write_text(f'#!/bin/sh\nkill -s INT -- -$PPID\nexec {sys.executable} "$@"\n')
+    decoder.write_text(
+        f'#!/bin/sh\nkill -s INT -- -$PPID\nexec {shlex.quote(sys.executable)} "$@"\n'
+    )
     decoder.chmod(0o700)
     goes_on = "import signal, sys; signal.signal(signal.SIGINT, lambda *_: print('heard'))"
     program = f"{goes_on}; sys.executable = {str(decoder)!r}{WORKER}"

@@ -86,8 +86,20 @@ def unsynced(monkeypatch) -> None:
     monkeypatch.setattr(disk, "sync_file_system", lambda descriptor: None)
 
 
+@pytest.fixture(scope="session")
+def generated_picture() -> Callable[[int], dict[str, bytes]]:
+    """`generate_picture`, which draws the same for an id each time, with what it drew kept."""
+    return functools.cache(pictures.generate_picture)
+
+
+@pytest.fixture
+def drawn_once(monkeypatch, generated_picture) -> None:
+    """Draws the picture of each user id once for all tests: most of what adding a user costs."""
+    monkeypatch.setattr(pictures, "generate_picture", generated_picture)
+
+
 @pytest.fixture(params=BACKENDS)
-def open_installation(request, tmp_path, unsynced) -> Callable[[], Storage]:
+def open_installation(request, tmp_path, unsynced, drawn_once) -> Callable[[], Storage]:
     """Opens the storage of this test's installation, empty at first, as each process does."""
     data_dir, picture_dir = tmp_path / "instance", tmp_path / "pfp"
     return functools.partial(BACKENDS[request.param], str(data_dir), str(picture_dir))
@@ -205,23 +217,16 @@ def compiled_templates(tmp_path_factory) -> FileSystemBytecodeCache:
     return FileSystemBytecodeCache(str(tmp_path_factory.mktemp("templates")))
 
 
-@pytest.fixture(scope="session")
-def generated_picture() -> Callable[[int], dict[str, bytes]]:
-    """`generate_picture`, which always draws the same for an id; kept, as each takes 3 ms."""
-    return functools.cache(pictures.generate_picture)
-
-
 @pytest.fixture
-def new_process(monkeypatch, generated_picture) -> None:
+def new_process(monkeypatch, drawn_once) -> None:
     """What a process of the server remembers between requests: nothing, as when it starts.
 
-    Its passwords are cheap, and the pictures of its players are drawn once for all tests.
+    Its passwords are cheap.
     """
     monkeypatch.setattr(identity_sessions, "PASSWORD_METHOD", CHEAP_PASSWORD_METHOD)
     nobodys_hash = f"{CHEAP_PASSWORD_METHOD}$0000000000000000${'0' * 64}"  # no password has it
     monkeypatch.setattr(identity_sessions, "NOBODYS_HASH", nobodys_hash)
     monkeypatch.setattr(identity_sessions, "last_costs", {})
-    monkeypatch.setattr(pictures, "generate_picture", generated_picture)
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ def pictures(tmp_path) -> Path:
 
 
 @pytest.fixture
-def storage(data, pictures, unsynced) -> FlatFiles:
+def storage(data, pictures, unsynced, drawn_once) -> FlatFiles:
     return FlatFiles(str(data), str(pictures))
 
 
@@ -910,7 +910,8 @@ def processes():
     """Processes that begin a piece of work at the same moment."""
     # Not fork: other tests may have left threads in this process.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pytest", "PIL.Image"])  # each process imports them otherwise
+    # Each process imports them otherwise.
+    context.set_forkserver_preload(["PIL.Image", "storage.pictures", __name__])
     start = context.Barrier(PROCESSES)
     with ProcessPoolExecutor(PROCESSES, context, wait_for, (start,)) as pool:
         yield pool
@@ -948,6 +949,7 @@ def read_keys(storage, n):
     return storage.keys()
 
 
+@pytest.mark.live
 def test_racing_first_starts_agree_on_one_key(race, data, pictures):
     (keys,) = set(race(read_keys))
     assert keys == open_storage(str(data), str(pictures)).keys()
@@ -961,6 +963,7 @@ def add_ada(storage, n):
     return storage.add_user(name, f"{n}@example.org", "").id
 
 
+@pytest.mark.live
 def test_one_of_sixteen_processes_gets_a_name_in_any_case_and_width(race, storage, data, pictures):
     results = race(add_ada)
     assert results.count("NameTaken") == PROCESSES - 1
@@ -974,6 +977,7 @@ def add_somebody(storage, n):
     return storage.add_user(f"Player {chr(97 + n)}", f"{n}@example.org", "").id
 
 
+@pytest.mark.live
 def test_sixteen_processes_add_sixteen_users(race, storage):
     assert sorted(race(add_somebody)) == storage.user_ids() == list(range(1, PROCESSES + 1))
 
@@ -982,6 +986,7 @@ def rename_to_ada(storage, n):
     return storage.rename_user(n + 1, "Ada").id
 
 
+@pytest.mark.live
 def test_one_of_sixteen_processes_renames_a_user_to_a_name(race, storage):
     race(add_somebody)
     results = race(rename_to_ada)
@@ -1000,6 +1005,7 @@ def add_or_delete_ada(storage, n):
                 storage.delete_user(user.id)
 
 
+@pytest.mark.live
 def test_a_name_that_is_given_up_and_taken_over_and_over_leads_to_its_bearer(race, storage):
     race(add_or_delete_ada)
     bearers = [storage.read_user(user_id) for user_id in storage.user_ids()] or [None]
@@ -1011,6 +1017,7 @@ def spend(storage, n):
     storage.spend_code("a code")
 
 
+@pytest.mark.live
 def test_a_code_is_spent_once_by_sixteen_racing_processes(race, storage):
     storage.add_code("a code", CODE)
     assert sorted(map(str, race(spend))) == ["CodeSpent"] * (PROCESSES - 1) + ["None"]
@@ -1022,6 +1029,7 @@ def play_a_minute(storage, n):
             user.play_ms += 60_000
 
 
+@pytest.mark.live
 def test_edits_by_sixteen_processes_lose_nothing(race, storage, ada):
     race(play_a_minute)
     assert storage.read_user(1).play_ms == PROCESSES * 5 * 60_000
@@ -1038,6 +1046,7 @@ def count_once(storage) -> bool:
     return False
 
 
+@pytest.mark.live
 def test_tries_in_sixteen_processes_are_counted_exactly(race, storage):
     assert sum(race(count)) == 50
 
@@ -1052,6 +1061,7 @@ def write_or_read_bio(storage, n):
     return all(len(set(storage.read_user(1).bio)) <= 1 for _ in range(1000))
 
 
+@pytest.mark.live
 def test_readers_never_see_a_part_while_writers_race(race, storage, ada):
     assert race(write_or_read_bio) == [True] * PROCESSES
 
@@ -1061,6 +1071,7 @@ def log(storage, n):
         storage.write_audit("suspend", by="command", user=number, process=n)
 
 
+@pytest.mark.live
 def test_audit_lines_of_sixteen_processes_never_mix(race, storage, data):
     race(log)
     lines = [json.loads(line) for line in (data / "audit.log").read_text().splitlines()]
@@ -1080,6 +1091,7 @@ def read_everything(data: str, pictures: str, timestamp: int) -> bool:
     return found == [storage.read_user(1)] * 2 + [None] and storage.user_ids() == [1]
 
 
+@pytest.mark.live
 def test_nothing_that_reads_waits_for_a_lock(processes, storage, ada, client, data, pictures):
     storage.add_code("a code", CODE)
     with contextlib.ExitStack() as held:
@@ -1090,6 +1102,7 @@ def test_nothing_that_reads_waits_for_a_lock(processes, storage, ada, client, da
         assert reading.result(PATIENCE)
 
 
+@pytest.mark.live
 def test_a_writer_waits_for_a_lock(processes, storage, ada, data, pictures):
     """Else the test above, which holds these locks, would show nothing."""
     with open(data / "locks/1", "a") as file:

@@ -2,7 +2,8 @@
 
 import contextlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,6 @@ done
 exec "$@"
 """
 PICTURE = generate_picture(7)["large"]
-REFUSALS = {**FILL, "read-only": lambda disk: remount(disk, "ro")}
 
 
 @contextlib.contextmanager
@@ -65,7 +65,6 @@ def served(one_for_all) -> Iterator[tuple[RunningServer, Path]]:
     """The same, and the disk has room again when the test ends."""
     server, disk = one_for_all
     yield server, disk
-    remount(disk, "rw")
     make_room(disk)
 
 
@@ -104,17 +103,29 @@ def test_it_reloads_on_a_disk_that_filled_up(served, full):
     assert name_of_ada(server) == "ada"
 
 
-@pytest.mark.parametrize("refused", REFUSALS)
-def test_a_large_picture_is_told_what_a_small_one_is(served, refused):
-    server, disk = served
+def answers_to_pictures(server: RunningServer, refuse: Callable[[Path], None], disk: Path) -> list:
+    """The statuses for a small picture and a large one, once the disk refuses them."""
     ada = Person(server.address)
     ada.sign_in("ada")
-    REFUSALS[refused](disk)
+    refuse(disk)
     address = f"{server.address}/account/picture"
     answers = [
         ada.browser.post(address, files={"picture": picture}, timeout=ANSWER_TIMEOUT)
         for picture in (PICTURE, PICTURE.ljust(600_000, b"\0"))
     ]
     ada.close()
-    assert {each.status_code for each in answers} == {503 if refused == "read-only" else 507}
     assert "Traceback" not in server.error_log.read_text()
+    return [each.status_code for each in answers]
+
+
+@pytest.mark.parametrize("full", FILL)
+def test_a_large_picture_is_told_what_a_small_one_is(served, full):
+    server, disk = served
+    assert answers_to_pictures(server, FILL[full], disk) == [507, 507]
+
+
+def test_a_large_picture_is_told_of_a_read_only_disk_what_a_small_one_is(tmp_path):
+    """By a server of its own: for five seconds a server tells why the disk refused the last one."""
+    with installed(tmp_path) as (server, disk):
+        server.start()
+        assert answers_to_pictures(server, partial(remount, how="ro"), disk) == [503, 503]

@@ -109,9 +109,7 @@ def served(folder: Path, program: str = "") -> Iterator["Site"]:
         server = RunningServer(folder)
         server.data_dir, server.picture_dir = disk / "data", disk / "pictures"
         server.start()
-        site = Site(server, disk)
-        yield site
-        site.ada.close()
+        yield Site(server, disk)
         server.stop()
 
 
@@ -123,10 +121,9 @@ def one_for_all(tmp_path_factory) -> Iterator["Site"]:
 
 @pytest.fixture
 def site(one_for_all) -> Iterator["Site"]:
-    """A site whose disk can be written again when the test ends, and with ada signed in."""
-    one_for_all.ada.sign_in("ada")
-    yield one_for_all
-    remount(one_for_all.disk, "rw")
+    """The same, with ada signed in; its disk can be written again when the test ends."""
+    with one_for_all.ada_signed_in():
+        yield one_for_all
 
 
 class Site:
@@ -138,7 +135,16 @@ class Site:
         store.add_user("ada", "ada@example.org", CHEAP_HASH)
         self.game, self.secret = store.add_client("Chess", [CALLBACK], None, by="command")
         self.other, _ = store.add_client("Go", [CALLBACK], None, by="command")
-        self.ada = Person(server.address)
+
+    @contextlib.contextmanager
+    def ada_signed_in(self) -> Iterator[None]:
+        self.ada = Person(self.server.address)
+        self.ada.sign_in("ada")
+        try:
+            yield
+        finally:
+            self.ada.close()
+            remount(self.disk, "rw")
 
     def new_code(self) -> str:
         return self.ada.allow(link(self.game), "ada").answer["code"]
@@ -236,7 +242,9 @@ FlatFiles.read_user = read_user
 
 
 def test_a_look_up_that_saves_something_would_be_found_out(tmp_path):
-    with served(tmp_path, SAVING) as site:
-        site.ada.sign_in("ada")
-        with pytest.raises(KeyError, match="user"):
-            test_look_ups_tokens_and_signed_in_pages_go_on(site)
+    with (
+        served(tmp_path, SAVING) as site,
+        site.ada_signed_in(),
+        pytest.raises(KeyError, match="user"),
+    ):
+        test_look_ups_tokens_and_signed_in_pages_go_on(site)

@@ -203,6 +203,7 @@ def test_a_form_that_ends_early_burns_no_code(server):
     client = server.add_client("Space Game", "https://client.example/callback")
     asked = {"response_type": "code", "client_id": client["client_id"]}
     with contextlib.closing(Person(server.address)) as person:
+        person.carry_session(server.start_session("ada"))
         code = person.allow(f"{server.address}/oauth/authorize?{urlencode(asked)}", "ada").answer
     fields = {"grant_type": "authorization_code", "code": code["code"], **asked}
     form = urlencode(fields | {"client_secret": client["client_secret"]}).encode()

@@ -55,7 +55,7 @@ def store(server: RunningServer) -> Storage:
 def adas_person(server: RunningServer, ada: dict) -> Iterator[Person]:
     """Ada, who is signed in."""
     person = Person(server.address)
-    person.browser.cookies.set("session", server.start_session("ada"), domain="127.0.0.1")
+    person.carry_session(server.start_session("ada"))
     yield person
     person.close()
 

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from programs import kept_port
 from waiting import wait_until
 
 from identity_settings import ROOT
@@ -39,17 +40,12 @@ http {{
 """
 
 
-given_ports: set[int] = set()
+kept_ports = contextlib.ExitStack()  # until the tests end
 
 
 def free_port() -> int:
-    """A port that nobody listens at, another one each time."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            port = server.getsockname()[1]
-        if port not in given_ports:
-            given_ports.add(port)
-            return port
+    """A port that nobody listens at; nobody else is given it."""
+    return kept_ports.enter_context(kept_port())
 
 
 class Nginx:

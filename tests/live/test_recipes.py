@@ -1,11 +1,13 @@
 """The recipes of docs/games.md: each is run as it stands there, and signs a player in."""
 
 import contextlib
+import fcntl
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -114,6 +116,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.node
+@pytest.mark.xdist_group("npm")
 def test_the_passport_recipe_signs_a_player_in(
     server: RunningServer, person: Person, ada: dict, packages: Path
 ):
@@ -124,6 +127,7 @@ def test_the_passport_recipe_signs_a_player_in(
 
 
 @pytest.mark.node
+@pytest.mark.xdist_group("npm")
 def test_the_auth_js_recipe_signs_a_player_in(
     server: RunningServer, person: Person, ada: dict, packages: Path
 ):
@@ -135,8 +139,11 @@ def test_the_auth_js_recipe_signs_a_player_in(
     assert answer.text == f"Hello, player {ada['id']}"
 
 
-def running_node(name: str, folder: Path, server: RunningServer, redirect_uri: str):
-    """This recipe, registered as a client of the server."""
+@contextlib.contextmanager
+def running_node(
+    name: str, folder: Path, server: RunningServer, redirect_uri: str
+) -> Iterator[None]:
+    """This recipe, registered as a client of the server, at the port that it has in the text."""
     client = server.add_client(name, redirect_uri)
     (folder / name).write_text(RECIPES[name], encoding="utf-8")
     environment = {
@@ -145,4 +152,9 @@ def running_node(name: str, folder: Path, server: RunningServer, redirect_uri: s
         "CLIENT_SECRET": client["client_secret"],
         "AUTH_SECRET": "of the length that Auth.js wants, which is long",
     }
-    return running([shutil.which("node"), name], folder, "http://127.0.0.1:3000", **environment)
+    # Another process of these tests may be about to run one.
+    with open(Path(tempfile.gettempdir(), f"identity-server-port-3000-{os.getuid()}"), "w") as port:
+        fcntl.flock(port, fcntl.LOCK_EX)
+        command = [shutil.which("node"), name]
+        with running(command, folder, "http://127.0.0.1:3000", **environment):
+            yield

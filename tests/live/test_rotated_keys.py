@@ -63,8 +63,8 @@ class Player:
 
 
 @pytest.fixture
-def player(server: RunningServer, person: Person, client: dict, ada: dict) -> Player:
-    return Player(server, person, client)
+def player(server: RunningServer, adas_person: Person, client: dict) -> Player:
+    return Player(server, adas_person, client)
 
 
 def test_what_the_key_before_signed_goes_on_in_every_worker(server: RunningServer, player: Player):

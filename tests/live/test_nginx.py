@@ -9,7 +9,6 @@ import secrets
 import shlex
 import socket
 import ssl
-import statistics
 import subprocess
 import threading
 import time
@@ -627,7 +626,7 @@ def test_four_hundred_slow_clients_do_not_hold_up_a_healthy_request(
             answer = come_from().send_request("GET", f"/api/users/info?id={ada['id']}")
             assert answer.status == 200
             taken.append(time.monotonic() - asked)
-    assert statistics.median(taken) < LETS_GO / 2
+    assert max(taken) < LETS_GO / 2  # where they hold the threads, one waits until nginx lets go
 
 
 # -- logs -----------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_uploads import SAMPLES, with_right_checksums
 
+from identity.fast_path import ApiRequest
 from identity_settings import ROOT
 from storage import (
     PICTURE_SIZES,
@@ -333,9 +334,9 @@ def test_a_damaged_picture_is_refused_or_becomes_three(sample, changes, kept):
 # -- the tests above can fail ---------------------------------------------------------------------
 
 
-def read_token_form(environ: dict) -> dict[str, str]:
+def read_token_form(api_request: ApiRequest) -> dict[str, str]:
     """A form that is believed to be one, and in UTF-8."""
-    return dict(parse_qsl(environ["wsgi.input"].read().decode()))
+    return dict(parse_qsl(api_request.environ["wsgi.input"].read().decode()))
 
 
 BROKEN = {  # and what is done instead, and the test that finds it out
@@ -348,7 +349,7 @@ BROKEN = {  # and what is done instead, and the test that finds it out
         test_no_body_breaks_the_token_endpoint,
     ),
     "identity_server.read_bearer_token": (
-        lambda environ: environ["HTTP_AUTHORIZATION"].split()[1],
+        lambda api_request: api_request.headers["Authorization"].split()[1],
         test_no_authorization_header_breaks_or_opens_anything,
     ),
     "itsdangerous.TimestampSigner.verify_signature": (

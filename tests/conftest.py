@@ -6,12 +6,11 @@ import os
 import re
 import shutil
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from datetime import UTC, datetime
 from urllib.parse import parse_qsl, urlencode
 
 import pytest
@@ -47,7 +46,7 @@ ROOM_IN_MEMORY = 1 << 30  # bytes; containers often have 64 MiB there
 def pytest_configure(config: pytest.Config) -> None:
     """Keep the tests' files in memory where there is room, unless the caller names a folder.
 
-    A test that needs a real disk asks for `folder_on_disk`.
+    A test that needs a real disk mounts one.
     """
     if _has_room(MEMORY):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)
@@ -61,19 +60,33 @@ def _has_room(folder: str) -> bool:
     return kind.f_bavail * kind.f_frsize >= ROOM_IN_MEMORY and not kind.f_flag & os.ST_NOEXEC
 
 
-@pytest.fixture
-def folder_on_disk() -> Iterator[Path]:
-    """An empty folder where the system keeps temporary files: on a disk, mostly."""
-    with tempfile.TemporaryDirectory(prefix="identity-server-") as folder:
-        yield Path(folder)
-
-
 @pytest.hookimpl(tryfirst=True)  # before pytest itself deselects by marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Add the marker `ci` to the tests that have one of ONLY_IN_CI."""
     for item in items:
         if not ONLY_IN_CI.isdisjoint(mark.name for mark in item.iter_markers()):
             item.add_marker("ci")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Say how much of tests/faults is run."""
+    faults = parser.getgroup("faults", "kills, failing calls and power cuts (tests/faults)")
+    faults.addoption(
+        "--all-faults", action="store_true", help="every fault at every step, in place of samples"
+    )
+    faults.addoption(
+        "--faults-seed",
+        type=int,
+        # In the environment, which the workers of xdist inherit: midnight changes nothing.
+        default=int(os.environ.setdefault("FAULTS_SEED", f"{datetime.now(UTC):%Y%m%d}")),
+        help="what decides which faults are in the samples (the day, as YYYYMMDD, in UTC)",
+    )
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say how the same faults can be had again."""
+    chosen = "--all-faults" if config.option.all_faults else "samples"
+    return f"faults: {chosen}, --faults-seed={config.option.faults_seed}"
 
 
 @pytest.fixture

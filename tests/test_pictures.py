@@ -255,7 +255,7 @@ def test_the_folder_under_static_is_no_second_address_of_the_pictures(app, addre
 
 @pytest.mark.parametrize("name", ["pfp", ".", "..", ".style.css", "..%2fstyle.css", ""])
 def test_static_files_are_those_of_the_folder_itself(anyone, tmp_path, monkeypatch, name):
-    monkeypatch.setattr(files, "ROOT", str(tmp_path))
+    monkeypatch.setattr(files, "RESOURCES", str(tmp_path))
     (tmp_path / "static" / "pfp").mkdir(parents=True)
     for file in ("static/style.css", "static/.style.css", "style.css"):
         (tmp_path / file).touch()

@@ -39,7 +39,7 @@ def test_what_gunicorn_refuses_ends_the_connection(server: RunningServer, start:
     head, _, body = send_raw(server.address, f"{start}\r\n\r\n").partition("\r\n\r\n")
     assert head.startswith(f"HTTP/1.1 {status} ")
     assert "\r\nConnection: close\r\n" in head
-    assert f"\r\nContent-Length: {len(body.encode())}\r\n" in f"{head}\r\n"
+    assert f"\r\nContent-Length: {len(body)}\r\n" in f"{head}\r\n"
 
 
 @pytest.mark.load

@@ -97,4 +97,4 @@ def send_raw(address: str, text: str) -> str:
     host, _, port = address.removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port)), timeout=ANSWER_TIMEOUT) as connection:
         connection.sendall(text.encode())
-        return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
+        return b"".join(iter(lambda: connection.recv(65536), b"")).decode("latin-1")

@@ -139,13 +139,11 @@ def _is_common(folded: str) -> bool:
     The lists that guessers use have the same: "password1234", "qwertyqwerty", "!iloveyou!".
     """
     # Read anew for each new password, in 2 ms: a worker that seldom needs it does not keep it.
-    with COMMON_PASSWORDS.open(encoding="utf-8") as lines:
-        for line in lines:
-            common = line.rstrip("\n")
-            if len(common) >= COMMON_LENGTH and common in folded:
-                added = folded.replace(common, "")
-                if sum(map(str.isalpha, added)) < LETTERS_ADDED:
-                    return True
+    for common in COMMON_PASSWORDS.read_text(encoding="utf-8").split("\n"):
+        if common in folded and len(common) >= COMMON_LENGTH:
+            added = folded.replace(common, "")
+            if sum(map(str.isalpha, added)) < LETTERS_ADDED:
+                return True
     return False
 
 

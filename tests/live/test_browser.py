@@ -1,7 +1,6 @@
 """A person with a real browser, on the way from a game to this server and back."""
 
 import contextlib
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,7 +21,7 @@ from playwright.sync_api import (
 
 import storage
 
-from .looks import check_looks
+from .looks import CHROMIUM, check_looks
 from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer
 from .shared import start_once
 
@@ -83,7 +82,7 @@ def chromium(request: pytest.FixtureRequest, playwright: Playwright) -> Browser:
     @contextlib.contextmanager
     def start() -> Iterator[Browser]:
         browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"),
+            executable_path=CHROMIUM,
             args=[
                 *("--no-sandbox", "--disable-gpu", "--disable-background-networking"),
                 *("--disable-component-update", "--disable-sync", "--no-first-run"),

@@ -1,6 +1,5 @@
 """A player who made all text larger in the browser's settings, on a phone."""
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +9,7 @@ from waiting import wait_until
 import storage
 
 from . import test_browser
-from .looks import visible_boxes
+from .looks import CHROMIUM, visible_boxes
 from .running import RunningServer
 from .test_browser import carry_session
 
@@ -28,7 +27,7 @@ def page(
     with server.open_storage().edit_user(ada["id"]) as user:
         user.mod_level = storage.ADMINISTRATOR
     browser = playwright.chromium.launch(
-        executable_path=shutil.which("chromium"),
+        executable_path=CHROMIUM,
         args=["--no-sandbox", f"--blink-settings=defaultFontSize={request.param}"],
     )
     page = browser.new_page(viewport={"width": WIDTH, "height": 844})

@@ -13,7 +13,7 @@ from waiting import wait_until
 from storage import ADMINISTRATOR, Client, Storage, now_ms
 
 from . import test_browser
-from .looks import check_looks, check_with_axe
+from .looks import check_looks, check_with_axe, forget_undelivered_messages
 from .running import ANSWER_TIMEOUT, RunningServer
 from .test_browser import Game, carry_session, hold_clock
 
@@ -820,7 +820,7 @@ def test_without_javascript_the_page_says_that_games_need_it(
 
 
 def test_the_page_fits_windows_and_axe_finds_nothing_serious_in_light_and_dark(
-    play: Play, browse, page: Page
+    play: Play, browse, page: Page, complaints: list[str]
 ):
     guest = browse()
     play.open(guest)
@@ -837,6 +837,7 @@ def test_the_page_fits_windows_and_axe_finds_nothing_serious_in_light_and_dark(
         for name in ("Allow", "Cancel"):
             button(page, name).scroll_into_view_if_needed()
             expect(button(page, name)).to_be_in_viewport(ratio=1)
+    forget_undelivered_messages(complaints)
 
 
 # -- the pages around it ------------------------------------------------------------------------

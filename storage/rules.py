@@ -181,12 +181,14 @@ def check_redirect_uri(uri: str) -> str | None:
 
 def _is_host(text: str) -> bool:
     """True for the name of a host, an IPv4 address, or an IPv6 address in brackets."""
-    if HOST.fullmatch(text) and text.startswith("["):
+    if not HOST.fullmatch(text):
+        return False
+    if text.startswith("["):
         try:
-            ipaddress.IPv6Address(text[1:-1])  # urlsplit looks at it since Python 3.11.4 alone
+            ipaddress.IPv6Address(text[1:-1])  # urlsplit checks it only since Python 3.11.4
         except ValueError:
             return False
-    return HOST.fullmatch(text) is not None
+    return True
 
 
 def _without_port(netloc: str) -> str:

@@ -42,7 +42,7 @@ def test_the_readme_has_no_setting_that_there_is_not():
 
 
 def test_the_readme_has_every_module(subtests):
-    for folder in ("", "storage", "pages", "commands"):
+    for folder in ("", "storage", "pages", "commands", "identity"):
         with subtests.test(folder):
             rows = "".join(re.findall(rf"^\| .*`{folder}.*", README, re.MULTILINE))
             modules = {path.name for path in (ROOT / folder).glob("*.py")} - {"__init__.py"}

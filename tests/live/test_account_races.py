@@ -23,7 +23,7 @@ from .test_races import RACERS, Background, attempts_counted, race, until_not_bu
 
 pytestmark = [pytest.mark.live, pytest.mark.load]
 UPLOADERS = 8
-UPLOADS = 100
+UPLOADS = 48
 MINUTE = 60_000  # milliseconds
 CHIEFS = 4
 

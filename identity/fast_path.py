@@ -7,6 +7,7 @@ a closer look, such as one with an unusual Host; both ways give the same answer.
 """
 
 import json
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -119,10 +120,11 @@ class StorageUnavailable(ServiceUnavailable):
     description = "the server cannot read or save what this needs right now"
 
 
-def storage_http_error(error: storage.StorageError) -> HTTPException:
-    """Return the HTTP error for what storage could not do."""
+def storage_http_error(error: storage.StorageError, logger: logging.Logger) -> HTTPException:
+    """Return the HTTP error for what storage could not do, and log all but a missing record."""
     if isinstance(error, storage.NotFound):
         return NotFound()
+    logger.error("%s", error)
     if isinstance(error, storage.StorageFull):
         return InsufficientStorage()
     return StorageUnavailable(retry_after=STORAGE_RETRY_AFTER)
@@ -200,11 +202,9 @@ class FastPath:
 
     def _answer_error(self, error: Exception, api_request: ApiRequest) -> Response:
         if isinstance(error, storage.StorageError):
-            if not isinstance(error, storage.NotFound):
-                self.logger.error("%s", error)
-            error = storage_http_error(error)
+            error = storage_http_error(error, self.logger)
         if not isinstance(error, HTTPException):
             where = api_request.path, api_request.method
-            self.logger.exception("Exception on %s [%s]", *where, exc_info=error)
+            self.logger.error("Exception on %s [%s]", *where, exc_info=error)
             error = InternalServerError()
         return json_error(error)

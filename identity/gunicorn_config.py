@@ -1,8 +1,8 @@
 """gunicorn's configuration. `identity-server serve` adds the address, workers and threads.
 
 GUNICORN_CMD_ARGS in the environment overrides these settings. Some of what the server promises has
-no setting: three parts of gunicorn are replaced when it starts (`on_starting`), and two classes
-extended. Importing this module changes nothing.
+no setting: two classes of gunicorn are replaced when it starts (`on_starting`), and its logger and
+its worker are extended. Importing this module changes nothing.
 """
 
 import os

@@ -23,9 +23,7 @@ def answer_http_error(error: HTTPException) -> Response:
 
 def answer_storage_error(error: storage.StorageError) -> Response:
     """What storage could not do, as HTTP says it."""
-    if not isinstance(error, storage.NotFound):
-        current_app.logger.error("%s", error)
-    return answer_http_error(storage_http_error(error))
+    return answer_http_error(storage_http_error(error, current_app.logger))
 
 
 def render_error_page(error: HTTPException) -> str:

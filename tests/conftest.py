@@ -18,6 +18,7 @@ from both_ways import BothWays
 from flask import Flask
 from flask.testing import FlaskClient
 from jinja2 import FileSystemBytecodeCache
+from kept_pictures import generate_picture
 from shared_apps import SharedApps
 from waiting import PATIENCE
 from werkzeug.test import TestResponse
@@ -99,16 +100,10 @@ def unsynced(monkeypatch) -> None:
     monkeypatch.setattr(disk, "sync_file_system", lambda descriptor: None)
 
 
-@pytest.fixture(scope="session")
-def generated_picture() -> Callable[[int], dict[str, bytes]]:
-    """`generate_picture`, which draws the same for an id each time, with what it drew kept."""
-    return functools.cache(pictures.generate_picture)
-
-
 @pytest.fixture
-def drawn_once(monkeypatch, generated_picture) -> None:
+def drawn_once(monkeypatch) -> None:
     """Draws the picture of each user id once for all tests: most of what adding a user costs."""
-    monkeypatch.setattr(pictures, "generate_picture", generated_picture)
+    monkeypatch.setattr(pictures, "generate_picture", generate_picture)
 
 
 @pytest.fixture(params=BACKENDS)

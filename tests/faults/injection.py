@@ -16,7 +16,6 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -239,13 +238,12 @@ def syncs_after_the_failed_one(log: Path, call: str = "fsync") -> tuple[str, lis
 
 def is_full_run(config: pytest.Config) -> bool:
     """Whether every step meets every fault, and the power is cut a hundred times and more."""
-    return config.getoption("all_faults", False)
+    return config.option.all_faults
 
 
 def seed_of(config: pytest.Config) -> int:
     """What decides the samples: the day, unless the command line says another."""
-    # The option's default is the day on which pytest started, also in the workers of xdist.
-    return config.getoption("faults_seed", None) or int(datetime.now(UTC).strftime("%Y%m%d"))
+    return config.option.faults_seed
 
 
 @pytest.fixture

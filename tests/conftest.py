@@ -19,6 +19,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 from jinja2 import FileSystemBytecodeCache
 from kept_pictures import generate_picture
+from processes import no_process
 from shared_apps import SharedApps
 from waiting import PATIENCE
 from werkzeug.test import TestResponse
@@ -88,6 +89,16 @@ def pytest_report_header(config: pytest.Config) -> str:
     """Say how the same faults can be had again."""
     chosen = "--all-faults" if config.option.all_faults else "samples"
     return f"faults: {chosen}, --faults-seed={config.option.faults_seed}"
+
+
+@pytest.fixture(autouse=True)
+def without_processes(request) -> Iterator[None]:
+    """A test starts no process, unless it has the marker `live` or takes long anyway."""
+    if any(request.node.get_closest_marker(name) for name in ("live", "ci")):
+        yield
+    else:
+        with no_process():
+            yield
 
 
 @pytest.fixture

@@ -53,6 +53,7 @@ def generation(user: User) -> set[str]:
     return {f"{size}/{user.id}-{user.pfp_timestamp}.webp" for size in ("large", "medium", "small")}
 
 
+@pytest.mark.live
 def test_an_upload_makes_three_files_of_a_new_timestamp_and_the_old_address_is_404(
     store, adas_browser, ada, anyone, picture_files
 ):
@@ -70,6 +71,7 @@ def test_an_upload_makes_three_files_of_a_new_timestamp_and_the_old_address_is_4
     assert f"/pfp/large/1-{user.pfp_timestamp}.webp" in adas_browser.get("/account").text
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("kind", REFUSED_UPLOADS)
 def test_a_refused_upload_is_told_beside_the_field_and_changes_nothing(
     store, adas_browser, ada, picture_files, kind
@@ -88,6 +90,7 @@ def test_a_picture_that_is_no_file_is_400(store, adas_browser, ada):
     assert store.read_user(ada.id).pfp_timestamp == ada.pfp_timestamp
 
 
+@pytest.mark.live
 def test_a_picture_that_cannot_be_saved_leaves_the_old_one(
     store, adas_browser, ada, tmp_path, picture_files
 ):
@@ -101,6 +104,7 @@ def test_a_picture_that_cannot_be_saved_leaves_the_old_one(
     assert (users.joinpath("1.json").read_bytes(), picture_files()) == (kept, files)
 
 
+@pytest.mark.live
 def test_removing_the_picture_gives_the_generated_one_again(
     store, adas_browser, ada, picture_files
 ):

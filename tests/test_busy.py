@@ -120,6 +120,7 @@ def test_a_profile_that_cannot_be_saved_stays_as_it_was_typed(
     assert store.read_user(ada.id) == before
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("send", PLACES)
 def test_what_cannot_be_saved_is_told_in_the_form(store, adas_browser, ada, refuse_to_save, send):
     before = store.read_user(ada.id)

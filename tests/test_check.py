@@ -391,7 +391,17 @@ DAMAGE |= {
 }
 
 
-@pytest.fixture(params=DAMAGE.values(), ids=DAMAGE)
+# A process decodes the larger picture, of which the lost one is made anew.
+DECODED = {f"a picture {how}" for how in ("of another size", "cut short")}
+DECODED |= {"one picture missing", "a folder for a picture"}
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(each, id=name, marks=pytest.mark.live if name in DECODED else ())
+        for name, each in DAMAGE.items()
+    ]
+)
 def damage(request, here, clock) -> Damage:
     """What was done to the installation, longer ago than any write takes."""
     request.param.act(here.path(request.param.file), here)
@@ -552,6 +562,7 @@ def test_a_damaged_record_keeps_all_that_belongs_to_it(here, act):
     assert here.everything() == before
 
 
+@pytest.mark.live
 def test_lost_sizes_of_a_players_own_picture_are_made_from_the_large_one(here):
     own = own_picture()
     here.store.save_picture(ADA, own)
@@ -571,6 +582,7 @@ def test_a_lost_picture_becomes_the_generated_one(here, lost):
     assert pictures_of(here, here.store.read_user(ADA)) == generate_picture(ADA)
 
 
+@pytest.mark.live
 def test_a_mended_picture_has_a_new_address_and_the_old_one_stays_gone(here):
     here.path(PICTURE("medium")).unlink()
     here.check(repair=True)
@@ -587,6 +599,7 @@ def test_pictures_of_an_imported_account_are_welcome_and_not_needed(here):
     assert here.store.read_user(OLD).pfp_timestamp is None
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("lost", PICTURE_SIZES)
 def test_a_lost_picture_of_an_imported_accounts_own_is_named_and_mended(here, lost):
     own = {size: content for size, content in own_picture().items() if size != lost}
@@ -600,6 +613,7 @@ def test_a_lost_picture_of_an_imported_accounts_own_is_named_and_mended(here, lo
     assert mended == (make_picture(own["large"]) | own if "large" in own else generate_picture(OLD))
 
 
+@pytest.mark.live
 def test_a_spoilt_picture_of_an_imported_account_is_mended_with_the_others(here):
     for size in PICTURE_SIZES:
         write_picture(here.path(f"pfp/{size}/4.webp"), own_picture()[size])

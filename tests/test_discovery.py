@@ -140,6 +140,7 @@ def pass_time(monkeypatch, seconds: float) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: before() + seconds)
 
 
+@pytest.mark.live
 def test_a_disk_that_makes_only_empty_files_is_full(tmp_path):
     """As a full one does: here the limit on a file's size stands for it."""
     program = (

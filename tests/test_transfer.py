@@ -462,6 +462,7 @@ def colour_of(storage: Storage, user: User, size: str = "small") -> str:
 NOW_AND_THEN = [None, 1_700_000_000_000]
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(
     ("name", "timestamp"),
     [
@@ -493,6 +494,7 @@ def test_a_timestamp_without_its_picture_is_not_kept(storage, import_lines, fold
         assert drawn == generate_picture(user_id)["small"]
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -514,6 +516,7 @@ def test_a_picture_that_is_none_refuses_its_player_who_can_come_again(
     assert colour_of(storage, storage.read_user(70)) == "red"
 
 
+@pytest.mark.live
 def test_nobody_who_is_there_gets_another_picture(storage, import_lines, folder):
     draw(folder / "70.png")
     import_lines(ADA, pictures=folder)
@@ -607,6 +610,7 @@ def users_in(site: Site) -> int:
 # ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.live
 def test_the_commands_say_what_became_of_the_lines(tmp_path):
     installation = Installation(tmp_path)
     path = tmp_path / "users.jsonl"

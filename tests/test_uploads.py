@@ -157,6 +157,7 @@ def swapped_profile() -> bytes:
 # -- what it becomes ----------------------------------------------------------------------------
 
 
+@pytest.mark.live
 @every_format
 def test_an_upload_becomes_one_square_webp_file_of_each_size_that_show_the_same(format_):
     images = make_picture(encode(opaque(["KRGK", "KBWK"]), format_))
@@ -170,6 +171,7 @@ def test_an_upload_becomes_one_square_webp_file_of_each_size_that_show_the_same(
         assert "".join(nearest(image.getpixel(each)) for each in corners) == "RGBW"
 
 
+@pytest.mark.live
 def test_the_smallest_size_keeps_the_colour_of_every_pixel():
     noise = Image.effect_noise((16, 16), 90)
     upload = Image.merge("RGB", [noise, noise.rotate(90), noise.rotate(180)])
@@ -177,6 +179,7 @@ def test_the_smallest_size_keeps_the_colour_of_every_pixel():
     assert small.convert("RGB").tobytes() == upload.tobytes()
 
 
+@pytest.mark.live
 def test_fine_lines_become_their_mean():
     lines = Image.frombytes("L", (2, 1), b"\0\xff").resize((2, 512))
     upload = Image.new("L", (512, 512))
@@ -374,6 +377,7 @@ def webp_chunks(content: bytes) -> set[bytes]:
     return kinds
 
 
+@pytest.mark.live
 @every_format
 def test_nothing_survives_but_pixels(format_):
     """No camera, no place, no profile, no comment, nothing that stands behind the picture."""
@@ -399,6 +403,7 @@ def test_nothing_survives_but_pixels(format_):
         assert not re.search(b"SECRET|script|Exif|http|acsp", content)
 
 
+@pytest.mark.live
 def test_what_nobody_can_see_does_not_survive():
     hidden = Image.new("RGBA", (300, 300), (255, 255, 255, 0))
     ImageDraw.Draw(hidden).text((10, 10), "SECRET", fill=(255, 0, 0, 0), font_size=80)
@@ -449,12 +454,14 @@ def test_a_truncated_file_is_refused(format_, part, options):
         read_square(upload[: int(len(upload) * part)])
 
 
+@pytest.mark.live
 def test_a_refusal_comes_back_from_the_process():
     upload = encode(Image.effect_noise((200, 150), 60), "PNG")
     with pytest.raises(BrokenPicture, match="damaged or cut off"):
         make_picture(upload[: len(upload) // 2])
 
 
+@pytest.mark.live
 def test_a_line_break_in_the_length_of_a_webp_file_is_no_line_break():
     files = (riff((b"VP8L", flat_webp(9, 9)[20:]), (b"junk", bytes(n))) for n in range(256))
     upload = next(each for each in files if each[4] == ord("\n"))
@@ -476,6 +483,7 @@ def test_the_first_bytes_decide_what_a_file_is(signature, format_):
         read_square(signature + encode(opaque(["R"]), format_))
 
 
+@pytest.mark.live
 def test_eight_mib_are_taken_and_not_a_byte_more():
     *uploads, upload = (encode(opaque(["R"]), each).ljust(MAX_BYTES, b"\0") for each in FORMATS)
     assert len(upload) == 8 * 1024 * 1024
@@ -704,6 +712,7 @@ def test_decoding_gives_way_to_who_answers_requests():
     assert int(done.stdout.split()[-1]) == min(19, os.nice(0) + 10)
 
 
+@pytest.mark.live
 def test_a_decoding_process_that_dies_is_a_refusal(monkeypatch):
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
     with pytest.raises(TooManyPixels, match="too much memory or time"):

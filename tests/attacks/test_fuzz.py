@@ -315,6 +315,7 @@ def test_a_damaged_installation_says_so_or_goes_on(tmp_path_factory, unsynced, n
 # -- pictures -------------------------------------------------------------------------------------
 
 
+@pytest.mark.live
 @fewer(6)
 @given(sample=st.sampled_from(SAMPLES), changes=CHANGES, kept=st.just(1.0) | st.floats(0, 1))
 def test_a_damaged_picture_is_refused_or_becomes_three(sample, changes, kept):

@@ -105,6 +105,7 @@ def test_a_field_of_combining_marks_takes_no_time(browser, ada, field, no_old_ga
         assert time.thread_time() - started < 0.2
 
 
+@pytest.mark.live
 def test_of_two_files_the_first_counts(adas_browser):
     output = io.BytesIO()
     Image.new("RGB", (8, 8)).save(output, "PNG")

@@ -423,6 +423,7 @@ RUNS = settings(
 )
 
 
+@pytest.mark.live
 def test_whatever_is_done_in_whatever_order_is_as_it_should_be(machine):
     run_state_machine_as_test(machine, settings=RUNS)
 

@@ -8,6 +8,7 @@ from playwright.sync_api import Page, expect
 
 # The headless shell is Chromium without its own windows and menus: a third of the processor time.
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+AXE = Axe()
 BY_COLOUR = ["color-contrast", "link-in-text-block"]  # axe-core's rules that look at colours
 CONTROLS = "button, .button, input:not([type=hidden]), select, textarea"
 TARGET = 44  # CSS pixels: the least height of what a finger presses (WCAG 2.5.5)
@@ -50,6 +51,7 @@ def visible_boxes(page: Page, selector: str) -> list[dict[str, float]]:
 
 def check_with_axe(page: Page) -> None:
     """Axe-core finds nothing serious, in light and in dark, which differ in colours alone."""
+    page.evaluate(AXE.axe_script)
     for color_scheme, options in (("light", {}), ("dark", {"runOnly": BY_COLOUR})):
         page.emulate_media(color_scheme=color_scheme)
         found = serious_findings(page, **options)
@@ -57,11 +59,12 @@ def check_with_axe(page: Page) -> None:
 
 
 def serious_findings(page: Page, **options: Any) -> list[tuple[str, str, str]]:
-    """What axe-core finds on a page: the rule, the element and why."""
-    results = Axe().run(page, options={"resultTypes": ["violations"], **options})
+    """What axe-core finds on a page that has it: the rule, the element and why."""
+    options = {"resultTypes": ["violations"], **options}
+    results = page.evaluate("options => axe.run(options)", options)
     return [
         (each["id"], node["html"], node["failureSummary"])
-        for each in results.response["violations"]
+        for each in results["violations"]
         for node in each["nodes"]
         if each["impact"] in ("serious", "critical")
     ]

@@ -19,7 +19,7 @@ from .looks import check_looks
 from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer, running_server
 from .test_browser import Client, Game, carry_session, sign_in
 
-pytestmark = [pytest.mark.live, pytest.mark.browser]
+pytestmark = [pytest.mark.live, pytest.mark.browser, pytest.mark.xdist_group("account_browser")]
 # The fixtures of a person with a browser.
 chromium, playwright = test_browser.chromium, test_browser.playwright
 browse, game = test_browser.browse, test_browser.game

@@ -16,7 +16,7 @@ from .demo import Demo
 from .looks import check_looks, forget_undelivered_messages
 from .test_browser import Game, sign_in
 
-pytestmark = [pytest.mark.live, pytest.mark.browser]
+pytestmark = [pytest.mark.live, pytest.mark.browser, pytest.mark.xdist_group("examples")]
 chromium, playwright = test_browser.chromium, test_browser.playwright
 browse, game = test_browser.browse, test_browser.game
 complaints = test_browser.complaints
@@ -182,7 +182,7 @@ def test_who_refuses_is_told_in_words_and_plays_as_a_guest(demo: Demo, browse_as
 
 
 def test_the_points_of_a_flight_stand_in_the_list_beside_the_players_name(demo: Demo, browse):
-    page = browse(viewport={"width": 360, "height": 420})  # a minute of frames is much to paint
+    page = browse(viewport={"width": 200, "height": 200})  # a minute of frames is much to paint
     page.clock.install()
     page.goto(f"{demo.site}/sign-up")
     page.get_by_label("Name").fill("Grace")

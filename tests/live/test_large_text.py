@@ -13,7 +13,7 @@ from .looks import CHROMIUM, visible_boxes
 from .running import RunningServer
 from .test_browser import carry_session
 
-pytestmark = [pytest.mark.live, pytest.mark.browser]
+pytestmark = [pytest.mark.live, pytest.mark.browser, pytest.mark.xdist_group("large_text")]
 playwright = test_browser.playwright
 WIDTH = 390  # CSS pixels
 CONTROLS = "button, .button, input:not([type=hidden]), select, textarea, .quiet"

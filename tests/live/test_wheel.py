@@ -16,7 +16,7 @@ from waiting import PATIENCE, wait_until
 
 from identity_settings import ROOT
 
-pytestmark = pytest.mark.wheel
+pytestmark = [pytest.mark.wheel, pytest.mark.xdist_group("wheel")]
 CONSTRAINTS = Path(ROOT) / "constraints.txt"
 SOURCES = ("*.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
 FOLDERS = ("commands", "examples", "identity", "pages", "static", "storage", "templates")

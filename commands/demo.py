@@ -19,7 +19,7 @@ import click
 import storage
 from commands import BY
 from commands.community import COMMUNITY, MAKER
-from commands.running import LOOPBACK, bind_option, free_port
+from commands.running import LOOPBACK, bind_option, kept_port
 from identity_sessions import hash_password
 from identity_settings import RESOURCES, ROOT
 from storage.pictures import make_picture
@@ -44,11 +44,11 @@ def demo(bind: tuple[str, int]) -> None:
     signals: list[int] = []
     for each in STOP_SIGNALS:
         signal.signal(each, lambda number, _: signals.append(number))
-    site, app, game = choose_addresses(*bind)
     with (
         tempfile.TemporaryDirectory(prefix="identity-server-demo-") as folder,
         contextlib.ExitStack() as running,
     ):
+        site, app, game = choose_addresses(*bind, running)
         click.echo(f"Five players move into {folder} ...")
         store = storage.open_storage(f"{folder}/data", f"{folder}/pictures")
         scores = move_in(store)
@@ -165,8 +165,11 @@ class Program:
             self.process.wait()
 
 
-def choose_addresses(host: str, port: int) -> list[str]:
-    """Where the server, the web app and the game will be. Raises BadParameter, ClickException."""
+def choose_addresses(host: str, port: int, running: contextlib.ExitStack) -> list[str]:
+    """Where the server, the web app and the game will be; their ports are kept while it is running.
+
+    Raises BadParameter, ClickException.
+    """
     host = LOOPBACK.get(host, host)
     # The two need another name of this machine: browsers send a host's cookies to all of its ports,
     # and what signs a player in here is not for them.
@@ -175,17 +178,17 @@ def choose_addresses(host: str, port: int) -> list[str]:
     beside = OTHER_NAME[host]
     addresses = []
     for each in (host, beside, beside):
-        port = first_free_port(each, port)
+        port = keep_first_free_port(each, port, running)
         addresses.append(f"http://{each}:{port}")
         port += 1
     return addresses
 
 
-def first_free_port(host: str, port: int) -> int:
+def keep_first_free_port(host: str, port: int, running: contextlib.ExitStack) -> int:
     """The first port from this one on that nobody uses; any for 0. Raises ClickException."""
     for number in range(port, 65536):
         try:
-            return free_port(host, number)
+            return running.enter_context(kept_port(host, number))
         except click.ClickException as error:
             if error.__cause__.errno != errno.EADDRINUSE:
                 raise

@@ -1,12 +1,13 @@
 """`identity-server serve` and `settings`."""
 
+import contextlib
 import os
 import re
 import shlex
 import shutil
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import click
 
@@ -37,16 +38,27 @@ def read_address(ctx: click.Context, param: click.Parameter, text: str) -> tuple
     return match[1], int(match[2])
 
 
-def free_port(host: str, port: int) -> int:
-    """The port, or any free one for 0. (Gunicorn would tell of a taken one in ten lines.)"""
+@contextlib.contextmanager
+def kept_port(host: str, port: int) -> Iterator[int]:
+    """The port, or any free one for 0. Raises ClickException where another program listens there.
+
+    On Linux it is kept until the block ends: a server that sets SO_REUSEADDR, as ours do, may
+    listen there, and no other program is given it as a free one (socket(7)).
+    """
     family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
-    try:
-        with socket.create_server((host.strip("[]"), port), family=family) as server:
-            return server.getsockname()[1]
-    except OSError as error:
-        why = error.strerror.partition(" (")[0]
-        refusal = f"cannot listen at {host}:{port} ({why}): choose another with --bind"
-        raise click.ClickException(refusal) from error
+    with socket.socket(family) as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            bound.bind((host.strip("[]"), port))
+        except OSError as error:
+            # Gunicorn would tell of it in ten lines.
+            why = error.strerror.partition(" (")[0]
+            refusal = f"cannot listen at {host}:{port} ({why}): choose another with --bind"
+            raise click.ClickException(refusal) from error
+        number = bound.getsockname()[1]
+        if sys.platform != "linux":
+            bound.close()  # else no server could listen there
+        yield number
 
 
 def this_command() -> str:
@@ -86,7 +98,9 @@ def serve(bind: tuple[str, int], workers: int | None, threads: int) -> None:
     [::], which listen on all of this machine's addresses.
     """
     store = open_installation()
-    host, port = bind[0], free_port(*bind)
+    host = bind[0]
+    with kept_port(*bind) as port:
+        pass  # gunicorn takes it in a moment
     command = this_command()
     os.environ.setdefault("IDENTITY_BASE_URL", default_base_url(host, port))
     values = read_settings()

@@ -26,6 +26,14 @@ def kept_port() -> Iterator[int]:
         yield bound.getsockname()[1]
 
 
+kept_ports = contextlib.ExitStack()  # until the tests end
+
+
+def free_port() -> int:
+    """A port on 127.0.0.1 that nobody listens at; nobody else is given it."""
+    return kept_ports.enter_context(kept_port())
+
+
 @contextlib.contextmanager
 def running(program: str, server_address: str, score_file: Path) -> Iterator[int]:
     """One of the programs, as the client CLIENT_ID of this server; gives its port on 127.0.0.1."""

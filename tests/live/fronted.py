@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from programs import kept_port
+from programs import free_port
 from waiting import wait_until
 
 from identity_settings import ROOT
@@ -38,14 +38,6 @@ http {{
     include {folder}/site.conf;
 }}
 """
-
-
-kept_ports = contextlib.ExitStack()  # until the tests end
-
-
-def free_port() -> int:
-    """A port that nobody listens at; nobody else is given it."""
-    return kept_ports.enter_context(kept_port())
 
 
 class Nginx:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import requests
 from flask import Flask
+from programs import free_port
 from waiting import wait_until
 
 import identity_sessions
@@ -42,6 +43,7 @@ class RunningServer:
         self.picture_dir = folder / "pictures"
         self.access_log = folder / "access.log"  # standard output
         self.error_log = folder / "error.log"
+        self._port = free_port()
         self.address = ""
         self.process: subprocess.Popen | None = None
 
@@ -57,7 +59,7 @@ class RunningServer:
 
     def launch(self) -> None:
         """Start it, and return at once."""
-        bind = self.address.removeprefix("http://") or "127.0.0.1:0"
+        bind = f"127.0.0.1:{self._port}"
         wait_until(lambda: is_free(bind))  # workers that were killed may end after their master
         with self.access_log.open("w") as access_log, self.error_log.open("w") as error_log:
             self.process = subprocess.Popen(

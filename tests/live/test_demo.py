@@ -1,10 +1,12 @@
 """`identity-server demo`, from its first word to its end."""
 
+import contextlib
 import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
 import pytest
@@ -114,7 +116,19 @@ def test_the_game_is_there_at_each_host_that_the_demo_takes(demo, host: str):
 @pytest.mark.parametrize("host", ["[::1]", "[::]", "127.0.0.2", "192.0.2.1", "games.example"])
 def test_the_demo_takes_no_host_at_which_it_would_show_no_game(host: str):
     with pytest.raises(click.BadParameter, match="needs 127.0.0.1 or localhost"):
-        choose_addresses(host, 8000)
+        choose_addresses(host, 8000, contextlib.ExitStack())
+
+
+def test_nobody_else_is_given_a_port_that_the_demo_chose():
+    """It uses them seconds later."""
+    with contextlib.ExitStack() as running:
+        for chosen in choose_addresses("127.0.0.1", 0, running):
+            address = "127.0.0.1", urlsplit(chosen).port
+            with socket.socket() as another, pytest.raises(OSError, match="in use"):
+                another.bind(address)
+            socket.create_server(address).close()
+    with socket.socket() as another:
+        another.bind(address)
 
 
 def read_profile(demo: Demo, user_id: int) -> dict:

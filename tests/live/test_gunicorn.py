@@ -14,12 +14,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from programs import free_port
 from waiting import wait_until
 
 from benchmarks.servers import processor_time
 from identity_settings import ROOT
 
-from .fronted import free_port
 from .running import ANSWER_TIMEOUT, STOP_TIMEOUT, RunningServer, kill_group
 from .test_log import send_raw
 

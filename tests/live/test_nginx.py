@@ -19,6 +19,7 @@ from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
 import pytest
+from programs import free_port
 from waiting import wait_until
 
 from identity_server import CLIENT_FAILURES, PAGE_BODY_LIMIT, TOKEN_BODY_LIMIT
@@ -27,7 +28,7 @@ from storage import Storage
 from storage.pictures import generate_picture
 
 from .conftest import CALLBACK
-from .fronted import FrontedServer, Nginx, free_port
+from .fronted import FrontedServer, Nginx
 from .person import Person
 from .running import ANSWER_TIMEOUT, PASSWORD, running_server
 

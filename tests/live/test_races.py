@@ -80,7 +80,7 @@ def until_not_busy(
     while (answer := send()).status_code in busy:
         assert int(answer.headers["Retry-After"]) > 0
         assert time.monotonic() < deadline, "busy all the time"
-        time.sleep(0.05)
+        time.sleep(0.2)  # each try costs the hashes and pictures that are at work some processor
     return answer
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import requests
+from programs import free_port
 from waiting import PATIENCE, wait_until
 
 from identity_settings import ROOT
@@ -89,7 +90,7 @@ def stop(process: subprocess.Popen) -> None:
 @pytest.fixture
 def served(installed) -> Iterator[str]:
     """The address of a server on an empty installation."""
-    process = installed.start("serve", "--bind", "127.0.0.1:0")
+    process = installed.start("serve", "--bind", f"127.0.0.1:{free_port()}")
     address = process.stdout.readline().split()[-1].rstrip("/")
     wait_until(lambda: can_open(address), process)
     yield address

@@ -11,33 +11,24 @@ from pathlib import Path
 
 from waiting import PATIENCE, wait_until
 
+from commands.running import kept_port
+
 ROOT = Path(__file__).parent.parent
 WEB_APP, GAME = "examples/web_app.py", "examples/space_game/backend.py"
 CLIENT_ID, CLIENT_SECRET = "c1ient" * 4, "Our-Client-Secret"
-
-
-@contextlib.contextmanager
-def kept_port() -> Iterator[int]:
-    """A port on 127.0.0.1 for a program to listen at, which nobody else is given meanwhile."""
-    with socket.socket() as bound:
-        # Both set this, as servers do: then a second one may bind a port where nobody listens.
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(("127.0.0.1", 0))
-        yield bound.getsockname()[1]
-
 
 kept_ports = contextlib.ExitStack()  # until the tests end
 
 
 def free_port() -> int:
     """A port on 127.0.0.1 that nobody listens at; nobody else is given it."""
-    return kept_ports.enter_context(kept_port())
+    return kept_ports.enter_context(kept_port("127.0.0.1", 0))
 
 
 @contextlib.contextmanager
 def running(program: str, server_address: str, score_file: Path) -> Iterator[int]:
     """One of the programs, as the client CLIENT_ID of this server; gives its port on 127.0.0.1."""
-    with kept_port() as port:
+    with kept_port("127.0.0.1", 0) as port:
         environment = {
             "SERVER": server_address,
             "PORT": str(port),

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 import requests
-from programs import kept_port
 from waiting import wait_until
 
+from commands.running import kept_port
 from identity_settings import ROOT
 
 from .person import Form, FormReader, Person
@@ -88,7 +88,7 @@ def test_a_python_recipe_signs_a_player_in(
     server: RunningServer, person: Person, ada: dict, tmp_path: Path, name: str
 ):
     client = server.add_client(name, "http://127.0.0.1:5000/callback")
-    with kept_port() as port:
+    with kept_port("127.0.0.1", 0) as port:
         site = f"http://127.0.0.1:{port}"
         (tmp_path / name).write_text(RECIPES[name], encoding="utf-8")
         command = [sys.executable, "-m", "flask", "--app", name.removesuffix(".py"), "run"]

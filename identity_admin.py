@@ -1,6 +1,6 @@
 """The `identity-server` command: arguments, prompts and printing.
 
-What it does is done elsewhere: settings are checked by `identity_settings`, records kept by
+What it does is done elsewhere: settings are checked by `identity.settings`, records kept by
 `storage`, requests answered by gunicorn. Each module of `commands` has some of its commands. Exit
 status 0: done; 1: refused, and one line on standard error says why; 2: wrong usage. With `--json`
 standard output has the record, or an array of them, and nothing else.
@@ -19,7 +19,7 @@ from commands.demo import demo
 from commands.players import audit, flair_commands, invite, user_commands
 from commands.running import serve, settings
 from commands.upkeep import check, rotate_key
-from storage.disk import disk_refused
+from storage.flat_files.disk import storage_error_from
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)  # the second: the terminal was closed
 
@@ -61,4 +61,4 @@ def main() -> None:
     except OSError as error:  # what it prints cannot be written; of a closed pipe click knows
         # The interpreter flushes standard output once more when it ends, which would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(f"Error: {disk_refused(error)}")
+        sys.exit(f"Error: {storage_error_from(error)}")

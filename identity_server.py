@@ -41,6 +41,7 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 from werkzeug.wrappers import Response
 
 import storage
+from identity.context import get_storage
 from identity.fast_path import (
     ANY_ORIGIN,
     STORAGE_RETRY_AFTER,
@@ -49,20 +50,20 @@ from identity.fast_path import (
     FastPath,
     JsonAnswer,
 )
-from identity_sessions import (
-    SESSION_MAX_AGE,
-    SignedCookieSessions,
-    ask_to_sign_in,
-    client_address,
-    get_storage,
+from identity.guards import (
     refuse_cross_site_posts,
     refuse_foreign_hosts,
     refuse_undecodable_queries,
-    serializer,
-    sessions,
+)
+from identity.passwords import client_address
+from identity.sessions import (
+    SESSION_MAX_AGE,
+    SignedCookieSessions,
+    ask_to_sign_in,
     signed_in_player,
 )
-from identity_settings import RESOURCES, read_settings, trusted_hosts, usual_hosts
+from identity.settings import RESOURCES, read_settings, trusted_hosts, usual_hosts
+from identity.signing import serializer
 from pages.account import account
 from pages.developer import developer, may_register
 from pages.discovery import discovery
@@ -70,9 +71,9 @@ from pages.errors import answer_http_error, answer_storage_error
 from pages.files import files, picture_address
 from pages.games import find_game, find_owner, games
 from pages.moderation import moderation
+from pages.sign_in import sign_in
 from pages.sign_up import sign_up
-from storage import AuthorizationCode, Client, Grant, Storage, User, origin_of
-from storage.disk import sha256
+from storage import AuthorizationCode, Client, Grant, Storage, User, origin_of, sha256
 
 TOKEN_MAX_AGE = 600  # seconds
 CODE_MAX_AGE = 60  # seconds; RFC 6749 4.1.2 allows ten minutes
@@ -717,7 +718,7 @@ def form_target() -> str:
     which may lead to another host: so the pages on the way to a code name the origin of the
     redirect URI and its whole scheme.
     """
-    waiting = find_waiting_client()
+    waiting = find_pending_authorization()
     if waiting is None:
         return ""
     _, redirect_uri = waiting
@@ -725,7 +726,7 @@ def form_target() -> str:
     return f"{origin} {origin.partition(':')[0]}:"
 
 
-def find_waiting_client() -> tuple[Client, str] | None:
+def find_pending_authorization() -> tuple[Client, str] | None:
     """The client, and its redirect URI, to whose authorization request this page leads."""
     try:
         leads_to = request.full_path
@@ -771,7 +772,7 @@ def create_app(overrides: dict | None = None) -> Flask:
     app.extensions["storage"] = storage.open_storage(settings["DATA_DIR"], settings["PICTURE_DIR"])
     app.url_map.merge_slashes = False  # it redirects to the Host that was sent, by http
     app.session_interface = SignedCookieSessions()
-    pages = (files, sessions, sign_up, account, moderation, games, developer, discovery)
+    pages = (files, sign_in, sign_up, account, moderation, games, developer, discovery)
     for blueprint in (server, *pages):
         app.register_blueprint(blueprint)
     for refuse in (refuse_foreign_hosts, refuse_undecodable_queries, refuse_cross_site_posts):
@@ -783,7 +784,7 @@ def create_app(overrides: dict | None = None) -> Flask:
         site_name=settings["SITE_NAME"],
         about_url=settings["ABOUT_URL"],
         picture_address=picture_address,
-        find_waiting_client=find_waiting_client,
+        find_pending_authorization=find_pending_authorization,
         may_register=may_register,
         sign_game_request=sign_game_request,
     )

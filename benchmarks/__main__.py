@@ -162,7 +162,7 @@ def ratios(rounds: list[Round], kind: str, name: str, to: str) -> list[float]:
     return [getattr(each[name], kind) / getattr(each[to], kind) for each in rounds]
 
 
-def in_words(values: list[float]) -> str:
+def format_value(values: list[float]) -> str:
     """The median, the least and the most."""
     return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
@@ -174,7 +174,7 @@ def print_rates(rounds: list[Round], names: list[str]) -> None:
         for kind, unit in MEASURES.items():
             value = statistics.median(getattr(each[name], kind) for each in rounds)
             number = f"{value:,.0f}" if kind == "rate" else f"{value:.2f}"
-            columns = [in_words(ratios(rounds, kind, name, floor)) for floor in FLOORS]
+            columns = [format_value(ratios(rounds, kind, name, floor)) for floor in FLOORS]
             label = name if kind == "rate" else ""
             print(f"{label:28}{unit:15}{number:>8}   {columns[0]:22}{columns[1]}")
     print()
@@ -185,7 +185,7 @@ def print_scale(rounds: list[Round], calls: list[str], few: Subject, many: Subje
     print(f"{many.name}, as ratios of {few.name}")
     for call, (kind, unit) in itertools.product(calls, MEASURES.items()):
         compared = ratios(rounds, kind, f"{call}, {many.name}", f"{call}, {few.name}")
-        print(f"{call if kind == 'rate' else '':28}{unit:26}{in_words(compared)}")
+        print(f"{call if kind == 'rate' else '':28}{unit:26}{format_value(compared)}")
     print()
 
 
@@ -199,13 +199,13 @@ def print_reached(rounds: list[Round], subject: Subject) -> None:
         by_cost = ratios(rounds, "cost", PLAIN, name)
         for way, reached in (("requests/s", by_rate), ("processor time", by_cost)):
             met = statistics.median(reached) >= least
-            print_line(f"{call} of {PLAIN}, by {way}", in_words(reached), f"{least}", met)
+            print_line(f"{call} of {PLAIN}, by {way}", format_value(reached), f"{least}", met)
     met = subject.memory < REACH_MEMORY
     label = "worker after 1,000 of each call"
     print_line(label, f"{subject.memory:.1f} MiB", f"under {REACH_MEMORY}", met)
     met = statistics.median(subject.starts) <= REACH_START
     label = "first answer after `serve`, seconds"
-    print_line(label, in_words(subject.starts), f"{REACH_START}", met)
+    print_line(label, format_value(subject.starts), f"{REACH_START}", met)
     print()
 
 

@@ -23,11 +23,12 @@ from storage import (
     Storage,
     StorageError,
     User,
-    claim_key,
     open_storage,
     record_as_dict,
+    sha256,
+    unique_key,
 )
-from storage.disk import encode, sha256, write_file
+from storage.flat_files.disk import encode, write_file
 from storage.pictures import generate_picture
 
 PASSWORD = "correct horse battery"  # everyone's
@@ -92,8 +93,8 @@ def populate(
         else:
             user.pfp_timestamp = None
         record = f"users/{user_id}.json"
-        os.symlink(f"../{record}", f"{data}/names/{claim_key(user.name)}")
-        os.symlink(f"../{record}", f"{data}/emails/{sha256(claim_key(user.email))}")
+        os.symlink(f"../{record}", f"{data}/names/{unique_key(user.name)}")
+        os.symlink(f"../{record}", f"{data}/emails/{sha256(unique_key(user.email))}")
         write_file(f"{data}/{record}", encode(record_as_dict(user)), durable=False)
         if user_id % SHARERS == 0:
             progress(f"{user_id:,} players")

@@ -29,7 +29,7 @@ from benchmarks.load import CONTENT_LENGTH
 from benchmarks.population import PASSWORD, REDIRECT_URI, came, show_progress
 from benchmarks.servers import Server, serve_identity
 from benchmarks.workload import Installation
-from storage.check import check
+from storage.flat_files.check import check
 
 PLAYERS = 32  # each with a connection and a session
 WORKERS = 2
@@ -93,7 +93,7 @@ class Minute:
         """Of the times of the answers, in milliseconds."""
         return statistics.quantiles(self.waits, n=100)[number - 1] * 1000
 
-    def in_words(self) -> str:
+    def format_value(self) -> str:
         """A line of the table."""
         times = f"{self.percentile(50):9.2f}{self.percentile(99):9.2f}{max(self.waits) * 1000:9.0f}"
         return f"{len(self.waits):9,}{times}{self.failures:6}{self.memory:8.1f}{self.open_files:6}"
@@ -268,7 +268,7 @@ class Soak:
             self.minutes.append(Minute())
             await self.act(60, interval=2 * PLAYERS * CAPACITY_SECONDS / acts)
             self.minutes[-1].end(self.server)
-            print(f"{minute:6}{self.minutes[-1].in_words()}", flush=True)
+            print(f"{minute:6}{self.minutes[-1].format_value()}", flush=True)
         for player in everybody:
             player.close()
 

@@ -5,8 +5,8 @@ import os
 import click
 
 import storage
-from identity_settings import SettingError, read_settings
-from storage.problems import user_name
+from identity.settings import SettingError, read_settings
+from storage.flat_files.problems import user_name
 
 BY = "command"  # who did it, in the audit log
 

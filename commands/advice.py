@@ -10,8 +10,8 @@ from shlex import quote
 
 from flask import Config
 
-from identity_settings import ROOT, host_of
-from storage.problems import user_name
+from identity.settings import ROOT, host_of
+from storage.flat_files.problems import user_name
 
 LITTLE_ROOM = 200 * 2**20  # bytes
 FEW_FILES = 10_000  # that can still be made: a player takes six

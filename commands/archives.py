@@ -4,7 +4,7 @@ import click
 
 from commands import BY, installation_folders, open_installation
 from commands.printing import clear_progress, show_progress
-from identity_sessions import how_many
+from identity.passwords import pluralize
 from storage.backup import backup as make_backup
 from storage.restore import restore as restore_backup
 from storage.transfer import export_users, import_users
@@ -32,7 +32,7 @@ class Report:
         clear_progress()
         click.echo(done)
         if self.lines:
-            raise click.ClickException(left_out.format(how_many(self.lines, "line")))
+            raise click.ClickException(left_out.format(pluralize(self.lines, "line")))
 
 
 @click.command()
@@ -51,7 +51,7 @@ def backup(file: str) -> None:
     """
     report = Report()
     players = make_backup(*installation_folders(), file, BY, show_progress, report.tell)
-    done = f"{how_many(players, 'player')} in {file}"
+    done = f"{pluralize(players, 'player')} in {file}"
     report.end(done, "something is left out: `identity-server check` may mend it")
 
 
@@ -67,7 +67,7 @@ def restore(file: str) -> None:
     report = Report()
     players = restore_backup(*installation_folders(), file, BY, show_progress, report.tell)
     clear_progress()
-    click.echo(f"{how_many(players, 'player')} restored from {file}")
+    click.echo(f"{pluralize(players, 'player')} restored from {file}")
 
 
 @click.command()
@@ -84,7 +84,7 @@ def export(file: str, with_passwords: bool) -> None:
     players = export_users(
         open_installation(), file, BY, with_passwords, show_progress, report.tell
     )
-    done = f"{how_many(players, 'player')} in {file}"
+    done = f"{pluralize(players, 'player')} in {file}"
     report.end(done, "something is left out: `identity-server check` may mend it")
 
 
@@ -120,5 +120,5 @@ def import_(file: str, pictures: str | None) -> None:
             show_progress,
             lambda number, reason: report.tell(f"line {number}: {reason}"),
         )
-    done = f"{how_many(tally.added, 'player')} added, {tally.there:,} were there already"
-    report.end(done, f"{how_many(tally.refused, 'line')} refused")
+    done = f"{pluralize(tally.added, 'player')} added, {tally.there:,} were there already"
+    report.end(done, f"{pluralize(tally.refused, 'line')} refused")

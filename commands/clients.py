@@ -7,7 +7,7 @@ import click
 import storage
 from commands import BY, open_installation, read_user_named
 from commands.printing import json_option, print_record, print_records, readable_records
-from identity_settings import check_game, read_settings
+from identity.settings import check_game, read_settings
 from pages.games import switch_client
 
 client_argument = click.argument("client_id", metavar="CLIENT_ID")

@@ -20,8 +20,8 @@ import storage
 from commands import BY
 from commands.community import COMMUNITY, MAKER
 from commands.running import LOOPBACK, bind_option, kept_port
-from identity_sessions import hash_password
-from identity_settings import RESOURCES, ROOT
+from identity.passwords import hash_password
+from identity.settings import RESOURCES, ROOT
 from storage.pictures import make_picture
 
 SITE_NAME = "Five Friends"

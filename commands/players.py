@@ -13,15 +13,16 @@ import click
 import storage
 from commands import BY, open_installation, read_user_named
 from commands.printing import (
-    audit_in_words,
+    describe_audit_line,
     json_option,
     print_record,
     print_records,
     readable_records,
 )
-from identity_server import create_app, public_profile
-from identity_sessions import hash_password, issue_sign_in_link
-from identity_settings import read_settings
+from identity.links import issue_sign_in_link
+from identity.passwords import hash_password
+from identity.settings import read_settings
+from identity_server import public_profile
 from pages.moderation import grant_flair, restore, revoke_flair, set_mod_level, suspend
 
 # -- user ---------------------------------------------------------------------------------------
@@ -164,8 +165,7 @@ def user_sign_in_link(name: str, as_json: bool) -> None:
     store = open_installation()
     user = read_user_named(store, name)
     store.write_audit("user sign-in-link", by=BY, user=user.id)
-    with create_app().app_context():
-        link = issue_sign_in_link(user)
+    link = issue_sign_in_link(store, read_settings()["BASE_URL"], user)
     click.echo(json.dumps({"id": user.id, "link": link}, indent=2) if as_json else link)
     if user.suspended:
         click.echo(f"{user.name} is suspended: the link works once they are restored.", err=True)
@@ -277,5 +277,5 @@ def audit(as_json: bool) -> None:
         click.echo(json.dumps(lines, indent=2))
     else:
         for line in lines:
-            click.echo(audit_in_words(line))
+            click.echo(describe_audit_line(line))
     sys.exit(status)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import click
 
 import storage
-from pages.account import time_in_words
+from pages.account import format_time
 
 TIMES = ("created", "lastHeartbeat")  # milliseconds since 1970, printed as dates
 SECOND = "%Y-%m-%d %H:%M:%S UTC"
@@ -21,14 +21,17 @@ def print_record(record: dict, as_json: bool) -> None:
         return click.echo(json.dumps(record, indent=2))
     width = max(map(len, record)) + 2
     for field, value in record.items():
-        click.echo(f"{field:{width}}{in_words(field, value)}".replace("\n", "\n" + " " * width))
+        click.echo(f"{field:{width}}{format_value(field, value)}".replace("\n", "\n" + " " * width))
 
 
 def print_records(records: list[dict], columns: list[str], as_json: bool) -> None:
     """Print records, a line for each, with some of their fields in columns."""
     if as_json:
         return click.echo(json.dumps(records, indent=2))
-    rows = [columns, *([in_words(each, record[each]) for each in columns] for record in records)]
+    rows = [
+        columns,
+        *([format_value(each, record[each]) for each in columns] for record in records),
+    ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         click.echo("  ".join(map(str.ljust, row, widths)).rstrip())
@@ -60,16 +63,16 @@ def clear_progress() -> None:
         click.echo("\r\x1b[K", nl=False, err=True)
 
 
-def in_words(field: str, value: object) -> str:
+def format_value(field: str, value: object) -> str:
     """A field's value for people."""
     if isinstance(value, bool | None):
         return {None: "-", True: "yes", False: "no"}[value]
     if field in TIMES:
-        return time_in_words(value, SECOND)
+        return format_time(value, SECOND)
     return "\n".join(value) if isinstance(value, list) else str(value) or "-"
 
 
-def audit_in_words(line: dict) -> str:
+def describe_audit_line(line: dict) -> str:
     """A line of the audit log: when, who, what about whom, and from where.
 
     One of another shape, which only an edit can have made, is shown as it is.
@@ -78,7 +81,7 @@ def audit_in_words(line: dict) -> str:
         who = "the command" if line["by"] == "command" else f"player {line['by']}"
         what = ACTS[line["act"]].format_map(line) if line["act"] in ACTS else line["act"]
         origin = f", from {line['address']}" if "address" in line else ""
-        return f"{time_in_words(line['time'], SECOND)}  {who} {what}{origin}"
+        return f"{format_time(line['time'], SECOND)}  {who} {what}{origin}"
     except (KeyError, TypeError, ValueError):
         return json.dumps(line)
 

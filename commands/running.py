@@ -13,9 +13,8 @@ import click
 
 from commands import open_installation
 from commands.advice import Advice, look_for_problems
-from identity_server import create_app
-from identity_sessions import issue_first_account_link
-from identity_settings import ROOT, SETTINGS, read_settings
+from identity.links import issue_first_account_link
+from identity.settings import ROOT, SETTINGS, read_settings
 
 ADDRESS = re.compile(
     r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*):([0-9]{1,5})"
@@ -107,8 +106,7 @@ def serve(bind: tuple[str, int], workers: int | None, threads: int) -> None:
     click.echo(f"{values['SITE_NAME']} is at {values['BASE_URL']}/")
     warn(look_for_problems(values, (host, port)))
     if store.is_new():
-        with create_app().app_context():
-            link = issue_first_account_link()
+        link = issue_first_account_link(store, values["BASE_URL"])
         click.echo("Nobody has an account yet. Make the first one, the administrator's, here:")
         click.echo(f"  {link}")
         click.echo("or in another terminal:")

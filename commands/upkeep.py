@@ -6,9 +6,9 @@ import click
 
 from commands import BY, installation_folders, open_installation
 from commands.printing import clear_progress, json_option, show_progress
-from identity_sessions import how_many
-from storage.check import check as check_installation
-from storage.problems import Problem
+from identity.passwords import pluralize
+from storage.flat_files.check import check as check_installation
+from storage.flat_files.problems import Problem
 
 
 @click.command()
@@ -32,7 +32,7 @@ def check(repair: bool, as_json: bool) -> None:
         click.echo(json.dumps([as_record(each) for each in problems], indent=2))
     left = sum(each.mended is None for each in problems)
     if left:
-        count = how_many(left, "problem")
+        count = pluralize(left, "problem")
         hint = f"{count} left to you" if repair else f"{count}: --repair mends what can be mended"
         raise click.ClickException(hint)
     if not problems and not as_json:

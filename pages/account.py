@@ -11,29 +11,22 @@ from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.wrappers import Response
 
 import storage
-from identity_sessions import (
-    drop_session,
-    find_linked_user,
-    get_storage,
-    hash_password,
-    password_gate,
-    picture_gate,
-    require_player,
-    start_session,
-    trouble_in_words,
-)
+from identity.context import get_storage
+from identity.links import find_linked_user
+from identity.passwords import describe_unavailability, hash_password, password_limit, picture_limit
+from identity.sessions import drop_session, require_player, start_session
 from pages.forms import (
     FormRefused,
     form_view,
+    pop_notice,
+    redirect_with_notice,
     refuse_problems,
     refuse_taken_email,
     refuse_wrong_password,
-    say_done,
     sentence,
     trouble_told,
-    what_was_done,
 )
-from storage.disk import disk_refused
+from storage.flat_files.disk import storage_error_from
 
 FORM_AROUND_PICTURE = 64 * 1024  # bytes
 DAY, MINUTE = "%d %B %Y", "%d %B %Y, %H:%M UTC"
@@ -68,7 +61,7 @@ def account_page(player: storage.User, problems: dict[str, dict[str, str]]) -> s
         equipped_flair=typed.get("equippedFlair", player.equipped_flair),
         email=typed.get("email", player.email),
         problems=problems,
-        done=what_was_done(),
+        done=pop_notice(),
     )
 
 
@@ -104,10 +97,10 @@ def save_profile(player: storage.User) -> Response:
         if name == player.name:
             raise
         player.name = name  # as the page that comes back has it
-        _, status, headers = trouble_in_words(error)
+        _, status, headers = describe_unavailability(error)
         problem = "Your new name is saved, and nothing else. Try again later."
         raise FormRefused({"form": problem}, status, headers) from error
-    return say_done("Your profile is saved.", "/account")
+    return redirect_with_notice("Your profile is saved.", "/account")
 
 
 @account.post("/account/picture")
@@ -120,7 +113,7 @@ def change_picture(player: storage.User) -> Response:
     request.max_content_length = MAX_BYTES + FORM_AROUND_PICTURE
     try:
         upload = read_upload()
-        with picture_gate:  # around the reading: who waits for a place holds nothing in memory
+        with picture_limit:  # around the reading: who waits for a place holds nothing in memory
             images = make_picture(upload.read() if upload else b"")
     except RequestEntityTooLarge as error:
         raise FormRefused({"picture": "This file is larger than 8 MB."}, 413) from error
@@ -128,7 +121,7 @@ def change_picture(player: storage.User) -> Response:
         problem = f"{str(error)[0].upper()}{str(error)[1:]}."
         raise FormRefused({"picture": problem}, PICTURE_STATUS[type(error)]) from error
     get_storage().save_picture(player.id, images)
-    return say_done("Your new picture is saved.", "/account")
+    return redirect_with_notice("Your new picture is saved.", "/account")
 
 
 def read_upload() -> FileStorage | None:
@@ -138,7 +131,7 @@ def read_upload() -> FileStorage | None:
     except OSError as error:  # Werkzeug puts what is above 500 kB into a temporary file
         # Where Python finds no folder for that it does not say why: the disk of the records does.
         get_storage().try_disk()
-        raise disk_refused(error) from error
+        raise storage_error_from(error) from error
 
 
 @account.post("/account/picture/remove")
@@ -146,7 +139,7 @@ def read_upload() -> FileStorage | None:
 def remove_picture(player: storage.User) -> Response:
     """Go back to the generated picture."""
     reset_picture(get_storage(), player.id)
-    return say_done("You have the generated picture again.", "/account")
+    return redirect_with_notice("You have the generated picture again.", "/account")
 
 
 def reset_picture(store: storage.Storage, user_id: int) -> None:
@@ -163,13 +156,13 @@ def change_email(player: storage.User) -> Response:
     email = request.form.get("email", "").strip()
     refuse_problems(email=storage.check_email(email))
     refuse_wrong_password(player, "current_password", request.form.get("current_password", ""))
-    if storage.claim_key(email) != storage.claim_key(player.email):
+    if storage.unique_key(email) != storage.unique_key(player.email):
         refuse_taken_email(email)
     try:
         get_storage().change_email(player.id, email)
     except storage.EmailTaken as error:
         raise FormRefused({"email": sentence("email", error.problem)}, 409) from error
-    return say_done("Your email address is changed.", "/account")
+    return redirect_with_notice("Your email address is changed.", "/account")
 
 
 @account.post("/account/password")
@@ -178,7 +171,7 @@ def change_password(player: storage.User) -> Response:
     """Set a `new_password`, with the `current_password`; every other browser is signed out."""
     refuse_wrong_password(player, "current_password", request.form.get("current_password", ""))
     set_password(player, request.form.get("new_password", ""))
-    return say_done("Your password is changed.", "/account")
+    return redirect_with_notice("Your password is changed.", "/account")
 
 
 def set_password(user: storage.User, password: str) -> None:
@@ -188,7 +181,7 @@ def set_password(user: storage.User, password: str) -> None:
     """
     problem = storage.check_password(password, user.name, user.email)
     refuse_problems(new_password=problem)
-    with password_gate:
+    with password_limit:
         password_hash = hash_password(password)
     if not start_session(user, password, password_hash):
         raise FormRefused({"form": "This account was changed just now. Try again."}, 409)
@@ -258,7 +251,7 @@ def delete_account(player: storage.User) -> Response:
         problem = "You are the last administrator. Make another player one first."
         raise FormRefused({"form": problem}, 409) from error
     session.clear()
-    return say_done("Your account is deleted.", "/")
+    return redirect_with_notice("Your account is deleted.", "/")
 
 
 # -- apps and browsers --------------------------------------------------------------------------
@@ -276,12 +269,12 @@ def show_apps() -> str:
             {
                 "id": each.id,
                 "browser": each.browser,
-                "since": time_in_words(each.since, MINUTE),
+                "since": format_time(each.since, MINUTE),
                 "current": each.id == session["id"],
             }
             for each in reversed(player.sessions)
         ],
-        done=what_was_done(),
+        done=pop_notice(),
     )
 
 
@@ -295,7 +288,7 @@ def app_in_words(client_id: str, grant: storage.Grant) -> dict:
         "client_id": client_id,
         "name": name,
         "sees": [SCOPES_IN_WORDS.get(each, each) for each in grant.scope],
-        "since": time_in_words(grant.since, DAY),
+        "since": format_time(grant.since, DAY),
     }
 
 
@@ -305,14 +298,14 @@ def withdraw() -> Response:
     player = require_player()
     with get_storage().edit_user(player.id) as user:
         user.grants.pop(request.form.get("client_id", ""), None)
-    return say_done("Withdrawn. It learns nothing more from here.", "/account/apps")
+    return redirect_with_notice("Withdrawn. It learns nothing more from here.", "/account/apps")
 
 
 @account.post("/account/sessions/end")
 def end_one_session() -> Response:
     """Sign out one of the player's browsers."""
     drop_session(require_player().id, request.form.get("session", ""))
-    return say_done("That browser is signed out.", "/account/apps")
+    return redirect_with_notice("That browser is signed out.", "/account/apps")
 
 
 @account.post("/account/sign-out-everywhere")
@@ -321,10 +314,10 @@ def sign_out_everywhere() -> Response:
     with get_storage().edit_user(require_player().id) as user:
         user.sessions = []
     session.clear()
-    return say_done("You are signed out everywhere.", "/")
+    return redirect_with_notice("You are signed out everywhere.", "/")
 
 
-def time_in_words(milliseconds: int, words: str) -> str:
+def format_time(milliseconds: int, words: str) -> str:
     """A time in UTC, as strftime(3) puts it; the bare number where no calendar reaches."""
     try:
         return time.strftime(words, time.gmtime(milliseconds / 1000)).lstrip("0")
@@ -345,7 +338,7 @@ def ask_new_password() -> str:
 def take_new_password() -> Response | tuple:
     """Set the `new_password` of the player whom the `link` is for, and sign them in."""
     link = request.form.get("link", "")
-    user = find_linked_user(link)
+    user = find_linked_user(get_storage(), link)
     if user is None or user.suspended:
         return new_password_page(link, {}), 403
     try:
@@ -353,12 +346,12 @@ def take_new_password() -> Response | tuple:
             set_password(user, request.form.get("new_password", ""))
     except FormRefused as error:
         return new_password_page(link, error.problems), error.status, error.headers
-    return say_done("Your new password is set, and you are signed in.", "/account")
+    return redirect_with_notice("Your new password is set, and you are signed in.", "/account")
 
 
 def new_password_page(link: str, problems: dict[str, str]) -> str:
     """The form for a new password, or why there is none."""
-    user = find_linked_user(link)
+    user = find_linked_user(get_storage(), link)
     refusal = None
     if user is None:
         refusal = "This link was used, or is older than an hour. Ask for another one."

@@ -13,16 +13,18 @@ from flask import Blueprint, abort, current_app, render_template, request
 from werkzeug.wrappers import Response
 
 import storage
-from identity_sessions import client_address, get_storage, own_origin, require_player
-from identity_settings import check_game
+from identity.context import base_url, get_storage
+from identity.passwords import client_address
+from identity.sessions import require_player
+from identity.settings import check_game
 from pages.forms import (
     FormRefused,
     form_view,
+    pop_notice,
+    redirect_with_notice,
     refuse_problems,
-    say_done,
     sentence,
     trouble_told,
-    what_was_done,
 )
 from pages.games import find_owner, may_manage, switch_client
 
@@ -64,7 +66,7 @@ def clients_page(player: storage.User, problems: dict[str, str]) -> str:
         clients_each=CLIENTS_EACH,
         typed=request.form,
         problems=problems,
-        done=what_was_done(),
+        done=pop_notice(),
     )
 
 
@@ -118,7 +120,7 @@ def read_client_form() -> dict:
     refuse_problems(
         name=storage.check_client_name(fields["name"]),
         redirect_uris=storage.check_redirect_uris(redirect_uris) or nowhere,
-        game_url=game_url and check_game(game_url, own_origin()),
+        game_url=game_url and check_game(game_url, base_url()),
         description=storage.check_description(fields["description"]),
     )
     return fields
@@ -165,10 +167,10 @@ def client_page(
         secret=secret,
         owner_may_enable=overruled and client.disabled_by == owner.id != player.id,
         typed=request.form if "client" in problems else kept,
-        site=own_origin(),
+        site=base_url(),
         exchange=exchange_command(client),
         problems=problems,
-        done=what_was_done(),
+        done=pop_notice(),
     )
 
 
@@ -189,7 +191,7 @@ def save_client(player: storage.User, client: storage.Client) -> Response:
             edited.listed = False
         for field, value in fields.items():
             setattr(edited, field, value)
-    return say_done("It is saved.", f"/developer/{client.id}")
+    return redirect_with_notice("It is saved.", f"/developer/{client.id}")
 
 
 @developer.post("/developer/<client_id>/secret")
@@ -205,7 +207,7 @@ def replace_secret(player: storage.User, client: storage.Client) -> str:
 def disable_client(player: storage.User, client: storage.Client) -> Response:
     """Stop a client from getting codes and tokens."""
     switch(player, client, disabled=True)
-    return say_done("It is switched off.", f"/developer/{client.id}")
+    return redirect_with_notice("It is switched off.", f"/developer/{client.id}")
 
 
 @developer.post("/developer/<client_id>/enable")
@@ -213,7 +215,7 @@ def disable_client(player: storage.User, client: storage.Client) -> Response:
 def enable_client(player: storage.User, client: storage.Client) -> Response:
     """Let a client go on."""
     switch(player, client, disabled=False)
-    return say_done("It is switched on.", f"/developer/{client.id}")
+    return redirect_with_notice("It is switched on.", f"/developer/{client.id}")
 
 
 def switch(player: storage.User, client: storage.Client, disabled: bool) -> None:
@@ -233,7 +235,7 @@ def switch(player: storage.User, client: storage.Client, disabled: bool) -> None
 def delete_client(player: storage.User, client: storage.Client) -> Response:
     """Remove a client for good."""
     get_storage().delete_client(client.id, by=player.id)
-    return say_done(f"{client.name} is deleted.", "/developer")
+    return redirect_with_notice(f"{client.name} is deleted.", "/developer")
 
 
 # -- links to try out ---------------------------------------------------------------------------
@@ -278,7 +280,7 @@ def authorization_address(
         digest = hashlib.sha256(verifier.encode()).digest()
         query["code_challenge"] = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
         query["code_challenge_method"] = "S256"
-    return f"{own_origin()}/oauth/authorize?{urlencode(query)}"
+    return f"{base_url()}/oauth/authorize?{urlencode(query)}"
 
 
 def exchange_command(
@@ -291,11 +293,11 @@ def exchange_command(
         form["redirect_uri"] = redirect_uri
     if verifier:
         form["code_verifier"] = verifier
-    lines = [f"curl {own_origin()}/api/oauth/token"]
+    lines = [f"curl {base_url()}/api/oauth/token"]
     lines += [f"--data-urlencode {shlex.quote(f'{name}={form[name]}')}" for name in form]
     return " \\\n    ".join(lines)
 
 
 def whois_command() -> str:
     """The curl line that asks who gave a token, with ACCESS_TOKEN to be filled in."""
-    return f"curl {own_origin()}/api/oauth/whois \\\n    -H 'Authorization: Bearer ACCESS_TOKEN'"
+    return f"curl {base_url()}/api/oauth/whois \\\n    -H 'Authorization: Bearer ACCESS_TOKEN'"

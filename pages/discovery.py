@@ -3,8 +3,8 @@
 from flask import Blueprint, current_app, render_template
 from werkzeug.wrappers import Response
 
+from identity.context import base_url, get_storage
 from identity.fast_path import JsonAnswer
-from identity_sessions import get_storage, own_origin
 from storage import StorageError
 
 # Anybody's program may read these, and keep them for an hour.
@@ -18,9 +18,9 @@ discovery = Blueprint("discovery", __name__)
 def authorization_server() -> JsonAnswer:
     """RFC 8414: how the grant goes here. The issuer is the base URL."""
     metadata = {
-        "issuer": own_origin(),
-        "authorization_endpoint": f"{own_origin()}/oauth/authorize",
-        "token_endpoint": f"{own_origin()}/api/oauth/token",
+        "issuer": base_url(),
+        "authorization_endpoint": f"{base_url()}/oauth/authorize",
+        "token_endpoint": f"{base_url()}/api/oauth/token",
         "scopes_supported": ["userinfo", "email"],
         "response_types_supported": ["code"],
         "response_modes_supported": ["query"],
@@ -35,7 +35,7 @@ def authorization_server() -> JsonAnswer:
 def openapi() -> Response:
     """OpenAPI 3.1: the API, each address with what it takes and answers."""
     cookie = current_app.config["SESSION_COOKIE_NAME"]
-    body = render_template("openapi.json", base_url=own_origin(), session_cookie=cookie)
+    body = render_template("openapi.json", base_url=base_url(), session_cookie=cookie)
     return Response(body, headers=PUBLIC, content_type="application/json")
 
 

@@ -6,7 +6,7 @@ from werkzeug.wrappers import Response
 
 import storage
 from identity.fast_path import json_error, storage_http_error
-from identity_sessions import signed_in_player
+from identity.sessions import signed_in_player
 from pages.games import may_manage
 
 

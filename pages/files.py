@@ -7,14 +7,14 @@ from werkzeug.http import parse_date, parse_range_header
 from werkzeug.wrappers import Response
 
 import storage
-from identity_sessions import get_storage
-from identity_settings import RESOURCES
+from identity.context import get_storage
+from identity.settings import RESOURCES
 
 files = Blueprint("files", __name__)
 
 
 @files.before_request
-def leave_out_what_is_to_be_ignored() -> None:
+def drop_unsupported_range_headers() -> None:
     """Take headers away that RFC 9110 has a server ignore; Werkzeug refuses them, or breaks."""
     asked = parse_range_header(request.headers.get("Range"))
     # 14.2: of another unit, or no range; or several, which only nginx gives.

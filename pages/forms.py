@@ -8,15 +8,15 @@ from flask import redirect, session
 from werkzeug.wrappers import Response
 
 import storage
-from identity_sessions import (
+from identity.context import get_storage
+from identity.passwords import (
     PASSWORD_REFUSED,
     Busy,
     count_guess,
-    get_storage,
+    describe_refusal,
+    describe_unavailability,
     give_back,
-    is_right_password,
-    refusal_in_words,
-    trouble_in_words,
+    verify_password_with_limits,
 )
 
 
@@ -88,7 +88,9 @@ def refuse_wrong_password(player: storage.User, field: str, password: str) -> No
     """Raise FormRefused unless this is the player's password."""
     with limits_told(field):
         # At the email address too: another name, which takes no password, gives no more guesses.
-        right = is_right_password(player.password_hash, password, player.name, player.email)
+        right = verify_password_with_limits(
+            player.password_hash, password, player.name, player.email
+        )
     if not right:
         raise FormRefused({field: "That is not your password."}, 403)
 
@@ -111,7 +113,7 @@ def limits_told(field: str) -> Iterator[None]:
     try:
         yield
     except PASSWORD_REFUSED as error:
-        problem, status, headers = refusal_in_words(error)
+        problem, status, headers = describe_refusal(error)
         raise FormRefused({field: problem}, status, headers) from error
 
 
@@ -121,16 +123,16 @@ def trouble_told() -> Iterator[None]:
     try:
         yield
     except (Busy, storage.StorageFailed) as error:
-        problem, status, headers = trouble_in_words(error)
+        problem, status, headers = describe_unavailability(error)
         raise FormRefused({"form": problem}, status, headers) from error
 
 
-def say_done(message: str, address: str) -> Response:
+def redirect_with_notice(message: str, address: str) -> Response:
     """Go on to a page of this server, which says what was done."""
     session["done"] = message  # not flash(): what nobody looks at would pile up in the cookie
     return redirect(address, 303)
 
 
-def what_was_done() -> str | None:
-    """What `say_done` said, once."""
+def pop_notice() -> str | None:
+    """What `redirect_with_notice` said, once."""
     return session.pop("done", None)

@@ -7,9 +7,11 @@ from flask import Blueprint, abort, g, render_template, request
 from werkzeug.wrappers import Response
 
 import storage
-from identity_sessions import client_address, get_storage, own_origin, signed_in_player
-from identity_settings import check_game
-from pages.forms import say_done, what_was_done
+from identity.context import base_url, get_storage
+from identity.passwords import client_address
+from identity.sessions import signed_in_player
+from identity.settings import check_game
+from pages.forms import pop_notice, redirect_with_notice
 from pages.moderation import require_level
 
 SITTING_GAP = 150_000  # milliseconds between two heartbeats of one sitting
@@ -40,7 +42,7 @@ def is_playable(client: storage.Client) -> bool:
     if client.game_url is None or client.disabled:
         return False
     # Again: this site may have moved, and people edit records.
-    return check_game(client.game_url, own_origin()) is None
+    return check_game(client.game_url, base_url()) is None
 
 
 def find_owner(client: storage.Client) -> storage.User | None:
@@ -104,7 +106,7 @@ def home() -> str:
         moderates=moderates,
         listed=[(each, find_owner(each)) for each in playable if each.listed],
         unlisted=[(each, find_owner(each)) for each in playable if moderates and not each.listed],
-        done=what_was_done(),
+        done=pop_notice(),
     )
 
 
@@ -125,7 +127,7 @@ def change_listed(client_id: str) -> Response:
 
     who = {"by": player.id, "address": client_address(request.remote_addr)}
     client = switch_client(get_storage(), client_id, "listed", listed == "yes", check=check, **who)
-    return say_done(f"{client.name} is {'' if client.listed else 'not '}listed.", "/")
+    return redirect_with_notice(f"{client.name} is {'' if client.listed else 'not '}listed.", "/")
 
 
 # -- the page that a game is played on ----------------------------------------------------------

@@ -14,21 +14,17 @@ from flask import Blueprint, abort, redirect, render_template, request
 from werkzeug.wrappers import Response
 
 import storage
-from identity_sessions import (
-    client_address,
-    get_storage,
-    how_many,
-    require_player,
-    signed_in_player,
-)
+from identity.context import get_storage
+from identity.passwords import client_address, pluralize
+from identity.sessions import require_player, signed_in_player
 from pages.account import reset_picture
 from pages.forms import (
     FormRefused,
+    pop_notice,
+    redirect_with_notice,
     refuse_problems,
-    say_done,
     sentence,
     trouble_told,
-    what_was_done,
 )
 
 RESETS = ("bio", "name", "picture")
@@ -135,8 +131,8 @@ def profile_page(user: storage.User, problems: dict[str, str]) -> str:
         "profile.html",
         player=player,
         user=user,
-        play_time=duration_in_words(user.play_ms // 1000),
-        last_seen=last_seen_in_words(user.last_heartbeat),
+        play_time=format_duration(user.play_ms // 1000),
+        last_seen=format_last_played(user.last_heartbeat),
         moderation=what_may_be_done(player, user, problems),
     )
 
@@ -153,7 +149,7 @@ def what_may_be_done(
         "known_flairs": [each for each in player.flairs if each not in user.flairs],
         "typed_flair": request.form.get("flair", "") if "flair" in problems else "",
         "problems": problems,
-        "done": what_was_done(),
+        "done": pop_notice(),
     }
 
 
@@ -162,22 +158,22 @@ def may_moderate(player: storage.User, user: storage.User) -> bool:
     return player.mod_level >= storage.MODERATOR and user.mod_level < player.mod_level
 
 
-def last_seen_in_words(last_heartbeat: int) -> str:
+def format_last_played(last_heartbeat: int) -> str:
     """How long ago a time in milliseconds was: "2 days ago"; 0 is never."""
     seconds = (storage.now_ms() - last_heartbeat) // 1000
     if not last_heartbeat:
         return "never"
-    return f"{duration_in_words(seconds)} ago" if seconds >= MINUTE else "now"
+    return f"{format_duration(seconds)} ago" if seconds >= MINUTE else "now"
 
 
-def duration_in_words(seconds: int) -> str:
+def format_duration(seconds: int) -> str:
     """The two largest units: "3 hours 20 minutes"; days alone from two days on."""
     days, hours, minutes = seconds // DAY, seconds % DAY // HOUR, seconds % HOUR // MINUTE
     if days >= 2:
         return f"{days} days"
     hours += days * 24
     parts = [(hours, "hour"), (minutes, "minute")]
-    words = [how_many(count, unit) for count, unit in parts if count]
+    words = [pluralize(count, unit) for count, unit in parts if count]
     return " ".join(words) or "less than a minute"
 
 
@@ -190,7 +186,7 @@ def find_player() -> Response | str:
     player = require_level(storage.MODERATOR)
     name = request.args.get("name", "").strip()
     # By name alone: who has an email address is not a moderator's business.
-    found = get_storage().find_user(name) if name and "@" not in storage.claim_key(name) else None
+    found = get_storage().find_user(name) if name and "@" not in storage.unique_key(name) else None
     if found:
         return redirect(f"/users/{found.id}", 303)
     problem = "No player has this name." if name else None
@@ -223,7 +219,7 @@ def act(user_id: str, mod_level: int, do, message: str) -> Response | tuple:
     except storage.InvalidField as error:
         problems = {error.field: sentence(error.field, error.problem)}
         return profile_page(user, problems), 400
-    return say_done(message, f"/users/{user.id}")
+    return redirect_with_notice(message, f"/users/{user.id}")
 
 
 @moderation.post("/users/<user_id>/suspend")

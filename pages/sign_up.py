@@ -6,23 +6,15 @@ from flask import Blueprint, current_app, redirect, render_template, request, se
 from werkzeug.wrappers import Response
 
 import storage
-from identity_sessions import (
-    Busy,
-    client_address,
-    get_storage,
-    hash_password,
-    how_many,
-    is_first_account_invite,
-    local_address,
-    password_gate,
-    signed_in_player,
-    start_session,
-)
+from identity.context import get_storage
+from identity.links import is_first_account_invite
+from identity.passwords import Busy, client_address, hash_password, password_limit, pluralize
+from identity.sessions import local_address, signed_in_player, start_session
 from pages.forms import (
     FormRefused,
+    redirect_with_notice,
     refuse_problems,
     refuse_taken_email,
-    say_done,
     sentence,
     trouble_told,
 )
@@ -58,13 +50,15 @@ def make_account() -> Response | tuple:
         start_session(user, form["password"])
     except (Busy, storage.StorageFailed):  # of the session alone: the account is on the disk
         session.clear()  # as a new one would: whoever was signed in here is somebody else
-        address = url_for("sessions.sign_in", next=leads_to)
-        return say_done("Your account is made. Sign in.", address)
+        address = url_for("sign_in.show_sign_in", next=leads_to)
+        return redirect_with_notice("Your account is made. Sign in.", address)
     if leads_to != "/account":
         return redirect(leads_to, 303)
     if first and current_app.config["SIGN_UP"] == "invite":
-        return say_done(FIRST_DONE, leads_to)
-    return say_done("Your account is made. If a game sent you here, go back to it.", leads_to)
+        return redirect_with_notice(FIRST_DONE, leads_to)
+    return redirect_with_notice(
+        "Your account is made. If a game sent you here, go back to it.", leads_to
+    )
 
 
 def sign_up_page(fields, problems: dict[str, str], first: bool) -> str:
@@ -95,7 +89,7 @@ def read_invite(fields) -> str:
 def refusal_of_sign_up(invite: str, first: bool) -> str | None:
     """Why nobody can make an account with this invite, or None."""
     if first:
-        if is_first_account_invite(invite):
+        if is_first_account_invite(get_storage(), invite):
             return None
         return (
             "This site is new. Whoever runs it makes the first account, with the link that the "
@@ -123,7 +117,7 @@ def add_account(form, first: bool) -> storage.User:
         password=storage.check_password(password, name, email),
     )
     refuse_taken_email(email)
-    with password_gate:  # before the count: a sign-up refused as Busy is none
+    with password_limit:  # before the count: a sign-up refused as Busy is none
         counted = count_sign_up()
         password_hash = hash_password(password)
     # Where sign-up is open, a link that was used stops nobody.
@@ -154,7 +148,7 @@ def count_sign_up() -> storage.Attempt:
         )
     except storage.TooManyAttempts as error:
         hours = -(-error.retry_after // 3600)
-        wait = how_many(hours, "hour")
+        wait = pluralize(hours, "hour")
         problem = f"Many accounts were made from where you are. Try again in {wait}."
         headers = {"Retry-After": str(error.retry_after)}
         raise FormRefused({"form": problem}, 429, headers) from error

@@ -36,11 +36,11 @@ from storage import (
     DamagedRecord,
     User,
     check_mod_level,
-    claim_key,
+    unique_key,
 )
-from storage.claims import FIELDS, can_be_claimed, claimed_by
-from storage.flat_files import FROZEN, STAGED, FlatFiles
-from storage.problems import has_picture_time
+from storage.flat_files.backend import FROZEN, STAGED, FlatFiles
+from storage.flat_files.problems import has_picture_time
+from storage.flat_files.unique_index import FIELDS, can_be_key, claimed_by
 from storage.webp import webp_size
 
 PARTS = ("users", "names", "emails", "deleted", "clients")
@@ -234,8 +234,8 @@ class Archivist(FlatFiles):
         """Claim a player's name and email address in a folder. Raises DamagedRecord."""
         record = f"users/{user.id}.json"
         for kind, text in claimed_by(user):
-            key = claim_key(text)
-            if not can_be_claimed(kind, key):
+            key = unique_key(text)
+            if not can_be_key(kind, key):
                 raise DamagedRecord(record, f"nobody can be found by its {FIELDS[kind]}")
             claim = f"{top}/{kind}/{os.path.basename(self._claims.path(kind, key))}"
             try:

@@ -32,18 +32,18 @@ from storage.archive import (
     refuse_spoilt_picture,
     refuse_unusable,
 )
-from storage.disk import (
-    disk_errors_named,
+from storage.flat_files.backend import LAYOUT_VERSION, USER_LOCKS
+from storage.flat_files.disk import (
     encode,
     new_file,
     read_file,
     read_number,
     read_record,
+    translate_os_errors,
     write_new_file,
 )
-from storage.flat_files import LAYOUT_VERSION, USER_LOCKS
-from storage.ids import USER_IDS_END
-from storage.problems import will_be_drawn
+from storage.flat_files.problems import will_be_drawn
+from storage.flat_files.user_ids import USER_IDS_END
 
 STEP = 100  # players between two reports of progress
 CANNOT_BE_READ = (DamagedRecord, NotFound, StorageFailed)
@@ -73,7 +73,7 @@ class Backup(Archivist):
         """Make the archive."""
         if not self.user_ids() and not self.client_ids():
             raise BadInstallation(f"{self.data_dir} has no players and no clients to back up")
-        with disk_errors_named(), new_file(path) as file, self._working():
+        with translate_os_errors(), new_file(path) as file, self._working():
             self.sweep()
             self.write_audit("backup", by)
             try:

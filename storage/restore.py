@@ -28,10 +28,10 @@ from storage.archive import (
     refuse_spoilt_picture,
     refuse_unusable,
 )
-from storage.disk import (
+from storage.flat_files.backend import LAYOUT_VERSION, NUMBER
+from storage.flat_files.disk import (
     append_durably,
     decode_record,
-    disk_errors_named,
     encode,
     read_file,
     read_number,
@@ -39,12 +39,12 @@ from storage.disk import (
     replace_durably,
     sync_folder,
     synced,
+    translate_os_errors,
     write_file,
     write_new_file,
 )
-from storage.flat_files import LAYOUT_VERSION, NUMBER
-from storage.ids import IDS_LEFT_OUT
-from storage.problems import TIME_END
+from storage.flat_files.problems import TIME_END
+from storage.flat_files.user_ids import IDS_LEFT_OUT
 
 
 def restore(
@@ -68,7 +68,7 @@ class Restore(Archivist):
 
     def read(self, path: str, by: int | str) -> int:
         """Verify it, and put it in place."""
-        with disk_errors_named(), self._working(), contextlib.ExitStack() as swept:
+        with translate_os_errors(), self._working(), contextlib.ExitStack() as swept:
             if self.sweep():
                 self._report("an earlier restore was interrupted: what it left is removed")
             self._refuse_unless_empty()

@@ -39,7 +39,7 @@ LOOPBACK_PORT = re.compile(r"(https?://(?:127\.0\.0\.1|\[::1\]))(?::[0-9]{1,5})?
 HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])")
 
 
-def claim_key(text: str) -> str:
+def unique_key(text: str) -> str:
     """What two names or email addresses share where people would read them as the same."""
     if len(text) > NORMALISED_LENGTH:  # neither
         return text
@@ -73,7 +73,7 @@ def check_name(name: str) -> str | None:
         return "has marks over no letter, or too many over one"
     if len(_scripts_of(name)) > 1:
         return "mixes letters of several scripts"
-    key = claim_key(name)
+    key = unique_key(name)
     if key in RESERVED_NAMES or re.fullmatch(r"player\d+", key):
         return "is reserved"
     if len(key.encode()) > NAME_KEY_BYTES:
@@ -124,8 +124,8 @@ def check_password(password: str, name: str, email: str) -> str | None:
     """What is wrong with a new password for the player of that name and email address."""
     if not PASSWORD_LENGTH[0] <= len(password) <= PASSWORD_LENGTH[1]:
         return f"must have {PASSWORD_LENGTH[0]} to {PASSWORD_LENGTH[1]} characters"
-    folded = claim_key(password)[: PASSWORD_LENGTH[1]]  # NFKC makes eighteen of some characters
-    for part in (claim_key(name), claim_key(email).partition("@")[0]):
+    folded = unique_key(password)[: PASSWORD_LENGTH[1]]  # NFKC makes eighteen of some characters
+    for part in (unique_key(name), unique_key(email).partition("@")[0]):
         if len(part) >= 4 and part in folded:
             return "must not contain your name or email address"
     if _is_common(folded):

@@ -33,7 +33,7 @@ from storage import (
     refuse,
     refuse_bad_record,
 )
-from storage.disk import disk_errors_named, new_file
+from storage.flat_files.disk import new_file, translate_os_errors
 
 FIELDS = {  # of a line, and of the record
     "name": "name",
@@ -69,7 +69,7 @@ PICTURE_ENDINGS = ("webp", "png", "jpg", "jpeg", "gif")
 
 
 @dataclass
-class Tally:
+class ImportResult:
     """What became of the lines of a file."""
 
     added: int = 0
@@ -99,7 +99,7 @@ def export_users(
     `report` gets a line for each whose record cannot be read. Raises BadFile where the file exists.
     """
     players = 0
-    with disk_errors_named(), new_file(path) as file:
+    with translate_os_errors(), new_file(path) as file:
         store.write_audit("export passwords" if with_passwords else "export", by)
         user_ids = store.user_ids()
         for done, user_id in enumerate(user_ids, start=1):
@@ -140,16 +140,16 @@ def import_users(
     by: int | str,
     progress: Callable[[int, int], None],
     refused: Callable[[int, str], None],
-) -> Tally:
+) -> ImportResult:
     """Add the players that the lines of a file describe, with pictures from a folder.
 
     `refused` gets the number of each line that is not taken, and why. Interrupted at any moment it
     can be repeated: who is there already is counted as that.
     """
-    tally = Tally()
+    tally = ImportResult()
     if not file.seekable():
         raise BadFile("a file can be imported, and no pipe: it is read twice")
-    with disk_errors_named():
+    with translate_os_errors():
         store.write_audit("import", by)
         total, largest_id = survey(file)
         # Before the first line: else somebody who signs up now gets the id of a later one.
@@ -188,7 +188,7 @@ def _numbered_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 @dataclass
-class Arrival:
+class ImportRow:
     """Who comes with a line, or why nobody does."""
 
     user: User | None = None
@@ -198,7 +198,7 @@ class Arrival:
 
 def _read_batch(
     store: Storage, lines: Iterable[tuple[int, bytes]], folder: str | None
-) -> dict[int, Arrival]:
+) -> dict[int, ImportRow]:
     """What some lines bring, by their numbers."""
     batch = {}
     for number, line in lines:
@@ -206,16 +206,19 @@ def _read_batch(
             user = read_line(line)
             picture = make_picture_of(store, user, folder) if folder else None
         except (LineRefused, InvalidField, PictureRefused, StorageFailed) as error:
-            batch[number] = Arrival(problem=error)
+            batch[number] = ImportRow(problem=error)
             continue
         if picture is None:
             user.pfp_timestamp = None  # there is none at that address: it is drawn at the plain one
-        batch[number] = Arrival(user, picture)
+        batch[number] = ImportRow(user, picture)
     return batch
 
 
 def _add_batch(
-    store: Storage, batch: dict[int, Arrival], tally: Tally, refused: Callable[[int, str], None]
+    store: Storage,
+    batch: dict[int, ImportRow],
+    tally: ImportResult,
+    refused: Callable[[int, str], None],
 ) -> None:
     arrivals = [each for each in batch.values() if each.user]
     pictures = {each.user.id: each.picture for each in arrivals if each.picture}
@@ -288,10 +291,10 @@ def refuse_bad_fields(user: User) -> None:
             raise InvalidField(field, "must be milliseconds since 1970, and not in the future")
     if not 0 <= user.play_ms <= MOST_PLAY * 60_000:
         raise InvalidField("play_ms", f"must be a number from 0 to {MOST_PLAY}")
-    refuse("password_hash", check_kept_hash(user.password_hash))
+    refuse("password_hash", check_hash_format(user.password_hash))
 
 
-def check_kept_hash(kept: str) -> str | None:
+def check_hash_format(kept: str) -> str | None:
     """What is wrong with a hash: it is none, or takes too much memory or time; "" is nobody's."""
     good = kept == ""
     if match := SCRYPT.fullmatch(kept):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from storage import PICTURE_SIZES, Storage, open_storage
 from storage.backup import backup
-from storage.check import check
+from storage.flat_files.check import check
 from storage.restore import restore
 
 

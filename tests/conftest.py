@@ -25,8 +25,9 @@ from waiting import PATIENCE
 from werkzeug.test import TestResponse
 
 import identity_server
-import identity_sessions
-from storage import ATTEMPTS_WINDOW, Storage, User, disk, open_storage, pictures
+from identity import links, passwords
+from storage import ATTEMPTS_WINDOW, Storage, User, open_storage, pictures
+from storage.flat_files import disk
 
 identity_server.FastPath = BothWays  # each API answer of each test is compared with Flask's
 
@@ -242,10 +243,10 @@ def new_process(monkeypatch, drawn_once) -> None:
 
     Its passwords are cheap.
     """
-    monkeypatch.setattr(identity_sessions, "PASSWORD_METHOD", CHEAP_PASSWORD_METHOD)
+    monkeypatch.setattr(passwords, "PASSWORD_METHOD", CHEAP_PASSWORD_METHOD)
     nobodys_hash = f"{CHEAP_PASSWORD_METHOD}$0000000000000000${'0' * 64}"  # no password has it
-    monkeypatch.setattr(identity_sessions, "NOBODYS_HASH", nobodys_hash)
-    monkeypatch.setattr(identity_sessions, "last_costs", {})
+    monkeypatch.setattr(passwords, "NOBODYS_HASH", nobodys_hash)
+    monkeypatch.setattr(passwords, "last_costs", {})
 
 
 @pytest.fixture
@@ -298,13 +299,13 @@ def store(app) -> Storage:
 @pytest.fixture
 def ada(store) -> User:
     """A player."""
-    return store.add_user("Ada", "ada@example.org", identity_sessions.hash_password(PASSWORD))
+    return store.add_user("Ada", "ada@example.org", passwords.hash_password(PASSWORD))
 
 
 @pytest.fixture
 def bob(store) -> User:
     """Another player."""
-    return store.add_user("Bob", "bob@example.org", identity_sessions.hash_password(PASSWORD))
+    return store.add_user("Bob", "bob@example.org", passwords.hash_password(PASSWORD))
 
 
 @pytest.fixture
@@ -327,10 +328,9 @@ def adas_browser(browser, ada) -> Browser:
 
 
 @pytest.fixture
-def adas_link(app, ada) -> str:
+def adas_link(store, ada) -> str:
     """The address that the administrators gave Ada, who lost her password."""
-    with app.app_context():
-        return identity_sessions.issue_sign_in_link(ada).removeprefix("http://localhost")
+    return links.issue_sign_in_link(store, "", ada)
 
 
 @pytest.fixture
@@ -365,7 +365,7 @@ def meet_before_saving(monkeypatch) -> None:
 
     def hash_password(password: str) -> str:
         meeting.wait(timeout=PATIENCE)
-        return identity_sessions.hash_password(password)
+        return passwords.hash_password(password)
 
     for module in ("account", "sign_up"):
         monkeypatch.setattr(f"pages.{module}.hash_password", hash_password)

@@ -19,7 +19,7 @@ from commands.advice import (
     look_at_folders,
     look_for_problems,
 )
-from identity_settings import read_settings
+from identity.settings import read_settings
 from storage import Storage
 
 HERE = ("127.0.0.1", 8000)

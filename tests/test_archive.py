@@ -23,7 +23,7 @@ from test_check import A_HASH, somebody_waits_for_a_lock
 from test_command import Installation
 from waiting import PATIENCE, wait_until
 
-from commands.printing import audit_in_words
+from commands.printing import describe_audit_line
 from identity_admin import identity_server_command
 from storage import (
     PICTURE_SIZES,
@@ -34,10 +34,10 @@ from storage import (
     Storage,
     User,
     backup,
-    disk,
     record_as_dict,
 )
-from storage.ids import USER_IDS_END
+from storage.flat_files import disk
+from storage.flat_files.user_ids import USER_IDS_END
 
 ROOT = Path(__file__).parent.parent
 ADA, BOB, CLEO, DORA = 1, 2, 3, 4  # ids; Cleo was deleted, and Dora has no picture of her own
@@ -919,5 +919,5 @@ def test_what_cannot_be_done_is_refused_in_one_line(site, empty, path, environme
 
 def test_the_log_tells_of_it_in_words(archive, empty):
     empty.restore(archive)
-    told = [audit_in_words(line).partition("  ")[2] for line in empty.open().read_audit()]
+    told = [describe_audit_line(line).partition("  ")[2] for line in empty.open().read_audit()]
     assert told[-3:-1] == ["the command made a backup", "the command restored a backup"]

@@ -10,7 +10,7 @@ import pytest
 from conftest import replace_by_a_file
 from forms import hidden_field
 
-from identity_sessions import serializer
+from identity.signing import serializer
 from storage import InvalidField
 
 CALLBACK = "https://space.example/callback"

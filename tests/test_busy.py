@@ -6,7 +6,7 @@ import pytest
 from forms import ANOTHER, PASSWORD, problems_of, save, sign_up, value_of
 from PIL import Image
 
-from identity_sessions import Gate
+from identity.passwords import ConcurrencyLimit
 
 BUSY = "Too many people ask for this right now. Try again in a moment."
 NOT_SAVED = "Nothing can be saved right now. Try again in a moment."
@@ -56,10 +56,10 @@ def set_by_link(adas_link):
 def crowd(monkeypatch) -> None:
     """As many hash a password, and decode a picture, as may and can wait."""
     for gate in (
-        *("identity_sessions.password_gate", "pages.sign_up.password_gate"),
-        *("pages.account.password_gate", "pages.account.picture_gate"),
+        *("identity.passwords.password_limit", "pages.sign_up.password_limit"),
+        *("pages.account.password_limit", "pages.account.picture_limit"),
     ):
-        monkeypatch.setattr(gate, Gate(0, 0))
+        monkeypatch.setattr(gate, ConcurrencyLimit(0, 0))
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_a_new_password_by_link_waits_for_a_better_moment(
     store, browser, ada, set_by_link, monkeypatch
 ):
     with monkeypatch.context() as crowd:
-        crowd.setattr("pages.account.password_gate", Gate(0, 0))
+        crowd.setattr("pages.account.password_limit", ConcurrencyLimit(0, 0))
         page = set_by_link(browser)
         assert (page.status_code, int(page.headers["Retry-After"]) > 0) == (503, True)
         assert problems_of(page) == {"form": BUSY}

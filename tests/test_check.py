@@ -1,4 +1,4 @@
-"""`storage.check` and the command `check`: every kind of damage, made by hand, named and mended."""
+"""`storage.flat_files.check` and the command `check`: each kind of damage is named and repaired."""
 
 import copy
 import json
@@ -20,7 +20,7 @@ from kept_pictures import generate_picture, keep_pictures, make_picture
 from waiting import wait_until
 from werkzeug.security import generate_password_hash
 
-import storage.problems
+import storage.flat_files.problems
 from commands.upkeep import in_one_line
 from identity_admin import identity_server_command
 from storage import (
@@ -30,13 +30,13 @@ from storage import (
     NoSuchPicture,
     User,
     now_ms,
+    sha256,
 )
-from storage.check import check
-from storage.codes import WINDOW
-from storage.disk import sha256
-from storage.flat_files import FlatFiles
-from storage.problems import Problem
-from storage.windows import window_of_now
+from storage.flat_files.backend import FlatFiles
+from storage.flat_files.check import check
+from storage.flat_files.codes import WINDOW
+from storage.flat_files.problems import Problem
+from storage.flat_files.windows import window_of_now
 
 ROOT = Path(__file__).parent.parent
 HOUR = 3600  # seconds
@@ -784,7 +784,9 @@ def test_a_write_under_way_is_waited_for_and_no_problem(here):
         checking.start()
         wait_until(lambda: not checking.is_alive() or somebody_waits_for_a_lock())
         assert checking.is_alive(), "the check did not wait"
-        here.path("users/5.json").write_bytes(storage.disk.encode(storage.record_as_dict(user)))
+        here.path("users/5.json").write_bytes(
+            storage.flat_files.disk.encode(storage.record_as_dict(user))
+        )
         here.path("users/5.json").chmod(0o600)
     checking.join()
     assert found == []

@@ -28,10 +28,10 @@ from conftest import CHEAP_PASSWORD_METHOD
 from waiting import PATIENCE, wait_until
 from werkzeug.security import check_password_hash
 
-import identity_sessions
+from identity import passwords
+from identity.settings import SETTINGS
 from identity_admin import identity_server_command
-from identity_settings import SETTINGS
-from storage import disk
+from storage.flat_files import disk
 
 ROOT = Path(__file__).parent.parent
 COMMAND = Path(sys.executable).with_name("identity-server")
@@ -76,7 +76,7 @@ class Installation:
             mock.patch.object(os, "execv", self._keep_arguments),
             mock.patch.object(os, "fsync"),
             mock.patch.object(disk, "sync_file_system"),
-            mock.patch.object(identity_sessions, "PASSWORD_METHOD", CHEAP_PASSWORD_METHOD),
+            mock.patch.object(passwords, "PASSWORD_METHOD", CHEAP_PASSWORD_METHOD),
         ):
             done = CliRunner().invoke(
                 identity_server_command,

@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from commands.printing import audit_in_words
+from commands.printing import describe_audit_line
 from identity_admin import identity_server_command
 from storage import ADMINISTRATOR, Storage, open_storage
 
@@ -99,7 +99,7 @@ def test_listing_a_game_is_written_down_with_words_for_people(run, store):
     for option, listed in (("--listed", True), ("--listed", True), ("--unlisted", False)):
         assert run("set", client_id, option)["listed"] is listed
         assert store.read_client(client_id).listed is listed
-    words = [audit_in_words(line).partition("  ")[2] for line in store.read_audit()][1:]
+    words = [describe_audit_line(line).partition("  ")[2] for line in store.read_audit()][1:]
     assert words == [
         f"the command put the game of the client {client_id} on the home page",
         f"the command took the game of the client {client_id} off the home page",

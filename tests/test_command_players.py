@@ -7,7 +7,7 @@ import shlex
 import pytest
 from test_command import Installation
 
-from commands.printing import ACTS, audit_in_words
+from commands.printing import ACTS, describe_audit_line
 from storage import Session, Storage, User, open_storage
 
 ANOTHER = "a wholly different phrase"
@@ -250,7 +250,7 @@ def test_audit_prints_each_line_in_words_or_as_json(installation, store, ada):
 
 def test_an_act_of_a_later_version_is_printed_by_its_name():
     line = {"time": 0, "act": "user paint", "by": 3, "user": 1}
-    assert audit_in_words(line) == "1970-01-01 00:00:00 UTC  player 3 user paint"
+    assert describe_audit_line(line) == "1970-01-01 00:00:00 UTC  player 3 user paint"
 
 
 @pytest.mark.parametrize(

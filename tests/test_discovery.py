@@ -10,7 +10,7 @@ from authlib.oauth2.rfc8414 import AuthorizationServerMetadata
 
 from identity_server import SCOPES
 from storage import StorageFailed
-from storage.writable import TRY_INTERVAL
+from storage.flat_files.write_probe import TRY_INTERVAL
 
 METADATA = "/.well-known/oauth-authorization-server"
 SITE = "https://id.example.org"

@@ -36,16 +36,14 @@ from storage import (
     StorageError,
     StorageFailed,
     TooManyAttempts,
-    codes,
-    disk,
-    flat_files,
     now_ms,
     open_storage,
-    windows,
+    sha256,
 )
-from storage.disk import sha256
-from storage.flat_files import FlatFiles
-from storage.ids import USER_IDS_END
+from storage.flat_files import backend as flat_files
+from storage.flat_files import codes, disk, windows
+from storage.flat_files.backend import FlatFiles
+from storage.flat_files.user_ids import USER_IDS_END
 
 PICTURE = {size: size.encode() for size in PICTURE_SIZES}
 CODE = AuthorizationCode("c" * 24, 1, "a grant", ["userinfo"], "https://a.example/", None)
@@ -343,7 +341,7 @@ def test_a_damaged_client_is_named_and_affects_no_other(storage, client, data, d
 
 
 # ---------------------------------------------------------------------------------------------
-# Claims on names and email addresses
+# UniqueIndex on names and email addresses
 # ---------------------------------------------------------------------------------------------
 
 STALE = [
@@ -355,7 +353,7 @@ STALE = [
 
 @pytest.fixture
 def stale(request, storage, bob, data) -> None:
-    """Claims on Ada's name and address, left behind by a kill."""
+    """UniqueIndex on Ada's name and address, left behind by a kill."""
     for path in (data / "names/ada", data / "emails" / sha256("ada@example.org")):
         path.symlink_to(request.param)
 

@@ -11,8 +11,8 @@ import pytest
 from conftest import Browser, Program
 from werkzeug.test import TestResponse
 
-from identity_sessions import serializer
-from identity_settings import check_game
+from identity.settings import check_game
+from identity.signing import serializer
 from storage import (
     ADMINISTRATOR,
     MODERATOR,

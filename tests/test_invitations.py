@@ -7,8 +7,8 @@ from urllib.parse import parse_qs, urlencode
 import pytest
 from forms import PASSWORD, is_signed_in, problems_of, race, sign_up, value_of
 
-import identity_sessions
-from identity_sessions import issue_first_account_link
+from identity import signing
+from identity.links import issue_first_account_link
 
 DAY = 86_400  # seconds
 
@@ -23,7 +23,7 @@ def app(make_app):
 def first_invite(app) -> str:
     """What the link that the server prints on an empty installation carries."""
     with app.app_context():
-        return issue_first_account_link().partition("invite=")[2]
+        return issue_first_account_link(app.extensions["storage"], "").partition("invite=")[2]
 
 
 # -- who may --------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ def test_nobody_makes_an_account_before_the_first_one_is_made(app, store, browse
 
 def test_a_forged_first_link_makes_no_account(app, store, browser, first_invite):
     with app.app_context():
-        other_purpose = identity_sessions.serializer("session").dumps("")
+        other_purpose = signing.serializer("session").dumps("")
     first, rest = first_invite[0], first_invite[1:]
     turned = ("B" if first == "A" else "A") + rest
     signature_turned = re.sub(

@@ -13,7 +13,6 @@ ORDER = [
     {"commands"},
     {"identity_server"},
     {"pages"},
-    {"identity_sessions", "identity_settings"},
     {"identity"},
     {"storage"},
 ]
@@ -67,17 +66,16 @@ def test_imports_run_one_way(subtests):
 @pytest.mark.parametrize(
     "module, source, wrong",
     [
-        ("storage/disk", "import flask", {"flask"}),
-        ("storage/disk", "def f():\n    from werkzeug.security import x", {"werkzeug"}),
-        ("storage/check", "import identity_sessions as x", {"identity_sessions"}),
-        ("identity_sessions", "from pages.games import games", {"pages"}),
-        ("identity_sessions", "import identity_settings", {"identity_settings"}),
+        ("storage/flat_files/disk", "import flask", {"flask"}),
+        ("storage/flat_files/disk", "def f():\n    from werkzeug.security import x", {"werkzeug"}),
+        ("storage/check", "import identity.sessions as x", {"identity"}),
+        ("identity/sessions", "from pages.games import games", {"pages"}),
         ("pages/games", "import storage, identity_server", {"identity_server"}),
         ("identity_server", "if x:\n    import wsgi", {"wsgi"}),
         ("wsgi", "import identity_admin", {"identity_admin"}),
         ("identity_server", "from tests import conftest", {"tests"}),
-        ("pages/account", "from pages import games\nimport flask, storage.disk", set()),
-        ("identity_admin", "import identity_server, identity_sessions, storage, click", set()),
+        ("pages/account", "from pages import games\nimport flask, storage.flat_files.disk", set()),
+        ("identity_admin", "import identity_server, identity.sessions, storage, click", set()),
     ],
 )
 def test_an_import_the_wrong_way_would_be_found(module, source, wrong):
@@ -87,7 +85,7 @@ def test_an_import_the_wrong_way_would_be_found(module, source, wrong):
 def test_the_order_names_every_module():
     """Else a new module could import what it liked."""
     assert {module.partition("/")[0] for module in MODULES} <= RANKS.keys()
-    assert {"identity_server", "storage/__init__", "storage/flat_files"} <= MODULES.keys()
+    assert {"identity_server", "storage/__init__", "storage/flat_files/backend"} <= MODULES.keys()
 
 
 def test_a_module_is_short_enough_to_be_read(subtests):

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from conftest import PASSWORD
 
-from identity_sessions import hash_password
+from identity.passwords import hash_password
 from pages import moderation
-from pages.moderation import duration_in_words
+from pages.moderation import format_duration
 from storage import User
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400  # seconds
@@ -170,7 +170,7 @@ def test_who_plays_just_now_was_last_seen_now(store, browser, ada):
     ],
 )
 def test_a_time_is_told_in_its_two_largest_units(seconds, words):
-    assert duration_in_words(seconds) == words
+    assert format_duration(seconds) == words
 
 
 @pytest.mark.parametrize("bio", ["<script>x</script>", "</p><img src=x onerror=x>", "{{ 7*7 }}"])

@@ -71,7 +71,11 @@ def test_dependencies_whose_internals_are_overridden_have_an_upper_bound():
 def test_every_module_and_resource_folder_is_installed():
     options = setup_options()
     modules = {path.stem for path in ROOT.glob("*.py")}
-    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    packages = {
+        ".".join(path.parent.relative_to(ROOT).parts)
+        for pattern in ("*/__init__.py", "*/*/__init__.py")
+        for path in ROOT.glob(pattern)
+    }
     assert set(options["py_modules"].split()) == modules
     folders = dict(re.findall(r"^(\S+) = (\S+)$", options["package_dir"], re.MULTILINE))
     resources = {
@@ -81,5 +85,5 @@ def test_every_module_and_resource_folder_is_installed():
         if path.is_dir() and not {"pfp", "__pycache__"} & set(path.parts)
     }
     assert set(folders.values()) == resources
-    ours = packages - {"tests", "benchmarks"}
+    ours = {each for each in packages if each.partition(".")[0] not in ("tests", "benchmarks")}
     assert set(options["packages"].split()) == ours | set(folders)

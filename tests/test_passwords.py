@@ -3,7 +3,7 @@
 import pytest
 from forms import ANOTHER, PASSWORD, is_signed_in, problems_of, race, value_of
 
-import identity_sessions
+from identity import signing
 
 
 def set_by_link(browser, address: str, new_password: str = ANOTHER):
@@ -221,10 +221,10 @@ def test_two_who_race_with_one_link_set_one_password(
 def test_a_forged_link_is_refused(app, store, browser, ada, bob, adas_link):
     signed = adas_link.partition("link=")[2]
     with app.app_context():
-        dumps = identity_sessions.serializer("session").dumps
-        loaded = identity_sessions.serializer("sign-in link").loads(signed)
+        dumps = signing.serializer("session").dumps
+        loaded = signing.serializer("sign-in link").loads(signed)
         forged = [dumps(loaded), "", "x", "..", signed[:-9], "A" + signed[1:]]
-        own = identity_sessions.serializer("sign-in link").dumps([bob.id, loaded[1] + "x"])
+        own = signing.serializer("sign-in link").dumps([bob.id, loaded[1] + "x"])
     for each in (*forged, own):
         assert browser.get("/new-password", query_string={"link": each}).status_code == 200
         assert set_by_link(browser, f"link={each}").status_code == 403

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
+from identity.settings import SETTINGS
 from identity_admin import identity_server_command
-from identity_settings import SETTINGS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -14,10 +14,10 @@ from click.testing import CliRunner
 from test_check import somebody_waits_for_a_lock
 from waiting import PATIENCE, wait_until
 
-from commands.printing import audit_in_words
+from commands.printing import describe_audit_line
 from identity_admin import identity_server_command
-from storage import keys as key_files
-from storage.flat_files import FlatFiles
+from storage.flat_files import keys as key_files
+from storage.flat_files.backend import FlatFiles
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_the_command_drops_the_old_keys_and_says_what_ends(rotate, key_file):
 def test_the_audit_log_tells_of_both_in_words(rotate, store):
     rotate()
     rotate("--drop-old")
-    first, second = map(audit_in_words, store.read_audit())
+    first, second = map(describe_audit_line, store.read_audit())
     assert first.endswith("  the command added a signing key")
     assert second.endswith("  the command replaced the signing keys, which signed everyone out")
 

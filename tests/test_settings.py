@@ -7,8 +7,8 @@ import sys
 import pytest
 from waiting import PATIENCE
 
+from identity.settings import ROOT, SETTINGS, SettingError, read_settings
 from identity_server import create_app
-from identity_settings import ROOT, SETTINGS, SettingError, read_settings
 
 pytestmark = pytest.mark.usefixtures("environment")
 

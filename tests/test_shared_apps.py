@@ -3,7 +3,7 @@
 import pytest
 from shared_apps import SharedApps
 
-import identity_sessions
+from identity import passwords
 from storage import PLAYER
 
 
@@ -80,10 +80,10 @@ def test_a_test_begins_as_a_new_process_on_an_empty_installation(app, store, bro
     """The second finds nothing of what the first left."""
     assert app.config["SIGN_UP"] == "invite"
     assert store.user_ids() == [] and store.client_ids() == []
-    assert identity_sessions.last_costs == {}
+    assert passwords.last_costs == {}
     assert browser.get("/").status_code == 200 and browser.get_cookie("session") is None
     app.config["SIGN_UP"] = "open"
-    identity_sessions.last_costs["pbkdf2"] = 1.0
-    store.add_user("Ada", "ada@example.org", identity_sessions.hash_password("a long secret"))
+    passwords.last_costs["pbkdf2"] = 1.0
+    store.add_user("Ada", "ada@example.org", passwords.hash_password("a long secret"))
     store.add_client("Game", ["https://game.example/"], None, by="command")
     assert browser.sign_in(password="a long secret").status_code == 303

@@ -1,4 +1,4 @@
-"""Sign-in, sign-out and sessions: `identity_sessions`."""
+"""Sign-in, sign-out and sessions: `identity.sessions`, `identity.passwords`."""
 
 import html
 import re
@@ -11,8 +11,9 @@ from conftest import PASSWORD, replace_by_a_file
 from waiting import PATIENCE, wait_until
 from werkzeug.security import check_password_hash, generate_password_hash
 
-import identity_sessions
-from identity_sessions import NOBODYS_HASH, PASSWORD_METHOD, Busy, Gate, start_session
+from identity import passwords
+from identity.passwords import NOBODYS_HASH, PASSWORD_METHOD, Busy, ConcurrencyLimit
+from identity.sessions import start_session
 from storage import now_ms
 
 REAL_METHOD = "scrypt:32768:8:3"
@@ -173,9 +174,9 @@ class HashingWork:
 def work(ada, monkeypatch) -> HashingWork:
     """The hashing of the server with its real methods, at no cost."""
     work = HashingWork()
-    monkeypatch.setattr(identity_sessions, "PASSWORD_METHOD", PASSWORD_METHOD)
-    monkeypatch.setattr(identity_sessions, "NOBODYS_HASH", NOBODYS_HASH)
-    monkeypatch.setattr(identity_sessions, "check_password_hash", work.check_password_hash)
+    monkeypatch.setattr(passwords, "PASSWORD_METHOD", PASSWORD_METHOD)
+    monkeypatch.setattr(passwords, "NOBODYS_HASH", NOBODYS_HASH)
+    monkeypatch.setattr(passwords, "check_password_hash", work.check_password_hash)
     monkeypatch.setattr(time, "thread_time", lambda: work.spent)
     return work
 
@@ -228,7 +229,7 @@ def test_an_older_hash_that_nothing_is_added_to_would_be_found_out(
     browser, work, store, ada, monkeypatch
 ):
     """The negative control for imported accounts."""
-    monkeypatch.setattr(identity_sessions, "last_costs", NothingRemembered())
+    monkeypatch.setattr(passwords, "last_costs", NothingRemembered())
     for method in IMPORTED:
         with store.edit_user(ada.id) as user:
             user.password_hash = f"{method}$salt$00"
@@ -388,7 +389,7 @@ def test_a_sign_in_that_cannot_be_saved_is_503_and_not_counted(store, browser, a
 
 
 def test_two_hashes_run_two_wait_and_the_next_is_busy_at_once():
-    gate = Gate(identity_sessions.HASHES_RUNNING, identity_sessions.HASHES_WAITING)
+    gate = ConcurrencyLimit(passwords.HASHES_RUNNING, passwords.HASHES_WAITING)
     entered, busy, leave = [], [], threading.Event()
 
     def use() -> None:
@@ -412,8 +413,8 @@ def test_two_hashes_run_two_wait_and_the_next_is_busy_at_once():
 
 
 def test_who_comes_when_it_is_busy_gets_503_and_the_try_is_not_counted(browser, ada, monkeypatch):
-    gate = Gate(1, 0)
-    monkeypatch.setattr(identity_sessions, "password_gate", gate)
+    gate = ConcurrencyLimit(1, 0)
+    monkeypatch.setattr(passwords, "password_limit", gate)
     with gate:
         for _ in range(11):
             answer = browser.sign_in(password="wrong")
@@ -428,8 +429,8 @@ def test_who_comes_when_it_is_busy_gets_503_and_the_try_is_not_counted(browser, 
 def test_passwords_are_kept_as_owasp_says_and_nobodys_takes_as_long(monkeypatch):
     assert PASSWORD_METHOD == REAL_METHOD
     assert NOBODYS_HASH.startswith(f"{REAL_METHOD}$")
-    monkeypatch.setattr(identity_sessions, "PASSWORD_METHOD", PASSWORD_METHOD)
-    kept_hash = identity_sessions.hash_password(PASSWORD)
+    monkeypatch.setattr(passwords, "PASSWORD_METHOD", PASSWORD_METHOD)
+    kept_hash = passwords.hash_password(PASSWORD)
     assert kept_hash.startswith(f"{REAL_METHOD}$")
     assert check_password_hash(kept_hash, PASSWORD)
 
@@ -443,7 +444,7 @@ def test_a_weaker_hash_is_replaced_at_sign_in(store, browser, ada, weaker):
     assert store.read_user(ada.id).password_hash == old_hash
     assert browser.sign_in().status_code == 303
     new_hash = store.read_user(ada.id).password_hash
-    assert new_hash.startswith(f"{identity_sessions.PASSWORD_METHOD}$")
+    assert new_hash.startswith(f"{passwords.PASSWORD_METHOD}$")
     assert check_password_hash(new_hash, PASSWORD)
 
 
@@ -477,7 +478,7 @@ def test_the_cookie_is_httponly_lax_and_lasts_14_days(browser, ada):
 def test_on_https_the_cookie_is_secure_and_bound_to_the_host(make_app):
     app = make_app(BASE_URL="https://id.example.org")
     store = app.extensions["storage"]
-    store.add_user("Ada", "ada@example.org", identity_sessions.hash_password(PASSWORD))
+    store.add_user("Ada", "ada@example.org", passwords.hash_password(PASSWORD))
     browser = app.test_client()
     form = {"name": "Ada", "password": PASSWORD}
     cookie = cookie_parts(browser.post("/sign-in", data=form, base_url="https://id.example.org"))

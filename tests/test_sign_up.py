@@ -6,7 +6,7 @@ import re
 import pytest
 from forms import PASSWORD, from_address, problems_of, race, sign_up, value_of
 
-from identity_sessions import Gate
+from identity.passwords import ConcurrencyLimit
 
 NO_ADDRESS_HERE = ["//evil.example", "/\\evil.example", "https://evil.example", "/\t/x", "/a\r\nb"]
 DAY = 86_400  # seconds
@@ -162,7 +162,7 @@ def test_a_sign_up_that_cannot_be_saved_is_503_and_none_of_the_ten(browser, ada,
 
 def test_who_comes_when_it_is_busy_keeps_what_was_typed(browser, ada, monkeypatch):
     with monkeypatch.context() as busy:
-        busy.setattr("pages.sign_up.password_gate", Gate(0, 0))
+        busy.setattr("pages.sign_up.password_limit", ConcurrencyLimit(0, 0))
         for _ in range(11):
             page = sign_up(browser)
             assert (page.status_code, value_of(page, "name")) == (503, "Grace")

@@ -13,8 +13,8 @@ from storage import (
     check_name,
     check_password,
     check_redirect_uri,
-    claim_key,
     normal_name,
+    unique_key,
 )
 from storage.rules import COMMON_LENGTH, COMMON_PASSWORDS
 
@@ -78,8 +78,8 @@ def test_a_key_is_its_own_key_for_every_character():
     """Else a claim made under one key would be looked for under another."""
     for number in (*range(0xD800), *range(0xE000, 0x20000)):
         for text in (chr(number), f"α{chr(number)}\u0301"):
-            key = claim_key(text)
-            assert claim_key(key) == key, hex(number)
+            key = unique_key(text)
+            assert unique_key(key) == key, hex(number)
 
 
 # ---------------------------------------------------------------------------------------------

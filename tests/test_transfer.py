@@ -19,12 +19,12 @@ from test_command import Installation
 from waiting import PATIENCE
 from werkzeug.security import generate_password_hash
 
-import identity_sessions
-from commands.printing import audit_in_words
+from commands.printing import describe_audit_line
+from identity import links, passwords
 from identity_admin import identity_server_command
 from identity_server import public_profile
 from storage import PICTURE_SIZES, BadFile, Storage, User, now_ms, transfer
-from storage.transfer import Tally, export_users, import_users, write_line
+from storage.transfer import ImportResult, export_users, import_users, write_line
 
 ROOT = Path(__file__).parent.parent
 A_HASH = generate_password_hash("correct horse battery staple", "pbkdf2:sha256:1")
@@ -43,7 +43,7 @@ WHOLE = ADA | {
 
 
 @pytest.fixture
-def import_lines(storage, monkeypatch) -> Callable[..., tuple[Tally, dict[int, str]]]:
+def import_lines(storage, monkeypatch) -> Callable[..., tuple[ImportResult, dict[int, str]]]:
     """Imports lines: what is given as a dict as JSON, the rest as it is."""
 
     keep_pictures(monkeypatch)
@@ -139,7 +139,7 @@ def test_what_was_exported_can_be_imported_elsewhere(
     other = Site(tmp_path / "other").open()
     content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
     tally = import_users(other, io.BytesIO(content), None, "command", print, print)
-    assert tally == Tally(added=2)
+    assert tally == ImportResult(added=2)
     again = [json.loads(write_line(other.read_user(n), with_passwords)) for n in other.user_ids()]
     assert again == [{k: v for k, v in line.items() if k != "pfpTimestamp"} for line in lines]
 
@@ -165,7 +165,7 @@ def test_who_cannot_be_read_is_not_exported_and_named(storage, ada, tmp_path, co
 
 
 def test_a_player_comes_with_everything_that_the_line_says(storage, import_lines):
-    assert import_lines(WHOLE) == (Tally(added=1), {})
+    assert import_lines(WHOLE) == (ImportResult(added=1), {})
     user = storage.read_user(70)
     assert user == User(
         id=70,
@@ -300,7 +300,7 @@ def test_a_line_that_describes_no_player_is_refused_by_its_number_and_the_rest_t
         with subtests.test(name):
             assert refused.get(2 * number + 1) == reason
     assert list(refused) == [*range(1, len(lines), 2)]
-    assert tally == Tally(added=len(good), refused=len(REFUSED))
+    assert tally == ImportResult(added=len(good), refused=len(REFUSED))
     assert storage.user_ids() == [each["id"] for each in good]
     assert storage.find_user("Ada") is storage.find_user("ada@example.org") is None
 
@@ -322,9 +322,9 @@ def test_who_has_no_hash_cannot_sign_in_until_a_link_set_a_password(store, app, 
     for password in ("", " ", "correct horse battery staple"):
         assert "Hello, " not in browser.sign_in(password=password).text
         with app.test_request_context():
-            assert not identity_sessions.is_right_password("", password, "Ada")
+            assert not passwords.verify_password_with_limits("", password, "Ada")
     with app.app_context():
-        link = identity_sessions.issue_sign_in_link(store.read_user(70))
+        link = links.issue_sign_in_link(store, "http://localhost", store.read_user(70))
     sent = {"link": link.partition("link=")[2], "new_password": "a wholly different phrase"}
     browser.post("/new-password", data=sent)
     browser.post("/sign-out")
@@ -335,7 +335,7 @@ def test_who_has_no_hash_cannot_sign_in_until_a_link_set_a_password(store, app, 
 def test_blank_lines_a_last_line_without_an_end_and_windows_ends_are_fine(storage, import_lines):
     first, second = (json.dumps(each).encode() for each in players(2))
     assert import_lines(b"\xef\xbb\xbf" + first + b"\r", b"", b" \t", second) == (
-        *(Tally(added=2),),
+        *(ImportResult(added=2),),
         {},
     )
     content = io.BytesIO(json.dumps(ADA).encode())
@@ -343,7 +343,7 @@ def test_blank_lines_a_last_line_without_an_end_and_windows_ends_are_fine(storag
 
 
 def test_a_file_without_lines_adds_nobody(storage, import_lines):
-    assert import_users(storage, io.BytesIO(b""), None, "command", print, print) == Tally()
+    assert import_users(storage, io.BytesIO(b""), None, "command", print, print) == ImportResult()
     assert storage.is_new()
 
 
@@ -372,7 +372,7 @@ def test_who_is_there_already_is_counted_and_stays_as_they_are(storage, import_l
     import_lines(*players(2))
     with storage.edit_user(1) as user:
         user.bio = "my own words"
-    assert import_lines(*players(3)) == (Tally(added=1, there=2), {})
+    assert import_lines(*players(3)) == (ImportResult(added=1, there=2), {})
     assert storage.read_user(1).bio == "my own words"
 
 
@@ -427,7 +427,7 @@ def test_the_log_has_both_in_words(storage, import_lines, export):
     import_lines(ADA)
     export()
     export(with_passwords=True)
-    assert [audit_in_words(line).partition("  ")[2] for line in storage.read_audit()] == [
+    assert [describe_audit_line(line).partition("  ")[2] for line in storage.read_audit()] == [
         "the command imported players",
         "the command exported the players",
         "the command exported the players with their password hashes",
@@ -512,7 +512,7 @@ def test_a_picture_that_is_none_refuses_its_player_who_can_come_again(
     assert tally.added == 1
     assert refused == {1: f"{folder}/70.png: {reason}"}
     draw(folder / "70.png")
-    assert import_lines(ADA, *players(1), pictures=folder) == (Tally(added=1, there=1), {})
+    assert import_lines(ADA, *players(1), pictures=folder) == (ImportResult(added=1, there=1), {})
     assert colour_of(storage, storage.read_user(70)) == "red"
 
 
@@ -555,7 +555,7 @@ def test_what_the_disk_refuses_to_give_refuses_its_line_and_the_rest_is_taken(
 def test_what_lies_about_in_the_folder_is_no_picture(storage, import_lines, folder):
     (folder / "70.png").mkdir()
     os.mkfifo(folder / "70.webp")
-    assert import_lines(ADA, pictures=folder) == (Tally(added=1), {})
+    assert import_lines(ADA, pictures=folder) == (ImportResult(added=1), {})
 
 
 # ---------------------------------------------------------------------------------------------
@@ -587,7 +587,7 @@ def test_an_import_that_is_killed_again_and_again_is_whole_in_the_end(tmp_path):
         process.kill()
         process.wait()
         seen.append(users_in(site))
-        # Claims that nobody came for count no more.
+        # UniqueIndex that nobody came for count no more.
         assert [each for each in site.problems() if not each.endswith("leads to nobody")] == []
     assert seen == sorted(seen) and seen[0] > 0
     store = site.open()

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from identity_sessions import serializer
+from identity.signing import serializer
 
 INVALID_TOKEN = 'Bearer error="invalid_token"'
 INVALID_REQUEST = 'Bearer error="invalid_request"'

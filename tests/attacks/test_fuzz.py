@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from test_uploads import SAMPLES, with_right_checksums
 
 from identity.fast_path import ApiRequest
-from identity_settings import ROOT
+from identity.settings import ROOT
 from storage import (
     PICTURE_SIZES,
     RECORD_TYPES,
@@ -37,7 +37,7 @@ from storage import (
     open_storage,
     record_as_dict,
 )
-from storage.disk import encode, read_record
+from storage.flat_files.disk import encode, read_record
 from storage.pictures import make_picture
 
 REDIRECT_URI = "https://space.example/callback"
@@ -365,7 +365,7 @@ BROKEN = {  # and what is done instead, and the test that finds it out
         json.loads,
         test_a_made_up_answer_is_no_consent,
     ),
-    "storage.disk.encode": (
+    "storage.flat_files.disk.encode": (
         lambda values: b"",
         test_a_damaged_file_is_a_record_or_called_damaged,
     ),

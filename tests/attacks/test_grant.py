@@ -15,14 +15,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from werkzeug.security import check_password_hash, generate_password_hash
 
-import identity_sessions
-from identity_sessions import (
-    NOBODYS_HASH,
-    PASSWORD_METHOD,
-    issue_first_account_link,
-    issue_sign_in_link,
-    local_address,
-)
+from identity import links, passwords, signing
+from identity.links import issue_first_account_link, issue_sign_in_link
+from identity.passwords import NOBODYS_HASH, PASSWORD_METHOD
+from identity.sessions import local_address
 
 CALLBACK = "https://space.example/callback"
 GAME = "https://game.example/"
@@ -39,7 +35,10 @@ def signed(app, store, adas_browser, ada, program) -> dict[str, str]:
     consent = hidden_field(adas_browser.get(program.link()), "request")
     token = program.token_for(adas_browser.allow(program))
     with app.app_context():
-        links = issue_first_account_link(), issue_sign_in_link(ada)
+        links = (
+            issue_first_account_link(store, "http://localhost"),
+            issue_sign_in_link(store, "http://localhost", ada),
+        )
     return {
         "access token": token,
         "session": adas_browser.get_cookie("session").value,
@@ -63,7 +62,7 @@ def doors(app, adas_browser, anyone, program, game_id: str) -> dict[str, Callabl
 
     def is_first_account(text: str) -> bool:
         with app.app_context():
-            return identity_sessions.is_first_account_invite(text)
+            return links.is_first_account_invite(app.extensions["storage"], text)
 
     return {
         "access token": lambda text: program.whois(text).status_code == 200,
@@ -102,8 +101,8 @@ def test_what_is_signed_for_one_purpose_opens_no_other_door(
 @pytest.fixture
 def one_key_for_all(monkeypatch) -> None:
     """The server, broken: every purpose is signed alike."""
-    real_serializer = identity_sessions.serializer
-    for module in ("identity_sessions", "identity_server"):
+    real_serializer = signing.serializer
+    for module in ("identity.links", "identity.sessions", "identity_server"):
         monkeypatch.setattr(
             f"{module}.serializer", lambda _, *store: real_serializer("everything", *store)
         )
@@ -172,11 +171,14 @@ def test_every_way_back_after_a_post_is_303(browser, ada, program):
 
 
 def test_pages_with_a_secret_in_their_address_load_nothing_from_elsewhere(
-    app, browser, ada, program
+    app, browser, store, ada, program
 ):
     """RFC 9700 4.2.4: no third party learns an address from the Referer of what a page loads."""
     with app.app_context():
-        secret_addresses = [issue_first_account_link(), issue_sign_in_link(ada)]
+        secret_addresses = [
+            issue_first_account_link(store, "http://localhost"),
+            issue_sign_in_link(store, "http://localhost", ada),
+        ]
     link = f"/sign-in?next={quote(program.link(state='secret'))}"
     paths = [urlsplit(each)._replace(scheme="", netloc="").geturl() for each in secret_addresses]
     pages = [browser.get(path) for path in paths]
@@ -284,10 +286,10 @@ def processor_times(browser, *names: str) -> list[float]:
 @pytest.fixture
 def real_passwords(store, ada, monkeypatch) -> None:
     """Ada's password is kept as players' are."""
-    monkeypatch.setattr(identity_sessions, "PASSWORD_METHOD", PASSWORD_METHOD)
-    monkeypatch.setattr(identity_sessions, "NOBODYS_HASH", NOBODYS_HASH)
+    monkeypatch.setattr(passwords, "PASSWORD_METHOD", PASSWORD_METHOD)
+    monkeypatch.setattr(passwords, "NOBODYS_HASH", NOBODYS_HASH)
     with store.edit_user(ada.id) as user:
-        user.password_hash = identity_sessions.hash_password(PASSWORD)
+        user.password_hash = passwords.hash_password(PASSWORD)
     assert check_password_hash(store.read_user(ada.id).password_hash, PASSWORD)
 
 
@@ -312,10 +314,10 @@ def test_nor_does_it_where_the_account_was_imported(browser, store, ada, real_pa
 @pytest.mark.timing
 def test_a_hash_that_costs_less_for_nobody_would_be_found_out(browser, real_passwords, monkeypatch):
     """The negative control: a third of the work for a name that there is not."""
-    work = identity_sessions.check_password_hash
+    work = passwords.check_password_hash
     cheaper = {NOBODYS_HASH: NOBODYS_HASH.replace(PASSWORD_METHOD, "scrypt:32768:8:1")}
     monkeypatch.setattr(
-        identity_sessions,
+        passwords,
         "check_password_hash",
         lambda kept, typed: work(cheaper.get(kept, kept), typed),
     )

@@ -23,10 +23,11 @@ from hypothesis.stateful import (
 )
 from PIL import Image
 
+from identity.links import issue_first_account_link
+from identity.sessions import SESSIONS_KEPT
 from identity_server import APPROVAL_MAX_AGE, CODE_MAX_AGE, TOKEN_MAX_AGE
-from identity_sessions import SESSIONS_KEPT, issue_first_account_link
-from storage import check_email, check_name, claim_key, normal_name, open_storage
-from storage.check import check
+from storage import check_email, check_name, normal_name, open_storage, unique_key
+from storage.flat_files.check import check
 
 NAMES = ["Grace", "GRACE", "Ｇrace", "Linus", "linus ", "Zoë", "zoe\u0308", "Zoe", "x", "Adа"]
 EMAILS = ["a@example.org", "A@Example.org ", "b@example.org", "c@example.org", "nobody"]
@@ -125,7 +126,7 @@ class Community(RuleBasedStateMachine):
             client, secret = store.add_client("Space Game", [uri], None, by="command")
             self.programs.append(Program(self.anyone, client.id, secret, uri))
         with self.app.app_context():
-            _, _, invite = issue_first_account_link().partition("invite=")
+            _, _, invite = issue_first_account_link(store, "").partition("invite=")
         self.boss = self.browser()
         fields = {
             "name": "Boss",
@@ -218,7 +219,7 @@ class Community(RuleBasedStateMachine):
         """True where somebody else has this name, or this email."""
         [(kind, text)] = field.items()
         others = (each for each in self.everybody if each is not but and not each.deleted)
-        return claim_key(text) in [claim_key(getattr(each, kind)) for each in others]
+        return unique_key(text) in [unique_key(getattr(each, kind)) for each in others]
 
     def told_timestamp(self, player: Player) -> int:
         answer = self.anyone.get(f"/api/users/info?id={player.id}")
@@ -430,7 +431,7 @@ def test_whatever_is_done_in_whatever_order_is_as_it_should_be(machine):
 
 UNTIL_FOUND = settings(RUNS, max_examples=200, phases=[Phase.generate])
 BROKEN = {  # and what is done instead
-    "identity_sessions.drop_session": lambda *_: None,  # only the browser forgets its cookie
+    "identity.sessions.drop_session": lambda *_: None,  # only the browser forgets its cookie
     "identity_server.refuse_bad_code": lambda *_: None,  # a code is good for any client, for ever
     "identity_server.end_replayed_grant": lambda *_: None,
 }

@@ -18,7 +18,7 @@ from storage import Storage, StorageFailed, StorageFull
 from storage.archive import ignore
 from storage.backup import backup
 from storage.restore import restore
-from storage.transfer import Tally, import_users
+from storage.transfer import ImportResult, import_users
 
 RESTORE, IMPORT, BACKUP = "restoring", "importing", "backing up"
 CLEO, DORA = 70, 71  # ids of those who are imported
@@ -42,7 +42,7 @@ def do_restore(storage: Storage, report=ignore) -> int:
     return restore(storage.data_dir, storage.picture_dir, archive, "command", report=report)
 
 
-def do_import(storage: Storage, refused=ignore) -> Tally:
+def do_import(storage: Storage, refused=ignore) -> ImportResult:
     return import_users(storage, io.BytesIO(LINES), None, "command", ignore, refused)
 
 

@@ -6,14 +6,14 @@ import pytest
 from live.running import PASSWORD
 from werkzeug.security import generate_password_hash
 
-from identity_settings import ROOT
+from identity.settings import ROOT
 
 # A real hash takes a third of a second; these tests are about other things.
 CHEAP_METHOD = "pbkdf2:sha256:1"
 CHEAP_HASH = generate_password_hash(PASSWORD, CHEAP_METHOD)
 CHEAP_PASSWORDS = f"""
-import identity_sessions
-identity_sessions.PASSWORD_METHOD = {CHEAP_METHOD!r}
+from identity import passwords
+passwords.PASSWORD_METHOD = {CHEAP_METHOD!r}
 """
 
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from identity_settings import ROOT
+from identity.settings import ROOT
 
 FOLDER = Path(__file__).parent
 

@@ -60,8 +60,8 @@ FAILING_DISK = Fault("a failing disk", "error=EIO", FAILED)
 DYING_DISK = Fault("a dying disk", "error=EIO", FAILED, is_lasting=True)
 FULL_DISK = Fault("a disk full for a moment", "error=ENOSPC", FULL)
 USED_QUOTA = Fault("a quota used up", "error=EDQUOT", FULL)
-# One branch of the code, disk.disk_refused, takes ENOSPC and EDQUOT: a test of its own compares
-# them, and the others leave EDQUOT out.
+# One branch of the code, disk.storage_error_from, takes ENOSPC and EDQUOT: a test of its own
+# compares them, and the others leave EDQUOT out.
 ERRORS = [DYING_DISK, FAILING_DISK, FULL_DISK]
 each_error = pytest.mark.parametrize("fault", ERRORS, ids=lambda fault: fault.name)
 

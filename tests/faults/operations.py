@@ -29,14 +29,11 @@ from storage import (
     Storage,
     StorageFailed,
     StorageFull,
-    attempts,
-    codes,
-    disk,
-    flat_files,
-    keys,
     open_storage,
     pictures,
 )
+from storage.flat_files import attempts, codes, disk, keys
+from storage.flat_files import backend as flat_files
 from storage.pictures import generate_picture
 
 DONE, FULL, FAILED, STOPPED, ANOTHER_ERROR = 0, 10, 11, 12, 13  # exit codes

@@ -35,8 +35,8 @@ from storage import (
     open_storage,
     record_as_dict,
 )
-from storage.disk import disk_errors_named, read_record
-from storage.flat_files import FlatFiles
+from storage.flat_files.backend import FlatFiles
+from storage.flat_files.disk import read_record, translate_os_errors
 from storage.pictures import generate_picture
 
 ANYTHING = "anything"
@@ -53,7 +53,10 @@ NOBODYS = "scrypt:2:1:1$salt$" + "0" * 128  # the hash of a password that nobody
 
 def facts_of(storage: FlatFiles) -> dict[str, object]:
     """All that a save changes, but for codes."""
-    facts = {"keys": list(map(bytes.decode, storage.keys())), "invites": good_invites(storage)}
+    facts = {
+        "keys": list(map(bytes.decode, storage.keys())),
+        "invites": good_invites(storage),
+    }
     for user in map(storage.read_user, storage.user_ids()):
         assert storage.find_user(user.name) == storage.find_user(user.email) == user
         facts[f"player {user.name}"] = about_player(storage, user)
@@ -88,7 +91,7 @@ def drawn_picture(number: int) -> dict[str, bytes]:
 def good_invites(storage: FlatFiles) -> list[str]:
     """The hash of each that nobody took."""
     folder = f"{storage.data_dir}/invites"
-    with disk_errors_named():
+    with translate_os_errors():
         hashes = sorted(
             name.removesuffix(".json") for name in os.listdir(folder) if INVITE_FILE.fullmatch(name)
         )
@@ -117,7 +120,7 @@ def add_player(storage, mark, dice):
 def picture_of_next_player(storage: FlatFiles) -> str:
     number = 1
     if storage.user_ids():
-        with disk_errors_named(), open(f"{storage.data_dir}/next_user_id") as file:
+        with translate_os_errors(), open(f"{storage.data_dir}/next_user_id") as file:
             number = int(file.read())
     return about_picture(drawn_picture(number))
 

@@ -43,12 +43,12 @@ from operations import ADA, BOB, DONE, FULL, KILLED, Installation, prepare
 from test_kills_and_failing_disks import check_bystander
 from waiting import PATIENCE, wait_until
 
-from identity_settings import ROOT
+from identity.settings import ROOT
 from storage import BadInstallation, NoSuchUser, Storage
 from storage.backup import backup
-from storage.check import check
-from storage.disk import locked
-from storage.transfer import Tally
+from storage.flat_files.check import check
+from storage.flat_files.disk import locked
+from storage.transfer import ImportResult
 
 pytestmark = [pytest.mark.faults, STRACE]
 disk, same_calls_each_time = injection.disk, injection.same_calls_each_time
@@ -155,7 +155,7 @@ def check_import(met: Met) -> None:
     assert problems(storage) == []
     if met.code not in (KILLED, DONE) and met.step.kind != "unlink":
         assert left_behind(met.there) == []
-    assert do_import(storage) == Tally(added=2 - len(came), there=len(came))
+    assert do_import(storage) == ImportResult(added=2 - len(came), there=len(came))
     assert is_there(storage, CLEO) and is_there(storage, DORA)
     assert storage.add_user("Zed", "zed@example.org", "").id == DORA + 1
     check_bystander(storage)

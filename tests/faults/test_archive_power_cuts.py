@@ -16,7 +16,7 @@ from injection import is_full_run, seed_of
 from needs import MOUNTS
 from power import FILE_SYSTEMS, Disk, disk_in_memory
 
-from identity_settings import ROOT
+from identity.settings import ROOT
 from storage import User
 from storage.archive import ignore
 from storage.transfer import import_users
@@ -33,7 +33,7 @@ LINES = "".join(
 # Each prints "step" on its way, and a number once so many players are sure.
 IMPORT = f"""
 from archives import Site
-from storage import transfer
+from storage import (transfer)
 transfer.SYNC_EVERY = {SYNC_EVERY}
 tell = lambda done, total: print("step", done, flush=True)
 with open(sys.argv[2], "rb") as lines:

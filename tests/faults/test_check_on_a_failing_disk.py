@@ -9,7 +9,7 @@ from needs import STRACE
 from operations import Installation, prepare
 
 from storage import PICTURE_SIZES
-from storage.flat_files import LAYOUT
+from storage.flat_files.backend import LAYOUT
 
 pytestmark = [pytest.mark.faults, STRACE]
 

@@ -20,7 +20,7 @@ from live.test_account_races import even_picture
 from live.test_kill import CALLBACK, exchange, link
 
 import storage
-from identity_sessions import GUESSES_AT_NAME
+from identity.passwords import GUESSES_PER_NAME
 
 pytestmark = pytest.mark.faults
 
@@ -37,7 +37,8 @@ time.time, time.time_ns = lambda: time_ns() / 10**9, time_ns
 # And what a server forgets of all this. It issues codes, tokens and cookies as before.
 CARELESS = """
 import itsdangerous
-import identity_server, pages.games, storage.attempts, storage.codes, storage.flat_files
+import identity_server, pages.games
+import storage.flat_files.attempts, storage.flat_files.backend, storage.flat_files.codes
 
 real_unsign = itsdangerous.TimestampSigner.unsign
 
@@ -50,9 +51,9 @@ def count_heartbeat(user, now):
 
 itsdangerous.TimestampSigner.unsign = unsign
 identity_server.refuse_bad_code = lambda *_: None
-storage.codes.CodeFiles.spend = lambda *_: None
-storage.attempts.window_of_now = lambda _: 1
-storage.flat_files.max = lambda now, _: now
+storage.flat_files.codes.CodeFiles.spend = lambda *_: None
+storage.flat_files.attempts.window_of_now = lambda _: 1
+storage.flat_files.backend.max = lambda now, _: now
 pages.games.count_heartbeat = count_heartbeat
 """
 STEPS = pytest.mark.parametrize("step", [SECONDS, HOUR], ids=["5 seconds", "1 hour"])
@@ -234,7 +235,7 @@ def test_guesses_are_counted_through_a_step_of_seconds_and_anew_after_one_of_an_
         form = {"name": ada.user.name, "password": "a wrong password"}
         return ada.post("/sign-in", data=form).status_code
 
-    assert {guess() for _ in range(GUESSES_AT_NAME)} == {403}
+    assert {guess() for _ in range(GUESSES_PER_NAME)} == {403}
     assert guess() == 429
     clock.step(-SECONDS)
     assert guess() == 429

@@ -19,7 +19,8 @@ from operations import (
     write_in_place,
 )
 
-from storage import DamagedRecord, StorageFull, TooManyAttempts, flat_files
+from storage import DamagedRecord, StorageFull, TooManyAttempts
+from storage.flat_files import backend as flat_files
 
 pytestmark = [pytest.mark.faults, MOUNTS]
 

@@ -38,8 +38,9 @@ from operations import (
     prepare,
 )
 
-from storage import Storage, StorageError, problems
-from storage.check import check
+from storage import Storage, StorageError
+from storage.flat_files import problems
+from storage.flat_files.check import check
 
 pytestmark = [pytest.mark.faults, STRACE]
 disk, same_calls_each_time = injection.disk, injection.same_calls_each_time

@@ -29,8 +29,9 @@ from operations import CODE, Installation
 from power import FILE_SYSTEMS, Disk, disk_in_memory
 from saves import ANYTHING, TOLD, drawn_picture, facts_of
 
-from storage import NoSuchCode, StorageError, StorageFailed, disk, problems
-from storage.check import check
+from storage import NoSuchCode, StorageError, StorageFailed
+from storage.flat_files import disk, problems
+from storage.flat_files.check import check
 
 pytestmark = [pytest.mark.faults, MOUNTS]
 

@@ -231,7 +231,7 @@ def test_a_change_that_tells_nobody_would_be_found_out(disk, there, monkeypatch)
 
 SAVING = """
 from pathlib import Path
-from storage.flat_files import FlatFiles
+from storage.flat_files.backend import FlatFiles
 
 def read_user(self, user_id, real=FlatFiles.read_user):
     Path(self.data_dir, "read").touch()

@@ -6,7 +6,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from identity_settings import ROOT
+from identity.settings import ROOT
 
 from .running import COMMAND, STOP_TIMEOUT
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from programs import free_port
 from waiting import wait_until
 
-from identity_settings import ROOT
+from identity.settings import ROOT
 
 from .running import ANSWER_TIMEOUT, STOP_TIMEOUT, RunningServer
 

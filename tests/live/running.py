@@ -18,9 +18,9 @@ from flask import Flask
 from programs import free_port
 from waiting import wait_until
 
-import identity_sessions
 from commands.players import user_record
-from identity_settings import ROOT
+from identity import passwords, sessions
+from identity.settings import ROOT
 from storage import Session, Storage, now_ms, open_storage
 
 COMMAND = [sys.executable, "-c", "from identity_admin import main; main()"]
@@ -147,11 +147,11 @@ class RunningServer:
         store = self.open_storage()
         entry = Session(secrets.token_urlsafe(16), now_ms(), "Chrome on Linux")
         with store.edit_user(store.find_user(name).id) as user:
-            user.sessions = [*user.sessions, entry][-identity_sessions.SESSIONS_KEPT :]
+            user.sessions = [*user.sessions, entry][-sessions.SESSIONS_KEPT :]
         signing = Flask(__name__)
         signing.extensions["storage"] = store
         with signing.app_context():
-            signer = identity_sessions.serializer("session")
+            signer = signing.serializer("session")
             return signer.dumps({"_permanent": True, "user": user.id, "id": entry.id})
 
     def empty(self) -> None:
@@ -186,7 +186,7 @@ class RunningServer:
 @functools.cache
 def password_hash() -> str:
     """What is kept of PASSWORD; it takes a third of a second."""
-    return identity_sessions.hash_password(PASSWORD)
+    return passwords.hash_password(PASSWORD)
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from programs import free_port
 from waiting import wait_until
 
 from benchmarks.servers import processor_time
-from identity_settings import ROOT
+from identity.settings import ROOT
 
 from .running import ANSWER_TIMEOUT, STOP_TIMEOUT, RunningServer, kill_group
 from .test_log import send_raw

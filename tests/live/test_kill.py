@@ -15,7 +15,8 @@ import requests
 from waiting import wait_until
 
 import storage
-from identity_sessions import SESSIONS_KEPT, hash_password
+from identity.passwords import hash_password
+from identity.sessions import SESSIONS_KEPT
 
 from .conftest import CALLBACK
 from .person import Person

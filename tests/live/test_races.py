@@ -15,8 +15,8 @@ import requests
 from waiting import PATIENCE, wait_until
 
 import storage
+from identity.passwords import GUESSES_PER_NAME
 from identity_server import CLIENT_FAILURES
-from identity_sessions import GUESSES_AT_NAME
 
 from .conftest import CALLBACK
 from .person import Person
@@ -173,7 +173,7 @@ def test_racing_wrong_passwords_are_counted_exactly(server: RunningServer):
 
         return until_not_busy(send).status_code
 
-    assert Counter(race(guess)) == {403: GUESSES_AT_NAME, 429: RACERS - GUESSES_AT_NAME}
+    assert Counter(race(guess)) == {403: GUESSES_PER_NAME, 429: RACERS - GUESSES_PER_NAME}
 
 
 @pytest.mark.load

@@ -16,7 +16,7 @@ import requests
 from waiting import wait_until
 
 from commands.running import kept_port
-from identity_settings import ROOT
+from identity.settings import ROOT
 
 from .person import Form, FormReader, Person
 from .running import ANSWER_TIMEOUT, RunningServer

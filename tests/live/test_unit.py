@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from identity_settings import ROOT
+from identity.settings import ROOT
 
 pytestmark = [pytest.mark.live, pytest.mark.nginx]
 UNIT = Path(ROOT) / "deploy" / "identity-server.service"

@@ -15,7 +15,7 @@ import requests
 from programs import free_port
 from waiting import PATIENCE, wait_until
 
-from identity_settings import ROOT
+from identity.settings import ROOT
 
 pytestmark = [pytest.mark.wheel, pytest.mark.xdist_group("wheel")]
 CONSTRAINTS = Path(ROOT) / "constraints.txt"

@@ -1,4 +1,4 @@
-"""Claims on names and email addresses: links to the record of the user who has them.
+"""UniqueIndex on names and email addresses: links to the record of the user who has them.
 
     names/ada               -> ../users/1.json
     emails/<sha256>         -> ../users/1.json
@@ -11,8 +11,8 @@ import os
 import re
 from collections.abc import Callable
 
-from storage import DamagedRecord, EmailTaken, NameTaken, NoSuchUser, User, claim_key
-from storage.disk import remove_file, sha256, sync_folder, temporary_beside
+from storage import DamagedRecord, EmailTaken, NameTaken, NoSuchUser, User, sha256, unique_key
+from storage.flat_files.disk import remove_file, sync_folder, temporary_beside
 from storage.rules import NAME_KEY_BYTES
 
 FIELDS = {"names": "name", "emails": "email"}  # of a user, by the kind of the claim on it
@@ -20,7 +20,7 @@ TAKEN = {"names": NameTaken, "emails": EmailTaken}
 NAME_CLAIM = re.compile(r"[^./@][^/@]*", re.DOTALL)
 
 
-def can_be_claimed(kind: str, key: str) -> bool:
+def can_be_key(kind: str, key: str) -> bool:
     """True where the name or address makes a path, and one by which its user is found."""
     if not key.isprintable():  # half a character, for one, has no bytes
         return False
@@ -40,12 +40,12 @@ def claimed_by(user: User) -> list[tuple[str, str]]:
     return [(kind, getattr(user, field)) for kind, field in FIELDS.items()]
 
 
-def bears(user: User, kind: str, key: str) -> bool:
+def owns_key(user: User, kind: str, key: str) -> bool:
     """True where this is the key of the user's name or email address."""
-    return claim_key(getattr(user, FIELDS[kind])) == key
+    return unique_key(getattr(user, FIELDS[kind])) == key
 
 
-class Claims:
+class UniqueIndex:
     """The claims below a data folder, by kind ("names", "emails") and key. Raises OSError.
 
     Whoever changes one holds accounts.lock.
@@ -61,7 +61,7 @@ class Claims:
 
     def holder(self, kind: str, key: str) -> int | None:
         """The id that a claim points at, whether or not it still counts."""
-        if not can_be_claimed(kind, key):
+        if not can_be_key(kind, key):
             return None
         try:
             return user_id_in(os.readlink(self.path(kind, key)))
@@ -71,7 +71,7 @@ class Claims:
     def counts(self, kind: str, key: str, holder: int) -> bool:
         """True where a claim that points at this user keeps others from the name or address."""
         try:
-            return bears(self._read_user(holder), kind, key)
+            return owns_key(self._read_user(holder), kind, key)
         except NoSuchUser:
             return False
         except DamagedRecord:
@@ -79,7 +79,7 @@ class Claims:
 
     def refuse_taken(self, kind: str, text: str, but: int | None = None) -> None:
         """Raise NameTaken or EmailTaken where a claim of somebody else counts."""
-        key = claim_key(text)
+        key = unique_key(text)
         holder = self.holder(kind, key)
         if holder not in (None, but) and self.counts(kind, key, holder):
             raise TAKEN[kind]
@@ -93,7 +93,7 @@ class Claims:
         durable: bool = True,
     ) -> None:
         """Point a claim at a user, over one that no longer counts."""
-        path = self.path(kind, claim_key(text))
+        path = self.path(kind, unique_key(text))
         temporary = temporary_beside(path)
         for each in (path, temporary):
             undo.callback(remove_file, each)

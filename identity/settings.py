@@ -8,7 +8,7 @@ from flask import Config
 
 from storage import check_game_url, origin_of
 
-ROOT = os.path.dirname(os.path.abspath(__file__))  # of the modules: a checkout, or site-packages
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # a checkout, or site-packages
 IS_WHEEL = os.path.isdir(os.path.join(ROOT, "identity", "templates"))  # setup.cfg puts them there
 # Templates, static files and examples: in a wheel inside a package of ours, not in site-packages.
 RESOURCES = os.path.join(ROOT, "identity") if IS_WHEEL else ROOT

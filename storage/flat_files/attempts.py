@@ -10,8 +10,8 @@ import os
 import time
 
 from storage import Attempt, TooManyAttempts
-from storage.disk import locked
-from storage.windows import make_window, window_of_now
+from storage.flat_files.disk import locked
+from storage.flat_files.windows import make_window, window_of_now
 
 
 def count(folder: str, subject: str, limit: int, window: int) -> Attempt:

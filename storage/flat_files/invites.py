@@ -12,17 +12,16 @@ import os
 import secrets
 from collections.abc import Iterator
 
-from storage import DamagedRecord, Invite, NotFound, now_ms, record_as_dict
-from storage.claims import user_id_in
-from storage.disk import (
-    disk_errors_named,
+from storage import DamagedRecord, Invite, NotFound, now_ms, record_as_dict, sha256
+from storage.flat_files.disk import (
     encode,
     read_record,
     remove_file,
-    sha256,
     sync_folder,
+    translate_os_errors,
     write_file,
 )
+from storage.flat_files.unique_index import user_id_in
 
 DAY_MS = 86_400_000
 
@@ -49,7 +48,7 @@ class InviteFiles:
             record = read_record(path, Invite, NotFound())
         except (NotFound, DamagedRecord):
             return False
-        with disk_errors_named():
+        with translate_os_errors():
             return now_ms() < record.expires and not _is_used(link)
 
     @contextlib.contextmanager

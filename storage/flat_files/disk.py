@@ -1,14 +1,13 @@
 """Files that survive: whole, synced, and never seen in part.
 
-`storage.flat_files` is built on these. All but those that read a file raise OSError;
-`disk_errors_named` turns that into the storage error.
+`storage.flat_files.backend` is built on these. All but those that read a file raise OSError;
+`translate_os_errors` turns that into the storage error.
 """
 
 import codecs
 import contextlib
 import errno
 import fcntl
-import hashlib
 import json
 import os
 import secrets
@@ -21,7 +20,7 @@ BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
 READ_SIZE = 65536  # bytes: one read takes every ordinary record whole
 
 
-def disk_refused(error: OSError) -> StorageFailed:
+def storage_error_from(error: OSError) -> StorageFailed:
     """The storage error for what the operating system said."""
     kind = StorageFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageFailed
     where = f" at {error.filename}" if error.filename else ""
@@ -29,14 +28,14 @@ def disk_refused(error: OSError) -> StorageFailed:
 
 
 @contextlib.contextmanager
-def disk_errors_named() -> Iterator[None]:
+def translate_os_errors() -> Iterator[None]:
     """Let an OSError out as StorageFailed or StorageFull."""
     try:
         yield
     except BrokenPipeError:
         raise  # no disk says so: whoever read what is printed on the way is gone
     except OSError as error:
-        raise disk_refused(error) from error
+        raise storage_error_from(error) from error
 
 
 def read_file(path: str, missing: NotFound) -> bytes:
@@ -47,20 +46,20 @@ def read_file(path: str, missing: NotFound) -> bytes:
     except FileNotFoundError:
         raise missing from None
     except OSError as error:
-        raise disk_refused(error) from error
+        raise storage_error_from(error) from error
     try:
         chunks = [os.read(descriptor, READ_SIZE)]
         while len(chunks[-1]) == READ_SIZE:
             chunks.append(os.read(descriptor, READ_SIZE))
     except OSError as error:
         error.filename = path  # os.read knows none
-        raise disk_refused(error) from error
+        raise storage_error_from(error) from error
     finally:
         os.close(descriptor)
     return b"".join(chunks)
 
 
-class Unchanged:
+class StatCache:
     """What was made of files, for as long as they stay: a stat in place of reading one again."""
 
     def __init__(self) -> None:
@@ -235,7 +234,7 @@ def sync_removals(folders: Iterable[str]) -> None:
 
 
 @contextlib.contextmanager
-def undone_where_refused() -> Iterator[contextlib.ExitStack]:
+def rollback_on_error() -> Iterator[contextlib.ExitStack]:
     """Yield a stack of what undoes the steps of the block; it is called where that raises an error.
 
     Not where the block is stopped, as by Ctrl-C: its last step may be done, and what a kill leaves
@@ -259,11 +258,6 @@ def locked(path: str) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def sha256(text: str) -> str:
-    """The SHA-256 in hex: what is kept of a secret, or the file name of what may hold anything."""
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def make_folder(path: str, mode: int) -> None:

@@ -3,7 +3,7 @@
 import os
 
 from storage import BadInstallation, DamagedRecord, NotFound
-from storage.disk import read_file, write_file
+from storage.flat_files.disk import read_file, write_file
 
 IDS_LEFT_OUT = 10_000  # by a restore: given after the backup, maybe, and games know who has them
 USER_IDS_END = 10**15 - 2 * IDS_LEFT_OUT  # ids have up to 15 digits, after a restore too

@@ -1,6 +1,6 @@
 """Imported accounts as files: many are added at once, and who has no picture gets one when asked.
 
-A part of `storage.flat_files`, and the only one that needs these of its inner parts.
+A part of `storage.flat_files.backend`, and the only one that needs these of its inner parts.
 """
 
 import contextlib
@@ -18,26 +18,26 @@ from storage import (
     StorageError,
     StorageFailed,
     User,
-    claim_key,
     record_as_dict,
+    unique_key,
 )
-from storage.claims import TAKEN, claimed_by
-from storage.disk import (
-    disk_errors_named,
+from storage.flat_files.disk import (
     encode,
     remove_file,
     sync_folder,
     synced,
     temporary_beside,
+    translate_os_errors,
     write_file,
     write_new_file,
 )
+from storage.flat_files.unique_index import TAKEN, claimed_by
 
 
-class Arrivals:
+class BulkInsert:
     """Players who are added together. The caller holds accounts.lock. Raises OSError.
 
-    Claims, pictures and records are written and synced, all at once; then the records are renamed
+    Index, pictures and records are written and synced, all at once; then the records are renamed
     to where they count. So a kill or a power cut leaves no player without a claim.
     """
 
@@ -65,17 +65,17 @@ class Arrivals:
 
     def _add(self, user: User, undo: contextlib.ExitStack) -> StorageError | None:
         try:
-            with disk_errors_named():  # what cannot be read here refuses this user alone
+            with translate_os_errors():  # what cannot be read here refuses this user alone
                 self._refuse_known(user)
                 for kind, text in claimed_by(user):
-                    if (kind, claim_key(text)) in self._claimed:
+                    if (kind, unique_key(text)) in self._claimed:
                         raise TAKEN[kind]
                     self._store._claims.refuse_taken(kind, text)
         except (AlreadyThere, InvalidField, DamagedRecord, StorageFailed) as error:
             return error
         for kind, text in claimed_by(user):
             self._store._claims.take(kind, text, user.id, undo, durable=False)
-            self._claimed.add((kind, claim_key(text)))
+            self._claimed.add((kind, unique_key(text)))
         self._users[user.id] = user
         self._write(user, undo)
         return None
@@ -104,7 +104,7 @@ class Arrivals:
 
 
 def _identity(user: User) -> list[str]:
-    return [claim_key(text) for _, text in claimed_by(user)]
+    return [unique_key(text) for _, text in claimed_by(user)]
 
 
 def draw_picture(store: Storage, size: str, file_name: str) -> tuple[bytes, float]:
@@ -126,7 +126,7 @@ def draw_picture(store: Storage, size: str, file_name: str) -> tuple[bytes, floa
 
 
 def _keep(store: Storage, user_id: int, images: dict[str, bytes]) -> None:
-    with disk_errors_named(), store._user_lock(user_id):
+    with translate_os_errors(), store._user_lock(user_id):
         if store.read_user(user_id).pfp_timestamp is None:  # still
             for size, path in store._picture_paths(user_id, None).items():
                 if not os.path.exists(path):

@@ -5,7 +5,7 @@ import itertools
 import os
 import time
 
-from storage.disk import make_folder, remove_file
+from storage.flat_files.disk import make_folder, remove_file
 
 REMOVED_AT_ONCE = 50  # files: nobody who comes after a busy hour waits until all of it is gone
 

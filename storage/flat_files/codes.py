@@ -13,18 +13,17 @@ import dataclasses
 import os
 from collections.abc import Iterator
 
-from storage import AuthorizationCode, CodeSpent, DamagedRecord, NoSuchCode, record_as_dict
-from storage.disk import (
-    disk_errors_named,
-    disk_refused,
+from storage import AuthorizationCode, CodeSpent, DamagedRecord, NoSuchCode, record_as_dict, sha256
+from storage.flat_files.disk import (
     encode,
     move_durably,
     read_boot_id,
     read_record,
-    sha256,
+    storage_error_from,
+    translate_os_errors,
     write_file,
 )
-from storage.windows import make_window, window_of_now
+from storage.flat_files.windows import make_window, window_of_now
 
 WINDOW = 900  # seconds: a code's file is kept for as long at least, and for twice that at most
 UNKNOWN = "this authorization code is unknown"
@@ -40,7 +39,7 @@ class CodeFiles:
     def add(self, code: str, record: AuthorizationCode) -> None:
         record = dataclasses.replace(record, boot_id=self._boot_id)
         number = window_of_now(WINDOW)
-        with disk_errors_named():
+        with translate_os_errors():
             make_window(self._folder, number)
             path = f"{self._folder}/{number}/{sha256(code)}.json"
             write_file(path, encode(record_as_dict(record)), durable=self._boot_id is None)
@@ -61,7 +60,7 @@ class CodeFiles:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise disk_refused(error) from error
+                raise storage_error_from(error) from error
         raise self._spent(code)
 
     def _places(self, code: str) -> Iterator[str]:
@@ -69,7 +68,7 @@ class CodeFiles:
         name, now = sha256(code), window_of_now(WINDOW)
         yield f"{self._folder}/{now}/{name}"
         # Few are of another window: one that has just ended, or any after a step of the clock.
-        with disk_errors_named():
+        with translate_os_errors():
             windows = {int(each) for each in os.listdir(self._folder) if each.isdecimal()}
         for each in windows - {now}:
             yield f"{self._folder}/{each}/{name}"

@@ -55,7 +55,6 @@ from storage import (
     check_email,
     check_game_url,
     check_name,
-    claim_key,
     normal_name,
     now_ms,
     origin_of,
@@ -63,15 +62,15 @@ from storage import (
     record_as_dict,
     refuse,
     refuse_bad_record,
+    sha256,
+    unique_key,
 )
-from storage.attempts import count, give_back
-from storage.claims import FIELDS, Claims, bears, claimed_by
-from storage.codes import CodeFiles
-from storage.disk import (
-    Unchanged,
+from storage.flat_files.attempts import count, give_back
+from storage.flat_files.bulk_insert import BulkInsert, draw_picture
+from storage.flat_files.codes import CodeFiles
+from storage.flat_files.disk import (
+    StatCache,
     append_durably,
-    disk_errors_named,
-    disk_refused,
     encode,
     locked,
     make_folder,
@@ -80,16 +79,17 @@ from storage.disk import (
     read_record,
     remove_durably,
     remove_file,
-    sha256,
+    rollback_on_error,
+    storage_error_from,
     sync_removals,
-    undone_where_refused,
+    translate_os_errors,
     write_file,
 )
-from storage.ids import UserIds
-from storage.imported import Arrivals, draw_picture
-from storage.invites import InviteFiles
-from storage.keys import KeyFile
-from storage.writable import WriteCheck
+from storage.flat_files.invites import InviteFiles
+from storage.flat_files.keys import KeyFile
+from storage.flat_files.unique_index import FIELDS, UniqueIndex, claimed_by, owns_key
+from storage.flat_files.user_ids import UserIds
+from storage.flat_files.write_probe import WriteCheck
 
 LAYOUT_VERSION = 1
 NUMBER = re.compile(rb"[1-9][0-9]{0,14}")
@@ -112,14 +112,14 @@ class FlatFiles(Storage):
         self._users = f"{self.data_dir}/users"
         self._editing = threading.local()
         self._next_ids = UserIds(self.data_dir)
-        self._claims = Claims(self.data_dir, self.read_user)
-        self._clients = Unchanged()
+        self._claims = UniqueIndex(self.data_dir, self.read_user)
+        self._clients = StatCache()
         self._invites = InviteFiles(self._path("invites"))
         self._write_check = WriteCheck(self._users, f"{self.picture_dir}/large")
         self._open()
 
     def _open(self) -> None:
-        with disk_errors_named():
+        with translate_os_errors():
             self._make_layout()
             self._codes = CodeFiles(self._path("codes"))
             self._keys = KeyFile(self._path("secret_key"))
@@ -188,18 +188,18 @@ class FlatFiles(Storage):
         return read_record(self._user_path(user_id), User, missing, id=user_id)
 
     def find_user(self, name_or_email: str) -> User | None:
-        key = claim_key(name_or_email)
+        key = unique_key(name_or_email)
         kind = "emails" if "@" in key else "names"  # no name has an @
-        with disk_errors_named():
+        with translate_os_errors():
             holder = self._claims.holder(kind, key)
         try:
             user = self.read_user(holder) if holder else None
         except NoSuchUser:
             return None
-        return user if user and bears(user, kind, key) else None
+        return user if user and owns_key(user, kind, key) else None
 
     def user_ids(self) -> list[int]:
-        with disk_errors_named():
+        with translate_os_errors():
             names = [name.removesuffix(".json") for name in os.listdir(self._users)]
         return sorted(int(name) for name in names if name.isdecimal())
 
@@ -217,7 +217,7 @@ class FlatFiles(Storage):
         user = User(0, normal_name(name), email.strip(), password_hash, mod_level)
         user.last_heartbeat = user.pfp_timestamp = user.created
         refuse_bad_record(user)
-        with disk_errors_named(), self._accounts_lock(), undone_where_refused() as undo:
+        with translate_os_errors(), self._accounts_lock(), rollback_on_error() as undo:
             for kind, text in claimed_by(user):
                 self._claims.refuse_taken(kind, text)
             if (first and not self.is_new()) or (invite and not self.is_good_invite(invite)):
@@ -232,14 +232,14 @@ class FlatFiles(Storage):
         return user
 
     def reserve_user_ids(self, largest: int) -> None:
-        with disk_errors_named(), self._accounts_lock():
+        with translate_os_errors(), self._accounts_lock():
             self._next_ids.reserve(largest)
 
     def add_users(
         self, users: list[User], pictures: dict[int, dict[str, bytes]]
     ) -> list[StorageError | None]:
-        with disk_errors_named(), self._accounts_lock():
-            return Arrivals(self, pictures).add(users)
+        with translate_os_errors(), self._accounts_lock():
+            return BulkInsert(self, pictures).add(users)
 
     def is_new(self) -> bool:
         try:
@@ -271,7 +271,7 @@ class FlatFiles(Storage):
         The fields in `fixed` must not change; the rules of those in `checked` are not looked at.
         """
         with contextlib.ExitStack() as held:
-            with disk_errors_named():
+            with translate_os_errors():
                 held.enter_context(lock)
             self._editing.now = True
             held.callback(setattr, self._editing, "now", False)
@@ -285,7 +285,7 @@ class FlatFiles(Storage):
             refuse_bad_record(record, changed - checked)
             if changed:
                 build_record(type(record), after)  # what could not be read again is not written
-                with disk_errors_named():
+                with translate_os_errors():
                     write_file(path, encode(after))
 
     def rename_user(self, user_id: int, name: str) -> User:
@@ -305,33 +305,33 @@ class FlatFiles(Storage):
         """New claim, record (the commit), old claim: in this order a kill blocks nobody."""
         field = FIELDS[kind]
         edit = self._edit_user(user_id, {"id"}, checked=frozenset((field,)))
-        with disk_errors_named(), self._accounts_lock():
-            with undone_where_refused() as undo, edit as user:
-                old_key = claim_key(getattr(user, field))
+        with translate_os_errors(), self._accounts_lock():
+            with rollback_on_error() as undo, edit as user:
+                old_key = unique_key(getattr(user, field))
                 setattr(user, field, text)
                 self._claims.refuse_taken(kind, text, but=user_id)
-                if claim_key(text) != old_key:
+                if unique_key(text) != old_key:
                     self._claims.take(kind, text, user_id, undo)
-            if claim_key(text) != old_key:
+            if unique_key(text) != old_key:
                 self._claims.release(kind, old_key, user_id)
         return user
 
     def delete_user(self, user_id: int) -> None:
-        with disk_errors_named(), self._accounts_lock(), self._user_lock(user_id):
+        with translate_os_errors(), self._accounts_lock(), self._user_lock(user_id):
             user = self.read_user(user_id)
-            with undone_where_refused() as undo:
+            with rollback_on_error() as undo:
                 undo.callback(remove_file, self._deleted_path(user_id))
                 write_file(self._deleted_path(user_id), b"")
                 remove_durably(self._user_path(user_id))
             for kind, text in claimed_by(user):
-                self._claims.release(kind, claim_key(text), user_id)
+                self._claims.release(kind, unique_key(text), user_id)
             self._remove_pictures(user_id, user.pfp_timestamp)
             sync_removals([*map(self._path, FIELDS), *self._picture_folders()])
 
     @contextlib.contextmanager
     def administered_without(self, user_id: int) -> Iterator[None]:
         with contextlib.ExitStack() as held:
-            with disk_errors_named():
+            with translate_os_errors():
                 # Not accounts.lock: the search may take seconds, and nobody else waits for it.
                 held.enter_context(self._lock("locks", "administrators"))
             needed = self.read_user(user_id).administers
@@ -366,14 +366,14 @@ class FlatFiles(Storage):
             remove_file(path)
 
     def save_picture(self, user_id: int, images: dict[str, bytes]) -> int:
-        with disk_errors_named(), self._user_lock(user_id):
+        with translate_os_errors(), self._user_lock(user_id):
             return self._replace_picture(self.read_user(user_id), images)
 
     def _replace_picture(self, user: User, images: dict[str, bytes]) -> int:
         """New files, record (the commit), old files; the caller holds the user's lock."""
         old = user.pfp_timestamp
         user.pfp_timestamp = max(now_ms(), (old or 0) + 1)
-        with undone_where_refused() as undo:
+        with rollback_on_error() as undo:
             undo.callback(self._remove_pictures, user.id, user.pfp_timestamp)
             self._write_pictures(user.id, user.pfp_timestamp, images)
             write_file(self._user_path(user.id), encode(record_as_dict(user)))
@@ -389,7 +389,7 @@ class FlatFiles(Storage):
         except (NoSuchPicture, FileNotFoundError):
             return draw_picture(self, size, file_name)
         except OSError as error:
-            raise disk_refused(error) from error
+            raise storage_error_from(error) from error
 
     # -- clients -------------------------------------------------------------------------------
 
@@ -416,7 +416,7 @@ class FlatFiles(Storage):
         client = Client(secrets.token_hex(12), name, sha256(secret), redirect_uris, owner_id)
         client.game_url, client.description, client.listed = game_url, description, listed
         refuse_bad_record(client)
-        with disk_errors_named(), self._clients_lock():
+        with translate_os_errors(), self._clients_lock():
             self._refuse_taken_origin(client)
             owned = [each for each in self.clients() if each.owner_id == owner_id]
             if at_most is not None and len(owned) >= at_most:
@@ -434,7 +434,7 @@ class FlatFiles(Storage):
         return read_record(self._client_path(client_id), Client, missing, id=client_id)
 
     def client_ids(self) -> list[str]:
-        with disk_errors_named():
+        with translate_os_errors():
             names = [name.removesuffix(".json") for name in os.listdir(self._path("clients"))]
         return sorted(name for name in names if CLIENT_ID.fullmatch(name))
 
@@ -474,7 +474,7 @@ class FlatFiles(Storage):
         return secret
 
     def delete_client(self, client_id: str, by: int | str) -> None:
-        with disk_errors_named(), self._clients_lock():
+        with translate_os_errors(), self._clients_lock():
             self.read_client(client_id)
             self.write_audit("client delete", by, client=client_id)
             remove_durably(self._client_path(client_id))
@@ -494,7 +494,7 @@ class FlatFiles(Storage):
 
     def issue_invite(self, days: int, by: int | str) -> str:
         self.write_audit("invite", by, days=days)
-        with disk_errors_named():
+        with translate_os_errors():
             return self._invites.issue(days)
 
     def is_good_invite(self, invite: str) -> bool:
@@ -506,7 +506,7 @@ class FlatFiles(Storage):
         return self._keys.read()
 
     def rotate_keys(self, drop_old: bool, by: int | str) -> None:
-        with disk_errors_named(), self._lock("locks", "keys"):
+        with translate_os_errors(), self._lock("locks", "keys"):
             self.write_audit("key drop-old" if drop_old else "key rotate", by)
             self._keys.rotate(drop_old)
 
@@ -517,11 +517,11 @@ class FlatFiles(Storage):
         digest = hmac.new(self.keys()[-1], f"{kind}:{subject}".encode(), "sha256").hexdigest()
         # Quarters of an hour stand in attempts/ itself, longer windows in a folder of their own.
         longer = [] if window == ATTEMPTS_WINDOW else [f"every-{window}-seconds"]
-        with disk_errors_named():
+        with translate_os_errors():
             return count(self._path("attempts", *longer), digest, limit, window)
 
     def give_back_attempt(self, attempt: Attempt) -> None:
-        with disk_errors_named():
+        with translate_os_errors():
             give_back(attempt)
 
     def try_disk(self) -> None:
@@ -530,7 +530,7 @@ class FlatFiles(Storage):
 
     def write_audit(self, act: str, by: int | str, **ids: int | str) -> None:
         line = json.dumps({"time": now_ms(), "act": act, "by": by, **ids}) + "\n"
-        with disk_errors_named(), self._audit_lock():
+        with translate_os_errors(), self._audit_lock():
             append_durably(self._path("audit.log"), line.encode())
 
     def _audit_lock(self) -> contextlib.AbstractContextManager[int]:

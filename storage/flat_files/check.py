@@ -29,24 +29,22 @@ from storage import (
     PictureRefused,
     StorageFailed,
     User,
-    claim_key,
     origin_of,
+    unique_key,
 )
 from storage.archive import Archivist
-from storage.claims import FIELDS, NAME_CLAIM, can_be_claimed, user_id_in
-from storage.codes import WINDOW as CODES_WINDOW
-from storage.disk import (
-    disk_errors_named,
+from storage.flat_files.backend import FROZEN, STAGED, FlatFiles
+from storage.flat_files.codes import WINDOW as CODES_WINDOW
+from storage.flat_files.disk import (
     read_file,
     read_number,
+    rollback_on_error,
     synced,
-    undone_where_refused,
+    translate_os_errors,
     write_file,
 )
-from storage.flat_files import FROZEN, STAGED, FlatFiles
-from storage.ids import USER_IDS_END
-from storage.keys import NO_KEY
-from storage.problems import (
+from storage.flat_files.keys import NO_KEY
+from storage.flat_files.problems import (
     TIME_END,
     Problem,
     Problems,
@@ -69,7 +67,9 @@ from storage.problems import (
     remove,
     will_be_drawn,
 )
-from storage.walk import Walk
+from storage.flat_files.unique_index import FIELDS, NAME_CLAIM, can_be_key, user_id_in
+from storage.flat_files.user_ids import USER_IDS_END
+from storage.flat_files.walk import Walk
 
 HASH = re.compile(r"[0-9a-f]{64}")
 USER_FILE = re.compile(rf"{USER_ID.pattern}\.json")
@@ -114,7 +114,7 @@ class Inspection(Walk):
         self._refuse_other_layout()
         # One sync for all that is mended: a claim for each of 100,000 players would take an hour.
         lasting = synced(self.data_dir) if self._repair else contextlib.nullcontext()
-        with disk_errors_named(), lasting:
+        with translate_os_errors(), lasting:
             yield from self._confirmed(self._look_at_layout)
             yield from self._check_data_folder()
             if all(map(os.path.isdir, self._folders())):
@@ -268,8 +268,8 @@ class Inspection(Walk):
 
     def _look_at_claim_of(self, user: User, kind: str) -> Problems:
         record, field = self._user_path(user.id), FIELDS[kind]
-        key = claim_key(getattr(user, field))
-        if not can_be_claimed(kind, key):
+        key = unique_key(getattr(user, field))
+        if not can_be_key(kind, key):
             yield Problem(record, f"{field} is one by which nobody can be found")
             return
         claim = self._claims.path(kind, key)
@@ -284,7 +284,7 @@ class Inspection(Walk):
             yield Problem(claim, f"does not lead to users/{user.id}.json", mend=make)
 
     def _make_claim(self, user: User, kind: str, path: str) -> str:
-        with undone_where_refused() as undo:
+        with rollback_on_error() as undo:
             self._claims.take(kind, getattr(user, FIELDS[kind]), user.id, undo, durable=False)
         return "leads there now"
 
@@ -307,8 +307,8 @@ class Inspection(Walk):
             return  # it keeps its claims
         if user:
             problem = f"leads to users/{holder}.json, which has another {FIELDS[kind]}"
-            key = claim_key(getattr(user, FIELDS[kind]))
-            if can_be_claimed(kind, key) and self._claims.path(kind, key) == path:
+            key = unique_key(getattr(user, FIELDS[kind]))
+            if can_be_key(kind, key) and self._claims.path(kind, key) == path:
                 return
         yield Problem(path, problem, mend=remove)
 

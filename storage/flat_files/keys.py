@@ -5,8 +5,8 @@ import os
 import secrets
 
 from storage import BadInstallation, StorageFailed
-from storage.disk import (
-    Unchanged,
+from storage.flat_files.disk import (
+    StatCache,
     read_file,
     remove_file,
     sync_folder,
@@ -23,7 +23,7 @@ class KeyFile:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._unchanged = Unchanged()
+        self._unchanged = StatCache()
         if not os.path.exists(path):
             self._make()
         self.read()

@@ -1,6 +1,6 @@
 """A walk through an installation: folder by folder, whatever the disk refuses on the way.
 
-`storage.check` knows what to look for.
+`storage.flat_files.check` knows what to look for.
 """
 
 import contextlib
@@ -11,9 +11,9 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager
 
 from storage import StorageError
-from storage.disk import disk_errors_named
-from storage.flat_files import LAYOUT, FlatFiles
-from storage.problems import Problem, Problems, look_at_orphan, look_at_owner
+from storage.flat_files.backend import LAYOUT, FlatFiles
+from storage.flat_files.disk import translate_os_errors
+from storage.flat_files.problems import Problem, Problems, look_at_orphan, look_at_owner
 
 STEP = 1000  # files between two reports of progress
 
@@ -111,7 +111,7 @@ class Walk(FlatFiles):
         if found.mend is None:
             return found
         try:
-            with disk_errors_named():
+            with translate_os_errors():
                 return Problem(found.file, found.problem, mended=found.mend(found.file))
         except StorageError as error:
             return Problem(found.file, f"{found.problem}; not mended: {error}")

@@ -5,7 +5,7 @@ import os
 import secrets
 import time
 
-from storage.disk import created, disk_refused, sync, temporary_beside, write_all
+from storage.flat_files.disk import created, storage_error_from, sync, temporary_beside, write_all
 
 TRY_INTERVAL = 5  # seconds between two tries
 BLOCK = 4096  # bytes: a full disk still makes empty files
@@ -25,7 +25,7 @@ class WriteCheck:
             self._tried = time.monotonic()  # before: of many who ask at once one tries
             self._refusal = self._try()
         if self._refusal:
-            raise disk_refused(self._refusal)
+            raise storage_error_from(self._refusal)
 
     def _try(self) -> OSError | None:
         try:

@@ -1,6 +1,6 @@
 """What is wrong with a single file of an installation, and what mends it.
 
-`storage.check` looks at all of them. A `look_at_` yields what it finds, and changes nothing.
+`storage.flat_files.check` looks at all of them. A `look_at_` yields problems and changes nothing.
 """
 
 import contextlib
@@ -28,11 +28,11 @@ from storage import (
     now_ms,
     refuse_bad_record,
 )
-from storage.disk import read_file, read_record
-from storage.invites import settle
-from storage.transfer import check_kept_hash
+from storage.flat_files.disk import read_file, read_record
+from storage.flat_files.invites import settle
+from storage.flat_files.windows import window_of_now
+from storage.transfer import check_hash_format
 from storage.webp import webp_size
-from storage.windows import window_of_now
 
 ORPHAN_AGE = 3600  # seconds: no write takes so long
 TIME_END = 10**15  # milliseconds: there is room for 15 digits in the address of a picture
@@ -141,7 +141,7 @@ def look_at_fields(path: str, user: User) -> Problems:
     for field, moment in moments.items():
         if not 0 <= moment < TIME_END:
             yield Problem(path, f"{field} is no time")
-    if problem := check_kept_hash(user.password_hash):
+    if problem := check_hash_format(user.password_hash):
         yield Problem(path, f"password_hash {problem}")
 
 

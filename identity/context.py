@@ -1,0 +1,15 @@
+"""What belongs to the app that handles the current request."""
+
+from flask import current_app
+
+from storage import Storage
+
+
+def get_storage() -> Storage:
+    """Return the storage of the app that handles this request."""
+    return current_app.extensions["storage"]
+
+
+def base_url() -> str:
+    """Return the origin at which people reach this server, such as "https://id.example.org"."""
+    return current_app.config["BASE_URL"]

@@ -1,0 +1,1 @@
+"""The storage contract kept as JSON files on disk."""

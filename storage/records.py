@@ -1,0 +1,227 @@
+"""The records that storage keeps, and their rules.
+
+Times are integer milliseconds since 1970 UTC unless a name says otherwise.
+"""
+
+import hashlib
+import secrets
+import time
+from dataclasses import asdict, dataclass, field, fields
+from types import UnionType
+
+from storage.errors import InvalidField
+from storage.rules import (
+    check_bio,
+    check_client_name,
+    check_description,
+    check_email,
+    check_game_url,
+    check_mod_level,
+    check_name,
+    check_redirect_uri,
+    check_redirect_uris,
+    without_loopback_port,
+)
+
+PLAYER, MODERATOR, ADMINISTRATOR = 0, 1, 2  # User.mod_level
+PICTURE_SIZES = {"large": 256, "medium": 64, "small": 16}  # pixels along each side
+
+
+def now_ms() -> int:
+    """The time, in milliseconds since 1970 UTC."""
+    return time.time_ns() // 1_000_000
+
+
+def sha256(text: str) -> str:
+    """Return the SHA-256 in hex: stored in place of a secret, or as a safe file name."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(slots=True)
+class Grant:
+    """What a player allowed one client (RFC 6749 1.3); a token ends with its grant's id."""
+
+    id: str
+    scope: list[str]
+    since: int
+
+    def end_tokens(self) -> None:
+        """End the codes and tokens that it gave; the consent itself stands."""
+        self.id = secrets.token_urlsafe(12)
+
+
+@dataclass(slots=True)
+class Session:
+    """One signed-in browser."""
+
+    id: str
+    since: int
+    browser: str  # in words: "Firefox on Linux"
+
+
+def picture_file_of(user_id: int, timestamp: int | None) -> str:
+    """What a picture is called; one of an account that never changed it may lack the time."""
+    return f"{user_id}.webp" if timestamp is None else f"{user_id}-{timestamp}.webp"
+
+
+@dataclass(slots=True)
+class User:
+    """One player, and everything the server knows about them."""
+
+    id: int
+    name: str
+    email: str
+    password_hash: str
+    mod_level: int = PLAYER
+    suspended: bool = False
+    bio: str = ""
+    flairs: list[str] = field(default_factory=lambda: ["none"])
+    equipped_flair: str = "none"
+    play_ms: int = 0
+    last_heartbeat: int = 0
+    pfp_timestamp: int | None = None  # None: an imported account that never changed its picture
+    created: int = field(default_factory=now_ms)
+    grants: dict[str, Grant] = field(default_factory=dict)  # by client id
+    sessions: list[Session] = field(default_factory=list)  # oldest first
+
+    @property
+    def administers(self) -> bool:
+        """True for an administrator who can sign in."""
+        return self.mod_level == ADMINISTRATOR and not self.suspended
+
+    @property
+    def picture_file(self) -> str:
+        """The name that each size of the picture has in the folder of that size."""
+        return picture_file_of(self.id, self.pfp_timestamp)
+
+
+@dataclass(slots=True)
+class Client:
+    """A program that asks who a player is (RFC 6749 2)."""
+
+    id: str
+    name: str
+    secret_sha256: str  # of 256 random bits, so it needs no slow hash
+    redirect_uris: list[str]
+    owner_id: int | None = None  # None: the administrators
+    disabled: bool = False
+    created: int = field(default_factory=now_ms)
+    game_url: str | None = None  # where its game is, if it has one that is played here
+    description: str = ""
+    listed: bool = False  # its game stands on the home page
+    disabled_by: int | str | None = None  # a user id or "command"
+
+    def accepts_redirect_uri(self, uri: str) -> bool:
+        """True where `uri` is registered: to the letter, but for the port of a loopback address."""
+        # The rule again: a record may have been edited by hand, and a free port is one that exists.
+        if check_redirect_uri(uri):
+            return False
+        registered = map(without_loopback_port, self.redirect_uris)
+        return without_loopback_port(uri) in registered
+
+
+@dataclass(slots=True)
+class AuthorizationCode:
+    """What an authorization code stands for (RFC 6749 4.1.2)."""
+
+    client_id: str
+    user_id: int
+    grant_id: str
+    scope: list[str]
+    redirect_uri: str | None  # None: issued to a game, which has none
+    code_challenge: str | None  # RFC 7636, method S256
+    issued: int = field(default_factory=now_ms)
+    boot_id: str | None = None  # the backend's own: a code from before a power cut is dead
+
+
+@dataclass(slots=True)
+class Invite:
+    """An invitation to make one account."""
+
+    expires: int
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One counted try at a secret, so that a right one can be given back."""
+
+    place: str  # the backend's own
+
+
+def _kinds_of(record_type: type) -> dict[str, tuple[type, ...]]:
+    """The Python types that each field may have; of `list[str]` only `list` is kept."""
+    kinds = {}
+    for each in fields(record_type):
+        options = each.type.__args__ if isinstance(each.type, UnionType) else (each.type,)
+        kinds[each.name] = tuple(getattr(option, "__origin__", option) for option in options)
+    return kinds
+
+
+RECORD_TYPES = (Grant, Session, User, Client, AuthorizationCode, Invite)
+_KINDS = {kind: _kinds_of(kind) for kind in RECORD_TYPES}
+_TEXT_LISTS = {
+    kind: [each.name for each in fields(kind) if each.type == list[str]] for kind in RECORD_TYPES
+}
+
+
+def build_record(record_type: type, values: dict):
+    """The record that decoded JSON describes.
+
+    Raises TypeError or ValueError naming the field that is missing, unknown or of another type.
+    """
+    record = record_type(**values)
+    kinds = _KINDS[record_type]
+    for name, value in values.items():
+        if type(value) not in kinds[name]:  # not isinstance: True is no number here
+            raise ValueError(f"{name} has the wrong type")
+    for name in _TEXT_LISTS[record_type]:
+        for each in getattr(record, name):
+            if type(each) is not str:
+                raise ValueError(f"{name} holds what is no text")
+    if record_type is User:
+        _build_parts(record)
+    return record
+
+
+def _build_parts(user: User) -> None:
+    user.grants = {client_id: build_record(Grant, each) for client_id, each in user.grants.items()}
+    user.sessions = [build_record(Session, each) for each in user.sessions]
+    if user.equipped_flair not in user.flairs or "none" not in user.flairs:
+        raise ValueError("flairs lack 'none' or the equipped one")
+
+
+def record_as_dict(record) -> dict:
+    """The record as JSON has it, in the order of its fields."""
+    return asdict(record)
+
+
+RULES = {
+    User: {
+        "name": check_name,
+        "email": check_email,
+        "bio": check_bio,
+        "mod_level": check_mod_level,
+    },
+    Client: {
+        "name": check_client_name,
+        "redirect_uris": check_redirect_uris,
+        "game_url": check_game_url,
+        "description": check_description,
+    },
+}
+
+
+def refuse_bad_record(record: User | Client, changed: set[str] | None = None) -> None:
+    """Raise InvalidField for the first field that breaks its rule.
+
+    With `changed` only those fields are looked at: a rule that came later locks nobody out.
+    """
+    for name, check in RULES[type(record)].items():
+        if changed is None or name in changed:
+            refuse(name, check(getattr(record, name)))
+
+
+def refuse(field_name: str, problem: str | None) -> None:
+    """Raise InvalidField where there is a problem."""
+    if problem:
+        raise InvalidField(field_name, problem)

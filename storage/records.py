@@ -131,7 +131,6 @@ class AuthorizationCode:
     redirect_uri: str | None  # None: issued to a game, which has none
     code_challenge: str | None  # RFC 7636, method S256
     issued: int = field(default_factory=now_ms)
-    boot_id: str | None = None  # the backend's own: a code from before a power cut is dead
 
 
 @dataclass(slots=True)
@@ -141,11 +140,8 @@ class Invite:
     expires: int
 
 
-@dataclass(slots=True)
 class Attempt:
-    """One counted try at a secret, so that a right one can be given back."""
-
-    place: str  # the backend's own
+    """One counted attempt, for `give_back_attempt`; what it holds is up to the backend."""
 
 
 def _kinds_of(record_type: type) -> dict[str, tuple[type, ...]]:

@@ -8,13 +8,21 @@ and so works on a full disk. Everything here raises OSError.
 import contextlib
 import os
 import time
+from dataclasses import dataclass
 
 from storage import Attempt, TooManyAttempts
 from storage.flat_files.disk import locked
 from storage.flat_files.windows import make_window, window_of_now
 
 
-def count(folder: str, subject: str, limit: int, window: int) -> Attempt:
+@dataclass(slots=True)
+class CountedAttempt(Attempt):
+    """One counted attempt."""
+
+    path: str  # of the file that has its byte
+
+
+def count(folder: str, subject: str, limit: int, window: int) -> CountedAttempt:
     """Count one try at or by `subject`, a file name; `window` is in seconds.
 
     Raises TooManyAttempts, and makes no file, where `limit` are counted already.
@@ -26,13 +34,13 @@ def count(folder: str, subject: str, limit: int, window: int) -> Attempt:
     with locked(now) as descriptor:
         size = _check_room(now, before, limit, window)
         os.ftruncate(descriptor, size + 1)
-    return Attempt(now)
+    return CountedAttempt(now)
 
 
-def give_back(attempt: Attempt) -> None:
+def give_back(attempt: CountedAttempt) -> None:
     """Take a counted try back."""
     gone = contextlib.suppress(FileNotFoundError)  # its folder, once it counts no more
-    with gone, locked(attempt.place) as descriptor:
+    with gone, locked(attempt.path) as descriptor:
         os.ftruncate(descriptor, max(0, os.fstat(descriptor).st_size - 1))
 
 

@@ -9,16 +9,16 @@ bring back is dead already.
 """
 
 import contextlib
-import dataclasses
+import json
 import os
 from collections.abc import Iterator
 
-from storage import AuthorizationCode, CodeSpent, DamagedRecord, NoSuchCode, record_as_dict, sha256
+from storage import AuthorizationCode, CodeSpent, NoSuchCode, build_record, record_as_dict, sha256
 from storage.flat_files.disk import (
     encode,
     move_durably,
     read_boot_id,
-    read_record,
+    read_file,
     storage_error_from,
     translate_os_errors,
     write_file,
@@ -37,12 +37,15 @@ class CodeFiles:
         self._boot_id = read_boot_id()  # None where the system has none: then everything is synced
 
     def add(self, code: str, record: AuthorizationCode) -> None:
-        record = dataclasses.replace(record, boot_id=self._boot_id)
         number = window_of_now(WINDOW)
         with translate_os_errors():
             make_window(self._folder, number)
             path = f"{self._folder}/{number}/{sha256(code)}.json"
-            write_file(path, encode(record_as_dict(record)), durable=self._boot_id is None)
+            write_file(
+                path,
+                encode(record_as_dict(record) | {"boot_id": self._boot_id}),
+                durable=self._boot_id is None,
+            )
 
     def read(self, code: str) -> AuthorizationCode:
         for place in self._places(code):
@@ -82,10 +85,13 @@ class CodeFiles:
 
     def _read_file(self, path: str) -> AuthorizationCode:
         unknown = NoSuchCode(UNKNOWN)
+        content = read_file(path, unknown)
         try:
-            record = read_record(path, AuthorizationCode, unknown)
-        except DamagedRecord:  # never synced, so a power cut may leave anything
-            raise unknown from None
-        if record.boot_id != self._boot_id:
+            values = json.loads(content)
+            boot_id = values.pop("boot_id")
+            record = build_record(AuthorizationCode, values)
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+            raise unknown from None  # never synced: after a power cut it may hold anything
+        if boot_id != self._boot_id:
             raise unknown
         return record

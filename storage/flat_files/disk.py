@@ -342,20 +342,17 @@ def decode_record(content: bytes, record_type: type, path: str, **expected: obje
 
 
 def read_json_lines(path: str) -> Iterator[dict]:
-    """What each line of a file holds; nothing where there is none.
+    """Yield the value of each line of a file, nothing if there is no file.
 
-    Raises DamagedRecord after the last, for the first that is damaged.
+    Raises DamagedRecord after the last line, for the first that is damaged; StorageFailed.
     """
     damage = None
-    try:
-        content = read_file(path, NotFound())
-    except NotFound:
-        return
-    for number, line in enumerate(content.splitlines(), start=1):
-        try:
-            yield json.loads(line)
-        except (ValueError, RecursionError) as error:
-            damage = damage or DamagedRecord(f"{path}, line {number},", str(error))
+    with translate_os_errors(), contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                yield json.loads(line)
+            except (ValueError, RecursionError) as error:
+                damage = damage or DamagedRecord(f"{path}, line {number},", str(error))
     if damage:
         raise damage
 

@@ -21,6 +21,7 @@ from storage.flat_files.disk import (
     translate_os_errors,
     write_file,
 )
+from storage.flat_files.layout import Layout
 from storage.flat_files.unique_index import user_id_in
 
 DAY_MS = 86_400_000
@@ -29,8 +30,9 @@ DAY_MS = 86_400_000
 class InviteFiles:
     """The invitations in a folder. Raises OSError."""
 
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._folder = layout.path("invites")
 
     def _paths(self, invite: str) -> tuple[str, str]:
         """Where an invitation is, and the link of who takes it."""

@@ -4,6 +4,7 @@ import os
 
 from storage import BadInstallation, DamagedRecord, NotFound
 from storage.flat_files.disk import read_file, write_file
+from storage.flat_files.layout import Layout
 
 IDS_LEFT_OUT = 10_000  # by a restore: given after the backup, maybe, and games know who has them
 USER_IDS_END = 10**15 - 2 * IDS_LEFT_OUT  # ids have up to 15 digits, after a restore too
@@ -12,9 +13,9 @@ USER_IDS_END = 10**15 - 2 * IDS_LEFT_OUT  # ids have up to 15 digits, after a re
 class UserIds:
     """The ids that a data folder gives. Whoever takes one holds accounts.lock. Raises OSError."""
 
-    def __init__(self, data_dir: str) -> None:
-        self._path = f"{data_dir}/next_user_id"
-        self._given = f"{data_dir}/users", f"{data_dir}/deleted"
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._path = layout.path("next_user_id")
 
     def take(self) -> int:
         """The next id, which is then never given again."""
@@ -28,14 +29,14 @@ class UserIds:
             write_file(self._path, b"%d\n" % (largest + 1))
 
     def _read_next(self) -> int:
-        users, deleted = self._given
+        layout = self._layout
         try:
             user_id = int(read_file(self._path, NotFound()))
-            known = f"{users}/{user_id}.json", f"{deleted}/{user_id}"
+            known = layout.user(user_id), layout.deleted(user_id)
             used = user_id < 1 or any(map(os.path.exists, known))
         except NotFound:
             user_id = 1
-            used = any(map(os.listdir, self._given))
+            used = any(map(os.listdir, (layout.users, layout.path("deleted"))))
         except ValueError as error:
             raise DamagedRecord("next_user_id", str(error)) from error
         if used:

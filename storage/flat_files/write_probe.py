@@ -11,7 +11,7 @@ TRY_INTERVAL = 5  # seconds between two tries
 BLOCK = 4096  # bytes: a full disk still makes empty files
 
 
-class WriteCheck:
+class WriteProbe:
     """Writes to these folders, and tells of the last time until TRY_INTERVAL has passed."""
 
     def __init__(self, *folders: str) -> None:

@@ -1,0 +1,70 @@
+"""Bringing an older layout up to date, when an installation is opened.
+
+Layout 2 has index/ and audit/, which follow from the records and from the audit log.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterable
+
+from storage import Client, DamagedRecord, NotFound, User
+from storage.flat_files.audit import subjects_of
+from storage.flat_files.disk import make_folder, synced, write_file
+from storage.flat_files.index import Index, index_keys
+from storage.flat_files.layout import LAYOUT_VERSION, Layout
+from storage.flat_files.record_files import read_client, read_user
+
+
+def upgrade(layout: Layout, index: Index) -> None:
+    """Make what the newest layout needs. Repeatable: it may be killed at any step.
+
+    Raises OSError, BadInstallation.
+    """
+    if layout.version() == LAYOUT_VERSION:
+        return
+    with layout.accounts_lock(), layout.clients_lock(), synced(layout.data_dir):
+        if layout.version() == LAYOUT_VERSION:  # another worker was first
+            return
+        index_records(layout, index)
+        with layout.audit_lock():
+            index_audit_log(layout)
+    # Last: an installation without this file was never whole.
+    write_file(layout.path("format"), b"%d\n" % LAYOUT_VERSION)
+
+
+def index_records(layout: Layout, index: Index) -> None:
+    """Add the index entries of every record that can be read."""
+    ids = (name.removesuffix(".json") for name in os.listdir(layout.users))
+    readers = [(read_user, int(each)) for each in ids if each.isdecimal()]
+    ids = (name.removesuffix(".json") for name in os.listdir(layout.path("clients")))
+    readers += [(read_client, each) for each in ids if not each.startswith(".")]
+    for read, record_id in readers:
+        with contextlib.suppress(NotFound, DamagedRecord):
+            record: User | Client = read(layout, record_id)
+            for key in index_keys(record):
+                index.add(key, str(record.id), durable=False)
+
+
+def index_audit_log(layout: Layout) -> None:
+    """Write the index files of the audit log anew."""
+    folder = layout.path("audit")
+    shutil.rmtree(folder, ignore_errors=True)
+    make_folder(folder, 0o700)
+    with contextlib.suppress(FileNotFoundError), open(layout.path("audit.log"), "rb") as log:
+        _distribute(log, folder)
+
+
+def _distribute(lines: Iterable[bytes], folder: str) -> None:
+    """Append each line to the file of each of its subjects."""
+    for line in lines:
+        with contextlib.suppress(ValueError, RecursionError):  # a damaged line is about nobody
+            values = json.loads(line)
+            subjects = subjects_of(values) if isinstance(values, dict) else ()
+            for subject in subjects:
+                with open(os.open(f"{folder}/{subject}", _APPEND, 0o600), "ab") as file:
+                    file.write(line)
+
+
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC

@@ -38,7 +38,7 @@ time.time, time.time_ns = lambda: time_ns() / 10**9, time_ns
 CARELESS = """
 import itsdangerous
 import identity_server, pages.games
-import storage.flat_files.attempts, storage.flat_files.backend, storage.flat_files.codes
+import storage.flat_files.attempts, storage.flat_files.codes, storage.flat_files.pictures
 
 real_unsign = itsdangerous.TimestampSigner.unsign
 
@@ -53,7 +53,7 @@ itsdangerous.TimestampSigner.unsign = unsign
 identity_server.refuse_bad_code = lambda *_: None
 storage.flat_files.codes.CodeFiles.spend = lambda *_: None
 storage.flat_files.attempts.window_of_now = lambda _: 1
-storage.flat_files.backend.max = lambda now, _: now
+storage.flat_files.pictures.max = lambda now, _: now
 pages.games.count_heartbeat = count_heartbeat
 """
 STEPS = pytest.mark.parametrize("step", [SECONDS, HOUR], ids=["5 seconds", "1 hour"])

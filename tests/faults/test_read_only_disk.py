@@ -234,7 +234,7 @@ from pathlib import Path
 from storage.flat_files.backend import FlatFiles
 
 def read_user(self, user_id, real=FlatFiles.read_user):
-    Path(self.data_dir, "read").touch()
+    Path(self.layout.data_dir, "read").touch()
     return real(self, user_id)
 
 FlatFiles.read_user = read_user

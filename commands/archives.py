@@ -4,7 +4,7 @@ import click
 
 from commands import BY, installation_folders, open_installation
 from commands.printing import clear_progress, show_progress
-from identity.passwords import pluralize
+from identity.formatting import pluralize
 from storage.backup import backup as make_backup
 from storage.restore import restore as restore_backup
 from storage.transfer import export_users, import_users

@@ -9,6 +9,7 @@ from werkzeug.exceptions import ServiceUnavailable
 from werkzeug.security import check_password_hash, generate_password_hash
 
 from identity.context import get_storage
+from identity.formatting import pluralize
 from storage import (
     Attempt,
     DamagedRecord,
@@ -155,11 +156,6 @@ def client_address(remote_address: str | None) -> str:
 # ---------------------------------------------------------------------------------------------
 # Error messages
 # ---------------------------------------------------------------------------------------------
-
-
-def pluralize(number: int, noun: str) -> str:
-    """Return a number with its noun: "1 player", "2,000 players"."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def describe_refusal(error: Exception) -> tuple[str, int, dict[str, str]]:

@@ -1,111 +1,39 @@
-"""Public profiles, and what moderators and administrators do about players.
+"""Public profiles, and the forms on them for moderators and administrators."""
 
-Each act is in the audit log before it is done; what is so already is no act. The functions that act
-take a storage, so that the command does the same; `by` is a user id or "command", and `origin` says
-from where. The pages never leave a site without an administrator; the command may.
-"""
-
-import contextlib
-import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 
 from flask import Blueprint, abort, redirect, render_template, request
+from werkzeug.exceptions import Forbidden
 from werkzeug.wrappers import Response
 
 import storage
+from identity.accounts import RESETS, Actor, Acts, NotAllowed, may_administer, may_moderate
 from identity.context import get_storage
-from identity.passwords import client_address, pluralize
+from identity.formatting import MINUTE, format_duration
+from identity.passwords import client_address
 from identity.sessions import require_player, signed_in_player
-from pages.account import reset_picture
+from pages.errors import answer_http_error
 from pages.forms import (
     FormRefused,
     pop_notice,
     redirect_with_notice,
-    refuse_problems,
     sentence,
     trouble_told,
 )
 
-RESETS = ("bio", "name", "picture")
-MINUTE, HOUR, DAY = 60, 3600, 86_400  # seconds
-
 moderation = Blueprint("moderation", __name__)
 
-# -- acts ---------------------------------------------------------------------------------------
+
+def acts_of(player: storage.User) -> Acts:
+    """Return what the signed-in player may do from the address of this request."""
+    return Acts(get_storage(), Actor(player.id, client_address(request.remote_addr)))
 
 
-def suspend(store: storage.Storage, user: storage.User, by: int | str, **origin: str) -> None:
-    """Stop a player from signing in; their sessions and tokens end at once."""
-    if user.suspended:
-        return
-    store.write_audit("user suspend", by, user=user.id, **origin)
-    with store.edit_user(user.id) as edited:
-        edited.suspended = True
-        edited.sessions = []
-        for grant in edited.grants.values():
-            grant.end_tokens()
-
-
-def restore(store: storage.Storage, user: storage.User, by: int | str, **origin: str) -> None:
-    """Let a suspended player sign in again."""
-    if not user.suspended:
-        return
-    store.write_audit("user restore", by, user=user.id, **origin)
-    with store.edit_user(user.id) as edited:
-        edited.suspended = False
-
-
-def set_mod_level(
-    store: storage.Storage, user: storage.User, mod_level: int, by: int | str, **origin: str
-) -> None:
-    """Make a player an administrator, a moderator, or neither. Raises InvalidField."""
-    storage.refuse("mod_level", storage.check_mod_level(mod_level))
-    if user.mod_level == mod_level:
-        return
-    store.write_audit("user mod-level", by, user=user.id, mod_level=mod_level, **origin)
-    with store.edit_user(user.id) as edited:
-        edited.mod_level = mod_level
-
-
-def grant_flair(
-    store: storage.Storage, user: storage.User, flair: str, by: int | str, **origin: str
-) -> None:
-    """Give a player a flair, which they may then equip. Raises InvalidField."""
-    storage.refuse("flair", storage.check_flair(flair))
-    if flair in user.flairs:
-        return
-    store.write_audit("flair grant", by, user=user.id, flair=flair, **origin)
-    with store.edit_user(user.id) as edited:
-        if flair not in edited.flairs:  # by now
-            edited.flairs.append(flair)
-
-
-def revoke_flair(
-    store: storage.Storage, user: storage.User, flair: str, by: int | str, **origin: str
-) -> None:
-    """Take a flair from a player. Raises InvalidField where they do not own it, or all do."""
-    if flair == "none" or flair not in user.flairs:
-        raise storage.InvalidField("flair", "is not one that can be taken from this player")
-    store.write_audit("flair revoke", by, user=user.id, flair=flair, **origin)
-    with store.edit_user(user.id) as edited:
-        edited.flairs = [each for each in edited.flairs if each != flair]
-        if edited.equipped_flair == flair:
-            edited.equipped_flair = "none"
-
-
-def reset(
-    store: storage.Storage, user: storage.User, what: str, by: int | str, **origin: str
-) -> None:
-    """Take away a bio, name or picture that should not be seen; `what` is one of RESETS."""
-    store.write_audit(f"user reset {what}", by, user=user.id, **origin)
-    if what == "name":
-        store.reset_name(user.id)
-    elif what == "picture":
-        reset_picture(store, user.id)
-    else:
-        with store.edit_user(user.id) as edited:
-            edited.bio = ""
+@moderation.app_errorhandler(NotAllowed)
+def answer_not_allowed(error: NotAllowed) -> Response:
+    """Answer 403 if an act is refused after the view has allowed it, or without a view's check."""
+    return answer_http_error(Forbidden())
 
 
 # -- the public profile -------------------------------------------------------------------------
@@ -145,17 +73,12 @@ def what_may_be_done(
         return None
     return {
         "may_suspend": may_moderate(player, user),
-        "may_administer": player.mod_level == storage.ADMINISTRATOR,
+        "may_administer": may_administer(player),
         "known_flairs": [each for each in player.flairs if each not in user.flairs],
         "typed_flair": request.form.get("flair", "") if "flair" in problems else "",
         "problems": problems,
         "done": pop_notice(),
     }
-
-
-def may_moderate(player: storage.User, user: storage.User) -> bool:
-    """Moderators act on the players below them."""
-    return player.mod_level >= storage.MODERATOR and user.mod_level < player.mod_level
 
 
 def format_last_played(last_heartbeat: int) -> str:
@@ -164,17 +87,6 @@ def format_last_played(last_heartbeat: int) -> str:
     if not last_heartbeat:
         return "never"
     return f"{format_duration(seconds)} ago" if seconds >= MINUTE else "now"
-
-
-def format_duration(seconds: int) -> str:
-    """The two largest units: "3 hours 20 minutes"; days alone from two days on."""
-    days, hours, minutes = seconds // DAY, seconds % DAY // HOUR, seconds % HOUR // MINUTE
-    if days >= 2:
-        return f"{days} days"
-    hours += days * 24
-    parts = [(hours, "hour"), (minutes, "minute")]
-    words = [pluralize(count, unit) for count, unit in parts if count]
-    return " ".join(words) or "less than a minute"
 
 
 # -- moderators' pages --------------------------------------------------------------------------
@@ -202,10 +114,16 @@ def require_level(mod_level: int) -> storage.User:
     return player
 
 
-def act(user_id: str, mod_level: int, do, message: str) -> Response | tuple:
-    """Carry out `do(store, user, by=, address=)` from a profile page, and say `message` there.
+def act(
+    user_id: str,
+    mod_level: int,
+    change: Callable[[Acts, storage.User], None],
+    message: str,
+    field: str = "form",
+) -> Response | tuple:
+    """Let the signed-in player change a user, and say `message` on the user's profile page.
 
-    Raises Forbidden for a player who may not, whatever else is wrong.
+    LastAdministrator is shown at `field`. Raises Forbidden, whatever else is wrong.
     """
     player = require_level(mod_level)
     user = read_shown_user(user_id)
@@ -213,12 +131,13 @@ def act(user_id: str, mod_level: int, do, message: str) -> Response | tuple:
         abort(403)
     try:
         with trouble_told():
-            do(get_storage(), user, by=player.id, address=client_address(request.remote_addr))
+            change(acts_of(player), user)
     except FormRefused as error:
         return profile_page(user, error.problems), error.status, error.headers
     except storage.InvalidField as error:
-        problems = {error.field: sentence(error.field, error.problem)}
-        return profile_page(user, problems), 400
+        return profile_page(user, {error.field: sentence(error.field, error.problem)}), 400
+    except storage.LastAdministrator:
+        return profile_page(user, {field: "This is the last administrator."}), 409
     return redirect_with_notice(message, f"/users/{user.id}")
 
 
@@ -226,27 +145,20 @@ def act(user_id: str, mod_level: int, do, message: str) -> Response | tuple:
 def suspend_player(user_id: str) -> Response | tuple:
     """Suspend the player."""
 
-    def do(store: storage.Storage, user: storage.User, **who) -> None:
-        with another_administers(user, "form"):
-            suspend(store, user, **who)
+    def change(acts: Acts, user: storage.User) -> None:
+        acts.suspend(user.id)
 
-    return act(user_id, storage.MODERATOR, do, "The account is suspended.")
-
-
-@contextlib.contextmanager
-def another_administers(user: storage.User, field: str) -> Iterator[None]:
-    """As `administered_without`; raises FormRefused for the last administrator."""
-    try:
-        with get_storage().administered_without(user.id):
-            yield
-    except storage.LastAdministrator as error:
-        raise FormRefused({field: "This is the last administrator."}, 409) from error
+    return act(user_id, storage.MODERATOR, change, "The account is suspended.")
 
 
-@moderation.post("/users/<user_id>/restore")
-def restore_player(user_id: str) -> Response | tuple:
-    """Restore the player."""
-    return act(user_id, storage.MODERATOR, restore, "The account is restored.")
+@moderation.post("/users/<user_id>/unsuspend")
+def unsuspend_player(user_id: str) -> Response | tuple:
+    """Let the suspended player sign in again."""
+
+    def change(acts: Acts, user: storage.User) -> None:
+        acts.unsuspend(user.id)
+
+    return act(user_id, storage.MODERATOR, change, "The account is no longer suspended.")
 
 
 @moderation.post("/users/<user_id>/reset")
@@ -254,39 +166,41 @@ def reset_player(user_id: str) -> Response | tuple:
     """Reset `what` of the player."""
     what = request.form.get("what", "")
 
-    def do(store: storage.Storage, user: storage.User, **who) -> None:
+    def change(acts: Acts, user: storage.User) -> None:
         if what not in RESETS:
             abort(400, "What is to be reset is the bio, the name or the picture.")
-        reset(store, user, what, **who)
+        acts.reset(user.id, what)
 
-    return act(user_id, storage.MODERATOR, do, f"The {what} is reset.")
+    return act(user_id, storage.MODERATOR, change, f"The {what} is reset.")
 
 
 @moderation.post("/users/<user_id>/mod-level")
 def change_mod_level(user_id: str) -> Response | tuple:
     """Give the player the `mod_level` 0, 1 or 2."""
+    typed = request.form.get("mod_level", "")
+    mod_level = int(typed) if re.fullmatch("[0-9]", typed) else None
 
-    def do(store: storage.Storage, user: storage.User, **who) -> None:
-        typed = request.form.get("mod_level", "")
-        mod_level = int(typed) if re.fullmatch("[0-9]", typed) else None
-        refuse_problems(mod_level=storage.check_mod_level(mod_level))
-        if mod_level == storage.ADMINISTRATOR:
-            return set_mod_level(store, user, mod_level, **who)
-        with another_administers(user, "mod_level"):
-            set_mod_level(store, user, mod_level, **who)
+    def change(acts: Acts, user: storage.User) -> None:
+        acts.set_mod_level(user.id, mod_level)
 
-    return act(user_id, storage.ADMINISTRATOR, do, "The level is changed.")
+    return act(user_id, storage.ADMINISTRATOR, change, "The level is changed.", "mod_level")
 
 
 @moderation.post("/users/<user_id>/flairs/grant")
 def grant_player_flair(user_id: str) -> Response | tuple:
     """Grant the player a `flair`."""
-    do = functools.partial(grant_flair, flair=request.form.get("flair", "").strip())
-    return act(user_id, storage.ADMINISTRATOR, do, "The flair is granted.")
+
+    def change(acts: Acts, user: storage.User) -> None:
+        acts.grant_flair(user.id, request.form.get("flair", "").strip())
+
+    return act(user_id, storage.ADMINISTRATOR, change, "The flair is granted.")
 
 
 @moderation.post("/users/<user_id>/flairs/revoke")
 def revoke_player_flair(user_id: str) -> Response | tuple:
     """Take a `flair` from the player."""
-    do = functools.partial(revoke_flair, flair=request.form.get("flair", ""))
-    return act(user_id, storage.ADMINISTRATOR, do, "The flair is revoked.")
+
+    def change(acts: Acts, user: storage.User) -> None:
+        acts.revoke_flair(user.id, request.form.get("flair", ""))
+
+    return act(user_id, storage.ADMINISTRATOR, change, "The flair is revoked.")

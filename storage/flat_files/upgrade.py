@@ -27,7 +27,8 @@ def upgrade(layout: Layout, index: Index) -> None:
     with layout.accounts_lock(), layout.clients_lock():
         if layout.version() == LAYOUT_VERSION:  # another worker was first
             return
-        if any(map(os.listdir, (layout.users, layout.path("clients")))):
+        has_records = any(map(os.listdir, (layout.users, layout.path("clients"))))
+        if has_records or os.path.exists(layout.path("audit.log")):
             with synced(layout.data_dir):
                 index_records(layout, index)
                 index_audit_log(layout)

@@ -420,7 +420,7 @@ class FlatFiles(Storage):
             self._refuse_taken_origin(client)
             owned = [each for each in self.clients() if each.owner_id == owner_id]
             if at_most is not None and len(owned) >= at_most:
-                raise TooManyClients(f"one player may have {at_most} clients")
+                raise TooManyClients(at_most)
             self.write_audit("client add", by, client=client.id)
             write_file(self._client_path(client.id), encode(record_as_dict(client)))
         return client, secret

@@ -127,6 +127,8 @@ class Acts:
 
     def reset(self, user_id: int, what: str) -> None:
         """Take away a bio, name or picture that nobody should see; `what` is one of RESETS."""
+        if what not in RESETS:
+            raise ValueError(f"{what} cannot be reset")
         act = f"user reset {what}"
         if what == "name":
             before = self._audited(may_moderate, act, lambda user: user.name == f"player{user_id}")
@@ -166,7 +168,7 @@ class Acts:
         with self._store.edit_user(user_id) as user:
             self._require(may_administer, user)
             if flair == "none" or flair not in user.flairs:
-                raise InvalidField("flair", "is not one that can be taken from this player")
+                raise InvalidField("flair", "This player does not have this flair.")
             self._audit("flair revoke", user=user_id, flair=flair)
             user.flairs = [each for each in user.flairs if each != flair]
             if user.equipped_flair == flair:

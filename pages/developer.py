@@ -1,4 +1,4 @@
-"""Developers: registering the programs that ask who a player is, and trying out their requests."""
+"""The pages of developers: registering apps, changing them, and testing their requests."""
 
 import base64
 import contextlib
@@ -6,7 +6,6 @@ import functools
 import hashlib
 import secrets
 import shlex
-from collections.abc import Iterator
 from urllib.parse import urlencode
 
 from flask import Blueprint, abort, current_app, render_template, request
@@ -20,18 +19,17 @@ from identity.sessions import require_player
 from identity.settings import check_game
 from pages.forms import (
     FormRefused,
+    as_form_errors,
     form_view,
     pop_notice,
     redirect_with_notice,
     refuse_problems,
-    sentence,
-    trouble_told,
 )
 from pages.games import find_owner
 from pages.moderation import acts_of
 
 CLIENTS_SHOWN = 100  # on one page
-SCOPES_TO_ASK = {"userinfo": "the public profile", "userinfo email": "that and the email address"}
+SCOPES_TO_ASK = {"userinfo": "public profile", "userinfo email": "public profile and email address"}
 
 developer = Blueprint("developer", __name__)
 
@@ -52,7 +50,7 @@ def require_developer() -> storage.User:
     """The signed-in player, who may register clients. Raises Forbidden."""
     player = require_player()
     if not may_register(player):
-        abort(403, "The administrators of this site register programs. Ask them.")
+        abort(403, "Only administrators can register apps here. Ask one of them.")
     return player
 
 
@@ -73,7 +71,7 @@ def clients_page(player: storage.User, problems: dict[str, str]) -> str:
         clients_each=CLIENTS_EACH,
         typed=request.form,
         problems=problems,
-        done=pop_notice(),
+        notice=pop_notice(),
     )
 
 
@@ -106,28 +104,13 @@ def register() -> str | tuple:
     player = require_developer()
     try:
         fields = read_client_form()
-        with refusals_told():
+        with as_form_errors():
             client, secret = acts_of(player).register_client(
                 player.id, is_open_to_members(), **fields
             )
     except FormRefused as error:
         return clients_page(player, error.problems), error.status, error.headers
     return client_page(player, client, {}, secret)
-
-
-@contextlib.contextmanager
-def refusals_told() -> Iterator[None]:
-    """Let what storage refuses out as FormRefused: the form is shown again, as it was typed."""
-    try:
-        with trouble_told():
-            yield
-    except storage.OriginTaken as error:
-        raise FormRefused({"game_url": sentence("game_url", error.problem)}, 409) from error
-    except storage.TooManyClients as error:
-        problem = f"You have {CLIENTS_EACH} already, as many as one player may have."
-        raise FormRefused({"form": problem}, 409) from error
-    except DisabledByAdministrator as error:
-        raise FormRefused({"form": "An administrator switched it off. Ask them."}, 403) from error
 
 
 def read_client_form() -> dict:
@@ -143,7 +126,7 @@ def read_client_form() -> dict:
         "description": form.get("description", "").strip(),
     }
     redirect_uris, game_url = fields["redirect_uris"], fields["game_url"]
-    nowhere = None if redirect_uris or game_url else "or a game URL is needed"
+    nowhere = None if redirect_uris or game_url else "Enter a redirect URI or a game URL."
     refuse_problems(
         name=storage.check_client_name(fields["name"]),
         redirect_uris=storage.check_redirect_uris(redirect_uris) or nowhere,
@@ -166,7 +149,7 @@ def find_own_client(client_id: str) -> tuple[storage.User, storage.Client]:
     """The signed-in player, and the client, which is theirs. Raises NoSuchClient, Forbidden."""
     player, client = require_developer(), get_storage().read_client(client_id)
     if not may_manage(player, client):
-        abort(403, "Somebody else registered this program.")
+        abort(403, "This app belongs to another player.")
     return player, client
 
 
@@ -197,13 +180,11 @@ def client_page(
         site=base_url(),
         exchange=exchange_command(client),
         problems=problems,
-        done=pop_notice(),
+        notice=pop_notice(),
     )
 
 
-client_form = functools.partial(
-    form_view, find=find_own_client, show=client_page, told=refusals_told
-)
+client_form = functools.partial(form_view, find=find_own_client, show=client_page)
 
 
 @developer.post("/developer/<client_id>")
@@ -211,7 +192,7 @@ client_form = functools.partial(
 def save_client(player: storage.User, client: storage.Client) -> Response:
     """Change a client by the fields of `read_client_form`."""
     acts_of(player).change_client(client.id, **read_client_form())
-    return redirect_with_notice("It is saved.", f"/developer/{client.id}")
+    return redirect_with_notice("App saved.", f"/developer/{client.id}")
 
 
 @developer.post("/developer/<client_id>/secret")
@@ -227,15 +208,19 @@ def replace_secret(player: storage.User, client: storage.Client) -> str:
 def disable_client(player: storage.User, client: storage.Client) -> Response:
     """Stop a client from getting codes and tokens."""
     acts_of(player).set_disabled(client.id, True)
-    return redirect_with_notice("It is switched off.", f"/developer/{client.id}")
+    return redirect_with_notice("App disabled.", f"/developer/{client.id}")
 
 
 @developer.post("/developer/<client_id>/enable")
 @client_form("switch")
 def enable_client(player: storage.User, client: storage.Client) -> Response:
     """Let a client go on."""
-    acts_of(player).set_disabled(client.id, False)
-    return redirect_with_notice("It is switched on.", f"/developer/{client.id}")
+    try:
+        acts_of(player).set_disabled(client.id, False)
+    except DisabledByAdministrator as error:
+        problem = "An administrator disabled this app. Ask them to enable it."
+        raise FormRefused({"form": problem}, 403) from error
+    return redirect_with_notice("App enabled.", f"/developer/{client.id}")
 
 
 @developer.post("/developer/<client_id>/delete")
@@ -243,7 +228,7 @@ def enable_client(player: storage.User, client: storage.Client) -> Response:
 def delete_client(player: storage.User, client: storage.Client) -> Response:
     """Remove a client for good."""
     acts_of(player).delete_client(client.id)
-    return redirect_with_notice(f"{client.name} is deleted.", "/developer")
+    return redirect_with_notice("App deleted.", "/developer")
 
 
 # -- links to try out ---------------------------------------------------------------------------
@@ -257,7 +242,7 @@ def build_link(client_id: str) -> str:
     """
     player, client = find_own_client(client_id)
     if not client.redirect_uris:
-        abort(404, "This program has no redirect URI, so there is no link that leads to it.")
+        abort(404, "This app has no redirect URI. Add one to build a link.")
     asked = request.args
     scope = asked.get("scope", "userinfo")
     redirect_uri = asked.get("redirect_uri", client.redirect_uris[0])
@@ -268,7 +253,7 @@ def build_link(client_id: str) -> str:
         "link.html",
         player=player,
         client=client,
-        scopes=SCOPES_TO_ASK,
+        scopes=SCOPES_TO_ASK.items(),
         chosen={"scope": scope, "redirect_uri": redirect_uri, "state": state, "pkce": verifier},
         address=authorization_address(client, redirect_uri, scope, state, verifier),
         exchange=exchange_command(client, redirect_uri, verifier),

@@ -62,7 +62,7 @@ def home() -> str:
         moderates=moderates,
         listed=games_shown(listed=True),
         unlisted=games_shown(listed=False) if moderates else [],
-        done=pop_notice(),
+        notice=pop_notice(),
     )
 
 
@@ -82,13 +82,13 @@ def change_listed(client_id: str) -> Response:
     player = require_level(storage.MODERATOR)
     listed = request.form.get("listed")
     if listed not in ("yes", "no"):
-        abort(400, "The answer must be yes or no.")
+        abort(400, "Choose yes or no.")
     seen_url = request.form.get("game_url", "")
     try:
         client = acts_of(player).set_listed(client_id, listed == "yes", seen_url)
     except GameMoved:
-        abort(409, "Its address was changed just now. Look at the game, and list it again.")
-    return redirect_with_notice(f"{client.name} is {'' if client.listed else 'not '}listed.", "/")
+        abort(409, "The game URL has just changed. Play the game, then list it again.")
+    return redirect_with_notice("Game listed." if client.listed else "Game unlisted.", "/")
 
 
 # -- the page that a game is played on ----------------------------------------------------------
@@ -99,7 +99,7 @@ def play(client_id: str) -> str:
     """Show a game in a frame, which asks this page who is playing: static/play.js answers."""
     client = find_game(client_id)
     if client is None:
-        abort(404, "There is no such game here. It was removed, or is switched off for now.")
+        abort(404, "This game was deleted or disabled. Choose another one.")
     page = render_template(
         "play.html",
         player=signed_in_player(),

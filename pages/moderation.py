@@ -1,74 +1,61 @@
 """Public profiles, and the forms on them for moderators and administrators."""
 
 import re
-from collections.abc import Callable
 
 from flask import Blueprint, abort, redirect, render_template, request
 from werkzeug.exceptions import Forbidden
 from werkzeug.wrappers import Response
 
 import storage
-from identity.accounts import RESETS, Actor, Acts, NotAllowed, may_administer, may_moderate
+from identity.accounts import Actor, Acts, NotAllowed, may_administer, may_moderate
 from identity.context import get_storage
 from identity.formatting import MINUTE, format_duration
 from identity.passwords import client_address
 from identity.sessions import require_player, signed_in_player
 from pages.errors import answer_http_error
-from pages.forms import (
-    FormRefused,
-    pop_notice,
-    redirect_with_notice,
-    sentence,
-    trouble_told,
-)
+from pages.forms import as_form_errors, form_view, pop_notice, redirect_with_notice
+
+RESET_NOTICES = {"bio": "Bio reset.", "name": "Name reset.", "picture": "Picture reset."}
+ONLY_FOR = {
+    storage.MODERATOR: "Only moderators can do this.",
+    storage.ADMINISTRATOR: "Only administrators can do this.",
+}
 
 moderation = Blueprint("moderation", __name__)
-
-
-def acts_of(player: storage.User) -> Acts:
-    """Return what the signed-in player may do from the address of this request."""
-    return Acts(get_storage(), Actor(player.id, client_address(request.remote_addr)))
-
-
-@moderation.app_errorhandler(NotAllowed)
-def answer_not_allowed(error: NotAllowed) -> Response:
-    """Answer 403 if an act is refused after the view has allowed it, or without a view's check."""
-    return answer_http_error(Forbidden())
-
 
 # -- the public profile -------------------------------------------------------------------------
 
 
 @moderation.get("/users/<user_id>")
 def show_profile(user_id: str) -> str:
-    """The page that anyone sees of a player; moderators can act on it."""
+    """Show the page that anyone sees of a player; moderators can act on it."""
     return profile_page(read_shown_user(user_id), {})
 
 
 def read_shown_user(user_id: str) -> storage.User:
-    """The player whose id an address has. Raises NotFound."""
+    """Return the player whose id is part of an address. Raises NotFound."""
     if not storage.USER_ID.fullmatch(user_id):
         abort(404)
     return get_storage().read_user(int(user_id))
 
 
 def profile_page(user: storage.User, problems: dict[str, str]) -> str:
-    """A player's public page."""
+    """Return a player's public page; `problems` are by field."""
     player = signed_in_player()
     return render_template(
         "profile.html",
         player=player,
         user=user,
         play_time=format_duration(user.play_ms // 1000),
-        last_seen=format_last_played(user.last_heartbeat),
-        moderation=what_may_be_done(player, user, problems),
+        last_played=format_last_played(user.last_heartbeat),
+        moderation=moderation_forms(player, user, problems),
     )
 
 
-def what_may_be_done(
+def moderation_forms(
     player: storage.User | None, user: storage.User, problems: dict[str, str]
 ) -> dict | None:
-    """What the signed-in player may do about another, for the page; None for nothing at all."""
+    """Return what the page shows to the signed-in player if that is a moderator."""
     if player is None or player.mod_level < storage.MODERATOR:
         return None
     return {
@@ -77,16 +64,60 @@ def what_may_be_done(
         "known_flairs": [each for each in player.flairs if each not in user.flairs],
         "typed_flair": request.form.get("flair", "") if "flair" in problems else "",
         "problems": problems,
-        "done": pop_notice(),
+        "notice": pop_notice(),
     }
 
 
 def format_last_played(last_heartbeat: int) -> str:
-    """How long ago a time in milliseconds was: "2 days ago"; 0 is never."""
-    seconds = (storage.now_ms() - last_heartbeat) // 1000
+    """Return how long ago a time in milliseconds was: "2 days ago"; 0 means never."""
     if not last_heartbeat:
-        return "never"
+        return "not yet"
+    seconds = (storage.now_ms() - last_heartbeat) // 1000
     return f"{format_duration(seconds)} ago" if seconds >= MINUTE else "now"
+
+
+# -- who may -------------------------------------------------------------------------------------
+
+
+def require_level(mod_level: int) -> storage.User:
+    """Return the signed-in player, who has at least this mod level. Raises Forbidden."""
+    player = require_player()
+    if player.mod_level < mod_level:
+        abort(403, ONLY_FOR[mod_level])
+    return player
+
+
+def acts_of(player: storage.User) -> Acts:
+    """Return what the signed-in player may do, from the address of this request."""
+    return Acts(get_storage(), Actor(player.id, client_address(request.remote_addr)))
+
+
+def find_moderated_user(user_id: str) -> tuple[Acts, storage.User]:
+    """Return the signed-in player's acts and a user below them. Raises Forbidden, NotFound."""
+    player, user = require_level(storage.MODERATOR), read_shown_user(user_id)
+    if not may_moderate(player, user):
+        abort(403)
+    return acts_of(player), user
+
+
+def find_administered_user(user_id: str) -> tuple[Acts, storage.User]:
+    """Return the signed-in administrator's acts and a user. Raises Forbidden, NotFound."""
+    return acts_of(require_level(storage.ADMINISTRATOR)), read_shown_user(user_id)
+
+
+def show_problems(_: Acts, user: storage.User, problems: dict[str, dict[str, str]]) -> str:
+    """Return the user's public page again, with what is wrong with the form that was sent."""
+    return profile_page(user, problems["moderation"])
+
+
+moderators_form = form_view("moderation", find_moderated_user, show_problems)
+administrators_form = form_view("moderation", find_administered_user, show_problems)
+
+
+@moderation.app_errorhandler(NotAllowed)
+def answer_not_allowed(error: NotAllowed) -> Response:
+    """Answer 403 to an act that its view has allowed, on records that have changed since."""
+    return answer_http_error(Forbidden())
 
 
 # -- moderators' pages --------------------------------------------------------------------------
@@ -97,110 +128,62 @@ def find_player() -> Response | str:
     """Find a player by exact `name`."""
     player = require_level(storage.MODERATOR)
     name = request.args.get("name", "").strip()
-    # By name alone: who has an email address is not a moderator's business.
+    # By name alone: moderators do not learn who has an email address.
     found = get_storage().find_user(name) if name and "@" not in storage.unique_key(name) else None
     if found:
         return redirect(f"/users/{found.id}", 303)
-    problem = "No player has this name." if name else None
+    problem = "No player has this name. Check the spelling." if name else None
     return render_template("players.html", player=player, name=name, problem=problem)
 
 
-def require_level(mod_level: int) -> storage.User:
-    """The signed-in player, who has at least this mod level. Raises Forbidden."""
-    player = require_player()
-    if player.mod_level < mod_level:
-        who = "moderators" if mod_level == storage.MODERATOR else "administrators"
-        abort(403, f"This is for the {who} of this site.")
-    return player
-
-
-def act(
-    user_id: str,
-    mod_level: int,
-    change: Callable[[Acts, storage.User], None],
-    message: str,
-    field: str = "form",
-) -> Response | tuple:
-    """Let the signed-in player change a user, and say `message` on the user's profile page.
-
-    LastAdministrator is shown at `field`. Raises Forbidden, whatever else is wrong.
-    """
-    player = require_level(mod_level)
-    user = read_shown_user(user_id)
-    if mod_level == storage.MODERATOR and not may_moderate(player, user):
-        abort(403)
-    try:
-        with trouble_told():
-            change(acts_of(player), user)
-    except FormRefused as error:
-        return profile_page(user, error.problems), error.status, error.headers
-    except storage.InvalidField as error:
-        return profile_page(user, {error.field: sentence(error.field, error.problem)}), 400
-    except storage.LastAdministrator:
-        return profile_page(user, {field: "This is the last administrator."}), 409
-    return redirect_with_notice(message, f"/users/{user.id}")
-
-
 @moderation.post("/users/<user_id>/suspend")
-def suspend_player(user_id: str) -> Response | tuple:
+@moderators_form
+def suspend_player(acts: Acts, user: storage.User) -> Response:
     """Suspend the player."""
-
-    def change(acts: Acts, user: storage.User) -> None:
-        acts.suspend(user.id)
-
-    return act(user_id, storage.MODERATOR, change, "The account is suspended.")
+    acts.suspend(user.id)
+    return redirect_with_notice("Player suspended.", f"/users/{user.id}")
 
 
 @moderation.post("/users/<user_id>/unsuspend")
-def unsuspend_player(user_id: str) -> Response | tuple:
+@moderators_form
+def unsuspend_player(acts: Acts, user: storage.User) -> Response:
     """Let the suspended player sign in again."""
-
-    def change(acts: Acts, user: storage.User) -> None:
-        acts.unsuspend(user.id)
-
-    return act(user_id, storage.MODERATOR, change, "The account is no longer suspended.")
+    acts.unsuspend(user.id)
+    return redirect_with_notice("Player unsuspended.", f"/users/{user.id}")
 
 
 @moderation.post("/users/<user_id>/reset")
-def reset_player(user_id: str) -> Response | tuple:
+@moderators_form
+def reset_player(acts: Acts, user: storage.User) -> Response:
     """Reset `what` of the player."""
     what = request.form.get("what", "")
-
-    def change(acts: Acts, user: storage.User) -> None:
-        if what not in RESETS:
-            abort(400, "What is to be reset is the bio, the name or the picture.")
-        acts.reset(user.id, what)
-
-    return act(user_id, storage.MODERATOR, change, f"The {what} is reset.")
+    if what not in RESET_NOTICES:
+        abort(400, "Choose the bio, the name or the picture.")
+    acts.reset(user.id, what)
+    return redirect_with_notice(RESET_NOTICES[what], f"/users/{user.id}")
 
 
 @moderation.post("/users/<user_id>/mod-level")
-def change_mod_level(user_id: str) -> Response | tuple:
+@administrators_form
+def change_mod_level(acts: Acts, user: storage.User) -> Response:
     """Give the player the `mod_level` 0, 1 or 2."""
     typed = request.form.get("mod_level", "")
-    mod_level = int(typed) if re.fullmatch("[0-9]", typed) else None
-
-    def change(acts: Acts, user: storage.User) -> None:
-        acts.set_mod_level(user.id, mod_level)
-
-    return act(user_id, storage.ADMINISTRATOR, change, "The level is changed.", "mod_level")
+    with as_form_errors("mod_level"):
+        acts.set_mod_level(user.id, int(typed) if re.fullmatch("[0-9]", typed) else None)
+    return redirect_with_notice("Level changed.", f"/users/{user.id}")
 
 
 @moderation.post("/users/<user_id>/flairs/grant")
-def grant_player_flair(user_id: str) -> Response | tuple:
+@administrators_form
+def grant_player_flair(acts: Acts, user: storage.User) -> Response:
     """Grant the player a `flair`."""
-
-    def change(acts: Acts, user: storage.User) -> None:
-        acts.grant_flair(user.id, request.form.get("flair", "").strip())
-
-    return act(user_id, storage.ADMINISTRATOR, change, "The flair is granted.")
+    acts.grant_flair(user.id, request.form.get("flair", "").strip())
+    return redirect_with_notice("Flair granted.", f"/users/{user.id}")
 
 
 @moderation.post("/users/<user_id>/flairs/revoke")
-def revoke_player_flair(user_id: str) -> Response | tuple:
+@administrators_form
+def revoke_player_flair(acts: Acts, user: storage.User) -> Response:
     """Take a `flair` from the player."""
-
-    def change(acts: Acts, user: storage.User) -> None:
-        acts.revoke_flair(user.id, request.form.get("flair", ""))
-
-    return act(user_id, storage.ADMINISTRATOR, change, "The flair is revoked.")
+    acts.revoke_flair(user.id, request.form.get("flair", ""))
+    return redirect_with_notice("Flair revoked.", f"/users/{user.id}")

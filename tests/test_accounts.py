@@ -13,6 +13,7 @@ from conftest import all_clients
 from identity.accounts import (
     CLIENTS_EACH,
     COMMAND,
+    RESETS,
     Actor,
     Acts,
     DisabledByAdministrator,
@@ -331,6 +332,14 @@ def test_suspension_ends_sessions_and_tokens(storage, ada, moderator, acts_of):
     assert not storage.read_user(ada.id).suspended
 
 
+def test_resets(storage, ada, moderator, acts_of):
+    for what in RESETS:
+        acts_of(moderator).reset(ada.id, what)
+    user = storage.read_user(ada.id)
+    assert (user.bio, user.name) == ("", f"player{ada.id}")
+    assert user.pfp_timestamp > ada.pfp_timestamp
+
+
 def test_revoked_flair_is_no_longer_equipped(storage, ada, admin, acts_of):
     acts_of(admin).revoke_flair(ada.id, "Old")
     user = storage.read_user(ada.id)
@@ -389,7 +398,11 @@ def test_of_two_administrators_who_demote_each_other_one_stays(storage, add_play
         set_fields(storage, left.id, mod_level=PLAYER)
 
 
-def test_players_delete_themselves_without_an_audit_line(storage, ada, admin, acts_of):
+def test_players_delete_themselves_without_an_audit_line(storage, ada, admin, acts_of, before_lock):
+    suspend = functools.partial(set_fields, storage, ada.id, suspended=True)
+    with before_lock(suspend), pytest.raises(NotAllowed):
+        acts_of(ada).delete_user(ada.id)
+    set_fields(storage, ada.id, suspended=False)
     with pytest.raises(NotAllowed):
         acts_of(admin).delete_user(ada.id)
     acts_of(ada).delete_user(ada.id)

@@ -4,17 +4,15 @@ Layout 2 has index/ and audit/, which follow from the records and from the audit
 """
 
 import contextlib
-import json
 import os
 import shutil
-from collections.abc import Iterable
 
 from storage import Client, DamagedRecord, NotFound, User
-from storage.flat_files.audit import subjects_of
+from storage.flat_files.audit import subjects_in
 from storage.flat_files.disk import make_folder, synced, write_file
 from storage.flat_files.index import Index, index_keys
 from storage.flat_files.layout import LAYOUT_VERSION, Layout
-from storage.flat_files.record_files import read_client, read_user
+from storage.flat_files.record_files import client_ids, read_client, read_user, user_ids
 
 
 def upgrade(layout: Layout, index: Index) -> None:
@@ -36,10 +34,8 @@ def upgrade(layout: Layout, index: Index) -> None:
 
 def index_records(layout: Layout, index: Index) -> None:
     """Add the index entries of every record that can be read."""
-    ids = (name.removesuffix(".json") for name in os.listdir(layout.users))
-    readers = [(read_user, int(each)) for each in ids if each.isdecimal()]
-    ids = (name.removesuffix(".json") for name in os.listdir(layout.path("clients")))
-    readers += [(read_client, each) for each in ids if not each.startswith(".")]
+    readers = [(read_user, each) for each in user_ids(layout)]
+    readers += [(read_client, each) for each in client_ids(layout)]
     for read, record_id in readers:
         with contextlib.suppress(NotFound, DamagedRecord):
             record: User | Client = read(layout, record_id)
@@ -53,16 +49,8 @@ def index_audit_log(layout: Layout) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     make_folder(folder, 0o700)
     with contextlib.suppress(FileNotFoundError), open(layout.path("audit.log"), "rb") as log:
-        _distribute(log, folder)
-
-
-def _distribute(lines: Iterable[bytes], folder: str) -> None:
-    """Append each line to the file of each of its subjects."""
-    for line in lines:
-        with contextlib.suppress(ValueError, RecursionError):  # a damaged line is about nobody
-            values = json.loads(line)
-            subjects = subjects_of(values) if isinstance(values, dict) else ()
-            for subject in subjects:
+        for line in log:
+            for subject in subjects_in(layout, line):
                 with open(os.open(f"{folder}/{subject}", _APPEND, 0o600), "ab") as file:
                     file.write(line)
 

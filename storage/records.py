@@ -171,11 +171,11 @@ def build_record(record_type: type, values: dict):
     kinds = _KINDS[record_type]
     for name, value in values.items():
         if type(value) not in kinds[name]:  # not isinstance: True is no number here
-            raise ValueError(f"{name} has the wrong type")
+            raise ValueError(f"{name}: This has the wrong type.")
     for name in _TEXT_LISTS[record_type]:
         for each in getattr(record, name):
             if type(each) is not str:
-                raise ValueError(f"{name} holds a value that is not text")
+                raise ValueError(f"{name}: This is not a list of texts.")
     if record_type is User:
         _build_parts(record)
     return record
@@ -185,7 +185,7 @@ def _build_parts(user: User) -> None:
     user.grants = {client_id: build_record(Grant, each) for client_id, each in user.grants.items()}
     user.sessions = [build_record(Session, each) for each in user.sessions]
     if user.equipped_flair not in user.flairs or "none" not in user.flairs:
-        raise ValueError("flairs lack 'none' or the equipped one")
+        raise ValueError("flairs: 'none' or the equipped flair is missing.")
 
 
 def record_as_dict(record) -> dict:
@@ -242,6 +242,6 @@ def refuse_bad_record(record: User | Client, changed: set[str] | None = None) ->
 
 
 def refuse(field_name: str, problem: str | None) -> None:
-    """Raise InvalidField if there is a problem."""
+    """Raise InvalidField if there is a problem, which is a whole sentence."""
     if problem:
         raise InvalidField(field_name, problem)

@@ -266,7 +266,7 @@ def _look_at_fields(path: str, user: User) -> Findings:
         if not 0 <= moment < TIME_END:
             yield Finding(path, f"{field} is not a time")
     if problem := check_hash_format(user.password_hash):
-        yield Finding(path, f"password_hash {problem}")
+        yield Finding(path, f"password_hash: {problem}")
 
 
 def _check_picture_file(size: str, path: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Bringing an older layout up to date, when an installation is opened.
+"""The upgrade of an older layout, when an installation is opened.
 
 Layout 2 has index/ and audit/, which follow from the records and from the audit log.
 """
@@ -22,14 +22,16 @@ def upgrade(layout: Layout, index: Index) -> None:
     """
     if layout.version() == LAYOUT_VERSION:
         return
-    with layout.accounts_lock(), layout.clients_lock(), synced(layout.data_dir):
+    with layout.accounts_lock(), layout.clients_lock():
         if layout.version() == LAYOUT_VERSION:  # another worker was first
             return
-        index_records(layout, index)
-        with layout.audit_lock():
-            index_audit_log(layout)
-    # Last: an installation without this file was never whole.
-    write_file(layout.path("format"), b"%d\n" % LAYOUT_VERSION)
+        has_records = any(map(os.listdir, (layout.users, layout.path("clients"))))
+        if has_records or os.path.exists(layout.path("audit.log")):
+            with synced(layout.data_dir), layout.audit_lock():
+                index_records(layout, index)
+                index_audit_log(layout)
+        # Last: an installation without this file was never whole.
+        write_file(layout.path("format"), b"%d\n" % LAYOUT_VERSION)
 
 
 def index_records(layout: Layout, index: Index) -> None:
@@ -44,7 +46,7 @@ def index_records(layout: Layout, index: Index) -> None:
 
 
 def index_audit_log(layout: Layout) -> None:
-    """Write the index files of the audit log anew."""
+    """Write the index files of the audit log again; the caller holds its lock."""
     folder = layout.path("audit")
     shutil.rmtree(folder, ignore_errors=True)
     make_folder(folder, 0o700)

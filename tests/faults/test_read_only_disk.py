@@ -187,9 +187,9 @@ def test_a_save_is_answered_in_words_and_nothing_is_saved(site):
         answers, 503
     )
     assert all(int(answer.headers["Retry-After"]) > 0 for answer in answers.values())
-    assert "Nothing can be saved right now." in answers["profile"].text
+    assert "Nothing was saved." in answers["profile"].text
     assert answers["heartbeat"].json().keys() == {"message"}
-    assert "Passwords cannot be checked right now." in answers["sign-in"].text
+    assert "check passwords right now." in answers["sign-in"].text
     sent = site.send("/oauth/authorize", **consent.fields, **consent.buttons["Allow"])
     assert "error=server_error" in sent.headers["Location"]
     assert site.server.open_storage().read_user(1) == before

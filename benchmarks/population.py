@@ -28,8 +28,9 @@ from storage import (
     sha256,
     unique_key,
 )
-from storage.flat_files.disk import encode, write_file
+from storage.flat_files.disk import write_file
 from storage.pictures import generate_picture
+from storage.records import encode
 
 PASSWORD = "correct horse battery"  # everyone's
 REDIRECT_URI = "https://game.example.org/callback"

@@ -22,8 +22,8 @@ from commands.printing import (
 from identity.links import issue_sign_in_link
 from identity.passwords import hash_password
 from identity.settings import read_settings
-from identity_server import public_profile
 from pages.moderation import grant_flair, restore, revoke_flair, set_mod_level, suspend
+from storage.transfer import exported_fields
 
 # -- user ---------------------------------------------------------------------------------------
 
@@ -33,8 +33,10 @@ mod_level_option = click.option(
 
 
 def user_record(user: storage.User) -> dict:
-    """A player as the command prints them."""
-    return public_profile(user) | {"email": user.email, "suspended": user.suspended}
+    """Return a player as the command prints them."""
+    record = exported_fields(user)
+    del record["created"]
+    return record
 
 
 def refuse_bad_changes(store: storage.Storage, user: storage.User, fields: set[str]) -> None:

@@ -1,19 +1,18 @@
 """Developers: registering the programs that ask who a player is, and trying out their requests."""
 
-import base64
 import contextlib
 import functools
-import hashlib
 import secrets
 import shlex
 from collections.abc import Iterator
 from urllib.parse import urlencode
 
-from flask import Blueprint, abort, current_app, render_template, request
+from flask import Blueprint, abort, request
 from werkzeug.wrappers import Response
 
 import storage
 from identity.context import base_url, get_storage
+from identity.oauth import SCOPES, code_challenge_of
 from identity.passwords import client_address
 from identity.sessions import require_player
 from identity.settings import check_game
@@ -27,19 +26,18 @@ from pages.forms import (
     trouble_told,
 )
 from pages.games import find_owner, may_manage, switch_client
+from pages.rendering import may_register, render_page
 
 CLIENTS_EACH = 10  # of one player; administrators have no limit
-SCOPES_TO_ASK = {"userinfo": "the public profile", "userinfo email": "that and the email address"}
+# Values of the parameter `scope`, in words.
+SCOPE_CHOICES = {
+    " ".join(list(SCOPES)[:count]): " and ".join(list(SCOPES.values())[:count])
+    for count in range(1, len(SCOPES) + 1)
+}
 
 developer = Blueprint("developer", __name__)
 
 # -- one's own clients --------------------------------------------------------------------------
-
-
-def may_register(player: storage.User) -> bool:
-    """True where this player may register clients."""
-    everyone = current_app.config["CLIENT_REGISTRATION"] == "members"
-    return everyone or player.mod_level == storage.ADMINISTRATOR
 
 
 def require_developer() -> storage.User:
@@ -59,9 +57,9 @@ def show_clients() -> str:
 def clients_page(player: storage.User, problems: dict[str, str]) -> str:
     """The page of all of somebody's clients."""
     mine = sorted(filter(may_manage, get_storage().clients()), key=lambda each: each.created)
-    return render_template(
+    return render_page(
         "developer.html",
-        player=player,
+        player,
         clients=[(each, find_owner(each)) for each in mine],
         clients_each=CLIENTS_EACH,
         typed=request.form,
@@ -159,9 +157,9 @@ def client_page(
     owner = find_owner(client)
     # Whom the switch of an administrator would stop.
     overruled = owner is not None and owner.mod_level < storage.ADMINISTRATOR
-    return render_template(
+    return render_page(
         "client.html",
-        player=player,
+        player,
         client=client,
         owner=owner,
         secret=secret,
@@ -256,11 +254,11 @@ def build_link(client_id: str) -> str:
     state = asked.get("state", secrets.token_urlsafe(12))
     # For trying out: a real client makes its own, and keeps it in the player's session.
     verifier = secrets.token_urlsafe(32) if asked.get("pkce", "yes") == "yes" else None
-    return render_template(
+    return render_page(
         "link.html",
-        player=player,
+        player,
         client=client,
-        scopes=SCOPES_TO_ASK,
+        scopes=SCOPE_CHOICES,
         chosen={"scope": scope, "redirect_uri": redirect_uri, "state": state, "pkce": verifier},
         address=authorization_address(client, redirect_uri, scope, state, verifier),
         exchange=exchange_command(client, redirect_uri, verifier),
@@ -277,8 +275,7 @@ def authorization_address(
     if state:
         query["state"] = state
     if verifier:
-        digest = hashlib.sha256(verifier.encode()).digest()
-        query["code_challenge"] = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+        query["code_challenge"] = code_challenge_of(verifier)
         query["code_challenge_method"] = "S256"
     return f"{base_url()}/oauth/authorize?{urlencode(query)}"
 

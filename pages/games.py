@@ -1,9 +1,8 @@
-"""Games: the home page that lists them, the page that one is played on, and heartbeats."""
+"""Games: the home page that lists them, and the heartbeats of those who play them."""
 
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
-from flask import Blueprint, abort, g, render_template, request
+from flask import Blueprint, abort, request
 from werkzeug.wrappers import Response
 
 import storage
@@ -13,6 +12,7 @@ from identity.sessions import signed_in_player
 from identity.settings import check_game
 from pages.forms import pop_notice, redirect_with_notice
 from pages.moderation import require_level
+from pages.rendering import render_page
 
 SITTING_GAP = 150_000  # milliseconds between two heartbeats of one sitting
 COUNTED_ALREADY = 30_000  # milliseconds: a heartbeat this soon after another is a second tab's
@@ -100,9 +100,9 @@ def home() -> str:
     playable = sorted(
         filter(is_playable, get_storage().clients()), key=lambda client: client.name.casefold()
     )
-    return render_template(
+    return render_page(
         "home.html",
-        player=player,
+        player,
         moderates=moderates,
         listed=[(each, find_owner(each)) for each in playable if each.listed],
         unlisted=[(each, find_owner(each)) for each in playable if moderates and not each.listed],
@@ -128,26 +128,6 @@ def change_listed(client_id: str) -> Response:
     who = {"by": player.id, "address": client_address(request.remote_addr)}
     client = switch_client(get_storage(), client_id, "listed", listed == "yes", check=check, **who)
     return redirect_with_notice(f"{client.name} is {'' if client.listed else 'not '}listed.", "/")
-
-
-# -- the page that a game is played on ----------------------------------------------------------
-
-
-@games.get("/play/<client_id>")
-def play(client_id: str) -> str:
-    """Show a game in a frame, which asks this page who is playing: static/play.js answers."""
-    client = find_game(client_id)
-    if client is None:
-        abort(404, "There is no such game here. It was removed, or is switched off for now.")
-    page = render_template(
-        "play.html",
-        player=signed_in_player(),
-        client=client,
-        owner=find_owner(client),
-        host=urlsplit(client.game_url).netloc,
-    )
-    g.framed_origin = storage.origin_of(client.game_url)
-    return page
 
 
 # -- heartbeats ---------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import functools
 import re
 from collections.abc import Iterator
 
-from flask import Blueprint, abort, redirect, render_template, request
+from flask import Blueprint, abort, redirect, request
 from werkzeug.wrappers import Response
 
 import storage
@@ -26,6 +26,7 @@ from pages.forms import (
     sentence,
     trouble_told,
 )
+from pages.rendering import render_page
 
 RESETS = ("bio", "name", "picture")
 MINUTE, HOUR, DAY = 60, 3600, 86_400  # seconds
@@ -127,9 +128,9 @@ def read_shown_user(user_id: str) -> storage.User:
 def profile_page(user: storage.User, problems: dict[str, str]) -> str:
     """A player's public page."""
     player = signed_in_player()
-    return render_template(
+    return render_page(
         "profile.html",
-        player=player,
+        player,
         user=user,
         play_time=format_duration(user.play_ms // 1000),
         last_seen=format_last_played(user.last_heartbeat),
@@ -190,7 +191,7 @@ def find_player() -> Response | str:
     if found:
         return redirect(f"/users/{found.id}", 303)
     problem = "No player has this name." if name else None
-    return render_template("players.html", player=player, name=name, problem=problem)
+    return render_page("players.html", player, name=name, problem=problem)
 
 
 def require_level(mod_level: int) -> storage.User:

@@ -1,6 +1,6 @@
 """The sign-in page, and signing out."""
 
-from flask import Blueprint, redirect, render_template, request, session
+from flask import Blueprint, redirect, request, session
 from werkzeug.wrappers import Response
 
 from identity.passwords import (
@@ -11,19 +11,20 @@ from identity.passwords import (
     find_by_password,
 )
 from identity.sessions import end_session, local_address, signed_in_player, start_session
+from pages.rendering import render_guest_page
 from storage import StorageFailed
 
 sign_in = Blueprint("sign_in", __name__)
 
 
 @sign_in.get("/sign-in")
-def show_sign_in() -> Response | str:
-    """The sign-in form; `next` is where it leads."""
+def show_sign_in() -> Response | tuple:
+    """Show the sign-in form; `next` is where it leads."""
     leads_to = local_address(request.args.get("next", ""))
     if signed_in_player():
         return redirect(leads_to, 303)
     done = session.pop("done", None)  # an account, which could not be signed in
-    return render_template("sign_in.html", next=leads_to, name="", problem=None, done=done)
+    return render_guest_page("sign_in.html", leads_to, name="", problem=None, done=done)
 
 
 @sign_in.post("/sign-in")
@@ -52,8 +53,8 @@ def _sign_in_again(
     name: str, problem: str, status: int = 403, headers: dict[str, str] | None = None
 ) -> tuple:
     leads_to = local_address(request.form.get("next", ""))
-    page = render_template("sign_in.html", next=leads_to, name=name, problem=problem)
-    return page, status, headers or {}
+    page, page_headers = render_guest_page("sign_in.html", leads_to, name=name, problem=problem)
+    return page, status, page_headers | (headers or {})
 
 
 @sign_in.post("/sign-out")

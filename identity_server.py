@@ -214,20 +214,18 @@ def read_client_and_redirect_uri(parameters: MultiDict) -> tuple[Client, str]:
     client_id = read_single(parameters, "client_id")
     received = read_single(parameters, "redirect_uri")
     if not client_id:
-        raise UnusableClient("This link has no client_id. Tell the people who made the app.")
+        raise UnusableClient("This link has no client_id. Tell the app's developer.")
     try:
         client = get_storage().read_client(client_id)
     except storage.NoSuchClient:
-        raise UnusableClient(
-            "No app has this client_id. Tell the people who made the app."
-        ) from None
+        raise UnusableClient("No app has this client_id. Tell the app's developer.") from None
     if client.disabled:
         raise UnusableClient(f"{client.name} is disabled. Ask the people who run this site.")
     redirect_uri = client.choose_redirect_uri(received)
     if redirect_uri is None and not received:
-        raise UnusableClient("This link has no redirect_uri. Tell the people who made the app.")
+        raise UnusableClient("This link has no redirect_uri. Tell the app's developer.")
     if redirect_uri is None:
-        problem = f"{client.name} did not register this redirect_uri. Tell the people who made it."
+        problem = f"{client.name} did not register this redirect_uri. Tell its developer."
         raise UnusableClient(problem, client, received)
     return client, redirect_uri
 
@@ -236,9 +234,7 @@ def read_single(parameters: MultiDict, name: str) -> str:
     """Return a parameter, "" if it is missing. Raises UnusableClient if it is repeated."""
     values = parameters.getlist(name)
     if len(values) > 1:
-        raise UnusableClient(
-            f"This link has more than one {name}. Tell the people who made the app."
-        )
+        raise UnusableClient(f"This link has more than one {name}. Tell the app's developer.")
     return values[0] if values else ""
 
 

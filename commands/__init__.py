@@ -17,9 +17,6 @@ class Refusing(click.Group):
     def invoke(self, ctx: click.Context):
         try:
             return super().invoke(ctx)
-        except storage.InvalidField as error:
-            words = error.field.replace("_", " ").replace("uri", "URI").replace("url", "URL")
-            raise click.ClickException(f"{words} {error.problem}") from error
         except (storage.StorageError, SettingError) as error:
             raise click.ClickException(" ".join(str(error).split())) from error
 

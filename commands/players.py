@@ -57,7 +57,7 @@ def read_password(from_stdin: bool) -> str:
     try:
         return sys.stdin.buffer.readline().decode().rstrip("\r\n")
     except UnicodeDecodeError as error:
-        raise storage.InvalidField("password", "is not UTF-8") from error
+        raise storage.InvalidField("password", "The password is not UTF-8.") from error
 
 
 @click.group("user")

@@ -14,18 +14,19 @@ import storage
 from identity.context import get_storage
 from identity.links import find_linked_user
 from identity.oauth import SCOPES
-from identity.passwords import describe_unavailability, hash_password, password_limit, picture_limit
+from identity.passwords import hash_password, password_limit, picture_limit
 from identity.sessions import drop_session, require_player, start_session
 from pages.forms import (
+    ACCOUNT_CHANGED,
+    SUSPENDED,
     FormRefused,
+    as_form_errors,
     form_view,
     pop_notice,
     redirect_with_notice,
     refuse_problems,
     refuse_taken_email,
     refuse_wrong_password,
-    sentence,
-    trouble_told,
 )
 from pages.rendering import render_page
 from storage.flat_files.disk import storage_error_from
@@ -62,13 +63,11 @@ def account_page(player: storage.User, problems: dict[str, dict[str, str]]) -> s
         equipped_flair=typed.get("equippedFlair", player.equipped_flair),
         email=typed.get("email", player.email),
         problems=problems,
-        done=pop_notice(),
+        notice=pop_notice(),
     )
 
 
-account_form = functools.partial(
-    form_view, find=lambda: (require_player(),), show=account_page, told=trouble_told
-)
+account_form = functools.partial(form_view, find=lambda: (require_player(),), show=account_page)
 
 
 @account.post("/account")
@@ -81,27 +80,24 @@ def save_profile(player: storage.User) -> Response:
     refuse_problems(
         name=storage.check_name(name) if name != player.name else None,
         bio=storage.check_bio(bio),
-        equippedFlair=None if flair in player.flairs else "is not one of yours",
+        equippedFlair=None
+        if flair in player.flairs
+        else "You do not have this flair. Choose another one.",
     )
     if name != player.name:
-        try:
-            get_storage().rename_user(player.id, name)
-        except storage.NameTaken as error:
-            raise FormRefused({"name": sentence("name", error.problem)}, 409) from error
+        get_storage().rename_user(player.id, name)
     try:
-        with get_storage().edit_user(player.id) as user:
+        with as_form_errors(), get_storage().edit_user(player.id) as user:
             # What is not sent stays as it is now, not as it was before the checks.
             user.bio = bio if "bio" in request.form else user.bio
             if "equippedFlair" in request.form and flair in user.flairs:
                 user.equipped_flair = flair
-    except storage.StorageFailed as error:
-        if name == player.name:
-            raise
-        player.name = name  # as the page that comes back has it
-        _, status, headers = describe_unavailability(error)
-        problem = "Your new name is saved, and nothing else. Try again later."
-        raise FormRefused({"form": problem}, status, headers) from error
-    return redirect_with_notice("Your profile is saved.", "/account")
+    except FormRefused as error:
+        if name != player.name:
+            player.name = name  # as the page that comes back has it
+            error.problems["form"] = "Only your new name was saved. Try the rest again later."
+        raise
+    return redirect_with_notice("Profile saved.", "/account")
 
 
 @account.post("/account/picture")
@@ -117,12 +113,13 @@ def change_picture(player: storage.User) -> Response:
         with picture_limit:  # around the reading: who waits for a place holds nothing in memory
             images = make_picture(upload.read() if upload else b"")
     except RequestEntityTooLarge as error:
-        raise FormRefused({"picture": "This file is larger than 8 MB."}, 413) from error
+        raise FormRefused(
+            {"picture": "This file is larger than 8 MB. Choose a smaller one."}, 413
+        ) from error
     except storage.PictureRefused as error:
-        problem = f"{str(error)[0].upper()}{str(error)[1:]}."
-        raise FormRefused({"picture": problem}, PICTURE_STATUS[type(error)]) from error
+        raise FormRefused({"picture": str(error)}, PICTURE_STATUS[type(error)]) from error
     get_storage().save_picture(player.id, images)
-    return redirect_with_notice("Your new picture is saved.", "/account")
+    return redirect_with_notice("Picture saved.", "/account")
 
 
 def read_upload() -> FileStorage | None:
@@ -140,7 +137,7 @@ def read_upload() -> FileStorage | None:
 def remove_picture(player: storage.User) -> Response:
     """Go back to the generated picture."""
     reset_picture(get_storage(), player.id)
-    return redirect_with_notice("You have the generated picture again.", "/account")
+    return redirect_with_notice("Picture removed.", "/account")
 
 
 def reset_picture(store: storage.Storage, user_id: int) -> None:
@@ -159,11 +156,8 @@ def change_email(player: storage.User) -> Response:
     refuse_wrong_password(player, "current_password", request.form.get("current_password", ""))
     if storage.unique_key(email) != storage.unique_key(player.email):
         refuse_taken_email(email)
-    try:
-        get_storage().change_email(player.id, email)
-    except storage.EmailTaken as error:
-        raise FormRefused({"email": sentence("email", error.problem)}, 409) from error
-    return redirect_with_notice("Your email address is changed.", "/account")
+    get_storage().change_email(player.id, email)
+    return redirect_with_notice("Email changed.", "/account")
 
 
 @account.post("/account/password")
@@ -172,7 +166,7 @@ def change_password(player: storage.User) -> Response:
     """Set a `new_password`, with the `current_password`; every other browser is signed out."""
     refuse_wrong_password(player, "current_password", request.form.get("current_password", ""))
     set_password(player, request.form.get("new_password", ""))
-    return redirect_with_notice("Your password is changed.", "/account")
+    return redirect_with_notice("Password changed.", "/account")
 
 
 def set_password(user: storage.User, password: str) -> None:
@@ -185,7 +179,7 @@ def set_password(user: storage.User, password: str) -> None:
     with password_limit:
         password_hash = hash_password(password)
     if not start_session(user, password, password_hash):
-        raise FormRefused({"form": "This account was changed just now. Try again."}, 409)
+        raise FormRefused({"form": ACCOUNT_CHANGED}, 409)
 
 
 @account.get("/account/export")
@@ -245,14 +239,10 @@ def _without_actor(line: dict) -> dict:
 def delete_account(player: storage.User) -> Response:
     """Delete the account, with the `password`."""
     refuse_wrong_password(player, "password", request.form.get("password", ""))
-    try:
-        with get_storage().administered_without(player.id):
-            get_storage().delete_user(player.id)
-    except storage.LastAdministrator as error:
-        problem = "You are the last administrator. Make another player one first."
-        raise FormRefused({"form": problem}, 409) from error
+    with get_storage().administered_without(player.id):
+        get_storage().delete_user(player.id)
     session.clear()
-    return redirect_with_notice("Your account is deleted.", "/")
+    return redirect_with_notice("Account deleted.", "/")
 
 
 # -- apps and browsers --------------------------------------------------------------------------
@@ -275,7 +265,7 @@ def show_apps() -> str:
             }
             for each in reversed(player.sessions)
         ],
-        done=pop_notice(),
+        notice=pop_notice(),
     )
 
 
@@ -284,7 +274,7 @@ def app_in_words(client_id: str, grant: storage.Grant) -> dict:
     try:
         name = get_storage().read_client(client_id).name
     except (storage.NoSuchClient, storage.DamagedRecord):
-        name = "a program that is not registered any more"
+        name = "An app that was deleted"
     return {
         "client_id": client_id,
         "name": name,
@@ -299,14 +289,14 @@ def withdraw() -> Response:
     player = require_player()
     with get_storage().edit_user(player.id) as user:
         user.grants.pop(request.form.get("client_id", ""), None)
-    return redirect_with_notice("Withdrawn. It learns nothing more from here.", "/account/apps")
+    return redirect_with_notice("Access removed.", "/account/apps")
 
 
 @account.post("/account/sessions/end")
 def end_one_session() -> Response:
     """Sign out one of the player's browsers."""
     drop_session(require_player().id, request.form.get("session", ""))
-    return redirect_with_notice("That browser is signed out.", "/account/apps")
+    return redirect_with_notice("Browser signed out.", "/account/apps")
 
 
 @account.post("/account/sign-out-everywhere")
@@ -315,7 +305,7 @@ def sign_out_everywhere() -> Response:
     with get_storage().edit_user(require_player().id) as user:
         user.sessions = []
     session.clear()
-    return redirect_with_notice("You are signed out everywhere.", "/")
+    return redirect_with_notice("Signed out everywhere.", "/")
 
 
 def format_time(milliseconds: int, words: str) -> str:
@@ -343,11 +333,11 @@ def take_new_password() -> Response | tuple:
     if user is None or user.suspended:
         return new_password_page(link, {}), 403
     try:
-        with trouble_told():
+        with as_form_errors():
             set_password(user, request.form.get("new_password", ""))
     except FormRefused as error:
         return new_password_page(link, error.problems), error.status, error.headers
-    return redirect_with_notice("Your new password is set, and you are signed in.", "/account")
+    return redirect_with_notice("Password set. You are signed in.", "/account")
 
 
 def new_password_page(link: str, problems: dict[str, str]) -> str:
@@ -355,9 +345,9 @@ def new_password_page(link: str, problems: dict[str, str]) -> str:
     user = find_linked_user(get_storage(), link)
     refusal = None
     if user is None:
-        refusal = "This link was used, or is older than an hour. Ask for another one."
+        refusal = "We don't recognise this link. It may be used or too old. Ask for a new one."
     elif user.suspended:
-        refusal = "This account is suspended. Ask the people who run this site."
+        refusal = SUSPENDED
     return render_page(
         "new_password.html",
         None,

@@ -1,10 +1,8 @@
-"""Developers: registering the programs that ask who a player is, and trying out their requests."""
+"""The pages of developers: registering apps, changing them, and testing their requests."""
 
-import contextlib
 import functools
 import secrets
 import shlex
-from collections.abc import Iterator
 from urllib.parse import urlencode
 
 from flask import Blueprint, abort, request
@@ -18,12 +16,11 @@ from identity.sessions import require_player
 from identity.settings import check_game
 from pages.forms import (
     FormRefused,
+    as_form_errors,
     form_view,
     pop_notice,
     redirect_with_notice,
     refuse_problems,
-    sentence,
-    trouble_told,
 )
 from pages.games import find_owner, may_manage, switch_client
 from pages.rendering import may_register, render_page
@@ -44,7 +41,7 @@ def require_developer() -> storage.User:
     """The signed-in player, who may register clients. Raises Forbidden."""
     player = require_player()
     if not may_register(player):
-        abort(403, "The administrators of this site register programs. Ask them.")
+        abort(403, "Only administrators can register apps here. Ask one of them.")
     return player
 
 
@@ -64,7 +61,7 @@ def clients_page(player: storage.User, problems: dict[str, str]) -> str:
         clients_each=CLIENTS_EACH,
         typed=request.form,
         problems=problems,
-        done=pop_notice(),
+        notice=pop_notice(),
     )
 
 
@@ -75,7 +72,7 @@ def register() -> str | tuple:
     administrator = player.mod_level == storage.ADMINISTRATOR
     try:
         fields = read_client_form()
-        with refusals_told():
+        with as_form_errors():
             client, secret = get_storage().add_client(
                 **fields,
                 owner_id=player.id,
@@ -86,19 +83,6 @@ def register() -> str | tuple:
     except FormRefused as error:
         return clients_page(player, error.problems), error.status, error.headers
     return client_page(player, client, {}, secret)
-
-
-@contextlib.contextmanager
-def refusals_told() -> Iterator[None]:
-    """Let what storage refuses out as FormRefused: the form is shown again, as it was typed."""
-    try:
-        with trouble_told():
-            yield
-    except storage.OriginTaken as error:
-        raise FormRefused({"game_url": sentence("game_url", error.problem)}, 409) from error
-    except storage.TooManyClients as error:
-        problem = f"You have {CLIENTS_EACH} already, as many as one player may have."
-        raise FormRefused({"form": problem}, 409) from error
 
 
 def read_client_form() -> dict:
@@ -114,7 +98,7 @@ def read_client_form() -> dict:
         "description": form.get("description", "").strip(),
     }
     redirect_uris, game_url = fields["redirect_uris"], fields["game_url"]
-    nowhere = None if redirect_uris or game_url else "or a game URL is needed"
+    nowhere = None if redirect_uris or game_url else "Enter a redirect URI or a game URL."
     refuse_problems(
         name=storage.check_client_name(fields["name"]),
         redirect_uris=storage.check_redirect_uris(redirect_uris) or nowhere,
@@ -137,7 +121,7 @@ def find_own_client(client_id: str) -> tuple[storage.User, storage.Client]:
     """The signed-in player, and the client, which is theirs. Raises NoSuchClient, Forbidden."""
     player, client = require_developer(), get_storage().read_client(client_id)
     if not may_manage(client):
-        abort(403, "Somebody else registered this program.")
+        abort(403, "This app belongs to another player.")
     return player, client
 
 
@@ -168,13 +152,11 @@ def client_page(
         site=base_url(),
         exchange=exchange_command(client),
         problems=problems,
-        done=pop_notice(),
+        notice=pop_notice(),
     )
 
 
-client_form = functools.partial(
-    form_view, find=find_own_client, show=client_page, told=refusals_told
-)
+client_form = functools.partial(form_view, find=find_own_client, show=client_page)
 
 
 @developer.post("/developer/<client_id>")
@@ -189,7 +171,7 @@ def save_client(player: storage.User, client: storage.Client) -> Response:
             edited.listed = False
         for field, value in fields.items():
             setattr(edited, field, value)
-    return redirect_with_notice("It is saved.", f"/developer/{client.id}")
+    return redirect_with_notice("App saved.", f"/developer/{client.id}")
 
 
 @developer.post("/developer/<client_id>/secret")
@@ -205,7 +187,7 @@ def replace_secret(player: storage.User, client: storage.Client) -> str:
 def disable_client(player: storage.User, client: storage.Client) -> Response:
     """Stop a client from getting codes and tokens."""
     switch(player, client, disabled=True)
-    return redirect_with_notice("It is switched off.", f"/developer/{client.id}")
+    return redirect_with_notice("App disabled.", f"/developer/{client.id}")
 
 
 @developer.post("/developer/<client_id>/enable")
@@ -213,7 +195,7 @@ def disable_client(player: storage.User, client: storage.Client) -> Response:
 def enable_client(player: storage.User, client: storage.Client) -> Response:
     """Let a client go on."""
     switch(player, client, disabled=False)
-    return redirect_with_notice("It is switched on.", f"/developer/{client.id}")
+    return redirect_with_notice("App enabled.", f"/developer/{client.id}")
 
 
 def switch(player: storage.User, client: storage.Client, disabled: bool) -> None:
@@ -222,7 +204,9 @@ def switch(player: storage.User, client: storage.Client, disabled: bool) -> None
     def check(client: storage.Client) -> None:
         overruled = client.disabled and client.disabled_by != player.id
         if overruled and player.mod_level < storage.ADMINISTRATOR:
-            raise FormRefused({"form": "An administrator switched it off. Ask them."}, 403)
+            raise FormRefused(
+                {"form": "An administrator disabled this app. Ask them to enable it."}, 403
+            )
 
     who = {"by": player.id, "address": client_address(request.remote_addr)}
     switch_client(get_storage(), client.id, "disabled", disabled, check=check, **who)
@@ -233,7 +217,7 @@ def switch(player: storage.User, client: storage.Client, disabled: bool) -> None
 def delete_client(player: storage.User, client: storage.Client) -> Response:
     """Remove a client for good."""
     get_storage().delete_client(client.id, by=player.id)
-    return redirect_with_notice(f"{client.name} is deleted.", "/developer")
+    return redirect_with_notice("App deleted.", "/developer")
 
 
 # -- links to try out ---------------------------------------------------------------------------
@@ -247,7 +231,7 @@ def build_link(client_id: str) -> str:
     """
     player, client = find_own_client(client_id)
     if not client.redirect_uris:
-        abort(404, "This program has no redirect URI, so there is no link that leads to it.")
+        abort(404, "This app has no redirect URI. Add one to build a link.")
     asked = request.args
     scope = asked.get("scope", "userinfo")
     redirect_uri = asked.get("redirect_uri", client.redirect_uris[0])

@@ -106,7 +106,7 @@ def home() -> str:
         moderates=moderates,
         listed=[(each, find_owner(each)) for each in playable if each.listed],
         unlisted=[(each, find_owner(each)) for each in playable if moderates and not each.listed],
-        done=pop_notice(),
+        notice=pop_notice(),
     )
 
 
@@ -119,15 +119,15 @@ def change_listed(client_id: str) -> Response:
     player = require_level(storage.MODERATOR)
     listed = request.form.get("listed")
     if listed not in ("yes", "no"):
-        abort(400, "The answer must be yes or no.")
+        abort(400, "Choose yes or no.")
 
     def check(client: storage.Client) -> None:
         if listed == "yes" and client.game_url != request.form.get("game_url"):
-            abort(409, "Its address was changed just now. Look at the game, and list it again.")
+            abort(409, "The game URL has just changed. Play the game, then list it again.")
 
     who = {"by": player.id, "address": client_address(request.remote_addr)}
     client = switch_client(get_storage(), client_id, "listed", listed == "yes", check=check, **who)
-    return redirect_with_notice(f"{client.name} is {'' if client.listed else 'not '}listed.", "/")
+    return redirect_with_notice("Game listed." if client.listed else "Game unlisted.", "/")
 
 
 # -- heartbeats ---------------------------------------------------------------------------------

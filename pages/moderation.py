@@ -5,10 +5,8 @@ take a storage, so that the command does the same; `by` is a user id or "command
 from where. The pages never leave a site without an administrator; the command may.
 """
 
-import contextlib
 import functools
 import re
-from collections.abc import Iterator
 
 from flask import Blueprint, abort, redirect, request
 from werkzeug.wrappers import Response
@@ -20,15 +18,19 @@ from identity.sessions import require_player, signed_in_player
 from pages.account import reset_picture
 from pages.forms import (
     FormRefused,
+    as_form_errors,
     pop_notice,
     redirect_with_notice,
     refuse_problems,
-    sentence,
-    trouble_told,
 )
 from pages.rendering import render_page
 
-RESETS = ("bio", "name", "picture")
+RESET_NOTICES = {"bio": "Bio reset.", "name": "Name reset.", "picture": "Picture reset."}
+RESETS = tuple(RESET_NOTICES)
+ONLY_FOR = {
+    storage.MODERATOR: "Only moderators can do this.",
+    storage.ADMINISTRATOR: "Only administrators can do this.",
+}
 MINUTE, HOUR, DAY = 60, 3600, 86_400  # seconds
 
 moderation = Blueprint("moderation", __name__)
@@ -87,7 +89,7 @@ def revoke_flair(
 ) -> None:
     """Take a flair from a player. Raises InvalidField where they do not own it, or all do."""
     if flair == "none" or flair not in user.flairs:
-        raise storage.InvalidField("flair", "is not one that can be taken from this player")
+        raise storage.InvalidField("flair", "This player does not have this flair.")
     store.write_audit("flair revoke", by, user=user.id, flair=flair, **origin)
     with store.edit_user(user.id) as edited:
         edited.flairs = [each for each in edited.flairs if each != flair]
@@ -133,7 +135,7 @@ def profile_page(user: storage.User, problems: dict[str, str]) -> str:
         player,
         user=user,
         play_time=format_duration(user.play_ms // 1000),
-        last_seen=format_last_played(user.last_heartbeat),
+        last_played=format_last_played(user.last_heartbeat),
         moderation=what_may_be_done(player, user, problems),
     )
 
@@ -150,7 +152,7 @@ def what_may_be_done(
         "known_flairs": [each for each in player.flairs if each not in user.flairs],
         "typed_flair": request.form.get("flair", "") if "flair" in problems else "",
         "problems": problems,
-        "done": pop_notice(),
+        "notice": pop_notice(),
     }
 
 
@@ -163,7 +165,7 @@ def format_last_played(last_heartbeat: int) -> str:
     """How long ago a time in milliseconds was: "2 days ago"; 0 is never."""
     seconds = (storage.now_ms() - last_heartbeat) // 1000
     if not last_heartbeat:
-        return "never"
+        return "not yet"
     return f"{format_duration(seconds)} ago" if seconds >= MINUTE else "now"
 
 
@@ -190,7 +192,7 @@ def find_player() -> Response | str:
     found = get_storage().find_user(name) if name and "@" not in storage.unique_key(name) else None
     if found:
         return redirect(f"/users/{found.id}", 303)
-    problem = "No player has this name." if name else None
+    problem = "No player has this name. Check the spelling." if name else None
     return render_page("players.html", player, name=name, problem=problem)
 
 
@@ -198,8 +200,7 @@ def require_level(mod_level: int) -> storage.User:
     """The signed-in player, who has at least this mod level. Raises Forbidden."""
     player = require_player()
     if player.mod_level < mod_level:
-        who = "moderators" if mod_level == storage.MODERATOR else "administrators"
-        abort(403, f"This is for the {who} of this site.")
+        abort(403, ONLY_FOR[mod_level])
     return player
 
 
@@ -213,13 +214,10 @@ def act(user_id: str, mod_level: int, do, message: str) -> Response | tuple:
     if mod_level == storage.MODERATOR and not may_moderate(player, user):
         abort(403)
     try:
-        with trouble_told():
+        with as_form_errors():
             do(get_storage(), user, by=player.id, address=client_address(request.remote_addr))
     except FormRefused as error:
         return profile_page(user, error.problems), error.status, error.headers
-    except storage.InvalidField as error:
-        problems = {error.field: sentence(error.field, error.problem)}
-        return profile_page(user, problems), 400
     return redirect_with_notice(message, f"/users/{user.id}")
 
 
@@ -228,26 +226,16 @@ def suspend_player(user_id: str) -> Response | tuple:
     """Suspend the player."""
 
     def do(store: storage.Storage, user: storage.User, **who) -> None:
-        with another_administers(user, "form"):
+        with store.administered_without(user.id):
             suspend(store, user, **who)
 
-    return act(user_id, storage.MODERATOR, do, "The account is suspended.")
-
-
-@contextlib.contextmanager
-def another_administers(user: storage.User, field: str) -> Iterator[None]:
-    """As `administered_without`; raises FormRefused for the last administrator."""
-    try:
-        with get_storage().administered_without(user.id):
-            yield
-    except storage.LastAdministrator as error:
-        raise FormRefused({field: "This is the last administrator."}, 409) from error
+    return act(user_id, storage.MODERATOR, do, "Player suspended.")
 
 
 @moderation.post("/users/<user_id>/restore")
 def restore_player(user_id: str) -> Response | tuple:
     """Restore the player."""
-    return act(user_id, storage.MODERATOR, restore, "The account is restored.")
+    return act(user_id, storage.MODERATOR, restore, "Player unsuspended.")
 
 
 @moderation.post("/users/<user_id>/reset")
@@ -257,10 +245,10 @@ def reset_player(user_id: str) -> Response | tuple:
 
     def do(store: storage.Storage, user: storage.User, **who) -> None:
         if what not in RESETS:
-            abort(400, "What is to be reset is the bio, the name or the picture.")
+            abort(400, "Choose the bio, the name or the picture.")
         reset(store, user, what, **who)
 
-    return act(user_id, storage.MODERATOR, do, f"The {what} is reset.")
+    return act(user_id, storage.MODERATOR, do, RESET_NOTICES.get(what, ""))
 
 
 @moderation.post("/users/<user_id>/mod-level")
@@ -273,21 +261,21 @@ def change_mod_level(user_id: str) -> Response | tuple:
         refuse_problems(mod_level=storage.check_mod_level(mod_level))
         if mod_level == storage.ADMINISTRATOR:
             return set_mod_level(store, user, mod_level, **who)
-        with another_administers(user, "mod_level"):
+        with as_form_errors("mod_level"), store.administered_without(user.id):
             set_mod_level(store, user, mod_level, **who)
 
-    return act(user_id, storage.ADMINISTRATOR, do, "The level is changed.")
+    return act(user_id, storage.ADMINISTRATOR, do, "Level changed.")
 
 
 @moderation.post("/users/<user_id>/flairs/grant")
 def grant_player_flair(user_id: str) -> Response | tuple:
     """Grant the player a `flair`."""
     do = functools.partial(grant_flair, flair=request.form.get("flair", "").strip())
-    return act(user_id, storage.ADMINISTRATOR, do, "The flair is granted.")
+    return act(user_id, storage.ADMINISTRATOR, do, "Flair granted.")
 
 
 @moderation.post("/users/<user_id>/flairs/revoke")
 def revoke_player_flair(user_id: str) -> Response | tuple:
     """Take a `flair` from the player."""
     do = functools.partial(revoke_flair, flair=request.form.get("flair", ""))
-    return act(user_id, storage.ADMINISTRATOR, do, "The flair is revoked.")
+    return act(user_id, storage.ADMINISTRATOR, do, "Flair revoked.")

@@ -7,6 +7,7 @@ files. Nothing here knows of HTTP; the views choose a status for each error.
 Times are integer milliseconds since 1970 UTC unless a name says otherwise.
 """
 
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -366,12 +367,19 @@ class Storage(ABC):
         """Yield the lines about a client, without reading all. Raises as `read_audit`."""
 
 
-def open_storage(data_dir: str, picture_dir: str) -> Storage:
-    """The storage in these folders, made where they are empty.
+BACKENDS = {"files": "storage.flat_files"}  # the package of each backend, by URL scheme
 
-    Raises BadInstallation for a layout that this program does not know or a key file without a key,
-    StorageFailed where the folders cannot be made.
+
+def open_storage(data_dir: str, picture_dir: str, url: str = "files") -> Storage:
+    """Return the storage that the setting IDENTITY_STORAGE names, made if it does not exist.
+
+    "files" keeps records and pictures in the two folders. Raises BadInstallation for an unknown
+    setting, a layout that this program does not know or a key file without a key, and StorageFailed
+    if the folders cannot be made.
     """
-    from storage.flat_files.backend import FlatFiles
-
-    return FlatFiles(data_dir, picture_dir)
+    package = BACKENDS.get(url.partition("://")[0])
+    if package is None:
+        raise BadInstallation(
+            f"IDENTITY_STORAGE is {url!r}: it must be one of {', '.join(BACKENDS)}"
+        )
+    return importlib.import_module(package).open_storage(data_dir, picture_dir, url)

@@ -165,7 +165,7 @@ class Members:
 def refuse_unusable(user: User) -> None:
     """Raise DamagedRecord for what the server could not work with."""
     if problem := check_mod_level(user.mod_level):
-        raise DamagedRecord(f"users/{user.id}.json", f"its mod_level {problem}")
+        raise DamagedRecord(f"users/{user.id}.json", f"mod_level: {problem}")
     if not has_picture_time(user):
         raise DamagedRecord(f"users/{user.id}.json", "its pfp_timestamp is no time")
 

@@ -244,7 +244,7 @@ def _add_batch(
 
 def _in_words(error: StorageError) -> str:
     if isinstance(error, InvalidField):
-        return f"{FIELDS_OF_RECORD.get(error.field, error.field)} {error.problem}"
+        return f"{FIELDS_OF_RECORD.get(error.field, error.field)}: {error.problem}"
     return str(error)
 
 
@@ -261,7 +261,7 @@ def read_line(line: bytes) -> User:
     try:
         user = build_record(User, record)
     except ValueError as error:
-        raise InvalidField(*str(error).split(" ", 1)) from error
+        raise InvalidField(*str(error).split(": ", 1)) from error
     user.name, user.email = normal_name(user.name), user.email.strip()
     user.play_ms *= 60_000  # a line has minutes
     refuse_bad_fields(user)
@@ -283,21 +283,21 @@ def _read_object(line: bytes) -> dict:
 def refuse_bad_fields(user: User) -> None:
     """Raise InvalidField for what no player may have."""
     if not 0 < user.id <= LARGEST_ID:
-        raise InvalidField("id", f"must be a number from 1 to {LARGEST_ID}")
+        raise InvalidField("id", f"Use a number from 1 to {LARGEST_ID}.")
     # A moderator's reset gave this name, which nobody can choose.
     was_reset = user.name == f"player{user.id}"
     refuse_bad_record(user, RULES[User].keys() - ({"name"} if was_reset else set()))
     for flair in user.flairs:
         refuse("flairs", check_flair(flair))
     if len(set(user.flairs)) < len(user.flairs) or len(user.flairs) > MOST_FLAIRS:
-        raise InvalidField("flairs", f"must be up to {MOST_FLAIRS} different ones")
+        raise InvalidField("flairs", f"Use up to {MOST_FLAIRS} different flairs.")
     latest = now_ms() + CLOCK_SKEW
     for field, earliest in (("created", 0), ("last_heartbeat", 0), ("pfp_timestamp", 1)):
         time = getattr(user, field)
         if time is not None and not earliest <= time <= latest:
-            raise InvalidField(field, "must be milliseconds since 1970, and not in the future")
+            raise InvalidField(field, "Use milliseconds since 1970, not in the future.")
     if not 0 <= user.play_ms <= MOST_PLAY * 60_000:
-        raise InvalidField("play_ms", f"must be a number from 0 to {MOST_PLAY}")
+        raise InvalidField("play_ms", f"Use a number from 0 to {MOST_PLAY}.")
     refuse("password_hash", check_hash_format(user.password_hash))
 
 
@@ -309,7 +309,7 @@ def check_hash_format(kept: str) -> str | None:
         good = n > 1 and n & (n - 1) == 0 and 0 < n * r <= MOST_SCRYPT
     elif match := PBKDF2.fullmatch(kept):
         good = 0 < int(match[1]) <= MOST_PBKDF2
-    return None if good else "is none that Werkzeug makes, or one that takes too long to check"
+    return None if good else "This is not a Werkzeug hash, or it takes too long to check."
 
 
 def make_picture_of(store: Storage, user: User, folder: str) -> dict[str, bytes] | None:

@@ -68,10 +68,13 @@ def test_a_client_needs_a_redirect_uri_or_a_game(refusal, store):
 @pytest.mark.parametrize(
     ("game_url", "problem"),
     [
-        (f"{BASE_URL}/game", "game URL must not be on this site's own origin"),
-        ("ftp://space.example/", "game URL must start with https:// or http://"),
-        ("http://space.example/", "game URL must start with https://: browsers show no other page"),
-        ("https://taken.example/mine", "game URL is on the same origin as another game"),
+        (f"{BASE_URL}/game", "game_url: Use another origin than this site's own."),
+        ("ftp://space.example/", "game_url: Start with https:// or http://."),
+        ("http://space.example/", "game_url: Start with https://. Browsers show no other page"),
+        (
+            "https://taken.example/mine",
+            "game_url: Another game is on the same origin. Use another host or port.",
+        ),
     ],
 )
 def test_a_game_that_cannot_be_shown_here_is_refused(run, refusal, store, game_url, problem):

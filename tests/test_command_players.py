@@ -12,7 +12,7 @@ from storage import Session, Storage, User, open_storage
 
 ANOTHER = "a wholly different phrase"
 BASE_URL = {"IDENTITY_BASE_URL": "https://id.example.org"}
-BAD_FLAIR = "flair must have 1 to 30 characters on one line"
+BAD_FLAIR = "flair: Use 1-30 characters on one line."
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_a_sign_in_link_sets_a_new_password_and_is_written_down(installation, st
     assert acts(store) == [{"act": "user sign-in-link", "by": "command", "user": ada.id}]
     signed = link.partition("link=")[2]
     assert signed not in installation.everything_kept()
-    assert "for <bdi" in browser.get(f"/new-password?link={signed}").text
+    assert "For <bdi" in browser.get(f"/new-password?link={signed}").text
     form = {"link": signed, "new_password": ANOTHER}
     assert browser.post("/new-password", data=form).status_code == 303
     assert browser.post("/new-password", data=form).status_code == 403
@@ -216,8 +216,8 @@ def test_flairs_are_granted_listed_and_revoked(installation, store, ada):
         ("grant", "", BAD_FLAIR),
         ("grant", "x" * 31, BAD_FLAIR),
         ("grant", "a\nb", BAD_FLAIR),
-        ("revoke", "none", "flair is not one that can be taken from this player"),
-        ("revoke", "Champion", "flair is not one that can be taken from this player"),
+        ("revoke", "none", "flair: This player does not have this flair."),
+        ("revoke", "Champion", "flair: This player does not have this flair."),
     ],
 )
 def test_a_flair_that_cannot_be_had_or_taken_is_refused(store, ada, refusal, verb, flair, problem):

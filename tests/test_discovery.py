@@ -10,7 +10,7 @@ from authlib.oauth2.rfc8414 import AuthorizationServerMetadata
 
 from identity_server import SCOPES
 from storage import StorageFailed
-from storage.flat_files.write_probe import TRY_INTERVAL
+from storage.flat_files.write_probe import PROBE_INTERVAL
 
 METADATA = "/.well-known/oauth-authorization-server"
 SITE = "https://id.example.org"
@@ -124,15 +124,15 @@ def test_the_disk_is_tried_at_most_every_five_seconds(store, monkeypatch):
     users.rename(users.with_name("gone"))
     for _ in range(100):
         store.try_disk()
-    pass_time(monkeypatch, TRY_INTERVAL)
+    pass_time(monkeypatch, PROBE_INTERVAL)
     with pytest.raises(StorageFailed):
         store.try_disk()
     users.with_name("gone").rename(users)
     with pytest.raises(StorageFailed):
         store.try_disk()
-    pass_time(monkeypatch, TRY_INTERVAL)
+    pass_time(monkeypatch, PROBE_INTERVAL)
     store.try_disk()
-    assert TRY_INTERVAL == 5
+    assert PROBE_INTERVAL == 5
 
 
 def pass_time(monkeypatch, seconds: float) -> None:

@@ -292,7 +292,7 @@ def test_where_no_game_can_be_played_a_page_says_so(
             moved = {"no game": None, "moved here": "http://127.0.0.1/game"}
             client.game_url = moved.get(change, GAME)
     page = adas_browser.get(f"/play/{game.id}")
-    assert (page.status_code, "There is no such game here." in page.text) == (404, True)
+    assert (page.status_code, "This game was deleted or disabled." in page.text) == (404, True)
     for fields in ({}, {"decision": "allow"}):
         assert refusal(ask(adas_browser, game, signed, **fields)) == "invalid_app"
     assert codes_kept(tmp_path) == []
@@ -473,7 +473,7 @@ def test_everyone_sees_the_listed_games_in_the_order_of_their_names(browser, ada
 def test_where_no_game_is_listed_the_home_page_says_so_and_who_may_can_add_one(
     app, adas_browser, add_game, moderators_browser
 ):
-    add = '<a href="/developer">Add one</a>'
+    add = '<a href="/developer">Add a game</a>'
     page = adas_browser.get("/").text
     assert ("No games here yet." in page, add in page) == (True, False)
     app.config["CLIENT_REGISTRATION"] = "members"

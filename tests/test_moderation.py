@@ -140,7 +140,7 @@ def test_anyone_reads_a_profile_in_words(store, browser, ada):
         user.last_heartbeat -= 5 * DAY * 1000
     page = browser.get("/users/1")
     assert page.status_code == 200
-    assert "Ada Champion Played 3 hours 20 minutes Last seen 5 days ago" in text_of(page)
+    assert "Ada Champion Played 3 hours 20 minutes Last played 5 days ago" in text_of(page)
     assert "Chess,\nmostly." in page.text
     assert f'src="/pfp/large/1-{ada.pfp_timestamp}.webp"' in page.text
     assert "ada@example.org" not in page.text
@@ -148,10 +148,10 @@ def test_anyone_reads_a_profile_in_words(store, browser, ada):
 
 
 def test_who_plays_just_now_was_last_seen_now(store, browser, ada):
-    assert "Played less than a minute Last seen now" in text_of(browser.get("/users/1"))
+    assert "Played less than a minute Last played now" in text_of(browser.get("/users/1"))
     with store.edit_user(ada.id) as user:
         user.last_heartbeat += DAY * 1000  # the clock was set back
-    assert "Last seen now" in text_of(browser.get("/users/1"))
+    assert "Last played now" in text_of(browser.get("/users/1"))
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_a_suspended_players_profile_says_so_and_users_info_keeps_its_shape(
     assert "suspended" not in browser.get("/users/1").text
     with store.edit_user(ada.id) as user:
         user.suspended = True
-    assert "This account is suspended." in text_of(browser.get("/users/1"))
+    assert "This player is suspended." in text_of(browser.get("/users/1"))
     assert anyone.get("/api/users/info?id=1").json == before
 
 
@@ -316,7 +316,7 @@ def test_suspension_ends_sessions_and_tokens_and_restoring_lets_sign_in_again(
     token = program.token_for(adas_browser.allow(program))
     code = adas_browser.allow(program)
     done = moderators_browser.get(do(moderators_browser, ada, "suspend").location)
-    assert "The account is suspended." in done.text
+    assert "Player suspended." in done.text
     assert adas_browser.get("/account").status_code == 303
     assert program.whois(token).status_code == 401
     assert program.exchange(code).status_code == 400
@@ -396,7 +396,7 @@ def test_an_administrator_gives_every_level(store, admins_browser, bob, level):
 def test_there_is_no_other_level(store, admins_browser, ada, level):
     page = do(admins_browser, ada, "mod level", mod_level=level)
     assert page.status_code == 400
-    assert "Level must be 0, 1 or 2." in page.text
+    assert "Use 0, 1 or 2." in page.text
     assert (store.read_user(ada.id).mod_level, list(store.read_audit())) == (0, [])
 
 
@@ -502,7 +502,7 @@ def test_nobody_is_found_by_email_or_by_part_of_a_name(moderators_browser, ada, 
 
 def test_the_search_is_for_moderators(adas_browser, open_browser, moderators_browser):
     refused = adas_browser.get("/players?name=Ada")
-    assert (refused.status_code, "for the moderators" in refused.text) == (403, True)
+    assert (refused.status_code, "Only moderators" in refused.text) == (403, True)
     assert open_browser().get("/players?name=Ada").status_code == 303
     page = moderators_browser.get("/players")
     assert (page.status_code, "No player" in page.text) == (200, False)
@@ -550,7 +550,7 @@ def test_an_act_that_cannot_be_written_down_is_not_done(
     before = files_of()
     page = do(admins_browser, ada, act)
     assert (page.status_code, "Retry-After" in page.headers) == (503, True)
-    assert "Nothing can be saved right now." in text_of(page)
+    assert "Nothing was saved." in text_of(page)
     assert files_of() == before
 
 

@@ -8,20 +8,23 @@ A line is on the disk in all of these before the act that it tells of.
 """
 
 import json
-import re
 from collections.abc import Iterator
 
 from storage import CLIENT_ID, USER_ID, now_ms
-from storage.flat_files.disk import append_durably, read_json_lines, translate_os_errors
+from storage.flat_files.disk import (
+    append_durably,
+    read_json_lines,
+    remove_file,
+    translate_os_errors,
+)
 from storage.flat_files.layout import Layout
-
-SUBJECT = re.compile(f"{USER_ID.pattern}|{CLIENT_ID.pattern}")
 
 
 def subjects_of(line: dict) -> set[str]:
     """Return the names of the index files that a line belongs in."""
-    ids = (line.get("by"), line.get("user"), line.get("client"))
-    return {str(each) for each in ids if SUBJECT.fullmatch(str(each))}
+    users = {str(line.get(name)) for name in ("by", "user") if type(line.get(name)) is int}
+    clients = {line.get("client")} if type(line.get("client")) is str else set()
+    return set(filter(USER_ID.fullmatch, users)) | set(filter(CLIENT_ID.fullmatch, clients))
 
 
 class AuditLog:
@@ -42,6 +45,10 @@ class AuditLog:
     def read(self) -> Iterator[dict]:
         """As `Storage.read_audit`."""
         return read_json_lines(self._layout.path("audit.log"))
+
+    def drop_index(self, client_id: str) -> None:
+        """Remove the index file of a client that no longer exists."""
+        remove_file(self._layout.path("audit", client_id))
 
     def about(self, subject: int | str) -> Iterator[dict]:
         """Yield the lines by or about a user id, or about a client id. Raises as `read`."""

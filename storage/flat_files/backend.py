@@ -164,6 +164,7 @@ class FlatFiles(Storage):
 
     def delete_client(self, client_id: str, before: Callable[[Client], None] = no_check) -> None:
         self._clients.delete(client_id, before)
+        self._audit.drop_index(client_id)
 
     # -- codes and invitations -----------------------------------------------------------------
 

@@ -77,7 +77,7 @@ class ClientFiles:
         with translate_os_errors(), self._layout.clients_lock():
             self._refuse_taken_origin(client)
             if at_most is not None and len(self.of_owner(client.owner_id)) >= at_most:
-                raise TooManyClients(f"one player may have {at_most} clients")
+                raise TooManyClients(at_most)
             before(client)
             with self._index.updated(client):
                 write_file(self._layout.client(client.id), encode(record_as_dict(client)))

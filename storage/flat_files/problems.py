@@ -142,7 +142,7 @@ def look_at_fields(path: str, user: User) -> Problems:
         if not 0 <= moment < TIME_END:
             yield Problem(path, f"{field} is no time")
     if problem := check_hash_format(user.password_hash):
-        yield Problem(path, f"password_hash {problem}")
+        yield Problem(path, f"password_hash: {problem}")
 
 
 def check_picture_file(path: str, side: int) -> str | None:

@@ -1,4 +1,4 @@
-"""Bringing an older layout up to date, when an installation is opened.
+"""The upgrade of an older layout, when an installation is opened.
 
 Layout 2 has index/ and audit/, which follow from the records and from the audit log.
 """
@@ -24,14 +24,16 @@ def upgrade(layout: Layout, index: Index) -> None:
     """
     if layout.version() == LAYOUT_VERSION:
         return
-    with layout.accounts_lock(), layout.clients_lock(), synced(layout.data_dir):
+    with layout.accounts_lock(), layout.clients_lock():
         if layout.version() == LAYOUT_VERSION:  # another worker was first
             return
-        index_records(layout, index)
-        with layout.audit_lock():
-            index_audit_log(layout)
-    # Last: an installation without this file was never whole.
-    write_file(layout.path("format"), b"%d\n" % LAYOUT_VERSION)
+        has_records = any(map(os.listdir, (layout.users, layout.path("clients"))))
+        if has_records or os.path.exists(layout.path("audit.log")):
+            with synced(layout.data_dir):
+                index_records(layout, index)
+                index_audit_log(layout)
+        # Last: an installation without this file was never whole.
+        write_file(layout.path("format"), b"%d\n" % LAYOUT_VERSION)
 
 
 def index_records(layout: Layout, index: Index) -> None:
@@ -49,11 +51,12 @@ def index_records(layout: Layout, index: Index) -> None:
 
 def index_audit_log(layout: Layout) -> None:
     """Write the index files of the audit log anew."""
-    folder = layout.path("audit")
-    shutil.rmtree(folder, ignore_errors=True)
-    make_folder(folder, 0o700)
-    with contextlib.suppress(FileNotFoundError), open(layout.path("audit.log"), "rb") as log:
-        _distribute(log, folder)
+    folder, log = layout.path("audit"), layout.path("audit.log")
+    with layout.audit_lock():
+        shutil.rmtree(folder, ignore_errors=True)
+        make_folder(folder, 0o700)
+        with contextlib.suppress(FileNotFoundError), open(log, "rb") as lines:
+            _distribute(lines, folder)
 
 
 def _distribute(lines: Iterable[bytes], folder: str) -> None:

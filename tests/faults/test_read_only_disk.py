@@ -187,9 +187,9 @@ def test_a_save_is_answered_in_words_and_nothing_is_saved(site):
         answers, 503
     )
     assert all(int(answer.headers["Retry-After"]) > 0 for answer in answers.values())
-    assert "Nothing can be saved right now." in answers["profile"].text
+    assert "Nothing was saved." in answers["profile"].text
     assert answers["heartbeat"].json().keys() == {"message"}
-    assert "Passwords cannot be checked right now." in answers["sign-in"].text
+    assert "check passwords right now." in answers["sign-in"].text
     sent = site.send("/oauth/authorize", **consent.fields, **consent.buttons["Allow"])
     assert "error=server_error" in sent.headers["Location"]
     assert site.server.open_storage().read_user(1) == before
@@ -234,7 +234,7 @@ from pathlib import Path
 from storage.flat_files.backend import FlatFiles
 
 def read_user(self, user_id, real=FlatFiles.read_user):
-    Path(self.data_dir, "read").touch()
+    Path(self.layout.data_dir, "read").touch()
     return real(self, user_id)
 
 FlatFiles.read_user = read_user

@@ -430,14 +430,14 @@ def decide_game(client_id: str) -> JsonResponse:
         if request.form.get("decision") == "allow":
             grant = save_consent(player.id, auth_request)
         if grant is None:
-            return message_to_game("200 OK", error=True, message="consent_required")
+            return message_to_game(200, error=True, message="consent_required")
         code = issue_code(player, grant, auth_request)
-        return message_to_game("200 OK", error=False, code=code)
+        return message_to_game(200, error=False, code=code)
     except AuthorizationError as error:
-        return message_to_game("403 Forbidden", error=True, message=error.error)
+        return message_to_game(403, error=True, message=error.error)
     except storage.StorageFailed as error:
         logger.error("no code issued: %s", error)
-        return message_to_game("503 Service Unavailable", error=True, message="server_error")
+        return message_to_game(503, error=True, message="server_error")
 
 
 def sign_game_request(client: Client) -> str:
@@ -463,7 +463,7 @@ def read_game_request(client_id: str) -> tuple[User, AuthorizationRequest]:
     return player, AuthorizationRequest(client.id, None, [ALWAYS_GRANTED], None, None)
 
 
-def message_to_game(status: str, **message: bool | str) -> JsonResponse:
+def message_to_game(status: int, **message: bool | str) -> JsonResponse:
     """Return the message that the page's script posts to the game."""
     return JsonResponse({"type": "authorized", **message}, NO_STORE, status)
 

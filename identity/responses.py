@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from flask import Response
 from werkzeug.datastructures import Headers
 from werkzeug.exceptions import HTTPException, NotFound, ServiceUnavailable
+from werkzeug.http import HTTP_STATUS_CODES
 
 import storage
 
@@ -20,9 +21,9 @@ class JsonResponse:
     """A JSON response as a WSGI application: a fraction of the cost of a werkzeug Response."""
 
     def __init__(
-        self, body: dict, headers: Mapping[str, str] | None = None, status: str = "200 OK"
+        self, body: dict, headers: Mapping[str, str] | None = None, status: int = 200
     ) -> None:
-        self.status = status
+        self.status = f"{status} {HTTP_STATUS_CODES[status].upper()}"  # as werkzeug does
         self.body = json.dumps(body).encode()
         self.headers = [
             ("Content-Type", "application/json"),
@@ -67,7 +68,7 @@ def json_error(error: HTTPException) -> JsonResponse:
     """Return an error as the API does: `{"message": <its description>}`."""
     headers = {name: value for name, value in error.get_headers() if name != "Content-Type"}
     body = {"message": error.description}
-    return JsonResponse(body, headers, f"{error.code} {error.name}")
+    return JsonResponse(body, headers, error.code)
 
 
 # ---------------------------------------------------------------------------------------------

@@ -242,7 +242,7 @@ def build_link(client_id: str) -> str:
         "link.html",
         player,
         client=client,
-        scopes=SCOPE_CHOICES,
+        scopes=list(SCOPE_CHOICES.items()),
         chosen={"scope": scope, "redirect_uri": redirect_uri, "state": state, "pkce": verifier},
         address=authorization_address(client, redirect_uri, scope, state, verifier),
         exchange=exchange_command(client, redirect_uri, verifier),

@@ -42,9 +42,9 @@ def openapi() -> Response:
 def healthz() -> JsonResponse:
     """Return 200 if records and pictures can be read and written, else 503."""
     try:
-        get_storage().try_disk()
+        get_storage().check_health()
     except StorageError as error:
         current_app.logger.error("unhealthy: %s", error)
         body = {"message": "the records or pictures cannot be read or written"}
-        return JsonResponse(body, NO_STORE, "503 Service Unavailable")
+        return JsonResponse(body, NO_STORE, 503)
     return JsonResponse({"message": "ok"}, NO_STORE)

@@ -32,6 +32,7 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 from werkzeug.wrappers import Response
 
 import storage
+from identity.accounts import may_manage
 from identity.context import get_storage
 from identity.fast_path import ApiRequest, ApiViews, FastPath
 from identity.guards import (
@@ -62,7 +63,7 @@ from pages.developer import developer
 from pages.discovery import discovery
 from pages.errors import handle_http_error, handle_storage_error, render_error_page
 from pages.files import files, picture_address
-from pages.games import find_game, find_owner, games, may_manage
+from pages.games import find_game, find_owner, games
 from pages.moderation import moderation
 from pages.rendering import render_page
 from pages.sign_in import sign_in
@@ -298,7 +299,8 @@ def show_consent_page(player: User, client: Client, auth_request: AuthorizationR
 
 def show_unusable_client(error: UnusableClient) -> Response:
     """Return the error page; those who manage the client also see which redirect URIs it has."""
-    if error.client and may_manage(error.client):
+    player = signed_in_player()
+    if player and error.client and may_manage(player, error.client):
         return render_error_page(
             error, received_uri=error.received, registered_uris=error.client.redirect_uris
         )

@@ -2,15 +2,20 @@
 
 from flask import current_app, render_template
 
+from identity import accounts
 from identity.oauth import find_pending_authorization, redirect_targets
 from identity.responses import content_security_policy
-from storage import ADMINISTRATOR, User
+from storage import User
+
+
+def is_open_to_members() -> bool:
+    """Return True if every member may register clients."""
+    return current_app.config["CLIENT_REGISTRATION"] == "members"
 
 
 def may_register(player: User) -> bool:
     """Return True if this player may register clients."""
-    everyone = current_app.config["CLIENT_REGISTRATION"] == "members"
-    return everyone or player.mod_level == ADMINISTRATOR
+    return accounts.may_register(player, is_open_to_members())
 
 
 def render_page(template: str, player: User | None, **values) -> str:

@@ -1,14 +1,15 @@
 """What the server keeps, and what it promises about it.
 
 This module is the contract: the errors (`storage.errors`), the record types and their rules
-(`storage.rules`), and the methods that a backend offers. `storage.flat_files` keeps it as JSON
-files. Nothing here knows of HTTP; the views choose a status for each error.
+(`storage.rules`), and the methods that a backend offers (those for check, backup and restore are in
+`storage.maintenance`). `storage.flat_files` keeps it as JSON files. Nothing here knows of HTTP; the
+views choose a status for each error.
 
 Times are integer milliseconds since 1970 UTC unless a name says otherwise.
 """
 
 import importlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
@@ -41,6 +42,7 @@ from storage.errors import (
     TooManyClients,
     TooManyPixels,
 )
+from storage.maintenance import Load, Maintenance, Problem, Snapshot
 from storage.records import (
     ADMINISTRATOR,
     MODERATOR,
@@ -73,6 +75,7 @@ from storage.rules import (
     check_email,
     check_flair,
     check_game_url,
+    check_hash_format,
     check_mod_level,
     check_name,
     check_password,
@@ -95,7 +98,7 @@ def no_check(record: User | Client) -> None:
     """Allow every change: the default of `before` in the methods of Storage."""
 
 
-class Storage(ABC):
+class Storage(Maintenance):
     """What a backend offers. Several processes and threads may use one installation at once.
 
     A method that saves returns when the change would survive the loss of the machine that keeps it

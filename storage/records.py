@@ -3,13 +3,15 @@
 Times are integer milliseconds since 1970 UTC unless a name says otherwise.
 """
 
+import codecs
 import hashlib
+import json
 import secrets
 import time
 from dataclasses import asdict, dataclass, field, fields
 from types import UnionType
 
-from storage.errors import InvalidField
+from storage.errors import DamagedRecord, InvalidField
 from storage.rules import (
     check_bio,
     check_client_name,
@@ -197,6 +199,28 @@ def _build_parts(user: User) -> None:
 def record_as_dict(record) -> dict:
     """Return the record as JSON values, in the order of its fields."""
     return asdict(record)
+
+
+def encode(values: dict) -> bytes:
+    """Return JSON that people can read and edit: indented, keys in the record's order."""
+    return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def decode_record(content: bytes, record_type: type, path: str, **expected: object):
+    """Return the record in `content`, the bytes of the file at `path`. Raises DamagedRecord."""
+    try:
+        # json.loads accepts half a surrogate pair, as bytes or as an escape, which nothing can
+        # encode again.
+        values = json.loads(content.removeprefix(codecs.BOM_UTF8).decode())
+        if b"\\u" in content:
+            encode(values)
+        record = build_record(record_type, values)
+        for name, value in expected.items():
+            if getattr(record, name) != value:
+                raise ValueError(f"its {name} is {getattr(record, name)!r}")
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DamagedRecord("/".join(path.split("/")[-2:]), str(error)) from error
+    return record
 
 
 RULES = {

@@ -2,21 +2,17 @@
 
     audit.log               all lines, oldest first
     audit/7                 the lines by user 7 and about user 7
-    audit/<client id>       the lines about a client
+    audit/<client id>       the lines about a client, as long as it exists
 
 A line is on the disk in all of these before the act that it tells of.
 """
 
 import json
+import os
 from collections.abc import Iterator
 
 from storage import CLIENT_ID, USER_ID, now_ms
-from storage.flat_files.disk import (
-    append_durably,
-    read_json_lines,
-    remove_file,
-    translate_os_errors,
-)
+from storage.flat_files.disk import append_durably, read_json_lines, translate_os_errors
 from storage.flat_files.layout import Layout
 
 
@@ -25,6 +21,21 @@ def subjects_of(line: dict) -> set[str]:
     users = {str(line.get(name)) for name in ("by", "user") if type(line.get(name)) is int}
     clients = {line.get("client")} if type(line.get("client")) is str else set()
     return set(filter(USER_ID.fullmatch, users)) | set(filter(CLIENT_ID.fullmatch, clients))
+
+
+def subjects_in(layout: Layout, line: bytes) -> set[str]:
+    """Return the subjects of an encoded line: no clients that are gone, none if it is damaged."""
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError):
+        return set()
+    subjects = subjects_of(values) if isinstance(values, dict) else set()
+    return {each for each in subjects if is_kept(layout, each)}
+
+
+def is_kept(layout: Layout, subject: str) -> bool:
+    """Return True if the lines about a subject are indexed: not those of a client that is gone."""
+    return bool(USER_ID.fullmatch(subject)) or os.path.exists(layout.client(subject))
 
 
 class AuditLog:
@@ -45,10 +56,6 @@ class AuditLog:
     def read(self) -> Iterator[dict]:
         """As `Storage.read_audit`."""
         return read_json_lines(self._layout.path("audit.log"))
-
-    def drop_index(self, client_id: str) -> None:
-        """Remove the index file of a client that no longer exists."""
-        remove_file(self._layout.path("audit", client_id))
 
     def about(self, subject: int | str) -> Iterator[dict]:
         """Yield the lines by or about a user id, or about a client id. Raises as `read`."""

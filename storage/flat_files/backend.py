@@ -15,6 +15,9 @@ from storage import (
     Attempt,
     AuthorizationCode,
     Client,
+    Load,
+    Problem,
+    Snapshot,
     Storage,
     StorageError,
     User,
@@ -33,6 +36,7 @@ from storage.flat_files.pictures import PictureFiles
 from storage.flat_files.upgrade import upgrade
 from storage.flat_files.users import UserFiles
 from storage.flat_files.write_probe import WriteProbe
+from storage.maintenance import Progress, Report, ignore
 
 
 class FlatFiles(Storage):
@@ -164,7 +168,6 @@ class FlatFiles(Storage):
 
     def delete_client(self, client_id: str, before: Callable[[Client], None] = no_check) -> None:
         self._clients.delete(client_id, before)
-        self._audit.drop_index(client_id)
 
     # -- codes and invitations -----------------------------------------------------------------
 
@@ -218,6 +221,27 @@ class FlatFiles(Storage):
 
     def audit_of_client(self, client_id: str) -> Iterator[dict]:
         return self._audit.about(client_id)
+
+    # -- everything ----------------------------------------------------------------------------
+
+    def verify(self, repair: bool = False, progress: Progress = ignore) -> Iterator[Problem]:
+        from storage.flat_files.check import check  # only here: workers do not need its memory
+
+        return check(self.layout.data_dir, self.layout.picture_dir, repair, progress)
+
+    def snapshot(
+        self, before: Callable[[], None] = ignore, report: Report = ignore
+    ) -> AbstractContextManager[Snapshot]:
+        from storage.flat_files.snapshot import snapshot
+
+        return snapshot(self.layout, before, report)
+
+    def load(
+        self, before: Callable[[], None] = ignore, report: Report = ignore
+    ) -> AbstractContextManager[Load]:
+        from storage.flat_files.load import load
+
+        return load(self.layout, before, report)
 
     def check_health(self) -> None:
         self.keys()

@@ -16,7 +16,6 @@ from storage import (
     unique_key,
 )
 from storage.flat_files.disk import (
-    encode,
     remove_file,
     sync_folder,
     synced,
@@ -29,6 +28,7 @@ from storage.flat_files.layout import Layout
 from storage.flat_files.pictures import PictureFiles
 from storage.flat_files.record_files import read_user
 from storage.flat_files.unique_index import TAKEN, UniqueIndex, key_fields
+from storage.records import encode
 
 
 class BulkInsert:

@@ -2,12 +2,10 @@
 
 import contextlib
 import functools
-import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 
 from storage import (
-    CLIENT_ID,
     Client,
     DamagedRecord,
     NoSuchClient,
@@ -19,14 +17,15 @@ from storage import (
 )
 from storage.flat_files.disk import (
     StatCache,
-    encode,
     remove_durably,
+    remove_file,
     translate_os_errors,
     write_file,
 )
 from storage.flat_files.index import Index, games_key, index_keys, origin_key, owner_key
 from storage.flat_files.layout import Layout
-from storage.flat_files.record_files import edit_record, read_client
+from storage.flat_files.record_files import client_ids, edit_record, read_client
+from storage.records import encode
 
 
 class ClientFiles:
@@ -45,10 +44,7 @@ class ClientFiles:
 
     def ids(self) -> list[str]:
         with translate_os_errors():
-            names = [
-                name.removesuffix(".json") for name in os.listdir(self._layout.path("clients"))
-            ]
-        return sorted(name for name in names if CLIENT_ID.fullmatch(name))
+            return client_ids(self._layout)
 
     def of_owner(self, owner_id: int | None) -> list[Client]:
         return self._with_key(owner_key(owner_id))
@@ -108,6 +104,7 @@ class ClientFiles:
             before(client)
             remove_durably(self._layout.client(client_id))
             self._index.remove(index_keys(client), client_id)
+            remove_file(self._layout.path("audit", client_id))
 
     def _refuse_taken_origin(self, client: Client) -> None:
         """Raise OriginTaken if another client's game is on the origin of this one's."""

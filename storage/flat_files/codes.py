@@ -15,7 +15,6 @@ from collections.abc import Iterator
 
 from storage import AuthorizationCode, CodeSpent, NoSuchCode, build_record, record_as_dict, sha256
 from storage.flat_files.disk import (
-    encode,
     move_durably,
     read_boot_id,
     read_file,
@@ -24,6 +23,7 @@ from storage.flat_files.disk import (
     write_file,
 )
 from storage.flat_files.windows import make_window, window_of_now
+from storage.records import encode
 
 WINDOW = 900  # seconds; a file is kept for one to two windows
 UNKNOWN = "this authorization code is unknown"

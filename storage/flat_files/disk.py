@@ -4,38 +4,27 @@ Functions that write raise OSError, which `translate_os_errors` turns into the s
 Functions that read a file raise the storage error themselves.
 """
 
-import codecs
 import contextlib
-import errno
 import fcntl
 import json
 import os
-import secrets
 from collections.abc import Callable, Iterable, Iterator
-from typing import BinaryIO
 
-from storage import BadFile, DamagedRecord, NotFound, StorageFailed, StorageFull, build_record
+from storage import DamagedRecord, NotFound
+from storage.files import (
+    created,
+    remove_file,
+    replace_durably,
+    storage_error_from,
+    sync,
+    sync_folder,
+    temporary_beside,
+    translate_os_errors,
+)
+from storage.records import decode_record
 
 BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
 READ_SIZE = 65536  # bytes: one read takes every ordinary record whole
-
-
-def storage_error_from(error: OSError) -> StorageFailed:
-    """Return the storage error for an error of the operating system."""
-    kind = StorageFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageFailed
-    where = f" at {error.filename}" if error.filename else ""
-    return kind(f"the disk refused{where}: {error.strerror}")
-
-
-@contextlib.contextmanager
-def translate_os_errors() -> Iterator[None]:
-    """Turn an OSError of the block into StorageFailed or StorageFull."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise  # not from a disk: the reader of our standard output has ended
-    except OSError as error:
-        raise storage_error_from(error) from error
 
 
 def read_file(path: str, missing: NotFound) -> bytes:
@@ -80,24 +69,6 @@ class StatCache:
             # One assignment: threads read the dict without a lock.
             kept = self._kept[path] = (stat.st_ino, stat.st_mtime_ns), make()
         return kept[1]
-
-
-def temporary_beside(path: str) -> str:
-    """Return the path of a new temporary file in the folder of a file."""
-    folder, name = os.path.split(path)
-    # The dot keeps look-ups and web servers from taking it for a real file.
-    return f"{folder}/.{name}.{secrets.token_hex(4)}"
-
-
-@contextlib.contextmanager
-def created(path: str, mode: int = 0o600) -> Iterator[int]:
-    """Create a file and yield its descriptor. Raises FileExistsError."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    try:
-        os.fchmod(descriptor, mode)  # independent of the umask: nginx reads pictures
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def read_number(path: str) -> int:
@@ -164,25 +135,6 @@ def append_durably(path: str, lines: bytes) -> None:
         os.close(descriptor)
 
 
-def replace_durably(temporary: str, path: str) -> None:
-    """Rename over `path` and sync the folder. If the sync fails, the old file is put back."""
-    previous = f"{temporary}.old"
-    with contextlib.suppress(FileNotFoundError):
-        os.link(path, previous)
-    try:
-        os.rename(temporary, path)
-        try:
-            sync_folder(os.path.dirname(path))
-        except OSError:
-            try:
-                os.rename(previous, path)
-            except FileNotFoundError:
-                remove_file(path)
-            raise
-    finally:
-        remove_file(previous)
-
-
 def remove_durably(path: str) -> None:
     """Remove a file and sync the folder. If the sync fails, the file is put back."""
     temporary = temporary_beside(path)
@@ -198,32 +150,6 @@ def move_durably(path: str, target: str) -> None:
     except OSError:
         os.rename(target, path)
         raise
-
-
-def sync(descriptor: int) -> None:
-    """Sync an open file or folder to the disk."""
-    # Never retried: after a failed fsync the kernel may have dropped the pages.
-    os.fsync(descriptor)
-    # An XFS whose disk has failed reports the sync of a folder as done; fstat fails.
-    os.fstat(descriptor)
-
-
-def sync_folder(folder: str) -> None:
-    """Sync a folder's entries: a rename is durable only after that."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        sync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def remove_file(path: str) -> None:
-    """Remove a file that no longer counts, without an error if that fails.
-
-    A save does not fail because an old file could not be removed.
-    """
-    with contextlib.suppress(OSError):
-        os.unlink(path)
 
 
 def sync_removals(folders: Iterable[str]) -> None:
@@ -268,29 +194,6 @@ def make_folder(path: str, mode: int) -> None:
 
 
 @contextlib.contextmanager
-def new_file(path: str) -> Iterator[BinaryIO]:
-    """Yield a file for its owner alone, which is at `path`, whole and synced, when the block ends.
-
-    If the block raises, there is no file. Raises BadFile if the path exists.
-    """
-    if os.path.lexists(path):
-        raise BadFile(f"{path} is there already: choose another name")
-    path = os.path.abspath(path)
-    folder = os.path.dirname(path)
-    if not os.path.isdir(folder):
-        raise BadFile(f"there is no folder {folder}")
-    temporary = temporary_beside(path)
-    try:
-        with created(temporary) as descriptor, open(descriptor, "wb", closefd=False) as file:
-            yield file
-            file.flush()
-            sync(descriptor)
-        replace_durably(temporary, path)
-    finally:
-        remove_file(temporary)
-
-
-@contextlib.contextmanager
 def synced(folder: str) -> Iterator[None]:
     """Sync what the block has written to the file system of a folder.
 
@@ -314,34 +217,12 @@ def sync_file_system(descriptor: int) -> None:
         raise OSError(number, os.strerror(number))
 
 
-def encode(values: dict) -> bytes:
-    """Return JSON that people can read and edit: indented, keys in the record's order."""
-    return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
-
-
 def read_record(path: str, record_type: type, missing: NotFound, **expected: object):
     """Return the record in a file.
 
     Raises `missing`, StorageFailed, and DamagedRecord, also if a field is not as `expected`.
     """
     return decode_record(read_file(path, missing), record_type, path, **expected)
-
-
-def decode_record(content: bytes, record_type: type, path: str, **expected: object):
-    """Return the record in `content`, the bytes of the file at `path`. Raises DamagedRecord."""
-    try:
-        # json.loads accepts half a surrogate pair, as bytes or as an escape, which nothing can
-        # encode again.
-        values = json.loads(content.removeprefix(codecs.BOM_UTF8).decode())
-        if b"\\u" in content:
-            encode(values)
-        record = build_record(record_type, values)
-        for name, value in expected.items():
-            if getattr(record, name) != value:
-                raise ValueError(f"its {name} is {getattr(record, name)!r}")
-    except (ValueError, TypeError, RecursionError) as error:
-        raise DamagedRecord("/".join(path.split("/")[-2:]), str(error)) from error
-    return record
 
 
 def read_json_lines(path: str) -> Iterator[dict]:

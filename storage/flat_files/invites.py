@@ -14,7 +14,6 @@ from collections.abc import Iterator
 
 from storage import DamagedRecord, Invite, NotFound, now_ms, record_as_dict, sha256
 from storage.flat_files.disk import (
-    encode,
     read_record,
     remove_file,
     sync_folder,
@@ -23,6 +22,7 @@ from storage.flat_files.disk import (
 )
 from storage.flat_files.layout import Layout
 from storage.flat_files.unique_index import user_id_in
+from storage.records import encode
 
 DAY_MS = 86_400_000
 

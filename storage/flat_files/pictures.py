@@ -4,9 +4,17 @@ import contextlib
 import os
 import time
 
-from storage import NoSuchPicture, NoSuchUser, StorageFailed, User, now_ms, record_as_dict
+from storage import (
+    NoSuchPicture,
+    NoSuchUser,
+    NotFound,
+    StorageError,
+    StorageFailed,
+    User,
+    now_ms,
+    record_as_dict,
+)
 from storage.flat_files.disk import (
-    encode,
     read_file,
     remove_file,
     rollback_on_error,
@@ -17,6 +25,7 @@ from storage.flat_files.disk import (
 )
 from storage.flat_files.layout import Layout
 from storage.flat_files.record_files import read_user
+from storage.records import encode
 
 MODE = 0o644  # nginx reads pictures
 
@@ -93,3 +102,22 @@ class PictureFiles:
                     if not os.path.exists(path):
                         write_file(path, images[size], MODE)
         return images
+
+
+def will_be_generated(user: User, paths: dict[str, str]) -> bool:
+    """Return True if an imported user's missing pictures are generated when first requested.
+
+    `paths` are by size. If some exist, and one is not a generated picture, a missing one was lost.
+    """
+    if user.pfp_timestamp is not None:
+        return False
+    there = {size for size, path in paths.items() if os.path.lexists(path)}
+    if not there or there == paths.keys():
+        return not there
+    from storage.pictures import generate_picture  # Pillow: slow to import
+
+    generated = generate_picture(user.id)
+    try:
+        return all(read_file(paths[size], NotFound()) == generated[size] for size in there)
+    except StorageError:
+        return False

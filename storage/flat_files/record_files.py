@@ -1,9 +1,12 @@
 """The records of users and clients: reading one, and changing one under its lock."""
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 
 from storage import (
+    CLIENT_ID,
+    USER_ID,
     Client,
     NoSuchClient,
     NoSuchUser,
@@ -12,9 +15,10 @@ from storage import (
     record_as_dict,
     refuse_bad_record,
 )
-from storage.flat_files.disk import encode, read_record, translate_os_errors, write_file
+from storage.flat_files.disk import read_record, translate_os_errors, write_file
 from storage.flat_files.index import Index, index_keys
 from storage.flat_files.layout import Layout, Lock
+from storage.records import encode
 
 
 def read_user(layout: Layout, user_id: int) -> User:
@@ -27,6 +31,18 @@ def read_client(layout: Layout, client_id: str) -> Client:
     """Return the client with this id. Raises NoSuchClient, DamagedRecord, StorageFailed."""
     missing = NoSuchClient("there is no such client")
     return read_record(layout.client(client_id), Client, missing, id=client_id)
+
+
+def user_ids(layout: Layout) -> list[int]:
+    """Return the ids of all users, ascending. Raises OSError."""
+    names = (name.removesuffix(".json") for name in os.listdir(layout.users))
+    return sorted(int(name) for name in names if USER_ID.fullmatch(name))
+
+
+def client_ids(layout: Layout) -> list[str]:
+    """Return the ids of all clients, ascending. Raises OSError."""
+    names = (name.removesuffix(".json") for name in os.listdir(layout.path("clients")))
+    return sorted(filter(CLIENT_ID.fullmatch, names))
 
 
 @contextlib.contextmanager

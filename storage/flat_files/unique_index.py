@@ -101,6 +101,21 @@ class UniqueIndex:
         if durable:
             sync_folder(os.path.dirname(path))
 
+    def add(self, user: User) -> None:
+        """Add the entries of a user to a new index. Raises DamagedRecord for a duplicate."""
+        record = f"users/{user.id}.json"
+        for kind, text in key_fields(user):
+            key = unique_key(text)
+            if not can_be_key(kind, key):
+                raise DamagedRecord(record, f"nobody can be found by its {FIELDS[kind]}")
+            path = self.path(kind, key)
+            try:
+                os.symlink(f"../{record}", path)
+            except FileExistsError:
+                other = os.path.basename(os.readlink(path))
+                problem = f"its {FIELDS[kind]} is that of users/{other}"
+                raise DamagedRecord(record, problem) from None
+
     def release(self, kind: str, key: str, user_id: int) -> None:
         """Remove a user's old entry. One that the disk keeps no longer counts."""
         with contextlib.suppress(OSError):

@@ -4,17 +4,15 @@ Layout 2 has index/ and audit/, which follow from the records and from the audit
 """
 
 import contextlib
-import json
 import os
 import shutil
-from collections.abc import Iterable
 
 from storage import Client, DamagedRecord, NotFound, User
-from storage.flat_files.audit import subjects_of
+from storage.flat_files.audit import subjects_in
 from storage.flat_files.disk import make_folder, synced, write_file
 from storage.flat_files.index import Index, index_keys
 from storage.flat_files.layout import LAYOUT_VERSION, Layout
-from storage.flat_files.record_files import read_client, read_user
+from storage.flat_files.record_files import client_ids, read_client, read_user, user_ids
 
 
 def upgrade(layout: Layout, index: Index) -> None:
@@ -29,7 +27,7 @@ def upgrade(layout: Layout, index: Index) -> None:
             return
         has_records = any(map(os.listdir, (layout.users, layout.path("clients"))))
         if has_records or os.path.exists(layout.path("audit.log")):
-            with synced(layout.data_dir):
+            with synced(layout.data_dir), layout.audit_lock():
                 index_records(layout, index)
                 index_audit_log(layout)
         # Last: an installation without this file was never whole.
@@ -38,10 +36,8 @@ def upgrade(layout: Layout, index: Index) -> None:
 
 def index_records(layout: Layout, index: Index) -> None:
     """Add the index entries of every record that can be read."""
-    ids = (name.removesuffix(".json") for name in os.listdir(layout.users))
-    readers = [(read_user, int(each)) for each in ids if each.isdecimal()]
-    ids = (name.removesuffix(".json") for name in os.listdir(layout.path("clients")))
-    readers += [(read_client, each) for each in ids if not each.startswith(".")]
+    readers = [(read_user, each) for each in user_ids(layout)]
+    readers += [(read_client, each) for each in client_ids(layout)]
     for read, record_id in readers:
         with contextlib.suppress(NotFound, DamagedRecord):
             record: User | Client = read(layout, record_id)
@@ -50,22 +46,13 @@ def index_records(layout: Layout, index: Index) -> None:
 
 
 def index_audit_log(layout: Layout) -> None:
-    """Write the index files of the audit log anew."""
-    folder, log = layout.path("audit"), layout.path("audit.log")
-    with layout.audit_lock():
-        shutil.rmtree(folder, ignore_errors=True)
-        make_folder(folder, 0o700)
-        with contextlib.suppress(FileNotFoundError), open(log, "rb") as lines:
-            _distribute(lines, folder)
-
-
-def _distribute(lines: Iterable[bytes], folder: str) -> None:
-    """Append each line to the file of each of its subjects."""
-    for line in lines:
-        with contextlib.suppress(ValueError, RecursionError):  # a damaged line is about nobody
-            values = json.loads(line)
-            subjects = subjects_of(values) if isinstance(values, dict) else ()
-            for subject in subjects:
+    """Write the index files of the audit log again; the caller holds its lock."""
+    folder = layout.path("audit")
+    shutil.rmtree(folder, ignore_errors=True)
+    make_folder(folder, 0o700)
+    with contextlib.suppress(FileNotFoundError), open(layout.path("audit.log"), "rb") as log:
+        for line in log:
+            for subject in subjects_in(layout, line):
                 with open(os.open(f"{folder}/{subject}", _APPEND, 0o600), "ab") as file:
                     file.write(line)
 

@@ -5,9 +5,7 @@ import os
 from storage import BadInstallation, DamagedRecord, NotFound
 from storage.flat_files.disk import read_file, write_file
 from storage.flat_files.layout import Layout
-
-IDS_LEFT_OUT = 10_000  # by a restore: games may know users who came after the backup
-USER_IDS_END = 10**15 - 2 * IDS_LEFT_OUT  # ids have up to 15 digits, after a restore too
+from storage.rules import USER_IDS_END
 
 
 class UserIds:

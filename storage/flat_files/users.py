@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import os
 from collections.abc import Callable, Iterator
 
 from storage import (
@@ -23,7 +22,6 @@ from storage import (
 )
 from storage.flat_files.bulk_insert import BulkInsert
 from storage.flat_files.disk import (
-    encode,
     read_file,
     remove_durably,
     remove_file,
@@ -36,9 +34,10 @@ from storage.flat_files.index import ADMINISTRATORS, Index
 from storage.flat_files.invites import InviteFiles
 from storage.flat_files.layout import Layout
 from storage.flat_files.pictures import PictureFiles
-from storage.flat_files.record_files import edit_record, read_user
+from storage.flat_files.record_files import edit_record, read_user, user_ids
 from storage.flat_files.unique_index import FIELDS, UniqueIndex, key_fields, owns_key
 from storage.flat_files.user_ids import UserIds
+from storage.records import encode
 
 
 class UserFiles:
@@ -70,8 +69,7 @@ class UserFiles:
 
     def ids(self) -> list[int]:
         with translate_os_errors():
-            names = [name.removesuffix(".json") for name in os.listdir(self._layout.users)]
-        return sorted(int(name) for name in names if name.isdecimal())
+            return user_ids(self._layout)
 
     def is_new(self) -> bool:
         try:

@@ -21,7 +21,7 @@ from commands.printing import (
 from identity.accounts import COMMAND, Acts
 from identity.passwords import hash_password
 from identity.settings import read_settings
-from identity_server import public_profile
+from storage.transfer import exported_fields
 
 # -- user ---------------------------------------------------------------------------------------
 
@@ -32,7 +32,9 @@ mod_level_option = click.option(
 
 def user_record(user: storage.User) -> dict:
     """Return a player as the command prints one."""
-    return public_profile(user) | {"email": user.email, "suspended": user.suspended}
+    record = exported_fields(user)
+    del record["created"]
+    return record
 
 
 def refuse_bad_changes(store: storage.Storage, user: storage.User, fields: set[str]) -> None:

@@ -6,16 +6,17 @@ from dataclasses import replace
 
 from flask import Flask
 
-from identity.fast_path import ApiRequest, ApiViews, FastPath, JsonAnswer
+from identity.fast_path import ApiRequest, ApiViews, FastPath
+from identity.responses import JsonResponse
 
 OUTCOME = "tests.outcome"  # in the WSGI environ: what the view returned or raised
 
 
-def record_outcome(view: Callable[[ApiRequest], JsonAnswer]) -> Callable:
+def record_outcome(view: Callable[[ApiRequest], JsonResponse]) -> Callable:
     """Return a view that notes its outcome in the environ, and repeats one that is there."""
 
     @functools.wraps(view)
-    def recorded(api_request: ApiRequest) -> JsonAnswer:
+    def recorded(api_request: ApiRequest) -> JsonResponse:
         environ = api_request.environ
         if OUTCOME not in environ:
             try:
@@ -28,8 +29,8 @@ def record_outcome(view: Callable[[ApiRequest], JsonAnswer]) -> Callable:
     return recorded
 
 
-def _answer_again(body: bytes, headers: list[tuple[str, str]]) -> JsonAnswer:
-    answer = JsonAnswer({}, {})
+def _answer_again(body: bytes, headers: list[tuple[str, str]]) -> JsonResponse:
+    answer = JsonResponse({}, {})
     answer.body, answer.headers = body, headers[:]
     return answer
 

@@ -38,11 +38,10 @@ class Walk:
         """The user id to which all files should belong."""
         return os.stat(self.layout.data_dir).st_uid
 
-    def count(self, folders: Iterable[str]) -> None:
+    def count(self, folders: Iterable[str]) -> Problems:
         """Add the files in these folders to the total of the progress."""
         for folder in folders:
-            with contextlib.suppress(OSError):  # a later look tells
-                self._total += len(os.listdir(folder))
+            self._total += len((yield from self.paths_in(folder)))
 
     def check_folder(
         self,

@@ -85,7 +85,7 @@ def populate(
     storage = open_storage(data, picture_folder)
     if storage.user_ids():
         raise StorageError(f"{data} has players already: name an empty folder")
-    client, secret = storage.add_client("Chess", [REDIRECT_URI], owner_id=None, by="command")
+    client, secret = storage.add_client("Chess", [REDIRECT_URI], owner_id=None)
     password_hash = generate_password_hash(PASSWORD)
     for user_id in range(1, users + 1):
         user = make_player(user_id, client.id, password_hash)

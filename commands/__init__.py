@@ -5,10 +5,11 @@ import os
 import click
 
 import storage
+from identity.accounts import COMMAND
 from identity.settings import SettingError, read_settings
 from storage.flat_files.problems import user_name
 
-BY = "command"  # who did it, in the audit log
+BY = COMMAND.id  # the actor, in the audit log
 
 
 class Refusing(click.Group):

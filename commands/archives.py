@@ -5,7 +5,7 @@ import click
 from commands import BY, open_installation
 from commands.printing import clear_progress, show_progress
 from identity import passwords
-from identity.passwords import pluralize
+from identity.formatting import pluralize
 from storage import archive
 from storage.transfer import export_users, import_users
 

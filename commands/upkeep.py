@@ -4,9 +4,10 @@ import json
 
 import click
 
-from commands import BY, installation_folders, open_installation
+from commands import installation_folders, open_installation
 from commands.printing import clear_progress, json_option, show_progress
-from identity.passwords import pluralize
+from identity.accounts import COMMAND, Acts
+from identity.formatting import pluralize
 from storage import Problem
 from storage.flat_files.check import check as check_installation
 
@@ -61,7 +62,7 @@ def rotate_key(drop_old: bool) -> None:
     many between two of them. With --drop-old, for a key that got out, all sessions, access tokens
     and links end at once, and everyone signs in again.
     """
-    open_installation().rotate_keys(drop_old, by=BY)
+    Acts(open_installation(), COMMAND).rotate_keys(drop_old)
     if drop_old:
         click.echo("A new key signs. Everything signed before has ended: everyone signs in again.")
     else:

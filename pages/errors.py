@@ -5,9 +5,9 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response
 
 import storage
+from identity.accounts import may_manage
 from identity.fast_path import json_error, storage_http_error
 from identity.sessions import signed_in_player
-from pages.games import may_manage
 
 
 def answer_http_error(error: HTTPException) -> Response:
@@ -32,7 +32,7 @@ def render_error_page(error: HTTPException) -> str:
     said = error.description != type(error).description
     received = registered = None
     client, player = getattr(error, "client", None), shown_player(error)
-    if client and player and may_manage(client):
+    if client and player and may_manage(player, client):
         received, registered = error.received, client.redirect_uris
     return render_template(
         "error.html",

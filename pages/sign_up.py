@@ -7,8 +7,9 @@ from werkzeug.wrappers import Response
 
 import storage
 from identity.context import get_storage
+from identity.formatting import DAY, pluralize
 from identity.links import is_first_account_invite
-from identity.passwords import Busy, client_address, hash_password, password_limit, pluralize
+from identity.passwords import Busy, client_address, hash_password, password_limit
 from identity.sessions import local_address, signed_in_player, start_session
 from pages.forms import (
     FormRefused,
@@ -20,7 +21,6 @@ from pages.forms import (
 
 FIRST_DONE = "Account created. To invite others, run: identity-server invite"
 SIGN_UPS_A_DAY = 10  # from an address
-DAY = 86_400  # seconds
 
 sign_up = Blueprint("sign_up", __name__)
 

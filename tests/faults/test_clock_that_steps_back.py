@@ -142,9 +142,7 @@ class Game:
 
     def __init__(self, server: RunningServer) -> None:
         self.server = server
-        self.client, self.secret = server.open_storage().add_client(
-            "Chess", [CALLBACK], None, by="command"
-        )
+        self.client, self.secret = server.open_storage().add_client("Chess", [CALLBACK], None)
 
     def code(self, player: Player) -> str:
         return player.allow(link(self.client), player.user.name).answer["code"]
@@ -284,14 +282,14 @@ def test_a_sign_in_link_of_what_is_now_the_future_waits_and_the_next_one_is_good
 
 def test_the_audit_log_is_in_the_order_of_what_was_done(clock, server, ada):
     """The times of its lines tell that the clock was set back."""
-    for act in ("suspend", "restore"):
+    for act in ("suspend", "unsuspend"):
         server.printed("user", act, ada.user.name)
         clock.step(-HOUR)
-    suspended, restored = (
+    suspended, unsuspended = (
         line for line in ada.store.read_audit() if line.get("user") == ada.user.id
     )
-    assert (suspended["act"], restored["act"]) == ("user suspend", "user restore")
-    assert restored["time"] < suspended["time"]
+    assert (suspended["act"], unsuspended["act"]) == ("user suspend", "user unsuspend")
+    assert unsuspended["time"] < suspended["time"]
 
 
 def test_the_same_workers_go_on(clock, server):

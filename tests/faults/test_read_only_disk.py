@@ -79,7 +79,7 @@ def test_reading_and_starting_go_on_on_a_read_only_disk(disk, there):
     storage = there.open()
     assert names_of("Ada", "bob@example.org")(storage) == ["Ada", "Bob"]
     assert picture_of(storage) == OLD_PICTURE
-    assert [client.name for client in storage.clients()] == ["Chess"]
+    assert [client.name for client in storage.clients_of(None)] == ["Chess"]
     assert storage.read_code("an old code").user_id == ADA
     assert storage.keys()
     with pytest.raises(StorageFailed):
@@ -133,8 +133,8 @@ class Site:
         self.server, self.disk = server, disk
         store = server.open_storage()
         store.add_user("ada", "ada@example.org", CHEAP_HASH)
-        self.game, self.secret = store.add_client("Chess", [CALLBACK], None, by="command")
-        self.other, _ = store.add_client("Go", [CALLBACK], None, by="command")
+        self.game, self.secret = store.add_client("Chess", [CALLBACK], None)
+        self.other, _ = store.add_client("Go", [CALLBACK], None)
 
     @contextlib.contextmanager
     def ada_signed_in(self) -> Iterator[None]:

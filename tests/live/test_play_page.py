@@ -122,15 +122,13 @@ def add_game(server: RunningServer, store: Storage) -> Iterator[Callable[..., Pl
 
     def add_game(game: Game, host: str = "localhost") -> Play:
         game.pages["/"] = GAME
-        client, secret = store.add_client(
-            "Space Game", [], None, by="command", game_url=f"{game.origin(host)}/"
-        )
+        client, secret = store.add_client("Space Game", [], None, game_url=f"{game.origin(host)}/")
         added.append(client.id)
         return Play(server, client, secret)
 
     yield add_game
     for client_id in added:
-        store.delete_client(client_id, by="command")
+        store.delete_client(client_id)
 
 
 @pytest.fixture
@@ -860,9 +858,9 @@ def administrators_page(server: RunningServer, store: Storage, browse) -> Iterat
     carry_session(page, server, name)
     page.goto(f"{server.address}/developer")
     yield page
-    for client in store.clients():
+    for client in map(store.read_client, store.client_ids()):
         if client.owner_id == user.id:
-            store.delete_client(client.id, by="command")
+            store.delete_client(client.id)
 
 
 def register(page: Page, **changed: str) -> None:

@@ -1,4 +1,4 @@
-"""Sites that mean ill, and what a real browser does with what the server answers them."""
+"""Attacks by other sites, in a real browser."""
 
 import threading
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def page(browse, server: RunningServer, ada: dict) -> Page:
     return page
 
 
-# -- a click that was meant for something else ----------------------------------------------------
+# -- clickjacking ---------------------------------------------------------------------------------
 
 
 def allow(page: Page):
@@ -35,14 +35,14 @@ def allow(page: Page):
 
 @pytest.fixture
 def asked(page: Page, game_client: Client) -> Page:
-    """The consent page has just come, and time stands still."""
+    """The consent page right after it loaded, with the clock paused."""
     hold_clock(page)
     page.goto(game_client.link())
     return page
 
 
-def hold_up(page: Page, address: str) -> list[Route]:
-    """What is asked for from now on; it gets no answer until it is told to go on."""
+def hold_requests(page: Page, address: str) -> list[Route]:
+    """Hold every request for this address; return the routes, to be continued by the test."""
     waiting: list[Route] = []
 
     def wait(route: Route) -> None:
@@ -53,15 +53,15 @@ def hold_up(page: Page, address: str) -> list[Route]:
 
 
 @pytest.mark.parametrize("file_name", ["style.css", "hold.js", "consent.js"])
-def test_allow_is_not_there_before_what_holds_it_back(
+def test_allow_is_hidden_until_its_guard_script_has_loaded(
     page: Page, game_client: Client, file_name: str
 ):
-    """RFC 9700 4.16: on a slow line the page would take clicks before its script does."""
+    """RFC 9700 4.16: on a slow connection, clicks would count before the script runs."""
     hold_clock(page)
-    waiting = hold_up(page, f"**/{file_name}")
+    waiting = hold_requests(page, f"**/{file_name}")
     with page.expect_request(f"**/{file_name}"):
         page.goto(game_client.link(), wait_until="commit")
-    page.wait_for_timeout(500)  # milliseconds, in which the rest of the page would come
+    page.wait_for_timeout(500)  # milliseconds, enough for the rest of the page to load
     expect(allow(page)).to_have_count(0)
     [route] = waiting
     route.continue_()
@@ -72,10 +72,10 @@ def test_allow_is_not_there_before_what_holds_it_back(
     game_client.check_arrival(page)
 
 
-def test_a_picture_that_comes_late_does_not_hold_allow_back_again(page: Page, game_client: Client):
-    """Who presses it at that moment would press in vain."""
+def test_late_picture_does_not_disable_allow_again(page: Page, game_client: Client):
+    """A click at that moment would be lost."""
     hold_clock(page)
-    waiting = hold_up(page, "**/pfp/**")
+    waiting = hold_requests(page, "**/pfp/**")
     with page.expect_request("**/pfp/**"):
         page.goto(game_client.link(), wait_until="commit")
     expect(allow(page)).to_have_attribute("aria-disabled", "true")
@@ -88,10 +88,10 @@ def test_a_picture_that_comes_late_does_not_hold_allow_back_again(page: Page, ga
     game_client.check_arrival(page)
 
 
-def test_a_click_that_was_under_way_when_the_consent_page_came_allows_nothing(
+def test_click_in_the_first_second_of_the_consent_page_is_ignored(
     asked: Page, game: Game, game_client: Client
 ):
-    """RFC 9700 4.16: a double click, whose first click opened the page under the second."""
+    """RFC 9700 4.16: the first click of a double click opened the page under the second."""
     for _ in range(4):
         allow(asked).click(click_count=2, force=True)
         asked.clock.run_for(240)
@@ -111,7 +111,7 @@ def test_a_click_that_was_under_way_when_the_consent_page_came_allows_nothing(
         "new PageTransitionEvent('pageshow', { persisted: true })",
     ],
 )
-def test_nor_does_one_that_closed_a_window_above_it(
+def test_click_in_the_first_second_after_a_window_change_is_ignored(
     asked: Page, game: Game, game_client: Client, event: str
 ):
     asked.clock.run_for(1500)
@@ -124,10 +124,10 @@ def test_nor_does_one_that_closed_a_window_above_it(
     game_client.check_arrival(asked)
 
 
-def test_a_game_that_opens_the_consent_page_under_a_click_gets_no_code(
+def test_game_opening_the_consent_page_under_a_click_gets_no_code(
     page: Page, game: Game, game_client: Client, server: RunningServer, complaints: list[str]
 ):
-    """So that the first second of the play page's own Allow cannot be got round. RFC 9700 4.16."""
+    """RFC 9700 4.16: it would evade the delay of Allow on the play page."""
     game.pages["/"] = "<h1>Game</h1><button>Fire</button>"
     with server.open_storage().edit_client(game_client.id) as client:
         client.game_url = f"{game.origin('localhost')}/"
@@ -143,9 +143,9 @@ def test_a_game_that_opens_the_consent_page_under_a_click_gets_no_code(
     complaints.clear()
 
 
-# -- where an address leads ---------------------------------------------------------------------
+# -- redirects ------------------------------------------------------------------------------------
 
-NEXT = [
+FOREIGN_ADDRESSES = [
     *(
         "//evil.example",
         "/\\evil.example",
@@ -160,23 +160,23 @@ NEXT = [
 ]
 
 
-def test_no_next_leads_a_real_browser_away(page: Page, server: RunningServer):
+def test_next_never_leads_a_browser_to_another_origin(page: Page, server: RunningServer):
     """RFC 9700 4.11.2."""
     asked: list[str] = []
     page.context.on("request", lambda request: asked.append(request.url))
-    for address in NEXT:
+    for address in FOREIGN_ADDRESSES:
         page.goto(f"{server.address}/sign-in?next={quote(address)}")
         assert page.url.startswith(f"{server.address}/")
-    assert len(asked) > len(NEXT)
+    assert len(asked) > len(FOREIGN_ADDRESSES)
     assert all(each.startswith(f"{server.address}/") for each in asked)
 
 
-# -- what an address gives away -------------------------------------------------------------------
+# -- leaks to other sites -------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def public_server() -> Iterator[RunningServer]:
-    """A server whose footers link to somebody else's site."""
+    """A server whose page footers link to another site."""
     with Game() as site:
         site.pages["/about"] = "<title>About</title>"
         threading.Thread(target=site.serve_forever, daemon=True).start()
@@ -187,10 +187,8 @@ def public_server() -> Iterator[RunningServer]:
 
 
 @pytest.mark.parametrize("command", ["invite", "user sign-in-link ada"])
-def test_a_link_that_opens_a_door_is_told_to_nobody_by_the_referer(
-    public_server: RunningServer, browse, command: str
-):
-    """RFC 9700 4.2.4: neither an invitation nor a sign-in link."""
+def test_one_time_link_is_not_sent_as_referer(public_server: RunningServer, browse, command: str):
+    """RFC 9700 4.2.4: applies to invitations and to sign-in links."""
     page = browse()
     printed = public_server.printed(*command.split()).split()
     page.goto(next(word for word in printed if word.startswith("http")))
@@ -200,8 +198,8 @@ def test_a_link_that_opens_a_door_is_told_to_nobody_by_the_referer(
     assert page.evaluate("document.referrer") == ""
 
 
-def test_a_site_that_was_opened_from_here_cannot_reach_back(public_server: RunningServer, browse):
-    """Tabnabbing: the page that a link opens has no hold on the one that it was on."""
+def test_external_link_has_no_opener(public_server: RunningServer, browse):
+    """Tabnabbing: the opened page has no reference to the page with the link."""
     page = browse()
     page.goto(public_server.address)
     with page.context.expect_page() as opened:
@@ -210,23 +208,25 @@ def test_a_site_that_was_opened_from_here_cannot_reach_back(public_server: Runni
     assert opened.value.evaluate("opener") is None
 
 
-def test_another_site_reads_nothing_that_the_player_may_read(
+def test_another_site_cannot_read_private_pages(
     page: Page, game: Game, server: RunningServer, ada: dict, complaints: list[str]
 ):
-    """From another port of the same host, where the session cookie travels: no CORS, no script."""
+    """Another port of the same host receives the session cookie, but CORS and nosniff apply."""
     game.pages["/reading"] = "<title>Reading</title>"
     page.goto(f"{game.origin()}/reading")
     for path in ("/account/export", "/account", "/oauth/authorize", "/account/apps"):
-        read = "address => fetch(address, { credentials: 'include' }).then(a => a.text(), e => '')"
-        assert page.evaluate(read, server.address + path) == ""
-        ran = """address => new Promise((resolve) => {
+        fetch_text = (
+            "address => fetch(address, { credentials: 'include' }).then(a => a.text(), e => '')"
+        )
+        assert page.evaluate(fetch_text, server.address + path) == ""
+        script_result = """address => new Promise((resolve) => {
             const script = Object.assign(document.createElement("script"), { src: address });
             script.onload = () => resolve("ran");
             script.onerror = () => resolve("refused");
             document.head.append(script);
         })"""
-        assert page.evaluate(ran, server.address + path) == "refused"
-    # What is public can be read, by a page as by anyone.
+        assert page.evaluate(script_result, server.address + path) == "refused"
+    # Public data can be read from any origin.
     public = "address => fetch(address).then(answer => answer.json())"
     told = page.evaluate(public, f"{server.address}/api/users/info?id={ada['id']}")
     assert told["user"]["name"] == "ada"

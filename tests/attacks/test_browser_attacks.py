@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 from live import conftest, test_browser
 from live.running import RunningServer, running_server
-from live.test_browser import Client, Game, carry_session, hold_clock
+from live.test_browser import Client, Game, pause_clock, set_session_cookie
 from playwright.sync_api import Page, Route, expect
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
@@ -15,14 +15,14 @@ no_proxy, server, ada = conftest.no_proxy, conftest.server, conftest.ada
 store = conftest.store
 chromium, playwright = test_browser.chromium, test_browser.playwright
 browse, game = test_browser.browse, test_browser.game
-complaints, game_client = test_browser.complaints, test_browser.game_client
+console_errors, game_client = test_browser.console_errors, test_browser.game_client
 
 
 @pytest.fixture
 def page(browse, server: RunningServer, ada: dict) -> Page:
     """Ada's browser."""
     page = browse()
-    carry_session(page, server)
+    set_session_cookie(page, server)
     return page
 
 
@@ -34,9 +34,9 @@ def allow(page: Page):
 
 
 @pytest.fixture
-def asked(page: Page, game_client: Client) -> Page:
+def consent_page(page: Page, game_client: Client) -> Page:
     """The consent page right after it loaded, with the clock paused."""
-    hold_clock(page)
+    pause_clock(page)
     page.goto(game_client.link())
     return page
 
@@ -57,7 +57,7 @@ def test_allow_is_hidden_until_its_guard_script_has_loaded(
     page: Page, game_client: Client, file_name: str
 ):
     """RFC 9700 4.16: on a slow connection, clicks would count before the script runs."""
-    hold_clock(page)
+    pause_clock(page)
     waiting = hold_requests(page, f"**/{file_name}")
     with page.expect_request(f"**/{file_name}"):
         page.goto(game_client.link(), wait_until="commit")
@@ -74,7 +74,7 @@ def test_allow_is_hidden_until_its_guard_script_has_loaded(
 
 def test_late_picture_does_not_disable_allow_again(page: Page, game_client: Client):
     """A click at that moment would be lost."""
-    hold_clock(page)
+    pause_clock(page)
     waiting = hold_requests(page, "**/pfp/**")
     with page.expect_request("**/pfp/**"):
         page.goto(game_client.link(), wait_until="commit")
@@ -89,18 +89,18 @@ def test_late_picture_does_not_disable_allow_again(page: Page, game_client: Clie
 
 
 def test_click_in_the_first_second_of_the_consent_page_is_ignored(
-    asked: Page, game: Game, game_client: Client
+    consent_page: Page, game: Game, game_client: Client
 ):
     """RFC 9700 4.16: the first click of a double click opened the page under the second."""
     for _ in range(4):
-        allow(asked).click(click_count=2, force=True)
-        asked.clock.run_for(240)
-    asked.keyboard.press("Enter")
-    assert asked.url == game_client.link()
-    assert game.asked == []
-    asked.clock.run_for(100)
-    allow(asked).click()
-    game_client.check_arrival(asked)
+        allow(consent_page).click(click_count=2, force=True)
+        consent_page.clock.run_for(240)
+    consent_page.keyboard.press("Enter")
+    assert consent_page.url == game_client.link()
+    assert game.requested_paths == []
+    consent_page.clock.run_for(100)
+    allow(consent_page).click()
+    game_client.check_arrival(consent_page)
 
 
 @pytest.mark.parametrize(
@@ -112,26 +112,26 @@ def test_click_in_the_first_second_of_the_consent_page_is_ignored(
     ],
 )
 def test_click_in_the_first_second_after_a_window_change_is_ignored(
-    asked: Page, game: Game, game_client: Client, event: str
+    consent_page: Page, game: Game, game_client: Client, event: str
 ):
-    asked.clock.run_for(1500)
-    expect(allow(asked)).to_have_attribute("aria-disabled", "false")
-    asked.evaluate(f"dispatchEvent({event})")
-    allow(asked).click(force=True)
-    assert (asked.url, game.asked) == (game_client.link(), [])
-    asked.clock.run_for(1001)
-    allow(asked).click()
-    game_client.check_arrival(asked)
+    consent_page.clock.run_for(1500)
+    expect(allow(consent_page)).to_have_attribute("aria-disabled", "false")
+    consent_page.evaluate(f"dispatchEvent({event})")
+    allow(consent_page).click(force=True)
+    assert (consent_page.url, game.requested_paths) == (game_client.link(), [])
+    consent_page.clock.run_for(1001)
+    allow(consent_page).click()
+    game_client.check_arrival(consent_page)
 
 
 def test_game_opening_the_consent_page_under_a_click_gets_no_code(
-    page: Page, game: Game, game_client: Client, server: RunningServer, complaints: list[str]
+    page: Page, game: Game, game_client: Client, server: RunningServer, console_errors: list[str]
 ):
     """RFC 9700 4.16: it would evade the delay of Allow on the play page."""
     game.pages["/"] = "<h1>Game</h1><button>Fire</button>"
     with server.open_storage().edit_client(game_client.id) as client:
         client.game_url = f"{game.origin('localhost')}/"
-    hold_clock(page)
+    pause_clock(page)
     page.goto(f"{server.address}/play/{game_client.id}")
     frame = page.locator("#game").element_handle().content_frame()
     frame.get_by_role("button", name="Fire").wait_for()
@@ -139,8 +139,8 @@ def test_game_opening_the_consent_page_under_a_click_gets_no_code(
         frame.evaluate("address => void open(address)", game_client.link())
     allow(opened.value).click(force=True)
     expect(allow(opened.value)).to_be_visible()
-    assert not [each for each in game.asked if "code=" in each]
-    complaints.clear()
+    assert not [each for each in game.requested_paths if "code=" in each]
+    console_errors.clear()
 
 
 # -- redirects ------------------------------------------------------------------------------------
@@ -162,13 +162,13 @@ FOREIGN_ADDRESSES = [
 
 def test_next_never_leads_a_browser_to_another_origin(page: Page, server: RunningServer):
     """RFC 9700 4.11.2."""
-    asked: list[str] = []
-    page.context.on("request", lambda request: asked.append(request.url))
+    requested: list[str] = []
+    page.context.on("request", lambda request: requested.append(request.url))
     for address in FOREIGN_ADDRESSES:
         page.goto(f"{server.address}/sign-in?next={quote(address)}")
         assert page.url.startswith(f"{server.address}/")
-    assert len(asked) > len(FOREIGN_ADDRESSES)
-    assert all(each.startswith(f"{server.address}/") for each in asked)
+    assert len(requested) > len(FOREIGN_ADDRESSES)
+    assert all(each.startswith(f"{server.address}/") for each in requested)
 
 
 # -- leaks to other sites -------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def public_server() -> Iterator[RunningServer]:
 def test_one_time_link_is_not_sent_as_referer(public_server: RunningServer, browse, command: str):
     """RFC 9700 4.2.4: applies to invitations and to sign-in links."""
     page = browse()
-    printed = public_server.printed(*command.split()).split()
+    printed = public_server.command_output(*command.split()).split()
     page.goto(next(word for word in printed if word.startswith("http")))
     assert page.evaluate("location.search.length") > 40
     page.get_by_role("link", name="Privacy and contact").click()
@@ -209,7 +209,7 @@ def test_external_link_has_no_opener(public_server: RunningServer, browse):
 
 
 def test_another_site_cannot_read_private_pages(
-    page: Page, game: Game, server: RunningServer, ada: dict, complaints: list[str]
+    page: Page, game: Game, server: RunningServer, ada: dict, console_errors: list[str]
 ):
     """Another port of the same host receives the session cookie, but CORS and nosniff apply."""
     game.pages["/reading"] = "<title>Reading</title>"
@@ -230,4 +230,4 @@ def test_another_site_cannot_read_private_pages(
     public = "address => fetch(address).then(answer => answer.json())"
     told = page.evaluate(public, f"{server.address}/api/users/info?id={ada['id']}")
     assert told["user"]["name"] == "ada"
-    complaints.clear()
+    console_errors.clear()

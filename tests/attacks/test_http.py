@@ -12,8 +12,8 @@ from urllib.parse import urlencode
 import pytest
 from conftest import PASSWORD, Browser
 from live import conftest
-from live.person import Person
-from live.running import ANSWER_TIMEOUT, RunningServer, running_server, stopped
+from live.form_browser import FormBrowser
+from live.running import ANSWER_TIMEOUT, RunningServer, paused, running_server
 from live.shared import start_once
 from PIL import Image
 from waiting import wait_until
@@ -202,11 +202,13 @@ def test_truncated_token_request_keeps_the_code(server):
     """A client whose connection broke gets no response, and retries with the same code."""
     server.add_user("ada")
     client = server.add_client("Space Game", "https://client.example/callback")
-    asked = {"response_type": "code", "client_id": client["client_id"]}
-    with contextlib.closing(Person(server.address)) as person:
-        person.carry_session(server.start_session("ada"))
-        code = person.allow(f"{server.address}/oauth/authorize?{urlencode(asked)}", "ada").answer
-    fields = {"grant_type": "authorization_code", "code": code["code"], **asked}
+    query = {"response_type": "code", "client_id": client["client_id"]}
+    with contextlib.closing(FormBrowser(server.address)) as form_browser:
+        form_browser.set_session_cookie(server.start_session("ada"))
+        code = form_browser.allow(
+            f"{server.address}/oauth/authorize?{urlencode(query)}", "ada"
+        ).answer
+    fields = {"grant_type": "authorization_code", "code": code["code"], **query}
     form = urlencode(fields | {"client_secret": client["client_secret"]}).encode()
 
     def exchange(*lines: str, body: bytes = form) -> list[int]:
@@ -310,7 +312,7 @@ def test_slow_clients_block_gunicorn_without_nginx(plain_server):
 
         # Any worker may accept a connection, so pause each in turn to fill both.
         for other in server.workers():
-            with stopped(other):
+            with paused(other):
                 for _ in range(SLOW_CLIENTS // 2):
                     # The thread waits for the body, and ends without effect if none comes.
                     open_connection(

@@ -224,9 +224,9 @@ def test_what_the_server_answered_holds_after_a_power_cut(machine, pytestconfig)
         load = LoadOnDisk(machine, machine.open_storage(), CHEAP_HASH)
         load.run(0.3 + number / 10)
         machine.start()
-        codes = [*load.good_codes, *load.spent_codes]
-        load.good_codes, load.spent_codes = [], []
-        load.check_what_was_told()
+        codes = [*load.good_codes, *load.used_codes]
+        load.good_codes, load.used_codes = [], []
+        load.check_confirmed_changes()
         assert all(exchange(machine, *each).status_code == 400 for each in codes)
         check_records(machine.open_storage())
         machine.command("check", "--repair")

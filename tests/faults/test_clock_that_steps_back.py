@@ -17,7 +17,7 @@ from customized import CHEAP_HASH, CHEAP_PASSWORDS, customize
 from live.form_browser import FormBrowser
 from live.running import ANSWER_TIMEOUT, RunningServer
 from live.test_account_races import plain_picture
-from live.test_kill import CALLBACK, exchange, link
+from live.test_kill import CALLBACK, link
 
 import storage
 from identity.passwords import GUESSES_PER_NAME
@@ -150,16 +150,14 @@ class Game:
         return player.allow(link(self.client), player.user.name).answer["code"]
 
     def exchange(self, code: str) -> requests.Response:
-        return exchange(self.server, code, self.client, self.secret)
+        return self.server.exchange_code(code, self.client.id, self.secret)
 
     def token(self, player: Player) -> str:
         return self.exchange(self.code(player)).json()["access_token"]
 
     def whois(self, token: str) -> int:
-        """The status of the answer."""
-        address = f"{self.server.address}/api/oauth/whois"
-        headers = {"Authorization": f"Bearer {token}"}
-        return requests.get(address, headers=headers, timeout=ANSWER_TIMEOUT).status_code
+        """Return the status of whois."""
+        return self.server.whois(token).status_code
 
 
 @pytest.fixture

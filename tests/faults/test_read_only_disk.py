@@ -14,7 +14,7 @@ import requests
 from customized import CHEAP_HASH, CHEAP_PASSWORDS, customize
 from live.form_browser import FormBrowser
 from live.running import ANSWER_TIMEOUT, PASSWORD, RunningServer
-from live.test_kill import exchange, link
+from live.test_kill import link
 from needs import MOUNTS
 from operations import (
     ADA,
@@ -150,7 +150,7 @@ class Site:
         return self.ada.allow(link(self.game), "ada").answer["code"]
 
     def exchange(self, code: str) -> requests.Response:
-        return exchange(self.server, code, self.game, self.secret)
+        return self.server.exchange_code(code, self.game.id, self.secret)
 
     def ask(self, path: str, **headers: str) -> requests.Response:
         address = f"{self.server.address}{path}"

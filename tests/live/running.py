@@ -154,6 +154,20 @@ class RunningServer:
             signer = signing.serializer("session")
             return signer.dumps({"_permanent": True, "user": user.id, "id": entry.id})
 
+    def exchange_code(
+        self, code: str, client_id: str, client_secret: str, **more: str
+    ) -> requests.Response:
+        """Send a token request for this code, with `more` form fields."""
+        form = {"grant_type": "authorization_code", "code": code, "client_id": client_id}
+        form |= {"client_secret": client_secret, **more}
+        return requests.post(f"{self.address}/api/oauth/token", form, timeout=ANSWER_TIMEOUT)
+
+    def whois(self, token: str) -> requests.Response:
+        """Request whois with this access token."""
+        headers = {"Authorization": f"Bearer {token}"}
+        address = f"{self.address}/api/oauth/whois"
+        return requests.get(address, headers=headers, timeout=ANSWER_TIMEOUT)
+
     def empty(self) -> None:
         """Delete every user, client and attempt count."""
         store = self.open_storage()

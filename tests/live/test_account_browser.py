@@ -36,19 +36,7 @@ class Site(RunningServer):
     def token_of(self, client: Client, page: Page) -> str:
         """Return the access token for the code in the page's address."""
         code = test_browser.callback_parameters(page)["code"]
-        form = {"client_id": client.id, "client_secret": client.secret, "code": code}
-        answer = requests.post(
-            f"{self.address}/api/oauth/token",
-            form | {"grant_type": "authorization_code"},
-            timeout=ANSWER_TIMEOUT,
-        )
-        return answer.json()["access_token"]
-
-    def whois(self, token: str) -> requests.Response:
-        headers = {"Authorization": f"Bearer {token}"}
-        return requests.get(
-            f"{self.address}/api/oauth/whois", headers=headers, timeout=ANSWER_TIMEOUT
-        )
+        return self.exchange_code(code, client.id, client.secret).json()["access_token"]
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
-import requests
 import waiting
 from playwright.sync_api import (
     Browser,
@@ -22,7 +21,7 @@ from playwright.sync_api import (
 import storage
 
 from .page_checks import CHROMIUM, check_page
-from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer
+from .running import PASSWORD, RunningServer
 from .shared import start_once
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
@@ -165,19 +164,10 @@ class Client:
         assert page.url.startswith(f"{self.redirect_uri}?")
         answer = callback_parameters(page)
         assert answer.pop("state") == "a state & more"
-        form = {"grant_type": "authorization_code", "code": answer.pop("code")}
+        code = answer.pop("code")
         assert answer == {}
-        token = requests.post(
-            f"{self.server.address}/api/oauth/token",
-            {**form, "client_id": self.id, "client_secret": self.secret},
-            timeout=ANSWER_TIMEOUT,
-        ).json()["access_token"]
-        whois = requests.get(
-            f"{self.server.address}/api/oauth/whois",
-            headers={"Authorization": f"Bearer {token}"},
-            timeout=ANSWER_TIMEOUT,
-        )
-        assert whois.json()["name"] == name
+        token = self.server.exchange_code(code, self.id, self.secret).json()["access_token"]
+        assert self.server.whois(token).json()["name"] == name
 
 
 def callback_parameters(page: Page) -> dict[str, str]:

@@ -112,7 +112,7 @@ class Load:
 
     def exchange(self, form_browser: FormBrowser, client: storage.Client, secret: str) -> None:
         code = form_browser.open(link(client)).answer["code"]
-        answer = exchange(self.server, code, client, secret)
+        answer = self.server.exchange_code(code, client.id, secret)
         assert answer.status_code == 200
         self.used_codes.append((code, client, secret))
         self.tokens.append(answer.json()["access_token"])
@@ -136,30 +136,17 @@ class Load:
         for form_browser, client in self.consents:
             assert "code" in form_browser.open(link(client)).answer  # no new consent
         for code, client, secret in self.good_codes:
-            assert exchange(self.server, code, client, secret).status_code == 200
+            assert self.server.exchange_code(code, client.id, secret).status_code == 200
         for token in self.tokens:
-            headers = {"Authorization": f"Bearer {token}"}
-            address = f"{self.server.address}/api/oauth/whois"
-            assert requests.get(address, headers=headers, timeout=ANSWER_TIMEOUT).status_code == 200
+            assert self.server.whois(token).status_code == 200
         for code, client, secret in self.used_codes:
-            answer = exchange(self.server, code, client, secret)
+            answer = self.server.exchange_code(code, client.id, secret)
             assert answer.status_code == 400
             assert "used before" in answer.json()["message"]
 
 
 def link(client: storage.Client) -> str:
     return f"/oauth/authorize?{urlencode({'response_type': 'code', 'client_id': client.id})}"
-
-
-def exchange(
-    server: RunningServer, code: str, client: storage.Client, secret: str
-) -> requests.Response:
-    form = {"grant_type": "authorization_code", "code": code}
-    return requests.post(
-        f"{server.address}/api/oauth/token",
-        {**form, "client_id": client.id, "client_secret": secret},
-        timeout=ANSWER_TIMEOUT,
-    )
 
 
 def check_records(store: storage.Storage) -> None:

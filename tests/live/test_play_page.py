@@ -67,20 +67,11 @@ class Play:
         }
         assert self.exchange(code, redirect_uri=self.client.game_url).status_code == 400
         token = self.exchange(code).json()["access_token"]
-        answer = requests.get(
-            f"{self.server.address}/api/oauth/whois",
-            headers={"Authorization": f"Bearer {token}"},
-            timeout=ANSWER_TIMEOUT,
-        )
+        answer = self.server.whois(token)
         assert (answer.json()["name"], "email" in answer.json()) == (name, False)
 
     def exchange(self, code: str, **more: str) -> requests.Response:
-        form = {"grant_type": "authorization_code", "code": code, **more}
-        return requests.post(
-            f"{self.server.address}/api/oauth/token",
-            form | {"client_id": self.client.id, "client_secret": self.secret},
-            timeout=ANSWER_TIMEOUT,
-        )
+        return self.server.exchange_code(code, self.client.id, self.secret, **more)
 
 
 def game_on(page: Page) -> Frame:

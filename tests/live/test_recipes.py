@@ -18,7 +18,7 @@ from waiting import wait_until
 from commands.running import kept_port
 from identity.settings import ROOT
 
-from .form_browser import Form, FormBrowser, FormReader
+from .form_browser import Form, FormBrowser, Page
 from .running import ANSWER_TIMEOUT, RunningServer
 
 pytestmark = pytest.mark.live
@@ -70,9 +70,7 @@ def form_with(page: str, button: str) -> Form | None:
     """Return the form of a page with this button, or None."""
     if f">{button}<" not in page:
         return None
-    reader = FormReader()
-    reader.feed(page)
-    return next(form for form in reader.forms if button in form.buttons)
+    return Page("", 200, page).form_with(button)
 
 
 def test_there_are_four_recipes():

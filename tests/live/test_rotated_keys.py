@@ -34,27 +34,17 @@ class SignedInUser:
             "redirect_uri": CALLBACK,
         }
         code = form_browser.allow(f"/oauth/authorize?{urlencode(query)}", "ada").answer["code"]
-        exchange = {"grant_type": "authorization_code", "code": code}
-        exchange |= {each: client[each] for each in ("client_id", "client_secret")}
-        answer = requests.post(
-            f"{server.address}/api/oauth/token", exchange, timeout=ANSWER_TIMEOUT
-        )
+        answer = server.exchange_code(code, client["client_id"], client["client_secret"])
         self.token = answer.json()["access_token"]
 
     def whois(self) -> int:
         """Return the status of whois, requested over a new connection."""
-        answer = requests.get(
-            f"{self.server.address}/api/oauth/whois",
-            headers={"Authorization": f"Bearer {self.token}", "Connection": "close"},
-            timeout=ANSWER_TIMEOUT,
-        )
-        return answer.status_code
+        return self.server.whois(self.token).status_code
 
     def account(self) -> int:
         """Return the status of the account page over a new connection: 303 if signed out."""
         answer = requests.get(
             f"{self.server.address}/account",
-            headers={"Connection": "close"},
             cookies=self.form_browser.session.cookies.get_dict(),
             allow_redirects=False,
             timeout=ANSWER_TIMEOUT,

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 
 import pytest
-from conftest import Browser, Program, Visitor
+from conftest import Browser, CheckedClient, Program
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -114,7 +114,7 @@ class ServerModel(RuleBasedStateMachine):
     @initialize(target=cookies)
     def set_up(self):
         self.app, self.clock = self.start()
-        self.anyone = Visitor(self.app, self.app.response_class, use_cookies=False)
+        self.anyone = CheckedClient(self.app, self.app.response_class, use_cookies=False)
         self.numbers = itertools.count()
         self.players: list[Player] = []
         self.all_cookies: list[Cookie] = []

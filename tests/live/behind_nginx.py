@@ -28,7 +28,7 @@ http {{
     default_type application/octet-stream;
     sendfile on;
     gzip on;
-    proxy_read_timeout {patience}ms;
+    proxy_read_timeout {read_timeout_ms}ms;
     access_log {folder}/other.log;
     client_body_temp_path {folder}/bodies;
     proxy_temp_path {folder}/answers;
@@ -43,7 +43,7 @@ http {{
 class Nginx:
     """nginx at 127.0.0.1, with a folder for its logs, certificate and pictures (in `pfp/`).
 
-    `patience` is its read timeout for the server, in milliseconds.
+    `read_timeout_ms` is its read timeout for the server, in milliseconds.
     """
 
     def __init__(self, folder: Path, read_timeout_ms: int = 1000 * ANSWER_TIMEOUT) -> None:

@@ -144,4 +144,4 @@ def settings(bind: tuple[str, int]) -> None:
         origin = origins.get(name, "default")
         click.echo(f"IDENTITY_{name}={values[name]}  ({origin})\n    {setting.help}")
     for each in look_for_problems(values, bind):
-        click.echo(f"\nLooks wrong: {each.problem}.\n    To mend it: {each.fix}.")
+        click.echo(f"\nWarning: {each.problem}.\n    Fix: {each.fix}.")

@@ -258,8 +258,8 @@ def test_settings_prints_each_setting_and_then_what_looks_wrong(installation):
     settings, _, problems = done.stdout.partition("\n\n")
     assert "IDENTITY_BASE_URL=http://id.example.org  (environment)" in settings
     assert "IDENTITY_SIGN_UP=invite  (default)" in settings
-    assert problems.startswith("Looks wrong: passwords and tokens travel readable")
-    assert "\n    To mend it: put nginx " in problems
+    assert problems.startswith("Warning: passwords and tokens travel readable")
+    assert "\n    Fix: put nginx " in problems
 
 
 def test_without_a_base_url_settings_names_the_address_that_serve_would_bind(installation):

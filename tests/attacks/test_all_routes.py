@@ -48,7 +48,7 @@ def visitor(request, administrator_browser):
 @pytest.fixture
 def game(store):
     """A client with a game URL: its play page is /play/<client id>."""
-    client, _ = store.add_client("Game", [], None, by="command", game_url="https://game.example/")
+    client, _ = store.add_client("Game", [], None, game_url="https://game.example/")
     return client
 
 

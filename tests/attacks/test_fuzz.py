@@ -37,8 +37,9 @@ from storage import (
     open_storage,
     record_as_dict,
 )
-from storage.flat_files.disk import encode, read_record
+from storage.flat_files.disk import read_record
 from storage.pictures import make_picture
+from storage.records import encode
 
 REDIRECT_URI = "https://space.example/callback"
 VERIFIER = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"  # RFC 7636, appendix B
@@ -372,7 +373,7 @@ BROKEN = {  # function: its broken replacement, the test that must fail
         json.loads,
         test_forged_consent_is_400_and_stores_no_grant,
     ),
-    "storage.flat_files.disk.encode": (
+    "storage.records.encode": (
         lambda values: b"",
         test_damaged_file_is_a_valid_record_or_raises_damaged_record,
     ),

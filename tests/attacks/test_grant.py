@@ -9,7 +9,7 @@ from collections.abc import Callable
 from urllib.parse import quote, urljoin, urlsplit
 
 import pytest
-from conftest import PASSWORD
+from conftest import PASSWORD, all_clients
 from forms import hidden_field
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -30,7 +30,7 @@ GAME = "https://game.example/"
 @pytest.fixture
 def signed_values(app, store, adas_browser, ada, program) -> dict[str, str]:
     """One valid value of every kind that the server signs, for Ada, by purpose."""
-    game, _ = store.add_client("Game", [], None, by="command", game_url=GAME)
+    game, _ = store.add_client("Game", [], None, game_url=GAME)
     page = adas_browser.get(f"/play/{game.id}")
     consent = hidden_field(adas_browser.get(program.link()), "request")
     token = program.token_for(adas_browser.allow(program))
@@ -84,7 +84,7 @@ def accepted_pairs(
     app, store, adas_browser, anyone, program, signed_values
 ) -> set[tuple[str, str]]:
     """Return the pairs (purpose signed for, purpose accepted for)."""
-    [game_id] = (each.id for each in store.clients() if each.game_url)
+    [game_id] = (each.id for each in all_clients(store) if each.game_url)
     checks = acceptance_checks(app, adas_browser, anyone, program, game_id)
     return {
         (purpose, accepted_for)
@@ -198,7 +198,7 @@ def test_pages_with_a_secret_in_the_url_load_only_same_origin_resources(
 
 
 def test_invitation_is_stored_as_a_hash_only(store, tmp_path):
-    invite = store.issue_invite(days=7, by="command")
+    invite = store.issue_invite(days=7)
     files = {each.name: each for each in (tmp_path / "instance").rglob("*") if each.is_file()}
     assert f"{hashlib.sha256(invite.encode()).hexdigest()}.json" in files
     for name, file in files.items():

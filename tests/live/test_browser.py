@@ -209,7 +209,7 @@ def test_sign_in_and_allow_return_a_code_to_the_client(
     page = browse()
     page.goto(client.link())
     sign_in(page)
-    expect(page.get_by_role("heading", name="Space Game asks who you are")).to_be_visible()
+    expect(page.get_by_role("heading", name="Space Game wants to know who you are")).to_be_visible()
     expect(page.get_by_text("ada@example.org")).to_be_visible()
     page.get_by_role("button", name="Allow").click()
     client.check_arrival(page)
@@ -299,7 +299,7 @@ def test_authorization_works_by_keyboard_alone(game_client: Client, browse):
     page.keyboard.press("Tab")
     page.keyboard.type(PASSWORD)
     page.keyboard.press("Enter")
-    page.get_by_role("heading", name="Space Game asks who you are").wait_for()
+    page.get_by_role("heading", name="Space Game wants to know who you are").wait_for()
     tab_to(page, "Allow")
     expect(page.get_by_role("button", name="Allow")).to_have_attribute("aria-disabled", "false")
     page.keyboard.press("Enter")
@@ -341,7 +341,7 @@ def test_wrong_password_focuses_the_error_and_keeps_the_name(
     page.goto(f"{server.address}/sign-in")
     sign_in(page, password=f"{PASSWORD}, mistyped")
     problem = page.get_by_role("alert")
-    expect(problem).to_have_text("That name and password do not fit together.")
+    expect(problem).to_have_text("Wrong name or password.")
     expect(problem).to_be_focused()
     expect(page).to_have_title("Problem: Sign in - Identity Server")
     expect(page.get_by_label("Name or email")).to_have_value("ada")
@@ -373,7 +373,7 @@ def test_unregistered_redirect_uri_shows_an_error_page(
     page = browse()
     answer = page.goto(game_client.link(redirect_uri=elsewhere))
     assert answer.status == 400
-    expect(page.get_by_role("heading", name="That did not work")).to_be_visible()
+    expect(page.get_by_role("heading", name="Something went wrong")).to_be_visible()
     expect(page.get_by_text(elsewhere)).to_have_count(0)
     set_session_cookie(page, server)
     page.goto(game_client.link(redirect_uri=elsewhere))
@@ -443,7 +443,7 @@ def check_refused(page: Page, address: str) -> None:
     with page.expect_navigation() as navigation:
         page.get_by_role("button", name="Play").click()
     assert navigation.value.status == 403
-    expect(page.get_by_text("this was sent from another site")).to_be_visible()
+    expect(page.get_by_text("This form came from another site")).to_be_visible()
 
 
 # -- how the pages are made ---------------------------------------------------------------------
@@ -453,9 +453,9 @@ PAGES = [  # page, heading
     ("welcome", "Hello, "),
     ("sign-in", "Sign in"),
     ("problem", "Sign in"),
-    ("consent", "asks who you are"),
-    ("error", "That did not work"),
-    ("nothing", "There is nothing here"),
+    ("consent", "wants to know who you are"),
+    ("error", "Something went wrong"),
+    ("nothing", "Page not found"),
 ]
 
 

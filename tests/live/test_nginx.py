@@ -460,11 +460,16 @@ def test_dead_or_silent_server_is_502_or_504_as_json_or_page(
             assert answer.headers["retry-after"] == "5"
             assert answer.headers["cache-control"] == "no-store"
             if path.startswith("/api/"):
-                assert answer.message == "the server cannot answer right now"
+                assert (
+                    answer.message
+                    == "The server is not available right now. Try again in a moment."
+                )
                 assert answer.headers["access-control-allow-origin"] == "*"
             else:
                 assert answer.headers["content-type"].startswith("text/html")
-                assert b"the server cannot answer right now" in answer.body
+                assert (
+                    b"The server is not available right now. Try again in a moment." in answer.body
+                )
         # The body limit error must not replace the upstream error.
         upload = connect_from(nginx=nginx).send_request("POST", "/account/picture", b"x" * 2**20)
         assert upload.status in (502, 504)
@@ -692,7 +697,7 @@ def test_no_log_contains_a_code_token_secret_or_one_time_key(
     post_until_refused(
         connect_from("127.0.0.11"), f"/sign-up?{secret}", FORM | {"Referer": pages[2]}
     )
-    dead = Nginx(tmp_path / "dead")  # no server behind it
+    dead = Nginx(tmp_path / "dead")  # no server behind it  # no server behind it
     with dead.running(f"127.0.0.1:{free_port()}"):
         for path in ("/", "/pfp/small/1.webp", "/api/oauth/token"):
             referring = {"Referer": pages[2]}

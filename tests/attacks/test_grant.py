@@ -75,7 +75,7 @@ def acceptance_checks(
         "game": ask_as_game,
         "first account": is_first_account,
         "sign-in link": lambda text: (
-            "for <bdi" in anyone.get("/new-password", query_string={"link": text}).text
+            "For <bdi" in anyone.get("/new-password", query_string={"link": text}).text
         ),
     }
 

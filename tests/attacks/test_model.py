@@ -307,7 +307,7 @@ class ServerModel(RuleBasedStateMachine):
 
     # -- moderators and time ----------------------------------------------------------------------
 
-    @rule(cookie=cookies, act=st.sampled_from(["suspend", "restore"]))
+    @rule(cookie=cookies, act=st.sampled_from(["suspend", "unsuspend"]))
     def moderate(self, cookie, act):
         player = cookie.player
         answer = self.admin.post(f"/users/{player.id}/{act}")

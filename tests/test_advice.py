@@ -126,7 +126,7 @@ def test_in_a_container_the_hosts_port_mapping_decides_who_gets_there(look, monk
 @pytest.mark.parametrize(("name", "mode"), [("", 0o700), ("secret_key", 0o600)])
 @pytest.mark.parametrize("too_much", [0o040, 0o004, 0o055])
 def test_what_others_may_read_is_told_with_the_chmod(look, storage, name, mode, too_much):
-    path = Path(storage.data_dir, name)
+    path = Path(storage.layout.data_dir, name)
     path.chmod(mode | too_much)
     [advice] = look()
     assert str(path) in advice.problem
@@ -141,10 +141,10 @@ def test_a_folder_of_somebody_else_is_told_with_whom_to_be(look, storage, monkey
     owner = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: owner + 4242)
     records, pictures = look()
-    assert f"{storage.data_dir} belongs to " in records.problem
+    assert f"{storage.layout.data_dir} belongs to " in records.problem
     assert f"this runs as {owner + 4242}" in records.problem
     assert "sudo -u " in records.fix
-    assert f"{storage.picture_dir} belongs to " in pictures.problem
+    assert f"{storage.layout.picture_dir} belongs to " in pictures.problem
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from flask import Blueprint, abort, request
 from werkzeug.wrappers import Response
 
 import storage
-from identity.accounts import CLIENTS_EACH, DisabledByAdministrator, may_administer, may_manage
+from identity.accounts import CLIENTS_EACH, may_administer, may_manage
 from identity.context import base_url, get_storage
 from identity.oauth import SCOPES, code_challenge_of
 from identity.sessions import require_player
@@ -207,11 +207,7 @@ def disable_client(player: storage.User, client: storage.Client) -> Response:
 @client_form("switch")
 def enable_client(player: storage.User, client: storage.Client) -> Response:
     """Allow a disabled client to get codes and tokens again."""
-    try:
-        acts_of(player).set_disabled(client.id, False)
-    except DisabledByAdministrator as error:
-        problem = "An administrator disabled this app. Ask them to enable it."
-        raise FormRefused({"form": problem}, 403) from error
+    acts_of(player).set_disabled(client.id, False)
     return redirect_with_notice("App enabled.", f"/developer/{client.id}")
 
 

@@ -4,7 +4,7 @@ from flask import Blueprint, abort, request
 from werkzeug.wrappers import Response
 
 import storage
-from identity.accounts import GameMoved, may_list
+from identity.accounts import NotAllowed, may_list
 from identity.context import base_url, get_storage
 from identity.sessions import signed_in_player
 from identity.settings import check_game
@@ -85,8 +85,10 @@ def change_listed(client_id: str) -> Response:
     seen_url = request.form.get("game_url", "")
     try:
         client = acts_of(player).set_listed(client_id, listed == "yes", seen_url)
-    except GameMoved:
-        abort(409, "The game URL has just changed. Play the game, then list it again.")
+    except NotAllowed as error:
+        abort(403, str(error))
+    except storage.InvalidField as error:
+        abort(409, error.problem)
     return redirect_with_notice("Game listed." if client.listed else "Game unlisted.", "/")
 
 

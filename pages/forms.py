@@ -8,6 +8,7 @@ from flask import current_app, redirect, session
 from werkzeug.wrappers import Response
 
 import storage
+from identity.accounts import NotAllowed
 from identity.context import get_storage
 from identity.formatting import pluralize
 from identity.passwords import (
@@ -75,6 +76,8 @@ def as_form_errors(field: str = "form") -> Iterator[None]:
     except storage.InvalidField as error:
         status = 400 if type(error) is storage.InvalidField else 409
         raise FormRefused({error.field: error.problem}, status) from error
+    except NotAllowed as error:
+        raise FormRefused({field: str(error)}, 403) from error
     except (storage.LastAdministrator, storage.TooManyClients) as error:
         raise FormRefused({field: str(error)}, 409) from error
     except storage.TooManyAttempts as error:

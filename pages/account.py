@@ -13,9 +13,10 @@ from werkzeug.wrappers import Response
 import storage
 from identity.context import get_storage
 from identity.formatting import format_time
+from identity.limits import password_limit, picture_limit
 from identity.links import find_linked_user
 from identity.oauth import SCOPES
-from identity.passwords import hash_password, password_limit, picture_limit
+from identity.passwords import hash_password
 from identity.sessions import drop_session, require_player, start_session
 from pages.forms import (
     ACCOUNT_CHANGED,

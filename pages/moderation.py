@@ -9,7 +9,7 @@ import storage
 from identity.accounts import Actor, Acts, may_administer, may_moderate
 from identity.context import get_storage
 from identity.formatting import MINUTE, format_duration
-from identity.passwords import client_address
+from identity.limits import client_address
 from identity.sessions import require_player, signed_in_player
 from pages.forms import as_form_errors, form_view, pop_notice, redirect_with_notice
 from pages.rendering import render_page

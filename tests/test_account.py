@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import pytest
 from forms import ANOTHER, PASSWORD, is_signed_in, problems_of, save, sign_up, value_of
 
-from identity.passwords import GUESSES_PER_NAME
+from identity.limits import ATTEMPTS_PER_NAME
 from storage import ADMINISTRATOR, Grant, Session, User, now_ms, record_as_dict
 
 
@@ -107,7 +107,7 @@ def test_another_name_gives_no_more_guesses_at_the_password(adas_browser, ada):
         guessed = {"email": "new@example.org", "current_password": "wrong"}
         return adas_browser.post("/account/email", data=guessed).status_code
 
-    assert [guess() for _ in range(GUESSES_PER_NAME)] == [403] * GUESSES_PER_NAME
+    assert [guess() for _ in range(ATTEMPTS_PER_NAME)] == [403] * ATTEMPTS_PER_NAME
     assert save(adas_browser, name="Lovelace").status_code == 303
     assert guess() == 429
 

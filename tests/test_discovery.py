@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from authlib.oauth2.rfc8414 import AuthorizationServerMetadata
 
-from identity_server import SCOPES
+from identity.oauth import SCOPES
 from storage import StorageFailed
 from storage.flat_files.write_probe import PROBE_INTERVAL
 

@@ -19,7 +19,7 @@ from programs import free_port
 from waiting import wait_until
 
 from commands.players import user_record
-from identity import passwords, sessions
+from identity import passwords, sessions, signing
 from identity.settings import ROOT
 from storage import Session, Storage, now_ms, open_storage
 
@@ -148,9 +148,9 @@ class RunningServer:
         entry = Session(secrets.token_urlsafe(16), now_ms(), "Chrome on Linux")
         with store.edit_user(store.find_user(name).id) as user:
             user.sessions = [*user.sessions, entry][-sessions.SESSIONS_KEPT :]
-        signing = Flask(__name__)
-        signing.extensions["storage"] = store
-        with signing.app_context():
+        app = Flask(__name__)
+        app.extensions["storage"] = store
+        with app.app_context():
             signer = signing.serializer("session")
             return signer.dumps({"_permanent": True, "user": user.id, "id": entry.id})
 

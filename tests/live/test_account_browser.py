@@ -105,7 +105,9 @@ def test_the_link_that_serve_prints_makes_the_administrators_account_once(empty_
     link = first_account_link(empty_site)
     page = browse()
     page.goto(link)
-    expect(page.get_by_role("heading", name="Welcome! You are the first one here")).to_be_visible()
+    expect(
+        page.get_by_role("heading", name="Welcome! You are the first player here")
+    ).to_be_visible()
     fill_in(page, Name="hopper", Email="hopper@example.org", Password=PASSWORD)
     page.get_by_role("button", name="Create account").click()
     expect(page.get_by_role("heading", name="Your account")).to_be_visible()
@@ -113,7 +115,7 @@ def test_the_link_that_serve_prints_makes_the_administrators_account_once(empty_
     assert empty_site.find_user("hopper").mod_level == storage.ADMINISTRATOR
     page = browse()
     assert page.goto(link).status == 200
-    expect(page.get_by_role("button", name="Make")).to_have_count(0)
+    expect(page.get_by_role("button", name="Create account")).to_have_count(0)
     assert empty_site.open_storage().user_ids() == [1]
 
 
@@ -141,10 +143,10 @@ def test_a_refused_sign_up_inside_an_authorization_request_still_leads_to_the_cl
     page.get_by_role("button", name="Create account").click()
     problem = page.get_by_text("Another player has this name. Choose a different one.")
     expect(problem).to_be_focused()
-    expect(page).to_have_title("Problem: Make an account - Identity Server")
+    expect(page).to_have_title("Problem: Create account - Identity Server")
     name = page.get_by_label("Name", exact=True)
     expect(name).to_have_value("ada")
-    expect(name).to_have_accessible_description(re.compile("^Name is taken."))
+    expect(name).to_have_accessible_description(re.compile("^Another player has this name."))
     expect(page.get_by_label("Email")).to_have_value("second@example.org")
     expect(page.get_by_label("Password")).to_have_value("")
     fill_in(page, Name="second", Password=PASSWORD)
@@ -161,7 +163,7 @@ def test_an_invite_link_makes_one_account_that_a_client_then_gets_a_code_of(
     link = empty_site.printed("invite")
     page = browse()
     page.goto(client.link())
-    expect(page.get_by_role("link", name="Create an account")).to_have_count(0)
+    expect(page.get_by_text("New here?")).to_have_count(0)
     page.goto(link)
     fill_in(page, Name="guest", Email="guest@example.org", Password=PASSWORD)
     page.get_by_role("button", name="Create account").click()
@@ -255,7 +257,7 @@ def test_the_centre_square_is_shown_before_the_upload_and_is_the_picture_afterwa
     page.goto(f"{site.address}/account")
     before = site.find_user(player["name"]).pfp_timestamp
     page.get_by_label("New picture").set_input_files(chosen(wide_picture()))
-    preview = page.get_by_role("img", name="The picture that you chose, not uploaded yet")
+    preview = page.get_by_role("img", name="Preview of your picture, not saved yet")
     expect(preview).to_be_visible()
     expect(page.locator("#portrait")).to_have_count(0)
     check_square(page, "canvas")
@@ -387,7 +389,7 @@ def test_withdrawing_an_app_ends_its_token_and_it_has_to_ask_again(
     token = site.token_of(game_client, page)
     assert site.whois(token).status_code == 200
     page.goto(f"{site.address}/account/apps")
-    expect(page.get_by_text("sees your public profile, your email address")).to_be_visible()
+    expect(page.get_by_text("Can see: your public profile, your email address")).to_be_visible()
     page.get_by_role("button", name="Remove access: Space Game").click()
     expect(page.get_by_text("Access removed.")).to_be_focused()
     expect(page.get_by_role("button", name="Remove access")).to_have_count(0)
@@ -491,7 +493,7 @@ def test_a_moderator_suspends_a_player_whose_browser_and_token_end_until_restore
     theirs.goto(f"{site.address}/account")
     expect(theirs.get_by_role("heading", name="Sign in")).to_be_visible()
     sign_in(theirs, player["name"])
-    expect(theirs.get_by_text("This player is suspended.")).to_be_visible()
+    expect(theirs.get_by_text("This account is suspended.")).to_be_visible()
     assert site.whois(token).status_code == 401
     stranger = browse()
     stranger.goto(f"{site.address}/users/{player['id']}")

@@ -1,14 +1,14 @@
-"""The command `client`: registering games and sites that ask who a player is."""
+"""The command `client`: registering and changing the apps that ask who a player is."""
 
 import sys
 
 import click
 
 import storage
-from commands import BY, open_installation, read_user_named
+from commands import open_installation, read_user_named
 from commands.printing import json_option, print_record, print_records, readable_records
+from identity.accounts import COMMAND, Acts
 from identity.settings import check_game, read_settings
-from pages.games import switch_client
 
 client_argument = click.argument("client_id", metavar="CLIENT_ID")
 description_option = click.option(
@@ -17,7 +17,7 @@ description_option = click.option(
 
 
 def client_record(store: storage.Storage, client: storage.Client) -> dict:
-    """A client as the command prints it; its owner by the name that `--owner` takes."""
+    """Return a client as the command prints it, with the owner as `--owner` takes it."""
     names = {"id": "client_id", "owner_id": "owner"}
     record = {
         names.get(each, each): value for each, value in storage.record_as_dict(client).items()
@@ -26,33 +26,33 @@ def client_record(store: storage.Storage, client: storage.Client) -> dict:
     try:
         record["owner"] = client.owner_id and store.read_user(client.owner_id).name
     except storage.StorageError:
-        record["owner"] = f"#{client.owner_id}"  # deleted or damaged; nobody can bear such a name
+        record["owner"] = f"#{client.owner_id}"  # deleted or damaged; no player has such a name
     return record
 
 
 def print_secret(
     store: storage.Storage, client: storage.Client, secret: str, as_json: bool
 ) -> None:
-    """Print a client with its secret, which nothing can print again."""
+    """Print a client with its secret, which cannot be printed again."""
     print_record(client_record(store, client) | {"client_secret": secret}, as_json)
     if not as_json:
-        click.echo("The secret is shown this once: keep it where the game's server can read it.")
+        click.echo("The secret is not shown again. Keep it where the game's server can read it.")
 
 
 def unique(redirect_uris: tuple[str, ...]) -> list[str]:
-    """Each of them once, in the order in which they were given."""
+    """Return the URIs without repetitions, in their order."""
     return list(dict.fromkeys(redirect_uris))
 
 
 def refuse_bad_game(game_url: str | None) -> None:
-    """Raise InvalidField for an address that this site can show no game of."""
+    """Raise InvalidField for a game that this site cannot show."""
     if game_url:
         storage.refuse("game_url", check_game(game_url, read_settings()["BASE_URL"]))
 
 
 @click.group("client")
 def client_commands() -> None:
-    """Register and change clients: games that ask who a player is."""
+    """Register and change clients: apps that ask who a player is."""
 
 
 @client_commands.command("add")
@@ -65,9 +65,9 @@ def client_commands() -> None:
 def client_add(
     name: str, redirect_uri: tuple[str, ...], owner: str | None, as_json: bool, **options
 ) -> None:
-    """Register a client; its secret is printed this once.
+    """Register a client and print its secret, which is not shown again.
 
-    The game of a player who is no administrator stands on the home page once it is listed.
+    The game of a player who is no administrator is on the home page only after `set --listed`.
 
     \b
     identity-server client add Chess --redirect-uri https://chess.example.org/callback
@@ -79,9 +79,8 @@ def client_add(
     refuse_bad_game(given.get("game_url"))
     store = open_installation()
     user = read_user_named(store, owner) if owner else None
-    given["listed"] = user is None or user.mod_level == storage.ADMINISTRATOR
-    owner_id = user.id if user else None
-    client, secret = store.add_client(name, unique(redirect_uri), owner_id, by=BY, **given)
+    given |= {"name": name, "redirect_uris": unique(redirect_uri)}
+    client, secret = Acts(store, COMMAND).register_client(user.id if user else None, **given)
     print_secret(store, client, secret, as_json)
 
 
@@ -90,7 +89,7 @@ def client_add(
 def client_list(as_json: bool) -> None:
     """List all clients.
 
-    Where a record is damaged it lists the others, and the exit status is 1.
+    If a record is damaged, the others are listed, an error names it, and the exit status is 1.
     """
     store = open_installation()
     records, status = readable_records(
@@ -128,16 +127,17 @@ def client_set(client_id: str, as_json: bool, redirect_uri, owner, listed, **opt
     if not wanted and owner is None and listed is None and not redirect_uri:
         raise click.UsageError("Nothing to change: give one of the options.")
     refuse_bad_game(wanted.get("game_url"))
+    if "game_url" in wanted:
+        wanted["game_url"] = wanted["game_url"] or None
     store = open_installation()
+    acts = Acts(store, COMMAND)
     if owner is not None:
         wanted["owner_id"] = read_user_named(store, owner).id if owner else None
     if redirect_uri:
         wanted["redirect_uris"] = unique(redirect_uri)
-    with store.edit_client(client_id) as client:
-        for field, value in wanted.items():
-            setattr(client, field, value if field != "game_url" else value or None)
+    acts.change_client(client_id, **wanted)
     if listed is not None:
-        switch_client(store, client_id, "listed", listed, by=BY)
+        acts.set_listed(client_id, listed)
     print_record(client_record(store, store.read_client(client_id)), as_json)
 
 
@@ -145,29 +145,29 @@ def client_set(client_id: str, as_json: bool, redirect_uri, owner, listed, **opt
 @client_argument
 @json_option
 def client_new_secret(client_id: str, as_json: bool) -> None:
-    """Give a client a new secret, printed this once; the old one ends."""
+    """Replace a client's secret and print the new one."""
     store = open_installation()
-    secret = store.issue_client_secret(client_id, by=BY)
+    secret = Acts(store, COMMAND).issue_client_secret(client_id)
     print_secret(store, store.read_client(client_id), secret, as_json)
 
 
 @client_commands.command("disable")
 @client_argument
 def client_disable(client_id: str) -> None:
-    """Give a client no more codes and tokens."""
+    """Stop a client from getting codes and tokens."""
     switch(client_id, True)
 
 
 @client_commands.command("enable")
 @client_argument
 def client_enable(client_id: str) -> None:
-    """Let a disabled client go on."""
+    """Allow a disabled client to get codes and tokens again."""
     switch(client_id, False)
 
 
 def switch(client_id: str, disabled: bool) -> None:
-    """Disable or enable a client, and say so."""
-    client = switch_client(open_installation(), client_id, "disabled", disabled, by=BY)
+    """Disable or enable a client, and print the result."""
+    client = Acts(open_installation(), COMMAND).set_disabled(client_id, disabled)
     click.echo(f"{client.name} ({client_id}) is {'disabled' if disabled else 'enabled'}.")
 
 
@@ -175,10 +175,10 @@ def switch(client_id: str, disabled: bool) -> None:
 @client_argument
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def client_delete(client_id: str, yes: bool) -> None:
-    """Remove a client. There is no way back."""
+    """Delete a client. This cannot be undone."""
     store = open_installation()
     client = store.read_client(client_id)
     if not yes:
         click.confirm(f"Delete {client.name} ({client_id})?", abort=True, err=True)
-    store.delete_client(client_id, by=BY)
+    Acts(store, COMMAND).delete_client(client_id)
     click.echo(f"{client.name} ({client_id}) is deleted.")

@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 import click
 
 import storage
-from commands import BY
 from commands.community import COMMUNITY, MAKER
 from commands.running import LOOPBACK, bind_option, kept_port
 from identity.passwords import hash_password
@@ -97,7 +96,7 @@ def move_in(store: storage.Storage) -> dict[int, int]:
 
 def tell(store: storage.Storage, site: str, app: str) -> None:
     """Print where everything is."""
-    game = next(each for each in store.clients() if each.game_url)
+    game = store.games(listed=True)[0]
     *names, last = (member.name for member in COMMUNITY)
     click.echo(f"""
 {SITE_NAME} is ready:
@@ -212,7 +211,7 @@ def server_program(folder: str, site: str, host: str) -> Program:
 
 def app_program(store: storage.Storage, site: str, app: str) -> Program:
     """The web app, registered."""
-    client, secret = store.add_client("Web App", [f"{app}/callback"], owner_id=None, by=BY)
+    client, secret = store.add_client("Web App", [f"{app}/callback"], owner_id=None)
     environment = example_environment(site, app, client, secret)
     return Program("the web app", app, [f"{RESOURCES}/examples/web_app.py"], environment)
 
@@ -225,7 +224,6 @@ def game_program(
         "Space Game",
         [],
         owner_id=store.find_user(MAKER).id,
-        by=BY,
         game_url=f"{game}/",
         description="A minute of falling stars, and of rocks.",
         listed=True,

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import functools
 import json
 import shlex
 import sys
@@ -11,7 +10,7 @@ from collections.abc import Callable
 import click
 
 import storage
-from commands import BY, open_installation, read_user_named
+from commands import open_installation, read_user_named
 from commands.printing import (
     describe_audit_line,
     json_option,
@@ -19,11 +18,10 @@ from commands.printing import (
     print_records,
     readable_records,
 )
-from identity.links import issue_sign_in_link
+from identity.accounts import COMMAND, Acts
 from identity.passwords import hash_password
 from identity.settings import read_settings
-from identity_server import public_profile
-from pages.moderation import grant_flair, restore, revoke_flair, set_mod_level, suspend
+from storage.transfer import exported_fields
 
 # -- user ---------------------------------------------------------------------------------------
 
@@ -33,12 +31,14 @@ mod_level_option = click.option(
 
 
 def user_record(user: storage.User) -> dict:
-    """A player as the command prints them."""
-    return public_profile(user) | {"email": user.email, "suspended": user.suspended}
+    """Return a player as the command prints one."""
+    record = exported_fields(user)
+    del record["created"]
+    return record
 
 
 def refuse_bad_changes(store: storage.Storage, user: storage.User, fields: set[str]) -> None:
-    """Raise now what storage would raise later: before a password is asked for, or half is done."""
+    """Raise InvalidField for changes that storage would refuse, before any of them is made."""
     storage.refuse_bad_record(user, fields)
     for field, taken in (("name", storage.NameTaken), ("email", storage.EmailTaken)):
         holder = store.find_user(getattr(user, field)) if field in fields else None
@@ -47,9 +47,9 @@ def refuse_bad_changes(store: storage.Storage, user: storage.User, fields: set[s
 
 
 def read_password(from_stdin: bool) -> str:
-    """The password that was prompted for, or the first line of standard input."""
+    """Return the password from a prompt, or from the first line of standard input."""
     if not from_stdin and not sys.stdin.isatty():
-        raise click.UsageError("No terminal to ask for a password at: give --password-stdin.")
+        raise click.UsageError("There is no terminal to ask for a password: give --password-stdin.")
     if not from_stdin:
         return click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     try:
@@ -65,12 +65,12 @@ def user_commands() -> None:
 
 @user_commands.command("add")
 @click.argument("name", type=storage.normal_name, metavar="NAME")
-@click.option("--email", type=str.strip, metavar="EMAIL", required=True, help="Their address.")
+@click.option("--email", type=str.strip, metavar="EMAIL", required=True, help="The email address.")
 @mod_level_option
 @click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
 @json_option
 def user_add(name: str, email: str, mod_level: int | None, password_stdin: bool, as_json: bool):
-    """Add a player, with a password that is asked for.
+    """Add a player and ask for a password.
 
     \b
     identity-server user add ada --email ada@example.org --mod-level 2
@@ -82,7 +82,7 @@ def user_add(name: str, email: str, mod_level: int | None, password_stdin: bool,
     user = store.add_user(name, email, hash_password(password))
     if mod_level:
         try:
-            set_mod_level(store, user, mod_level, BY)
+            Acts(store, COMMAND).set_mod_level(user.id, mod_level)
         except storage.StorageFailed as error:
             finish = f"identity-server user set {shlex.quote(name)} --mod-level {mod_level}"
             problem = f"{name} is added, but as a player of level 0 ({error}): go on with {finish}"
@@ -95,7 +95,7 @@ def user_add(name: str, email: str, mod_level: int | None, password_stdin: bool,
 def user_list(as_json: bool) -> None:
     """List all players.
 
-    A damaged record is named on standard error, the others are listed, and the exit status is 1.
+    If a record is damaged, the others are listed, an error names it, and the exit status is 1.
     """
     store = open_installation()
     records, status = readable_records(
@@ -130,27 +130,14 @@ def user_set(player: str, as_json: bool, **options) -> None:
     if not wanted:
         raise click.UsageError("Nothing to change: give --name, --email, --bio or --mod-level.")
     store = open_installation()
-    user = read_user_named(store, player)
+    user, acts = read_user_named(store, player), Acts(store, COMMAND)
     refuse_bad_changes(store, dataclasses.replace(user, **wanted), set(wanted))
     for field, value in wanted.items():
-        if value != getattr(user, field):  # what is so already is no act
-            change(store, user, field, value)
+        if field == "mod_level":
+            acts.set_mod_level(user.id, value)
+        else:
+            acts.change_field(user.id, field, value)
     print_record(user_record(store.read_user(user.id)), as_json)
-
-
-def change(store: storage.Storage, user: storage.User, field: str, value: int | str) -> None:
-    """Change one field of a player, with a line in the audit log before."""
-    if field == "mod_level":
-        set_mod_level(store, user, value, BY)
-        return
-    store.write_audit(f"user set {field}", BY, user=user.id)
-    if field == "name":
-        store.rename_user(user.id, value)
-    elif field == "email":
-        store.change_email(user.id, value)
-    else:
-        with store.edit_user(user.id) as edited:
-            edited.bio = value
 
 
 @user_commands.command("sign-in-link")
@@ -159,16 +146,15 @@ def change(store: storage.Storage, user: storage.User, field: str, value: int | 
 def user_sign_in_link(name: str, as_json: bool) -> None:
     """Print a link for a player who lost the password.
 
-    It is good once, for an hour, and leads to a page that sets a new one. Give it to the player
-    alone: whoever has it has the account.
+    It works once, for an hour, and leads to a page that sets a new one. Give it to nobody but the
+    player: whoever has the link has the account.
     """
     store = open_installation()
     user = read_user_named(store, name)
-    store.write_audit("user sign-in-link", by=BY, user=user.id)
-    link = issue_sign_in_link(store, read_settings()["BASE_URL"], user)
+    link = Acts(store, COMMAND).issue_sign_in_link(user.id, read_settings()["BASE_URL"])
     click.echo(json.dumps({"id": user.id, "link": link}, indent=2) if as_json else link)
     if user.suspended:
-        click.echo(f"{user.name} is suspended: the link works once they are restored.", err=True)
+        click.echo(f"{user.name} is suspended: the link works after `user unsuspend`.", err=True)
 
 
 @user_commands.command("suspend")
@@ -178,21 +164,21 @@ def user_suspend(name: str) -> None:
 
     Their sessions and tokens end at once.
     """
-    moderate(name, suspend, "is suspended")
+    moderate(name, Acts.suspend, "is suspended")
 
 
-@user_commands.command("restore")
+@user_commands.command("unsuspend")
 @click.argument("name", metavar="NAME")
-def user_restore(name: str) -> None:
+def user_unsuspend(name: str) -> None:
     """Let a suspended player sign in again."""
-    moderate(name, restore, "is restored")
+    moderate(name, Acts.unsuspend, "is no longer suspended")
 
 
-def moderate(name: str, act: Callable, done: str) -> None:
-    """Carry out an act of moderation, and say so."""
+def moderate(name: str, act: Callable, done: str, *arguments: str) -> None:
+    """Do an act of `Acts` to the player with this name, and print the result."""
     store = open_installation()
     user = read_user_named(store, name)
-    act(store, user, by=BY)
+    act(Acts(store, COMMAND), user.id, *arguments)
     click.echo(f"{user.name} {done}.")
 
 
@@ -200,13 +186,12 @@ def moderate(name: str, act: Callable, done: str) -> None:
 @click.argument("name", metavar="NAME")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def user_delete(name: str, yes: bool) -> None:
-    """Delete a player: the record, the name, the pictures. There is no way back."""
+    """Delete a player with name and pictures. This cannot be undone."""
     store = open_installation()
     user = read_user_named(store, name)
     if not yes:
         click.confirm(f"Delete {user.name} (id {user.id})?", abort=True, err=True)
-    store.write_audit("user delete", by=BY, user=user.id)
-    store.delete_user(user.id)
+    Acts(store, COMMAND).delete_user(user.id)
     click.echo(f"{user.name} is deleted.")
 
 
@@ -214,20 +199,28 @@ def user_delete(name: str, yes: bool) -> None:
 
 
 @click.command()
-@click.option("--days", metavar="N", type=click.IntRange(1, 365), default=7, help="Good so long.")
-@click.option("--count", metavar="N", type=click.IntRange(1, 1000), default=1, help="How many.")
+@click.option(
+    "--days",
+    metavar="N",
+    type=click.IntRange(1, 365),
+    default=7,
+    help="How long each link is valid.",
+)
+@click.option(
+    "--count", metavar="N", type=click.IntRange(1, 1000), default=1, help="How many links."
+)
 @json_option
 def invite(days: int, count: int, as_json: bool) -> None:
-    """Print links that make an account, each good once."""
+    """Print invitations: links that create one account each."""
     address = f"{read_settings()['BASE_URL']}/sign-up?invite="
-    store = open_installation()
-    links = [address + store.issue_invite(days, by=BY) for _ in range(count)]
+    invites = Acts(open_installation(), COMMAND).issue_invites(days, count)
+    links = [f"{address}{each}" for each in invites]
     click.echo(json.dumps(links, indent=2) if as_json else "\n".join(links))
 
 
 @click.group("flair")
 def flair_commands() -> None:
-    """Grant and revoke flairs: words that players wear beside their names."""
+    """Grant and revoke flairs: words that players show beside their names."""
 
 
 @flair_commands.command("grant")
@@ -235,7 +228,7 @@ def flair_commands() -> None:
 @click.argument("flair", metavar="FLAIR")
 def flair_grant(name: str, flair: str) -> None:
     """Give the player NAME a FLAIR, which they may then equip."""
-    moderate(name, functools.partial(grant_flair, flair=flair), f"owns the flair {flair}")
+    moderate(name, Acts.grant_flair, f"has the flair {flair}", flair)
 
 
 @flair_commands.command("revoke")
@@ -243,13 +236,13 @@ def flair_grant(name: str, flair: str) -> None:
 @click.argument("flair", metavar="FLAIR")
 def flair_revoke(name: str, flair: str) -> None:
     """Take a FLAIR from the player NAME."""
-    moderate(name, functools.partial(revoke_flair, flair=flair), f"lost the flair {flair}")
+    moderate(name, Acts.revoke_flair, f"no longer has the flair {flair}", flair)
 
 
 @flair_commands.command("list")
 @json_option
 def flair_list(as_json: bool) -> None:
-    """List the flairs there are, and how many players own each."""
+    """List all flairs, and how many players have each."""
     store = open_installation()
     users, status = readable_records(store.user_ids(), store.read_user)
     owners = collections.Counter(flair for user in users for flair in user.flairs)
@@ -263,9 +256,9 @@ def flair_list(as_json: bool) -> None:
 def audit(as_json: bool) -> None:
     """Print who did what about whom, when and from where, oldest first.
 
-    Players have their ids here: the page of player 7 is /users/7, while there is one.
+    Players are named by their ids: the page of player 7 is /users/7.
 
-    A damaged line is named on standard error, the others are printed, and the exit status is 1.
+    If a line is damaged, the others are printed, an error names it, and the exit status is 1.
     """
     lines, status = [], 0
     try:

@@ -157,8 +157,3 @@ def client_address(remote_address: str | None) -> str:
     if address.version == 4:
         return str(address)
     return str(address.ipv4_mapped or ipaddress.IPv6Address(int(address) >> 64 << 64))
-
-
-def pluralize(number: int, noun: str) -> str:
-    """Return a number with its noun: "1 player", "2,000 players"."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"

@@ -3,16 +3,19 @@
 import base64
 import functools
 import json
-import time
+from itertools import filterfalse
 
-from flask import Blueprint, current_app, render_template, request, session
+from flask import Blueprint, current_app, request, session
 from werkzeug.datastructures import FileStorage
 from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.wrappers import Response
 
 import storage
+from identity.accounts import Actor, Acts
 from identity.context import get_storage
+from identity.formatting import format_time
 from identity.links import find_linked_user
+from identity.oauth import SCOPES
 from identity.passwords import hash_password, password_limit, picture_limit
 from identity.sessions import drop_session, require_player, start_session
 from pages.forms import (
@@ -27,11 +30,11 @@ from pages.forms import (
     refuse_taken_email,
     refuse_wrong_password,
 )
+from pages.rendering import render_page
 from storage.flat_files.disk import storage_error_from
 
 FORM_AROUND_PICTURE = 64 * 1024  # bytes
-DAY, MINUTE = "%d %B %Y", "%d %B %Y, %H:%M UTC"
-SCOPES_IN_WORDS = {"userinfo": "your public profile", "email": "your email address"}
+DATE, DATE_AND_TIME = "%d %B %Y", "%d %B %Y, %H:%M UTC"
 PICTURE_STATUS = {
     storage.TooManyBytes: 413,
     storage.NotAPicture: 415,
@@ -54,9 +57,9 @@ def account_page(player: storage.User, problems: dict[str, dict[str, str]]) -> s
     """The account page; `problems` are by form, then by field, and what was typed is kept."""
     # The form of a picture keeps nothing, and one that is too large cannot be read.
     typed = {} if "picture" in problems else request.form
-    return render_template(
+    return render_page(
         "account.html",
-        player=player,
+        player,
         name=typed.get("name", player.name),
         bio=typed.get("bio", player.bio),
         equipped_flair=typed.get("equippedFlair", player.equipped_flair),
@@ -127,7 +130,7 @@ def read_upload() -> FileStorage | None:
         return request.files.get("picture")
     except OSError as error:  # Werkzeug puts what is above 500 kB into a temporary file
         # Where Python finds no folder for that it does not say why: the disk of the records does.
-        get_storage().try_disk()
+        get_storage().check_health()
         raise storage_error_from(error) from error
 
 
@@ -135,15 +138,8 @@ def read_upload() -> FileStorage | None:
 @account_form("picture")
 def remove_picture(player: storage.User) -> Response:
     """Go back to the generated picture."""
-    reset_picture(get_storage(), player.id)
+    Acts(get_storage(), Actor(player.id)).remove_picture(player.id)
     return redirect_with_notice("Picture removed.", "/account")
-
-
-def reset_picture(store: storage.Storage, user_id: int) -> None:
-    """Give a player the generated picture. Raises StorageFailed."""
-    from storage.pictures import generate_picture
-
-    store.save_picture(user_id, generate_picture(user_id))
 
 
 @account.post("/account/email")
@@ -189,12 +185,12 @@ def export_account() -> Response:
     del record["password_hash"]
     for each in (*record["sessions"], *record["grants"].values()):
         del each["id"]
-    owned = [each for each in get_storage().clients() if each.owner_id == player.id]
+    owned = get_storage().clients_of(player.id)
     record["clients"] = [storage.record_as_dict(each) for each in owned]
     for each in record["clients"]:
         del each["secret_sha256"], each["disabled_by"]
     record["picture"] = picture_as_text(player)
-    record["audit"] = audit_lines_of(player, {each.id for each in owned})
+    record["audit"] = audit_lines_of(player, owned)
     answer = Response(json.dumps(record, indent=2), content_type="application/json")
     answer.headers["Content-Disposition"] = 'attachment; filename="account.json"'
     answer.headers["Cache-Control"] = "no-store"
@@ -210,26 +206,34 @@ def picture_as_text(player: storage.User) -> str | None:
     return f"data:image/webp;base64,{base64.b64encode(content).decode()}"
 
 
-def audit_lines_of(player: storage.User, client_ids: set[str]) -> list[dict] | None:
-    """The lines of the audit log by or about a player and their clients, oldest first.
+def audit_lines_of(player: storage.User, owned: list[storage.Client]) -> list[dict] | None:
+    """Return the audit lines by or about a player and their clients, oldest first.
 
-    None where it is damaged. Which moderator it was, and where they were, is told to nobody but
-    themselves.
+    None if one is damaged. Only the player's own acts are told with who acted, and from where.
     """
+
+    def names_player(line: dict) -> bool:
+        return player.id in (line.get("by"), line.get("user"))
+
+    store = get_storage()
     try:
-        lines = [line for line in get_storage().read_audit() if isinstance(line, dict)]
+        lines = list(store.audit_of(player.id))
+        for client in owned:  # a line that names the player as well is there already
+            lines += filterfalse(names_player, store.audit_of_client(client.id))
     except storage.DamagedRecord as error:
         current_app.logger.error("%s", error)
         return None
-    own = [
-        line
-        for line in lines
-        if player.id in (line.get("by"), line.get("user")) or line.get("client") in client_ids
-    ]
-    return [line if line.get("by") == player.id else _without_actor(line) for line in own]
+    lines.sort(key=time_of)
+    return [line if line.get("by") == player.id else without_actor(line) for line in lines]
 
 
-def _without_actor(line: dict) -> dict:
+def time_of(line: dict) -> int:
+    """Return the time of an audit line; 0 if somebody has edited it to be no number."""
+    return line["time"] if type(line.get("time")) is int else 0
+
+
+def without_actor(line: dict) -> dict:
+    """Return an audit line without who acted, and from where."""
     return {name: value for name, value in line.items() if name not in ("by", "address")}
 
 
@@ -238,8 +242,7 @@ def _without_actor(line: dict) -> dict:
 def delete_account(player: storage.User) -> Response:
     """Delete the account, with the `password`."""
     refuse_wrong_password(player, "password", request.form.get("password", ""))
-    with get_storage().administered_without(player.id):
-        get_storage().delete_user(player.id)
+    Acts(get_storage(), Actor(player.id)).delete_user(player.id)
     session.clear()
     return redirect_with_notice("Account deleted.", "/")
 
@@ -251,15 +254,15 @@ def delete_account(player: storage.User) -> Response:
 def show_apps() -> str:
     """What the player allowed, and where they are signed in."""
     player = require_player()
-    return render_template(
+    return render_page(
         "apps.html",
-        player=player,
+        player,
         apps=[app_in_words(client_id, grant) for client_id, grant in player.grants.items()],
         browsers=[
             {
                 "id": each.id,
                 "browser": each.browser,
-                "since": format_time(each.since, MINUTE),
+                "since": format_time(each.since, DATE_AND_TIME),
                 "current": each.id == session["id"],
             }
             for each in reversed(player.sessions)
@@ -277,8 +280,8 @@ def app_in_words(client_id: str, grant: storage.Grant) -> dict:
     return {
         "client_id": client_id,
         "name": name,
-        "sees": [SCOPES_IN_WORDS.get(each, each) for each in grant.scope],
-        "since": format_time(grant.since, DAY),
+        "sees": [f"your {SCOPES.get(each, each)}" for each in grant.scope],
+        "since": format_time(grant.since, DATE),
     }
 
 
@@ -305,14 +308,6 @@ def sign_out_everywhere() -> Response:
         user.sessions = []
     session.clear()
     return redirect_with_notice("Signed out everywhere.", "/")
-
-
-def format_time(milliseconds: int, words: str) -> str:
-    """A time in UTC, as strftime(3) puts it; the bare number where no calendar reaches."""
-    try:
-        return time.strftime(words, time.gmtime(milliseconds / 1000)).lstrip("0")
-    except (OverflowError, OSError):
-        return str(milliseconds)
 
 
 # -- a lost password ----------------------------------------------------------------------------
@@ -347,8 +342,9 @@ def new_password_page(link: str, problems: dict[str, str]) -> str:
         refusal = "We don't recognise this link. It may be used or too old. Ask for a new one."
     elif user.suspended:
         refusal = SUSPENDED
-    return render_template(
+    return render_page(
         "new_password.html",
+        None,
         refusal=refusal,
         user_name=user.name if user else "",
         link=link,

@@ -1,18 +1,18 @@
 """The pages of developers: registering apps, changing them, and testing their requests."""
 
-import base64
+import contextlib
 import functools
-import hashlib
 import secrets
 import shlex
 from urllib.parse import urlencode
 
-from flask import Blueprint, abort, current_app, render_template, request
+from flask import Blueprint, abort, request
 from werkzeug.wrappers import Response
 
 import storage
+from identity.accounts import CLIENTS_EACH, DisabledByAdministrator, may_administer, may_manage
 from identity.context import base_url, get_storage
-from identity.passwords import client_address
+from identity.oauth import SCOPES, code_challenge_of
 from identity.sessions import require_player
 from identity.settings import check_game
 from pages.forms import (
@@ -23,20 +23,19 @@ from pages.forms import (
     redirect_with_notice,
     refuse_problems,
 )
-from pages.games import find_owner, may_manage, switch_client
+from pages.games import find_owner
+from pages.moderation import acts_of
+from pages.rendering import is_open_to_members, may_register, render_page
 
-CLIENTS_EACH = 10  # of one player; administrators have no limit
-SCOPES_TO_ASK = {"userinfo": "public profile", "userinfo email": "public profile and email address"}
+CLIENTS_SHOWN = 100  # on one page
+SCOPE_CHOICES = [  # values of the parameter `scope`, in words
+    (" ".join(names), " and ".join(SCOPES[name] for name in names))
+    for names in (list(SCOPES)[:1], list(SCOPES))
+]
 
 developer = Blueprint("developer", __name__)
 
 # -- one's own clients --------------------------------------------------------------------------
-
-
-def may_register(player: storage.User) -> bool:
-    """True where this player may register clients."""
-    everyone = current_app.config["CLIENT_REGISTRATION"] == "members"
-    return everyone or player.mod_level == storage.ADMINISTRATOR
 
 
 def require_developer() -> storage.User:
@@ -54,12 +53,13 @@ def show_clients() -> str:
 
 
 def clients_page(player: storage.User, problems: dict[str, str]) -> str:
-    """The page of all of somebody's clients."""
-    mine = sorted(filter(may_manage, get_storage().clients()), key=lambda each: each.created)
-    return render_template(
+    """Return the page of the clients that somebody manages."""
+    clients, more = clients_shown(player, request.args.get("after", ""))
+    return render_page(
         "developer.html",
-        player=player,
-        clients=[(each, find_owner(each)) for each in mine],
+        player,
+        clients=[(each, find_owner(each)) for each in clients],
+        more=more,
         clients_each=CLIENTS_EACH,
         typed=request.form,
         problems=problems,
@@ -67,20 +67,38 @@ def clients_page(player: storage.User, problems: dict[str, str]) -> str:
     )
 
 
+def clients_shown(player: storage.User, after: str) -> tuple[list[storage.Client], str | None]:
+    """Return the clients on one page, and the id `after` which the next page begins, or None.
+
+    Administrators manage all clients, by id, CLIENTS_SHOWN at a time; where that makes several
+    pages the first begins with their own and those of the administrators.
+    """
+    store = get_storage()
+    own = store.clients_of(player.id)
+    if not may_administer(player):
+        return sorted(own, key=lambda each: each.created), None
+    client_ids = [each for each in store.client_ids() if each > after]
+    page, rest = client_ids[:CLIENTS_SHOWN], client_ids[CLIENTS_SHOWN:]
+    first = own + store.clients_of(None) if rest and not after else []
+    clients = {each.id: each for each in first}
+    for client_id in page:
+        with contextlib.suppress(storage.NoSuchClient, storage.DamagedRecord):
+            clients.setdefault(client_id, store.read_client(client_id))
+    shown = list(clients.values())
+    if not rest and not after:
+        shown.sort(key=lambda each: each.created)
+    return shown, page[-1] if rest else None
+
+
 @developer.post("/developer")
 def register() -> str | tuple:
     """Register a client by the fields of `read_client_form`; its secret is shown this once."""
     player = require_developer()
-    administrator = player.mod_level == storage.ADMINISTRATOR
     try:
         fields = read_client_form()
         with as_form_errors():
-            client, secret = get_storage().add_client(
-                **fields,
-                owner_id=player.id,
-                by=player.id,
-                listed=administrator,
-                at_most=None if administrator else CLIENTS_EACH,
+            client, secret = acts_of(player).register_client(
+                player.id, is_open_to_members(), **fields
             )
     except FormRefused as error:
         return clients_page(player, error.problems), error.status, error.headers
@@ -122,7 +140,7 @@ def show_client(client_id: str) -> str:
 def find_own_client(client_id: str) -> tuple[storage.User, storage.Client]:
     """The signed-in player, and the client, which is theirs. Raises NoSuchClient, Forbidden."""
     player, client = require_developer(), get_storage().read_client(client_id)
-    if not may_manage(client):
+    if not may_manage(player, client):
         abort(403, "This app belongs to another player.")
     return player, client
 
@@ -142,10 +160,10 @@ def client_page(
     }
     owner = find_owner(client)
     # Whom the switch of an administrator would stop.
-    overruled = owner is not None and owner.mod_level < storage.ADMINISTRATOR
-    return render_template(
+    overruled = owner is not None and not may_administer(owner)
+    return render_page(
         "client.html",
-        player=player,
+        player,
         client=client,
         owner=owner,
         secret=secret,
@@ -165,14 +183,7 @@ client_form = functools.partial(form_view, find=find_own_client, show=client_pag
 @client_form("client")
 def save_client(player: storage.User, client: storage.Client) -> Response:
     """Change a client by the fields of `read_client_form`."""
-    fields = read_client_form()
-    with get_storage().edit_client(client.id) as edited:
-        # A moderator listed what was at the old address.
-        moved = edited.game_url != fields["game_url"]
-        if moved and player.mod_level < storage.MODERATOR:
-            edited.listed = False
-        for field, value in fields.items():
-            setattr(edited, field, value)
+    acts_of(player).change_client(client.id, **read_client_form())
     return redirect_with_notice("App saved.", f"/developer/{client.id}")
 
 
@@ -180,7 +191,7 @@ def save_client(player: storage.User, client: storage.Client) -> Response:
 @client_form("secret")
 def replace_secret(player: storage.User, client: storage.Client) -> str:
     """Give a client a new secret, shown this once; the old one ends."""
-    secret = get_storage().issue_client_secret(client.id, by=player.id)
+    secret = acts_of(player).issue_client_secret(client.id)
     return client_page(player, client, {}, secret)
 
 
@@ -188,7 +199,7 @@ def replace_secret(player: storage.User, client: storage.Client) -> str:
 @client_form("switch")
 def disable_client(player: storage.User, client: storage.Client) -> Response:
     """Stop a client from getting codes and tokens."""
-    switch(player, client, disabled=True)
+    acts_of(player).set_disabled(client.id, True)
     return redirect_with_notice("App disabled.", f"/developer/{client.id}")
 
 
@@ -196,29 +207,19 @@ def disable_client(player: storage.User, client: storage.Client) -> Response:
 @client_form("switch")
 def enable_client(player: storage.User, client: storage.Client) -> Response:
     """Let a client go on."""
-    switch(player, client, disabled=False)
+    try:
+        acts_of(player).set_disabled(client.id, False)
+    except DisabledByAdministrator as error:
+        problem = "An administrator disabled this app. Ask them to enable it."
+        raise FormRefused({"form": problem}, 403) from error
     return redirect_with_notice("App enabled.", f"/developer/{client.id}")
-
-
-def switch(player: storage.User, client: storage.Client, disabled: bool) -> None:
-    """`switch_client` by the signed-in player, from where they are. Raises FormRefused."""
-
-    def check(client: storage.Client) -> None:
-        overruled = client.disabled and client.disabled_by != player.id
-        if overruled and player.mod_level < storage.ADMINISTRATOR:
-            raise FormRefused(
-                {"form": "An administrator disabled this app. Ask them to enable it."}, 403
-            )
-
-    who = {"by": player.id, "address": client_address(request.remote_addr)}
-    switch_client(get_storage(), client.id, "disabled", disabled, check=check, **who)
 
 
 @developer.post("/developer/<client_id>/delete")
 @client_form("delete")
 def delete_client(player: storage.User, client: storage.Client) -> Response:
     """Remove a client for good."""
-    get_storage().delete_client(client.id, by=player.id)
+    acts_of(player).delete_client(client.id)
     return redirect_with_notice("App deleted.", "/developer")
 
 
@@ -240,11 +241,11 @@ def build_link(client_id: str) -> str:
     state = asked.get("state", secrets.token_urlsafe(12))
     # For trying out: a real client makes its own, and keeps it in the player's session.
     verifier = secrets.token_urlsafe(32) if asked.get("pkce", "yes") == "yes" else None
-    return render_template(
+    return render_page(
         "link.html",
-        player=player,
+        player,
         client=client,
-        scopes=SCOPES_TO_ASK,
+        scopes=SCOPE_CHOICES,
         chosen={"scope": scope, "redirect_uri": redirect_uri, "state": state, "pkce": verifier},
         address=authorization_address(client, redirect_uri, scope, state, verifier),
         exchange=exchange_command(client, redirect_uri, verifier),
@@ -261,8 +262,7 @@ def authorization_address(
     if state:
         query["state"] = state
     if verifier:
-        digest = hashlib.sha256(verifier.encode()).digest()
-        query["code_challenge"] = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+        query["code_challenge"] = code_challenge_of(verifier)
         query["code_challenge_method"] = "S256"
     return f"{base_url()}/oauth/authorize?{urlencode(query)}"
 

@@ -9,15 +9,15 @@ from werkzeug.wrappers import Response
 
 import storage
 from identity.context import get_storage
-from identity.fast_path import storage_http_error
+from identity.formatting import pluralize
 from identity.passwords import (
     BUSY_RETRY_AFTER,
     Busy,
     count_guess,
     give_back,
-    pluralize,
     verify_password_with_limits,
 )
+from identity.responses import storage_http_error
 
 NOT_SAVED = {  # by status
     503: "Nothing was saved. Try again in a moment.",

@@ -1,27 +1,19 @@
-"""Games: the home page that lists them, the page that one is played on, and heartbeats."""
+"""Games: the home page that lists them, and the heartbeats of those who play them."""
 
-from collections.abc import Callable
-from urllib.parse import urlsplit
-
-from flask import Blueprint, abort, g, render_template, request
+from flask import Blueprint, abort, request
 from werkzeug.wrappers import Response
 
 import storage
+from identity.accounts import GameMoved
 from identity.context import base_url, get_storage
-from identity.passwords import client_address
 from identity.sessions import signed_in_player
 from identity.settings import check_game
 from pages.forms import pop_notice, redirect_with_notice
-from pages.moderation import require_level
+from pages.moderation import acts_of, require_level
+from pages.rendering import render_page
 
 SITTING_GAP = 150_000  # milliseconds between two heartbeats of one sitting
 COUNTED_ALREADY = 30_000  # milliseconds: a heartbeat this soon after another is a second tab's
-SWITCHES = {  # what `switch_client` does, in the audit log
-    ("disabled", True): "client disable",
-    ("disabled", False): "client enable",
-    ("listed", True): "client listed",
-    ("listed", False): "client unlisted",
-}
 
 games = Blueprint("games", __name__)
 
@@ -55,40 +47,6 @@ def find_owner(client: storage.Client) -> storage.User | None:
         return None
 
 
-def may_manage(client: storage.Client) -> bool:
-    """True where the signed-in player may see all of a client and change it."""
-    player = signed_in_player()
-    return player is not None and (
-        player.id == client.owner_id or player.mod_level == storage.ADMINISTRATOR
-    )
-
-
-def switch_client(
-    store: storage.Storage,
-    client_id: str,
-    field: str,
-    on: bool,
-    by: int | str,
-    check: Callable[[storage.Client], None] = lambda client: None,
-    **origin: str,
-) -> storage.Client:
-    """Change whether a client is `disabled` or its game `listed`; what is so already is no act.
-
-    What its owner switched off an administrator may switch off as well: then it stays off.
-
-    `check` gets the client while nobody else can change it, and may raise. Raises NoSuchClient.
-    """
-    with store.edit_client(client_id) as client:
-        overrules = field == "disabled" and on and client.disabled_by == client.owner_id != by
-        if getattr(client, field) != on or overrules:
-            check(client)
-            store.write_audit(SWITCHES[field, on], by, client=client_id, **origin)
-            setattr(client, field, on)
-            if field == "disabled":
-                client.disabled_by = by if on else None
-    return client
-
-
 # -- the home page ------------------------------------------------------------------------------
 
 
@@ -97,17 +55,21 @@ def home() -> str:
     """The community's games; for a guest also what this site is."""
     player = signed_in_player()
     moderates = player is not None and player.mod_level >= storage.MODERATOR
-    playable = sorted(
-        filter(is_playable, get_storage().clients()), key=lambda client: client.name.casefold()
-    )
-    return render_template(
+    return render_page(
         "home.html",
-        player=player,
+        player,
         moderates=moderates,
-        listed=[(each, find_owner(each)) for each in playable if each.listed],
-        unlisted=[(each, find_owner(each)) for each in playable if moderates and not each.listed],
+        listed=games_shown(listed=True),
+        unlisted=games_shown(listed=False) if moderates else [],
         notice=pop_notice(),
     )
+
+
+def games_shown(listed: bool) -> list[tuple[storage.Client, storage.User | None]]:
+    """Return the games that can be played here, listed or not, by name, each with its owner."""
+    playable = filter(is_playable, get_storage().games(listed))
+    by_name = sorted(playable, key=lambda client: client.name.casefold())
+    return [(each, find_owner(each)) for each in by_name]
 
 
 @games.post("/play/<client_id>/listed")
@@ -120,34 +82,12 @@ def change_listed(client_id: str) -> Response:
     listed = request.form.get("listed")
     if listed not in ("yes", "no"):
         abort(400, "Choose yes or no.")
-
-    def check(client: storage.Client) -> None:
-        if listed == "yes" and client.game_url != request.form.get("game_url"):
-            abort(409, "The game URL has just changed. Play the game, then list it again.")
-
-    who = {"by": player.id, "address": client_address(request.remote_addr)}
-    client = switch_client(get_storage(), client_id, "listed", listed == "yes", check=check, **who)
+    seen_url = request.form.get("game_url", "")
+    try:
+        client = acts_of(player).set_listed(client_id, listed == "yes", seen_url)
+    except GameMoved:
+        abort(409, "The game URL has just changed. Play the game, then list it again.")
     return redirect_with_notice("Game listed." if client.listed else "Game unlisted.", "/")
-
-
-# -- the page that a game is played on ----------------------------------------------------------
-
-
-@games.get("/play/<client_id>")
-def play(client_id: str) -> str:
-    """Show a game in a frame, which asks this page who is playing: static/play.js answers."""
-    client = find_game(client_id)
-    if client is None:
-        abort(404, "This game was deleted or disabled. Choose another one.")
-    page = render_template(
-        "play.html",
-        player=signed_in_player(),
-        client=client,
-        owner=find_owner(client),
-        host=urlsplit(client.game_url).netloc,
-    )
-    g.framed_origin = storage.origin_of(client.game_url)
-    return page
 
 
 # -- heartbeats ---------------------------------------------------------------------------------

@@ -28,11 +28,23 @@ BIO_LENGTH = 1000  # characters
 CLIENT_NAME_LENGTH = 60  # characters
 DESCRIPTION_LENGTH = 200  # characters
 PASSWORD_LENGTH = (12, 1024)  # characters
+# A hash says what checking it costs. These may cost what ours do, about 32 MiB and 0.3 s; a hash of
+# gigabytes or hours would end the worker in which its player signs in.
+SCRYPT_HASH = re.compile(r"scrypt:(\d{1,7}):(\d{1,2}):([1-4])\$[!-#%-~]{1,64}\$[0-9a-f]{128}")
+MOST_SCRYPT = 2**18  # n * r: 32 MiB
+PBKDF2_HASH = re.compile(r"pbkdf2:sha(?:1|256|512):(\d{1,7})\$[!-#%-~]{1,64}\$[0-9a-f]{40,128}")
+MOST_PBKDF2 = 2_000_000  # rounds
+PASSWORD_METHOD = "scrypt:32768:8:3"  # OWASP's; Werkzeug's default costs a third of it
+# A hash of another server's hash: wrapped:<our hash>|<method>$<salt>, without the other's digest.
+WRAPPED = "wrapped:"
 COMMON_PASSWORDS = Path(__file__).with_name("common_passwords.txt")  # lower case, one a line
 COMMON_LENGTH = 4  # characters; a shorter one stands in half of all passwords
 LETTERS_ADDED = 4  # to a common password make it one that is not
 FLAIR_LENGTH = 30  # characters
 USER_ID = re.compile(r"[1-9][0-9]{0,14}")
+IDS_LEFT_OUT = 10_000  # by a restore: games may know users who came after the backup
+USER_IDS_END = 10**15 - 2 * IDS_LEFT_OUT  # ids have up to 15 digits, after a restore too
+TIME_END = 10**15  # milliseconds: the address of a picture has room for 15 digits
 PICTURE_FILE = re.compile(rf"({USER_ID.pattern})(-[1-9][0-9]{{0,14}})?\.webp")  # the id, and when
 CLIENT_ID = re.compile(r"[a-z0-9]{16,64}")
 REDIRECT_URI_LENGTH = 2000  # characters
@@ -134,6 +146,26 @@ def check_password(password: str, name: str, email: str) -> str | None:
     if _is_common(folded):
         return "Too common. Try three random words."
     return None
+
+
+def check_hash_format(kept_hash: str) -> str | None:
+    """What is wrong with a stored password hash; the empty one is of a user without a password."""
+    hashes = [kept_hash] if kept_hash else []
+    if kept_hash.startswith(WRAPPED):
+        ours, _, theirs = kept_hash.removeprefix(WRAPPED).partition("|")
+        hashes = [ours, f"{theirs}${'0' * 128}"]
+    if all(map(_is_affordable, hashes)):
+        return None
+    return "This is not a Werkzeug hash, or it takes too long to check."
+
+
+def _is_affordable(kept_hash: str) -> bool:
+    """True for a hash that Werkzeug makes, and that takes neither much memory nor time to check."""
+    if match := SCRYPT_HASH.fullmatch(kept_hash):
+        n, r = int(match[1]), int(match[2])
+        return n > 1 and n & (n - 1) == 0 and 0 < n * r <= MOST_SCRYPT
+    match = PBKDF2_HASH.fullmatch(kept_hash)
+    return bool(match) and 0 < int(match[1]) <= MOST_PBKDF2
 
 
 def _is_common(folded: str) -> bool:

@@ -199,9 +199,10 @@ def test_the_export_of_a_player_whose_picture_is_lost_says_so(store, adas_browse
 def test_the_export_has_the_clients_one_registered_without_their_secrets(
     store, adas_browser, ada, bob
 ):
-    mine, secret = store.add_client("Mine", ["https://mine.example/"], ada.id, by=ada.id)
-    store.add_client("Bobs", [], bob.id, by=bob.id)
-    store.add_client("Everybody's", [], None, by="command")
+    mine, secret = store.add_client("Mine", ["https://mine.example/"], ada.id)
+    store.add_client("Bobs", [], bob.id)
+    store.add_client("Everybody's", [], None)
+    store.write_audit("client add", ada.id, client=mine.id)
     store.write_audit("client disable", bob.id, client=mine.id, address="192.0.2.1")
     with store.edit_client(mine.id) as client:
         client.disabled, client.disabled_by = True, bob.id
@@ -220,7 +221,7 @@ def test_the_export_has_the_audit_lines_by_and_about_one_but_not_who_moderated(
 ):
     store.write_audit("user reset bio", bob.id, user=ada.id, address="192.0.2.1")
     store.write_audit("user suspend", ada.id, user=bob.id, address="192.0.2.2")
-    store.write_audit("user restore", "command", user=bob.id)
+    store.write_audit("user unsuspend", "command", user=bob.id)
     about, by = export(adas_browser)["audit"]
     assert about.pop("time") <= by.pop("time") <= now_ms()
     assert about == {"act": "user reset bio", "user": ada.id}
@@ -228,7 +229,7 @@ def test_the_export_has_the_audit_lines_by_and_about_one_but_not_who_moderated(
 
 
 def test_a_damaged_audit_log_keeps_nobody_from_the_rest(adas_browser, ada, tmp_path):
-    (tmp_path / "instance" / "audit.log").write_text("no JSON\n")
+    (tmp_path / "instance" / "audit" / f"{ada.id}").write_text("no JSON\n")
     exported = export(adas_browser)
     assert (exported["name"], exported["audit"]) == ("Ada", None)
 
@@ -349,7 +350,7 @@ def test_an_app_that_is_registered_no_more_can_still_be_withdrawn(
     store, adas_browser, ada, program
 ):
     adas_browser.allow(program)
-    store.delete_client(program.id, by="command")
+    store.delete_client(program.id)
     page = adas_browser.get("/account/apps")
     assert (page.status_code, "An app that was deleted" in page.text) == (200, True)
     withdraw(adas_browser, program.id)

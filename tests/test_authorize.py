@@ -575,7 +575,7 @@ def test_a_client_that_changed_since_the_page_was_shown_gets_nothing(
     store, page, ada, adas_browser, program, change, decision
 ):
     if change == "deleted":
-        store.delete_client(program.id, by="command")
+        store.delete_client(program.id)
     else:
         with store.edit_client(program.id) as client:
             client.disabled = change == "disabled"

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from click.testing import CliRunner
+from conftest import all_clients
 
 from commands.printing import describe_audit_line
 from identity_admin import identity_server_command
@@ -62,7 +63,7 @@ def test_a_client_needs_a_redirect_uri_or_a_game(refusal, store):
     for options in ([], ["--game-url", ""], ["--description", "Shoot the rocks."]):
         problem = refusal("add", "Space", *options, status=2)
         assert problem == "Where is it? Give --redirect-uri, --game-url or both."
-    assert store.clients() == []
+    assert all_clients(store) == []
 
 
 @pytest.mark.parametrize(
@@ -80,10 +81,10 @@ def test_a_client_needs_a_redirect_uri_or_a_game(refusal, store):
 def test_a_game_that_cannot_be_shown_here_is_refused(run, refusal, store, game_url, problem):
     run("add", "Taken", "--game-url", "https://taken.example/")
     other = run("add", "Other", "--redirect-uri", "https://other.example/")
-    before = store.clients()
+    before = all_clients(store)
     assert refusal("add", "Space", "--game-url", game_url).startswith(problem)
     assert refusal("set", other["client_id"], "--game-url", game_url).startswith(problem)
-    assert store.clients() == before
+    assert all_clients(store) == before
 
 
 def test_a_game_is_changed_and_taken_away(run):
@@ -104,6 +105,6 @@ def test_listing_a_game_is_written_down_with_words_for_people(run, store):
         assert store.read_client(client_id).listed is listed
     words = [describe_audit_line(line).partition("  ")[2] for line in store.read_audit()][1:]
     assert words == [
-        f"the command put the game of the client {client_id} on the home page",
-        f"the command took the game of the client {client_id} off the home page",
+        f"the command listed the game of the client {client_id} on the home page",
+        f"the command removed the game of the client {client_id} from the home page",
     ]

@@ -131,17 +131,19 @@ def test_a_time_that_no_calendar_reaches_is_shown_as_the_number(installation, st
     assert f"lastHeartbeat  {time}\n" in installation.output("user", "show", "ada")
 
 
-# -- user suspend, restore, delete ----------------------------------------------------------------
+# -- user suspend, unsuspend, delete --------------------------------------------------------------
 
 
-def test_suspending_ends_all_sessions_and_restoring_undoes_it(installation, store, ada):
+def test_suspending_ends_all_sessions_and_unsuspending_undoes_it(installation, store, ada):
     assert installation.output("user", "suspend", "ada") == "Ada is suspended.\n"
     user = store.read_user(ada.id)
     assert (user.suspended, user.sessions) == (True, [])
-    assert installation.output("user", "restore", "ada@example.org") == "Ada is restored.\n"
+    assert installation.output("user", "unsuspend", "ada@example.org") == (
+        "Ada is no longer suspended.\n"
+    )
     assert not store.read_user(ada.id).suspended
     told = {"by": "command", "user": ada.id}
-    assert acts(store) == [{"act": "user suspend"} | told, {"act": "user restore"} | told]
+    assert acts(store) == [{"act": "user suspend"} | told, {"act": "user unsuspend"} | told]
 
 
 def test_a_player_is_not_deleted_where_that_was_not_confirmed(installation, store, ada):
@@ -172,7 +174,7 @@ def test_with_yes_nothing_is_asked(installation, store, ada):
 @pytest.mark.parametrize(
     "words",
     [
-        *(["user", verb, "nobody"] for verb in ("suspend", "restore", "delete", "sign-in-link")),
+        *(["user", verb, "nobody"] for verb in ("suspend", "unsuspend", "delete", "sign-in-link")),
         *(["flair", verb, "nobody", "Champion"] for verb in ("grant", "revoke")),
     ],
     ids=" ".join,
@@ -188,14 +190,14 @@ def test_a_player_who_is_not_there_is_told(store, refusal, words):
 def test_flairs_are_granted_listed_and_revoked(installation, store, ada):
     store.add_user("Bob", "bob@example.org", "")
     assert installation.output("flair", "grant", "bob", "Old hand") == (
-        "Bob owns the flair Old hand.\n"
+        "Bob has the flair Old hand.\n"
     )
     assert installation.record("flair", "list") == [
         {"flair": "Old hand", "players": 2},
         {"flair": "none", "players": 2},
     ]
     assert installation.output("flair", "revoke", "ada", "Old hand") == (
-        "Ada lost the flair Old hand.\n"
+        "Ada no longer has the flair Old hand.\n"
     )
     user = store.read_user(ada.id)
     assert (user.flairs, user.equipped_flair) == (["none"], "none")
@@ -243,7 +245,7 @@ def test_audit_prints_each_line_in_words_or_as_json(installation, store, ada):
     first, second = installation.output("audit").splitlines()
     time = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
     assert re.fullmatch(rf"{time}  player 2 suspended player 1, from 192\.0\.2\.7", first)
-    assert re.fullmatch(rf"{time}  the command gave player 1 the flair {{Old}} hand", second)
+    assert re.fullmatch(rf"{time}  the command granted the flair {{Old}} hand to player 1", second)
     assert installation.record("audit") == list(store.read_audit())
     assert "/users/7" in installation.output("audit", "--help")
 
@@ -289,7 +291,7 @@ def test_a_damaged_line_is_named_and_hides_no_other(installation, store, damage)
 
 UNDONE = {  # each command that writes a line, and the act that it tells of
     "user suspend": ["user", "suspend", "ada"],
-    "user restore": ["user", "restore", "ada"],
+    "user unsuspend": ["user", "unsuspend", "ada"],
     "user delete": ["user", "delete", "ada", "--yes"],
     "user mod-level": ["user", "set", "ada", "--mod-level", "2"],
     "user set name": ["user", "set", "ada", "--name", "Ada L"],
@@ -305,7 +307,7 @@ UNDONE = {  # each command that writes a line, and the act that it tells of
 @pytest.mark.parametrize("act", UNDONE)
 def test_what_cannot_be_written_down_is_not_done(installation, store, ada, refusal, act):
     with store.edit_user(ada.id) as user:
-        user.suspended = act == "user restore"  # else there is nothing to do
+        user.suspended = act == "user unsuspend"  # else there is nothing to do
     (installation.data / "audit.log").mkdir()
     before = installation.everything_kept()
     assert refusal(*UNDONE[act]).startswith("the disk refused")

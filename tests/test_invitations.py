@@ -58,13 +58,13 @@ def test_where_sign_up_is_not_open_no_made_up_invite_helps(
 
 def test_where_sign_up_is_closed_a_good_invite_is_refused_and_stays_good(app, store, ada, browser):
     app.config["SIGN_UP"] = "closed"
-    invite = store.issue_invite(7, by="command")
+    invite = store.issue_invite(7)
     assert sign_up(browser, invite=invite).status_code == 403
     assert store.is_good_invite(invite)
 
 
 def test_the_query_of_the_address_makes_no_account(app, store, ada, browser):
-    invite = store.issue_invite(7, by="command")
+    invite = store.issue_invite(7)
     app.config["SIGN_UP"] = "invite"
     query = {"name": "Grace", "email": "g@example.org", "password": PASSWORD, "invite": invite}
     assert browser.post("/sign-up", query_string=query).status_code == 403
@@ -74,7 +74,7 @@ def test_the_query_of_the_address_makes_no_account(app, store, ada, browser):
 
 def test_an_invite_is_good_once(app, store, ada, browser, open_browser):
     app.config["SIGN_UP"] = "invite"
-    invite = store.issue_invite(7, by="command")
+    invite = store.issue_invite(7)
     for _ in range(2):  # opening the link spends nothing
         page = browser.get(f"/sign-up?invite={invite}")
         assert f'name="invite" value="{invite}"' in page.text
@@ -88,7 +88,7 @@ def test_an_invite_is_good_once(app, store, ada, browser, open_browser):
 
 def test_an_invite_ends_after_its_days(app, store, ada, browser, clock):
     app.config["SIGN_UP"] = "invite"
-    invite = store.issue_invite(2, by="command")
+    invite = store.issue_invite(2)
     clock.ahead = 2 * DAY + 1
     assert sign_up(browser, invite=invite).status_code == 403
     clock.ahead = 2 * DAY - 60
@@ -99,7 +99,7 @@ def test_two_who_race_with_one_invite_make_one_account(
     app, store, ada, open_browser, meet_before_saving
 ):
     app.config["SIGN_UP"] = "invite"
-    invite = store.issue_invite(7, by="command")
+    invite = store.issue_invite(7)
     browsers = [open_browser(), open_browser()]
     calls = [
         lambda i=i: sign_up(browsers[i], name=f"Racer {i}", email=f"r{i}@x.org", invite=invite)
@@ -164,7 +164,7 @@ def test_where_sign_up_is_closed_the_sign_in_page_leads_nowhere_else(app, browse
 def test_who_pastes_an_invitation_inside_an_authorization_request_is_led_back_to_it(
     store, by_invitation, browser, program, pasted
 ):
-    invite = store.issue_invite(7, by="command")
+    invite = store.issue_invite(7)
     sign_in = browser.get(browser.get(program.link(state="a b&c")).location)
     asked = browser.get(link_on(sign_in, "Create an account"))
     assert "to continue to" in asked.text and "Space Game" in asked.text
@@ -198,7 +198,7 @@ def test_an_invitation_that_is_none_is_told_beside_the_field_and_the_way_is_kept
 def test_an_invitation_that_was_used_meanwhile_can_be_replaced_by_another(
     store, by_invitation, browser, open_browser, program
 ):
-    spent, good = (store.issue_invite(7, by="command") for _ in range(2))
+    spent, good = (store.issue_invite(7) for _ in range(2))
     assert sign_up(open_browser(), invite=spent).status_code == 303
     page = sign_up(browser, name="Heidi", email="h@x.org", invite=spent, next=program.link())
     assert (page.status_code, list(problems_of(page))) == (403, ["invite"])
@@ -209,7 +209,7 @@ def test_who_opened_the_link_and_signed_up_is_told_to_go_back_and_can_go_on(
     store, by_invitation, browser, program
 ):
     waiting = browser.get(program.link()).location  # a sign-in page, left open
-    answer = sign_up(browser, invite=store.issue_invite(7, by="command"))
+    answer = sign_up(browser, invite=store.issue_invite(7))
     assert "If a game sent you here, go back to it." in browser.get(answer.location).text
     assert browser.get(waiting).location == program.link()
     assert program.read_callback(browser.decide(browser.get(program.link())))["code"]
@@ -236,7 +236,7 @@ def test_the_first_link_makes_an_administrator_whatever_the_setting(
 @pytest.mark.parametrize("mode", ["open", "invite", "closed"])
 def test_nobody_makes_an_account_before_the_first_one_is_made(app, store, browser, mode):
     app.config["SIGN_UP"] = mode
-    invite = store.issue_invite(7, by="command")
+    invite = store.issue_invite(7)
     for tried in ("", invite):
         assert "This site is new" in browser.get(f"/sign-up?invite={tried}").text
         assert sign_up(browser, invite=tried).status_code == 403

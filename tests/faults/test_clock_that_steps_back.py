@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 import requests
 from customized import CHEAP_HASH, CHEAP_PASSWORDS, customize
-from live.person import Person
+from live.form_browser import FormBrowser
 from live.running import ANSWER_TIMEOUT, RunningServer
-from live.test_account_races import even_picture
-from live.test_kill import CALLBACK, exchange, link
+from live.test_account_races import plain_picture
+from live.test_kill import CALLBACK, link
 
 import storage
 from identity.passwords import GUESSES_PER_NAME
@@ -38,7 +38,7 @@ time.time, time.time_ns = lambda: time_ns() / 10**9, time_ns
 CARELESS = """
 import itsdangerous
 import identity_server, pages.games
-import storage.flat_files.attempts, storage.flat_files.backend, storage.flat_files.codes
+import storage.flat_files.attempts, storage.flat_files.codes, storage.flat_files.pictures
 
 real_unsign = itsdangerous.TimestampSigner.unsign
 
@@ -53,7 +53,7 @@ itsdangerous.TimestampSigner.unsign = unsign
 identity_server.refuse_bad_code = lambda *_: None
 storage.flat_files.codes.CodeFiles.spend = lambda *_: None
 storage.flat_files.attempts.window_of_now = lambda _: 1
-storage.flat_files.backend.max = lambda now, _: now
+storage.flat_files.pictures.max = lambda now, _: now
 pages.games.count_heartbeat = count_heartbeat
 """
 STEPS = pytest.mark.parametrize("step", [SECONDS, HOUR], ids=["5 seconds", "1 hour"])
@@ -110,7 +110,7 @@ def server(tmp_path_factory, module_clock) -> Iterator[RunningServer]:
     yield from serve(tmp_path_factory.mktemp("server"), module_clock)
 
 
-class Player(Person):
+class Player(FormBrowser):
     """A player of the test's own."""
 
     def __init__(self, server: RunningServer) -> None:
@@ -127,7 +127,7 @@ class Player(Person):
 
     def post(self, path: str, **sent) -> requests.Response:
         address = f"{self.server_address}{path}"
-        return self.browser.post(address, timeout=ANSWER_TIMEOUT, allow_redirects=False, **sent)
+        return self.session.post(address, timeout=ANSWER_TIMEOUT, allow_redirects=False, **sent)
 
 
 @pytest.fixture
@@ -142,24 +142,20 @@ class Game:
 
     def __init__(self, server: RunningServer) -> None:
         self.server = server
-        self.client, self.secret = server.open_storage().add_client(
-            "Chess", [CALLBACK], None, by="command"
-        )
+        self.client, self.secret = server.open_storage().add_client("Chess", [CALLBACK], None)
 
     def code(self, player: Player) -> str:
         return player.allow(link(self.client), player.user.name).answer["code"]
 
     def exchange(self, code: str) -> requests.Response:
-        return exchange(self.server, code, self.client, self.secret)
+        return self.server.exchange_code(code, self.client.id, self.secret)
 
     def token(self, player: Player) -> str:
         return self.exchange(self.code(player)).json()["access_token"]
 
     def whois(self, token: str) -> int:
-        """The status of the answer."""
-        address = f"{self.server.address}/api/oauth/whois"
-        headers = {"Authorization": f"Bearer {token}"}
-        return requests.get(address, headers=headers, timeout=ANSWER_TIMEOUT).status_code
+        """Return the status of whois."""
+        return self.server.whois(token).status_code
 
 
 @pytest.fixture
@@ -219,7 +215,7 @@ def test_a_new_picture_has_a_later_timestamp_than_the_old_one(clock, ada, step):
     def change_picture(number: int) -> int:
         if not ada.is_signed_in():
             ada.sign_in(ada.user.name)
-        files = {"picture": ("me.png", even_picture(number), "image/png")}
+        files = {"picture": ("me.png", plain_picture(number), "image/png")}
         assert ada.post("/account/picture", files=files).headers["Location"] == "/account"
         return ada.read().pfp_timestamp
 
@@ -274,9 +270,9 @@ def test_a_sign_in_link_of_what_is_now_the_future_waits_and_the_next_one_is_good
         assert page.status_code == 200
         return "recognise this link" in page.text
 
-    links = [server.printed("user", "sign-in-link", ada.user.name)]
+    links = [server.command_output("user", "sign-in-link", ada.user.name)]
     clock.step(-step)
-    links.append(server.printed("user", "sign-in-link", ada.user.name))
+    links.append(server.command_output("user", "sign-in-link", ada.user.name))
     assert [refused(link) for link in links] == [True, False]
     clock.step(step)
     assert not refused(links[0])
@@ -284,14 +280,14 @@ def test_a_sign_in_link_of_what_is_now_the_future_waits_and_the_next_one_is_good
 
 def test_the_audit_log_is_in_the_order_of_what_was_done(clock, server, ada):
     """The times of its lines tell that the clock was set back."""
-    for act in ("suspend", "restore"):
-        server.printed("user", act, ada.user.name)
+    for act in ("suspend", "unsuspend"):
+        server.command_output("user", act, ada.user.name)
         clock.step(-HOUR)
-    suspended, restored = (
+    suspended, unsuspended = (
         line for line in ada.store.read_audit() if line.get("user") == ada.user.id
     )
-    assert (suspended["act"], restored["act"]) == ("user suspend", "user restore")
-    assert restored["time"] < suspended["time"]
+    assert (suspended["act"], unsuspended["act"]) == ("user suspend", "user unsuspend")
+    assert unsuspended["time"] < suspended["time"]
 
 
 def test_the_same_workers_go_on(clock, server):

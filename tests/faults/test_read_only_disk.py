@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import requests
 from customized import CHEAP_HASH, CHEAP_PASSWORDS, customize
-from live.person import Person
+from live.form_browser import FormBrowser
 from live.running import ANSWER_TIMEOUT, PASSWORD, RunningServer
-from live.test_kill import exchange, link
+from live.test_kill import link
 from needs import MOUNTS
 from operations import (
     ADA,
@@ -79,7 +79,7 @@ def test_reading_and_starting_go_on_on_a_read_only_disk(disk, there):
     storage = there.open()
     assert names_of("Ada", "bob@example.org")(storage) == ["Ada", "Bob"]
     assert picture_of(storage) == OLD_PICTURE
-    assert [client.name for client in storage.clients()] == ["Chess"]
+    assert [client.name for client in storage.clients_of(None)] == ["Chess"]
     assert storage.read_code("an old code").user_id == ADA
     assert storage.keys()
     with pytest.raises(StorageFailed):
@@ -133,12 +133,12 @@ class Site:
         self.server, self.disk = server, disk
         store = server.open_storage()
         store.add_user("ada", "ada@example.org", CHEAP_HASH)
-        self.game, self.secret = store.add_client("Chess", [CALLBACK], None, by="command")
-        self.other, _ = store.add_client("Go", [CALLBACK], None, by="command")
+        self.game, self.secret = store.add_client("Chess", [CALLBACK], None)
+        self.other, _ = store.add_client("Go", [CALLBACK], None)
 
     @contextlib.contextmanager
     def ada_signed_in(self) -> Iterator[None]:
-        self.ada = Person(self.server.address)
+        self.ada = FormBrowser(self.server.address)
         self.ada.sign_in("ada")
         try:
             yield
@@ -150,7 +150,7 @@ class Site:
         return self.ada.allow(link(self.game), "ada").answer["code"]
 
     def exchange(self, code: str) -> requests.Response:
-        return exchange(self.server, code, self.game, self.secret)
+        return self.server.exchange_code(code, self.game.id, self.secret)
 
     def ask(self, path: str, **headers: str) -> requests.Response:
         address = f"{self.server.address}{path}"
@@ -159,7 +159,7 @@ class Site:
     def send(self, path: str, **form: str) -> requests.Response:
         """Post as ada."""
         address = f"{self.server.address}{path}"
-        return self.ada.browser.post(address, form, allow_redirects=False, timeout=ANSWER_TIMEOUT)
+        return self.ada.session.post(address, form, allow_redirects=False, timeout=ANSWER_TIMEOUT)
 
 
 def test_look_ups_tokens_and_signed_in_pages_go_on(site):
@@ -234,7 +234,7 @@ from pathlib import Path
 from storage.flat_files.backend import FlatFiles
 
 def read_user(self, user_id, real=FlatFiles.read_user):
-    Path(self.data_dir, "read").touch()
+    Path(self.layout.data_dir, "read").touch()
     return real(self, user_id)
 
 FlatFiles.read_user = read_user

@@ -9,10 +9,8 @@ import pytest
 from playwright.sync_api import Frame, Locator, Page, Route, expect
 from programs import CLIENT_ID, GAME, running
 
-from commands.demo import PASSWORD
-
 from . import test_browser
-from .demo import Demo
+from .demo import EXAMPLE, Demo
 from .looks import check_looks, forget_undelivered_messages
 from .test_browser import Game, sign_in
 
@@ -20,6 +18,7 @@ pytestmark = [pytest.mark.live, pytest.mark.browser, pytest.mark.xdist_group("ex
 chromium, playwright = test_browser.chromium, test_browser.playwright
 browse, game = test_browser.browse, test_browser.game
 complaints = test_browser.complaints
+PASSWORD = EXAMPLE["PASSWORD"]
 DEAD_TIME = 1000  # milliseconds in which the play page's Allow ignores presses
 # Where the ship is, in pixels from the left: of what it is painted with there is nothing else below
 # the instruments. That it can be read shows that the player's picture, in its window, is CORS-open.

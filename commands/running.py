@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import click
 
 from commands import open_installation
-from commands.advice import Advice, look_for_problems
+from commands.advice import Advice, check_environment
 from identity.settings import ROOT, SETTINGS, read_settings
 from storage import Storage
 
@@ -105,7 +105,7 @@ def serve(bind: tuple[str, int], workers: int | None, threads: int) -> None:
     os.environ.setdefault("IDENTITY_BASE_URL", default_base_url(host, port))
     values = read_settings()
     click.echo(f"{values['SITE_NAME']} is at {values['BASE_URL']}/")
-    warn(look_for_problems(values, (host, port)))
+    warn(check_environment(values, (host, port)))
     if store.is_new():
         offer_first_account(store, values["BASE_URL"], command)
     # Absolute paths, and our folder: gunicorn imports from the current folder, where the
@@ -150,5 +150,5 @@ def settings(bind: tuple[str, int]) -> None:
     for name, setting in SETTINGS.items():
         origin = origins.get(name, "default")
         click.echo(f"IDENTITY_{name}={values[name]}  ({origin})\n    {setting.help}")
-    for each in look_for_problems(values, bind):
+    for each in check_environment(values, bind):
         click.echo(f"\nWarning: {each.problem}.\n    Fix: {each.fix}.")

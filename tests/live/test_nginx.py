@@ -402,7 +402,7 @@ def test_a_page_takes_its_form_and_no_more_and_a_picture_takes_8_mib(send):
     refused = send("POST", "/account/picture", b"x" * (9 * 2**20 + 1), FORM)
     assert refused.status == 413
     assert refused.headers["content-type"] == "text/html; charset=utf-8"
-    assert b"larger than the server takes" in refused.body
+    assert b"larger than the limit" in refused.body
 
 
 @pytest.mark.parametrize(

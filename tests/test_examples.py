@@ -418,7 +418,7 @@ def test_sixteen_players_at_once_are_all_accepted(environment):
     environment.setenv("PORT", "0")
     backend = runpy.run_path(str(ROOT / GAME))
     with (
-        backend["Server"](("127.0.0.1", 0), backend["Browser"]) as server,
+        backend["Server"](("127.0.0.1", 0), backend["RequestHandler"]) as server,
         contextlib.ExitStack() as connections,
     ):
         # Nobody accepts them, and where the queue is full the system does not answer.

@@ -199,18 +199,20 @@ def read_client_and_redirect_uri(parameters: MultiDict) -> tuple[Client, str]:
     client_id = read_once(parameters, "client_id")
     received = read_once(parameters, "redirect_uri")
     if not client_id:
-        raise UnusableClient("The link does not say which program it comes from (client_id).")
+        raise UnusableClient("This link has no client_id. Tell the app's developer.")
     try:
         client = get_storage().read_client(client_id)
     except storage.NoSuchClient:
-        raise UnusableClient("No program is registered here under that client_id.") from None
+        raise UnusableClient("No app has this client_id. Tell the app's developer.") from None
     if client.disabled:
-        raise UnusableClient(f"{client.name} is switched off here.")
+        raise UnusableClient(f"{client.name} is disabled. Ask the people who run this site.")
     if not received and len(client.redirect_uris) != 1:
-        raise UnusableClient("The link does not say where to go back to (redirect_uri).")
+        raise UnusableClient("This link has no redirect_uri. Tell the app's developer.")
     redirect_uri = received or client.redirect_uris[0]
     if not client.accepts_redirect_uri(redirect_uri):
-        error = UnusableClient(f"{client.name} did not register the address to go back to.")
+        error = UnusableClient(
+            f"{client.name} did not register this redirect_uri. Tell its developer."
+        )
         error.client, error.received = client, redirect_uri
         raise error
     return client, redirect_uri
@@ -220,7 +222,7 @@ def read_once(parameters: MultiDict, name: str) -> str:
     """A parameter of an authorization request, "" where absent. Raises UnusableClient."""
     values = parameters.getlist(name)
     if len(values) > 1:
-        raise UnusableClient(f"The link says {name} more than once.")
+        raise UnusableClient(f"This link has more than one {name}. Tell the app's developer.")
     return values[0] if values else ""
 
 
@@ -289,11 +291,11 @@ def decide() -> Response:
     """Take the player's `decision` on the signed `request`, and go back to the client."""
     player = signed_in_player()
     if player is None:
-        abort(403, "You are signed out by now. Sign in, and start again where you came from.")
+        abort(403, "You are signed out. Sign in, then start again from the app.")
     asked = read_approved_request(request.form.get("request", ""))
     decision = request.form.get("decision")
     if decision not in ("allow", "deny"):
-        abort(400, "The answer must be Allow or Cancel.")
+        abort(400, "Choose Allow or Cancel.")
     if decision == "deny":
         refused = AuthorizationError("access_denied", "the player refused")
         return send_error(asked.redirect_uri, asked.state, refused)
@@ -309,9 +311,9 @@ def read_approved_request(signed: str) -> AuthorizationRequest:
     try:
         values = serializer("consent").loads(signed, max_age=APPROVAL_MAX_AGE)
     except BadSignature:
-        abort(400, "That page was older than ten minutes. Start again where you came from.")
+        abort(400, "This page has expired. Start again from the app.")
     if values.pop("session") != session["id"]:
-        abort(400, "You signed in anew since. Start again where you came from.")
+        abort(400, "You have signed in again since. Start again from the app.")
     asked = AuthorizationRequest(**values)
     # What was registered when the page was shown may not be any more.
     read_client_and_redirect_uri(MultiDict(asdict(asked)))

@@ -28,8 +28,9 @@ from storage import (
     sha256,
     unique_key,
 )
-from storage.flat_files.disk import encode, write_file
+from storage.flat_files.disk import write_file
 from storage.pictures import generate_picture
+from storage.records import encode
 
 PASSWORD = "correct horse battery"  # everyone's
 REDIRECT_URI = "https://game.example.org/callback"
@@ -84,7 +85,7 @@ def populate(
     storage = open_storage(data, picture_folder)
     if storage.user_ids():
         raise StorageError(f"{data} has players already: name an empty folder")
-    client, secret = storage.add_client("Chess", [REDIRECT_URI], owner_id=None, by="command")
+    client, secret = storage.add_client("Chess", [REDIRECT_URI], owner_id=None)
     password_hash = generate_password_hash(PASSWORD)
     for user_id in range(1, users + 1):
         user = make_player(user_id, client.id, password_hash)

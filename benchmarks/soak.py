@@ -65,7 +65,7 @@ def problems_on_disk(installation: Installation) -> list[str]:
     codes = sum(len(files) for _, _, files in os.walk(f"{folders[0]}/codes"))
     print(f"Codes on the disk: {codes:,}, of this quarter of an hour and the one before.")
     temporary = [str(path) for folder in folders for path in Path(folder).rglob(".*")]
-    wrong = [f"{each.file} {each.problem}" for each in check(*folders)]
+    wrong = [f"{each.place} {each.problem}" for each in check(*folders)]
     return [f"{path} was left behind" for path in temporary] + wrong
 
 

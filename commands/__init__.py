@@ -5,10 +5,11 @@ import os
 import click
 
 import storage
+from identity.accounts import COMMAND
 from identity.settings import SettingError, read_settings
 from storage.flat_files.problems import user_name
 
-BY = "command"  # who did it, in the audit log
+BY = COMMAND.id  # the actor, in the audit log
 
 
 class Refusing(click.Group):
@@ -17,9 +18,6 @@ class Refusing(click.Group):
     def invoke(self, ctx: click.Context):
         try:
             return super().invoke(ctx)
-        except storage.InvalidField as error:
-            words = error.field.replace("_", " ").replace("uri", "URI").replace("url", "URL")
-            raise click.ClickException(f"{words} {error.problem}") from error
         except (storage.StorageError, SettingError) as error:
             raise click.ClickException(" ".join(str(error).split())) from error
 

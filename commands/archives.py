@@ -2,11 +2,10 @@
 
 import click
 
-from commands import BY, installation_folders, open_installation
+from commands import BY, open_installation
 from commands.printing import clear_progress, show_progress
-from identity.passwords import pluralize
-from storage.backup import backup as make_backup
-from storage.restore import restore as restore_backup
+from identity.formatting import pluralize
+from storage import archive
 from storage.transfer import export_users, import_users
 
 new_file = click.argument("file", type=click.Path(dir_okay=False), metavar="FILE")
@@ -50,7 +49,7 @@ def backup(file: str) -> None:
     identity-server backup /var/backups/identity-$(date +%F).tar.gz
     """
     report = Report()
-    players = make_backup(*installation_folders(), file, BY, show_progress, report.tell)
+    players = archive.backup(open_installation(), file, BY, show_progress, report.tell)
     done = f"{pluralize(players, 'player')} in {file}"
     report.end(done, "something is left out: `identity-server check` may mend it")
 
@@ -65,7 +64,7 @@ def restore(file: str) -> None:
     games may know players who came after the backup.
     """
     report = Report()
-    players = restore_backup(*installation_folders(), file, BY, show_progress, report.tell)
+    players = archive.restore(open_installation(), file, BY, show_progress, report.tell)
     clear_progress()
     click.echo(f"{pluralize(players, 'player')} restored from {file}")
 

@@ -5,10 +5,10 @@ import sys
 import click
 
 import storage
-from commands import BY, open_installation, read_user_named
+from commands import open_installation, read_user_named
 from commands.printing import json_option, print_record, print_records, readable_records
+from identity.accounts import COMMAND, Acts
 from identity.settings import check_game, read_settings
-from pages.games import switch_client
 
 client_argument = click.argument("client_id", metavar="CLIENT_ID")
 description_option = click.option(
@@ -79,9 +79,8 @@ def client_add(
     refuse_bad_game(given.get("game_url"))
     store = open_installation()
     user = read_user_named(store, owner) if owner else None
-    given["listed"] = user is None or user.mod_level == storage.ADMINISTRATOR
-    owner_id = user.id if user else None
-    client, secret = store.add_client(name, unique(redirect_uri), owner_id, by=BY, **given)
+    given |= {"name": name, "redirect_uris": unique(redirect_uri)}
+    client, secret = Acts(store, COMMAND).register_client(user.id if user else None, **given)
     print_secret(store, client, secret, as_json)
 
 
@@ -128,16 +127,17 @@ def client_set(client_id: str, as_json: bool, redirect_uri, owner, listed, **opt
     if not wanted and owner is None and listed is None and not redirect_uri:
         raise click.UsageError("Nothing to change: give one of the options.")
     refuse_bad_game(wanted.get("game_url"))
+    if wanted.get("game_url") == "":
+        wanted["game_url"] = None
     store = open_installation()
+    acts = Acts(store, COMMAND)
     if owner is not None:
         wanted["owner_id"] = read_user_named(store, owner).id if owner else None
     if redirect_uri:
         wanted["redirect_uris"] = unique(redirect_uri)
-    with store.edit_client(client_id) as client:
-        for field, value in wanted.items():
-            setattr(client, field, value if field != "game_url" else value or None)
+    acts.change_client(client_id, **wanted)
     if listed is not None:
-        switch_client(store, client_id, "listed", listed, by=BY)
+        acts.set_listed(client_id, listed)
     print_record(client_record(store, store.read_client(client_id)), as_json)
 
 
@@ -147,7 +147,7 @@ def client_set(client_id: str, as_json: bool, redirect_uri, owner, listed, **opt
 def client_new_secret(client_id: str, as_json: bool) -> None:
     """Give a client a new secret, printed this once; the old one ends."""
     store = open_installation()
-    secret = store.issue_client_secret(client_id, by=BY)
+    secret = Acts(store, COMMAND).issue_client_secret(client_id)
     print_secret(store, store.read_client(client_id), secret, as_json)
 
 
@@ -167,7 +167,7 @@ def client_enable(client_id: str) -> None:
 
 def switch(client_id: str, disabled: bool) -> None:
     """Disable or enable a client, and say so."""
-    client = switch_client(open_installation(), client_id, "disabled", disabled, by=BY)
+    client = Acts(open_installation(), COMMAND).set_disabled(client_id, disabled)
     click.echo(f"{client.name} ({client_id}) is {'disabled' if disabled else 'enabled'}.")
 
 
@@ -180,5 +180,5 @@ def client_delete(client_id: str, yes: bool) -> None:
     client = store.read_client(client_id)
     if not yes:
         click.confirm(f"Delete {client.name} ({client_id})?", abort=True, err=True)
-    store.delete_client(client_id, by=BY)
+    Acts(store, COMMAND).delete_client(client_id)
     click.echo(f"{client.name} ({client_id}) is deleted.")

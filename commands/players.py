@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import functools
 import json
 import shlex
 import sys
@@ -11,7 +10,7 @@ from collections.abc import Callable
 import click
 
 import storage
-from commands import BY, open_installation, read_user_named
+from commands import open_installation, read_user_named
 from commands.printing import (
     describe_audit_line,
     json_option,
@@ -19,11 +18,10 @@ from commands.printing import (
     print_records,
     readable_records,
 )
-from identity.links import issue_sign_in_link
+from identity.accounts import COMMAND, Acts
 from identity.passwords import hash_password
 from identity.settings import read_settings
 from identity_server import public_profile
-from pages.moderation import grant_flair, restore, revoke_flair, set_mod_level, suspend
 
 # -- user ---------------------------------------------------------------------------------------
 
@@ -55,7 +53,7 @@ def read_password(from_stdin: bool) -> str:
     try:
         return sys.stdin.buffer.readline().decode().rstrip("\r\n")
     except UnicodeDecodeError as error:
-        raise storage.InvalidField("password", "is not UTF-8") from error
+        raise storage.InvalidField("password", "The password is not UTF-8.") from error
 
 
 @click.group("user")
@@ -82,7 +80,7 @@ def user_add(name: str, email: str, mod_level: int | None, password_stdin: bool,
     user = store.add_user(name, email, hash_password(password))
     if mod_level:
         try:
-            set_mod_level(store, user, mod_level, BY)
+            Acts(store, COMMAND).set_mod_level(user.id, mod_level)
         except storage.StorageFailed as error:
             finish = f"identity-server user set {shlex.quote(name)} --mod-level {mod_level}"
             problem = f"{name} is added, but as a player of level 0 ({error}): go on with {finish}"
@@ -130,27 +128,14 @@ def user_set(player: str, as_json: bool, **options) -> None:
     if not wanted:
         raise click.UsageError("Nothing to change: give --name, --email, --bio or --mod-level.")
     store = open_installation()
-    user = read_user_named(store, player)
+    user, acts = read_user_named(store, player), Acts(store, COMMAND)
     refuse_bad_changes(store, dataclasses.replace(user, **wanted), set(wanted))
     for field, value in wanted.items():
-        if value != getattr(user, field):  # what is so already is no act
-            change(store, user, field, value)
+        if field == "mod_level":
+            acts.set_mod_level(user.id, value)
+        else:
+            acts.change_field(user.id, field, value)
     print_record(user_record(store.read_user(user.id)), as_json)
-
-
-def change(store: storage.Storage, user: storage.User, field: str, value: int | str) -> None:
-    """Change one field of a player, with a line in the audit log before."""
-    if field == "mod_level":
-        set_mod_level(store, user, value, BY)
-        return
-    store.write_audit(f"user set {field}", BY, user=user.id)
-    if field == "name":
-        store.rename_user(user.id, value)
-    elif field == "email":
-        store.change_email(user.id, value)
-    else:
-        with store.edit_user(user.id) as edited:
-            edited.bio = value
 
 
 @user_commands.command("sign-in-link")
@@ -164,11 +149,10 @@ def user_sign_in_link(name: str, as_json: bool) -> None:
     """
     store = open_installation()
     user = read_user_named(store, name)
-    store.write_audit("user sign-in-link", by=BY, user=user.id)
-    link = issue_sign_in_link(store, read_settings()["BASE_URL"], user)
+    link = Acts(store, COMMAND).issue_sign_in_link(user.id, read_settings()["BASE_URL"])
     click.echo(json.dumps({"id": user.id, "link": link}, indent=2) if as_json else link)
     if user.suspended:
-        click.echo(f"{user.name} is suspended: the link works once they are restored.", err=True)
+        click.echo(f"{user.name} is suspended: the link works once that ends.", err=True)
 
 
 @user_commands.command("suspend")
@@ -178,21 +162,21 @@ def user_suspend(name: str) -> None:
 
     Their sessions and tokens end at once.
     """
-    moderate(name, suspend, "is suspended")
+    moderate(name, Acts.suspend, "is suspended")
 
 
-@user_commands.command("restore")
+@user_commands.command("unsuspend")
 @click.argument("name", metavar="NAME")
-def user_restore(name: str) -> None:
+def user_unsuspend(name: str) -> None:
     """Let a suspended player sign in again."""
-    moderate(name, restore, "is restored")
+    moderate(name, Acts.unsuspend, "is no longer suspended")
 
 
-def moderate(name: str, act: Callable, done: str) -> None:
-    """Carry out an act of moderation, and say so."""
+def moderate(name: str, act: Callable, done: str, *arguments: str) -> None:
+    """Do something about the player with this name, and say what was done."""
     store = open_installation()
     user = read_user_named(store, name)
-    act(store, user, by=BY)
+    act(Acts(store, COMMAND), user.id, *arguments)
     click.echo(f"{user.name} {done}.")
 
 
@@ -205,8 +189,7 @@ def user_delete(name: str, yes: bool) -> None:
     user = read_user_named(store, name)
     if not yes:
         click.confirm(f"Delete {user.name} (id {user.id})?", abort=True, err=True)
-    store.write_audit("user delete", by=BY, user=user.id)
-    store.delete_user(user.id)
+    Acts(store, COMMAND).delete_user(user.id)
     click.echo(f"{user.name} is deleted.")
 
 
@@ -220,8 +203,8 @@ def user_delete(name: str, yes: bool) -> None:
 def invite(days: int, count: int, as_json: bool) -> None:
     """Print links that make an account, each good once."""
     address = f"{read_settings()['BASE_URL']}/sign-up?invite="
-    store = open_installation()
-    links = [address + store.issue_invite(days, by=BY) for _ in range(count)]
+    invites = Acts(open_installation(), COMMAND).issue_invites(days, count)
+    links = [f"{address}{each}" for each in invites]
     click.echo(json.dumps(links, indent=2) if as_json else "\n".join(links))
 
 
@@ -235,7 +218,7 @@ def flair_commands() -> None:
 @click.argument("flair", metavar="FLAIR")
 def flair_grant(name: str, flair: str) -> None:
     """Give the player NAME a FLAIR, which they may then equip."""
-    moderate(name, functools.partial(grant_flair, flair=flair), f"owns the flair {flair}")
+    moderate(name, Acts.grant_flair, f"owns the flair {flair}", flair)
 
 
 @flair_commands.command("revoke")
@@ -243,7 +226,7 @@ def flair_grant(name: str, flair: str) -> None:
 @click.argument("flair", metavar="FLAIR")
 def flair_revoke(name: str, flair: str) -> None:
     """Take a FLAIR from the player NAME."""
-    moderate(name, functools.partial(revoke_flair, flair=flair), f"lost the flair {flair}")
+    moderate(name, Acts.revoke_flair, f"lost the flair {flair}", flair)
 
 
 @flair_commands.command("list")

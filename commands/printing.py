@@ -7,10 +7,10 @@ from collections.abc import Callable
 import click
 
 import storage
-from pages.account import format_time
+from identity.formatting import format_time
 
 TIMES = ("created", "lastHeartbeat")  # milliseconds since 1970, printed as dates
-SECOND = "%Y-%m-%d %H:%M:%S UTC"
+TIMESTAMP = "%Y-%m-%d %H:%M:%S UTC"
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
 
@@ -68,7 +68,7 @@ def format_value(field: str, value: object) -> str:
     if isinstance(value, bool | None):
         return {None: "-", True: "yes", False: "no"}[value]
     if field in TIMES:
-        return format_time(value, SECOND)
+        return format_time(value, TIMESTAMP)
     return "\n".join(value) if isinstance(value, list) else str(value) or "-"
 
 
@@ -81,14 +81,15 @@ def describe_audit_line(line: dict) -> str:
         who = "the command" if line["by"] == "command" else f"player {line['by']}"
         what = ACTS[line["act"]].format_map(line) if line["act"] in ACTS else line["act"]
         origin = f", from {line['address']}" if "address" in line else ""
-        return f"{format_time(line['time'], SECOND)}  {who} {what}{origin}"
+        return f"{format_time(line['time'], TIMESTAMP)}  {who} {what}{origin}"
     except (KeyError, TypeError, ValueError):
         return json.dumps(line)
 
 
 ACTS = {
     "user suspend": "suspended player {user}",
-    "user restore": "restored player {user}",
+    "user unsuspend": "unsuspended player {user}",
+    "user restore": "unsuspended player {user}",  # as it was called once
     "user delete": "deleted player {user}",
     "user mod-level": "gave player {user} the mod level {mod_level}",
     "user set name": "changed the name of player {user}",

@@ -4,11 +4,12 @@ import json
 
 import click
 
-from commands import BY, installation_folders, open_installation
+from commands import installation_folders, open_installation
 from commands.printing import clear_progress, json_option, show_progress
-from identity.passwords import pluralize
+from identity.accounts import COMMAND, Acts
+from identity.formatting import pluralize
+from storage import Problem
 from storage.flat_files.check import check as check_installation
-from storage.flat_files.problems import Problem
 
 
 @click.command()
@@ -30,7 +31,7 @@ def check(repair: bool, as_json: bool) -> None:
     clear_progress()
     if as_json:
         click.echo(json.dumps([as_record(each) for each in problems], indent=2))
-    left = sum(each.mended is None for each in problems)
+    left = sum(each.repaired is None for each in problems)
     if left:
         count = pluralize(left, "problem")
         hint = f"{count} left to you" if repair else f"{count}: --repair mends what can be mended"
@@ -41,13 +42,13 @@ def check(repair: bool, as_json: bool) -> None:
 
 def as_record(problem: Problem) -> dict:
     """A problem as JSON has it."""
-    return {name: getattr(problem, name) for name in ("file", "problem", "mended")}
+    return {"file": problem.place, "problem": problem.problem, "mended": problem.repaired}
 
 
 def in_one_line(problem: Problem) -> str:
     """A problem, with the file's name first."""
-    mended = f" (mended: {problem.mended})" if problem.mended else ""
-    line = f"{problem.file}: {problem.problem}{mended}"
+    repaired = f" (repaired: {problem.repaired})" if problem.repaired else ""
+    line = f"{problem.place}: {problem.problem}{repaired}"
     # What was copied into the folders may have any name, also one of two lines.
     return line if line.isprintable() else line.encode("unicode_escape").decode()
 
@@ -61,7 +62,7 @@ def rotate_key(drop_old: bool) -> None:
     many between two of them. With --drop-old, for a key that got out, all sessions, access tokens
     and links end at once, and everyone signs in again.
     """
-    open_installation().rotate_keys(drop_old, by=BY)
+    Acts(open_installation(), COMMAND).rotate_keys(drop_old)
     if drop_old:
         click.echo("A new key signs. Everything signed before has ended: everyone signs in again.")
     else:

@@ -18,7 +18,7 @@ def refuse_foreign_hosts() -> None:
         return
     # Flask's TRUSTED_HOSTS does not accept [::1].
     if re.sub(r":[0-9]+$", "", request.host).lower() not in current_app.config["HOSTS"]:
-        abort(400, "this server does not answer to that Host")
+        abort(400, "This server has another address. Check the host name.")
 
 
 def refuse_undecodable_queries() -> None:
@@ -26,7 +26,7 @@ def refuse_undecodable_queries() -> None:
     try:
         request.query_string.decode()
     except UnicodeDecodeError:
-        abort(400, "the query of this address is not UTF-8")
+        abort(400, "The query of this address is not UTF-8.")
 
 
 def refuse_cross_site_posts() -> None:
@@ -43,4 +43,4 @@ def refuse_cross_site_posts() -> None:
     else:  # older browsers, and all over plain http, send only Origin; other programs neither
         is_own = request.headers.get("Origin", base_url()) == base_url()
     if not is_own:
-        abort(403, "this was sent from another site; open the page here and send it again")
+        abort(403, "This form came from another site. Open the page here and send it again.")

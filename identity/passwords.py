@@ -13,7 +13,6 @@ from storage import (
     Attempt,
     DamagedRecord,
     StorageFailed,
-    StorageFull,
     TooManyAttempts,
     User,
     unique_key,
@@ -36,12 +35,16 @@ BUSY_RETRY_AFTER = 2  # seconds
 class Busy(ServiceUnavailable):
     """This worker has no place free; try again in BUSY_RETRY_AFTER seconds."""
 
+    description = "Too many people are doing this right now. Try again in a moment."
+
     def __init__(self) -> None:
         super().__init__(retry_after=BUSY_RETRY_AFTER)
 
 
-# Why a password was not checked. StorageFailed: the attempt could not be counted.
-PASSWORD_REFUSED = (TooManyAttempts, Busy, StorageFailed)
+class PasswordsUnavailable(Busy):
+    """An attempt cannot be counted, so there is no rate limit and no password is checked."""
+
+    description = "We can't check passwords right now. Try again in a moment."
 
 
 class ConcurrencyLimit:
@@ -80,7 +83,7 @@ def needs_rehash(kept_hash: str) -> bool:
 def find_by_password(name: str, password: str) -> User | None:
     """Return the player with this name or email if the password matches.
 
-    Raises PASSWORD_REFUSED.
+    Raises TooManyAttempts, Busy, PasswordsUnavailable.
     """
     user = get_storage().find_user(name)
     right = verify_password_with_limits(user.password_hash if user else "", password, name)
@@ -91,7 +94,7 @@ def verify_password_with_limits(kept_hash: str, password: str, *names: str) -> b
     """Return True for the right password. An empty hash never matches, and takes the same time.
 
     A wrong password counts against the limits on guessing, for each of the `names` that it opens.
-    Raises PASSWORD_REFUSED.
+    Raises TooManyAttempts, Busy, PasswordsUnavailable.
     """
     with password_limit:  # before the count: an attempt refused as Busy is not counted
         counted = count_guess(*names)
@@ -121,17 +124,21 @@ def _hash_matches(kept_hash: str, password: str) -> bool:
 def count_guess(*names: str) -> list[Attempt]:
     """Count one attempt at a password, before it is checked.
 
-    Raises TooManyAttempts, StorageFailed.
+    Raises TooManyAttempts, PasswordsUnavailable.
     """
     store, address = get_storage(), client_address(request.remote_addr)
-    counted = [store.count_attempt("password from", address, GUESSES_PER_ADDRESS)]
+    counted = []
     try:
+        counted.append(store.count_attempt("password from", address, GUESSES_PER_ADDRESS))
         for name in names:
             subject = f"{address} {unique_key(name)}"
             counted.append(store.count_attempt("password of", subject, GUESSES_PER_NAME))
     except TooManyAttempts:
         give_back(counted)
         raise
+    except StorageFailed as error:
+        current_app.logger.error("passwords refused, attempts cannot be counted: %s", error)
+        raise PasswordsUnavailable from error
     return counted
 
 
@@ -150,38 +157,3 @@ def client_address(remote_address: str | None) -> str:
     if address.version == 4:
         return str(address)
     return str(address.ipv4_mapped or ipaddress.IPv6Address(int(address) >> 64 << 64))
-
-
-# ---------------------------------------------------------------------------------------------
-# Error messages
-# ---------------------------------------------------------------------------------------------
-
-
-def pluralize(number: int, noun: str) -> str:
-    """Return a number with its noun: "1 player", "2,000 players"."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
-
-
-def describe_refusal(error: Exception) -> tuple[str, int, dict[str, str]]:
-    """Return message, status and headers for one of PASSWORD_REFUSED."""
-    if isinstance(error, TooManyAttempts):
-        minutes = -(-error.retry_after // 60)
-        problem = f"Too many wrong passwords. Try again in {pluralize(minutes, 'minute')}."
-        return problem, 429, {"Retry-After": str(error.retry_after)}
-    if isinstance(error, Busy):
-        return describe_unavailability(error)
-    # Without a count there is no limit on guessing, so no password is checked.
-    current_app.logger.error("passwords refused, attempts cannot be counted: %s", error)
-    wait = {"Retry-After": str(BUSY_RETRY_AFTER)}
-    return "Passwords cannot be checked right now. Try again later.", 503, wait
-
-
-def describe_unavailability(error: Busy | StorageFailed) -> tuple[str, int, dict[str, str]]:
-    """Return message, status and headers if the server is busy or cannot save."""
-    wait = {"Retry-After": str(BUSY_RETRY_AFTER)}
-    if isinstance(error, Busy):
-        return "Too many people ask for this right now. Try again in a moment.", 503, wait
-    current_app.logger.error("%s", error)
-    if isinstance(error, StorageFull):
-        return "The disk is full: nothing was saved. Tell the people who run this site.", 507, wait
-    return "Nothing can be saved right now. Try again in a moment.", 503, wait

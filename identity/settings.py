@@ -130,12 +130,12 @@ def check_game(game_url: str, base_url: str) -> str | None:
     origin = origin_of(game_url)
     own_hosts, port = trusted_hosts(base_url), _port_of(base_url)
     if origin.partition("://")[2] in {f"{name}{port}" for name in own_hosts}:
-        return "must not be on this site's own origin"
+        return "Use another origin than this site's own."
     # RFC 6265 8.5: browsers send a cookie to every port of its host, so to that game's server too.
     # On a loopback address that server is the developer's own.
     if "localhost" not in own_hosts and host_of(origin) in own_hosts:
-        return "must not be on this site's own host: browsers would send it this site's cookies"
+        return "Use another host than this site's own: browsers would send it this site's cookies."
     shown_inside_https = r"https:|http://(localhost|127\.0\.0\.1)(:|$)"
     if base_url.startswith("https:") and not re.match(shown_inside_https, origin):
-        return "must start with https://: browsers show no other page inside this site"
+        return "Start with https://. Browsers show no other page inside this site."
     return None

@@ -3,7 +3,7 @@
 import base64
 import functools
 import json
-import time
+from itertools import filterfalse
 
 from flask import Blueprint, current_app, render_template, request, session
 from werkzeug.datastructures import FileStorage
@@ -11,25 +11,28 @@ from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.wrappers import Response
 
 import storage
+from identity.accounts import Actor, Acts
 from identity.context import get_storage
+from identity.formatting import format_time
 from identity.links import find_linked_user
-from identity.passwords import describe_unavailability, hash_password, password_limit, picture_limit
+from identity.passwords import hash_password, password_limit, picture_limit
 from identity.sessions import drop_session, require_player, start_session
 from pages.forms import (
+    ACCOUNT_CHANGED,
+    SUSPENDED,
     FormRefused,
+    as_form_errors,
     form_view,
     pop_notice,
     redirect_with_notice,
     refuse_problems,
     refuse_taken_email,
     refuse_wrong_password,
-    sentence,
-    trouble_told,
 )
 from storage.flat_files.disk import storage_error_from
 
 FORM_AROUND_PICTURE = 64 * 1024  # bytes
-DAY, MINUTE = "%d %B %Y", "%d %B %Y, %H:%M UTC"
+DATE, DATE_AND_TIME = "%d %B %Y", "%d %B %Y, %H:%M UTC"
 SCOPES_IN_WORDS = {"userinfo": "your public profile", "email": "your email address"}
 PICTURE_STATUS = {
     storage.TooManyBytes: 413,
@@ -61,13 +64,11 @@ def account_page(player: storage.User, problems: dict[str, dict[str, str]]) -> s
         equipped_flair=typed.get("equippedFlair", player.equipped_flair),
         email=typed.get("email", player.email),
         problems=problems,
-        done=pop_notice(),
+        notice=pop_notice(),
     )
 
 
-account_form = functools.partial(
-    form_view, find=lambda: (require_player(),), show=account_page, told=trouble_told
-)
+account_form = functools.partial(form_view, find=lambda: (require_player(),), show=account_page)
 
 
 @account.post("/account")
@@ -80,27 +81,24 @@ def save_profile(player: storage.User) -> Response:
     refuse_problems(
         name=storage.check_name(name) if name != player.name else None,
         bio=storage.check_bio(bio),
-        equippedFlair=None if flair in player.flairs else "is not one of yours",
+        equippedFlair=None
+        if flair in player.flairs
+        else "You do not have this flair. Choose another one.",
     )
     if name != player.name:
-        try:
-            get_storage().rename_user(player.id, name)
-        except storage.NameTaken as error:
-            raise FormRefused({"name": sentence("name", error.problem)}, 409) from error
+        get_storage().rename_user(player.id, name)
     try:
-        with get_storage().edit_user(player.id) as user:
+        with as_form_errors(), get_storage().edit_user(player.id) as user:
             # What is not sent stays as it is now, not as it was before the checks.
             user.bio = bio if "bio" in request.form else user.bio
             if "equippedFlair" in request.form and flair in user.flairs:
                 user.equipped_flair = flair
-    except storage.StorageFailed as error:
-        if name == player.name:
-            raise
-        player.name = name  # as the page that comes back has it
-        _, status, headers = describe_unavailability(error)
-        problem = "Your new name is saved, and nothing else. Try again later."
-        raise FormRefused({"form": problem}, status, headers) from error
-    return redirect_with_notice("Your profile is saved.", "/account")
+    except FormRefused as error:
+        if name != player.name:
+            player.name = name  # as the page that comes back has it
+            error.problems["form"] = "Only your new name was saved. Try the rest again later."
+        raise
+    return redirect_with_notice("Profile saved.", "/account")
 
 
 @account.post("/account/picture")
@@ -116,12 +114,13 @@ def change_picture(player: storage.User) -> Response:
         with picture_limit:  # around the reading: who waits for a place holds nothing in memory
             images = make_picture(upload.read() if upload else b"")
     except RequestEntityTooLarge as error:
-        raise FormRefused({"picture": "This file is larger than 8 MB."}, 413) from error
+        raise FormRefused(
+            {"picture": "This file is larger than 8 MB. Choose a smaller one."}, 413
+        ) from error
     except storage.PictureRefused as error:
-        problem = f"{str(error)[0].upper()}{str(error)[1:]}."
-        raise FormRefused({"picture": problem}, PICTURE_STATUS[type(error)]) from error
+        raise FormRefused({"picture": str(error)}, PICTURE_STATUS[type(error)]) from error
     get_storage().save_picture(player.id, images)
-    return redirect_with_notice("Your new picture is saved.", "/account")
+    return redirect_with_notice("Picture saved.", "/account")
 
 
 def read_upload() -> FileStorage | None:
@@ -130,7 +129,7 @@ def read_upload() -> FileStorage | None:
         return request.files.get("picture")
     except OSError as error:  # Werkzeug puts what is above 500 kB into a temporary file
         # Where Python finds no folder for that it does not say why: the disk of the records does.
-        get_storage().try_disk()
+        get_storage().check_health()
         raise storage_error_from(error) from error
 
 
@@ -138,15 +137,8 @@ def read_upload() -> FileStorage | None:
 @account_form("picture")
 def remove_picture(player: storage.User) -> Response:
     """Go back to the generated picture."""
-    reset_picture(get_storage(), player.id)
-    return redirect_with_notice("You have the generated picture again.", "/account")
-
-
-def reset_picture(store: storage.Storage, user_id: int) -> None:
-    """Give a player the generated picture. Raises StorageFailed."""
-    from storage.pictures import generate_picture
-
-    store.save_picture(user_id, generate_picture(user_id))
+    Acts(get_storage(), Actor(player.id)).remove_picture(player.id)
+    return redirect_with_notice("Picture removed.", "/account")
 
 
 @account.post("/account/email")
@@ -158,11 +150,8 @@ def change_email(player: storage.User) -> Response:
     refuse_wrong_password(player, "current_password", request.form.get("current_password", ""))
     if storage.unique_key(email) != storage.unique_key(player.email):
         refuse_taken_email(email)
-    try:
-        get_storage().change_email(player.id, email)
-    except storage.EmailTaken as error:
-        raise FormRefused({"email": sentence("email", error.problem)}, 409) from error
-    return redirect_with_notice("Your email address is changed.", "/account")
+    get_storage().change_email(player.id, email)
+    return redirect_with_notice("Email changed.", "/account")
 
 
 @account.post("/account/password")
@@ -171,7 +160,7 @@ def change_password(player: storage.User) -> Response:
     """Set a `new_password`, with the `current_password`; every other browser is signed out."""
     refuse_wrong_password(player, "current_password", request.form.get("current_password", ""))
     set_password(player, request.form.get("new_password", ""))
-    return redirect_with_notice("Your password is changed.", "/account")
+    return redirect_with_notice("Password changed.", "/account")
 
 
 def set_password(user: storage.User, password: str) -> None:
@@ -184,7 +173,7 @@ def set_password(user: storage.User, password: str) -> None:
     with password_limit:
         password_hash = hash_password(password)
     if not start_session(user, password, password_hash):
-        raise FormRefused({"form": "This account was changed just now. Try again."}, 409)
+        raise FormRefused({"form": ACCOUNT_CHANGED}, 409)
 
 
 @account.get("/account/export")
@@ -195,12 +184,12 @@ def export_account() -> Response:
     del record["password_hash"]
     for each in (*record["sessions"], *record["grants"].values()):
         del each["id"]
-    owned = [each for each in get_storage().clients() if each.owner_id == player.id]
+    owned = get_storage().clients_of(player.id)
     record["clients"] = [storage.record_as_dict(each) for each in owned]
     for each in record["clients"]:
         del each["secret_sha256"], each["disabled_by"]
     record["picture"] = picture_as_text(player)
-    record["audit"] = audit_lines_of(player, {each.id for each in owned})
+    record["audit"] = audit_lines_of(player, owned)
     answer = Response(json.dumps(record, indent=2), content_type="application/json")
     answer.headers["Content-Disposition"] = 'attachment; filename="account.json"'
     answer.headers["Cache-Control"] = "no-store"
@@ -216,26 +205,34 @@ def picture_as_text(player: storage.User) -> str | None:
     return f"data:image/webp;base64,{base64.b64encode(content).decode()}"
 
 
-def audit_lines_of(player: storage.User, client_ids: set[str]) -> list[dict] | None:
-    """The lines of the audit log by or about a player and their clients, oldest first.
+def audit_lines_of(player: storage.User, owned: list[storage.Client]) -> list[dict] | None:
+    """Return the audit lines by or about a player and their clients, oldest first.
 
-    None where it is damaged. Which moderator it was, and where they were, is told to nobody but
-    themselves.
+    None if one is damaged. Only the player's own acts are told with who acted, and from where.
     """
+
+    def names_player(line: dict) -> bool:
+        return player.id in (line.get("by"), line.get("user"))
+
+    store = get_storage()
     try:
-        lines = [line for line in get_storage().read_audit() if isinstance(line, dict)]
+        lines = list(store.audit_of(player.id))
+        for client in owned:  # a line that names the player as well is there already
+            lines += filterfalse(names_player, store.audit_of_client(client.id))
     except storage.DamagedRecord as error:
         current_app.logger.error("%s", error)
         return None
-    own = [
-        line
-        for line in lines
-        if player.id in (line.get("by"), line.get("user")) or line.get("client") in client_ids
-    ]
-    return [line if line.get("by") == player.id else _without_actor(line) for line in own]
+    lines.sort(key=time_of)
+    return [line if line.get("by") == player.id else without_actor(line) for line in lines]
 
 
-def _without_actor(line: dict) -> dict:
+def time_of(line: dict) -> int:
+    """Return the time of an audit line; 0 if somebody has edited it to be no number."""
+    return line["time"] if type(line.get("time")) is int else 0
+
+
+def without_actor(line: dict) -> dict:
+    """Return an audit line without who acted, and from where."""
     return {name: value for name, value in line.items() if name not in ("by", "address")}
 
 
@@ -244,14 +241,9 @@ def _without_actor(line: dict) -> dict:
 def delete_account(player: storage.User) -> Response:
     """Delete the account, with the `password`."""
     refuse_wrong_password(player, "password", request.form.get("password", ""))
-    try:
-        with get_storage().administered_without(player.id):
-            get_storage().delete_user(player.id)
-    except storage.LastAdministrator as error:
-        problem = "You are the last administrator. Make another player one first."
-        raise FormRefused({"form": problem}, 409) from error
+    Acts(get_storage(), Actor(player.id)).delete_user(player.id)
     session.clear()
-    return redirect_with_notice("Your account is deleted.", "/")
+    return redirect_with_notice("Account deleted.", "/")
 
 
 # -- apps and browsers --------------------------------------------------------------------------
@@ -269,12 +261,12 @@ def show_apps() -> str:
             {
                 "id": each.id,
                 "browser": each.browser,
-                "since": format_time(each.since, MINUTE),
+                "since": format_time(each.since, DATE_AND_TIME),
                 "current": each.id == session["id"],
             }
             for each in reversed(player.sessions)
         ],
-        done=pop_notice(),
+        notice=pop_notice(),
     )
 
 
@@ -283,12 +275,12 @@ def app_in_words(client_id: str, grant: storage.Grant) -> dict:
     try:
         name = get_storage().read_client(client_id).name
     except (storage.NoSuchClient, storage.DamagedRecord):
-        name = "a program that is not registered any more"
+        name = "An app that was deleted"
     return {
         "client_id": client_id,
         "name": name,
         "sees": [SCOPES_IN_WORDS.get(each, each) for each in grant.scope],
-        "since": format_time(grant.since, DAY),
+        "since": format_time(grant.since, DATE),
     }
 
 
@@ -298,14 +290,14 @@ def withdraw() -> Response:
     player = require_player()
     with get_storage().edit_user(player.id) as user:
         user.grants.pop(request.form.get("client_id", ""), None)
-    return redirect_with_notice("Withdrawn. It learns nothing more from here.", "/account/apps")
+    return redirect_with_notice("Access removed.", "/account/apps")
 
 
 @account.post("/account/sessions/end")
 def end_one_session() -> Response:
     """Sign out one of the player's browsers."""
     drop_session(require_player().id, request.form.get("session", ""))
-    return redirect_with_notice("That browser is signed out.", "/account/apps")
+    return redirect_with_notice("Browser signed out.", "/account/apps")
 
 
 @account.post("/account/sign-out-everywhere")
@@ -314,15 +306,7 @@ def sign_out_everywhere() -> Response:
     with get_storage().edit_user(require_player().id) as user:
         user.sessions = []
     session.clear()
-    return redirect_with_notice("You are signed out everywhere.", "/")
-
-
-def format_time(milliseconds: int, words: str) -> str:
-    """A time in UTC, as strftime(3) puts it; the bare number where no calendar reaches."""
-    try:
-        return time.strftime(words, time.gmtime(milliseconds / 1000)).lstrip("0")
-    except (OverflowError, OSError):
-        return str(milliseconds)
+    return redirect_with_notice("Signed out everywhere.", "/")
 
 
 # -- a lost password ----------------------------------------------------------------------------
@@ -342,11 +326,11 @@ def take_new_password() -> Response | tuple:
     if user is None or user.suspended:
         return new_password_page(link, {}), 403
     try:
-        with trouble_told():
+        with as_form_errors():
             set_password(user, request.form.get("new_password", ""))
     except FormRefused as error:
         return new_password_page(link, error.problems), error.status, error.headers
-    return redirect_with_notice("Your new password is set, and you are signed in.", "/account")
+    return redirect_with_notice("Password set. You are signed in.", "/account")
 
 
 def new_password_page(link: str, problems: dict[str, str]) -> str:
@@ -354,9 +338,9 @@ def new_password_page(link: str, problems: dict[str, str]) -> str:
     user = find_linked_user(get_storage(), link)
     refusal = None
     if user is None:
-        refusal = "This link was used, or is older than an hour. Ask for another one."
+        refusal = "We don't recognise this link. It may be used or too old. Ask for a new one."
     elif user.suspended:
-        refusal = "This account is suspended. Ask the people who run this site."
+        refusal = SUSPENDED
     return render_template(
         "new_password.html",
         refusal=refusal,

@@ -1,4 +1,4 @@
-"""Developers: registering the programs that ask who a player is, and trying out their requests."""
+"""The pages of developers: registering apps, changing them, and testing their requests."""
 
 import base64
 import contextlib
@@ -6,30 +6,30 @@ import functools
 import hashlib
 import secrets
 import shlex
-from collections.abc import Iterator
 from urllib.parse import urlencode
 
 from flask import Blueprint, abort, current_app, render_template, request
 from werkzeug.wrappers import Response
 
 import storage
+from identity import accounts
+from identity.accounts import CLIENTS_EACH, DisabledByAdministrator, may_administer, may_manage
 from identity.context import base_url, get_storage
-from identity.passwords import client_address
 from identity.sessions import require_player
 from identity.settings import check_game
 from pages.forms import (
     FormRefused,
+    as_form_errors,
     form_view,
     pop_notice,
     redirect_with_notice,
     refuse_problems,
-    sentence,
-    trouble_told,
 )
-from pages.games import find_owner, may_manage, switch_client
+from pages.games import find_owner
+from pages.moderation import acts_of
 
-CLIENTS_EACH = 10  # of one player; administrators have no limit
-SCOPES_TO_ASK = {"userinfo": "the public profile", "userinfo email": "that and the email address"}
+CLIENTS_SHOWN = 100  # on one page
+SCOPES_TO_ASK = {"userinfo": "public profile", "userinfo email": "public profile and email address"}
 
 developer = Blueprint("developer", __name__)
 
@@ -37,16 +37,20 @@ developer = Blueprint("developer", __name__)
 
 
 def may_register(player: storage.User) -> bool:
-    """True where this player may register clients."""
-    everyone = current_app.config["CLIENT_REGISTRATION"] == "members"
-    return everyone or player.mod_level == storage.ADMINISTRATOR
+    """Return True if this player may register clients."""
+    return accounts.may_register(player, is_open_to_members())
+
+
+def is_open_to_members() -> bool:
+    """Return True if every member may register clients."""
+    return current_app.config["CLIENT_REGISTRATION"] == "members"
 
 
 def require_developer() -> storage.User:
     """The signed-in player, who may register clients. Raises Forbidden."""
     player = require_player()
     if not may_register(player):
-        abort(403, "The administrators of this site register programs. Ask them.")
+        abort(403, "Only administrators can register apps here. Ask one of them.")
     return player
 
 
@@ -57,50 +61,56 @@ def show_clients() -> str:
 
 
 def clients_page(player: storage.User, problems: dict[str, str]) -> str:
-    """The page of all of somebody's clients."""
-    mine = sorted(filter(may_manage, get_storage().clients()), key=lambda each: each.created)
+    """Return the page of the clients that somebody manages."""
+    clients, more = clients_shown(player, request.args.get("after", ""))
     return render_template(
         "developer.html",
         player=player,
-        clients=[(each, find_owner(each)) for each in mine],
+        clients=[(each, find_owner(each)) for each in clients],
+        more=more,
         clients_each=CLIENTS_EACH,
         typed=request.form,
         problems=problems,
-        done=pop_notice(),
+        notice=pop_notice(),
     )
+
+
+def clients_shown(player: storage.User, after: str) -> tuple[list[storage.Client], str | None]:
+    """Return the clients on one page, and the id `after` which the next page begins, or None.
+
+    Administrators manage all clients, by id, CLIENTS_SHOWN at a time; where that makes several
+    pages the first begins with their own and those of the administrators.
+    """
+    store = get_storage()
+    own = store.clients_of(player.id)
+    if not may_administer(player):
+        return sorted(own, key=lambda each: each.created), None
+    client_ids = [each for each in store.client_ids() if each > after]
+    page, rest = client_ids[:CLIENTS_SHOWN], client_ids[CLIENTS_SHOWN:]
+    first = own + store.clients_of(None) if rest and not after else []
+    clients = {each.id: each for each in first}
+    for client_id in page:
+        with contextlib.suppress(storage.NoSuchClient, storage.DamagedRecord):
+            clients.setdefault(client_id, store.read_client(client_id))
+    shown = list(clients.values())
+    if not rest and not after:
+        shown.sort(key=lambda each: each.created)
+    return shown, page[-1] if rest else None
 
 
 @developer.post("/developer")
 def register() -> str | tuple:
     """Register a client by the fields of `read_client_form`; its secret is shown this once."""
     player = require_developer()
-    administrator = player.mod_level == storage.ADMINISTRATOR
     try:
         fields = read_client_form()
-        with refusals_told():
-            client, secret = get_storage().add_client(
-                **fields,
-                owner_id=player.id,
-                by=player.id,
-                listed=administrator,
-                at_most=None if administrator else CLIENTS_EACH,
+        with as_form_errors():
+            client, secret = acts_of(player).register_client(
+                player.id, is_open_to_members(), **fields
             )
     except FormRefused as error:
         return clients_page(player, error.problems), error.status, error.headers
     return client_page(player, client, {}, secret)
-
-
-@contextlib.contextmanager
-def refusals_told() -> Iterator[None]:
-    """Let what storage refuses out as FormRefused: the form is shown again, as it was typed."""
-    try:
-        with trouble_told():
-            yield
-    except storage.OriginTaken as error:
-        raise FormRefused({"game_url": sentence("game_url", error.problem)}, 409) from error
-    except storage.TooManyClients as error:
-        problem = f"You have {CLIENTS_EACH} already, as many as one player may have."
-        raise FormRefused({"form": problem}, 409) from error
 
 
 def read_client_form() -> dict:
@@ -116,7 +126,7 @@ def read_client_form() -> dict:
         "description": form.get("description", "").strip(),
     }
     redirect_uris, game_url = fields["redirect_uris"], fields["game_url"]
-    nowhere = None if redirect_uris or game_url else "or a game URL is needed"
+    nowhere = None if redirect_uris or game_url else "Enter a redirect URI or a game URL."
     refuse_problems(
         name=storage.check_client_name(fields["name"]),
         redirect_uris=storage.check_redirect_uris(redirect_uris) or nowhere,
@@ -138,8 +148,8 @@ def show_client(client_id: str) -> str:
 def find_own_client(client_id: str) -> tuple[storage.User, storage.Client]:
     """The signed-in player, and the client, which is theirs. Raises NoSuchClient, Forbidden."""
     player, client = require_developer(), get_storage().read_client(client_id)
-    if not may_manage(client):
-        abort(403, "Somebody else registered this program.")
+    if not may_manage(player, client):
+        abort(403, "This app belongs to another player.")
     return player, client
 
 
@@ -158,7 +168,7 @@ def client_page(
     }
     owner = find_owner(client)
     # Whom the switch of an administrator would stop.
-    overruled = owner is not None and owner.mod_level < storage.ADMINISTRATOR
+    overruled = owner is not None and not may_administer(owner)
     return render_template(
         "client.html",
         player=player,
@@ -170,35 +180,26 @@ def client_page(
         site=base_url(),
         exchange=exchange_command(client),
         problems=problems,
-        done=pop_notice(),
+        notice=pop_notice(),
     )
 
 
-client_form = functools.partial(
-    form_view, find=find_own_client, show=client_page, told=refusals_told
-)
+client_form = functools.partial(form_view, find=find_own_client, show=client_page)
 
 
 @developer.post("/developer/<client_id>")
 @client_form("client")
 def save_client(player: storage.User, client: storage.Client) -> Response:
     """Change a client by the fields of `read_client_form`."""
-    fields = read_client_form()
-    with get_storage().edit_client(client.id) as edited:
-        # A moderator listed what was at the old address.
-        moved = edited.game_url != fields["game_url"]
-        if moved and player.mod_level < storage.MODERATOR:
-            edited.listed = False
-        for field, value in fields.items():
-            setattr(edited, field, value)
-    return redirect_with_notice("It is saved.", f"/developer/{client.id}")
+    acts_of(player).change_client(client.id, **read_client_form())
+    return redirect_with_notice("App saved.", f"/developer/{client.id}")
 
 
 @developer.post("/developer/<client_id>/secret")
 @client_form("secret")
 def replace_secret(player: storage.User, client: storage.Client) -> str:
     """Give a client a new secret, shown this once; the old one ends."""
-    secret = get_storage().issue_client_secret(client.id, by=player.id)
+    secret = acts_of(player).issue_client_secret(client.id)
     return client_page(player, client, {}, secret)
 
 
@@ -206,36 +207,28 @@ def replace_secret(player: storage.User, client: storage.Client) -> str:
 @client_form("switch")
 def disable_client(player: storage.User, client: storage.Client) -> Response:
     """Stop a client from getting codes and tokens."""
-    switch(player, client, disabled=True)
-    return redirect_with_notice("It is switched off.", f"/developer/{client.id}")
+    acts_of(player).set_disabled(client.id, True)
+    return redirect_with_notice("App disabled.", f"/developer/{client.id}")
 
 
 @developer.post("/developer/<client_id>/enable")
 @client_form("switch")
 def enable_client(player: storage.User, client: storage.Client) -> Response:
     """Let a client go on."""
-    switch(player, client, disabled=False)
-    return redirect_with_notice("It is switched on.", f"/developer/{client.id}")
-
-
-def switch(player: storage.User, client: storage.Client, disabled: bool) -> None:
-    """`switch_client` by the signed-in player, from where they are. Raises FormRefused."""
-
-    def check(client: storage.Client) -> None:
-        overruled = client.disabled and client.disabled_by != player.id
-        if overruled and player.mod_level < storage.ADMINISTRATOR:
-            raise FormRefused({"form": "An administrator switched it off. Ask them."}, 403)
-
-    who = {"by": player.id, "address": client_address(request.remote_addr)}
-    switch_client(get_storage(), client.id, "disabled", disabled, check=check, **who)
+    try:
+        acts_of(player).set_disabled(client.id, False)
+    except DisabledByAdministrator as error:
+        problem = "An administrator disabled this app. Ask them to enable it."
+        raise FormRefused({"form": problem}, 403) from error
+    return redirect_with_notice("App enabled.", f"/developer/{client.id}")
 
 
 @developer.post("/developer/<client_id>/delete")
 @client_form("delete")
 def delete_client(player: storage.User, client: storage.Client) -> Response:
     """Remove a client for good."""
-    get_storage().delete_client(client.id, by=player.id)
-    return redirect_with_notice(f"{client.name} is deleted.", "/developer")
+    acts_of(player).delete_client(client.id)
+    return redirect_with_notice("App deleted.", "/developer")
 
 
 # -- links to try out ---------------------------------------------------------------------------
@@ -249,7 +242,7 @@ def build_link(client_id: str) -> str:
     """
     player, client = find_own_client(client_id)
     if not client.redirect_uris:
-        abort(404, "This program has no redirect URI, so there is no link that leads to it.")
+        abort(404, "This app has no redirect URI. Add one to build a link.")
     asked = request.args
     scope = asked.get("scope", "userinfo")
     redirect_uri = asked.get("redirect_uri", client.redirect_uris[0])
@@ -260,7 +253,7 @@ def build_link(client_id: str) -> str:
         "link.html",
         player=player,
         client=client,
-        scopes=SCOPES_TO_ASK,
+        scopes=SCOPES_TO_ASK.items(),
         chosen={"scope": scope, "redirect_uri": redirect_uri, "state": state, "pkce": verifier},
         address=authorization_address(client, redirect_uri, scope, state, verifier),
         exchange=exchange_command(client, redirect_uri, verifier),

@@ -43,7 +43,7 @@ def openapi() -> Response:
 def healthz() -> JsonAnswer | Response:
     """Whether records and pictures can be read and written: 200, else 503."""
     try:
-        get_storage().try_disk()
+        get_storage().check_health()
     except StorageError as error:
         current_app.logger.error("unhealthy: %s", error)
         body = '{"message": "the records or pictures cannot be read or written"}'

@@ -5,9 +5,9 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response
 
 import storage
+from identity.accounts import may_manage
 from identity.fast_path import json_error, storage_http_error
 from identity.sessions import signed_in_player
-from pages.games import may_manage
 
 
 def answer_http_error(error: HTTPException) -> Response:
@@ -32,7 +32,7 @@ def render_error_page(error: HTTPException) -> str:
     said = error.description != type(error).description
     received = registered = None
     client, player = getattr(error, "client", None), shown_player(error)
-    if client and player and may_manage(client):
+    if client and player and may_manage(player, client):
         received, registered = error.received, client.redirect_uris
     return render_template(
         "error.html",
@@ -54,13 +54,16 @@ def shown_player(error: HTTPException) -> storage.User | None:
         return None
 
 
-ERROR_PAGES = {  # status: title, and what is said where nothing more precise is known
-    400: ("That did not work", "The server does not understand this request."),
-    403: ("That is not allowed", "This page is not for you, or not from here."),
-    404: ("There is nothing here", "The address is mistyped, or what was here is gone."),
-    405: ("This page has moved on", "What was here takes forms alone. Go on from the start page."),
-    413: ("That is too large", "What was sent is larger than the server takes."),
-    500: ("Something broke", "It is not your fault. If it stays, tell those who run this site."),
-    503: ("Not right now", "Try again in a moment."),
-    507: ("The disk is full", "Nothing was saved, nothing old is lost. Tell those who run this."),
+ERROR_PAGES = {  # status: title, and the text if the error has no description of its own
+    400: ("Something went wrong", "Go back and try again."),
+    403: ("Not allowed", "You can't open this page. Go back to home and start from there."),
+    404: ("Page not found", "Check the address, or go back to home."),
+    405: ("Page not found", "This address can't be opened directly. Start from home."),
+    413: ("Too large", "Go back and send something smaller."),
+    500: (
+        "Something broke",
+        "This is our mistake. Try again, or tell the people who run this site.",
+    ),
+    503: ("Try again soon", "The server can't do this right now. Try again in a moment."),
+    507: ("The disk is full", "Nothing was saved. Tell the people who run this site."),
 }

@@ -4,26 +4,33 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator
 
-from flask import redirect, session
+from flask import current_app, redirect, session
 from werkzeug.wrappers import Response
 
 import storage
 from identity.context import get_storage
+from identity.fast_path import storage_http_error
+from identity.formatting import pluralize
 from identity.passwords import (
-    PASSWORD_REFUSED,
+    BUSY_RETRY_AFTER,
     Busy,
     count_guess,
-    describe_refusal,
-    describe_unavailability,
     give_back,
     verify_password_with_limits,
 )
 
+NOT_SAVED = {  # by status
+    503: "Nothing was saved. Try again in a moment.",
+    507: "The disk is full, so nothing was saved. Tell the people who run this site.",
+}
+ACCOUNT_CHANGED = "This account has just changed. Try again."
+SUSPENDED = "This account is suspended. Ask the people who run this site."
+
 
 class FormRefused(Exception):
-    """A form that is to be shown again.
+    """The form has to be shown again.
 
-    `problems` maps the names of its fields ("form" for the whole) to what is wrong, in a sentence.
+    `problems` maps the names of its fields ("form" for the whole form) to whole sentences.
     """
 
     def __init__(
@@ -34,16 +41,11 @@ class FormRefused(Exception):
         self.headers = headers or {}
 
 
-def form_view(
-    form_name: str,
-    find: Callable[..., tuple],
-    show: Callable[..., str],
-    told: Callable[[], contextlib.AbstractContextManager],
-) -> Callable:
-    """A decorator: a view that changes what `find` makes of the address.
+def form_view(form_name: str, find: Callable[..., tuple], show: Callable[..., str]) -> Callable:
+    """Return a decorator for a view that handles a form, and is called with what `find` returns.
 
-    Where it raises FormRefused, or what `told` lets out as that, `show` makes the page again, with
-    the problems by form and field.
+    If the view raises FormRefused, or an error of `as_form_errors`, `show` renders the page again,
+    with the problems by form and field.
     """
 
     def decorate(change: Callable) -> Callable:
@@ -51,7 +53,7 @@ def form_view(
         def view(**parts: str) -> Response | str | tuple:
             found = find(**parts)
             try:
-                with told():
+                with as_form_errors():
                     return change(*found)
             except FormRefused as error:
                 page = show(*found, {form_name: error.problems})
@@ -62,77 +64,68 @@ def form_view(
     return decorate
 
 
-LABELS = {  # of the fields
-    "bio": "About you",
-    "equippedFlair": "Flair",
-    "game_url": "Game URL",
-    "mod_level": "Level",
-    "redirect_uris": "Redirect URI",
-}
+@contextlib.contextmanager
+def as_form_errors(field: str = "form") -> Iterator[None]:
+    """Raise FormRefused in place of the errors that a form can meet.
+
+    It stands at the field that an InvalidField names, all else at `field`.
+    """
+    try:
+        yield
+    except storage.InvalidField as error:
+        status = 400 if type(error) is storage.InvalidField else 409
+        raise FormRefused({error.field: error.problem}, status) from error
+    except (storage.LastAdministrator, storage.TooManyClients) as error:
+        raise FormRefused({field: str(error)}, 409) from error
+    except storage.TooManyAttempts as error:
+        wait = pluralize(-(-error.retry_after // 60), "minute")
+        headers = {"Retry-After": str(error.retry_after)}
+        raise FormRefused({field: f"Too many tries. Try again in {wait}."}, 429, headers) from error
+    except Busy as error:
+        headers = {"Retry-After": str(error.retry_after)}
+        raise FormRefused({field: error.description}, 503, headers) from error
+    except storage.StorageFailed as error:
+        failure = storage_http_error(error, current_app.logger)
+        headers = {"Retry-After": str(BUSY_RETRY_AFTER)}
+        raise FormRefused({field: NOT_SAVED[failure.code]}, failure.code, headers) from error
 
 
 def refuse_problems(**problems: str | None) -> None:
-    """Raise FormRefused where a field has a problem, worded as storage's rules word it."""
-    found = {field: sentence(field, problem) for field, problem in problems.items() if problem}
+    """Raise FormRefused if a field has a problem, which is a whole sentence."""
+    found = {field: problem for field, problem in problems.items() if problem}
     if found:
         raise FormRefused(found)
 
 
-def sentence(field: str, problem: str) -> str:
-    """ "Name is taken." """
-    label = LABELS.get(field, field.replace("_", " ").capitalize())
-    return f"{label} {problem}."
-
-
 def refuse_wrong_password(player: storage.User, field: str, password: str) -> None:
     """Raise FormRefused unless this is the player's password."""
-    with limits_told(field):
-        # At the email address too: another name, which takes no password, gives no more guesses.
+    with as_form_errors(field):
+        # Counted for the email address too: otherwise a changed name would allow more attempts.
         right = verify_password_with_limits(
             player.password_hash, password, player.name, player.email
         )
     if not right:
-        raise FormRefused({field: "That is not your password."}, 403)
+        raise FormRefused({field: "Wrong password. Try again."}, 403)
 
 
 def refuse_taken_email(email: str) -> None:
-    """Raise FormRefused where the address has an account.
+    """Raise FormRefused if the address has an account.
 
-    That tells who has one, so it counts like a wrong password: nobody can ask for many.
+    The answer tells who has one, so it counts like a wrong password.
     """
-    with limits_told("form"):
+    with as_form_errors():
         counted = count_guess(email)
     if get_storage().find_user(email):
-        raise FormRefused({"email": "Email belongs to another account. Sign in with it?"}, 409)
+        raise FormRefused({"email": storage.EmailTaken().problem}, 409)
     give_back(counted)
 
 
-@contextlib.contextmanager
-def limits_told(field: str) -> Iterator[None]:
-    """Let PASSWORD_REFUSED out as FormRefused, which says it at this field."""
-    try:
-        yield
-    except PASSWORD_REFUSED as error:
-        problem, status, headers = describe_refusal(error)
-        raise FormRefused({field: problem}, status, headers) from error
-
-
-@contextlib.contextmanager
-def trouble_told() -> Iterator[None]:
-    """Let Busy and StorageFailed out as FormRefused: the form is shown again, as it was typed."""
-    try:
-        yield
-    except (Busy, storage.StorageFailed) as error:
-        problem, status, headers = describe_unavailability(error)
-        raise FormRefused({"form": problem}, status, headers) from error
-
-
 def redirect_with_notice(message: str, address: str) -> Response:
-    """Go on to a page of this server, which says what was done."""
-    session["done"] = message  # not flash(): what nobody looks at would pile up in the cookie
+    """Redirect to a page of this server, which shows the message once."""
+    session["notice"] = message  # not flash(): messages that nobody sees would fill the cookie
     return redirect(address, 303)
 
 
 def pop_notice() -> str | None:
-    """What `redirect_with_notice` said, once."""
-    return session.pop("done", None)
+    """Return the message of `redirect_with_notice`, the first time only."""
+    return session.pop("notice", None)

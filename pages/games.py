@@ -1,27 +1,20 @@
 """Games: the home page that lists them, the page that one is played on, and heartbeats."""
 
-from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from flask import Blueprint, abort, g, render_template, request
 from werkzeug.wrappers import Response
 
 import storage
+from identity.accounts import GameMoved
 from identity.context import base_url, get_storage
-from identity.passwords import client_address
 from identity.sessions import signed_in_player
 from identity.settings import check_game
 from pages.forms import pop_notice, redirect_with_notice
-from pages.moderation import require_level
+from pages.moderation import acts_of, require_level
 
 SITTING_GAP = 150_000  # milliseconds between two heartbeats of one sitting
 COUNTED_ALREADY = 30_000  # milliseconds: a heartbeat this soon after another is a second tab's
-SWITCHES = {  # what `switch_client` does, in the audit log
-    ("disabled", True): "client disable",
-    ("disabled", False): "client enable",
-    ("listed", True): "client listed",
-    ("listed", False): "client unlisted",
-}
 
 games = Blueprint("games", __name__)
 
@@ -55,40 +48,6 @@ def find_owner(client: storage.Client) -> storage.User | None:
         return None
 
 
-def may_manage(client: storage.Client) -> bool:
-    """True where the signed-in player may see all of a client and change it."""
-    player = signed_in_player()
-    return player is not None and (
-        player.id == client.owner_id or player.mod_level == storage.ADMINISTRATOR
-    )
-
-
-def switch_client(
-    store: storage.Storage,
-    client_id: str,
-    field: str,
-    on: bool,
-    by: int | str,
-    check: Callable[[storage.Client], None] = lambda client: None,
-    **origin: str,
-) -> storage.Client:
-    """Change whether a client is `disabled` or its game `listed`; what is so already is no act.
-
-    What its owner switched off an administrator may switch off as well: then it stays off.
-
-    `check` gets the client while nobody else can change it, and may raise. Raises NoSuchClient.
-    """
-    with store.edit_client(client_id) as client:
-        overrules = field == "disabled" and on and client.disabled_by == client.owner_id != by
-        if getattr(client, field) != on or overrules:
-            check(client)
-            store.write_audit(SWITCHES[field, on], by, client=client_id, **origin)
-            setattr(client, field, on)
-            if field == "disabled":
-                client.disabled_by = by if on else None
-    return client
-
-
 # -- the home page ------------------------------------------------------------------------------
 
 
@@ -97,17 +56,21 @@ def home() -> str:
     """The community's games; for a guest also what this site is."""
     player = signed_in_player()
     moderates = player is not None and player.mod_level >= storage.MODERATOR
-    playable = sorted(
-        filter(is_playable, get_storage().clients()), key=lambda client: client.name.casefold()
-    )
     return render_template(
         "home.html",
         player=player,
         moderates=moderates,
-        listed=[(each, find_owner(each)) for each in playable if each.listed],
-        unlisted=[(each, find_owner(each)) for each in playable if moderates and not each.listed],
-        done=pop_notice(),
+        listed=games_shown(listed=True),
+        unlisted=games_shown(listed=False) if moderates else [],
+        notice=pop_notice(),
     )
+
+
+def games_shown(listed: bool) -> list[tuple[storage.Client, storage.User | None]]:
+    """Return the games that can be played here, listed or not, by name, each with its owner."""
+    playable = filter(is_playable, get_storage().games(listed))
+    by_name = sorted(playable, key=lambda client: client.name.casefold())
+    return [(each, find_owner(each)) for each in by_name]
 
 
 @games.post("/play/<client_id>/listed")
@@ -119,15 +82,13 @@ def change_listed(client_id: str) -> Response:
     player = require_level(storage.MODERATOR)
     listed = request.form.get("listed")
     if listed not in ("yes", "no"):
-        abort(400, "The answer must be yes or no.")
-
-    def check(client: storage.Client) -> None:
-        if listed == "yes" and client.game_url != request.form.get("game_url"):
-            abort(409, "Its address was changed just now. Look at the game, and list it again.")
-
-    who = {"by": player.id, "address": client_address(request.remote_addr)}
-    client = switch_client(get_storage(), client_id, "listed", listed == "yes", check=check, **who)
-    return redirect_with_notice(f"{client.name} is {'' if client.listed else 'not '}listed.", "/")
+        abort(400, "Choose yes or no.")
+    seen_url = request.form.get("game_url", "")
+    try:
+        client = acts_of(player).set_listed(client_id, listed == "yes", seen_url)
+    except GameMoved:
+        abort(409, "The game URL has just changed. Play the game, then list it again.")
+    return redirect_with_notice("Game listed." if client.listed else "Game unlisted.", "/")
 
 
 # -- the page that a game is played on ----------------------------------------------------------
@@ -138,7 +99,7 @@ def play(client_id: str) -> str:
     """Show a game in a frame, which asks this page who is playing: static/play.js answers."""
     client = find_game(client_id)
     if client is None:
-        abort(404, "There is no such game here. It was removed, or is switched off for now.")
+        abort(404, "This game was deleted or disabled. Choose another one.")
     page = render_template(
         "play.html",
         player=signed_in_player(),

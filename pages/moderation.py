@@ -1,180 +1,123 @@
-"""Public profiles, and what moderators and administrators do about players.
+"""Public profiles, and the forms on them for moderators and administrators."""
 
-Each act is in the audit log before it is done; what is so already is no act. The functions that act
-take a storage, so that the command does the same; `by` is a user id or "command", and `origin` says
-from where. The pages never leave a site without an administrator; the command may.
-"""
-
-import contextlib
-import functools
 import re
-from collections.abc import Iterator
 
 from flask import Blueprint, abort, redirect, render_template, request
+from werkzeug.exceptions import Forbidden
 from werkzeug.wrappers import Response
 
 import storage
+from identity.accounts import Actor, Acts, NotAllowed, may_administer, may_moderate
 from identity.context import get_storage
-from identity.passwords import client_address, pluralize
+from identity.formatting import MINUTE, format_duration
+from identity.passwords import client_address
 from identity.sessions import require_player, signed_in_player
-from pages.account import reset_picture
-from pages.forms import (
-    FormRefused,
-    pop_notice,
-    redirect_with_notice,
-    refuse_problems,
-    sentence,
-    trouble_told,
-)
+from pages.errors import answer_http_error
+from pages.forms import as_form_errors, form_view, pop_notice, redirect_with_notice
 
-RESETS = ("bio", "name", "picture")
-MINUTE, HOUR, DAY = 60, 3600, 86_400  # seconds
+RESET_NOTICES = {"bio": "Bio reset.", "name": "Name reset.", "picture": "Picture reset."}
+ONLY_FOR = {
+    storage.MODERATOR: "Only moderators can do this.",
+    storage.ADMINISTRATOR: "Only administrators can do this.",
+}
 
 moderation = Blueprint("moderation", __name__)
-
-# -- acts ---------------------------------------------------------------------------------------
-
-
-def suspend(store: storage.Storage, user: storage.User, by: int | str, **origin: str) -> None:
-    """Stop a player from signing in; their sessions and tokens end at once."""
-    if user.suspended:
-        return
-    store.write_audit("user suspend", by, user=user.id, **origin)
-    with store.edit_user(user.id) as edited:
-        edited.suspended = True
-        edited.sessions = []
-        for grant in edited.grants.values():
-            grant.end_tokens()
-
-
-def restore(store: storage.Storage, user: storage.User, by: int | str, **origin: str) -> None:
-    """Let a suspended player sign in again."""
-    if not user.suspended:
-        return
-    store.write_audit("user restore", by, user=user.id, **origin)
-    with store.edit_user(user.id) as edited:
-        edited.suspended = False
-
-
-def set_mod_level(
-    store: storage.Storage, user: storage.User, mod_level: int, by: int | str, **origin: str
-) -> None:
-    """Make a player an administrator, a moderator, or neither. Raises InvalidField."""
-    storage.refuse("mod_level", storage.check_mod_level(mod_level))
-    if user.mod_level == mod_level:
-        return
-    store.write_audit("user mod-level", by, user=user.id, mod_level=mod_level, **origin)
-    with store.edit_user(user.id) as edited:
-        edited.mod_level = mod_level
-
-
-def grant_flair(
-    store: storage.Storage, user: storage.User, flair: str, by: int | str, **origin: str
-) -> None:
-    """Give a player a flair, which they may then equip. Raises InvalidField."""
-    storage.refuse("flair", storage.check_flair(flair))
-    if flair in user.flairs:
-        return
-    store.write_audit("flair grant", by, user=user.id, flair=flair, **origin)
-    with store.edit_user(user.id) as edited:
-        if flair not in edited.flairs:  # by now
-            edited.flairs.append(flair)
-
-
-def revoke_flair(
-    store: storage.Storage, user: storage.User, flair: str, by: int | str, **origin: str
-) -> None:
-    """Take a flair from a player. Raises InvalidField where they do not own it, or all do."""
-    if flair == "none" or flair not in user.flairs:
-        raise storage.InvalidField("flair", "is not one that can be taken from this player")
-    store.write_audit("flair revoke", by, user=user.id, flair=flair, **origin)
-    with store.edit_user(user.id) as edited:
-        edited.flairs = [each for each in edited.flairs if each != flair]
-        if edited.equipped_flair == flair:
-            edited.equipped_flair = "none"
-
-
-def reset(
-    store: storage.Storage, user: storage.User, what: str, by: int | str, **origin: str
-) -> None:
-    """Take away a bio, name or picture that should not be seen; `what` is one of RESETS."""
-    store.write_audit(f"user reset {what}", by, user=user.id, **origin)
-    if what == "name":
-        store.reset_name(user.id)
-    elif what == "picture":
-        reset_picture(store, user.id)
-    else:
-        with store.edit_user(user.id) as edited:
-            edited.bio = ""
-
 
 # -- the public profile -------------------------------------------------------------------------
 
 
 @moderation.get("/users/<user_id>")
 def show_profile(user_id: str) -> str:
-    """The page that anyone sees of a player; moderators can act on it."""
+    """Show the page that anyone sees of a player; moderators can act on it."""
     return profile_page(read_shown_user(user_id), {})
 
 
 def read_shown_user(user_id: str) -> storage.User:
-    """The player whose id an address has. Raises NotFound."""
+    """Return the player whose id is part of an address. Raises NotFound."""
     if not storage.USER_ID.fullmatch(user_id):
         abort(404)
     return get_storage().read_user(int(user_id))
 
 
 def profile_page(user: storage.User, problems: dict[str, str]) -> str:
-    """A player's public page."""
+    """Return a player's public page; `problems` are by field."""
     player = signed_in_player()
     return render_template(
         "profile.html",
         player=player,
         user=user,
         play_time=format_duration(user.play_ms // 1000),
-        last_seen=format_last_played(user.last_heartbeat),
-        moderation=what_may_be_done(player, user, problems),
+        last_played=format_last_played(user.last_heartbeat),
+        moderation=moderation_forms(player, user, problems),
     )
 
 
-def what_may_be_done(
+def moderation_forms(
     player: storage.User | None, user: storage.User, problems: dict[str, str]
 ) -> dict | None:
-    """What the signed-in player may do about another, for the page; None for nothing at all."""
+    """Return what the page shows to the signed-in player if that is a moderator."""
     if player is None or player.mod_level < storage.MODERATOR:
         return None
     return {
         "may_suspend": may_moderate(player, user),
-        "may_administer": player.mod_level == storage.ADMINISTRATOR,
+        "may_administer": may_administer(player),
         "known_flairs": [each for each in player.flairs if each not in user.flairs],
         "typed_flair": request.form.get("flair", "") if "flair" in problems else "",
         "problems": problems,
-        "done": pop_notice(),
+        "notice": pop_notice(),
     }
 
 
-def may_moderate(player: storage.User, user: storage.User) -> bool:
-    """Moderators act on the players below them."""
-    return player.mod_level >= storage.MODERATOR and user.mod_level < player.mod_level
-
-
 def format_last_played(last_heartbeat: int) -> str:
-    """How long ago a time in milliseconds was: "2 days ago"; 0 is never."""
-    seconds = (storage.now_ms() - last_heartbeat) // 1000
+    """Return how long ago a time in milliseconds was: "2 days ago"; 0 means never."""
     if not last_heartbeat:
-        return "never"
+        return "not yet"
+    seconds = (storage.now_ms() - last_heartbeat) // 1000
     return f"{format_duration(seconds)} ago" if seconds >= MINUTE else "now"
 
 
-def format_duration(seconds: int) -> str:
-    """The two largest units: "3 hours 20 minutes"; days alone from two days on."""
-    days, hours, minutes = seconds // DAY, seconds % DAY // HOUR, seconds % HOUR // MINUTE
-    if days >= 2:
-        return f"{days} days"
-    hours += days * 24
-    parts = [(hours, "hour"), (minutes, "minute")]
-    words = [pluralize(count, unit) for count, unit in parts if count]
-    return " ".join(words) or "less than a minute"
+# -- who may -------------------------------------------------------------------------------------
+
+
+def require_level(mod_level: int) -> storage.User:
+    """Return the signed-in player, who has at least this mod level. Raises Forbidden."""
+    player = require_player()
+    if player.mod_level < mod_level:
+        abort(403, ONLY_FOR[mod_level])
+    return player
+
+
+def acts_of(player: storage.User) -> Acts:
+    """Return what the signed-in player may do, from the address of this request."""
+    return Acts(get_storage(), Actor(player.id, client_address(request.remote_addr)))
+
+
+def find_moderated_user(user_id: str) -> tuple[Acts, storage.User]:
+    """Return the signed-in player's acts and a user below them. Raises Forbidden, NotFound."""
+    player, user = require_level(storage.MODERATOR), read_shown_user(user_id)
+    if not may_moderate(player, user):
+        abort(403)
+    return acts_of(player), user
+
+
+def find_administered_user(user_id: str) -> tuple[Acts, storage.User]:
+    """Return the signed-in administrator's acts and a user. Raises Forbidden, NotFound."""
+    return acts_of(require_level(storage.ADMINISTRATOR)), read_shown_user(user_id)
+
+
+def show_problems(_: Acts, user: storage.User, problems: dict[str, dict[str, str]]) -> str:
+    """Return the user's public page again, with what is wrong with the form that was sent."""
+    return profile_page(user, problems["moderation"])
+
+
+moderators_form = form_view("moderation", find_moderated_user, show_problems)
+administrators_form = form_view("moderation", find_administered_user, show_problems)
+
+
+@moderation.app_errorhandler(NotAllowed)
+def answer_not_allowed(error: NotAllowed) -> Response:
+    """Answer 403 to an act that its view has allowed, on records that have changed since."""
+    return answer_http_error(Forbidden())
 
 
 # -- moderators' pages --------------------------------------------------------------------------
@@ -185,108 +128,62 @@ def find_player() -> Response | str:
     """Find a player by exact `name`."""
     player = require_level(storage.MODERATOR)
     name = request.args.get("name", "").strip()
-    # By name alone: who has an email address is not a moderator's business.
+    # By name alone: moderators do not learn who has an email address.
     found = get_storage().find_user(name) if name and "@" not in storage.unique_key(name) else None
     if found:
         return redirect(f"/users/{found.id}", 303)
-    problem = "No player has this name." if name else None
+    problem = "No player has this name. Check the spelling." if name else None
     return render_template("players.html", player=player, name=name, problem=problem)
 
 
-def require_level(mod_level: int) -> storage.User:
-    """The signed-in player, who has at least this mod level. Raises Forbidden."""
-    player = require_player()
-    if player.mod_level < mod_level:
-        who = "moderators" if mod_level == storage.MODERATOR else "administrators"
-        abort(403, f"This is for the {who} of this site.")
-    return player
-
-
-def act(user_id: str, mod_level: int, do, message: str) -> Response | tuple:
-    """Carry out `do(store, user, by=, address=)` from a profile page, and say `message` there.
-
-    Raises Forbidden for a player who may not, whatever else is wrong.
-    """
-    player = require_level(mod_level)
-    user = read_shown_user(user_id)
-    if mod_level == storage.MODERATOR and not may_moderate(player, user):
-        abort(403)
-    try:
-        with trouble_told():
-            do(get_storage(), user, by=player.id, address=client_address(request.remote_addr))
-    except FormRefused as error:
-        return profile_page(user, error.problems), error.status, error.headers
-    except storage.InvalidField as error:
-        problems = {error.field: sentence(error.field, error.problem)}
-        return profile_page(user, problems), 400
-    return redirect_with_notice(message, f"/users/{user.id}")
-
-
 @moderation.post("/users/<user_id>/suspend")
-def suspend_player(user_id: str) -> Response | tuple:
+@moderators_form
+def suspend_player(acts: Acts, user: storage.User) -> Response:
     """Suspend the player."""
-
-    def do(store: storage.Storage, user: storage.User, **who) -> None:
-        with another_administers(user, "form"):
-            suspend(store, user, **who)
-
-    return act(user_id, storage.MODERATOR, do, "The account is suspended.")
+    acts.suspend(user.id)
+    return redirect_with_notice("Player suspended.", f"/users/{user.id}")
 
 
-@contextlib.contextmanager
-def another_administers(user: storage.User, field: str) -> Iterator[None]:
-    """As `administered_without`; raises FormRefused for the last administrator."""
-    try:
-        with get_storage().administered_without(user.id):
-            yield
-    except storage.LastAdministrator as error:
-        raise FormRefused({field: "This is the last administrator."}, 409) from error
-
-
-@moderation.post("/users/<user_id>/restore")
-def restore_player(user_id: str) -> Response | tuple:
-    """Restore the player."""
-    return act(user_id, storage.MODERATOR, restore, "The account is restored.")
+@moderation.post("/users/<user_id>/unsuspend")
+@moderators_form
+def unsuspend_player(acts: Acts, user: storage.User) -> Response:
+    """Let the suspended player sign in again."""
+    acts.unsuspend(user.id)
+    return redirect_with_notice("Player unsuspended.", f"/users/{user.id}")
 
 
 @moderation.post("/users/<user_id>/reset")
-def reset_player(user_id: str) -> Response | tuple:
+@moderators_form
+def reset_player(acts: Acts, user: storage.User) -> Response:
     """Reset `what` of the player."""
     what = request.form.get("what", "")
-
-    def do(store: storage.Storage, user: storage.User, **who) -> None:
-        if what not in RESETS:
-            abort(400, "What is to be reset is the bio, the name or the picture.")
-        reset(store, user, what, **who)
-
-    return act(user_id, storage.MODERATOR, do, f"The {what} is reset.")
+    if what not in RESET_NOTICES:
+        abort(400, "Choose the bio, the name or the picture.")
+    acts.reset(user.id, what)
+    return redirect_with_notice(RESET_NOTICES[what], f"/users/{user.id}")
 
 
 @moderation.post("/users/<user_id>/mod-level")
-def change_mod_level(user_id: str) -> Response | tuple:
+@administrators_form
+def change_mod_level(acts: Acts, user: storage.User) -> Response:
     """Give the player the `mod_level` 0, 1 or 2."""
-
-    def do(store: storage.Storage, user: storage.User, **who) -> None:
-        typed = request.form.get("mod_level", "")
-        mod_level = int(typed) if re.fullmatch("[0-9]", typed) else None
-        refuse_problems(mod_level=storage.check_mod_level(mod_level))
-        if mod_level == storage.ADMINISTRATOR:
-            return set_mod_level(store, user, mod_level, **who)
-        with another_administers(user, "mod_level"):
-            set_mod_level(store, user, mod_level, **who)
-
-    return act(user_id, storage.ADMINISTRATOR, do, "The level is changed.")
+    typed = request.form.get("mod_level", "")
+    with as_form_errors("mod_level"):
+        acts.set_mod_level(user.id, int(typed) if re.fullmatch("[0-9]", typed) else None)
+    return redirect_with_notice("Level changed.", f"/users/{user.id}")
 
 
 @moderation.post("/users/<user_id>/flairs/grant")
-def grant_player_flair(user_id: str) -> Response | tuple:
+@administrators_form
+def grant_player_flair(acts: Acts, user: storage.User) -> Response:
     """Grant the player a `flair`."""
-    do = functools.partial(grant_flair, flair=request.form.get("flair", "").strip())
-    return act(user_id, storage.ADMINISTRATOR, do, "The flair is granted.")
+    acts.grant_flair(user.id, request.form.get("flair", "").strip())
+    return redirect_with_notice("Flair granted.", f"/users/{user.id}")
 
 
 @moderation.post("/users/<user_id>/flairs/revoke")
-def revoke_player_flair(user_id: str) -> Response | tuple:
+@administrators_form
+def revoke_player_flair(acts: Acts, user: storage.User) -> Response:
     """Take a `flair` from the player."""
-    do = functools.partial(revoke_flair, flair=request.form.get("flair", ""))
-    return act(user_id, storage.ADMINISTRATOR, do, "The flair is revoked.")
+    acts.revoke_flair(user.id, request.form.get("flair", ""))
+    return redirect_with_notice("Flair revoked.", f"/users/{user.id}")

@@ -1,17 +1,17 @@
 """The sign-in page, and signing out."""
 
-from flask import Blueprint, redirect, render_template, request, session
+from flask import Blueprint, redirect, render_template, request
 from werkzeug.wrappers import Response
 
-from identity.passwords import (
-    PASSWORD_REFUSED,
-    Busy,
-    describe_refusal,
-    describe_unavailability,
-    find_by_password,
-)
+from identity.passwords import find_by_password
 from identity.sessions import end_session, local_address, signed_in_player, start_session
-from storage import StorageFailed
+from pages.forms import (
+    ACCOUNT_CHANGED,
+    SUSPENDED,
+    FormRefused,
+    as_form_errors,
+    pop_notice,
+)
 
 sign_in = Blueprint("sign_in", __name__)
 
@@ -22,8 +22,8 @@ def show_sign_in() -> Response | str:
     leads_to = local_address(request.args.get("next", ""))
     if signed_in_player():
         return redirect(leads_to, 303)
-    done = session.pop("done", None)  # an account, which could not be signed in
-    return render_template("sign_in.html", next=leads_to, name="", problem=None, done=done)
+    notice = pop_notice()  # after sign-up, if no session could be started
+    return render_template("sign_in.html", next=leads_to, name="", problem=None, notice=notice)
 
 
 @sign_in.post("/sign-in")
@@ -31,29 +31,26 @@ def check_sign_in() -> Response | tuple:
     """Sign in by `name` (or email) and `password`, then go on to `next`."""
     name = request.form.get("name", "").strip()
     password = request.form.get("password", "")
-    try:
-        user = find_by_password(name, password)
-    except PASSWORD_REFUSED as error:
-        return _sign_in_again(name, *describe_refusal(error))
-    if user is None:
-        return _sign_in_again(name, "That name and password do not fit together.")
-    if user.suspended:
-        return _sign_in_again(name, "This account is suspended. Ask the people who run this site.")
-    try:
-        unchanged = start_session(user, password)
-    except (Busy, StorageFailed) as error:
-        return _sign_in_again(name, *describe_unavailability(error))
-    if not unchanged:
-        return _sign_in_again(name, "This account was changed just now. Try again.")
-    return redirect(local_address(request.form.get("next", "")), 303)
-
-
-def _sign_in_again(
-    name: str, problem: str, status: int = 403, headers: dict[str, str] | None = None
-) -> tuple:
     leads_to = local_address(request.form.get("next", ""))
-    page = render_template("sign_in.html", next=leads_to, name=name, problem=problem)
-    return page, status, headers or {}
+    try:
+        with as_form_errors():
+            sign_in_player(name, password)
+    except FormRefused as error:
+        problem = error.problems["form"]
+        page = render_template("sign_in.html", next=leads_to, name=name, problem=problem)
+        return page, error.status, error.headers
+    return redirect(leads_to, 303)
+
+
+def sign_in_player(name: str, password: str) -> None:
+    """Start a session. Raises FormRefused, TooManyAttempts, Busy, StorageFailed."""
+    user = find_by_password(name, password)
+    if user is None:
+        raise FormRefused({"form": "Wrong name or password."}, 403)
+    if user.suspended:
+        raise FormRefused({"form": SUSPENDED}, 403)
+    if not start_session(user, password):
+        raise FormRefused({"form": ACCOUNT_CHANGED}, 403)
 
 
 @sign_in.post("/sign-out")

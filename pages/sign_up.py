@@ -1,4 +1,4 @@
-"""Sign-up: who may make an account, and the account that the form asks for."""
+"""Sign-up: who may create an account, and the sign-up form."""
 
 import re
 
@@ -7,21 +7,20 @@ from werkzeug.wrappers import Response
 
 import storage
 from identity.context import get_storage
+from identity.formatting import DAY, pluralize
 from identity.links import is_first_account_invite
-from identity.passwords import Busy, client_address, hash_password, password_limit, pluralize
+from identity.passwords import Busy, client_address, hash_password, password_limit
 from identity.sessions import local_address, signed_in_player, start_session
 from pages.forms import (
     FormRefused,
+    as_form_errors,
     redirect_with_notice,
     refuse_problems,
     refuse_taken_email,
-    sentence,
-    trouble_told,
 )
 
-FIRST_DONE = "Your account is made. The command identity-server invite prints links for the others."
+FIRST_DONE = "Account created. To invite others, run: identity-server invite"
 SIGN_UPS_A_DAY = 10  # from an address
-DAY = 86_400  # seconds
 
 sign_up = Blueprint("sign_up", __name__)
 
@@ -41,7 +40,7 @@ def make_account() -> Response | tuple:
     if refusal_of_sign_up(read_invite(form), first):
         return sign_up_page(form, {}, first), 403
     try:
-        with trouble_told():
+        with as_form_errors():
             user = add_account(form, first)
     except FormRefused as error:
         return sign_up_page(form, error.problems, first), error.status, error.headers
@@ -51,13 +50,13 @@ def make_account() -> Response | tuple:
     except (Busy, storage.StorageFailed):  # of the session alone: the account is on the disk
         session.clear()  # as a new one would: whoever was signed in here is somebody else
         address = url_for("sign_in.show_sign_in", next=leads_to)
-        return redirect_with_notice("Your account is made. Sign in.", address)
+        return redirect_with_notice("Account created. Sign in to continue.", address)
     if leads_to != "/account":
         return redirect(leads_to, 303)
     if first and current_app.config["SIGN_UP"] == "invite":
         return redirect_with_notice(FIRST_DONE, leads_to)
     return redirect_with_notice(
-        "Your account is made. If a game sent you here, go back to it.", leads_to
+        "Account created. If a game sent you here, go back to it.", leads_to
     )
 
 
@@ -92,22 +91,22 @@ def refusal_of_sign_up(invite: str, first: bool) -> str | None:
         if is_first_account_invite(get_storage(), invite):
             return None
         return (
-            "This site is new. Whoever runs it makes the first account, with the link that the "
-            "server printed when it started."
+            "This site is new. The person who runs it creates the first account, with the link "
+            "that the server printed when it started."
         )
     if current_app.config["SIGN_UP"] == "open":
         return None
     if current_app.config["SIGN_UP"] == "closed":
-        return "Nobody can make an account here at the moment. Ask the people who run this site."
+        return "Sign-up is closed. Ask the people who run this site."
     if not invite:
-        return "You need an invitation to make an account here. Ask the people who run this site."
+        return "You need an invitation. Ask the people who run this site."
     if not get_storage().is_good_invite(invite):
-        return "This invitation was used, or is too old. Ask for another one."
+        return "We don't recognise this invitation. It may be used or too old. Ask for a new one."
     return None
 
 
 def add_account(form, first: bool) -> storage.User:
-    """The account that a sign-up form asks for. Raises FormRefused, Busy, StorageFailed."""
+    """Add the account of a sign-up form. Raises what `as_form_errors` takes."""
     name = storage.normal_name(form.get("name", ""))
     email = form.get("email", "").strip()
     password = form.get("password", "")
@@ -131,13 +130,9 @@ def add_account(form, first: bool) -> storage.User:
             invite=read_invite(form) if needs_invite else None,
             first=first,
         )
-    except storage.StorageFailed:
+    except (storage.StorageFailed, storage.InvalidField):
         get_storage().give_back_attempt(counted)
         raise
-    except storage.InvalidField as error:
-        get_storage().give_back_attempt(counted)
-        field = error.field if error.field in ("name", "email") else "form"
-        raise FormRefused({field: sentence(error.field, error.problem)}, 409) from error
 
 
 def count_sign_up() -> storage.Attempt:
@@ -149,6 +144,6 @@ def count_sign_up() -> storage.Attempt:
     except storage.TooManyAttempts as error:
         hours = -(-error.retry_after // 3600)
         wait = pluralize(hours, "hour")
-        problem = f"Many accounts were made from where you are. Try again in {wait}."
+        problem = f"Too many new accounts from your network. Try again in {wait}."
         headers = {"Retry-After": str(error.retry_after)}
         raise FormRefused({"form": problem}, 429, headers) from error

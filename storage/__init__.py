@@ -1,14 +1,16 @@
 """What the server keeps, and what it promises about it.
 
 This module is the contract: the errors (`storage.errors`), the record types and their rules
-(`storage.rules`), and the methods that a backend offers. `storage.flat_files` keeps it as JSON
-files. Nothing here knows of HTTP; the views choose a status for each error.
+(`storage.rules`), and the methods that a backend offers (those for check, backup and restore are in
+`storage.maintenance`). `storage.flat_files` keeps it as JSON files. Nothing here knows of HTTP; the
+views choose a status for each error.
 
 Times are integer milliseconds since 1970 UTC unless a name says otherwise.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+import importlib
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 from storage.errors import (
@@ -40,6 +42,7 @@ from storage.errors import (
     TooManyClients,
     TooManyPixels,
 )
+from storage.maintenance import Load, Maintenance, Problem, Snapshot
 from storage.records import (
     ADMINISTRATOR,
     MODERATOR,
@@ -72,6 +75,7 @@ from storage.rules import (
     check_email,
     check_flair,
     check_game_url,
+    check_hash_format,
     check_mod_level,
     check_name,
     check_password,
@@ -90,14 +94,27 @@ ATTEMPTS_WINDOW = 900  # seconds: failures are counted over this and the window 
 # ---------------------------------------------------------------------------------------------
 
 
-class Storage(ABC):
+def no_check(record: User | Client) -> None:
+    """Allow every change: the default of `before` in the methods of Storage."""
+
+
+class Storage(Maintenance):
     """What a backend offers. Several processes and threads may use one installation at once.
 
-    A method that saves returns when the change would survive a power cut, unless it says otherwise;
-    where that cannot be had it raises StorageFull or StorageFailed, and nothing has changed. A
-    method that reads sees the old record or the new one, never a part, and takes no lock; it raises
-    DamagedRecord where the record it needs cannot be understood.
+    A method that saves returns when the change would survive the loss of the machine that keeps it
+    (flat files: a power cut), unless it says otherwise. If that cannot be had it raises StorageFull
+    or StorageFailed, and the old record stands; a backend across a network may have saved the
+    change all the same, which a later read tells. A method that reads sees the old record or the
+    new one, never a part, and takes no lock; it raises DamagedRecord for a record that cannot be
+    decoded.
+
+    Several methods take a callable `before`. It is called with the record that is about to change,
+    under the record's lock. An exception that it raises stops the change.
     """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release what this process holds open. Nothing else may be called afterwards."""
 
     # Users
 
@@ -111,93 +128,102 @@ class Storage(ABC):
         invite: str | None = None,
         first: bool = False,
     ) -> User:
-        """Keep a new player, with a generated picture and an id that was never anyone's.
+        """Add and return a user, with a generated picture and an id that is never given twice.
 
-        The name is kept as `normal_name` has it. With an `invite` this uses it up; with `first` it
+        The name is stored as `normal_name` returns it. An `invite` is used up; with `first` this
         must be the first account ever. Raises InvalidField, NameTaken, EmailTaken, InviteSpent.
         """
 
     @abstractmethod
     def reserve_user_ids(self, largest: int) -> None:
-        """See to it that `add_user` gives no id up to this one."""
+        """Make `add_user` give only ids above this one."""
 
     @abstractmethod
     def add_users(
         self, users: list[User], pictures: dict[int, dict[str, bytes]]
     ) -> list[StorageError | None]:
-        """Keep players who have their ids already, with the `pictures` of some, by user id.
+        """Add users that have their ids already, with the `pictures` of some, by user id.
 
-        Returns for each what kept them out, or None: AlreadyThere, IdTaken, NameTaken, EmailTaken,
-        DamagedRecord. The fields are not looked at. Where it raises, or is killed, some of them may
-        be there, each of them whole.
+        Returns for each user None, or the error that refused it: AlreadyThere, IdTaken, NameTaken,
+        EmailTaken, DamagedRecord. The fields are not checked. If it raises or is killed, some of
+        the users may have been added, each of them whole.
         """
 
     @abstractmethod
     def is_new(self) -> bool:
-        """True until the first account is made."""
+        """Return True until the first account is made."""
 
     @abstractmethod
     def read_user(self, user_id: int) -> User:
-        """The player with this id. Raises NoSuchUser."""
+        """Return the user with this id. Raises NoSuchUser."""
 
     @abstractmethod
     def find_user(self, name_or_email: str) -> User | None:
-        """The player who bears this name or has this email address, however it is written."""
+        """Return the user with this name or email address, in any spelling of the same key."""
 
     @abstractmethod
     def user_ids(self) -> list[int]:
-        """The ids of all players, ascending."""
+        """Return the ids of all users, ascending: for commands, not for requests."""
+
+    @abstractmethod
+    def administrators(self) -> list[User]:
+        """Return the administrators who can sign in, by id, without reading all users."""
 
     @abstractmethod
     def edit_user(self, user_id: int) -> AbstractContextManager[User]:
         """`with edit_user(id) as user:` change the fields; the end of the block saves them.
 
         One edit of a user runs at a time; edits never nest (RuntimeError, as for other calls that
-        change a record inside one). Nothing is saved where the block raises, and nothing is
-        written where nothing changed. Raises NoSuchUser, InvalidField, and ValueError for a value
-        of another type or a changed id, name or email: `rename_user` and `change_email` make those.
+        change a record inside one). Nothing is saved if the block raises, and nothing is written if
+        nothing changed. Raises NoSuchUser, InvalidField, and ValueError for a value of another type
+        or a changed id, name or email: `rename_user` and `change_email` make those changes.
         """
 
     @abstractmethod
-    def rename_user(self, user_id: int, name: str) -> User:
-        """Give a player another name. Raises NoSuchUser, InvalidField, NameTaken."""
+    def rename_user(
+        self, user_id: int, name: str, before: Callable[[User], None] = no_check
+    ) -> User:
+        """Change a user's name. Raises NoSuchUser, InvalidField, NameTaken."""
 
     @abstractmethod
-    def reset_name(self, user_id: int) -> User:
-        """Name a player `player<id>`, which nobody can choose. Raises NoSuchUser."""
+    def reset_name(self, user_id: int, before: Callable[[User], None] = no_check) -> User:
+        """Rename a user `player<id>`, which nobody can choose. Raises NoSuchUser."""
 
     @abstractmethod
-    def change_email(self, user_id: int, email: str) -> User:
-        """Give a player another email address. Raises NoSuchUser, InvalidField, EmailTaken."""
+    def change_email(
+        self, user_id: int, email: str, before: Callable[[User], None] = no_check
+    ) -> User:
+        """Change a user's email address. Raises NoSuchUser, InvalidField, EmailTaken."""
 
     @abstractmethod
-    def delete_user(self, user_id: int) -> None:
-        """Remove the record, the claims on name and email, and the pictures. Raises NoSuchUser."""
+    def delete_user(self, user_id: int, before: Callable[[User], None] = no_check) -> None:
+        """Remove a user, who frees the name and the email address. Raises NoSuchUser."""
 
     @abstractmethod
     def administered_without(self, user_id: int) -> AbstractContextManager[None]:
-        """`with administered_without(id):` suspend, demote or delete a player who may be needed.
+        """`with administered_without(id):` suspend, demote or delete a user who may be needed.
 
-        Raises LastAdministrator where nobody else administers the site. One such block runs at a
-        time, over all processes: of two administrators who demote each other one is refused.
+        Raises LastAdministrator if the user is the only administrator. One such block runs at a
+        time, over all processes: of two administrators who demote each other, one is refused.
         """
 
     # Pictures: webp files of the sizes in PICTURE_SIZES
 
     @abstractmethod
-    def save_picture(self, user_id: int, images: dict[str, bytes]) -> int:
-        """Replace a player's picture; returns its timestamp, larger than every earlier one.
+    def save_picture(
+        self, user_id: int, images: dict[str, bytes], before: Callable[[User], None] = no_check
+    ) -> int:
+        """Replace a user's picture and return its timestamp, larger than every earlier one.
 
         `images` maps each size's name to a webp file. Raises NoSuchUser.
         """
 
     @abstractmethod
     def read_picture(self, size: str, file_name: str) -> tuple[bytes, float]:
-        """A picture's bytes and when it was written, in seconds since 1970. Raises NoSuchPicture.
+        """Return a picture and the time it was written, in seconds since 1970.
 
-        Who has no timestamp and no picture gets one drawn, which is kept.
-
-        `file_name` has the form of `User.picture_file`: the caller has checked that.
+        `file_name` has the form of `User.picture_file`: the caller has checked that. The picture of
+        a user without a timestamp is generated when it is first read. Raises NoSuchPicture.
         """
 
     # Clients
@@ -208,128 +234,155 @@ class Storage(ABC):
         name: str,
         redirect_uris: list[str],
         owner_id: int | None,
-        by: int | str,
         game_url: str | None = None,
         description: str = "",
         listed: bool = False,
         at_most: int | None = None,
+        before: Callable[[Client], None] = no_check,
     ) -> tuple[Client, str]:
-        """Register a client; returns it with its secret, which cannot be read again.
+        """Register a client and return it with its secret, which cannot be read again.
 
-        `by` names who did it in the audit log: a user id, or "command". No two games are on one
-        origin. Raises InvalidField, OriginTaken, and TooManyClients where the owner already has
-        `at_most`.
+        `owner_id` None means the administrators. No two games are on one origin. Raises
+        InvalidField, OriginTaken, and TooManyClients if the owner already has `at_most`.
         """
 
     @abstractmethod
     def read_client(self, client_id: str) -> Client:
-        """The client with this id, whatever text that is. Raises NoSuchClient.
+        """Return the client with this id, which may be any text. Raises NoSuchClient.
 
-        Not to be changed: others get the same one. `edit_client` makes changes.
+        The record is shared with other callers and must not be changed: `edit_client` does that.
         """
 
     @abstractmethod
     def client_ids(self) -> list[str]:
-        """The ids of all clients, ascending."""
+        """Return the ids of all clients, ascending."""
 
     @abstractmethod
-    def clients(self) -> list[Client]:
-        """All clients whose records can be read, in the order of their ids."""
+    def clients_of(self, owner_id: int | None) -> list[Client]:
+        """Return the readable clients of an owner, by id; None means the administrators."""
+
+    @abstractmethod
+    def games(self, listed: bool) -> list[Client]:
+        """Return the readable clients whose games are on the home page, or are not, by id."""
 
     @abstractmethod
     def edit_client(self, client_id: str) -> AbstractContextManager[Client]:
-        """As `edit_user`.
+        """Change a client as `edit_user` changes a user.
 
         Raises NoSuchClient, InvalidField, OriginTaken, and ValueError for a changed id.
         """
 
     @abstractmethod
-    def issue_client_secret(self, client_id: str, by: int | str) -> str:
-        """Give a client a new secret; the old one ends. Raises NoSuchClient."""
+    def issue_client_secret(
+        self, client_id: str, before: Callable[[Client], None] = no_check
+    ) -> str:
+        """Replace a client's secret and return the new one. Raises NoSuchClient."""
 
     @abstractmethod
-    def delete_client(self, client_id: str, by: int | str) -> None:
+    def delete_client(self, client_id: str, before: Callable[[Client], None] = no_check) -> None:
         """Remove a client. Raises NoSuchClient."""
 
     # Authorization codes
 
     @abstractmethod
     def add_code(self, code: str, record: AuthorizationCode) -> None:
-        """Keep a code, under its hash. A power cut may lose it, and ends it in any case."""
+        """Store a code under its hash. A crash of the storage may lose it, and invalidates it."""
 
     @abstractmethod
     def read_code(self, code: str) -> AuthorizationCode:
-        """What an unspent code stands for, whatever its age. Raises NoSuchCode, CodeSpent."""
+        """Return the record of an unused code of any age. Raises NoSuchCode, CodeSpent."""
 
     @abstractmethod
     def spend_code(self, code: str) -> None:
-        """Use a code up. Of callers that race one returns; the others get CodeSpent or NoSuchCode.
+        """Use a code up. Of racing callers one returns; the others get CodeSpent or NoSuchCode.
 
-        StorageFailed leaves the code unspent.
+        StorageFailed leaves the code unused.
         """
 
     # Invitations
 
     @abstractmethod
-    def issue_invite(self, days: int, by: int | str) -> str:
-        """A new invitation, good for one account, for `days` days; it is kept under its hash."""
+    def issue_invite(self, days: int) -> str:
+        """Return a new invitation for one account, valid for `days` days, stored as its hash."""
 
     @abstractmethod
     def is_good_invite(self, invite: str) -> bool:
-        """True where `add_user` would take this invitation now."""
+        """Return True if `add_user` would accept this invitation now."""
 
     # Keys, attempts, audit
 
     @abstractmethod
     def keys(self) -> tuple[bytes, ...]:
-        """The signing keys, newest last: one tuple until they change, then at once another."""
+        """Return the signing keys, newest last: the same tuple until they change.
+
+        A backend may believe them for a second; `rotate_keys` returns after that second.
+        """
 
     @abstractmethod
-    def rotate_keys(self, drop_old: bool, by: int | str) -> None:
-        """Add a new key and keep the one before; with `drop_old` the new one alone is left.
+    def rotate_keys(self, drop_old: bool) -> None:
+        """Add a key and keep the one before. With `drop_old`, no other key stays valid.
 
-        Then everything that was signed so far ends.
+        When it returns, every process signs with the new key.
         """
 
     @abstractmethod
     def count_attempt(
         self, kind: str, subject: str, limit: int, window: int = ATTEMPTS_WINDOW
     ) -> Attempt:
-        """Count one try of `kind` (what is guessed) by or at `subject`, before it is looked at.
+        """Count one attempt of a `kind` (what is guessed) by or at `subject`, before it is checked.
 
-        Counts are exact across processes. Raises TooManyAttempts, and counts nothing, where `limit`
-        tries of this and the previous `window` (seconds) were not given back.
+        Counts are exact across processes. Raises TooManyAttempts, and counts nothing, if `limit`
+        attempts of this and the previous `window` (seconds) were not given back.
         """
 
     @abstractmethod
     def give_back_attempt(self, attempt: Attempt) -> None:
-        """Take back a counted try that was right."""
+        """Stop counting an attempt, because it was right."""
 
     @abstractmethod
-    def try_disk(self) -> None:
-        """Raise StorageFailed where records or pictures cannot be read, or were not taken lately.
+    def check_health(self) -> None:
+        """Raise StorageFailed if records or pictures cannot be read and written.
 
-        A few seconds may pass before what changed is noticed: it may be asked often.
+        It may be called often: the result may be a few seconds old.
         """
 
     @abstractmethod
     def write_audit(self, act: str, by: int | str, **ids: int | str) -> None:
-        """Add a line to the audit log, on the disk before the act it tells of: ids, no names."""
+        """Add a line to the audit log, which is saved before the act that it tells of.
+
+        `by` and `ids` have ids, never names. In the block of an `edit_` method and in a `before`
+        callable the line belongs to that change.
+        """
 
     @abstractmethod
     def read_audit(self) -> Iterator[dict]:
-        """The lines of the audit log, oldest first: what `write_audit` got, and `time`.
+        """Yield the lines of the audit log, oldest first: what `write_audit` got, and `time`.
 
-        Raises DamagedRecord after the last, where one is damaged.
+        Raises DamagedRecord after the last line if one is damaged.
         """
 
+    @abstractmethod
+    def audit_of(self, user_id: int) -> Iterator[dict]:
+        """Yield the lines by or about a user, without reading all. Raises as `read_audit`."""
 
-def open_storage(data_dir: str, picture_dir: str) -> Storage:
-    """The storage in these folders, made where they are empty.
+    @abstractmethod
+    def audit_of_client(self, client_id: str) -> Iterator[dict]:
+        """Yield the lines about a client, without reading all. Raises as `read_audit`."""
 
-    Raises BadInstallation for a layout that this program does not know or a key file without a key,
-    StorageFailed where the folders cannot be made.
+
+BACKENDS = {"files": "storage.flat_files"}  # the package of each backend, by URL scheme
+
+
+def open_storage(data_dir: str, picture_dir: str, url: str = "files") -> Storage:
+    """Return the storage that the setting IDENTITY_STORAGE names, made if it does not exist.
+
+    "files" keeps records and pictures in the two folders. Raises BadInstallation for an unknown
+    setting, a layout that this program does not know or a key file without a key, and StorageFailed
+    if the folders cannot be made.
     """
-    from storage.flat_files.backend import FlatFiles
-
-    return FlatFiles(data_dir, picture_dir)
+    package = BACKENDS.get(url.partition("://")[0])
+    if package is None:
+        raise BadInstallation(
+            f"IDENTITY_STORAGE is {url!r}: it must be one of {', '.join(BACKENDS)}"
+        )
+    return importlib.import_module(package).open_storage(data_dir, picture_dir, url)

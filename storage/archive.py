@@ -1,8 +1,8 @@
-"""What `storage.backup` writes and `storage.restore` reads: an installation in one file.
+"""Backup and restore: an installation in one file, for every backend.
 
 It is a gzipped tar archive of plain files (POSIX ustar), which come in this order:
 
-    format                      the layout's version
+    format                      the version of the archive's own format
     next_user_id
     users/1.json                a player; right after it the pictures of that player
     pictures/large/1-1700.webp
@@ -12,20 +12,19 @@ It is a gzipped tar archive of plain files (POSIX ustar), which come in this ord
     clients/<id>.json
     audit.log                   the last: an archive without it was cut off
 
-Never in it is what opens a door: keys, codes, invitations, and where players are signed in. Nor are
-claims, which are made anew, and counted tries. What a restore would refuse a backup leaves out and
-names, so that one damaged record spoils nobody else's.
+An archive never holds keys, codes, invitations, or where players are signed in. Nor has it indexes,
+which are made anew, and counted attempts. A backup leaves out and names what a restore would
+refuse, so that a damaged record affects no other.
 """
 
-import contextlib
 import gzip
+import io
 import os
 import re
-import shutil
 import tarfile
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import BinaryIO
 
 from storage import (
@@ -33,32 +32,43 @@ from storage import (
     PICTURE_SIZES,
     USER_ID,
     BadFile,
+    BadInstallation,
+    Client,
     DamagedRecord,
+    Load,
+    Snapshot,
+    Storage,
     User,
-    check_mod_level,
-    unique_key,
+    record_as_dict,
 )
-from storage.flat_files.backend import FROZEN, STAGED, FlatFiles
-from storage.flat_files.problems import has_picture_time
-from storage.flat_files.unique_index import FIELDS, can_be_key, claimed_by
-from storage.webp import webp_size
+from storage.files import new_file, translate_os_errors
+from storage.maintenance import (
+    MAX_PICTURE_BYTES,
+    Progress,
+    Report,
+    check_picture,
+    ignore,
+    refuse_unusable,
+)
+from storage.records import decode_record, encode
+from storage.rules import IDS_LEFT_OUT, TIME_END
 
-PARTS = ("users", "names", "emails", "deleted", "clients")
+VERSION = 1
 MEMBER = re.compile(
     r"(?P<format>format)|(?P<next_user_id>next_user_id)"
     rf"|users/(?P<user>{USER_ID.pattern})\.json"
-    rf"|pictures/(?P<picture>(?:{'|'.join(PICTURE_SIZES)})/[0-9-]{{1,31}}\.webp)"
+    rf"|pictures/(?P<picture>{'|'.join(PICTURE_SIZES)})/[0-9-]{{1,31}}\.webp"
     rf"|deleted/(?P<deleted>{USER_ID.pattern})"
     rf"|clients/(?P<client>{CLIENT_ID.pattern})\.json"
     r"|(?P<audit>audit\.log)"
 )
-PLAYERS = {"user", "deleted", "client", "audit"}
+AFTER_USERS = {"user", "deleted", "client", "audit"}
 FOLLOWERS = {  # which kinds of member may come after one of this kind
     "": {"format"},
     "format": {"next_user_id"},
-    "next_user_id": PLAYERS,
-    "user": {"picture", *PLAYERS},
-    "picture": {"picture", *PLAYERS},
+    "next_user_id": AFTER_USERS,
+    "user": {"picture", *AFTER_USERS},
+    "picture": {"picture", *AFTER_USERS},
     "deleted": {"deleted", "client", "audit"},
     "client": {"client", "audit"},
     "audit": set(),
@@ -67,180 +77,260 @@ MOST_BYTES = {
     "format": 20,
     "next_user_id": 20,
     "user": 2**20,
-    "picture": 2**20,
+    "picture": MAX_PICTURE_BYTES,
     "deleted": 0,
     "client": 2**20,
     "audit": 2**33 - 1,  # as much as the header of a ustar archive can say
 }
-MOST_UNPACKED = 100  # bytes of content from each byte of an archive; records make about ten
-BLOCK = tarfile.BLOCKSIZE
-CHUNK = 128 * BLOCK
-# What reading an archive raises that no backup wrote, or that was damaged since.
+MOST_UNPACKED = 100  # bytes of content for each byte of an archive; records need about ten
+NUMBER = re.compile(rb"[1-9][0-9]{0,14}\s*")
+STEP = 100  # players between two reports of progress
+# Raised for an archive that no backup wrote, or that was damaged since.
 NOT_AS_WRITTEN = (
-    *(DamagedRecord, tarfile.HeaderError, UnicodeDecodeError),
+    *(DamagedRecord, tarfile.TarError, UnicodeDecodeError),
     *(gzip.BadGzipFile, EOFError, zlib.error),
 )
 
-Progress = Callable[[int, int], None]  # gets how much is done, and of how much
-Report = Callable[[str], None]  # gets a line for a person
-
-
-def ignore(*_: object) -> None:
-    """Where nobody wants to know."""
-
 
 # ---------------------------------------------------------------------------------------------
-# The members
+# Backup
 # ---------------------------------------------------------------------------------------------
 
 
-def add_member(packed: BinaryIO, name: str, content: Iterable[bytes], size: int) -> None:
-    """Write one: its header, the content, and what fills its last block. Raises DamagedRecord."""
-    if size > MOST_BYTES[MEMBER.fullmatch(name).lastgroup]:
+def backup(
+    store: Storage,
+    path: str,
+    by: int | str,
+    progress: Progress = ignore,
+    report: Report = ignore,
+) -> int:
+    """Pack an installation into a new file for its owner alone; return the number of players.
+
+    No account is added or deleted while the snapshot is made; then everything goes on. `report`
+    gets a line for each thing that is left out. Raises BadFile if the file exists, BadInstallation.
+    """
+    if not store.user_ids() and not store.client_ids():
+        raise BadInstallation(
+            "there are no players and no clients to back up: see `identity-server settings`"
+        )
+    with (
+        translate_os_errors(),
+        new_file(path) as file,
+        store.snapshot(lambda: store.write_audit("backup", by), report) as snapshot,
+        gzip.GzipFile("", "wb", 6, file) as packed,
+        tarfile.open(fileobj=packed, mode="w|", format=tarfile.USTAR_FORMAT) as archive,
+    ):
+        return _pack(snapshot, archive, progress, report)
+
+
+def _pack(snapshot: Snapshot, archive: tarfile.TarFile, progress: Progress, report: Report) -> int:
+    players = 0
+    _add(archive, "format", b"%d\n" % VERSION)
+    _add(archive, "next_user_id", b"%d\n" % snapshot.next_user_id)
+    for done, (user, pictures) in enumerate(snapshot.users(), start=1):
+        if done % STEP == 0 or done == snapshot.users_total:
+            progress(done, snapshot.users_total)
+        user.sessions = []
+        try:
+            _add(archive, f"users/{user.id}.json", encode(record_as_dict(user)))
+        except DamagedRecord as error:
+            report(f"{error}: left out")
+            continue
+        players += 1
+        for name, size in picture_names(user).items():
+            if pictures:
+                _add(archive, name, pictures[size])
+    for user_id in snapshot.deleted_ids():
+        _add(archive, f"deleted/{user_id}", b"")
+    for client in snapshot.clients():
+        try:
+            _add(archive, f"clients/{client.id}.json", encode(record_as_dict(client)))
+        except DamagedRecord as error:
+            report(f"{error}: left out")
+    with snapshot.audit_log() as log:
+        _add_file(archive, "audit.log", log)
+    return players
+
+
+def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
+    _add_file(archive, name, io.BytesIO(content))
+
+
+def _add_file(archive: tarfile.TarFile, name: str, file: BinaryIO) -> None:
+    """Add a member. Raises DamagedRecord if it is larger than a restore takes."""
+    member = tarfile.TarInfo(name)
+    member.size, member.mode, member.mtime = file.seek(0, os.SEEK_END), 0o600, int(time.time())
+    if member.size > MOST_BYTES[MEMBER.fullmatch(name).lastgroup]:
         raise DamagedRecord(name, "it is too large")
-    header = tarfile.TarInfo(name)
-    header.size, header.mode, header.mtime = size, 0o600, int(time.time())
-    packed.write(header.tobuf(tarfile.USTAR_FORMAT, "ascii", "strict"))
-    packed.writelines(content)
-    packed.write(bytes(-size % BLOCK))
+    file.seek(0)
+    archive.addfile(member, file)
+    archive.members.clear()  # else it keeps all of them in memory
 
 
-def end_archive(packed: BinaryIO) -> None:
-    """Write what ends an archive."""
-    packed.write(bytes(2 * BLOCK))
+def picture_names(user: User) -> dict[str, str]:
+    """Return the size of each picture of a player by its name in an archive."""
+    return {f"pictures/{size}/{user.picture_file}": size for size in PICTURE_SIZES}
 
 
-class Members:
-    """What is in an archive, in its order: the match of each name, and the content in chunks.
+# ---------------------------------------------------------------------------------------------
+# Restore
+# ---------------------------------------------------------------------------------------------
 
-    Each content is to be read before the next. Raises NOT_AS_WRITTEN. Only what a backup writes is
-    understood: no links, no devices, and no long names that would fill the memory.
+
+def restore(
+    store: Storage,
+    path: str,
+    by: int | str,
+    progress: Progress = ignore,
+    report: Report = ignore,
+) -> int:
+    """Load an archive into an installation without players and clients; return how many players.
+
+    All of it is verified first. Killed at any moment it leaves an installation without players, in
+    which it can be repeated, or one with all of them. Raises BadFile, BadInstallation.
     """
 
-    def __init__(self, file: BinaryIO, progress: Progress) -> None:
-        if not file.seekable():
-            raise BadFile("a file can be restored, and no pipe: its size is looked at first")
-        self._file, self._progress = file, progress
-        self._size = os.fstat(file.fileno()).st_size
-        self._room = MOST_UNPACKED * self._size
-        self._unpacked = gzip.GzipFile(fileobj=file, mode="rb")
+    def write_audit() -> None:
+        store.write_audit("restore", by)
+        store.write_audit("key drop-old", by)
 
-    def __iter__(self) -> Iterator[tuple[re.Match, Iterator[bytes]]]:
-        done = 0
-        while any(header := self._read(BLOCK)):
-            member = tarfile.TarInfo.frombuf(header, "ascii", "strict")
-            name = MEMBER.fullmatch(member.name)
-            if not name or member.type != tarfile.REGTYPE:
-                raise DamagedRecord(repr(member.name), "no backup has this")
-            if not 0 <= member.size <= MOST_BYTES[name.lastgroup]:
-                raise DamagedRecord(name[0], "it is too large")
-            yield name, self._content(member.size)
-            if self._file.tell() > done:
-                done = self._file.tell()
-                self._progress(done, self._size)
-        # The rest of what ends an archive; on the way gzip's check sum is looked at.
-        if self._unpacked.read(2 * BLOCK) != bytes(BLOCK):
-            raise DamagedRecord("the end", "there is something behind it, or it is cut off")
+    with translate_os_errors(), store.load(write_audit, report) as load, open(path, "rb") as file:
+        try:
+            return _unpack(file, load, progress)
+        except NOT_AS_WRITTEN as error:
+            raise BadFile(f"{path} cannot be restored: {error}") from error
 
-    def _content(self, size: int) -> Iterator[bytes]:
-        self._room -= size
-        if self._room < 0:
-            raise DamagedRecord("the archive", f"it unpacks to {MOST_UNPACKED} times its size")
-        for start in range(0, size, CHUNK):
-            length = min(size - start, CHUNK)
-            yield self._read(length + -length % BLOCK)[:length]
 
-    def _read(self, size: int) -> bytes:
-        content = self._unpacked.read(size)
-        if len(content) < size:
-            raise EOFError("it is cut off")
+class Member(tarfile.TarInfo):
+    """A member of an archive, refused by its header if no backup writes it.
+
+    tarfile would read the names and attributes that other types hold into memory.
+    """
+
+    @classmethod
+    def frombuf(cls, buf: bytes, encoding: str, errors: str) -> "Member":
+        member = super().frombuf(buf, encoding, errors)
+        name = MEMBER.fullmatch(member.name)
+        if not name or member.type != tarfile.REGTYPE:
+            raise DamagedRecord(repr(member.name), "no backup has this")
+        if not 0 <= member.size <= MOST_BYTES[name.lastgroup]:
+            raise DamagedRecord(member.name, "it is too large")
+        return member
+
+
+class Unpacked:
+    """The tar file in an archive, for tarfile to read."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = gzip.GzipFile(fileobj=file, mode="rb")
+        self.size = 0  # bytes that were read
+        self.content_end = 0  # the same up to the last byte that is not zero
+
+    def read(self, size: int) -> bytes:
+        """As a file does."""
+        content = self._file.read(size)
+        if stripped := content.rstrip(b"\0"):
+            self.content_end = self.size + len(stripped)
+        self.size += len(content)
         return content
 
+    def refuse_other_end(self, end: int) -> None:
+        """Raise DamagedRecord unless zeros follow the last member: two blocks, or a record's rest.
 
-# ---------------------------------------------------------------------------------------------
-# What both look at
-# ---------------------------------------------------------------------------------------------
-
-
-def refuse_unusable(user: User) -> None:
-    """Raise DamagedRecord for what the server could not work with."""
-    if problem := check_mod_level(user.mod_level):
-        raise DamagedRecord(f"users/{user.id}.json", f"its mod_level {problem}")
-    if not has_picture_time(user):
-        raise DamagedRecord(f"users/{user.id}.json", "its pfp_timestamp is no time")
-
-
-def picture_names(user: User) -> list[str]:
-    """What the pictures of a player are called in an archive."""
-    return [f"pictures/{size}/{user.picture_file}" for size in PICTURE_SIZES]
+        tarfile takes any block that is not a header for the end, and does not read what follows.
+        """
+        while self.read(tarfile.RECORDSIZE) and self.size <= end + 2 * tarfile.RECORDSIZE:
+            pass  # gzip verifies its check sum at the end
+        zeros, mark = self.size - end, 2 * tarfile.BLOCKSIZE
+        is_record = self.size % tarfile.RECORDSIZE == 0 and 0 <= zeros - mark < tarfile.RECORDSIZE
+        if self.content_end > end or not (zeros == mark or is_record):
+            raise DamagedRecord("the end", "there is something behind it, or it is cut off")
 
 
-def refuse_spoilt_picture(name: str, content: bytes) -> None:
-    """Raise DamagedRecord for what is no webp picture of the size that its name says."""
-    side = PICTURE_SIZES[name.split("/")[1]]
-    try:
-        size = webp_size(content)
-    except ValueError as error:
-        raise DamagedRecord(name, f"it {error}") from error
-    if size != (side, side) or len(content) > MOST_BYTES["picture"]:
-        raise DamagedRecord(name, f"it has {size[0]} x {size[1]} pixels, {len(content)} bytes")
+def _members(file: BinaryIO, progress: Progress) -> Iterator[tuple[re.Match, BinaryIO]]:
+    """Yield the match of each member's name, and its content. Raises NOT_AS_WRITTEN."""
+    if not file.seekable():
+        raise BadFile("a file can be restored, and no pipe: its size is looked at first")
+    size, done, end = os.fstat(file.fileno()).st_size, 0, 0
+    room = MOST_UNPACKED * size
+    unpacked = Unpacked(file)
+    options = {"tarinfo": Member, "encoding": "ascii", "errors": "strict"}
+    with tarfile.open(fileobj=unpacked, mode="r|", **options) as archive:
+        while member := archive.next():
+            archive.members.clear()  # else it keeps all of them in memory
+            room -= member.size
+            if room < 0:
+                raise DamagedRecord("the archive", f"it unpacks to {MOST_UNPACKED} times its size")
+            end = member.offset_data + member.size + -member.size % tarfile.BLOCKSIZE
+            yield MEMBER.fullmatch(member.name), archive.extractfile(member)
+            if file.tell() > done:
+                done = file.tell()
+                progress(done, size)
+    unpacked.refuse_other_end(end)
 
 
-# ---------------------------------------------------------------------------------------------
-# Who packs and unpacks
-# ---------------------------------------------------------------------------------------------
+def _unpack(file: BinaryIO, load: Load, progress: Progress) -> int:
+    """Verify every member and load it; return the number of players. Raises NOT_AS_WRITTEN."""
+    players = largest_id = next_id = 0
+    last = ""
+    user: User | None = None  # who is loaded when all the pictures are there
+    pictures: dict[str, bytes] = {}
+    for name, content in _members(file, progress):
+        if name.lastgroup not in FOLLOWERS[last]:
+            raise DamagedRecord(name[0], "it is out of place")
+        last = name.lastgroup
+        if last == "picture":
+            pictures |= _read_picture(name, content.read(), user, pictures)
+            continue
+        if user:
+            _load_user(load, user, pictures)
+            user, pictures = None, {}
+        if last == "format":
+            if (version := _read_number(name, content)) != VERSION:
+                known = f"it is version {version}, and this program knows {VERSION}"
+                raise DamagedRecord(name[0], known)
+        elif last == "next_user_id":
+            next_id = _read_number(name, content)
+        elif last == "user":
+            user = decode_record(content.read(), User, name[0], id=int(name["user"]))
+            players, largest_id = players + 1, max(largest_id, user.id)
+        elif last == "deleted":
+            load.add_deleted_id(int(name["deleted"]))
+            largest_id = max(largest_id, int(name["deleted"]))
+        elif last == "client":
+            load.add_client(decode_record(content.read(), Client, name[0], id=name["client"]))
+        else:
+            load.add_audit_log(content)
+    if last != "audit":
+        raise EOFError("it is cut off")
+    load.next_user_id = max(next_id, largest_id + 1) + IDS_LEFT_OUT
+    if load.next_user_id >= TIME_END:
+        raise DamagedRecord("next_user_id", "it is too large")
+    return players
 
 
-class Archivist(FlatFiles):
-    """An installation that is packed or filled; one process does so at a time."""
+def _load_user(load: Load, user: User, pictures: dict[str, bytes]) -> None:
+    refuse_unusable(user)
+    # Without a timestamp all may be missing: they are generated when they are first requested.
+    if pictures.keys() != PICTURE_SIZES.keys() and (pictures or user.pfp_timestamp is not None):
+        raise DamagedRecord(f"users/{user.id}.json", "a picture is missing")
+    user.sessions = []
+    load.add_user(user, pictures)
 
-    def __init__(
-        self,
-        data_dir: str,
-        picture_dir: str,
-        progress: Progress = ignore,
-        report: Report = ignore,
-    ) -> None:
-        super().__init__(data_dir, picture_dir)
-        self._progress, self._report = progress, report
-        self._frozen, self._staged = self._path(FROZEN), self._path(STAGED)
-        self._staged_pictures = f"{self.picture_dir}/{STAGED}"
 
-    def _working(self) -> contextlib.AbstractContextManager[int]:
-        return self._lock("locks", "archive")
+def _read_picture(
+    name: re.Match, content: bytes, user: User, pictures: dict[str, bytes]
+) -> dict[str, bytes]:
+    size = picture_names(user).get(name[0])
+    if size is None or size in pictures:
+        raise DamagedRecord(name[0], "it is not one of the player before it")
+    if problem := check_picture(size, content):
+        raise DamagedRecord(name[0], f"it {problem}")
+    return {size: content}
 
-    def sweep(self) -> bool:
-        """Remove what was left by a killed backup or restore; True for a restore not yet done."""
-        unfinished = os.path.exists(f"{self._staged}/users") and not self.user_ids()
-        if unfinished and os.path.exists(f"{self._staged}/clients"):
-            for name in os.listdir(f"{self._staged}/clients"):
-                self._take_back_client(name)
-        for folder in (self._frozen, self._staged, self._staged_pictures):
-            shutil.rmtree(folder, ignore_errors=True)
-        return unfinished
 
-    def _take_back_client(self, name: str) -> None:
-        """Remove a client that a restore put in place and nobody has changed since."""
-        path = self._path("clients", name)
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samefile(path, f"{self._staged}/clients/{name}"):
-                os.unlink(path)
-
-    def _make_folders(self, top: str) -> None:
-        for part in PARTS:
-            os.makedirs(f"{top}/{part}", 0o700)
-
-    def _claim_in(self, top: str, user: User) -> None:
-        """Claim a player's name and email address in a folder. Raises DamagedRecord."""
-        record = f"users/{user.id}.json"
-        for kind, text in claimed_by(user):
-            key = unique_key(text)
-            if not can_be_key(kind, key):
-                raise DamagedRecord(record, f"nobody can be found by its {FIELDS[kind]}")
-            claim = f"{top}/{kind}/{os.path.basename(self._claims.path(kind, key))}"
-            try:
-                os.symlink(f"../{record}", claim)
-            except FileExistsError:
-                other = os.path.basename(os.readlink(claim))
-                problem = f"its {FIELDS[kind]} is that of users/{other}"
-                raise DamagedRecord(record, problem) from None
+def _read_number(name: re.Match, content: BinaryIO) -> int:
+    text = content.read()
+    if not NUMBER.fullmatch(text):
+        raise DamagedRecord(name[0], "it is not a number")
+    return int(text)

@@ -54,26 +54,26 @@ class CodeSpent(StorageError):
 
 
 class InvalidField(StorageError):
-    """A value breaks the rules of its field; the `problem` goes on where the field's name ends."""
+    """A value breaks the rules of its field; `problem` is a whole sentence."""
 
     def __init__(self, field_name: str, problem: str) -> None:
-        super().__init__(f"{field_name} {problem}")
+        super().__init__(f"{field_name}: {problem}")
         self.field = field_name
         self.problem = problem
 
 
 class NameTaken(InvalidField):
-    """Another player bears this name, or one that reads the same."""
+    """Another player has this name, or one that looks the same."""
 
     def __init__(self) -> None:
-        super().__init__("name", "is taken")
+        super().__init__("name", "Another player has this name. Choose a different one.")
 
 
 class IdTaken(InvalidField):
-    """This id is, or was, that of another player."""
+    """Another player has, or had, this id."""
 
     def __init__(self) -> None:
-        super().__init__("id", "is or was that of another player")
+        super().__init__("id", "Another player has, or had, this id.")
 
 
 class AlreadyThere(StorageError):
@@ -84,32 +84,39 @@ class EmailTaken(InvalidField):
     """Another player has this email address."""
 
     def __init__(self) -> None:
-        super().__init__("email", "belongs to another account")
+        super().__init__("email", "Another account has this email. Use a different one.")
 
 
 class OriginTaken(InvalidField):
     """Another client's game is on the same origin: each could ask in the other's name."""
 
     def __init__(self) -> None:
-        super().__init__("game_url", "is on the same origin as another game")
+        super().__init__(
+            "game_url", "Another game is on the same origin. Use another host or port."
+        )
 
 
 class TooManyClients(StorageError):
     """A player has as many clients as one may have."""
 
+    def __init__(self, at_most: int) -> None:
+        super().__init__(f"One player may have {at_most} apps. Delete one first.")
+
 
 class InviteSpent(InvalidField):
-    """This invitation was used, is too old, or was never given."""
+    """This invitation is used, expired or unknown."""
 
     def __init__(self) -> None:
-        super().__init__("invite", "was used, is too old, or was never given")
+        super().__init__("invite", "This invitation was used or has expired. Ask for a new one.")
 
 
 class LastAdministrator(StorageError):
     """Without this player nobody could administer the site."""
 
     def __init__(self) -> None:
-        super().__init__("this is the last administrator: make another player one first")
+        super().__init__(
+            "This is the last administrator. Make another player an administrator first."
+        )
 
 
 class TooManyAttempts(StorageError):

@@ -34,7 +34,7 @@ MAX_SECONDS = 10  # of its processor time: the largest pictures take one
 WORKING_SIDE = 2 * max(PICTURE_SIZES.values())  # pixels: as much as LANCZOS needs to see
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")  # the rarer ones are where the holes are found
 SIGNATURE = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|RIFF....WEBP|GIF8[79]a", re.DOTALL)
-TOO_MANY = f"the picture has more than {MAX_PIXELS // 10**6} million pixels"
+TOO_MANY = f"This picture has more than {MAX_PIXELS // 10**6} million pixels. Choose a smaller one."
 ORIENTATION = 0x0112  # EXIF 2.32, 4.6.4 A
 TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -59,11 +59,13 @@ def make_picture(upload: bytes) -> dict[str, bytes]:
     Raises NotAPicture, BrokenPicture, TooManyBytes or TooManyPixels.
     """
     if len(upload) > MAX_BYTES:
-        raise TooManyBytes(f"the file is larger than {MAX_BYTES // 2**20} MiB")
+        raise TooManyBytes(
+            f"This file is larger than {MAX_BYTES // 2**20} MB. Choose a smaller one."
+        )
     if not upload:
-        raise BrokenPicture("the file is empty")
+        raise BrokenPicture("This file is empty. Choose another one.")
     if not SIGNATURE.match(upload):
-        raise NotAPicture("the file is not a PNG, JPEG, WebP or GIF picture")
+        raise NotAPicture("This file is not a PNG, JPEG, WebP or GIF picture. Choose another one.")
     done = subprocess.run(
         # Pillow warns of each odd entry in EXIF data: an upload can make that 11 MiB of warnings.
         [sys.executable, "-W", "ignore", "-m", "storage.pictures"],
@@ -75,7 +77,7 @@ def make_picture(upload: bytes) -> dict[str, bytes]:
     if done.returncode != 0:
         problem = done.stderr.decode(errors="replace")[-500:]
         LOG.warning("a picture was not read: exit status %d %s", done.returncode, problem)
-        raise TooManyPixels("the file takes too much memory or time to read")
+        raise TooManyPixels("This file takes too long to read. Choose a smaller picture.")
     answer = json.loads(done.stdout)
     if "error" in answer:
         raise getattr(storage, answer["error"])(answer["problem"])
@@ -107,7 +109,7 @@ def read_square(upload: bytes) -> Image.Image:
     except Image.DecompressionBombError as error:
         raise TooManyPixels(TOO_MANY) from error
     except BROKEN as error:
-        raise BrokenPicture("the file is damaged or cut off") from error
+        raise BrokenPicture("This file is damaged. Choose another one.") from error
 
 
 def _decode(image: Image.Image) -> Image.Image:

@@ -3,13 +3,15 @@
 Times are integer milliseconds since 1970 UTC unless a name says otherwise.
 """
 
+import codecs
 import hashlib
+import json
 import secrets
 import time
 from dataclasses import asdict, dataclass, field, fields
 from types import UnionType
 
-from storage.errors import InvalidField
+from storage.errors import DamagedRecord, InvalidField
 from storage.rules import (
     check_bio,
     check_client_name,
@@ -28,7 +30,7 @@ PICTURE_SIZES = {"large": 256, "medium": 64, "small": 16}  # pixels along each s
 
 
 def now_ms() -> int:
-    """The time, in milliseconds since 1970 UTC."""
+    """Return the time in milliseconds since 1970 UTC."""
     return time.time_ns() // 1_000_000
 
 
@@ -39,14 +41,14 @@ def sha256(text: str) -> str:
 
 @dataclass(slots=True)
 class Grant:
-    """What a player allowed one client (RFC 6749 1.3); a token ends with its grant's id."""
+    """A player's consent to one client (RFC 6749 1.3). Tokens name the grant by its id."""
 
     id: str
     scope: list[str]
     since: int
 
     def end_tokens(self) -> None:
-        """End the codes and tokens that it gave; the consent itself stands."""
+        """Revoke the grant's codes and tokens. The consent itself stays."""
         self.id = secrets.token_urlsafe(12)
 
 
@@ -56,11 +58,11 @@ class Session:
 
     id: str
     since: int
-    browser: str  # in words: "Firefox on Linux"
+    browser: str  # for people: "Firefox on Linux"
 
 
 def picture_file_of(user_id: int, timestamp: int | None) -> str:
-    """What a picture is called; one of an account that never changed it may lack the time."""
+    """Return the file name of a picture; an imported account may have no timestamp."""
     return f"{user_id}.webp" if timestamp is None else f"{user_id}-{timestamp}.webp"
 
 
@@ -91,13 +93,13 @@ class User:
 
     @property
     def picture_file(self) -> str:
-        """The name that each size of the picture has in the folder of that size."""
+        """The file name of the picture, in the folder of each size."""
         return picture_file_of(self.id, self.pfp_timestamp)
 
 
 @dataclass(slots=True)
 class Client:
-    """A program that asks who a player is (RFC 6749 2)."""
+    """An app that asks who a player is (RFC 6749 2)."""
 
     id: str
     name: str
@@ -106,14 +108,14 @@ class Client:
     owner_id: int | None = None  # None: the administrators
     disabled: bool = False
     created: int = field(default_factory=now_ms)
-    game_url: str | None = None  # where its game is, if it has one that is played here
+    game_url: str | None = None  # of a game that is played on this site
     description: str = ""
-    listed: bool = False  # its game stands on the home page
+    listed: bool = False  # on the home page
     disabled_by: int | str | None = None  # a user id or "command"
 
     def accepts_redirect_uri(self, uri: str) -> bool:
-        """True where `uri` is registered: to the letter, but for the port of a loopback address."""
-        # The rule again: a record may have been edited by hand, and a free port is one that exists.
+        """Return True for a registered URI; a loopback address may have any port (RFC 8252)."""
+        # The rule again: a record may have been edited by hand, and the port may be out of range.
         if check_redirect_uri(uri):
             return False
         registered = map(without_loopback_port, self.redirect_uris)
@@ -122,7 +124,7 @@ class Client:
 
 @dataclass(slots=True)
 class AuthorizationCode:
-    """What an authorization code stands for (RFC 6749 4.1.2)."""
+    """The record of an authorization code (RFC 6749 4.1.2)."""
 
     client_id: str
     user_id: int
@@ -131,25 +133,21 @@ class AuthorizationCode:
     redirect_uri: str | None  # None: issued to a game, which has none
     code_challenge: str | None  # RFC 7636, method S256
     issued: int = field(default_factory=now_ms)
-    boot_id: str | None = None  # the backend's own: a code from before a power cut is dead
 
 
 @dataclass(slots=True)
 class Invite:
-    """An invitation to make one account."""
+    """An invitation to create one account."""
 
     expires: int
 
 
-@dataclass(slots=True)
 class Attempt:
-    """One counted try at a secret, so that a right one can be given back."""
-
-    place: str  # the backend's own
+    """One counted attempt, for `give_back_attempt`; what it holds is up to the backend."""
 
 
 def _kinds_of(record_type: type) -> dict[str, tuple[type, ...]]:
-    """The Python types that each field may have; of `list[str]` only `list` is kept."""
+    """Return the types that each field may have, `list` for `list[str]`."""
     kinds = {}
     for each in fields(record_type):
         options = each.type.__args__ if isinstance(each.type, UnionType) else (each.type,)
@@ -165,19 +163,19 @@ _TEXT_LISTS = {
 
 
 def build_record(record_type: type, values: dict):
-    """The record that decoded JSON describes.
+    """Return the record that decoded JSON describes.
 
-    Raises TypeError or ValueError naming the field that is missing, unknown or of another type.
+    Raises TypeError or ValueError that names a field which is missing, unknown or of another type.
     """
     record = record_type(**values)
     kinds = _KINDS[record_type]
     for name, value in values.items():
         if type(value) not in kinds[name]:  # not isinstance: True is no number here
-            raise ValueError(f"{name} has the wrong type")
+            raise ValueError(f"{name}: This has the wrong type.")
     for name in _TEXT_LISTS[record_type]:
         for each in getattr(record, name):
             if type(each) is not str:
-                raise ValueError(f"{name} holds what is no text")
+                raise ValueError(f"{name}: This is not a list of texts.")
     if record_type is User:
         _build_parts(record)
     return record
@@ -187,12 +185,34 @@ def _build_parts(user: User) -> None:
     user.grants = {client_id: build_record(Grant, each) for client_id, each in user.grants.items()}
     user.sessions = [build_record(Session, each) for each in user.sessions]
     if user.equipped_flair not in user.flairs or "none" not in user.flairs:
-        raise ValueError("flairs lack 'none' or the equipped one")
+        raise ValueError("flairs: 'none' or the equipped flair is missing.")
 
 
 def record_as_dict(record) -> dict:
-    """The record as JSON has it, in the order of its fields."""
+    """Return the record as JSON values, in the order of its fields."""
     return asdict(record)
+
+
+def encode(values: dict) -> bytes:
+    """Return JSON that people can read and edit: indented, keys in the record's order."""
+    return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def decode_record(content: bytes, record_type: type, path: str, **expected: object):
+    """Return the record in `content`, the bytes of the file at `path`. Raises DamagedRecord."""
+    try:
+        # json.loads accepts half a surrogate pair, as bytes or as an escape, which nothing can
+        # encode again.
+        values = json.loads(content.removeprefix(codecs.BOM_UTF8).decode())
+        if b"\\u" in content:
+            encode(values)
+        record = build_record(record_type, values)
+        for name, value in expected.items():
+            if getattr(record, name) != value:
+                raise ValueError(f"its {name} is {getattr(record, name)!r}")
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DamagedRecord("/".join(path.split("/")[-2:]), str(error)) from error
+    return record
 
 
 RULES = {
@@ -214,7 +234,7 @@ RULES = {
 def refuse_bad_record(record: User | Client, changed: set[str] | None = None) -> None:
     """Raise InvalidField for the first field that breaks its rule.
 
-    With `changed` only those fields are looked at: a rule that came later locks nobody out.
+    With `changed`, only those fields are checked: a newer rule locks nobody out.
     """
     for name, check in RULES[type(record)].items():
         if changed is None or name in changed:
@@ -222,6 +242,6 @@ def refuse_bad_record(record: User | Client, changed: set[str] | None = None) ->
 
 
 def refuse(field_name: str, problem: str | None) -> None:
-    """Raise InvalidField where there is a problem."""
+    """Raise InvalidField if there is a problem, which is a whole sentence."""
     if problem:
         raise InvalidField(field_name, problem)

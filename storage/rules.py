@@ -1,6 +1,6 @@
-"""What a field may hold.
+"""The rules of each field.
 
-Each check returns what is wrong, or None. Its words go on where the field's name ends: "is taken".
+Each `check_` function returns None, or a sentence for the person who typed the value: what to do.
 """
 
 import ipaddress
@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 NAME_LENGTH = (2, 30)  # characters, after NFKC
 NAME_KEY_BYTES = 120
 NAME_SEPARATORS = " _.-"
+NAME_RULE = "Use 2-30 letters or numbers. Spaces, _ . and - are fine inside."
 # Characters: NFKC takes the square of the time for a run of marks, seconds for 60 kB of them.
 NORMALISED_LENGTH = 1024
 RESERVED_NAMES = frozenset(
@@ -27,11 +28,23 @@ BIO_LENGTH = 1000  # characters
 CLIENT_NAME_LENGTH = 60  # characters
 DESCRIPTION_LENGTH = 200  # characters
 PASSWORD_LENGTH = (12, 1024)  # characters
+# A hash says what checking it costs. These may cost what ours do, about 32 MiB and 0.3 s; a hash of
+# gigabytes or hours would end the worker in which its player signs in.
+SCRYPT_HASH = re.compile(r"scrypt:(\d{1,7}):(\d{1,2}):([1-4])\$[!-#%-~]{1,64}\$[0-9a-f]{128}")
+MOST_SCRYPT = 2**18  # n * r: 32 MiB
+PBKDF2_HASH = re.compile(r"pbkdf2:sha(?:1|256|512):(\d{1,7})\$[!-#%-~]{1,64}\$[0-9a-f]{40,128}")
+MOST_PBKDF2 = 2_000_000  # rounds
+PASSWORD_METHOD = "scrypt:32768:8:3"  # OWASP's; Werkzeug's default costs a third of it
+# A hash of another server's hash: wrapped:<our hash>|<method>$<salt>, without the other's digest.
+WRAPPED = "wrapped:"
 COMMON_PASSWORDS = Path(__file__).with_name("common_passwords.txt")  # lower case, one a line
 COMMON_LENGTH = 4  # characters; a shorter one stands in half of all passwords
 LETTERS_ADDED = 4  # to a common password make it one that is not
 FLAIR_LENGTH = 30  # characters
 USER_ID = re.compile(r"[1-9][0-9]{0,14}")
+IDS_LEFT_OUT = 10_000  # by a restore: games may know users who came after the backup
+USER_IDS_END = 10**15 - 2 * IDS_LEFT_OUT  # ids have up to 15 digits, after a restore too
+TIME_END = 10**15  # milliseconds: the address of a picture has room for 15 digits
 PICTURE_FILE = re.compile(rf"({USER_ID.pattern})(-[1-9][0-9]{{0,14}})?\.webp")  # the id, and when
 CLIENT_ID = re.compile(r"[a-z0-9]{16,64}")
 REDIRECT_URI_LENGTH = 2000  # characters
@@ -57,27 +70,29 @@ def normal_name(text: str) -> str:
 def check_name(name: str) -> str | None:
     """What is wrong with a name that went through `normal_name`."""
     if not NAME_LENGTH[0] <= len(name) <= NAME_LENGTH[1]:
-        return "must have 2 to 30 characters"
+        return NAME_RULE
     if name != normal_name(name):
-        return "has characters that only look like others"
+        return "Some characters only look like others. Use the usual ones."
     kinds = [unicodedata.category(character) for character in name]
     allowed = all(
         kind[0] in "LM" or kind == "Nd" or character in NAME_SEPARATORS
         for character, kind in zip(name, kinds, strict=True)
     )
     if not allowed or INVISIBLE.search(name):
-        return "may have letters, digits, and space _ . - between them"
-    if kinds[0][0] not in "LN" or name[-1] in NAME_SEPARATORS or "  " in name:
-        return "starts with a letter or digit, and space _ . - stand between those"
+        return NAME_RULE
+    if kinds[0][0] not in "LN" or name[-1] in NAME_SEPARATORS:
+        return "Start and end with a letter or number."
+    if "  " in name:
+        return "Use one space at a time."
     if re.search("M{3}|[PZ]M", "".join(kind[0] for kind in kinds)):
-        return "has marks over no letter, or too many over one"
+        return "Put accents on letters only, and no more than two on each."
     if len(_scripts_of(name)) > 1:
-        return "mixes letters of several scripts"
+        return "Use letters from one alphabet only."
     key = unique_key(name)
     if key in RESERVED_NAMES or re.fullmatch(r"player\d+", key):
-        return "is reserved"
+        return "This name is reserved. Choose another one."
     if len(key.encode()) > NAME_KEY_BYTES:
-        return "is too long"
+        return "This name is too long. Choose a shorter one."
     return None
 
 
@@ -98,39 +113,59 @@ def _scripts_of(name: str) -> set[str]:
 
 
 def check_email(email: str) -> str | None:
-    """What is wrong with the form of an email address; whether it is theirs is not known."""
+    """Check the format of an email address, not whose it is."""
     if not EMAIL.fullmatch(email) or not email.isprintable():
-        return "is not an email address like ada@example.org"
+        return "Enter an email like ada@example.org."
     return None
 
 
 def check_bio(bio: str) -> str | None:
     """What is wrong with a bio: plain text of up to 1,000 characters, lines allowed."""
     if len(bio) > BIO_LENGTH:
-        return f"has {len(bio)} characters; up to {BIO_LENGTH} fit"
+        return f"Use up to {BIO_LENGTH:,} characters. This text has {len(bio):,}."
     if any(unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\t" for c in bio):
-        return "has control characters"
+        return "Use plain text. Some characters here can't be shown."
     return None
 
 
 def check_flair(flair: str) -> str | None:
     """What is wrong with a flair, which is a short text that an administrator grants."""
     if not 1 <= len(flair) <= FLAIR_LENGTH or flair != flair.strip() or not flair.isprintable():
-        return f"must have 1 to {FLAIR_LENGTH} characters on one line"
+        return f"Use 1-{FLAIR_LENGTH} characters on one line."
     return None
 
 
 def check_password(password: str, name: str, email: str) -> str | None:
     """What is wrong with a new password for the player of that name and email address."""
     if not PASSWORD_LENGTH[0] <= len(password) <= PASSWORD_LENGTH[1]:
-        return f"must have {PASSWORD_LENGTH[0]} to {PASSWORD_LENGTH[1]} characters"
+        return f"Use {PASSWORD_LENGTH[0]} or more characters, up to {PASSWORD_LENGTH[1]:,}."
     folded = unique_key(password)[: PASSWORD_LENGTH[1]]  # NFKC makes eighteen of some characters
     for part in (unique_key(name), unique_key(email).partition("@")[0]):
         if len(part) >= 4 and part in folded:
-            return "must not contain your name or email address"
+            return "Leave your name and email out of your password."
     if _is_common(folded):
-        return "is too easy to guess: a common password, perhaps repeated or with little added"
+        return "Too common. Try three random words."
     return None
+
+
+def check_hash_format(kept_hash: str) -> str | None:
+    """What is wrong with a stored password hash; the empty one is of a user without a password."""
+    hashes = [kept_hash] if kept_hash else []
+    if kept_hash.startswith(WRAPPED):
+        ours, _, theirs = kept_hash.removeprefix(WRAPPED).partition("|")
+        hashes = [ours, f"{theirs}${'0' * 128}"]
+    if all(map(_is_affordable, hashes)):
+        return None
+    return "This is not a Werkzeug hash, or it takes too long to check."
+
+
+def _is_affordable(kept_hash: str) -> bool:
+    """True for a hash that Werkzeug makes, and that takes neither much memory nor time to check."""
+    if match := SCRYPT_HASH.fullmatch(kept_hash):
+        n, r = int(match[1]), int(match[2])
+        return n > 1 and n & (n - 1) == 0 and 0 < n * r <= MOST_SCRYPT
+    match = PBKDF2_HASH.fullmatch(kept_hash)
+    return bool(match) and 0 < int(match[1]) <= MOST_PBKDF2
 
 
 def _is_common(folded: str) -> bool:
@@ -150,32 +185,32 @@ def _is_common(folded: str) -> bool:
 def check_client_name(name: str) -> str | None:
     """What is wrong with the name that players read when a client asks for access."""
     if not 1 <= len(name) <= CLIENT_NAME_LENGTH or name != name.strip() or not name.isprintable():
-        return f"must have 1 to {CLIENT_NAME_LENGTH} characters on one line"
+        return f"Use 1-{CLIENT_NAME_LENGTH} characters on one line."
     # The consent page says who asks: not nobody, and not what is written over other lines.
     if not any(c.isalnum() and not INVISIBLE.match(c) for c in name):
-        return "must have letters or digits"
+        return "Use at least one letter or number."
     if re.search("M{3}", "".join(unicodedata.category(c)[0] for c in name)):
-        return "has too many marks over one letter"
+        return "Use no more than two accents on a letter."
     return None
 
 
 def check_redirect_uri(uri: str) -> str | None:
     """What is wrong with a redirect URI to be registered (RFC 6749 3.1.2, RFC 9700 2.1)."""
     if not uri.isascii() or not uri.isprintable() or re.search(r"[\s\"'<>\\^`{|}]", uri):
-        return "must be an absolute URL in plain ASCII"
+        return "Use a full URL in plain ASCII, like https://example.org/callback."
     if len(uri) > REDIRECT_URI_LENGTH:
-        return f"is longer than {REDIRECT_URI_LENGTH} characters"
+        return f"Use up to {REDIRECT_URI_LENGTH:,} characters."
     try:
         parts = urlsplit(uri)
         parts.port  # noqa: B018 -- reading it checks it
     except ValueError:
-        return "is not a URL"
+        return "This is not a URL. Use one like https://example.org/callback."
     if not uri.startswith(("https://", "http://")):
-        return "must start with https:// or http://"
+        return "Start with https:// or http://."
     if "@" in parts.netloc or not _is_host(_without_port(parts.netloc)):
-        return "must name a host, and no user"
+        return "Use a URL with a host name, and without a user name."
     if "#" in uri:
-        return "must not have a fragment"
+        return "Leave out the # and everything after it."
     return None
 
 
@@ -204,7 +239,7 @@ def check_redirect_uris(uris: list[str]) -> str | None:
     """What is wrong with the first bad one of a client's redirect URIs."""
     for uri in uris:
         if problem := check_redirect_uri(uri):
-            return f"{uri!r} {problem}"
+            return f"{uri!r}: {problem}"
     return None
 
 
@@ -216,10 +251,10 @@ def check_game_url(url: str | None) -> str | None:
         return problem
     host = _without_port(urlsplit(url).netloc)
     if host.startswith("["):
-        return "must not name an IPv6 address: no Content-Security-Policy can"
+        return "Use a host name or an IPv4 address. Browsers can't show a game from IPv6."
     # 127.1 and 0x7f000001 are 127.0.0.1 to a browser: one origin must not look like several.
     if re.fullmatch(r"(.*\.)?([0-9]+|0[Xx][0-9A-Fa-f]*)", host) and not _is_plain_ipv4(host):
-        return "must write an IP address as four numbers, like 127.0.0.1"
+        return "Write the IP address as four numbers, like 127.0.0.1."
     return None
 
 
@@ -245,10 +280,10 @@ def check_description(description: str) -> str | None:
     """What is wrong with what players read about a game; it may be empty."""
     fits = len(description) <= DESCRIPTION_LENGTH and description == description.strip()
     if not fits or not description.isprintable():
-        return f"must have up to {DESCRIPTION_LENGTH} characters on one line"
+        return f"Use up to {DESCRIPTION_LENGTH} characters on one line."
     return None
 
 
 def check_mod_level(mod_level: int | None) -> str | None:
     """What is wrong with a mod level; None is none."""
-    return None if mod_level in (0, 1, 2) else "must be 0, 1 or 2"
+    return None if mod_level in (0, 1, 2) else "Use 0, 1 or 2."

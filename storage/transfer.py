@@ -9,7 +9,6 @@ import contextlib
 import itertools
 import json
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -28,12 +27,15 @@ from storage import (
     User,
     build_record,
     check_flair,
+    check_hash_format,
     normal_name,
     now_ms,
     refuse,
     refuse_bad_record,
 )
-from storage.flat_files.disk import new_file, translate_os_errors
+from storage.files import new_file, translate_os_errors
+from storage.maintenance import Progress, Report
+from storage.rules import PASSWORD_METHOD, WRAPPED
 
 FIELDS = {  # of a line, and of the record
     "name": "name",
@@ -59,12 +61,6 @@ LARGEST_ID = 10**14 - 1  # ids have up to 15 digits: this leaves nine tenths of 
 MOST_PLAY = 10**9  # minutes
 CLOCK_SKEW = 86_400_000  # milliseconds that a time may lie ahead
 MOST_FLAIRS = 500
-# A hash says what it costs to look at a password. One that says gigabytes, or hours, would end the
-# worker in which its player signs in; these may cost what ours do (n:r:p), or about that (rounds).
-SCRYPT = re.compile(r"scrypt:(\d{1,7}):(\d{1,2}):([1-4])\$[!-#%-~]{1,64}\$[0-9a-f]{128}")
-MOST_SCRYPT = 2**18  # n * r: 32 MiB
-PBKDF2 = re.compile(r"pbkdf2:sha(?:1|256|512):(\d{1,7})\$[!-#%-~]{1,64}\$[0-9a-f]{40,128}")
-MOST_PBKDF2 = 2_000_000  # rounds
 PICTURE_ENDINGS = ("webp", "png", "jpg", "jpeg", "gif")
 
 
@@ -91,8 +87,8 @@ def export_users(
     path: str,
     by: int | str,
     with_passwords: bool,
-    progress: Callable[[int, int], None],
-    report: Callable[[str], None],
+    progress: Progress,
+    report: Report,
 ) -> int:
     """Write all players to a new file that only its owner may read; returns how many.
 
@@ -138,13 +134,15 @@ def import_users(
     file: BinaryIO,
     pictures: str | None,
     by: int | str,
-    progress: Callable[[int, int], None],
+    progress: Progress,
     refused: Callable[[int, str], None],
+    wrap_hash: Callable[[str], str],
 ) -> ImportResult:
     """Add the players that the lines of a file describe, with pictures from a folder.
 
-    `refused` gets the number of each line that is not taken, and why. Interrupted at any moment it
-    can be repeated: who is there already is counted as that.
+    `refused` gets the number of each refused line, and the reason. `wrap_hash` makes our hash of a
+    password hash of another method. Interrupted at any moment, an import can be
+    repeated: a player who exists already is counted as that.
     """
     tally = ImportResult()
     if not file.seekable():
@@ -156,7 +154,7 @@ def import_users(
         store.reserve_user_ids(largest_id)
         file.seek(0)
         lines = _numbered_lines(file)
-        while batch := _read_batch(store, itertools.islice(lines, SYNC_EVERY), pictures):
+        while batch := _read_batch(store, itertools.islice(lines, SYNC_EVERY), pictures, wrap_hash):
             _add_batch(store, batch, tally, refused)
             progress(max(batch), total)
     return tally
@@ -197,21 +195,33 @@ class ImportRow:
 
 
 def _read_batch(
-    store: Storage, lines: Iterable[tuple[int, bytes]], folder: str | None
+    store: Storage,
+    lines: Iterable[tuple[int, bytes]],
+    folder: str | None,
+    wrap_hash: Callable[[str], str],
 ) -> dict[int, ImportRow]:
-    """What some lines bring, by their numbers."""
+    """Return what some lines bring, by their numbers."""
     batch = {}
     for number, line in lines:
+        picture = None
         try:
             user = read_line(line)
-            picture = make_picture_of(store, user, folder) if folder else None
+            if not _exists(store, user.id):  # else it is refused, and hashing takes long
+                picture = make_picture_of(user, folder) if folder else None
+                if not is_ours(user.password_hash):
+                    user.password_hash = wrap_hash(user.password_hash)
         except (LineRefused, InvalidField, PictureRefused, StorageFailed) as error:
             batch[number] = ImportRow(problem=error)
             continue
         if picture is None:
-            user.pfp_timestamp = None  # there is none at that address: it is drawn at the plain one
+            user.pfp_timestamp = None  # no picture at that address: one is generated
         batch[number] = ImportRow(user, picture)
     return batch
+
+
+def is_ours(kept_hash: str) -> bool:
+    """Return True for a hash that an installation stores as it is."""
+    return not kept_hash or kept_hash.startswith((WRAPPED, f"{PASSWORD_METHOD}$"))
 
 
 def _add_batch(
@@ -237,7 +247,7 @@ def _add_batch(
 
 def _in_words(error: StorageError) -> str:
     if isinstance(error, InvalidField):
-        return f"{FIELDS_OF_RECORD.get(error.field, error.field)} {error.problem}"
+        return f"{FIELDS_OF_RECORD.get(error.field, error.field)}: {error.problem}"
     return str(error)
 
 
@@ -254,7 +264,7 @@ def read_line(line: bytes) -> User:
     try:
         user = build_record(User, record)
     except ValueError as error:
-        raise InvalidField(*str(error).split(" ", 1)) from error
+        raise InvalidField(*str(error).split(": ", 1)) from error
     user.name, user.email = normal_name(user.name), user.email.strip()
     user.play_ms *= 60_000  # a line has minutes
     refuse_bad_fields(user)
@@ -276,44 +286,30 @@ def _read_object(line: bytes) -> dict:
 def refuse_bad_fields(user: User) -> None:
     """Raise InvalidField for what no player may have."""
     if not 0 < user.id <= LARGEST_ID:
-        raise InvalidField("id", f"must be a number from 1 to {LARGEST_ID}")
+        raise InvalidField("id", f"Use a number from 1 to {LARGEST_ID}.")
     # A moderator's reset gave this name, which nobody can choose.
     was_reset = user.name == f"player{user.id}"
     refuse_bad_record(user, RULES[User].keys() - ({"name"} if was_reset else set()))
     for flair in user.flairs:
         refuse("flairs", check_flair(flair))
     if len(set(user.flairs)) < len(user.flairs) or len(user.flairs) > MOST_FLAIRS:
-        raise InvalidField("flairs", f"must be up to {MOST_FLAIRS} different ones")
+        raise InvalidField("flairs", f"Use up to {MOST_FLAIRS} different flairs.")
     latest = now_ms() + CLOCK_SKEW
     for field, earliest in (("created", 0), ("last_heartbeat", 0), ("pfp_timestamp", 1)):
         time = getattr(user, field)
         if time is not None and not earliest <= time <= latest:
-            raise InvalidField(field, "must be milliseconds since 1970, and not in the future")
+            raise InvalidField(field, "Use milliseconds since 1970, not in the future.")
     if not 0 <= user.play_ms <= MOST_PLAY * 60_000:
-        raise InvalidField("play_ms", f"must be a number from 0 to {MOST_PLAY}")
+        raise InvalidField("play_ms", f"Use a number from 0 to {MOST_PLAY}.")
     refuse("password_hash", check_hash_format(user.password_hash))
 
 
-def check_hash_format(kept: str) -> str | None:
-    """What is wrong with a hash: it is none, or takes too much memory or time; "" is nobody's."""
-    good = kept == ""
-    if match := SCRYPT.fullmatch(kept):
-        n, r = int(match[1]), int(match[2])
-        good = n > 1 and n & (n - 1) == 0 and 0 < n * r <= MOST_SCRYPT
-    elif match := PBKDF2.fullmatch(kept):
-        good = 0 < int(match[1]) <= MOST_PBKDF2
-    return None if good else "is none that Werkzeug makes, or one that takes too long to check"
-
-
-def make_picture_of(store: Storage, user: User, folder: str) -> dict[str, bytes] | None:
-    """The pictures of a player who has one in a folder and is not there yet.
-
-    Raises PictureRefused, and StorageFailed where the player's record cannot be read.
-    """
+def make_picture_of(user: User, folder: str) -> dict[str, bytes] | None:
+    """Return the pictures of a player who has one in a folder. Raises PictureRefused."""
     from storage.pictures import MAX_BYTES, make_picture
 
     path = find_picture(folder, user)
-    if path is None or _is_there(store, user.id):
+    if path is None:
         return None
     try:
         with open(path, "rb") as file:
@@ -336,7 +332,7 @@ def find_picture(folder: str, user: User) -> str | None:
     return next(filter(os.path.isfile, paths), None)
 
 
-def _is_there(store: Storage, user_id: int) -> bool:
+def _exists(store: Storage, user_id: int) -> bool:
     try:
         store.read_user(user_id)
     except NoSuchUser:

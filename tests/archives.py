@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from storage import PICTURE_SIZES, Storage, open_storage
-from storage.backup import backup
+from storage.archive import backup, restore
 from storage.flat_files.check import check
-from storage.restore import restore
 
 
 @dataclass
@@ -25,14 +24,14 @@ class Site:
         return open_storage(*self.folders)
 
     def backup(self, path: Path, **options) -> int:
-        return backup(*self.folders, str(path), "command", **options)
+        return backup(self.open(), str(path), "command", **options)
 
     def restore(self, path: Path, **options) -> int:
-        return restore(*self.folders, str(path), "command", **options)
+        return restore(self.open(), str(path), "command", **options)
 
     def problems(self) -> list[str]:
         """What `check` finds."""
-        return [f"{each.file}: {each.problem}" for each in check(*self.folders)]
+        return [f"{each.place}: {each.problem}" for each in check(*self.folders)]
 
     def players(self) -> list[tuple]:
         """Everyone's record and pictures; where they are signed in is left out."""

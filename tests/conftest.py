@@ -26,7 +26,7 @@ from werkzeug.test import TestResponse
 
 import identity_server
 from identity import links, passwords
-from storage import ATTEMPTS_WINDOW, Storage, User, open_storage, pictures
+from storage import ATTEMPTS_WINDOW, Client, Storage, User, open_storage, pictures
 from storage.flat_files import disk
 
 identity_server.FastPath = BothWays  # each API answer of each test is compared with Flask's
@@ -346,10 +346,15 @@ def register(store, anyone) -> Callable[..., Program]:
     def register(
         *redirect_uris: str, name: str = "Space Game", owner_id: int | None = None
     ) -> Program:
-        client, secret = store.add_client(name, list(redirect_uris), owner_id, by="command")
+        client, secret = store.add_client(name, list(redirect_uris), owner_id)
         return Program(anyone, client.id, secret, redirect_uris[0])
 
     return register
+
+
+def all_clients(store: Storage) -> list[Client]:
+    """Every client that is registered."""
+    return [store.read_client(each) for each in store.client_ids()]
 
 
 @pytest.fixture

@@ -355,8 +355,8 @@ def test_unknown_scopes_are_ignored_and_userinfo_is_always_granted(
 def test_the_page_says_who_asks_who_registered_it_and_where_it_leads(adas_browser, bob, register):
     program = register("https://space.example:8443/callback", owner_id=bob.id)
     said = words(adas_browser.get(program.link()))
-    assert "Space Game asks who you are" in said
-    assert "registered by Bob" in said
+    assert "Space Game wants to know who you are" in said
+    assert "Registered by Bob" in said
     assert "space.example:8443" in said
     assert "Signed in as Ada" in said
     assert "ada@example.org" not in said
@@ -377,10 +377,10 @@ def test_no_administrator_vouches_for_a_program_whose_owner_is_gone_or_damaged(
 ):
     program = register(CALLBACK, owner_id=bob.id)
     (tmp_path / "instance" / "users" / f"{bob.id}.json").write_text("{")
-    assert "registered by a player who left" in words(adas_browser.get(program.link()))
+    assert "Registered by a player who left" in words(adas_browser.get(program.link()))
     (tmp_path / "instance" / "users" / f"{bob.id}.json").unlink()
-    assert "registered by a player who left" in words(adas_browser.get(program.link()))
-    assert "registered by this site's administrators" in words(
+    assert "Registered by a player who left" in words(adas_browser.get(program.link()))
+    assert "Registered by this site's administrators" in words(
         adas_browser.get(register(CALLBACK).link())
     )
 
@@ -575,7 +575,7 @@ def test_a_client_that_changed_since_the_page_was_shown_gets_nothing(
     store, page, ada, adas_browser, program, change, decision
 ):
     if change == "deleted":
-        store.delete_client(program.id, by="command")
+        store.delete_client(program.id)
     else:
         with store.edit_client(program.id) as client:
             client.disabled = change == "disabled"

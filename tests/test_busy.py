@@ -8,8 +8,8 @@ from PIL import Image
 
 from identity.passwords import ConcurrencyLimit
 
-BUSY = "Too many people ask for this right now. Try again in a moment."
-NOT_SAVED = "Nothing can be saved right now. Try again in a moment."
+BUSY = "Too many people are doing this right now. Try again in a moment."
+NOT_SAVED = "Nothing was saved. Try again in a moment."
 
 
 def upload(browser):

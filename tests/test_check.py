@@ -236,7 +236,9 @@ DAMAGE = {
     "a record cut short": Damage("users/1.json", cut, **UNMENDED, words="is damaged: "),
     "an empty record": Damage("users/1.json", put(b""), **UNMENDED, words="is damaged: "),
     "another's record": Damage("users/1.json", hand_edit(id=2), **UNMENDED, words="its id is 2"),
-    "a field's type": Damage("users/1.json", hand_edit(bio=7), **UNMENDED, words="bio has the"),
+    "a field's type": Damage(
+        "users/1.json", hand_edit(bio=7), **UNMENDED, words="bio: This has the"
+    ),
     "an unknown field": Damage("users/1.json", hand_edit(nick="A"), **UNMENDED, words="nick"),
     "a level": Damage("users/1.json", hand_edit(mod_level=3), **UNMENDED, words="0, 1 or 2"),
     "a time": Damage("users/1.json", hand_edit(play_ms=-1), **UNMENDED, words="play_ms is no time"),
@@ -259,7 +261,7 @@ DAMAGE = {
         "users/1.json",
         hand_edit(password_hash="scrypt:33:8:1$aa$" + "0" * 128),
         **UNMENDED,
-        words="password_hash is none",
+        words="password_hash: This is not",
     ),
     "a picture's time": Damage(
         "users/1.json", hand_edit(pfp_timestamp=-1), words="pfp_timestamp is no time"
@@ -347,7 +349,7 @@ DAMAGE = {
         "clients/{OTHER}.json", hand_edit(redirect_uris=["javascript:1"]), **UNMENDED, words="http"
     ),
     "an address of a game": Damage(
-        "clients/{CLIENT}.json", hand_edit(game_url="//x"), **UNMENDED, words="game_url must"
+        "clients/{CLIENT}.json", hand_edit(game_url="//x"), **UNMENDED, words="game_url: Start with"
     ),
     "a client for others to read": Damage("clients/{CLIENT}.json", chmod(0o644), words="0644"),
     "an invitation cut short": Damage("invites/{INVITE}.json", cut, **UNMENDED, words="damaged"),

@@ -302,14 +302,24 @@ def test_a_prompted_password_is_hidden_and_standard_output_has_the_record_alone(
 @pytest.mark.parametrize(
     ("name", "email", "password", "refusal"),
     [
-        ("ADA", "b@example.org", PASSWORD, "name is taken"),
-        ("bob", "ADA@example.org", PASSWORD, "email belongs to another account"),
-        ("root", "b@example.org", PASSWORD, "name is reserved"),
-        ("bob", "nowhere", PASSWORD, "email is not an email address"),
-        ("bob", "b@example.org", "short", "password must have 12 to"),
-        ("robert", "b@example.org", "robert is my name", "password must not contain your name"),
-        ("bob", "b@example.org", b"\xff" * 12, "password is not UTF-8"),
-        ("bob", "b@example.org", "", "password must have 12 to"),
+        (
+            "ADA",
+            "b@example.org",
+            PASSWORD,
+            "name: Another player has this name. Choose a different one.",
+        ),
+        (
+            "bob",
+            "ADA@example.org",
+            PASSWORD,
+            "email: Another account has this email. Use a different one.",
+        ),
+        ("root", "b@example.org", PASSWORD, "name: This name is reserved. Choose another one."),
+        ("bob", "nowhere", PASSWORD, "email: Enter an email"),
+        ("bob", "b@example.org", "short", "password: Use 12 or more characters"),
+        ("robert", "b@example.org", "robert is my name", "password: Leave your name"),
+        ("bob", "b@example.org", b"\xff" * 12, "password: The password is not UTF-8."),
+        ("bob", "b@example.org", "", "password: Use 12 or more characters"),
     ],
 )
 def test_a_field_that_breaks_its_rule_is_refused_in_one_line(
@@ -323,7 +333,7 @@ def test_a_field_that_breaks_its_rule_is_refused_in_one_line(
 def test_a_name_that_cannot_be_had_is_refused_before_a_password_is_asked_for(installation):
     # Without a terminal, asking for one would be wrong usage.
     refusal = installation.refusal("user", "add", "Ada", "--email", "b@example.org")
-    assert refusal == "name is taken"
+    assert refusal == "name: Another player has this name. Choose a different one."
 
 
 @pytest.mark.parametrize("name", ["nobody", "", "../1", b"\xff", "x" * 5000])
@@ -346,7 +356,9 @@ def test_set_changes_what_it_is_given_and_nothing_else(installation):
 def test_set_changes_nothing_where_one_of_its_changes_is_refused(installation):
     before = installation.add_user("dora")
     changes = ("--name", "dorothy", "--email", "ada@example.org", "--bio", "new")
-    assert installation.refusal("user", "set", "dora", *changes).startswith("email belongs")
+    assert installation.refusal("user", "set", "dora", *changes).startswith(
+        "email: Another account"
+    )
     assert installation.refusal("user", "set", "dora", "--name", "x", "--bio", "new")
     assert installation.record("user", "show", "dora") == before
 
@@ -449,8 +461,8 @@ def test_a_client_that_is_not_there_is_refused(installation, verb):
 @pytest.mark.parametrize(
     ("arguments", "refusal"),
     [
-        (("Chess", "--redirect-uri", "ftp://chess.example.org"), "redirect URIs 'ftp:"),
-        (("", "--redirect-uri", CALLBACK), "name must have 1 to"),
+        (("Chess", "--redirect-uri", "ftp://chess.example.org"), "redirect_uris: 'ftp:"),
+        (("", "--redirect-uri", CALLBACK), "name: Use 1-60 characters"),
         (("Chess", "--redirect-uri", CALLBACK, "--owner", "nobody"), "there is no player 'nobody'"),
     ],
 )
@@ -550,7 +562,7 @@ def test_serve_prints_the_address_and_on_an_empty_installation_a_next_step_to_pa
         capture_output=True,
         text=True,
     )
-    assert typed.returncode == 1 and typed.stderr.startswith("Error: email is not")
+    assert typed.returncode == 1 and typed.stderr.startswith("Error: email: Enter an email")
     ada = step.replace("YOUR_NAME", "ada").replace("YOUR_EMAIL", "ada@example.org")
     bare = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}  # another terminal
     subprocess.run(

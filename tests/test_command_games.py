@@ -4,6 +4,7 @@ import json
 
 import pytest
 from click.testing import CliRunner
+from conftest import all_clients
 
 from commands.printing import describe_audit_line
 from identity_admin import identity_server_command
@@ -62,25 +63,28 @@ def test_a_client_needs_a_redirect_uri_or_a_game(refusal, store):
     for options in ([], ["--game-url", ""], ["--description", "Shoot the rocks."]):
         problem = refusal("add", "Space", *options, status=2)
         assert problem == "Where is it? Give --redirect-uri, --game-url or both."
-    assert store.clients() == []
+    assert all_clients(store) == []
 
 
 @pytest.mark.parametrize(
     ("game_url", "problem"),
     [
-        (f"{BASE_URL}/game", "game URL must not be on this site's own origin"),
-        ("ftp://space.example/", "game URL must start with https:// or http://"),
-        ("http://space.example/", "game URL must start with https://: browsers show no other page"),
-        ("https://taken.example/mine", "game URL is on the same origin as another game"),
+        (f"{BASE_URL}/game", "game_url: Use another origin than this site's own."),
+        ("ftp://space.example/", "game_url: Start with https:// or http://."),
+        ("http://space.example/", "game_url: Start with https://. Browsers show no other page"),
+        (
+            "https://taken.example/mine",
+            "game_url: Another game is on the same origin. Use another host or port.",
+        ),
     ],
 )
 def test_a_game_that_cannot_be_shown_here_is_refused(run, refusal, store, game_url, problem):
     run("add", "Taken", "--game-url", "https://taken.example/")
     other = run("add", "Other", "--redirect-uri", "https://other.example/")
-    before = store.clients()
+    before = all_clients(store)
     assert refusal("add", "Space", "--game-url", game_url).startswith(problem)
     assert refusal("set", other["client_id"], "--game-url", game_url).startswith(problem)
-    assert store.clients() == before
+    assert all_clients(store) == before
 
 
 def test_a_game_is_changed_and_taken_away(run):

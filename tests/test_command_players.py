@@ -12,7 +12,7 @@ from storage import Session, Storage, User, open_storage
 
 ANOTHER = "a wholly different phrase"
 BASE_URL = {"IDENTITY_BASE_URL": "https://id.example.org"}
-BAD_FLAIR = "flair must have 1 to 30 characters on one line"
+BAD_FLAIR = "flair: Use 1-30 characters on one line."
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_a_sign_in_link_sets_a_new_password_and_is_written_down(installation, st
     assert acts(store) == [{"act": "user sign-in-link", "by": "command", "user": ada.id}]
     signed = link.partition("link=")[2]
     assert signed not in installation.everything_kept()
-    assert "for <bdi" in browser.get(f"/new-password?link={signed}").text
+    assert "For <bdi" in browser.get(f"/new-password?link={signed}").text
     form = {"link": signed, "new_password": ANOTHER}
     assert browser.post("/new-password", data=form).status_code == 303
     assert browser.post("/new-password", data=form).status_code == 403
@@ -131,17 +131,19 @@ def test_a_time_that_no_calendar_reaches_is_shown_as_the_number(installation, st
     assert f"lastHeartbeat  {time}\n" in installation.output("user", "show", "ada")
 
 
-# -- user suspend, restore, delete ----------------------------------------------------------------
+# -- user suspend, unsuspend, delete --------------------------------------------------------------
 
 
-def test_suspending_ends_all_sessions_and_restoring_undoes_it(installation, store, ada):
+def test_suspending_ends_all_sessions_and_unsuspending_undoes_it(installation, store, ada):
     assert installation.output("user", "suspend", "ada") == "Ada is suspended.\n"
     user = store.read_user(ada.id)
     assert (user.suspended, user.sessions) == (True, [])
-    assert installation.output("user", "restore", "ada@example.org") == "Ada is restored.\n"
+    assert installation.output("user", "unsuspend", "ada@example.org") == (
+        "Ada is no longer suspended.\n"
+    )
     assert not store.read_user(ada.id).suspended
     told = {"by": "command", "user": ada.id}
-    assert acts(store) == [{"act": "user suspend"} | told, {"act": "user restore"} | told]
+    assert acts(store) == [{"act": "user suspend"} | told, {"act": "user unsuspend"} | told]
 
 
 def test_a_player_is_not_deleted_where_that_was_not_confirmed(installation, store, ada):
@@ -172,7 +174,7 @@ def test_with_yes_nothing_is_asked(installation, store, ada):
 @pytest.mark.parametrize(
     "words",
     [
-        *(["user", verb, "nobody"] for verb in ("suspend", "restore", "delete", "sign-in-link")),
+        *(["user", verb, "nobody"] for verb in ("suspend", "unsuspend", "delete", "sign-in-link")),
         *(["flair", verb, "nobody", "Champion"] for verb in ("grant", "revoke")),
     ],
     ids=" ".join,
@@ -216,8 +218,8 @@ def test_flairs_are_granted_listed_and_revoked(installation, store, ada):
         ("grant", "", BAD_FLAIR),
         ("grant", "x" * 31, BAD_FLAIR),
         ("grant", "a\nb", BAD_FLAIR),
-        ("revoke", "none", "flair is not one that can be taken from this player"),
-        ("revoke", "Champion", "flair is not one that can be taken from this player"),
+        ("revoke", "none", "flair: This player does not have this flair."),
+        ("revoke", "Champion", "flair: This player does not have this flair."),
     ],
 )
 def test_a_flair_that_cannot_be_had_or_taken_is_refused(store, ada, refusal, verb, flair, problem):
@@ -289,7 +291,7 @@ def test_a_damaged_line_is_named_and_hides_no_other(installation, store, damage)
 
 UNDONE = {  # each command that writes a line, and the act that it tells of
     "user suspend": ["user", "suspend", "ada"],
-    "user restore": ["user", "restore", "ada"],
+    "user unsuspend": ["user", "unsuspend", "ada"],
     "user delete": ["user", "delete", "ada", "--yes"],
     "user mod-level": ["user", "set", "ada", "--mod-level", "2"],
     "user set name": ["user", "set", "ada", "--name", "Ada L"],
@@ -305,7 +307,7 @@ UNDONE = {  # each command that writes a line, and the act that it tells of
 @pytest.mark.parametrize("act", UNDONE)
 def test_what_cannot_be_written_down_is_not_done(installation, store, ada, refusal, act):
     with store.edit_user(ada.id) as user:
-        user.suspended = act == "user restore"  # else there is nothing to do
+        user.suspended = act == "user unsuspend"  # else there is nothing to do
     (installation.data / "audit.log").mkdir()
     before = installation.everything_kept()
     assert refusal(*UNDONE[act]).startswith("the disk refused")

@@ -10,7 +10,7 @@ from authlib.oauth2.rfc8414 import AuthorizationServerMetadata
 
 from identity_server import SCOPES
 from storage import StorageFailed
-from storage.flat_files.write_probe import TRY_INTERVAL
+from storage.flat_files.write_probe import PROBE_INTERVAL
 
 METADATA = "/.well-known/oauth-authorization-server"
 SITE = "https://id.example.org"
@@ -120,19 +120,19 @@ def test_without_its_records_its_keys_or_its_pictures_a_server_is_not_healthy(an
 def test_the_disk_is_tried_at_most_every_five_seconds(store, monkeypatch):
     """However often it is asked; and it is well again as late."""
     users = Path(store.data_dir, "users")
-    store.try_disk()
+    store.check_health()
     users.rename(users.with_name("gone"))
     for _ in range(100):
-        store.try_disk()
-    pass_time(monkeypatch, TRY_INTERVAL)
+        store.check_health()
+    pass_time(monkeypatch, PROBE_INTERVAL)
     with pytest.raises(StorageFailed):
-        store.try_disk()
+        store.check_health()
     users.with_name("gone").rename(users)
     with pytest.raises(StorageFailed):
-        store.try_disk()
-    pass_time(monkeypatch, TRY_INTERVAL)
-    store.try_disk()
-    assert TRY_INTERVAL == 5
+        store.check_health()
+    pass_time(monkeypatch, PROBE_INTERVAL)
+    store.check_health()
+    assert PROBE_INTERVAL == 5
 
 
 def pass_time(monkeypatch, seconds: float) -> None:
@@ -148,7 +148,7 @@ def test_a_disk_that_makes_only_empty_files_is_full(tmp_path):
         "store = storage.open_storage(sys.argv[1], sys.argv[2]);"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0));"
         "open(f'{store.data_dir}/users/empty', 'x').close();"
-        "store.try_disk()"
+        "store.check_health()"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, tmp_path / "data", tmp_path / "pictures"],

@@ -40,9 +40,9 @@ from storage import (
     open_storage,
     sha256,
 )
-from storage.flat_files import backend as flat_files
 from storage.flat_files import codes, disk, windows
 from storage.flat_files.backend import FlatFiles
+from storage.flat_files.layout import LAYOUT_VERSION
 from storage.flat_files.user_ids import USER_IDS_END
 
 PICTURE = {size: size.encode() for size in PICTURE_SIZES}
@@ -120,7 +120,7 @@ def test_a_user_is_indented_json_in_the_order_of_the_records_fields(storage, ada
 
 
 def test_every_record_is_indented_json_and_no_secret_stands_in_it(storage, ada, data):
-    client, secret = storage.add_client("Chess", [], ada.id, by=ada.id)
+    client, secret = storage.add_client("Chess", [], ada.id)
     storage.add_code("a code", CODE)
     for path in data.rglob("*.json"):
         text = path.read_text(encoding="utf-8")
@@ -140,8 +140,8 @@ def test_modes_do_not_depend_on_the_umask(data, pictures, umask):
         storage.rename_user(1, "Grace")
         storage.save_picture(1, PICTURE)
         storage.delete_user(3)
-        client, _ = storage.add_client("Chess", [], None, by="command")
-        storage.issue_client_secret(client.id, by="command")
+        client, _ = storage.add_client("Chess", [], None)
+        storage.issue_client_secret(client.id)
         for code in ("spent", "live"):
             storage.add_code(code, CODE)
         storage.spend_code("spent")
@@ -327,13 +327,13 @@ def test_a_mended_record_is_back_at_once(storage, ada, data):
     ids=["cut short", "another's record", "uris as text", "no name"],
 )
 def test_a_damaged_client_is_named_and_affects_no_other(storage, client, data, damage):
-    other, _ = storage.add_client("Checkers", [], None, by="command")
+    other, _ = storage.add_client("Checkers", [], None)
     damage(data / f"clients/{client.id}.json")
     for act in (
         lambda: storage.read_client(client.id),
         lambda: storage.edit_client(client.id).__enter__(),
-        lambda: storage.issue_client_secret(client.id, by="command"),
-        lambda: storage.delete_client(client.id, by="command"),
+        lambda: storage.issue_client_secret(client.id),
+        lambda: storage.delete_client(client.id),
     ):
         with pytest.raises(DamagedRecord, match=f"^clients/{client.id}.json is damaged"):
             act()
@@ -499,7 +499,7 @@ def test_no_id_has_more_digits_than_fit(storage, ada, data):
 
 
 def test_a_layout_of_a_newer_program_stops_the_start(storage, data, pictures):
-    (data / "format").write_text(f"{flat_files.LAYOUT_VERSION + 1}\n")
+    (data / "format").write_text(f"{LAYOUT_VERSION + 1}\n")
     with pytest.raises(BadInstallation, match="newer program"):
         open_storage(str(data), str(pictures))
 
@@ -687,21 +687,32 @@ def test_attempts_do_not_show_who_was_guessed_at(storage, data, tmp_path):
     assert name != other_name  # keyed: nobody can try out names
 
 
-def test_the_audit_log_has_a_line_for_each_thing_done_to_a_client(storage, ada, data):
+def test_an_audit_line_is_json_in_the_log_and_in_the_index_of_each_subject(storage, client, data):
     before = now_ms()
-    client, _ = storage.add_client("Chess", [], ada.id, by=ada.id)
-    storage.issue_client_secret(client.id, by="command")
-    storage.delete_client(client.id, by=ada.id)
-    storage.write_audit("suspend", by=ada.id, user=7)
-    lines = [json.loads(line) for line in (data / "audit.log").read_text().splitlines()]
-    times = [before, *(line["time"] for line in lines), now_ms()]
+    storage.write_audit("client listed", by=3, client=client.id)
+    storage.write_audit("suspend", by=3, user=7)
+    lines = (data / "audit.log").read_text().splitlines()
+    times = [before, *(json.loads(line)["time"] for line in lines), now_ms()]
     assert times == sorted(times)
-    assert [{key: line[key] for key in line if key != "time"} for line in lines] == [
-        {"act": "client add", "by": ada.id, "client": client.id},
-        {"act": "client new-secret", "by": "command", "client": client.id},
-        {"act": "client delete", "by": ada.id, "client": client.id},
-        {"act": "suspend", "by": ada.id, "user": 7},
+    assert [{**json.loads(line), "time": 0} for line in lines] == [
+        {"time": 0, "act": "client listed", "by": 3, "client": client.id},
+        {"time": 0, "act": "suspend", "by": 3, "user": 7},
     ]
+    index = {path.name: path.read_text().splitlines() for path in (data / "audit").iterdir()}
+    assert index == {"3": lines, "7": lines[1:], client.id: lines[:1]}
+
+
+@pytest.mark.parametrize("subject", ["../users/1.json", ".", "", "a" * 15, "A" * 16, 0, -1, True])
+def test_only_an_id_becomes_the_name_of_an_audit_index(storage, data, subject):
+    storage.write_audit("odd", by=subject, user=subject, client=subject)
+    assert list((data / "audit").iterdir()) == []
+
+
+def test_the_audit_index_of_a_client_goes_with_the_client(storage, client, data):
+    storage.delete_client(
+        client.id, lambda each: storage.write_audit("client delete", 1, client=each.id)
+    )
+    assert [path.name for path in (data / "audit").iterdir()] == ["1"]
 
 
 @pytest.mark.parametrize("torn", ['{"time": 1, "ac', '{"time": 1, "act": "backup", "by": 1}'])
@@ -716,17 +727,24 @@ def test_a_line_that_a_kill_or_an_editor_left_without_its_end_takes_no_other_wit
     assert (json.loads(first)["by"], second, json.loads(third)["by"]) == (1, torn, 2)
 
 
-def test_what_cannot_be_written_to_the_audit_log_is_not_done(storage, client, data):
-    (data / "audit.log").unlink()
-    (data / "audit.log").mkdir()
-    for act in (
-        lambda: storage.add_client("Checkers", [], None, by="command"),
-        lambda: storage.issue_client_secret(client.id, by="command"),
-        lambda: storage.delete_client(client.id, by="command"),
+@pytest.mark.parametrize("place", ["audit.log", "audit/1"])
+def test_a_change_whose_audit_line_cannot_be_written_is_not_made(storage, ada, client, data, place):
+    (data / place).mkdir()
+
+    def before(record):
+        storage.write_audit("act", by=1)
+
+    for change in (
+        lambda: storage.add_client("Checkers", [], None, before=before),
+        lambda: storage.issue_client_secret(client.id, before),
+        lambda: storage.delete_client(client.id, before),
+        lambda: storage.rename_user(ada.id, "Grace", before),
+        lambda: storage.delete_user(ada.id, before),
     ):
         with pytest.raises(StorageFailed):
-            act()
+            change()
     assert list(map(storage.read_client, storage.client_ids())) == [client]
+    assert storage.find_user("ada") == ada
 
 
 # ---------------------------------------------------------------------------------------------
@@ -820,12 +838,26 @@ def test_a_new_picture_is_there_before_the_record_and_the_old_one_goes_after(sto
 
 
 def test_an_audit_line_is_on_the_disk_before_what_it_tells_of(storage, client, journal):
-    storage.issue_client_secret(client.id, by="command")
+    storage.issue_client_secret(
+        client.id, lambda each: storage.write_audit("client new-secret", 1, client=each.id)
+    )
     assert journal == [
-        "sync audit.log",
+        *("sync audit.log", "sync audit/1", f"sync audit/{client.id}"),
         *in_place("clients", f"{client.id}.json"),
         f"remove clients/({client.id}.json).old",
     ]
+
+
+def test_an_index_entry_is_there_before_its_record_and_goes_after(storage, ada, journal):
+    def become(level):
+        journal.clear()
+        with storage.edit_user(ada.id) as user:
+            user.mod_level = level
+        return journal.copy()
+
+    record = [*in_place("users", "1.json"), "remove users/(1.json).old"]
+    assert become(ADMINISTRATOR) == ["sync index/administrators", "sync index", *record]
+    assert become(0) == [*record, "remove index/administrators/1"]
 
 
 def test_codes_are_not_synced(storage, data, journal):
@@ -990,7 +1022,7 @@ def test_one_of_sixteen_processes_renames_a_user_to_a_name(race, storage):
     results = race(rename_to_ada)
     assert results.count("NameTaken") == PROCESSES - 1
     assert storage.find_user("Ada").id in results
-    assert len(os.listdir(f"{storage.data_dir}/names")) == PROCESSES
+    assert len(os.listdir(f"{storage.layout.data_dir}/names")) == PROCESSES
 
 
 def add_or_delete_ada(storage, n):

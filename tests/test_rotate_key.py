@@ -15,7 +15,9 @@ from test_check import somebody_waits_for_a_lock
 from waiting import PATIENCE, wait_until
 
 from commands.printing import describe_audit_line
+from identity.accounts import COMMAND, Acts
 from identity_admin import identity_server_command
+from storage import StorageFailed
 from storage.flat_files import keys as key_files
 from storage.flat_files.backend import FlatFiles
 
@@ -33,8 +35,8 @@ def key_file(store, tmp_path) -> Path:
 @pytest.fixture
 def rotate(store, environment):
     """Calls `identity-server rotate-key` with these arguments; returns what it prints."""
-    environment.setenv("IDENTITY_DATA_DIR", store.data_dir)
-    environment.setenv("IDENTITY_PICTURE_DIR", store.picture_dir)
+    environment.setenv("IDENTITY_DATA_DIR", store.layout.data_dir)
+    environment.setenv("IDENTITY_PICTURE_DIR", store.layout.picture_dir)
 
     def rotate(*arguments: str) -> str:
         done = CliRunner().invoke(identity_server_command, ["rotate-key", *arguments])
@@ -78,18 +80,18 @@ def test_the_audit_log_tells_of_both_in_words(rotate, store):
 def test_the_key_file_is_replaced_whole_and_is_its_owners_alone(store, key_file, drop_old):
     before = key_file.stat().st_ino
     with open(key_file, "rb") as old:
-        store.rotate_keys(drop_old, by="command")
+        store.rotate_keys(drop_old)
         assert len(old.read().splitlines()) == 1, "it was written in place"
     assert key_file.stat().st_ino != before
     assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
-    assert [name for name in os.listdir(store.data_dir) if name.startswith(".")] == []
+    assert [name for name in os.listdir(store.layout.data_dir) if name.startswith(".")] == []
 
 
 def test_nothing_is_rotated_where_the_audit_log_cannot_be_written(store, key_file, tmp_path):
     before = key_file.read_bytes()
     (tmp_path / "instance/audit.log").mkdir()
-    with pytest.raises(key_files.StorageFailed):
-        store.rotate_keys(drop_old=True, by="command")
+    with pytest.raises(StorageFailed):
+        Acts(store, COMMAND).rotate_keys(drop_old=True)
     assert key_file.read_bytes() == before
 
 
@@ -103,9 +105,7 @@ def test_a_rotation_waits_for_the_one_before_and_keeps_its_key(store, monkeypatc
         return next(new_keys)
 
     monkeypatch.setattr(key_files, "_new_key", new_key)
-    first, second = (
-        threading.Thread(target=store.rotate_keys, args=(False, "command")) for _ in range(2)
-    )
+    first, second = (threading.Thread(target=store.rotate_keys, args=(False,)) for _ in range(2))
     first.start()
     begun.wait(PATIENCE)
     second.start()
@@ -117,7 +117,7 @@ def test_a_rotation_waits_for_the_one_before_and_keeps_its_key(store, monkeypatc
 
 
 def test_a_first_start_that_a_rotation_has_overtaken_keeps_the_keys(store):
-    store.rotate_keys(drop_old=False, by="command")
+    store.rotate_keys(drop_old=False)
     keys = store.keys()
     store._keys._make()  # as if it had looked for the file just before there was one
     assert store.keys() == keys

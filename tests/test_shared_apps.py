@@ -85,5 +85,5 @@ def test_a_test_begins_as_a_new_process_on_an_empty_installation(app, store, bro
     app.config["SIGN_UP"] = "open"
     passwords.last_costs["pbkdf2"] = 1.0
     store.add_user("Ada", "ada@example.org", passwords.hash_password("a long secret"))
-    store.add_client("Game", ["https://game.example/"], None, by="command")
+    store.add_client("Game", ["https://game.example/"], None)
     assert browser.sign_in(password="a long secret").status_code == 303

@@ -49,7 +49,10 @@ def test_a_field_that_breaks_its_rule_is_told_beside_it_and_the_rest_is_kept(
 def test_all_problems_are_told_at_once(browser, ada):
     page = sign_up(browser, name="x", email="x", password="short")
     assert list(problems_of(page)) == ["name", "email", "password"]
-    assert problems_of(page)["name"] == "Name must have 2 to 30 characters."
+    assert (
+        problems_of(page)["name"]
+        == "Use 2-30 letters or numbers. Spaces, _ . and - are fine inside."
+    )
 
 
 def test_a_form_that_lacks_its_fields_is_shown_again(browser, ada):
@@ -68,7 +71,7 @@ def test_a_refused_sign_up_never_shows_the_password_again(browser, ada, changes)
 def test_a_name_that_reads_like_a_taken_one_is_409_beside_the_field(store, ada, browser, name):
     page = sign_up(browser, name=name)
     assert page.status_code == 409
-    assert problems_of(page) == {"name": "Name is taken."}
+    assert problems_of(page) == {"name": "Another player has this name. Choose a different one."}
     assert value_of(page, "name") == name
     assert store.user_ids() == [1]
 
@@ -95,7 +98,7 @@ def test_a_name_is_kept_as_nfkc_has_it(store, ada, browser):
 def test_a_taken_email_is_told_beside_the_field(store, ada, browser, email):
     page = sign_up(browser, email=email)
     assert page.status_code == 409
-    assert problems_of(page)["email"].startswith("Email belongs to another account.")
+    assert problems_of(page)["email"] == "Another account has this email. Use a different one."
     assert store.user_ids() == [1]
 
 

@@ -45,19 +45,19 @@ def test_name_is_accepted(subtests):
 
 def test_name_is_refused(subtests):
     for name, problem in [
-        *rows("2 to 30", "", " ", "A", "李", "a" * 31, "ﷺ" * 2),
-        *rows("may have", "ada@home", "a/b", "a\\b", "a\x00b", "a\nb", "a\tb", "<b>", "a\u2028b"),
-        *rows("may have", "ada!", "a'b", "ada☃", "ada🙂", "a+b", "a½b", "\ue000b", "\ud800b"),
+        *rows("2-30", "", " ", "A", "李", "a" * 31, "ﷺ" * 2),
+        *rows("2-30", "ada@home", "a/b", "a\\b", "a\x00b", "a\nb", "a\tb", "<b>", "a\u2028b"),
+        *rows("2-30", "ada!", "a'b", "ada☃", "ada🙂", "a+b", "a½b", "\ue000b", "\ud800b"),
         # Format characters, letters and marks that show nothing
-        *rows("may have", *(f"a{each}da" for each in "\u00ad\u061c\u200b\u200d\u202e\u2066\ufeff")),
-        *rows("may have", *(f"a{each}da" for each in "\u115f\u1160\u3164\uffa0\u17b4\u17b5")),
-        *rows("may have", *(f"a{each}da" for each in "\u034f\u180b\ufe0f\U000e0061\U000e0100")),
-        *rows("starts with", "_ada", ".ada", "-ada", "ada_", "ada.", "ada-", "..", "\u0301ada"),
-        *rows("starts with", "a  b", "ada \u00a0b"),
-        *rows("too many over one", "x\u0323\u0304\u0331y", "x\u0489\u0489\u0489"),
-        *rows("over no letter", "ada \u0332x", "ada_\u0308", "a.\u0323b", "a\u00a8b"),
-        *rows("several scripts", "Аda", "pаypal", "Αda", "adaд", "ada李", "شada", "кomi", "李Ж"),
-        *rows("several scripts", "ᎪᎠa", "Ada٤", "Ada۴", "ada४", "علی४"),
+        *rows("2-30", *(f"a{each}da" for each in "\u00ad\u061c\u200b\u200d\u202e\u2066\ufeff")),
+        *rows("2-30", *(f"a{each}da" for each in "\u115f\u1160\u3164\uffa0\u17b4\u17b5")),
+        *rows("2-30", *(f"a{each}da" for each in "\u034f\u180b\ufe0f\U000e0061\U000e0100")),
+        *rows("Start and end", "_ada", ".ada", "-ada", "ada_", "ada.", "ada-", "..", "\u0301ada"),
+        *rows("one space", "a  b", "ada \u00a0b"),
+        *rows("accents", "x\u0323\u0304\u0331y", "x\u0489\u0489\u0489"),
+        *rows("accents", "ada \u0332x", "ada_\u0308", "a.\u0323b", "a\u00a8b"),
+        *rows("one alphabet", "Аda", "pаypal", "Αda", "adaд", "ada李", "شada", "кomi", "李Ж"),
+        *rows("one alphabet", "ᎪᎠa", "Ada٤", "Ada۴", "ada४", "علی४"),
         *rows("reserved", "admin", "Admin", "ADMINISTRATOR", "moderator", "root", "System"),
         *rows(
             "reserved", "support", "staff", "None", "ａｄｍｉｎ", "ſtaff", "player7", "Player007"
@@ -106,7 +106,7 @@ def test_email_is_refused(subtests):
         *("a\u00a0b@c.example", "\ud800@b.example", "a" * 65 + "@b.example", "a@" + "b" * 190),
     ]:
         with subtests.test(ascii(email)):
-            assert "email address" in check_email(email)
+            assert "ada@example.org" in check_email(email)
 
 
 def test_bio_is_accepted(subtests):
@@ -132,13 +132,15 @@ def test_password_is_accepted(subtests):
 
 def test_password_is_refused(subtests):
     for password, problem in [
-        *rows("12 to 1024", "", "x" * 11, "x" * 1025),
-        *rows("name or email", "my lovelace pw", "LOVELACE1234", "ｌｏｖｅｌａｃｅ1234"),
-        *rows("name or email", "countess.ada 1", "xxCOUNTESS.ADAxx"),
-        *rows("common", "administrator", "justinbieber", "1q2w3e4r5t6y", "qazwsxedcrfv"),
-        *rows("common", "password1234", "Password123!", "2024-Password", "ｐａｓｓｗｏｒｄ1234"),
-        *rows("common", "qwertyqwerty", "password" * 128, "пароль пароль", "!letmein!letmein!"),
-        *rows("common", "123456789012", "000000000000", "qwertyuiopas", "my password 1"),
+        *rows("12 or more", "", "x" * 11, "x" * 1025),
+        *rows("your name and email", "my lovelace pw", "LOVELACE1234", "ｌｏｖｅｌａｃｅ1234"),
+        *rows("your name and email", "countess.ada 1", "xxCOUNTESS.ADAxx"),
+        *rows("Too common", "administrator", "justinbieber", "1q2w3e4r5t6y", "qazwsxedcrfv"),
+        *rows(
+            "Too common", "password1234", "Password123!", "2024-Password", "ｐａｓｓｗｏｒｄ1234"
+        ),
+        *rows("Too common", "qwertyqwerty", "password" * 128, "пароль пароль", "!letmein!letmein!"),
+        *rows("Too common", "123456789012", "000000000000", "qwertyuiopas", "my password 1"),
     ]:
         with subtests.test(ascii(password)):
             assert problem in check_password(password, "Lovelace", "countess.ada@example.org")
@@ -229,23 +231,23 @@ def test_redirect_uri_with_a_bad_address_in_brackets_is_refused(monkeypatch, sub
     ]:
         with subtests.test(uri):
             problem = check_redirect_uri(uri) or "accepted"
-            assert "name a host" in problem or "not a URL" in problem
+            assert "host name" in problem or "not a URL" in problem
 
 
 def test_redirect_uri_is_refused(subtests):
     for uri, problem in [
-        *rows("must start with", "", "/cb", "//a.example/", "a.example", "https:/a"),
-        *rows("must start with", "https:a.example", "javascript:alert(1)"),
-        *rows("must start with", "javascript://https://a.example/", "urn:a:b", "data:text/html,x"),
-        *rows("must start with", "com.example.app:/cb", "ftp://a.example/", "HTTPS://a.example/"),
-        *rows("no user", "https://ada@a.example/", "https://ada:pw@a.example/"),
-        *rows("no user", "https://@a.example/", "https://a.example:80@evil.example/"),
-        *rows("no user", "http://127.0.0.1@evil.example/"),
-        *rows("name a host", "https://", "https:///cb", "https://?x", "https://:443/"),
-        *rows("name a host", "http://a;script-src", "https://a,b/", "https://*.example/"),
-        *rows("name a host", "https://a&b/", "https://a%2eexample/", "https://a_b/", "https://-a/"),
-        *rows("name a host", "https://a./"),
-        *rows("fragment", "https://a.example/#x", "https://a.example/#", "https://a.example/?#"),
+        *rows("Start with", "", "/cb", "//a.example/", "a.example", "https:/a"),
+        *rows("Start with", "https:a.example", "javascript:alert(1)"),
+        *rows("Start with", "javascript://https://a.example/", "urn:a:b", "data:text/html,x"),
+        *rows("Start with", "com.example.app:/cb", "ftp://a.example/", "HTTPS://a.example/"),
+        *rows("without a user", "https://ada@a.example/", "https://ada:pw@a.example/"),
+        *rows("without a user", "https://@a.example/", "https://a.example:80@evil.example/"),
+        *rows("without a user", "http://127.0.0.1@evil.example/"),
+        *rows("host name", "https://", "https:///cb", "https://?x", "https://:443/"),
+        *rows("host name", "http://a;script-src", "https://a,b/", "https://*.example/"),
+        *rows("host name", "https://a&b/", "https://a%2eexample/", "https://a_b/", "https://-a/"),
+        *rows("host name", "https://a./"),
+        *rows("#", "https://a.example/#x", "https://a.example/#", "https://a.example/?#"),
         *rows("plain ASCII", "https://bücher.example/", "https://a.example/é"),
         *rows("plain ASCII", "https://а.example/", "https://a.example/ x", " https://a.example/"),
         *rows("plain ASCII", "https://a.example/\n", "https://a\t.example/"),
@@ -254,7 +256,7 @@ def test_redirect_uri_is_refused(subtests):
         *rows("plain ASCII", "https://a/'", 'https://a/"', "https://a/<", "https://a/{x}"),
         *rows("plain ASCII", "https://a/^"),
         *rows("not a URL", "https://a:99999/", "https://a:b/", "https://a:80:80/", "https://a:-1/"),
-        *rows("longer than", "https://a.example/" + "x" * 1983),
+        *rows("up to 2,000", "https://a.example/" + "x" * 1983),
     ]:
         with subtests.test(ascii(uri)):
             assert problem in (check_redirect_uri(uri) or "accepted")

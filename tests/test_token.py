@@ -366,7 +366,7 @@ def test_a_secret_that_is_nearly_right_is_wrong(program, code, changed):
 
 
 def test_a_new_secret_ends_the_old_one(store, program, code):
-    new_secret = store.issue_client_secret(program.id, by="command")
+    new_secret = store.issue_client_secret(program.id)
     assert program.exchange(code).status_code == 401
     assert program.exchange(code, client_secret=new_secret).status_code == 200
 

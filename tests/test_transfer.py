@@ -202,12 +202,12 @@ def test_names_and_addresses_are_kept_as_sign_up_keeps_them(storage, import_line
 def test_a_name_that_a_moderator_gave_comes_along_for_that_id_alone(storage, import_lines):
     tally, refused = import_lines(ADA | {"name": "player70"}, ADA | {"id": 71, "name": "player72"})
     assert tally.added == 1
-    assert refused == {2: "name is reserved"}
+    assert refused == {2: "name: This name is reserved. Choose another one."}
 
 
-NUMBER = "must be a number from 1 to 99999999999999"
-TIME = "must be milliseconds since 1970, and not in the future"
-NO_HASH = "is none that Werkzeug makes, or one that takes too long to check"
+NUMBER = "Use a number from 1 to 99999999999999."
+TIME = "Use milliseconds since 1970, not in the future."
+NO_HASH = "This is not a Werkzeug hash, or it takes too long to check."
 REFUSED: dict[str, tuple[dict | bytes, str]] = {
     "text": (b"hello", "it is not JSON"),
     "half a line": (json.dumps(ADA).encode()[:-5], "it is not JSON"),
@@ -222,67 +222,82 @@ REFUSED: dict[str, tuple[dict | bytes, str]] = {
     "no id": ({"name": "Ada", "email": "ada@example.org"}, "id is missing"),
     "no name": ({"id": 70, "email": "ada@example.org"}, "name is missing"),
     "no email": ({"id": 70, "name": "Ada"}, "email is missing"),
-    "an id of zero": (ADA | {"id": 0}, f"id {NUMBER}"),
-    "an id below zero": (ADA | {"id": -1}, f"id {NUMBER}"),
-    "an id that leaves no room": (ADA | {"id": 10**14}, f"id {NUMBER}"),
-    "an id in text": (ADA | {"id": "70"}, "id has the wrong type"),
-    "an id with a point": (ADA | {"id": 70.0}, "id has the wrong type"),
-    "an id that is true": (ADA | {"id": True}, "id has the wrong type"),
-    "a name that is null": (ADA | {"name": None}, "name has the wrong type"),
-    "a short name": (ADA | {"name": "A"}, "name must have 2 to 30 characters"),
-    "a reserved name": (ADA | {"name": "Admin"}, "name is reserved"),
+    "an id of zero": (ADA | {"id": 0}, f"id: {NUMBER}"),
+    "an id below zero": (ADA | {"id": -1}, f"id: {NUMBER}"),
+    "an id that leaves no room": (ADA | {"id": 10**14}, f"id: {NUMBER}"),
+    "an id in text": (ADA | {"id": "70"}, "id: This has the wrong type."),
+    "an id with a point": (ADA | {"id": 70.0}, "id: This has the wrong type."),
+    "an id that is true": (ADA | {"id": True}, "id: This has the wrong type."),
+    "a name that is null": (ADA | {"name": None}, "name: This has the wrong type."),
+    "a short name": (
+        ADA | {"name": "A"},
+        "name: Use 2-30 letters or numbers. Spaces, _ . and - are fine inside.",
+    ),
+    "a reserved name": (
+        ADA | {"name": "Admin"},
+        "name: This name is reserved. Choose another one.",
+    ),
     "a name with a slash": (
         *(ADA | {"name": "../../ada"},),
-        "name may have letters, digits, and space _ . - between them",
+        "name: Use 2-30 letters or numbers. Spaces, _ . and - are fine inside.",
     ),
-    "half a character": (ADA | {"bio": "\ud800"}, "bio has control characters"),
-    "no address": (ADA | {"email": "ada"}, "email is not an email address like ada@example.org"),
-    "a long bio": (ADA | {"bio": "x" * 1001}, "bio has 1001 characters; up to 1000 fit"),
-    "a mod level": (ADA | {"modLevel": 3}, "modLevel must be 0, 1 or 2"),
-    "suspended in a word": (ADA | {"suspended": "no"}, "suspended has the wrong type"),
+    "half a character": (
+        ADA | {"bio": "\ud800"},
+        "bio: Use plain text. Some characters here can't be shown.",
+    ),
+    "no address": (ADA | {"email": "ada"}, "email: Enter an email like ada@example.org."),
+    "a long bio": (
+        ADA | {"bio": "x" * 1001},
+        "bio: Use up to 1,000 characters. This text has 1,001.",
+    ),
+    "a mod level": (ADA | {"modLevel": 3}, "modLevel: Use 0, 1 or 2."),
+    "suspended in a word": (ADA | {"suspended": "no"}, "suspended: This has the wrong type."),
     "flairs without none": (
         *(ADA | {"flairs": ["founder"], "equippedFlair": "founder"},),
-        "flairs lack 'none' or the equipped one",
+        "flairs: 'none' or the equipped flair is missing.",
     ),
     "a flair that is not theirs": (
         *(ADA | {"equippedFlair": "founder"},),
-        "flairs lack 'none' or the equipped one",
+        "flairs: 'none' or the equipped flair is missing.",
     ),
     "a flair twice": (
         *(ADA | {"flairs": ["none", "none"]},),
-        "flairs must be up to 500 different ones",
+        "flairs: Use up to 500 different flairs.",
     ),
     "a flair of two lines": (
         *(ADA | {"flairs": ["none", "a\nb"]},),
-        "flairs must have 1 to 30 characters on one line",
+        "flairs: Use 1-30 characters on one line.",
     ),
-    "flairs that are numbers": (ADA | {"flairs": ["none", 1]}, "flairs holds what is no text"),
-    "flairs in text": (ADA | {"flairs": "none"}, "flairs has the wrong type"),
+    "flairs that are numbers": (
+        ADA | {"flairs": ["none", 1]},
+        "flairs: This is not a list of texts.",
+    ),
+    "flairs in text": (ADA | {"flairs": "none"}, "flairs: This has the wrong type."),
     "play below zero": (
         *(ADA | {"playMinutes": -1},),
-        "playMinutes must be a number from 0 to 1000000000",
+        "playMinutes: Use a number from 0 to 1000000000.",
     ),
-    "play in part": (ADA | {"playMinutes": 1.5}, "playMinutes has the wrong type"),
-    "a time before 1970": (ADA | {"created": -1}, f"created {TIME}"),
-    "a time to come": (ADA | {"lastHeartbeat": 2 * now_ms()}, f"lastHeartbeat {TIME}"),
-    "a picture at no time": (ADA | {"pfpTimestamp": 0}, f"pfpTimestamp {TIME}"),
+    "play in part": (ADA | {"playMinutes": 1.5}, "playMinutes: This has the wrong type."),
+    "a time before 1970": (ADA | {"created": -1}, f"created: {TIME}"),
+    "a time to come": (ADA | {"lastHeartbeat": 2 * now_ms()}, f"lastHeartbeat: {TIME}"),
+    "a picture at no time": (ADA | {"pfpTimestamp": 0}, f"pfpTimestamp: {TIME}"),
     "no number": (b'{"id": 70, "playMinutes": NaN}', "name is missing"),
-    "no hash": (ADA | {"passwordHash": "correct horse"}, f"passwordHash {NO_HASH}"),
+    "no hash": (ADA | {"passwordHash": "correct horse"}, f"passwordHash: {NO_HASH}"),
     "a hash without salt": (
         *(ADA | {"passwordHash": f"pbkdf2:sha256:1$${'0' * 64}"},),
-        f"passwordHash {NO_HASH}",
+        f"passwordHash: {NO_HASH}",
     ),
     "a hash of gigabytes": (
         *(ADA | {"passwordHash": f"scrypt:1048576:8:1$x${'0' * 128}"},),
-        f"passwordHash {NO_HASH}",
+        f"passwordHash: {NO_HASH}",
     ),
     "a hash that cannot be": (
         *(ADA | {"passwordHash": f"scrypt:32767:8:1$x${'0' * 128}"},),
-        f"passwordHash {NO_HASH}",
+        f"passwordHash: {NO_HASH}",
     ),
     "a hash of hours": (
         *(ADA | {"passwordHash": f"pbkdf2:sha256:9999999$x${'0' * 64}"},),
-        f"passwordHash {NO_HASH}",
+        f"passwordHash: {NO_HASH}",
     ),
 }
 
@@ -389,11 +404,11 @@ def test_what_is_taken_is_refused_and_says_so(storage, import_lines):
         ADA | {"id": deleted, "name": "Zoe", "email": "zoe@example.org"},
     )
     assert refused == {
-        2: "id is or was that of another player",
-        3: "name is taken",
-        4: "email belongs to another account",
-        5: "name is taken",
-        6: "id is or was that of another player",
+        2: "id: Another player has, or had, this id.",
+        3: "name: Another player has this name. Choose a different one.",
+        4: "email: Another account has this email. Use a different one.",
+        5: "name: Another player has this name. Choose a different one.",
+        6: "id: Another player has, or had, this id.",
     }
 
 
@@ -498,10 +513,10 @@ def test_a_timestamp_without_its_picture_is_not_kept(storage, import_lines, fold
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "the file is empty"),
-        (b"<svg/>", "the file is not a PNG, JPEG, WebP or GIF picture"),
-        (b"\x89PNG\r\n\x1a\n", "the file is damaged or cut off"),
-        (bytes(8 * 2**20 + 1), "the file is larger than 8 MiB"),
+        (b"", "This file is empty. Choose another one."),
+        (b"<svg/>", "This file is not a PNG, JPEG, WebP or GIF picture. Choose another one."),
+        (b"\x89PNG\r\n\x1a\n", "This file is damaged. Choose another one."),
+        (bytes(8 * 2**20 + 1), "This file is larger than 8 MB. Choose a smaller one."),
     ],
 )
 def test_a_picture_that_is_none_refuses_its_player_who_can_come_again(

@@ -457,7 +457,7 @@ def test_a_truncated_file_is_refused(format_, part, options):
 @pytest.mark.live
 def test_a_refusal_comes_back_from_the_process():
     upload = encode(Image.effect_noise((200, 150), 60), "PNG")
-    with pytest.raises(BrokenPicture, match="damaged or cut off"):
+    with pytest.raises(BrokenPicture, match="damaged"):
         make_picture(upload[: len(upload) // 2])
 
 
@@ -491,7 +491,7 @@ def test_eight_mib_are_taken_and_not_a_byte_more():
         assert looks(other_format, 1) == "R"
     assert make_picture(upload).keys() == PICTURE_SIZES.keys()
     for too_large in (*uploads, upload):
-        with pytest.raises(TooManyBytes, match="8 MiB"):
+        with pytest.raises(TooManyBytes, match="8 MB"):
             make_picture(too_large + b"\0")
 
 
@@ -715,7 +715,7 @@ def test_decoding_gives_way_to_who_answers_requests():
 @pytest.mark.live
 def test_a_decoding_process_that_dies_is_a_refusal(monkeypatch):
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
-    with pytest.raises(TooManyPixels, match="too much memory or time"):
+    with pytest.raises(TooManyPixels, match="too long to read"):
         make_picture(encode(opaque(["R"]), "PNG"))
 
 

@@ -274,7 +274,7 @@ def test_a_token_outlives_its_client_disabled_or_deleted(store, program, token):
     with store.edit_client(program.id) as client:
         client.disabled = True
     assert program.whois(token).status_code == 200
-    store.delete_client(program.id, by="command")
+    store.delete_client(program.id)
     assert program.whois(token).status_code == 200
 
 

@@ -22,7 +22,6 @@ import click
 from community import COMMUNITY, GAME_OWNER
 
 import storage
-from commands import BY
 from commands.running import LOOPBACK, kept_port
 from identity.passwords import hash_password
 from identity.settings import RESOURCES, ROOT
@@ -214,7 +213,7 @@ def server_process(folder: str, site: str, host: str) -> Process:
 
 def app_process(store: storage.Storage, site: str, app: str) -> Process:
     """Register the web app. Return its process."""
-    client, secret = store.add_client("Web App", [f"{app}/callback"], owner_id=None, by=BY)
+    client, secret = store.add_client("Web App", [f"{app}/callback"], owner_id=None)
     environment = app_environment(site, app, client, secret)
     return Process("the web app", app, [f"{RESOURCES}/examples/web_app.py"], environment)
 
@@ -227,7 +226,6 @@ def game_process(
         "Space Game",
         [],
         owner_id=store.find_user(GAME_OWNER).id,
-        by=BY,
         game_url=f"{game}/",
         description="A minute of falling stars, and of rocks.",
         listed=True,

@@ -1,23 +1,31 @@
-"""Counts of failed tries: files whose size is the count.
+"""Counts of failed attempts: files whose size is the count.
 
-Each window of time has a folder, and each subject in it a file. A count is the sum over this
-window and the one before. ftruncate under a lock adds a byte and takes it away: it leaves a hole,
-and so works on a full disk. Everything here raises OSError.
+Each window of time has a folder, with a file for each subject. A count is the sum over this window
+and the previous one. ftruncate under a lock adds a byte or removes one: it leaves a hole in the
+file, so it works on a full disk. Everything here raises OSError.
 """
 
 import contextlib
 import os
 import time
+from dataclasses import dataclass
 
 from storage import Attempt, TooManyAttempts
 from storage.flat_files.disk import locked
 from storage.flat_files.windows import make_window, window_of_now
 
 
-def count(folder: str, subject: str, limit: int, window: int) -> Attempt:
-    """Count one try at or by `subject`, a file name; `window` is in seconds.
+@dataclass(slots=True)
+class CountedAttempt(Attempt):
+    """One counted attempt."""
 
-    Raises TooManyAttempts, and makes no file, where `limit` are counted already.
+    path: str  # of the file that has its byte
+
+
+def count(folder: str, subject: str, limit: int, window: int) -> CountedAttempt:
+    """Count one attempt at or by `subject`, a file name; `window` is in seconds.
+
+    Raises TooManyAttempts, and makes no file, if `limit` attempts are counted already.
     """
     number = window_of_now(window)
     now, before = (f"{folder}/{each}/{subject}" for each in (number, number - 1))
@@ -26,18 +34,18 @@ def count(folder: str, subject: str, limit: int, window: int) -> Attempt:
     with locked(now) as descriptor:
         size = _check_room(now, before, limit, window)
         os.ftruncate(descriptor, size + 1)
-    return Attempt(now)
+    return CountedAttempt(now)
 
 
-def give_back(attempt: Attempt) -> None:
-    """Take a counted try back."""
-    gone = contextlib.suppress(FileNotFoundError)  # its folder, once it counts no more
-    with gone, locked(attempt.place) as descriptor:
+def give_back(attempt: CountedAttempt) -> None:
+    """Stop counting an attempt."""
+    gone = contextlib.suppress(FileNotFoundError)  # its window has expired
+    with gone, locked(attempt.path) as descriptor:
         os.ftruncate(descriptor, max(0, os.fstat(descriptor).st_size - 1))
 
 
 def _check_room(now: str, before: str, limit: int, window: int) -> int:
-    """The failures counted in this window; raises TooManyAttempts where both make `limit`."""
+    """Return the count of this window. Raises TooManyAttempts if both reach `limit`."""
     counts = [_size_of(now), _size_of(before)]
     if sum(counts) >= limit:
         windows = 2 if counts[0] >= limit else 1

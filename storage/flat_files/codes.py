@@ -1,31 +1,31 @@
-"""Authorization codes as files, in a folder for each quarter of an hour, by the code's hash.
+"""Authorization codes as files, named after their hash, in a folder for each quarter of an hour.
 
     <quarter hour>/<sha256>.json     live
-    <quarter hour>/<sha256>.spent    used, kept so that a second use is known as one
+    <quarter hour>/<sha256>.spent    used, kept to recognise a second use
 
-Renaming the file spends a code: of callers that race one wins. A record carries the kernel's boot
-id, and one of an earlier boot is refused. So nothing needs a sync here: what a power cut could
-bring back is dead already.
+Renaming the file spends a code: of racing callers one wins. A file holds the kernel's boot id, and
+a code of an earlier boot is refused. So nothing is synced here: a code that a power cut brings back
+is invalid.
 """
 
 import contextlib
-import dataclasses
+import json
 import os
 from collections.abc import Iterator
 
-from storage import AuthorizationCode, CodeSpent, DamagedRecord, NoSuchCode, record_as_dict, sha256
+from storage import AuthorizationCode, CodeSpent, NoSuchCode, build_record, record_as_dict, sha256
 from storage.flat_files.disk import (
-    encode,
     move_durably,
     read_boot_id,
-    read_record,
+    read_file,
     storage_error_from,
     translate_os_errors,
     write_file,
 )
 from storage.flat_files.windows import make_window, window_of_now
+from storage.records import encode
 
-WINDOW = 900  # seconds: a code's file is kept for as long at least, and for twice that at most
+WINDOW = 900  # seconds; a file is kept for one to two windows
 UNKNOWN = "this authorization code is unknown"
 
 
@@ -34,15 +34,18 @@ class CodeFiles:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._boot_id = read_boot_id()  # None where the system has none: then everything is synced
+        self._boot_id = read_boot_id()  # None if the system has none: then everything is synced
 
     def add(self, code: str, record: AuthorizationCode) -> None:
-        record = dataclasses.replace(record, boot_id=self._boot_id)
         number = window_of_now(WINDOW)
         with translate_os_errors():
             make_window(self._folder, number)
             path = f"{self._folder}/{number}/{sha256(code)}.json"
-            write_file(path, encode(record_as_dict(record)), durable=self._boot_id is None)
+            write_file(
+                path,
+                encode(record_as_dict(record) | {"boot_id": self._boot_id}),
+                durable=self._boot_id is None,
+            )
 
     def read(self, code: str) -> AuthorizationCode:
         for place in self._places(code):
@@ -64,17 +67,17 @@ class CodeFiles:
         raise self._spent(code)
 
     def _places(self, code: str) -> Iterator[str]:
-        """Where a code's file may be, without what tells whether it is spent."""
+        """Yield where a code's file may be, without its ending."""
         name, now = sha256(code), window_of_now(WINDOW)
         yield f"{self._folder}/{now}/{name}"
-        # Few are of another window: one that has just ended, or any after a step of the clock.
+        # Rarely another window: one that has just ended, or any after the clock was set.
         with translate_os_errors():
             windows = {int(each) for each in os.listdir(self._folder) if each.isdecimal()}
         for each in windows - {now}:
             yield f"{self._folder}/{each}/{name}"
 
     def _spent(self, code: str) -> CodeSpent:
-        """The error for a code that is not live. Raises NoSuchCode where it never was."""
+        """Return the error for a code that is not live. Raises NoSuchCode if it is unknown."""
         for place in self._places(code):
             with contextlib.suppress(NoSuchCode):
                 return CodeSpent(self._read_file(f"{place}.spent"))
@@ -82,10 +85,13 @@ class CodeFiles:
 
     def _read_file(self, path: str) -> AuthorizationCode:
         unknown = NoSuchCode(UNKNOWN)
+        content = read_file(path, unknown)
         try:
-            record = read_record(path, AuthorizationCode, unknown)
-        except DamagedRecord:  # never synced, so a power cut may leave anything
-            raise unknown from None
-        if record.boot_id != self._boot_id:
+            values = json.loads(content)
+            boot_id = values.pop("boot_id")
+            record = build_record(AuthorizationCode, values)
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+            raise unknown from None  # never synced: after a power cut it may hold anything
+        if boot_id != self._boot_id:
             raise unknown
         return record

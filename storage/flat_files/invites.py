@@ -1,10 +1,10 @@
-"""Invitations as files, under their hash.
+"""Invitations as files, named after their hash.
 
     <sha256>.json           an invitation
-    <sha256>.taken          -> ../users/7.json: a link says who takes it
+    <sha256>.taken          -> ../users/7.json: the account that is made with it
 
-It is used up by the record that the link leads to, and removed after that: a kill before the record
-is there leaves the invitation as good as it was.
+An invitation is used once the record that the link names exists; then both files are removed. A
+kill before that leaves the invitation valid.
 """
 
 import contextlib
@@ -14,14 +14,15 @@ from collections.abc import Iterator
 
 from storage import DamagedRecord, Invite, NotFound, now_ms, record_as_dict, sha256
 from storage.flat_files.disk import (
-    encode,
     read_record,
     remove_file,
     sync_folder,
     translate_os_errors,
     write_file,
 )
+from storage.flat_files.layout import Layout
 from storage.flat_files.unique_index import user_id_in
+from storage.records import encode
 
 DAY_MS = 86_400_000
 
@@ -29,20 +30,23 @@ DAY_MS = 86_400_000
 class InviteFiles:
     """The invitations in a folder. Raises OSError."""
 
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._folder = layout.path("invites")
 
     def _paths(self, invite: str) -> tuple[str, str]:
-        """Where an invitation is, and the link of who takes it."""
+        """Return the paths of an invitation and of its link."""
         return f"{self._folder}/{sha256(invite)}.json", f"{self._folder}/{sha256(invite)}.taken"
 
     def issue(self, days: int) -> str:
+        """As `Storage.issue_invite`."""
         invite = secrets.token_urlsafe(32)
         record = Invite(now_ms() + days * DAY_MS)
         write_file(self._paths(invite)[0], encode(record_as_dict(record)))
         return invite
 
     def is_good(self, invite: str) -> bool:
+        """As `Storage.is_good_invite`."""
         path, link = self._paths(invite)
         try:
             record = read_record(path, Invite, NotFound())
@@ -53,12 +57,12 @@ class InviteFiles:
 
     @contextlib.contextmanager
     def taken(self, invite: str | None, user_id: int) -> Iterator[None]:
-        """The block makes this user, and with that uses the invitation up."""
+        """Use an invitation up for the user that the block adds."""
         if invite is None:
             yield
             return
         link = self._paths(invite)[1]
-        remove_file(link)  # of somebody who never came to be
+        remove_file(link)  # left by a sign-up that was killed
         try:
             os.symlink(f"../users/{user_id}.json", link)
             sync_folder(self._folder)
@@ -66,12 +70,12 @@ class InviteFiles:
         except OSError:
             remove_file(link)
             raise
-        with contextlib.suppress(OSError):  # what the disk keeps is known as used
+        with contextlib.suppress(OSError):  # files that stay are recognised as used
             settle(link)
 
 
 def settle(link: str) -> str:
-    """Remove the link, and the invitation first where it was used; what it returns says so."""
+    """Remove the link, and the invitation before if it is used; return what was done."""
     was_used = _is_used(link)
     if was_used:
         with contextlib.suppress(FileNotFoundError):
@@ -82,7 +86,7 @@ def settle(link: str) -> str:
 
 
 def _is_used(link: str) -> bool:
-    """True where the user whom it leads to is, or was, somebody."""
+    """Return True if the user that the link names exists or is deleted."""
     try:
         user_id = user_id_in(os.readlink(link))
     except FileNotFoundError:

@@ -15,15 +15,15 @@ from storage.flat_files.disk import (
 )
 
 NO_KEY = "has no key in it: put the lost one back, or remove the file and everyone signs in again"
-KEPT = 2  # keys after a rotation: what is in use when it comes still verifies
+KEPT = 2  # keys after a rotation: signatures by the one before still verify
 
 
 class KeyFile:
-    """The keys in a file, which is made where there is none. Raises OSError, BadInstallation."""
+    """The keys in a file, made if there is none. Raises OSError, BadInstallation."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._unchanged = StatCache()
+        self._cache = StatCache()
         if not os.path.exists(path):
             self._make()
         self.read()
@@ -32,7 +32,7 @@ class KeyFile:
         temporary = temporary_beside(self._path)
         write_file(temporary, _new_key() + b"\n")
         try:
-            # link(2) fails where another worker was first: all of them then read the same key.
+            # link(2) fails if another worker was first: then all read the same key.
             with contextlib.suppress(FileExistsError):
                 os.link(temporary, self._path)
         finally:
@@ -40,13 +40,13 @@ class KeyFile:
         sync_folder(os.path.dirname(self._path))
 
     def rotate(self, drop_old: bool) -> None:
-        """Add a key; with `drop_old` no other is left. The caller sees to it that one runs."""
+        """Add a key; with `drop_old`, remove all others. The caller holds the lock."""
         kept = [] if drop_old else self._read_file()[1 - KEPT :]
         write_file(self._path, b"".join(key + b"\n" for key in (*kept, _new_key())))
 
     def read(self) -> tuple[bytes, ...]:
-        """The keys, newest last: one tuple until the file changes."""
-        return self._unchanged.get(self._path, self._read_file)
+        """Return the keys, newest last: the same tuple until the file changes."""
+        return self._cache.get(self._path, self._read_file)
 
     def _read_file(self) -> tuple[bytes, ...]:
         keys = read_file(self._path, StorageFailed(f"{self._path} is missing")).split()

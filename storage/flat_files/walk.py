@@ -1,97 +1,97 @@
-"""A walk through an installation: folder by folder, whatever the disk refuses on the way.
+"""A walk through the files of an installation that goes on after errors of the disk.
 
-`storage.flat_files.check` knows what to look for.
+Every file is looked at without a lock first. A finding may be a write that is under way: it counts
+if it is found again while the locks of such a write are held.
 """
 
 import contextlib
 import functools
 import os
 import re
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
 
-from storage import StorageError
-from storage.flat_files.backend import LAYOUT, FlatFiles
+from storage import Problem, StorageError
 from storage.flat_files.disk import translate_os_errors
-from storage.flat_files.problems import Problem, Problems, look_at_orphan, look_at_owner
+from storage.flat_files.layout import Layout
+from storage.flat_files.problems import Finding, Findings, look_at_access, look_at_orphan
+from storage.maintenance import Progress
 
 STEP = 1000  # files between two reports of progress
 
+Problems = Iterator[Problem]
 
-class Walk(FlatFiles):
-    """An installation whose files are looked at, each by a function that yields what it finds."""
 
-    def __init__(
-        self, data_dir: str, picture_dir: str, repair: bool, progress: Callable[[int, int], None]
-    ) -> None:
-        super().__init__(data_dir, picture_dir)
+class Walk:
+    """The state of a walk; with `repair` each finding that has a repair is repaired."""
+
+    def __init__(self, layout: Layout, repair: bool, progress: Progress) -> None:
+        self.layout = layout
+        self.refused: set[str] = set()  # files and folders that the disk refuses to open
         self._repair = repair
         self._progress = progress
         self._done = self._total = 0  # files
-        self._refused: set[str] = set()  # files and folders that the disk refuses to open
-
-    def _open(self) -> None:
-        """Nothing is made, and no key read."""
 
     @functools.cached_property
-    def _owner(self) -> int:
-        """The user id whose all files should be."""
-        return os.stat(self.data_dir).st_uid
+    def owner(self) -> int:
+        """The user id to which all files should belong."""
+        return os.stat(self.layout.data_dir).st_uid
 
-    def _folders(self) -> dict[str, int]:
-        """The mode of each folder."""
-        data = {self._path(folder): 0o700 for folder in LAYOUT}
-        pictures = dict.fromkeys(self._picture_folders(), 0o755)
-        return {self.data_dir: 0o700, self.picture_dir: 0o755} | data | pictures
+    def count(self, folders: Iterable[str]) -> None:
+        """Add the files in these folders to the total of the progress."""
+        for folder in folders:
+            with contextlib.suppress(OSError):  # a later look tells
+                self._total += len(os.listdir(folder))
 
-    def _check_folder(
-        self, folder: str, names: re.Pattern, check_file: Callable[[str], Problems]
+    def check_folder(
+        self,
+        folder: str,
+        names: re.Pattern,
+        check_file: Callable[[str], Problems] | None = None,
+        mode: int = 0o600,
     ) -> Problems:
-        """`check_file` for each path whose name has that form; the rest has been left behind."""
-        for path in (yield from self._paths_in(folder)):
+        """Check each file whose name has that form; the others were left behind."""
+        for path in (yield from self.paths_in(folder)):
             if self._done % STEP == 0:
                 self._progress(self._done, self._total)
             self._done += 1
-            if names.fullmatch(os.path.basename(path)):
-                yield from self._confirmed(look_at_owner, path, self._owner)
+            if not names.fullmatch(os.path.basename(path)):
+                yield from self.confirmed(look_at_orphan, path)
+                continue
+            yield from self.confirmed(look_at_access, path, mode, self.owner)
+            if check_file:
                 yield from check_file(path)
-            else:
-                yield from self._confirmed(look_at_orphan, path)
 
-    def _count_in(self, folder: str) -> Problems:
-        self._total += len((yield from self._paths_in(folder)))
-
-    def _paths_in(self, folder: str) -> Generator[Problem, None, list[str]]:
-        """What is in a folder: 9, then 10. Nothing, and a problem, where the disk refuses that."""
+    def paths_in(self, folder: str) -> Generator[Problem, None, list[str]]:
+        """Return the paths in a folder (9 before 10); a problem and none if the disk refuses."""
         try:
             names = os.listdir(folder)
         except OSError as error:
-            # No problem: a window that the server has removed since its name was read.
-            if folder in self._folders() or os.path.lexists(folder):
+            if folder in self.layout.folders() or os.path.lexists(folder):  # else just removed
                 yield from self._told_once(error)
             return []
         return [f"{folder}/{name}" for name in sorted(names, key=lambda each: (len(each), each))]
 
     def _told_once(self, error: OSError) -> Problems:
-        file = error.filename or self.data_dir
-        if file not in self._refused:
-            self._refused.add(file)
+        file = error.filename or self.layout.data_dir
+        if file not in self.refused:
+            self.refused.add(file)
             is_file = isinstance(error, NotADirectoryError)
-            problem = "is no folder" if is_file else f"the disk refused: {error.strerror}"
+            problem = "is not a folder" if is_file else f"the disk refused: {error.strerror}"
             yield Problem(file, problem)
 
-    def _confirmed(
+    def confirmed(
         self,
-        look: Callable[..., Problems],
+        look: Callable[..., Findings],
         *what: object,
         locks: Iterable[AbstractContextManager] = (),
     ) -> Problems:
-        """What `look` finds, and finds again while the locks are held; mended before they go.
+        """Yield what `look` finds, and finds again while the locks are held; repair it under them.
 
-        A file that the disk refuses to open ends that look alone. Where it is a lock, as on a disk
-        that became read-only, what was found first is told, and nothing is mended.
+        An error of the disk ends this look alone. If a lock cannot be taken, as on a read-only
+        disk, the first findings are yielded, and nothing is repaired.
         """
-        found = []
+        found: list[Finding] = []
         try:
             found = list(look(*what))
             if not found:
@@ -100,18 +100,18 @@ class Walk(FlatFiles):
                 for lock in locks:
                     held.enter_context(lock)
                 found = list(look(*what))
-                if self._repair:
-                    found = [self._mended(each) for each in found]
+                problems = [self._settled(each) for each in found]
         except OSError as error:
+            problems = [Problem(each.file, each.problem) for each in found]
             known = {each.file for each in found}
-            found += [each for each in self._told_once(error) if each.file not in known]
-        yield from found
+            problems += [each for each in self._told_once(error) if each.place not in known]
+        yield from problems
 
-    def _mended(self, found: Problem) -> Problem:
-        if found.mend is None:
-            return found
+    def _settled(self, found: Finding) -> Problem:
+        if found.repair is None or not self._repair:
+            return Problem(found.file, found.problem)
         try:
             with translate_os_errors():
-                return Problem(found.file, found.problem, mended=found.mend(found.file))
+                return Problem(found.file, found.problem, found.repair(found.file))
         except StorageError as error:
-            return Problem(found.file, f"{found.problem}; not mended: {error}")
+            return Problem(found.file, f"{found.problem}; not repaired: {error}")

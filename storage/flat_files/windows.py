@@ -1,4 +1,4 @@
-"""What counts for a while: files in a folder for each window of time, removed when that is over."""
+"""Time windows: files that count for a while, in one folder for each window."""
 
 import contextlib
 import itertools
@@ -7,18 +7,18 @@ import time
 
 from storage.flat_files.disk import make_folder, remove_file
 
-REMOVED_AT_ONCE = 50  # files: nobody who comes after a busy hour waits until all of it is gone
+REMOVED_AT_ONCE = 50  # files: the first request after a busy hour does not wait for all
 
 
 def window_of_now(seconds: int) -> int:
-    """The number of the window of so many seconds that now is in."""
+    """Return the number of the current window of so many seconds."""
     return int(time.time()) // seconds
 
 
 def make_window(folder: str, number: int) -> None:
-    """Make the folder of a window, and remove a part of what counts no more.
+    """Make the folder of a window, and remove some files of expired windows.
 
-    The window before still counts, and after a step of the clock back the next one does.
+    The previous window still counts, and the next one does after the clock was set back.
     """
     make_folder(folder, 0o700)
     make_folder(f"{folder}/{number}", 0o700)
@@ -29,7 +29,7 @@ def make_window(folder: str, number: int) -> None:
 
 
 def _remove_part(folder: str) -> None:
-    with contextlib.suppress(OSError):  # gone, or not yet empty: the next one goes on
+    with contextlib.suppress(OSError):  # removed, or not yet empty: the next call continues
         with os.scandir(folder) as entries:
             for entry in itertools.islice(entries, REMOVED_AT_ONCE):
                 remove_file(entry.path)

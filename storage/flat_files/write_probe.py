@@ -1,4 +1,4 @@
-"""Whether the disk takes what is written to it, for those who ask often."""
+"""A health check: can files be written?"""
 
 import math
 import os
@@ -7,39 +7,41 @@ import time
 
 from storage.flat_files.disk import created, storage_error_from, sync, temporary_beside, write_all
 
-TRY_INTERVAL = 5  # seconds between two tries
+PROBE_INTERVAL = 5  # seconds between two writes
 BLOCK = 4096  # bytes: a full disk still makes empty files
 
 
-class WriteCheck:
-    """Writes to these folders, and tells of the last time until TRY_INTERVAL has passed."""
+class WriteProbe:
+    """Writes to these folders; the result is cached for PROBE_INTERVAL."""
 
     def __init__(self, *folders: str) -> None:
         self._folders = folders
-        self._tried = -math.inf  # time.monotonic()
-        self._refusal: OSError | None = None
+        self._written = -math.inf  # time.monotonic()
+        self._error: OSError | None = None
 
     def run(self) -> None:
-        """Raise StorageFailed where the disk refused."""
-        if time.monotonic() - self._tried >= TRY_INTERVAL:
-            self._tried = time.monotonic()  # before: of many who ask at once one tries
-            self._refusal = self._try()
-        if self._refusal:
-            raise storage_error_from(self._refusal)
+        """Raise StorageFailed if the last write failed."""
+        if time.monotonic() - self._written >= PROBE_INTERVAL:
+            self._written = time.monotonic()  # before the write: of many calls at once one writes
+            self._error = self._write()
+        if self._error:
+            raise storage_error_from(self._error)
 
-    def _try(self) -> OSError | None:
+    def _write(self) -> OSError | None:
         try:
             for folder in self._folders:
-                write_and_forget(folder)
+                write_and_remove(folder)
         except OSError as error:
             return error
         return None
 
 
-def write_and_forget(folder: str) -> None:
-    """Put a block of bytes on the disk, in a file that is gone afterwards. Raises OSError."""
-    path = temporary_beside(f"{folder}/try")
+def write_and_remove(folder: str) -> None:
+    """Sync a block of bytes to the disk, in a file that is removed. Raises OSError."""
+    path = temporary_beside(f"{folder}/probe")
     with created(path) as descriptor:
-        os.unlink(path)  # before: whatever kills this leaves no file
-        write_all(descriptor, secrets.token_bytes(BLOCK))  # zeros might take no room
+        os.unlink(path)  # before the write: a kill leaves no file
+        write_all(
+            descriptor, secrets.token_bytes(BLOCK)
+        )  # a file system may store zeros without a block
         sync(descriptor)

@@ -48,7 +48,7 @@ def visitor(request, administrators_browser):
 @pytest.fixture
 def game(store):
     """A game that has a page here; its client's id stands in that page's address."""
-    client, _ = store.add_client("Game", [], None, by="command", game_url="https://game.example/")
+    client, _ = store.add_client("Game", [], None, game_url="https://game.example/")
     return client
 
 

@@ -37,8 +37,9 @@ from storage import (
     open_storage,
     record_as_dict,
 )
-from storage.flat_files.disk import encode, read_record
+from storage.flat_files.disk import read_record
 from storage.pictures import make_picture
+from storage.records import encode
 
 REDIRECT_URI = "https://space.example/callback"
 VERIFIER = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"  # RFC 7636, appendix B
@@ -365,7 +366,7 @@ BROKEN = {  # and what is done instead, and the test that finds it out
         json.loads,
         test_a_made_up_answer_is_no_consent,
     ),
-    "storage.flat_files.disk.encode": (
+    "storage.records.encode": (
         lambda values: b"",
         test_a_damaged_file_is_a_record_or_called_damaged,
     ),

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from urllib.parse import quote, urljoin, urlsplit
 
 import pytest
-from conftest import PASSWORD
+from conftest import PASSWORD, all_clients
 from forms import hidden_field
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -30,7 +30,7 @@ GAME = "https://game.example/"
 @pytest.fixture
 def signed(app, store, adas_browser, ada, program) -> dict[str, str]:
     """One of everything that the server signs, for Ada, good right now; by its purpose."""
-    game, _ = store.add_client("Game", [], None, by="command", game_url=GAME)
+    game, _ = store.add_client("Game", [], None, game_url=GAME)
     page = adas_browser.get(f"/play/{game.id}")
     consent = hidden_field(adas_browser.get(program.link()), "request")
     token = program.token_for(adas_browser.allow(program))
@@ -80,7 +80,7 @@ def doors(app, adas_browser, anyone, program, game_id: str) -> dict[str, Callabl
 
 def opened(app, store, adas_browser, anyone, program, signed) -> set[tuple[str, str]]:
     """Which signed text opens which door."""
-    [game_id] = (each.id for each in store.clients() if each.game_url)
+    [game_id] = (each.id for each in all_clients(store) if each.game_url)
     every_door = doors(app, adas_browser, anyone, program, game_id)
     return {
         (purpose, door)
@@ -194,7 +194,7 @@ def test_pages_with_a_secret_in_their_address_load_nothing_from_elsewhere(
 
 
 def test_an_invitation_stands_on_the_disk_as_its_hash_alone(store, tmp_path):
-    invite = store.issue_invite(days=7, by="command")
+    invite = store.issue_invite(days=7)
     files = {each.name: each for each in (tmp_path / "instance").rglob("*") if each.is_file()}
     assert f"{hashlib.sha256(invite.encode()).hexdigest()}.json" in files
     for name, file in files.items():

@@ -123,7 +123,7 @@ class Community(RuleBasedStateMachine):
         store = self.app.extensions["storage"]
         self.programs = []
         for uri in REDIRECT_URIS:
-            client, secret = store.add_client("Space Game", [uri], None, by="command")
+            client, secret = store.add_client("Space Game", [uri], None)
             self.programs.append(Program(self.anyone, client.id, secret, uri))
         with self.app.app_context():
             _, _, invite = issue_first_account_link(store, "").partition("invite=")

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from storage import (
+    ADMINISTRATOR,
     PICTURE_SIZES,
     AuthorizationCode,
     CodeSpent,
@@ -31,9 +32,10 @@ from storage import (
     StorageFull,
     open_storage,
     pictures,
+    sha256,
 )
-from storage.flat_files import attempts, codes, disk, keys
-from storage.flat_files import backend as flat_files
+from storage.flat_files import attempts, clients, codes, disk, keys, record_files, users
+from storage.flat_files import pictures as pictures_as_files
 from storage.pictures import generate_picture
 
 DONE, FULL, FAILED, STOPPED, ANOTHER_ERROR = 0, 10, 11, 12, 13  # exit codes
@@ -111,15 +113,15 @@ def stop_windows(replace: Callable[[object, str, object], None] = setattr) -> No
 
 def prepare(storage: Storage) -> None:
     """The installation that the operations are done to."""
-    Path(storage.data_dir, "secret_key").write_bytes(KEY + b"\n")  # one that is known again
+    Path(storage.layout.data_dir, "secret_key").write_bytes(KEY + b"\n")  # one that is known again
     for name in ("Ada", "Bob"):
         user = storage.add_user(name, f"{name.lower()}@example.org", "")
         storage.save_picture(user.id, OLD_PICTURE)
-    storage.add_client("Chess", [], None, by="command")
+    storage.add_client("Chess", [], None)
     storage.add_code("an old code", CODE)
-    storage.issue_invite(days=7, by="command")
-    (unknown,) = Path(storage.data_dir, "invites").iterdir()
-    unknown.rename(unknown.with_name(f"{disk.sha256(INVITE)}.json"))
+    storage.issue_invite(days=7)
+    (unknown,) = Path(storage.layout.data_dir, "invites").iterdir()
+    unknown.rename(unknown.with_name(f"{sha256(INVITE)}.json"))
     storage.count_attempt("password", "ada", limit=1000)
 
 
@@ -160,6 +162,16 @@ def state_of_code(code: str) -> Callable[[Storage], str]:
         return "live"
 
     return state
+
+
+def make_administrator(storage: Storage) -> None:
+    with storage.edit_user(ADA) as user:
+        user.mod_level = ADMINISTRATOR
+
+
+def audited(storage: Storage) -> Callable[[object], None]:
+    """Write an audit line under the lock of the change."""
+    return lambda record: storage.write_audit("act", "command", client=record.id)
 
 
 def old_keys(storage: Storage) -> list[bool]:
@@ -237,6 +249,12 @@ OPERATIONS = {
         wants=("Zed", "grace@example.org"),
         frees=("Zed", "ada@example.org"),
     ),
+    "becoming an administrator": Operation(
+        act=make_administrator,
+        state=lambda storage: [user.id for user in storage.administrators()],
+        old=[],
+        new=[ADA],
+    ),
     "changing a picture": Operation(
         act=lambda storage: storage.save_picture(ADA, NEW_PICTURE),
         state=picture_of,
@@ -251,13 +269,13 @@ OPERATIONS = {
         frees=("Ada", "ada@example.org"),
     ),
     "adding a client": Operation(
-        act=lambda storage: storage.add_client("Checkers", [], None, by="command"),
+        act=lambda storage: storage.add_client("Checkers", [], None, before=audited(storage)),
         state=client_names,
         old=["Chess"],
         new=["Checkers", "Chess"],
     ),
     "deleting a client": Operation(
-        act=lambda storage: storage.delete_client(id_of_chess(storage), by="command"),
+        act=lambda storage: storage.delete_client(id_of_chess(storage), audited(storage)),
         state=client_names,
         old=["Chess"],
         new=[],
@@ -275,13 +293,13 @@ OPERATIONS = {
         new="spent",
     ),
     "rotating the key": Operation(
-        act=lambda storage: storage.rotate_keys(drop_old=False, by="command"),
+        act=lambda storage: storage.rotate_keys(drop_old=False),
         state=old_keys,
         old=[True],
         new=[True, False],
     ),
     "dropping the old keys": Operation(
-        act=lambda storage: storage.rotate_keys(drop_old=True, by="command"),
+        act=lambda storage: storage.rotate_keys(drop_old=True),
         state=old_keys,
         old=[True],
         new=[False],
@@ -369,6 +387,6 @@ if __name__ == "__main__":
         prepare(warm)
         for operation in OPERATIONS.values():
             operation.act(warm)
-    for module in (flat_files, codes, keys):
+    for module in (users, clients, record_files, pictures_as_files, codes, keys):
         module.write_file = WRITERS[sys.argv[1]]
     serve(sys.stdin)

@@ -64,7 +64,23 @@ def facts_of(storage: FlatFiles) -> dict[str, object]:
         facts[f"client {client.name}"] = about(client)
     for line in storage.read_audit():
         facts[f"{line['act']} by {line['by']}"] = True
+    check_indexes(storage)
     return facts
+
+
+def check_indexes(storage: FlatFiles) -> None:
+    """Fail if a look-up by an index and one that reads everything differ."""
+    users = [storage.read_user(each) for each in storage.user_ids()]
+    assert storage.administrators() == [each for each in users if each.administers]
+    clients = [storage.read_client(each) for each in storage.client_ids()]
+    for owner_id in (None, *(user.id for user in users)):
+        owned = [each for each in clients if each.owner_id == owner_id]
+        assert storage.clients_of(owner_id) == owned
+    log = list(storage.read_audit())
+    for user in users:
+        lines = [line for line in log if line.get("user") == user.id]
+        # The line of a change that was not made may be in the log alone.
+        assert list(storage.audit_of(user.id)) in (lines, lines[:-1])
 
 
 def about(record: User | Client) -> dict:
@@ -90,7 +106,7 @@ def drawn_picture(number: int) -> dict[str, bytes]:
 
 def good_invites(storage: FlatFiles) -> list[str]:
     """The hash of each that nobody took."""
-    folder = f"{storage.data_dir}/invites"
+    folder = f"{storage.layout.data_dir}/invites"
     with translate_os_errors():
         hashes = sorted(
             name.removesuffix(".json") for name in os.listdir(folder) if INVITE_FILE.fullmatch(name)
@@ -120,7 +136,7 @@ def add_player(storage, mark, dice):
 def picture_of_next_player(storage: FlatFiles) -> str:
     number = 1
     if storage.user_ids():
-        with translate_os_errors(), open(f"{storage.data_dir}/next_user_id") as file:
+        with translate_os_errors(), open(f"{storage.layout.data_dir}/next_user_id") as file:
             number = int(file.read())
     return about_picture(drawn_picture(number))
 
@@ -128,7 +144,8 @@ def picture_of_next_player(storage: FlatFiles) -> str:
 def invite(storage, mark, dice):
     line = {f"invite by {mark}": True}
     yield line | {"invites": ANYTHING}
-    storage.issue_invite(7, by=mark)
+    storage.write_audit("invite", mark)
+    storage.issue_invite(7)
     yield line | {"invites": good_invites(storage)}
 
 
@@ -137,7 +154,8 @@ def add_invited_player(storage, mark, dice):
     player = {f"player {mark}": about(user) | {"picture": picture_of_next_player(storage)}}
     line = {f"invite by {mark}": True}
     yield line | {"invites": ANYTHING} | player
-    spent = storage.issue_invite(7, by=mark)
+    storage.write_audit("invite", mark)
+    spent = storage.issue_invite(7)
     storage.add_user(user.name, user.email, user.password_hash, invite=spent)
     yield line | {"invites": good_invites(storage)} | player
 
@@ -172,6 +190,10 @@ def sign_in(user: User, mark: str) -> None:
     user.sessions = [*user.sessions, Session(mark, 1, "Firefox on Linux")][-20:]
 
 
+def promote(user: User, mark: str) -> None:
+    user.mod_level = (user.mod_level + 1) % 3
+
+
 def play(user: User, mark: str) -> None:
     user.play_ms += 60_000
 
@@ -181,8 +203,8 @@ def suspend(storage, mark, dice):
     suspended = not user.suspended
     changed = about_player(storage, user) | {"suspended": suspended}
     yield {f"suspend by {mark}": True, f"player {user.name}": changed}
-    storage.write_audit("suspend", by=mark, user=user.id)
     with storage.edit_user(user.id) as edited:
+        storage.write_audit("suspend", by=mark, user=user.id)
         edited.suspended = suspended
 
 
@@ -215,10 +237,17 @@ def delete_player(storage, mark, dice):
     storage.delete_user(user.id)
 
 
+def audited(storage: FlatFiles, act: str, mark: str) -> Callable[[Client], None]:
+    return lambda client: storage.write_audit(act, mark, client=client.id)
+
+
 def add_client(storage, mark, dice):
     line = {f"client add by {mark}": True}
     yield line | {f"client {mark}": ANYTHING}
-    client, _ = storage.add_client(mark, ["https://a.example/"], None, by=mark)
+    owner_id = dice.choice([None, *storage.user_ids()])
+    client, _ = storage.add_client(
+        mark, ["https://a.example/"], owner_id, before=audited(storage, "client add", mark)
+    )
     yield line | {f"client {mark}": about(client)}
 
 
@@ -238,7 +267,7 @@ def change_secret(storage, mark, dice):
     client = some_client(storage, dice)
     line = {f"client new-secret by {mark}": True}
     yield line | {f"client {client.name}": ANYTHING}
-    storage.issue_client_secret(client.id, by=mark)
+    storage.issue_client_secret(client.id, audited(storage, "client new-secret", mark))
     yield line | {f"client {client.name}": about(storage.read_client(client.id))}
 
 
@@ -248,13 +277,14 @@ def delete_client(storage, mark, dice):
         yield from add_client(storage, mark, dice)
         return
     yield {f"client delete by {mark}": True, f"client {client.name}": None}
-    storage.delete_client(client.id, by=mark)
+    storage.delete_client(client.id, audited(storage, "client delete", mark))
 
 
 def rotate_keys(storage, mark, dice):
     line = {f"key rotate by {mark}": True}
     yield line | {"keys": ANYTHING}
-    storage.rotate_keys(drop_old=False, by=mark)
+    storage.write_audit("key rotate", mark)
+    storage.rotate_keys(drop_old=False)
     yield line | {"keys": list(map(bytes.decode, storage.keys()))}
 
 
@@ -270,7 +300,7 @@ def use_codes(storage, mark, dice):
 SAVES: list[Save] = [
     *(add_player, add_client),  # first: the others need one
     *(invite, add_invited_player, rename, change_email, change_picture, suspend, delete_player),
-    *map(edit_player, (write_bio, allow, sign_in, play)),
+    *map(edit_player, (write_bio, allow, sign_in, play, promote)),
     *(edit_client, change_secret, delete_client, rotate_keys, use_codes),
 ]
 

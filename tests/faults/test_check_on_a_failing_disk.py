@@ -9,12 +9,12 @@ from needs import STRACE
 from operations import Installation, prepare
 
 from storage import PICTURE_SIZES
-from storage.flat_files.backend import LAYOUT
+from storage.flat_files.layout import DATA_FOLDERS
 
 pytestmark = [pytest.mark.faults, STRACE]
 
 EMMY = 3  # her id; she was deleted
-FOLDERS = ["instance", *(f"instance/{each}" for each in LAYOUT), "pfp"]
+FOLDERS = ["instance", *(f"instance/{each}" for each in DATA_FOLDERS), "pfp"]
 FOLDERS += [f"pfp/{size}" for size in PICTURE_SIZES]
 
 

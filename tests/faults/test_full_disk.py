@@ -20,7 +20,7 @@ from operations import (
 )
 
 from storage import DamagedRecord, StorageFull, TooManyAttempts
-from storage.flat_files import backend as flat_files
+from storage.flat_files import record_files
 
 pytestmark = [pytest.mark.faults, MOUNTS]
 
@@ -160,9 +160,7 @@ def test_an_audit_line_that_fits_in_part_is_refused_and_leaves_no_half(disk, the
     fill_bytes(disk)
     before = log.read_bytes()
     with pytest.raises(StorageFull):
-        storage.issue_client_secret(
-            next(map(storage.read_client, storage.client_ids())).id, by="command"
-        )
+        storage.write_audit("act", "command")
     assert log.read_bytes() == before
 
 
@@ -170,7 +168,7 @@ def test_a_record_written_in_place_would_be_found_out(disk, there, monkeypatch):
     """The tests above can fail."""
     storage = there.open()
     fill_bytes(disk)
-    monkeypatch.setattr(flat_files, "write_file", write_in_place)
+    monkeypatch.setattr(record_files, "write_file", write_in_place)
     with pytest.raises(StorageFull), storage.edit_user(ADA) as user:
         user.flairs += ["a long list of flairs"] * 1000
     with pytest.raises(DamagedRecord):

@@ -10,7 +10,7 @@ from operations import small_disk
 from test_full_disk import PAGE, fill_bytes, fill_files, make_room
 
 pytestmark = [pytest.mark.faults, MOUNTS]
-FULL = "The disk is full: nothing was saved. Tell the people who run this site."
+FULL = "The disk is full, so nothing was saved. Tell the people who run this site."
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_where_the_name_alone_fits_that_is_said(store, adas_browser, ada, disk):
         user.flairs.append("x" * 2000)
     fill_bytes(disk, but=PAGE)
     page = save(adas_browser, name="Lovelace", bio="\N{SNOWMAN}" * 1000)
-    told = "Your new name is saved, and nothing else. Try again later."
+    told = "Only your new name was saved. Try the rest again later."
     assert (page.status_code, problems_of(page)) == (507, {"profile-form": told})
     user = store.read_user(ada.id)
     assert (user.name, user.bio) == ("Lovelace", "")
@@ -84,7 +84,7 @@ def test_a_sign_up_is_told_as_it_went_however_many_files_fit(clock, store, open_
         make_room(disk)
         ends.append(page.location)
         if page.location == "/sign-in?next=/players":
-            assert "Your account is made. Sign in." in browser.get(page.location).text
+            assert "Account created. Sign in to continue." in browser.get(page.location).text
             assert browser.sign_in(name).status_code == 303
     assert set(ends) == {None, "/sign-in?next=/players", "/players"}
 

@@ -87,7 +87,7 @@ def check_repair(name: str, met: Met) -> None:
     operation, there = OPERATIONS[name], met.there.copy(met.folder / "repaired")
     if there.data.exists():  # else the first start was killed before it made anything
         folders = str(there.data), str(there.pictures)
-        assert all(problem.mended for problem in check(*folders, repair=True))
+        assert all(problem.repaired for problem in check(*folders, repair=True))
         assert list(check(*folders)) == []
         assert not there.temporary_files()
         assert operation.state(there.open()) in (operation.old, operation.new)

@@ -121,7 +121,7 @@ def test_what_was_confirmed_is_there_after_a_power_cut(power, pytestconfig, monk
             cut = Cut(number, program, power)
             assert cut.problems() == [], f"cut {number}, --faults-seed={seed}"
             folders = str(cut.there.data), str(cut.there.pictures)
-            assert [each for each in check(*folders, repair=True) if not each.mended] == []
+            assert [each for each in check(*folders, repair=True) if not each.repaired] == []
             assert list(check(*folders)) == []
             assert not cut.there.temporary_files()
             cut.there.open().add_user("Zed", "zed@example.org", "")

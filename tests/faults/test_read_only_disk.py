@@ -79,7 +79,7 @@ def test_reading_and_starting_go_on_on_a_read_only_disk(disk, there):
     storage = there.open()
     assert names_of("Ada", "bob@example.org")(storage) == ["Ada", "Bob"]
     assert picture_of(storage) == OLD_PICTURE
-    assert [client.name for client in storage.clients()] == ["Chess"]
+    assert [client.name for client in storage.clients_of(None)] == ["Chess"]
     assert storage.read_code("an old code").user_id == ADA
     assert storage.keys()
     with pytest.raises(StorageFailed):
@@ -133,8 +133,8 @@ class Site:
         self.server, self.disk = server, disk
         store = server.open_storage()
         store.add_user("ada", "ada@example.org", CHEAP_HASH)
-        self.game, self.secret = store.add_client("Chess", [CALLBACK], None, by="command")
-        self.other, _ = store.add_client("Go", [CALLBACK], None, by="command")
+        self.game, self.secret = store.add_client("Chess", [CALLBACK], None)
+        self.other, _ = store.add_client("Go", [CALLBACK], None)
 
     @contextlib.contextmanager
     def ada_signed_in(self) -> Iterator[None]:
@@ -187,9 +187,9 @@ def test_a_save_is_answered_in_words_and_nothing_is_saved(site):
         answers, 503
     )
     assert all(int(answer.headers["Retry-After"]) > 0 for answer in answers.values())
-    assert "Nothing can be saved right now." in answers["profile"].text
+    assert "Nothing was saved." in answers["profile"].text
     assert answers["heartbeat"].json().keys() == {"message"}
-    assert "Passwords cannot be checked right now." in answers["sign-in"].text
+    assert "check passwords right now." in answers["sign-in"].text
     sent = site.send("/oauth/authorize", **consent.fields, **consent.buttons["Allow"])
     assert "error=server_error" in sent.headers["Location"]
     assert site.server.open_storage().read_user(1) == before
@@ -234,7 +234,7 @@ from pathlib import Path
 from storage.flat_files.backend import FlatFiles
 
 def read_user(self, user_id, real=FlatFiles.read_user):
-    Path(self.data_dir, "read").touch()
+    Path(self.layout.data_dir, "read").touch()
     return real(self, user_id)
 
 FlatFiles.read_user = read_user

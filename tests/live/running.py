@@ -139,7 +139,7 @@ class RunningServer:
         """A client, with its `client_id` and `client_secret`."""
         store = self.open_storage()
         owner_id = store.find_user(owner).id if owner else None
-        client, secret = store.add_client(name, list(redirect_uris), owner_id, by="command")
+        client, secret = store.add_client(name, list(redirect_uris), owner_id)
         return {"client_id": client.id, "client_secret": secret}
 
     def start_session(self, name: str) -> str:
@@ -158,7 +158,7 @@ class RunningServer:
         """Delete every player and client, and forget what was counted."""
         store = self.open_storage()
         for client_id in store.client_ids():
-            store.delete_client(client_id, by="command")
+            store.delete_client(client_id)
         for user_id in store.user_ids():
             store.delete_user(user_id)
         for counted in self.data_dir.glob("attempts/**/*"):

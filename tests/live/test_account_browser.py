@@ -107,7 +107,7 @@ def test_the_link_that_serve_prints_makes_the_administrators_account_once(empty_
     page.goto(link)
     expect(page.get_by_role("heading", name="Welcome! You are the first one here")).to_be_visible()
     fill_in(page, Name="hopper", Email="hopper@example.org", Password=PASSWORD)
-    page.get_by_role("button", name="Make the first account").click()
+    page.get_by_role("button", name="Create account").click()
     expect(page.get_by_role("heading", name="Your account")).to_be_visible()
     expect(page.get_by_role("link", name="Players")).to_be_visible()
     assert empty_site.find_user("hopper").mod_level == storage.ADMINISTRATOR
@@ -122,11 +122,11 @@ def test_sign_up_inside_an_authorization_request_ends_at_the_client_with_a_good_
 ):
     page = browse()
     page.goto(game_client.link())
-    page.get_by_role("link", name="Make an account").click()
+    page.get_by_role("link", name="Create an account").click()
     expect(page.get_by_text("to continue to Space Game")).to_be_visible()
     fill_in(page, Name="newcomer", Email="newcomer@example.org", Password=PASSWORD)
-    page.get_by_role("button", name="Make my account").click()
-    expect(page.get_by_role("heading", name="Space Game asks who you are")).to_be_visible()
+    page.get_by_role("button", name="Create account").click()
+    expect(page.get_by_role("heading", name="Space Game wants to know who you are")).to_be_visible()
     page.get_by_role("button", name="Allow").click()
     game_client.check_arrival(page, "newcomer")
 
@@ -136,10 +136,10 @@ def test_a_refused_sign_up_inside_an_authorization_request_still_leads_to_the_cl
 ):
     page = browse()
     page.goto(game_client.link())
-    page.get_by_role("link", name="Make an account").click()
+    page.get_by_role("link", name="Create an account").click()
     fill_in(page, Name="ada", Email="second@example.org", Password=PASSWORD)
-    page.get_by_role("button", name="Make my account").click()
-    problem = page.get_by_text("Name is taken.")
+    page.get_by_role("button", name="Create account").click()
+    problem = page.get_by_text("Another player has this name. Choose a different one.")
     expect(problem).to_be_focused()
     expect(page).to_have_title("Problem: Make an account - Identity Server")
     name = page.get_by_label("Name", exact=True)
@@ -148,7 +148,7 @@ def test_a_refused_sign_up_inside_an_authorization_request_still_leads_to_the_cl
     expect(page.get_by_label("Email")).to_have_value("second@example.org")
     expect(page.get_by_label("Password")).to_have_value("")
     fill_in(page, Name="second", Password=PASSWORD)
-    page.get_by_role("button", name="Make my account").click()
+    page.get_by_role("button", name="Create account").click()
     page.get_by_role("button", name="Allow").click()
     game_client.check_arrival(page, "second")
 
@@ -161,17 +161,17 @@ def test_an_invite_link_makes_one_account_that_a_client_then_gets_a_code_of(
     link = empty_site.printed("invite")
     page = browse()
     page.goto(client.link())
-    expect(page.get_by_role("link", name="Make an account")).to_have_count(0)
+    expect(page.get_by_role("link", name="Create an account")).to_have_count(0)
     page.goto(link)
     fill_in(page, Name="guest", Email="guest@example.org", Password=PASSWORD)
-    page.get_by_role("button", name="Make my account").click()
+    page.get_by_role("button", name="Create account").click()
     expect(page.get_by_role("heading", name="Your account")).to_be_visible()
     page.goto(client.link())
     page.get_by_role("button", name="Allow").click()
     client.check_arrival(page, "guest")
     page = browse()
     page.goto(link)
-    expect(page.get_by_text("This invitation was used")).to_be_visible()
+    expect(page.get_by_text("recognise this invitation")).to_be_visible()
     expect(page.get_by_label("Password")).to_have_count(0)
 
 
@@ -182,16 +182,16 @@ def test_an_invitation_that_is_pasted_inside_an_authorization_request_ends_at_th
     client = Client(empty_site, f"{game.origin()}/callback")
     page = browse()
     page.goto(client.link())
-    page.get_by_role("link", name="I have an invitation").click()
+    page.get_by_role("link", name="Create an account").click()
     expect(page.get_by_text("You need an invitation")).to_be_visible()
     check_looks(page)
     for pasted, has_problem in (("mistyped", True), (empty_site.printed("invite"), False)):
         fill_in(page, Invitation=pasted)
-        press(page, "Go on")
+        press(page, "Continue")
         expect(page.get_by_text("to continue to Space Game")).to_be_visible()
         check_looks(page, has_problem)
     fill_in(page, Name="guest", Email="guest@example.org", Password=PASSWORD)
-    page.get_by_role("button", name="Make my account").click()
+    page.get_by_role("button", name="Create account").click()
     page.get_by_role("button", name="Allow").click()
     client.check_arrival(page, "guest")
 
@@ -254,14 +254,14 @@ def test_the_centre_square_is_shown_before_the_upload_and_is_the_picture_afterwa
     page = browse_as(player["name"])
     page.goto(f"{site.address}/account")
     before = site.find_user(player["name"]).pfp_timestamp
-    page.get_by_label("A new picture").set_input_files(chosen(wide_picture()))
+    page.get_by_label("New picture").set_input_files(chosen(wide_picture()))
     preview = page.get_by_role("img", name="The picture that you chose, not uploaded yet")
     expect(preview).to_be_visible()
     expect(page.locator("#portrait")).to_have_count(0)
     check_square(page, "canvas")
     assert site.find_user(player["name"]).pfp_timestamp == before
-    page.get_by_role("button", name="Use this picture").click()
-    expect(page.get_by_text("Your new picture is saved.")).to_be_focused()
+    page.get_by_role("button", name="Save picture").click()
+    expect(page.get_by_text("Picture saved.")).to_be_focused()
     check_square(page, "#portrait")
     assert site.find_user(player["name"]).pfp_timestamp > before
 
@@ -271,16 +271,16 @@ def test_a_choice_that_is_no_picture_leaves_the_picture_of_now_on_show(
 ):
     page = browse_as(player["name"])
     page.goto(f"{site.address}/account")
-    choice = page.get_by_label("A new picture")
+    choice = page.get_by_label("New picture")
     choice.set_input_files(chosen(wide_picture()))
     expect(page.locator("canvas")).to_be_visible()
     choice.set_input_files(chosen(b"no picture"))
     expect(page.locator("#portrait")).to_be_visible()
-    page.get_by_role("button", name="Use this picture").click()
+    page.get_by_role("button", name="Save picture").click()
     problem = page.get_by_text("PNG, JPEG, WebP", exact=False).first
     expect(problem).to_be_focused()
     expect(page).to_have_title("Problem: Your account - Identity Server")
-    expect(page.get_by_label("A new picture")).to_have_attribute("aria-invalid", "true")
+    expect(page.get_by_label("New picture")).to_have_attribute("aria-invalid", "true")
 
 
 def test_a_file_that_is_too_large_is_not_sent_where_the_browser_can_tell(
@@ -288,11 +288,11 @@ def test_a_file_that_is_too_large_is_not_sent_where_the_browser_can_tell(
 ):
     page = browse_as(player["name"])
     page.goto(f"{site.address}/account")
-    choice = page.get_by_label("A new picture")
+    choice = page.get_by_label("New picture")
     choice.set_input_files(empty_file(tmp_path, MAX_BYTES + 1))
     sent = []
     page.on("request", lambda request: sent.append(request.url))
-    page.get_by_role("button", name="Use this picture").click()
+    page.get_by_role("button", name="Save picture").click()
     told = choice.evaluate("choice => choice.validationMessage")
     assert told == "This file is larger than 8 MB. Choose a smaller one."
     assert sent == []
@@ -304,16 +304,16 @@ def test_a_picture_is_uploaded_and_taken_back_with_javascript_switched_off(
     page = browse_as(player["name"], java_script_enabled=False)
     page.goto(f"{site.address}/account")
     generated = picture_of(site, player)
-    page.get_by_label("A new picture").set_input_files(chosen(wide_picture()))
-    page.get_by_role("button", name="Use this picture").click()
-    expect(page.get_by_text("Your new picture is saved.")).to_be_visible()
+    page.get_by_label("New picture").set_input_files(chosen(wide_picture()))
+    page.get_by_role("button", name="Save picture").click()
+    expect(page.get_by_text("Picture saved.")).to_be_visible()
     shown = Image.open(io.BytesIO(picture_of(site, player))).convert("RGB")
     width, height = shown.size
     for y, wanted in ((height // 4, GREEN), (height * 3 // 4, BLUE)):
         seen = shown.getpixel((width // 2, y))
         assert all(abs(a - b) <= CLOSE for a, b in zip(seen, wanted, strict=True)), seen
-    page.get_by_role("button", name="Use the generated one").click()
-    expect(page.get_by_text("You have the generated picture again.")).to_be_visible()
+    page.get_by_role("button", name="Remove my picture").click()
+    expect(page.get_by_text("Picture removed.")).to_be_visible()
     assert picture_of(site, player) == generated
 
 
@@ -322,8 +322,8 @@ def test_a_file_that_is_too_large_is_refused_in_words_with_javascript_switched_o
 ):
     page = browse_as(player["name"], java_script_enabled=False)
     page.goto(f"{site.address}/account")
-    page.get_by_label("A new picture").set_input_files(empty_file(tmp_path, MAX_BYTES * 2))
-    page.get_by_role("button", name="Use this picture").click()
+    page.get_by_label("New picture").set_input_files(empty_file(tmp_path, MAX_BYTES * 2))
+    page.get_by_role("button", name="Save picture").click()
     expect(page.get_by_text("This file is larger than 8 MB.")).to_be_visible()
 
 
@@ -348,8 +348,8 @@ def test_the_profile_is_changed_and_everyone_sees_it(site: Site, player: dict, b
     renamed = f"{player['name']} II"
     fill_in(page, Name=renamed, **{"About you": bio})
     page.get_by_label("Flair").select_option("early bird")
-    page.get_by_role("button", name="Save the profile").click()
-    expect(page.get_by_text("Your profile is saved.")).to_be_focused()
+    page.get_by_role("button", name="Save profile").click()
+    expect(page.get_by_text("Profile saved.")).to_be_focused()
     expect(page.get_by_label("About you")).to_have_value(bio)
     stranger = browse()
     stranger.goto(f"{site.address}/users/{player['id']}")
@@ -367,8 +367,10 @@ def test_a_refused_profile_keeps_what_was_typed_and_leads_to_the_problem(
     page.goto(f"{site.address}/account")
     fill_in(page, Name="ada", **{"About you": "\nI play."})
     page.get_by_label("Flair").select_option("early bird")
-    page.get_by_role("button", name="Save the profile").click()
-    expect(page.get_by_text("Name is taken.")).to_be_focused()
+    page.get_by_role("button", name="Save profile").click()
+    expect(
+        page.get_by_text("Another player has this name. Choose a different one.")
+    ).to_be_focused()
     expect(page.get_by_label("Name", exact=True)).to_have_value("ada")
     expect(page.get_by_label("About you")).to_have_value("\nI play.")
     expect(page.get_by_label("Flair")).to_have_value("early bird")
@@ -386,9 +388,9 @@ def test_withdrawing_an_app_ends_its_token_and_it_has_to_ask_again(
     assert site.whois(token).status_code == 200
     page.goto(f"{site.address}/account/apps")
     expect(page.get_by_text("sees your public profile, your email address")).to_be_visible()
-    page.get_by_role("button", name="Withdraw Space Game").click()
-    expect(page.get_by_text("Withdrawn. It learns nothing more from here.")).to_be_focused()
-    expect(page.get_by_role("button", name="Withdraw")).to_have_count(0)
+    page.get_by_role("button", name="Remove access: Space Game").click()
+    expect(page.get_by_text("Access removed.")).to_be_focused()
+    expect(page.get_by_role("button", name="Remove access")).to_have_count(0)
     assert site.whois(token).status_code == 401
     page.goto(game_client.link())
     expect(page.get_by_role("button", name="Allow")).to_be_visible()
@@ -399,12 +401,12 @@ def test_a_browser_is_signed_out_from_another_one(site: Site, player: dict, brow
     here.goto(f"{site.address}/account/apps")
     rows = here.get_by_role("listitem").filter(has=here.get_by_role("button", name="Sign out"))
     expect(rows).to_have_count(2)
-    rows.filter(has_not_text="this one").get_by_role("button").click()
-    expect(here.get_by_text("That browser is signed out.")).to_be_focused()
+    rows.filter(has_not_text="This browser").get_by_role("button").click()
+    expect(here.get_by_text("Browser signed out.")).to_be_focused()
     lost.goto(f"{site.address}/account")
     expect(lost.get_by_role("heading", name="Sign in")).to_be_visible()
-    here.get_by_role("button", name="Sign out everywhere, here too").click()
-    expect(here.get_by_text("You are signed out everywhere.")).to_be_focused()
+    here.get_by_role("button", name="Sign out everywhere").click()
+    expect(here.get_by_text("Signed out everywhere.")).to_be_focused()
     expect(here.get_by_role("link", name="Sign in")).to_be_visible()
 
 
@@ -412,7 +414,7 @@ def test_everything_known_is_downloaded_as_a_file(site: Site, player: dict, brow
     page = browse_as(player["name"])
     page.goto(f"{site.address}/account")
     with page.expect_download() as download:
-        page.get_by_role("link", name="Download everything").click()
+        page.get_by_role("link", name="Download my data").click()
     assert download.value.suggested_filename == "account.json"
     assert f"{player['name']}@example.org" in Path(download.value.path()).read_text()
 
@@ -426,11 +428,11 @@ def test_deleting_the_account_leaves_nobody_to_sign_in(
     expect(page).to_have_title("Game")
     token = site.token_of(game_client, page)
     page.goto(f"{site.address}/account")
-    page.get_by_text("What goes, and how").click()
-    delete = page.get_by_role("button", name="Delete my account for good")
+    page.get_by_text("What will be deleted").click()
+    delete = page.get_by_role("button", name="Delete my account")
     page.locator("#delete-password").fill(f"{PASSWORD}, mistyped")
     delete.click()
-    expect(page.get_by_text("That is not your password.")).to_be_focused()
+    expect(page.get_by_text("Wrong password. Try again.")).to_be_focused()
     assert site.find_user(player["name"]) is not None
     page.locator("#delete-password").fill(PASSWORD)
     delete.click()
@@ -453,14 +455,14 @@ def test_a_sign_in_link_sets_a_new_password_once_and_ends_other_sessions(
         page.goto(link)
     expect(page.get_by_text(f"for {player['name']}")).to_be_visible()
     fill_in(page, **{"New password": NEW_PASSWORD})
-    page.get_by_role("button", name="Set the password").click()
-    expect(page.get_by_text("Your new password is set, and you are signed in.")).to_be_focused()
+    page.get_by_role("button", name="Set password").click()
+    expect(page.get_by_text("Password set. You are signed in.")).to_be_focused()
     thief.goto(f"{site.address}/account")
     expect(thief.get_by_role("heading", name="Sign in")).to_be_visible()
     sign_in(thief, player["name"])
     expect(thief.get_by_role("alert")).to_be_focused()
     page.goto(link)
-    expect(page.get_by_text("This link was used")).to_be_visible()
+    expect(page.get_by_text("recognise this link")).to_be_visible()
     other = browse()
     other.goto(f"{site.address}/sign-in")
     sign_in(other, player["name"], NEW_PASSWORD)
@@ -482,20 +484,20 @@ def test_a_moderator_suspends_a_player_whose_browser_and_token_end_until_restore
     page.goto(site.address)
     page.get_by_role("link", name="Players").click()
     fill_in(page, Name=player["name"].upper())
-    page.get_by_role("button", name="Find").click()
-    expect(page.get_by_role("button", name="Change the level")).to_have_count(0)
-    page.get_by_role("button", name="Suspend this account").click()
-    expect(page.get_by_text("The account is suspended.")).to_be_focused()
+    page.get_by_role("button", name="Find player").click()
+    expect(page.get_by_role("button", name="Change level")).to_have_count(0)
+    page.get_by_role("button", name="Suspend player").click()
+    expect(page.get_by_text("Player suspended.")).to_be_focused()
     theirs.goto(f"{site.address}/account")
     expect(theirs.get_by_role("heading", name="Sign in")).to_be_visible()
     sign_in(theirs, player["name"])
-    expect(theirs.get_by_text("This account is suspended.")).to_be_visible()
+    expect(theirs.get_by_text("This player is suspended.")).to_be_visible()
     assert site.whois(token).status_code == 401
     stranger = browse()
     stranger.goto(f"{site.address}/users/{player['id']}")
-    expect(stranger.get_by_text("This account is suspended.")).to_be_visible()
-    page.get_by_role("button", name="Restore this account").click()
-    expect(page.get_by_text("The account is restored.")).to_be_focused()
+    expect(stranger.get_by_text("This player is suspended.")).to_be_visible()
+    page.get_by_role("button", name="Unsuspend player").click()
+    expect(page.get_by_text("Player unsuspended.")).to_be_focused()
     sign_in(theirs, player["name"])
     expect(theirs).to_have_title("Your account - Identity Server")
 
@@ -505,18 +507,18 @@ def test_an_administrator_grants_a_flair_after_a_refused_one_that_stays_as_typed
 ):
     page = browse_as("hopper")
     page.goto(f"{site.address}/users/{player['id']}")
-    flair = page.get_by_label("Another flair")
+    flair = page.get_by_label("New flair")
     flair.fill("early bird" * 4)
-    page.get_by_role("button", name="Grant it").click()
-    expect(page.get_by_text("Flair must have 1 to 30 characters on one line.")).to_be_focused()
+    page.get_by_role("button", name="Grant flair").click()
+    expect(page.get_by_text("Use 1-30 characters on one line.")).to_be_focused()
     expect(flair).to_have_value("early bird" * 4)
     flair.fill("early bird")
-    page.get_by_role("button", name="Grant it").click()
-    expect(page.get_by_text("The flair is granted.")).to_be_focused()
+    page.get_by_role("button", name="Grant flair").click()
+    expect(page.get_by_text("Flair granted.")).to_be_focused()
     expect(flair).to_have_value("")
     assert "early bird" in site.find_user(player["name"]).flairs
     page.get_by_role("button", name="Revoke early bird").click()
-    expect(page.get_by_text("The flair is revoked.")).to_be_focused()
+    expect(page.get_by_text("Flair revoked.")).to_be_focused()
     assert "early bird" not in site.find_user(player["name"]).flairs
 
 
@@ -567,7 +569,7 @@ def open_sign_up(site: Site, page: Page) -> None:
 def open_sign_up_with_problems(site: Site, page: Page) -> None:
     open_sign_up(site, page)
     fill_in(page, Name="W" * 100, Email="w" * 100, Password="W" * 100)
-    press(page, "Make my account")
+    press(page, "Create account")
 
 
 def open_account(site: Site, page: Page) -> None:
@@ -576,24 +578,24 @@ def open_account(site: Site, page: Page) -> None:
 
 def open_saved_account(site: Site, page: Page) -> None:
     open_account(site, page)
-    press(page, "Save the profile")
+    press(page, "Save profile")
 
 
 def open_profile_problems(site: Site, page: Page) -> None:
     open_account(site, page)
     fill_in(page, Name="W" * 100, **{"About you": "W" * 1001})
-    press(page, "Save the profile")
+    press(page, "Save profile")
 
 
 def open_picture_problem(site: Site, page: Page) -> None:
     open_account(site, page)
-    page.get_by_label("A new picture").set_input_files(chosen(b"no picture"))
-    press(page, "Use this picture")
+    page.get_by_label("New picture").set_input_files(chosen(b"no picture"))
+    press(page, "Save picture")
 
 
 def open_picture_preview(site: Site, page: Page) -> None:
     open_account(site, page)
-    page.get_by_label("A new picture").set_input_files(chosen(wide_picture()))
+    page.get_by_label("New picture").set_input_files(chosen(wide_picture()))
     expect(page.locator("canvas")).to_be_visible()
 
 
@@ -601,21 +603,21 @@ def open_email_problem(site: Site, page: Page) -> None:
     open_account(site, page)
     fill_in(page, Email="W" * 100)
     page.locator("#email-password").fill(PASSWORD)
-    press(page, "Change the email")
+    press(page, "Change email")
 
 
 def open_password_problem(site: Site, page: Page) -> None:
     open_account(site, page)
     page.locator("#password-password").fill(PASSWORD)
     page.locator("#new-password").fill(WIDE_NAME)
-    press(page, "Change the password")
+    press(page, "Change password")
 
 
 def open_delete_problem(site: Site, page: Page) -> None:
     open_account(site, page)
-    page.get_by_text("What goes, and how").click()
+    page.get_by_text("What will be deleted").click()
     page.locator("#delete-password").fill("mistyped")
-    press(page, "Delete my account for good")
+    press(page, "Delete my account")
 
 
 def open_apps(site: Site, page: Page) -> None:
@@ -648,8 +650,8 @@ def open_administered_profile(site: Site, page: Page) -> None:
 
 def open_profile_with_refused_flair(site: Site, page: Page) -> None:
     open_administered_profile(site, page)
-    fill_in(page, **{"Another flair": "W" * 200})
-    press(page, "Grant it")
+    fill_in(page, **{"New flair": "W" * 200})
+    press(page, "Grant flair")
 
 
 def open_players(site: Site, page: Page) -> None:
@@ -659,7 +661,7 @@ def open_players(site: Site, page: Page) -> None:
 def open_player_not_found(site: Site, page: Page) -> None:
     open_players(site, page)
     fill_in(page, Name="nobody")
-    press(page, "Find")
+    press(page, "Find player")
 
 
 def open_new_password(site: Site, page: Page) -> None:
@@ -669,7 +671,7 @@ def open_new_password(site: Site, page: Page) -> None:
 def open_new_password_problem(site: Site, page: Page) -> None:
     open_new_password(site, page)
     fill_in(page, **{"New password": WIDE_NAME})
-    press(page, "Set the password")
+    press(page, "Set password")
 
 
 def open_refused_new_password(site: Site, page: Page) -> None:
@@ -721,5 +723,5 @@ def test_the_first_sign_up_fits_windows_and_axe_finds_nothing_serious_with_and_w
     expect(page.get_by_text("This site is new.")).to_be_visible()
     check_looks(page)
     page.goto(first_account_link(empty_site))
-    expect(page.get_by_role("button", name="Make the first account")).to_be_visible()
+    expect(page.get_by_role("button", name="Create account")).to_be_visible()
     check_looks(page)

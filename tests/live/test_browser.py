@@ -217,7 +217,7 @@ def test_a_person_signs_in_allows_and_arrives_at_the_client_with_a_good_code(
     page = browse()
     page.goto(client.link())
     sign_in(page)
-    expect(page.get_by_role("heading", name="Space Game asks who you are")).to_be_visible()
+    expect(page.get_by_role("heading", name="Space Game wants to know who you are")).to_be_visible()
     expect(page.get_by_text("ada@example.org")).to_be_visible()
     page.get_by_role("button", name="Allow").click()
     client.check_arrival(page)
@@ -309,7 +309,7 @@ def test_everything_works_by_keyboard_alone(game_client: Client, browse):
     page.keyboard.press("Tab")
     page.keyboard.type(PASSWORD)
     page.keyboard.press("Enter")
-    page.get_by_role("heading", name="Space Game asks who you are").wait_for()
+    page.get_by_role("heading", name="Space Game wants to know who you are").wait_for()
     tab_to(page, "Allow")
     expect(page.get_by_role("button", name="Allow")).to_have_attribute("aria-disabled", "false")
     page.keyboard.press("Enter")
@@ -351,7 +351,7 @@ def test_a_wrong_password_is_told_with_focus_and_the_name_stays(
     page.goto(f"{server.address}/sign-in")
     sign_in(page, password=f"{PASSWORD}, mistyped")
     problem = page.get_by_role("alert")
-    expect(problem).to_have_text("That name and password do not fit together.")
+    expect(problem).to_have_text("Wrong name or password.")
     expect(problem).to_be_focused()
     expect(page).to_have_title("Problem: Sign in - Identity Server")
     expect(page.get_by_label("Name or email")).to_have_value("ada")
@@ -383,7 +383,7 @@ def test_a_link_with_another_redirect_uri_ends_at_an_error_page(
     page = browse()
     answer = page.goto(game_client.link(redirect_uri=elsewhere))
     assert answer.status == 400
-    expect(page.get_by_role("heading", name="That did not work")).to_be_visible()
+    expect(page.get_by_role("heading", name="Something went wrong")).to_be_visible()
     expect(page.get_by_text(elsewhere)).to_have_count(0)
     carry_session(page, server)
     page.goto(game_client.link(redirect_uri=elsewhere))
@@ -453,7 +453,7 @@ def assert_refused(page: Page, address: str) -> None:
     with page.expect_navigation() as navigation:
         page.get_by_role("button", name="Play").click()
     assert navigation.value.status == 403
-    expect(page.get_by_text("this was sent from another site")).to_be_visible()
+    expect(page.get_by_text("This form came from another site")).to_be_visible()
 
 
 # -- how the pages are made ---------------------------------------------------------------------
@@ -463,9 +463,9 @@ PAGES = [  # which, and its heading
     ("welcome", "Hello, "),
     ("sign-in", "Sign in"),
     ("problem", "Sign in"),
-    ("consent", "asks who you are"),
-    ("error", "That did not work"),
-    ("nothing", "There is nothing here"),
+    ("consent", "wants to know who you are"),
+    ("error", "Something went wrong"),
+    ("nothing", "Page not found"),
 ]
 
 

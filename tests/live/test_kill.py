@@ -57,7 +57,7 @@ class Load:
 
     def run(self, seconds: float) -> None:
         """Load the server, and kill it so long after the first consent and exchange."""
-        client, secret = self.store.add_client("Game", [CALLBACK], None, "test")
+        client, secret = self.store.add_client("Game", [CALLBACK], None)
         with ThreadPoolExecutor(5) as threads:
             consenting, exchanging = threads.map(self.sign_in, self.players[:2])
             exchanging.press(exchanging.open(link(client)), "Allow")
@@ -104,7 +104,7 @@ class Load:
         return person
 
     def consent(self, person: Person) -> None:
-        client, secret = self.store.add_client("Game", [CALLBACK], None, "test")
+        client, secret = self.store.add_client("Game", [CALLBACK], None)
         page = person.press(person.open(link(client)), "Allow")
         code = page.answer["code"]
         self.consents.append((person, client))
@@ -167,7 +167,7 @@ def check_records(store: storage.Storage) -> None:
         assert store.find_user(user.name) == store.find_user(user.email) == user
         assert store.read_picture("small", f"{user_id}-{user.pfp_timestamp}.webp")
     assert len(list(map(store.read_client, store.client_ids()))) == len(
-        list(Path(store.data_dir, "clients").glob("*.json"))
+        list(Path(store.layout.data_dir, "clients").glob("*.json"))
     )
 
 
@@ -224,7 +224,7 @@ def test_a_name_can_be_made_again_after_user_add_was_killed(server: RunningServe
     made = store.find_user("second")
     again = server.start_command(*arguments)
     _, problem = again.communicate(f"{PASSWORD}\n", timeout=ANSWER_TIMEOUT)
-    assert "is taken" in problem if made else again.returncode == 0
+    assert "Another player has this name" in problem if made else again.returncode == 0
     assert store.find_user("second") == store.find_user("second@example.org") is not None
     check_records(store)
 

@@ -68,13 +68,13 @@ def test_allow_and_cancel_stay_words(server: RunningServer, page: Page, client: 
 
 def test_the_bar_above_a_game_stays_on_the_screen(server: RunningServer, page: Page):
     store = server.open_storage()
-    client, _ = store.add_client("W" * 60, [], None, by="command", game_url="http://localhost:9/")
+    client, _ = store.add_client("W" * 60, [], None, game_url="http://localhost:9/")
     guest = page.context.browser.new_page(viewport=page.viewport_size)
     for each in (page, guest):
         each.goto(f"{server.address}/play/{client.id}")
         expect(each.get_by_role("button", name="Full screen")).to_be_visible()
         check_fits(each)
-    store.delete_client(client.id, by="command")
+    store.delete_client(client.id)
 
 
 def test_a_profile_stays_on_the_screen_and_its_moderation_in_reach(

@@ -460,11 +460,16 @@ def test_a_dead_or_silent_server_is_told_as_json_under_api_and_as_a_page_elsewhe
             assert answer.headers["retry-after"] == "5"
             assert answer.headers["cache-control"] == "no-store"
             if path.startswith("/api/"):
-                assert answer.message == "the server cannot answer right now"
+                assert (
+                    answer.message
+                    == "The server is not available right now. Try again in a moment."
+                )
                 assert answer.headers["access-control-allow-origin"] == "*"
             else:
                 assert answer.headers["content-type"].startswith("text/html")
-                assert b"the server cannot answer right now" in answer.body
+                assert (
+                    b"The server is not available right now. Try again in a moment." in answer.body
+                )
         # What was let in is not called too large now.
         upload = come_from(nginx=nginx).send_request("POST", "/account/picture", b"x" * 2**20)
         assert upload.status in (502, 504)
@@ -486,7 +491,7 @@ def test_a_flood_of_token_requests_is_refused_as_json_and_others_are_served(
     *let_in, refused = post_until_refused(flooding, "/api/oauth/token")
     assert {answer.status for answer in let_in} == {400}
     assert len(let_in) >= 200
-    assert refused.message == "too many requests come from this address: try again in a moment"
+    assert refused.message == "Too many requests. Try again in a moment."
     assert refused.headers["retry-after"] == "5"
     assert other.send_request("POST", "/api/oauth/token", b"", FORM).status == 400
     assert flooding.send_request("GET", "/api/users/info?id=999999").status == 404

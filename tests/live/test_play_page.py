@@ -122,15 +122,13 @@ def add_game(server: RunningServer, store: Storage) -> Iterator[Callable[..., Pl
 
     def add_game(game: Game, host: str = "localhost") -> Play:
         game.pages["/"] = GAME
-        client, secret = store.add_client(
-            "Space Game", [], None, by="command", game_url=f"{game.origin(host)}/"
-        )
+        client, secret = store.add_client("Space Game", [], None, game_url=f"{game.origin(host)}/")
         added.append(client.id)
         return Play(server, client, secret)
 
     yield add_game
     for client_id in added:
-        store.delete_client(client_id, by="command")
+        store.delete_client(client_id)
 
 
 @pytest.fixture
@@ -168,7 +166,7 @@ def nobody_was_heard(play: Play, page: Page, frame: Frame) -> None:
 
 
 def dialog(page: Page):
-    return page.get_by_role("dialog", name="Space Game asks who you are")
+    return page.get_by_role("dialog", name="Space Game wants to know who you are")
 
 
 def button(page: Page, name: str):
@@ -212,7 +210,7 @@ def test_the_dialog_opens_with_focus_on_its_heading_and_names_who_asks(
     frame = play.open(page)
     frame.get_by_role("button").click()  # the focus is in the game
     play.ask(frame)
-    expect(page.get_by_role("heading", name="Space Game asks who you are")).to_be_focused()
+    expect(page.get_by_role("heading", name="Space Game wants to know who you are")).to_be_focused()
     expect(dialog(page)).to_contain_text(f"localhost:{game.server_port}")
     expect(dialog(page)).to_contain_text("this site's administrators")
 
@@ -343,7 +341,7 @@ def test_a_game_that_is_switched_off_meanwhile_is_an_invalid_app(
     expect(dialog(page)).to_be_hidden()
     complaints.clear()
     page.reload()
-    expect(page.get_by_text("There is no such game here.")).to_be_visible()
+    expect(page.get_by_text("This game was deleted or disabled.")).to_be_visible()
 
 
 def test_where_the_server_cannot_be_reached_it_is_a_server_error_and_may_be_asked_again(
@@ -508,7 +506,7 @@ def test_while_the_dialog_is_open_the_game_gets_no_click_and_no_key_and_takes_no
     )
     frame.evaluate("() => { self.focus(); document.querySelector('button').focus(); }")
     frame.wait_for_function("() => !document.hasFocus()")
-    expect(page.get_by_role("heading", name="Space Game asks who you are")).to_be_focused()
+    expect(page.get_by_role("heading", name="Space Game wants to know who you are")).to_be_focused()
     page.keyboard.press("a")
     page.mouse.click(*position)
     page.keyboard.press("a")
@@ -860,15 +858,15 @@ def administrators_page(server: RunningServer, store: Storage, browse) -> Iterat
     carry_session(page, server, name)
     page.goto(f"{server.address}/developer")
     yield page
-    for client in store.clients():
+    for client in map(store.read_client, store.client_ids()):
         if client.owner_id == user.id:
-            store.delete_client(client.id, by="command")
+            store.delete_client(client.id)
 
 
 def register(page: Page, **changed: str) -> None:
     for label, text in (WIDE | changed).items():
         page.get_by_label(label, exact=True).fill(text)
-    page.get_by_role("button", name="Register it").click()
+    page.get_by_role("button", name="Register app").click()
 
 
 def test_a_developers_pages_fit_windows_and_axe_finds_nothing_serious(
@@ -877,11 +875,11 @@ def test_a_developers_pages_fit_windows_and_axe_finds_nothing_serious(
     page = administrators_page
     check_looks(page)
     register(page, **{"Game URL": f"{server.address}/game"})
-    expect(page.get_by_text("Game URL must not be on this site's own origin.")).to_be_focused()
+    expect(page.get_by_text("Use another origin than this site's own.")).to_be_focused()
     check_looks(page, has_problem=True)
     expect(page.get_by_label("Description")).to_have_value(WIDE["Description"])
     page.get_by_label("Game URL").fill(WIDE["Game URL"])
-    page.get_by_role("button", name="Register it").click()
+    page.get_by_role("button", name="Register app").click()
     expect(page.get_by_text("This is the secret.")).to_be_visible()
     expect(page.locator(".done")).to_be_focused()
     check_looks(page)
@@ -890,8 +888,8 @@ def test_a_developers_pages_fit_windows_and_axe_finds_nothing_serious(
     page.goto(server.address)
     expect(page.get_by_role("link", name=f"Play {WIDE['Name']}")).to_be_visible()
     check_looks(page)
-    page.get_by_role("button", name=f"Take {WIDE['Name']} off this page").click()
-    expect(page.get_by_text("is not listed.")).to_be_focused()
+    page.get_by_role("button", name=f"Unlist {WIDE['Name']}").click()
+    expect(page.get_by_text("Game unlisted.")).to_be_focused()
     check_looks(page)
 
 
@@ -902,15 +900,15 @@ def test_a_client_is_managed_with_javascript_switched_off(
     page = browse(storage_state=state, java_script_enabled=False)
     page.goto(f"{server.address}/developer")
     register(page)
-    page.get_by_role("button", name="Make a new secret").click()
+    page.get_by_role("button", name="Create new secret").click()
     page.get_by_text("This is the secret.").wait_for()
     page.get_by_role("link", name="Build a link").click()
     page.get_by_label("PKCE").select_option("without")
-    page.get_by_role("button", name="Build it anew").click()
+    page.get_by_role("button", name="Rebuild link").click()
     expect(page.get_by_text("response_type=code")).not_to_contain_text("code_challenge")
     page.get_by_role("link", name=WIDE["Name"]).click()
-    page.get_by_role("button", name="Switch it off").click()
-    page.get_by_text("It is switched off.").wait_for()
+    page.get_by_role("button", name="Disable app").click()
+    page.get_by_text("App disabled.").wait_for()
     page.get_by_text("Delete it").click()
-    page.get_by_role("button", name="for good").click()
-    expect(page.get_by_text(f"{WIDE['Name']} is deleted.")).to_be_visible()
+    page.get_by_role("button", name="Delete this app").click()
+    expect(page.get_by_text("App deleted.")).to_be_visible()

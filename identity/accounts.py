@@ -1,0 +1,349 @@
+"""What may be done to players and apps, by whom, and what the audit log says of it.
+
+Pages and commands ask and answer; what they let an actor do is an act of `Acts`. An act checks the
+actor's rights under the lock of the record that it changes, on records that are read there: a
+moderator who was demoted since the page was opened is refused. Then it writes its audit line and
+makes the change, which is saved after the line. No-op changes are not logged.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+from identity import links
+from storage import (
+    ADMINISTRATOR,
+    MODERATOR,
+    Client,
+    InvalidField,
+    NoSuchUser,
+    Storage,
+    User,
+    check_bio,
+    check_flair,
+    check_mod_level,
+    refuse,
+)
+
+CLIENTS_EACH = 10  # apps that one player may register; administrators have no limit
+RESETS = ("bio", "name", "picture")
+
+
+@dataclass(frozen=True)
+class Actor:
+    """Who acts: a user id or "command", and the address that a request came from."""
+
+    id: int | str
+    address: str | None = None
+
+
+COMMAND = Actor("command")  # may do everything
+
+
+class NotAllowed(Exception):
+    """The actor has no right to do this."""
+
+
+class DisabledByAdministrator(NotAllowed):
+    """An administrator disabled this app, so that only administrators can enable it."""
+
+
+class GameMoved(Exception):
+    """The game is no longer at the address that the moderator has seen."""
+
+
+# -- rights: what a player may do about a user or a client --------------------------------------
+
+Right = Callable[[User, User | Client | None], bool]
+
+
+def may_moderate(player: User, user: User) -> bool:
+    """Return True if the player may suspend and reset the user: a moderator, of a higher level."""
+    return player.mod_level >= MODERATOR and user.mod_level < player.mod_level
+
+
+def may_administer(player: User, _: object = None) -> bool:
+    """Return True if the player may change levels and flairs: an administrator."""
+    return player.mod_level == ADMINISTRATOR
+
+
+def may_list(player: User, _: object = None) -> bool:
+    """Return True if the player may put games on the home page: a moderator."""
+    return player.mod_level >= MODERATOR
+
+
+def may_register(player: User, open_to_members: bool) -> bool:
+    """Return True if the player may register apps; a setting opens that to all members."""
+    return open_to_members or may_administer(player)
+
+
+def may_manage(player: User, client: Client) -> bool:
+    """Return True if the player may see all of a client and change it."""
+    return player.id == client.owner_id or may_administer(player)
+
+
+def _is_the_same(player: User, user: User) -> bool:
+    return player.id == user.id
+
+
+def _only_the_command(player: User, _: object) -> bool:
+    return False
+
+
+# -- acts ---------------------------------------------------------------------------------------
+
+
+class Acts:
+    """What an actor does to the players and apps of a storage.
+
+    All acts raise NotAllowed, StorageFailed, and NoSuchUser or NoSuchClient.
+    """
+
+    def __init__(self, store: Storage, actor: Actor) -> None:
+        self._store = store
+        self._actor = actor
+
+    # -- players -------------------------------------------------------------------------------
+
+    def suspend(self, user_id: int) -> None:
+        """Stop a player from signing in; sessions and tokens end. Raises LastAdministrator."""
+        last = self._keep_an_administrator(may_moderate, user_id)
+        with last, self._store.edit_user(user_id) as user:
+            self._require(may_moderate, user)
+            if user.suspended:
+                return
+            self._audit("user suspend", user=user_id)
+            user.suspended, user.sessions = True, []
+            for grant in user.grants.values():
+                grant.end_tokens()
+
+    def unsuspend(self, user_id: int) -> None:
+        """Let a suspended player sign in again."""
+        with self._store.edit_user(user_id) as user:
+            self._require(may_moderate, user)
+            if user.suspended:
+                self._audit("user unsuspend", user=user_id)
+                user.suspended = False
+
+    def reset(self, user_id: int, what: str) -> None:
+        """Take away a bio, name or picture that nobody should see; `what` is one of RESETS."""
+        if what not in RESETS:
+            raise ValueError(f"{what} cannot be reset")
+        act = f"user reset {what}"
+        if what == "name":
+            before = self._audited(may_moderate, act, lambda user: user.name == f"player{user_id}")
+            self._store.reset_name(user_id, before)
+        elif what == "picture":
+            self._save_generated_picture(user_id, self._audited(may_moderate, act))
+        else:
+            with self._store.edit_user(user_id) as user:
+                self._require(may_moderate, user)
+                if user.bio:
+                    self._audit(act, user=user_id)
+                    user.bio = ""
+
+    def set_mod_level(self, user_id: int, mod_level: int) -> None:
+        """Change what a player may do here. Raises InvalidField, LastAdministrator."""
+        refuse("mod_level", check_mod_level(mod_level))
+        last = nullcontext()
+        if mod_level != ADMINISTRATOR:
+            last = self._keep_an_administrator(may_administer, user_id)
+        with last, self._store.edit_user(user_id) as user:
+            self._require(may_administer, user)
+            if user.mod_level != mod_level:
+                self._audit("user mod-level", user=user_id, mod_level=mod_level)
+                user.mod_level = mod_level
+
+    def grant_flair(self, user_id: int, flair: str) -> None:
+        """Give a player a flair, which they may then equip. Raises InvalidField."""
+        refuse("flair", check_flair(flair))
+        with self._store.edit_user(user_id) as user:
+            self._require(may_administer, user)
+            if flair not in user.flairs:
+                self._audit("flair grant", user=user_id, flair=flair)
+                user.flairs.append(flair)
+
+    def revoke_flair(self, user_id: int, flair: str) -> None:
+        """Take a flair from a player. Raises InvalidField for "none" and a flair they lack."""
+        with self._store.edit_user(user_id) as user:
+            self._require(may_administer, user)
+            if flair == "none" or flair not in user.flairs:
+                raise InvalidField("flair", "This player does not have this flair.")
+            self._audit("flair revoke", user=user_id, flair=flair)
+            user.flairs = [each for each in user.flairs if each != flair]
+            if user.equipped_flair == flair:
+                user.equipped_flair = "none"
+
+    def change_field(self, user_id: int, field: str, value: str) -> None:
+        """Change a player's name, email or bio to a normalized value. Raises InvalidField."""
+        act = f"user set {field}"
+        before = self._audited(_only_the_command, act, lambda user: getattr(user, field) == value)
+        if field == "name":
+            self._store.rename_user(user_id, value, before)
+        elif field == "email":
+            self._store.change_email(user_id, value, before)
+        else:
+            refuse("bio", check_bio(value))
+            with self._store.edit_user(user_id) as user:
+                before(user)
+                user.bio = value
+
+    def remove_picture(self, user_id: int) -> None:
+        """Go back to the generated picture. There is no audit line."""
+        self._save_generated_picture(user_id, lambda user: self._require(_is_the_same, user))
+
+    def delete_user(self, user_id: int) -> None:
+        """Delete a player, who may do so without an audit line. Raises LastAdministrator."""
+
+        def before(user: User) -> None:
+            self._require(_is_the_same, user)
+            if self._actor == COMMAND:
+                self._audit("user delete", user=user_id)
+
+        with self._keep_an_administrator(_is_the_same, user_id):
+            self._store.delete_user(user_id, before)
+
+    # -- the site, and lost passwords ----------------------------------------------------------
+
+    def issue_invites(self, days: int, count: int) -> list[str]:
+        """Return new invitations, each for one account and with an audit line."""
+        self._require(_only_the_command, None)
+        invites = []
+        for _ in range(count):
+            self._audit("invite", days=days)
+            invites.append(self._store.issue_invite(days))
+        return invites
+
+    def rotate_keys(self, drop_old: bool) -> None:
+        """Add a signing key, as `Storage.rotate_keys` does."""
+        self._require(_only_the_command, None)
+        self._audit("key drop-old" if drop_old else "key rotate")
+        self._store.rotate_keys(drop_old)
+
+    def issue_sign_in_link(self, user_id: int, base_url: str) -> str:
+        """Return the address where a player who lost the password sets a new one."""
+        user = self._store.read_user(user_id)
+        self._require(_only_the_command, user)
+        self._audit("user sign-in-link", user=user_id)
+        return links.issue_sign_in_link(self._store, base_url, user)
+
+    # -- apps ----------------------------------------------------------------------------------
+
+    def register_client(
+        self, owner_id: int | None, open_to_members: bool = False, **fields: str | list[str] | None
+    ) -> tuple[Client, str]:
+        """Register an app and return it with its secret, which cannot be read again.
+
+        Players register their own; an administrator's game is listed at once. `fields` are those of
+        `Storage.add_client`. Raises InvalidField, OriginTaken, TooManyClients.
+        """
+        trusted = owner_id is None or may_administer(self._store.read_user(owner_id))
+
+        def right(player: User, client: Client) -> bool:
+            is_open = open_to_members and not trusted
+            return player.id == owner_id and may_register(player, is_open)
+
+        return self._store.add_client(
+            **fields,
+            owner_id=owner_id,
+            listed=trusted,
+            at_most=None if trusted or self._actor == COMMAND else CLIENTS_EACH,
+            before=self._audited(right, "client add"),
+        )
+
+    def change_client(self, client_id: str, **changes: str | list[str] | int | None) -> None:
+        """Change fields of an app. Raises InvalidField, OriginTaken.
+
+        A listed game that a player moves is unlisted: a moderator has looked at its old address.
+        """
+        with self._store.edit_client(client_id) as client:
+            self._require(may_manage, client)
+            moved = changes.get("game_url", client.game_url) != client.game_url
+            if moved and not self._has_right(may_list, client):
+                client.listed = False
+            for field, value in changes.items():
+                setattr(client, field, value)
+
+    def set_disabled(self, client_id: str, disabled: bool) -> Client:
+        """Disable or enable an app, and return it. Raises DisabledByAdministrator.
+
+        An administrator may also disable an app that its owner has disabled: then it stays so.
+        """
+        with self._store.edit_client(client_id) as client:
+            self._require(may_manage, client)
+            overrules = disabled and client.disabled_by == client.owner_id != self._actor.id
+            if client.disabled == disabled and not overrules:
+                return client
+            is_own = not client.disabled or client.disabled_by == self._actor.id
+            if not is_own and not self._has_right(may_administer, client):
+                raise DisabledByAdministrator
+            self._audit(f"client {'disable' if disabled else 'enable'}", client=client_id)
+            client.disabled, client.disabled_by = disabled, self._actor.id if disabled else None
+        return client
+
+    def set_listed(self, client_id: str, listed: bool, seen_url: str | None = None) -> Client:
+        """Put a game on the home page or take it off, and return its client.
+
+        With `seen_url` the game is listed at that address only: raises GameMoved.
+        """
+        with self._store.edit_client(client_id) as client:
+            self._require(may_list, client)
+            if client.listed != listed:
+                if listed and seen_url not in (None, client.game_url):
+                    raise GameMoved
+                self._audit(f"client {'listed' if listed else 'unlisted'}", client=client_id)
+                client.listed = listed
+        return client
+
+    def issue_client_secret(self, client_id: str) -> str:
+        """Replace an app's secret and return the new one."""
+        before = self._audited(may_manage, "client new-secret")
+        return self._store.issue_client_secret(client_id, before)
+
+    def delete_client(self, client_id: str) -> None:
+        """Remove an app."""
+        self._store.delete_client(client_id, self._audited(may_manage, "client delete"))
+
+    # -- what the acts share -------------------------------------------------------------------
+
+    def _has_right(self, right: Right, record: User | Client | None) -> bool:
+        if self._actor == COMMAND:
+            return True
+        try:
+            player = self._store.read_user(self._actor.id)
+        except NoSuchUser:
+            return False
+        return not player.suspended and right(player, record)
+
+    def _require(self, right: Right, record: User | Client | None) -> None:
+        if not self._has_right(right, record):
+            raise NotAllowed
+
+    def _audit(self, act: str, **ids: int | str) -> None:
+        origin = {"address": self._actor.address} if self._actor.address else {}
+        self._store.write_audit(act, self._actor.id, **ids, **origin)
+
+    def _audited(
+        self, right: Right, act: str, is_done: Callable[[User], bool] = lambda _: False
+    ) -> Callable[[User | Client], None]:
+        """Return a `before` that requires the right, and audits unless the record `is_done`."""
+
+        def before(record: User | Client) -> None:
+            self._require(right, record)
+            if not is_done(record):
+                self._audit(act, **{"user" if isinstance(record, User) else "client": record.id})
+
+        return before
+
+    def _keep_an_administrator(self, right: Right, user_id: int) -> AbstractContextManager[None]:
+        """Return `administered_without(user_id)`; the command may do without administrators."""
+        if self._actor == COMMAND:
+            return nullcontext()
+        # First, so that nobody else is told who the last administrator is.
+        self._require(right, self._store.read_user(user_id))
+        return self._store.administered_without(user_id)
+
+    def _save_generated_picture(self, user_id: int, before: Callable[[User], None]) -> None:
+        from storage.pictures import generate_picture  # Pillow: memory a worker rarely needs
+
+        self._store.save_picture(user_id, generate_picture(user_id), before)

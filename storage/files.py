@@ -1,0 +1,117 @@
+"""Files that are written durably: for exports, archives, and backends that keep files.
+
+Functions raise OSError, which `translate_os_errors` turns into the storage error.
+"""
+
+import contextlib
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from storage.errors import BadFile, StorageFailed, StorageFull
+
+
+def storage_error_from(error: OSError) -> StorageFailed:
+    """Return the storage error for an error of the operating system."""
+    kind = StorageFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageFailed
+    where = f" at {error.filename}" if error.filename else ""
+    return kind(f"the disk refused{where}: {error.strerror}")
+
+
+@contextlib.contextmanager
+def translate_os_errors() -> Iterator[None]:
+    """Turn an OSError of the block into StorageFailed or StorageFull."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # not from a disk: the reader of our standard output has ended
+    except OSError as error:
+        raise storage_error_from(error) from error
+
+
+@contextlib.contextmanager
+def new_file(path: str) -> Iterator[BinaryIO]:
+    """Yield a file for its owner alone, which is at `path`, whole and synced, when the block ends.
+
+    If the block raises, there is no file. Raises BadFile if the path exists.
+    """
+    if os.path.lexists(path):
+        raise BadFile(f"{path} is there already: choose another name")
+    path = os.path.abspath(path)
+    folder = os.path.dirname(path)
+    if not os.path.isdir(folder):
+        raise BadFile(f"there is no folder {folder}")
+    temporary = temporary_beside(path)
+    try:
+        with created(temporary) as descriptor, open(descriptor, "wb", closefd=False) as file:
+            yield file
+            file.flush()
+            sync(descriptor)
+        replace_durably(temporary, path)
+    finally:
+        remove_file(temporary)
+
+
+def temporary_beside(path: str) -> str:
+    """Return the path of a new temporary file in the folder of a file."""
+    folder, name = os.path.split(path)
+    # The dot keeps look-ups and web servers from taking it for a real file.
+    return f"{folder}/.{name}.{secrets.token_hex(4)}"
+
+
+@contextlib.contextmanager
+def created(path: str, mode: int = 0o600) -> Iterator[int]:
+    """Create a file and yield its descriptor. Raises FileExistsError."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        os.fchmod(descriptor, mode)  # independent of the umask: nginx reads pictures
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def replace_durably(temporary: str, path: str) -> None:
+    """Rename over `path` and sync the folder. If the sync fails, the old file is put back."""
+    previous = f"{temporary}.old"
+    with contextlib.suppress(FileNotFoundError):
+        os.link(path, previous)
+    try:
+        os.rename(temporary, path)
+        try:
+            sync_folder(os.path.dirname(path))
+        except OSError:
+            try:
+                os.rename(previous, path)
+            except FileNotFoundError:
+                remove_file(path)
+            raise
+    finally:
+        remove_file(previous)
+
+
+def sync(descriptor: int) -> None:
+    """Sync an open file or folder to the disk."""
+    # Never retried: after a failed fsync the kernel may have dropped the pages.
+    os.fsync(descriptor)
+    # An XFS whose disk has failed reports the sync of a folder as done; fstat fails.
+    os.fstat(descriptor)
+
+
+def sync_folder(folder: str) -> None:
+    """Sync a folder's entries: a rename is durable only after that."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_file(path: str) -> None:
+    """Remove a file that no longer counts, without an error if that fails.
+
+    A save does not fail because an old file could not be removed.
+    """
+    with contextlib.suppress(OSError):
+        os.unlink(path)

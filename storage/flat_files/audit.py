@@ -1,0 +1,62 @@
+"""The audit log as a file with one JSON line for each act, and an index of it.
+
+    audit.log               all lines, oldest first
+    audit/7                 the lines by user 7 and about user 7
+    audit/<client id>       the lines about a client, as long as it exists
+
+A line is on the disk in all of these before the act that it tells of.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+
+from storage import CLIENT_ID, USER_ID, now_ms
+from storage.flat_files.disk import append_durably, read_json_lines, translate_os_errors
+from storage.flat_files.layout import Layout
+
+
+def subjects_of(line: dict) -> set[str]:
+    """Return the names of the index files that a line belongs in."""
+    users = {str(line.get(name)) for name in ("by", "user") if type(line.get(name)) is int}
+    clients = {line.get("client")} if type(line.get("client")) is str else set()
+    return set(filter(USER_ID.fullmatch, users)) | set(filter(CLIENT_ID.fullmatch, clients))
+
+
+def subjects_in(layout: Layout, line: bytes) -> set[str]:
+    """Return the subjects of an encoded line: no clients that are gone, none if it is damaged."""
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError):
+        return set()
+    subjects = subjects_of(values) if isinstance(values, dict) else set()
+    return {each for each in subjects if is_kept(layout, each)}
+
+
+def is_kept(layout: Layout, subject: str) -> bool:
+    """Return True if the lines about a subject are indexed: not those of a client that is gone."""
+    return bool(USER_ID.fullmatch(subject)) or os.path.exists(layout.client(subject))
+
+
+class AuditLog:
+    """The audit log of an installation."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+
+    def write(self, act: str, by: int | str, **ids: int | str) -> None:
+        """As `Storage.write_audit`."""
+        line = {"time": now_ms(), "act": act, "by": by, **ids}
+        content = f"{json.dumps(line)}\n".encode()
+        with translate_os_errors(), self._layout.audit_lock():
+            append_durably(self._layout.path("audit.log"), content)
+            for subject in sorted(subjects_of(line)):
+                append_durably(self._layout.path("audit", subject), content)
+
+    def read(self) -> Iterator[dict]:
+        """As `Storage.read_audit`."""
+        return read_json_lines(self._layout.path("audit.log"))
+
+    def about(self, subject: int | str) -> Iterator[dict]:
+        """Yield the lines by or about a user id, or about a client id. Raises as `read`."""
+        return read_json_lines(self._layout.path("audit", str(subject)))

@@ -1,0 +1,115 @@
+"""Clients as files: one record each, and its entries in the index."""
+
+import contextlib
+import functools
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+
+from storage import (
+    Client,
+    DamagedRecord,
+    NoSuchClient,
+    OriginTaken,
+    TooManyClients,
+    record_as_dict,
+    refuse_bad_record,
+    sha256,
+)
+from storage.flat_files.disk import (
+    StatCache,
+    remove_durably,
+    remove_file,
+    translate_os_errors,
+    write_file,
+)
+from storage.flat_files.index import Index, games_key, index_keys, origin_key, owner_key
+from storage.flat_files.layout import Layout
+from storage.flat_files.record_files import client_ids, edit_record, read_client
+from storage.records import encode
+
+
+class ClientFiles:
+    """The clients below a data folder; the methods are those of `storage.Storage`."""
+
+    def __init__(self, layout: Layout, index: Index) -> None:
+        self._layout = layout
+        self._index = index
+        self._cache = StatCache()
+
+    # -- look-ups ------------------------------------------------------------------------------
+
+    def read(self, client_id: str) -> Client:
+        read = functools.partial(read_client, self._layout, client_id)
+        return self._cache.get(self._layout.client(client_id), read)
+
+    def ids(self) -> list[str]:
+        with translate_os_errors():
+            return client_ids(self._layout)
+
+    def of_owner(self, owner_id: int | None) -> list[Client]:
+        return self._with_key(owner_key(owner_id))
+
+    def games(self, listed: bool) -> list[Client]:
+        return self._with_key(games_key(listed))
+
+    def _with_key(self, key: str) -> list[Client]:
+        with translate_os_errors():
+            members = self._index.members(key)
+        return [each for each in self._readable(members) if key in index_keys(each)]
+
+    def _readable(self, client_ids: Iterable[str]) -> Iterator[Client]:
+        for client_id in client_ids:
+            with contextlib.suppress(NoSuchClient, DamagedRecord):
+                yield self.read(client_id)
+
+    # -- changes -------------------------------------------------------------------------------
+
+    def add(
+        self, client: Client, at_most: int | None, before: Callable[[Client], None]
+    ) -> tuple[Client, str]:
+        secret = secrets.token_urlsafe(32)
+        client.id, client.secret_sha256 = secrets.token_hex(12), sha256(secret)
+        refuse_bad_record(client)
+        with translate_os_errors(), self._layout.clients_lock():
+            self._refuse_taken_origin(client)
+            if at_most is not None and len(self.of_owner(client.owner_id)) >= at_most:
+                raise TooManyClients(at_most)
+            before(client)
+            with self._index.updated(client):
+                write_file(self._layout.client(client.id), encode(record_as_dict(client)))
+        return client, secret
+
+    @contextlib.contextmanager
+    def edit(self, client_id: str) -> Iterator[Client]:
+        layout, path = self._layout, self._layout.client(client_id)
+        read = functools.partial(read_client, layout, client_id)
+        lock = layout.clients_lock()
+        with edit_record(layout, self._index, lock, path, read, fixed={"id"}) as client:
+            game_url = client.game_url
+            yield client
+            if client.game_url != game_url:
+                refuse_bad_record(client, {"game_url"})
+                self._refuse_taken_origin(client)
+
+    def issue_secret(self, client_id: str, before: Callable[[Client], None]) -> str:
+        secret = secrets.token_urlsafe(32)
+        with self.edit(client_id) as client:
+            before(client)
+            client.secret_sha256 = sha256(secret)
+        return secret
+
+    def delete(self, client_id: str, before: Callable[[Client], None]) -> None:
+        with translate_os_errors(), self._layout.clients_lock():
+            client = self.read(client_id)
+            before(client)
+            remove_durably(self._layout.client(client_id))
+            self._index.remove(index_keys(client), client_id)
+            remove_file(self._layout.path("audit", client_id))
+
+    def _refuse_taken_origin(self, client: Client) -> None:
+        """Raise OriginTaken if another client's game is on the origin of this one's."""
+        if client.game_url is None:
+            return
+        games = self._with_key(origin_key(client.game_url))
+        if any(each.id != client.id for each in games):
+            raise OriginTaken

@@ -1,0 +1,92 @@
+"""A secondary index: which records have a property, without reading all of them.
+
+    index/administrators/1              user 1 is an administrator who can sign in
+    index/owner-1/<client id>           user 1 owns this client; owner-none: the administrators
+    index/games-listed/<client id>      its game is on the home page; games-unlisted: it is not
+    index/origin-<sha256>/<client id>   its game is on this origin
+
+The entries are empty files. An entry is written before the record that needs it and removed after
+the record that no longer does. So none is ever missing, and one that is too many, after a kill, is
+recognised: an entry counts only if its record has the property.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+
+from storage import Client, User, check_game_url, origin_of, sha256
+from storage.flat_files.disk import created, make_folder, remove_file, sync_folder
+
+ADMINISTRATORS = "administrators"
+
+
+def owner_key(owner_id: int | None) -> str:
+    """Return the key of the clients of an owner; None means the administrators."""
+    return f"owner-{owner_id or 'none'}"
+
+
+def games_key(listed: bool) -> str:
+    """Return the key of the clients whose games are listed on the home page, or are not."""
+    return "games-listed" if listed else "games-unlisted"
+
+
+def origin_key(game_url: str) -> str:
+    """Return the key of the clients whose games are on the origin of this URL."""
+    return f"origin-{sha256(origin_of(game_url))}"
+
+
+def index_keys(record: User | Client) -> set[str]:
+    """Return the keys under which a record is to be found."""
+    if isinstance(record, User):
+        return {ADMINISTRATORS} if record.administers else set()
+    keys = {owner_key(record.owner_id)}
+    # A record edited by hand may break the rule; its URL is then not that of a game.
+    if record.game_url is not None and check_game_url(record.game_url) is None:
+        keys |= {games_key(record.listed), origin_key(record.game_url)}
+    return keys
+
+
+class Index:
+    """The index entries below a folder. Raises OSError."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def members(self, key: str) -> list[str]:
+        """Return the ids of the records that have an entry under this key, sorted."""
+        try:
+            return sorted(os.listdir(f"{self._folder}/{key}"))
+        except FileNotFoundError:
+            return []
+
+    @contextlib.contextmanager
+    def updated(self, record: User | Client, old_keys: Iterable[str] = ()) -> Iterator[None]:
+        """Make the block, which saves the record, leave the index as the record needs it."""
+        new_keys, member = index_keys(record), str(record.id)
+        added = new_keys - set(old_keys)
+        for key in added:
+            self.add(key, member)
+        try:
+            yield
+        except Exception:
+            self.remove(added, member)
+            raise
+        self.remove(set(old_keys) - new_keys, member)
+
+    def add(self, key: str, member: str, durable: bool = True) -> None:
+        """Add an entry."""
+        folder = f"{self._folder}/{key}"
+        make_folder(folder, 0o700)
+        with contextlib.suppress(FileExistsError), created(f"{folder}/{member}"):
+            pass
+        if durable:
+            sync_folder(folder)
+            sync_folder(self._folder)
+
+    def remove(self, keys: Iterable[str], member: str) -> None:
+        """Remove entries. One that the disk keeps does not count and harms nobody."""
+        for key in keys:
+            remove_file(f"{self._folder}/{key}/{member}")
+            if key != ADMINISTRATORS:  # the others are changed under one lock
+                with contextlib.suppress(OSError):  # it has other entries
+                    os.rmdir(f"{self._folder}/{key}")

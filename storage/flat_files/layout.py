@@ -1,0 +1,176 @@
+"""The layout of an installation: its folders, the path of each file, and the locks.
+
+format                  the layout's version
+secret_key              one signing key a line, newest last
+next_user_id            grows only
+accounts.lock           held while accounts are added, renamed, deleted
+users/1.json            one player
+names/ada               -> ../users/1.json: an entry of the unique index of names
+emails/<sha256>         -> ../users/1.json: an entry of the unique index of email addresses
+deleted/1               empty: this user id was given to a player who is deleted
+clients/<id>.json       one client
+index/<key>/<id>        which users and clients have a property (index.py)
+invites/<sha256>.json   an unused invitation; .taken beside it: the account that it makes
+codes/<quarter hour>/<sha256>.json      a live code; .spent in place of .json once it is used
+attempts/<quarter hour>/<keyed hash>    one byte for each failed attempt
+locks/                  64 lock files for users, by id modulo 64, and one for each other purpose
+audit.log               one JSON line for each act that an administrator may have to explain
+audit/<id>              the lines about one user or client
+"""
+
+import contextlib
+import os
+import re
+import threading
+from collections.abc import Iterator
+
+from storage import CLIENT_ID, PICTURE_SIZES, BadInstallation, NoSuchClient, NotFound
+from storage.flat_files.disk import locked, make_folder, read_file
+from storage.records import picture_file_of
+
+LAYOUT_VERSION = 2
+NUMBER = re.compile(rb"[1-9][0-9]{0,14}")
+DATA_FOLDERS = (
+    *("users", "names", "emails", "deleted", "clients", "index", "index/administrators", "audit"),
+    *("invites", "codes", "attempts", "locks"),
+)
+# Temporary folders of a backup and of a restore; the second also in the picture folder.
+FROZEN, STAGED = ".backup", ".restore"
+USER_LOCKS = 64
+
+Lock = contextlib.AbstractContextManager[int]
+
+
+class Layout:
+    """The paths and the locks below a data folder and a picture folder."""
+
+    def __init__(self, data_dir: str, picture_dir: str) -> None:
+        self.data_dir = os.path.abspath(data_dir)
+        self.picture_dir = os.path.abspath(picture_dir)
+        self.users = f"{self.data_dir}/users"  # the folder of the users' records
+        self._editing = threading.local()
+
+    # -- paths ---------------------------------------------------------------------------------
+
+    def path(self, *parts: str) -> str:
+        """Return a path in the data folder."""
+        return "/".join((self.data_dir, *parts))
+
+    def user(self, user_id: int) -> str:
+        """Return the path of a user's record."""
+        return f"{self.users}/{user_id}.json"
+
+    def deleted(self, user_id: int) -> str:
+        """Return the path of the file that marks a deleted user's id."""
+        return self.path("deleted", str(user_id))
+
+    def client(self, client_id: str) -> str:
+        """Return the path of a client's record. Raises NoSuchClient for text that is no id."""
+        if not CLIENT_ID.fullmatch(client_id):  # before it becomes a file name
+            raise NoSuchClient("there is no such client")
+        return self.path("clients", f"{client_id}.json")
+
+    def picture_folders(self) -> list[str]:
+        """Return the folder of each picture size."""
+        return [f"{self.picture_dir}/{size}" for size in PICTURE_SIZES]
+
+    def pictures(self, user_id: int, timestamp: int | None) -> dict[str, str]:
+        """Return the paths of one generation of a user's picture, by size."""
+        name = picture_file_of(user_id, timestamp)
+        return {size: f"{self.picture_dir}/{size}/{name}" for size in PICTURE_SIZES}
+
+    def folders(self) -> dict[str, int]:
+        """Return every folder with its mode, parents first."""
+        data = {self.path(folder): 0o700 for folder in DATA_FOLDERS}
+        pictures = dict.fromkeys(self.picture_folders(), 0o755)
+        return {self.data_dir: 0o700, self.picture_dir: 0o755} | data | pictures
+
+    # -- the installation as a whole -----------------------------------------------------------
+
+    def make_folders(self) -> None:
+        """Make the missing folders. Repeatable: a start may be killed at any step.
+
+        Raises BadInstallation, OSError.
+        """
+        self.refuse_other_version()
+        if self.has_lost_users():
+            # A new folder would be empty: each index entry and picture would seem to be nobody's.
+            raise BadInstallation(
+                f"{self.users} is missing, and players were added: put it back, or restore a "
+                "backup into an empty installation"
+            )
+        for folder, mode in self.folders().items():
+            make_folder(folder, mode)
+
+    def has_lost_users(self) -> bool:
+        """Return True if players were added and the folder of their records is missing."""
+        # A restore that failed has moved the folder back to its staging folder.
+        places = self.users, self.path(STAGED, "users")
+        return os.path.exists(self.path("next_user_id")) and not any(map(os.path.isdir, places))
+
+    def version(self) -> int:
+        """Return the layout's version; 0 before the first start has ended.
+
+        Raises BadInstallation.
+        """
+        try:
+            content = read_file(self.path("format"), NotFound()).strip()
+        except NotFound:
+            return 0
+        if not NUMBER.fullmatch(content):
+            raise BadInstallation(f"{self.path('format')} holds no version number")
+        return int(content)
+
+    def refuse_other_version(self) -> None:
+        """Raise BadInstallation if a newer program made this layout."""
+        version = self.version()
+        if version > LAYOUT_VERSION:
+            raise BadInstallation(
+                f"{self.data_dir} has layout {version} and this program knows {LAYOUT_VERSION}: "
+                "run the newer program that made it"
+            )
+
+    # -- locks, in the order in which they may be held together --------------------------------
+
+    def archive_lock(self) -> Lock:
+        """Return the lock of backup and restore: one of them runs at a time."""
+        return self._lock("locks", "archive")
+
+    def administrators_lock(self) -> Lock:
+        """Return the lock held while an administrator may be lost."""
+        return self._lock("locks", "administrators")
+
+    def accounts_lock(self) -> Lock:
+        """Return the lock held while accounts are added, renamed or deleted."""
+        return self._lock("accounts.lock")
+
+    def user_lock(self, user_id: int) -> Lock:
+        """Return the lock of a user's record and pictures; one of USER_LOCKS."""
+        return self._lock("locks", str(user_id % USER_LOCKS))
+
+    def clients_lock(self) -> Lock:
+        """Return the lock of all clients."""
+        return self._lock("locks", "clients")
+
+    def keys_lock(self) -> Lock:
+        """Return the lock of the signing keys."""
+        return self._lock("locks", "keys")
+
+    def audit_lock(self) -> Lock:
+        """Return the lock of the audit log, which may be taken inside an edit."""
+        # Not the log's own file: a restore replaces it.
+        return locked(self.path("locks", "audit"))
+
+    def _lock(self, *parts: str) -> Lock:
+        if getattr(self._editing, "now", False):
+            raise RuntimeError("edits never nest: two threads could each wait for the other")
+        return locked(self.path(*parts))
+
+    @contextlib.contextmanager
+    def editing(self) -> Iterator[None]:
+        """Mark this thread as editing a record: taking another lock then raises RuntimeError."""
+        self._editing.now = True
+        try:
+            yield
+        finally:
+            self._editing.now = False

@@ -1,0 +1,191 @@
+"""Filling an installation that has no users and clients, as a restore does.
+
+Everything is written to a staging folder beside its final place, and synced. Then it is moved, the
+users last: until their folder is renamed nothing counts.
+"""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from typing import BinaryIO
+
+from storage import BadInstallation, Client, DamagedRecord, Load, User, record_as_dict
+from storage.flat_files.disk import (
+    READ_SIZE,
+    append_durably,
+    make_folder,
+    read_number,
+    remove_file,
+    replace_durably,
+    sync_folder,
+    synced,
+    translate_os_errors,
+    write_file,
+    write_new_file,
+)
+from storage.flat_files.index import Index, index_keys
+from storage.flat_files.keys import KeyFile
+from storage.flat_files.layout import DATA_FOLDERS, STAGED, Layout
+from storage.flat_files.pictures import MODE
+from storage.flat_files.record_files import client_ids, read_user, user_ids
+from storage.flat_files.unique_index import UniqueIndex
+from storage.flat_files.upgrade import index_audit_log
+from storage.maintenance import Report
+from storage.records import encode
+
+REPLACED = ("names", "emails", "deleted", "index")  # folders that are put in place as they are
+
+
+def staging_of(layout: Layout) -> Layout:
+    """Return the staging folders of an installation."""
+    return Layout(layout.path(STAGED), f"{layout.picture_dir}/{STAGED}")
+
+
+def sweep(layout: Layout) -> bool:
+    """Remove what a killed load left behind; return True if it had not put the users in place."""
+    staged = staging_of(layout)
+    unfinished = os.path.exists(staged.users) and not user_ids(layout)
+    if unfinished and os.path.exists(staged.path("clients")):
+        for client_id in client_ids(staged):
+            _take_back_client(layout.client(client_id), staged.client(client_id))
+    for folder in (staged.data_dir, staged.picture_dir):
+        shutil.rmtree(folder, ignore_errors=True)
+    return unfinished
+
+
+def _take_back_client(path: str, staged_path: str) -> None:
+    """Remove a client that a load put in place and nobody has changed since."""
+    with contextlib.suppress(FileNotFoundError):
+        if os.path.samefile(path, staged_path):
+            os.unlink(path)
+
+
+@contextlib.contextmanager
+def load(layout: Layout, before: Callable[[], None], report: Report) -> Iterator[Load]:
+    """As `Storage.load`."""
+    with translate_os_errors(), layout.archive_lock(), contextlib.ExitStack() as swept:
+        if sweep(layout):
+            report("an earlier restore was interrupted: what it left is removed")
+        _refuse_unless_empty(layout)
+        swept.callback(sweep, layout)
+        with synced(layout.data_dir), synced(layout.picture_dir):
+            loaded = StagedFiles(staging_of(layout))
+            yield loaded
+        before()
+        _put_in_place(layout, loaded)
+
+
+def _refuse_unless_empty(layout: Layout) -> None:
+    if user_ids(layout) or client_ids(layout):
+        raise BadInstallation(
+            f"{layout.data_dir} has players or clients: an archive is restored into an "
+            "installation that has none (IDENTITY_DATA_DIR and IDENTITY_PICTURE_DIR)"
+        )
+
+
+class StagedFiles(Load):
+    """Records and pictures in staging folders. They are synced later, all together."""
+
+    def __init__(self, staged: Layout) -> None:
+        for folder in map(staged.path, DATA_FOLDERS):
+            make_folder(folder, 0o700)
+        for folder in staged.picture_folders():
+            make_folder(folder, 0o755)
+        self.layout = staged
+        self._unique = UniqueIndex(staged, lambda user_id: read_user(staged, user_id))
+        self._index = Index(staged.path("index"))
+
+    def add_user(self, user: User, pictures: dict[str, bytes]) -> None:
+        self._add_record(self.layout.user(user.id), user)
+        self._unique.add(user)
+        if pictures:
+            for size, path in self.layout.pictures(user.id, user.pfp_timestamp).items():
+                write_new_file(path, [pictures[size]], MODE)
+
+    def add_deleted_id(self, user_id: int) -> None:
+        if os.path.exists(self.layout.user(user_id)):
+            raise DamagedRecord(f"deleted/{user_id}", "there is a user with this id")
+        self._write(self.layout.deleted(user_id), [])
+
+    def add_client(self, client: Client) -> None:
+        self._add_record(self.layout.client(client.id), client)
+
+    def add_audit_log(self, lines: BinaryIO) -> None:
+        self._write(self.layout.path("audit.log"), iter(lambda: lines.read(READ_SIZE), b""))
+
+    def _add_record(self, path: str, record: User | Client) -> None:
+        self._write(path, [encode(record_as_dict(record))])
+        for key in index_keys(record):
+            self._index.add(key, str(record.id), durable=False)
+
+    def _write(self, path: str, content: Iterable[bytes]) -> None:
+        try:
+            write_new_file(path, content)
+        except FileExistsError:
+            name = path.removeprefix(f"{self.layout.data_dir}/")
+            raise DamagedRecord(name, "it is there twice") from None
+
+
+def _put_in_place(layout: Layout, loaded: StagedFiles) -> None:
+    """Move everything else before the users: once they are there, all is."""
+    staged = loaded.layout
+    with layout.accounts_lock(), layout.clients_lock():
+        _refuse_unless_empty(layout)
+        for source, folder in zip(staged.picture_folders(), layout.picture_folders(), strict=True):
+            for name in os.listdir(source):
+                os.rename(f"{source}/{name}", f"{folder}/{name}")
+            sync_folder(folder)
+        _put_audit_in_place(layout, staged)
+        with layout.keys_lock():
+            KeyFile(layout.path("secret_key")).rotate(drop_old=True)
+        # Users who were here before and are deleted had ids as well.
+        next_id = max(loaded.next_user_id, read_number(layout.path("next_user_id")))
+        write_file(layout.path("next_user_id"), b"%d\n" % next_id)
+        for part in REPLACED:
+            _replace_folder(staged.path(part), layout.path(part))
+        for client_id in client_ids(staged):
+            os.link(staged.client(client_id), layout.client(client_id))
+        sync_folder(layout.path("clients"))
+        sync_folder(layout.data_dir)
+        _put_users_in_place(layout, staged)
+
+
+def _replace_folder(source: str, target: str) -> None:
+    """Rename a folder over one of users and clients who are gone."""
+    for entry in os.scandir(target):
+        shutil.rmtree(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry.path)
+    os.rename(source, target)
+
+
+def _put_audit_in_place(layout: Layout, staged: Layout) -> None:
+    """Put the loaded lines in front of those of this installation."""
+    log, staged_log = layout.path("audit.log"), staged.path("audit.log")
+    with layout.audit_lock():
+        # Not twice, if an earlier load was interrupted here.
+        ours = dict.fromkeys(_lines_of(log))
+        for line in _lines_of(staged_log):
+            ours.pop(line, None)
+        append_durably(staged_log, b"".join(ours))
+        with synced(layout.data_dir):
+            index_audit_log(staged)
+        replace_durably(staged_log, log)
+        _replace_folder(staged.path("audit"), layout.path("audit"))
+
+
+def _lines_of(path: str) -> Iterator[bytes]:
+    with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+        yield from file
+
+
+def _put_users_in_place(layout: Layout, staged: Layout) -> None:
+    for name in os.listdir(layout.users):
+        if name.startswith("."):  # temporary: no folder is renamed over one that holds any
+            remove_file(f"{layout.users}/{name}")
+    os.rename(staged.users, layout.users)
+    try:
+        sync_folder(layout.data_dir)
+    except OSError:
+        os.rename(layout.users, staged.users)
+        os.mkdir(layout.users, 0o700)
+        raise

@@ -1,0 +1,136 @@
+"""The part of the storage contract for check, backup and restore: a whole installation at once."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from storage.errors import DamagedRecord
+from storage.records import PICTURE_SIZES, Client, User
+from storage.rules import TIME_END, check_mod_level
+from storage.webp import webp_size
+
+MAX_PICTURE_BYTES = 2**20  # of one size
+
+Progress = Callable[[int, int], None]  # gets how much is done, and of how much
+Report = Callable[[str], None]  # gets a line for a person
+
+
+def ignore(*_: object) -> None:
+    """Do nothing: the default of `progress`, `report` and `before`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that is wrong in an installation, and what was done about it."""
+
+    place: str  # where it is; in flat files a path
+    problem: str  # continues a sentence that begins with the place: "is missing"
+    repaired: str | None = None  # what was done
+
+
+class Snapshot(ABC):
+    """One state of an installation. Each method is called once, in this order."""
+
+    users_total: int  # of those that `users` tries to read
+    next_user_id: int  # larger than every id in the snapshot
+
+    @abstractmethod
+    def users(self) -> Iterator[tuple[User, dict[str, bytes]]]:
+        """Yield the users by id, each with the pictures by size.
+
+        A user without pictures has no `pfp_timestamp`. No two have one name or email address.
+        """
+
+    @abstractmethod
+    def deleted_ids(self) -> Iterable[int]:
+        """Return the ids of deleted users, ascending."""
+
+    @abstractmethod
+    def clients(self) -> Iterator[Client]:
+        """Yield the clients by id."""
+
+    @abstractmethod
+    def audit_log(self) -> BinaryIO:
+        """Return a file with a JSON line for each line of the audit log."""
+
+
+class Load(ABC):
+    """What an installation is filled with. Every method raises DamagedRecord for a duplicate."""
+
+    next_user_id = 1  # no smaller id will be given
+
+    @abstractmethod
+    def add_user(self, user: User, pictures: dict[str, bytes]) -> None:
+        """Add a user, with a picture of each size or none."""
+
+    @abstractmethod
+    def add_deleted_id(self, user_id: int) -> None:
+        """Add the id of a deleted user."""
+
+    @abstractmethod
+    def add_client(self, client: Client) -> None:
+        """Add a client."""
+
+    @abstractmethod
+    def add_audit_log(self, lines: BinaryIO) -> None:
+        """Add the lines of an audit log in front of those that are there."""
+
+
+class Maintenance(ABC):
+    """The methods of `storage.Storage` for commands that read or fill a whole installation.
+
+    Of `snapshot` and `load` one runs at a time. Each calls `before` when it is certain that it will
+    be done and before anything is changed, and `report` with each thing that a person should know.
+    """
+
+    @abstractmethod
+    def verify(self, repair: bool = False, progress: Progress = ignore) -> Iterator[Problem]:
+        """Yield what is wrong; with `repair` it is repaired if that invents no data."""
+
+    @abstractmethod
+    def snapshot(
+        self, before: Callable[[], None] = ignore, report: Report = ignore
+    ) -> AbstractContextManager[Snapshot]:
+        """Read one state of everything while other processes go on.
+
+        `report` gets a line for each record or picture that cannot be read and is left out.
+        """
+
+    @abstractmethod
+    def load(
+        self, before: Callable[[], None] = ignore, report: Report = ignore
+    ) -> AbstractContextManager[Load]:
+        """Fill an installation without users and clients, and replace its signing keys.
+
+        When the block ends, everything that it added is there at once. If it raises or is killed,
+        nothing is there. Raises BadInstallation if there are users or clients.
+        """
+
+
+def refuse_unusable(user: User) -> None:
+    """Raise DamagedRecord for a record with which the server could not work."""
+    if problem := check_mod_level(user.mod_level):
+        raise DamagedRecord(f"users/{user.id}.json", f"mod_level: {problem}")
+    if not has_picture_time(user):
+        raise DamagedRecord(f"users/{user.id}.json", "its pfp_timestamp is not a time")
+
+
+def has_picture_time(user: User) -> bool:
+    """Return True if the address of a picture can hold the user's timestamp, or there is none."""
+    return user.pfp_timestamp is None or 0 < user.pfp_timestamp < TIME_END
+
+
+def check_picture(size: str, content: bytes) -> str | None:
+    """Return what is wrong with the webp file of a picture of this size ("large")."""
+    side = PICTURE_SIZES[size]
+    try:
+        width, height = webp_size(content)
+    except ValueError as error:
+        return str(error)
+    if (width, height) != (side, side):
+        return f"has {width} x {height} pixels, and not {side} x {side}"
+    if len(content) > MAX_PICTURE_BYTES:
+        return f"has {len(content)} bytes, and may have {MAX_PICTURE_BYTES}"
+    return None

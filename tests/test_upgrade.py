@@ -1,0 +1,103 @@
+"""Installations that earlier versions made: they open, and nothing in them is lost.
+
+installations/layout-1.tar.gz was made by version 717a893: players, clients, an import, acts of
+moderators, a consent, a code, an invitation, counted attempts.
+"""
+
+import json
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+from conftest import Browser
+
+from storage import DamagedRecord, Storage, open_storage
+from storage.flat_files.check import check
+
+ARCHIVE = Path(__file__).with_name("installations") / "layout-1.tar.gz"
+
+
+@pytest.fixture
+def here(tmp_path) -> Path:
+    """The folder with `instance`, `pfp` and `facts.json`, as version 717a893 left them."""
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extraction_filter = lambda member, _: member  # links to other folders, too
+        archive.extractall(tmp_path)
+    for path in tmp_path.rglob("*"):
+        os.chown(path, os.getuid(), os.getgid(), follow_symlinks=False)
+    return tmp_path
+
+
+@pytest.fixture
+def facts(here) -> dict:
+    """The secrets that are not in the records: password, invitation, client secrets."""
+    return json.loads((here / "facts.json").read_text())
+
+
+@pytest.fixture
+def store(here, unsynced) -> Storage:
+    """The installation, opened by this version."""
+    return open_storage(str(here / "instance"), str(here / "pfp"))
+
+
+def test_an_installation_of_layout_1_opens_whole(here, store, facts):
+    assert [store.read_user(each).name for each in store.user_ids()] == [
+        *("Ada", "Bobby", "Cleo", "Dora", "Émile 2"),
+    ]
+    assert store.find_user("bob@example.org").grants
+    assert store.read_user(3).suspended
+    assert store.is_good_invite(facts["invite"])
+    assert store.add_user("New", "new@example.org", "").id == 10
+    assert list(check(str(here / "instance"), str(here / "pfp"))) == []
+    assert (here / "instance/format").read_text() == "2\n"
+
+
+def test_an_upgrade_indexes_what_was_there(store):
+    clients = {each: store.read_client(each) for each in store.client_ids()}
+    by_name = {each.name: each for each in clients.values()}
+    assert [each.name for each in store.administrators()] == ["Ada"]
+    assert {each.name for each in store.clients_of(2)} == {"Space Game", "Unlisted"}
+    assert [each.name for each in store.clients_of(None)] == ["Web App"]
+    assert [each.name for each in store.games(True)] == ["Space Game"]
+    assert [each.name for each in store.games(False)] == ["Unlisted"]
+    log = list(store.read_audit())
+    about_bob = [line for line in log if 2 in (line["by"], line.get("user"))]
+    assert list(store.audit_of(2)) == about_bob != []
+    game = by_name["Space Game"].id
+    about_game = [line for line in log if line.get("client") == game]
+    assert list(store.audit_of_client(game)) == about_game != []
+
+
+def test_an_upgrade_that_was_killed_is_done_again(here, store):
+    (here / "instance/format").write_text("1\n")
+    (here / "instance/audit/2").write_text("half a line")
+    (here / "instance/index/administrators/1").unlink()
+    again = open_storage(str(here / "instance"), str(here / "pfp"))
+    assert [each.name for each in again.administrators()] == ["Ada"]
+    assert all(line["act"] for line in again.audit_of(2))
+
+
+def test_an_upgrade_passes_over_damaged_records(here, unsynced):
+    (here / "instance/users/1.json").write_text("{")
+    store = open_storage(str(here / "instance"), str(here / "pfp"))
+    with pytest.raises(DamagedRecord):
+        store.read_user(1)
+    assert store.administrators() == []
+    assert store.clients_of(2)
+
+
+def test_players_of_layout_1_sign_in_and_their_apps_work(here, make_app, facts):
+    app = make_app(DATA_DIR=str(here / "instance"), PICTURE_DIR=str(here / "pfp"))
+    for name in ("Ada", "bob@example.org", "Dora", "Émile 2"):
+        browser = Browser(app, app.response_class)
+        assert browser.sign_in(name, facts["password"]).status_code == 303
+        assert browser.get("/account").status_code == 200
+    store = app.extensions["storage"]
+    (app_id,) = [each.id for each in store.clients_of(None)]
+    anyone = Browser(app, app.response_class, use_cookies=False)
+    form = {"grant_type": "authorization_code", "code": "x", "client_id": app_id}
+    answer = anyone.post(
+        "/api/oauth/token", data=form | {"client_secret": facts["secrets"][app_id]}
+    )
+    assert (answer.status_code, answer.json["message"].count("client")) == (400, 0)

@@ -125,8 +125,8 @@ def test_addresses_are_not_checked_in_a_container(advise, monkeypatch):
 
 @pytest.mark.parametrize(("name", "mode"), [("", 0o700), ("secret_key", 0o600)])
 @pytest.mark.parametrize("too_much", [0o040, 0o004, 0o055])
-def test_permissions_for_others(advise, storage, name, mode, too_much):
-    path = Path(storage.data_dir, name)
+def test_permissions_for_others(advise, storage, tmp_path, name, mode, too_much):
+    path = tmp_path / "instance" / name
     path.chmod(mode | too_much)
     [advice] = advise()
     assert str(path) in advice.problem
@@ -136,15 +136,15 @@ def test_permissions_for_others(advise, storage, name, mode, too_much):
     assert advise() == []
 
 
-def test_folder_of_another_user(advise, storage, monkeypatch):
+def test_folder_of_another_user(advise, storage, tmp_path, monkeypatch):
     """The server cannot read records that root created."""
     owner = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: owner + 4242)
     records, pictures = advise()
-    assert f"{storage.data_dir} belongs to " in records.problem
+    assert f"{tmp_path}/instance belongs to " in records.problem
     assert f"this runs as {owner + 4242}" in records.problem
     assert "sudo -u " in records.fix
-    assert f"{storage.picture_dir} belongs to " in pictures.problem
+    assert f"{tmp_path}/pfp belongs to " in pictures.problem
 
 
 @pytest.fixture

@@ -121,7 +121,7 @@ def serve(bind: tuple[str, int], workers: int | None, threads: int) -> None:
 
 def offer_first_account(store: Storage, base_url: str, command: str) -> None:
     """Print how to create the first account, an administrator's."""
-    from identity.links import issue_first_account_link  # Flask: other starts do not need it
+    from identity.links import issue_first_account_link  # Flask, which other starts do not need
 
     click.echo("Nobody has an account yet. Create the first one, the administrator's, here:")
     click.echo(f"  {issue_first_account_link(store, base_url)}")

@@ -5,7 +5,7 @@ import functools
 import json
 from itertools import filterfalse
 
-from flask import Blueprint, current_app, render_template, request, session
+from flask import Blueprint, current_app, request, session
 from werkzeug.datastructures import FileStorage
 from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.wrappers import Response
@@ -15,6 +15,7 @@ from identity.accounts import Actor, Acts
 from identity.context import get_storage
 from identity.formatting import format_time
 from identity.links import find_linked_user
+from identity.oauth import SCOPES
 from identity.passwords import hash_password, password_limit, picture_limit
 from identity.sessions import drop_session, require_player, start_session
 from pages.forms import (
@@ -29,11 +30,11 @@ from pages.forms import (
     refuse_taken_email,
     refuse_wrong_password,
 )
+from pages.rendering import render_page
 from storage.flat_files.disk import storage_error_from
 
 FORM_AROUND_PICTURE = 64 * 1024  # bytes
 DATE, DATE_AND_TIME = "%d %B %Y", "%d %B %Y, %H:%M UTC"
-SCOPES_IN_WORDS = {"userinfo": "your public profile", "email": "your email address"}
 PICTURE_STATUS = {
     storage.TooManyBytes: 413,
     storage.NotAPicture: 415,
@@ -56,9 +57,9 @@ def account_page(player: storage.User, problems: dict[str, dict[str, str]]) -> s
     """The account page; `problems` are by form, then by field, and what was typed is kept."""
     # The form of a picture keeps nothing, and one that is too large cannot be read.
     typed = {} if "picture" in problems else request.form
-    return render_template(
+    return render_page(
         "account.html",
-        player=player,
+        player,
         name=typed.get("name", player.name),
         bio=typed.get("bio", player.bio),
         equipped_flair=typed.get("equippedFlair", player.equipped_flair),
@@ -253,9 +254,9 @@ def delete_account(player: storage.User) -> Response:
 def show_apps() -> str:
     """What the player allowed, and where they are signed in."""
     player = require_player()
-    return render_template(
+    return render_page(
         "apps.html",
-        player=player,
+        player,
         apps=[app_in_words(client_id, grant) for client_id, grant in player.grants.items()],
         browsers=[
             {
@@ -279,7 +280,7 @@ def app_in_words(client_id: str, grant: storage.Grant) -> dict:
     return {
         "client_id": client_id,
         "name": name,
-        "sees": [SCOPES_IN_WORDS.get(each, each) for each in grant.scope],
+        "sees": [f"your {SCOPES.get(each, each)}" for each in grant.scope],
         "since": format_time(grant.since, DATE),
     }
 
@@ -341,8 +342,9 @@ def new_password_page(link: str, problems: dict[str, str]) -> str:
         refusal = "We don't recognise this link. It may be used or too old. Ask for a new one."
     elif user.suspended:
         refusal = SUSPENDED
-    return render_template(
+    return render_page(
         "new_password.html",
+        None,
         refusal=refusal,
         user_name=user.name if user else "",
         link=link,

@@ -1,20 +1,18 @@
 """The pages of developers: registering apps, changing them, and testing their requests."""
 
-import base64
 import contextlib
 import functools
-import hashlib
 import secrets
 import shlex
 from urllib.parse import urlencode
 
-from flask import Blueprint, abort, current_app, render_template, request
+from flask import Blueprint, abort, request
 from werkzeug.wrappers import Response
 
 import storage
-from identity import accounts
 from identity.accounts import CLIENTS_EACH, DisabledByAdministrator, may_administer, may_manage
 from identity.context import base_url, get_storage
+from identity.oauth import SCOPES, code_challenge_of
 from identity.sessions import require_player
 from identity.settings import check_game
 from pages.forms import (
@@ -27,23 +25,17 @@ from pages.forms import (
 )
 from pages.games import find_owner
 from pages.moderation import acts_of
+from pages.rendering import is_open_to_members, may_register, render_page
 
 CLIENTS_SHOWN = 100  # on one page
-SCOPES_TO_ASK = {"userinfo": "public profile", "userinfo email": "public profile and email address"}
+SCOPE_CHOICES = [  # values of the parameter `scope`, in words
+    (" ".join(names), " and ".join(SCOPES[name] for name in names))
+    for names in (list(SCOPES)[:1], list(SCOPES))
+]
 
 developer = Blueprint("developer", __name__)
 
 # -- one's own clients --------------------------------------------------------------------------
-
-
-def may_register(player: storage.User) -> bool:
-    """Return True if this player may register clients."""
-    return accounts.may_register(player, is_open_to_members())
-
-
-def is_open_to_members() -> bool:
-    """Return True if every member may register clients."""
-    return current_app.config["CLIENT_REGISTRATION"] == "members"
 
 
 def require_developer() -> storage.User:
@@ -63,9 +55,9 @@ def show_clients() -> str:
 def clients_page(player: storage.User, problems: dict[str, str]) -> str:
     """Return the page of the clients that somebody manages."""
     clients, more = clients_shown(player, request.args.get("after", ""))
-    return render_template(
+    return render_page(
         "developer.html",
-        player=player,
+        player,
         clients=[(each, find_owner(each)) for each in clients],
         more=more,
         clients_each=CLIENTS_EACH,
@@ -169,9 +161,9 @@ def client_page(
     owner = find_owner(client)
     # Whom the switch of an administrator would stop.
     overruled = owner is not None and not may_administer(owner)
-    return render_template(
+    return render_page(
         "client.html",
-        player=player,
+        player,
         client=client,
         owner=owner,
         secret=secret,
@@ -249,11 +241,11 @@ def build_link(client_id: str) -> str:
     state = asked.get("state", secrets.token_urlsafe(12))
     # For trying out: a real client makes its own, and keeps it in the player's session.
     verifier = secrets.token_urlsafe(32) if asked.get("pkce", "yes") == "yes" else None
-    return render_template(
+    return render_page(
         "link.html",
-        player=player,
+        player,
         client=client,
-        scopes=SCOPES_TO_ASK.items(),
+        scopes=SCOPE_CHOICES,
         chosen={"scope": scope, "redirect_uri": redirect_uri, "state": state, "pkce": verifier},
         address=authorization_address(client, redirect_uri, scope, state, verifier),
         exchange=exchange_command(client, redirect_uri, verifier),
@@ -270,8 +262,7 @@ def authorization_address(
     if state:
         query["state"] = state
     if verifier:
-        digest = hashlib.sha256(verifier.encode()).digest()
-        query["code_challenge"] = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+        query["code_challenge"] = code_challenge_of(verifier)
         query["code_challenge_method"] = "S256"
     return f"{base_url()}/oauth/authorize?{urlencode(query)}"
 

@@ -9,7 +9,6 @@ from werkzeug.wrappers import Response
 
 import storage
 from identity.context import get_storage
-from identity.fast_path import storage_http_error
 from identity.formatting import pluralize
 from identity.passwords import (
     BUSY_RETRY_AFTER,
@@ -18,6 +17,7 @@ from identity.passwords import (
     give_back,
     verify_password_with_limits,
 )
+from identity.responses import storage_http_error
 
 NOT_SAVED = {  # by status
     503: "Nothing was saved. Try again in a moment.",

@@ -1,8 +1,6 @@
-"""Games: the home page that lists them, the page that one is played on, and heartbeats."""
+"""Games: the home page that lists them, and the heartbeats of those who play them."""
 
-from urllib.parse import urlsplit
-
-from flask import Blueprint, abort, g, render_template, request
+from flask import Blueprint, abort, request
 from werkzeug.wrappers import Response
 
 import storage
@@ -12,6 +10,7 @@ from identity.sessions import signed_in_player
 from identity.settings import check_game
 from pages.forms import pop_notice, redirect_with_notice
 from pages.moderation import acts_of, require_level
+from pages.rendering import render_page
 
 SITTING_GAP = 150_000  # milliseconds between two heartbeats of one sitting
 COUNTED_ALREADY = 30_000  # milliseconds: a heartbeat this soon after another is a second tab's
@@ -56,9 +55,9 @@ def home() -> str:
     """The community's games; for a guest also what this site is."""
     player = signed_in_player()
     moderates = player is not None and player.mod_level >= storage.MODERATOR
-    return render_template(
+    return render_page(
         "home.html",
-        player=player,
+        player,
         moderates=moderates,
         listed=games_shown(listed=True),
         unlisted=games_shown(listed=False) if moderates else [],
@@ -89,26 +88,6 @@ def change_listed(client_id: str) -> Response:
     except GameMoved:
         abort(409, "The game URL has just changed. Play the game, then list it again.")
     return redirect_with_notice("Game listed." if client.listed else "Game unlisted.", "/")
-
-
-# -- the page that a game is played on ----------------------------------------------------------
-
-
-@games.get("/play/<client_id>")
-def play(client_id: str) -> str:
-    """Show a game in a frame, which asks this page who is playing: static/play.js answers."""
-    client = find_game(client_id)
-    if client is None:
-        abort(404, "This game was deleted or disabled. Choose another one.")
-    page = render_template(
-        "play.html",
-        player=signed_in_player(),
-        client=client,
-        owner=find_owner(client),
-        host=urlsplit(client.game_url).netloc,
-    )
-    g.framed_origin = storage.origin_of(client.game_url)
-    return page
 
 
 # -- heartbeats ---------------------------------------------------------------------------------

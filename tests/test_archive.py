@@ -1,4 +1,4 @@
-"""Backup and restore: storage/backup.py, storage/restore.py, and the archive between them."""
+"""Backup and restore: storage/archive.py, and the snapshot and load of the backend."""
 
 import contextlib
 import gzip
@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 from archives import Members, Site, read_archive, write_archive
+from cached_pictures import cache_pictures, generate_picture
 from click.testing import CliRunner
-from kept_pictures import generate_picture, keep_pictures
 from test_check import A_HASH, somebody_waits_for_a_lock
 from test_command import Installation
 from waiting import PATIENCE, wait_until
@@ -33,7 +33,6 @@ from storage import (
     Session,
     Storage,
     User,
-    backup,
     record_as_dict,
 )
 from storage.flat_files import disk
@@ -52,7 +51,7 @@ def prepared(tmp_path_factory) -> Path:
     for name in ("Ada", "Bob", "Cleo"):
         store.add_user(name, f"{name.lower()}@example.org", A_HASH)
     store.delete_user(CLEO)
-    client, _ = store.add_client("Chess", ["https://chess.example/cb"], ADA, by="command")
+    client, _ = store.add_client("Chess", ["https://chess.example/cb"], ADA)
     store.save_picture(BOB, generate_picture(99))
     with store.edit_user(ADA) as ada:
         ada.sessions = [Session("adas session", 1, "Firefox on Linux")]
@@ -60,7 +59,7 @@ def prepared(tmp_path_factory) -> Path:
         ada.bio = "Zoë 🙂"
     store.reserve_user_ids(DORA)
     store.add_users([User(DORA, "Dora", "dora@example.org", "")], {})
-    store.issue_invite(7, by="command")
+    store.issue_invite(7)
     store.count_attempt("password", "ada", limit=10)
     site.backup(folder / "backup.tar.gz")
     return folder
@@ -69,7 +68,7 @@ def prepared(tmp_path_factory) -> Path:
 @pytest.fixture
 def site(tmp_path, prepared, unsynced, monkeypatch) -> Site:
     """The installation, for this test alone."""
-    keep_pictures(monkeypatch)
+    cache_pictures(monkeypatch)
     shutil.copytree(prepared / "site", tmp_path / "site", symlinks=True)
     return Site(tmp_path / "site")
 
@@ -111,7 +110,9 @@ def test_everything_comes_back(site, archive, empty):
     before, after = site.open(), empty.open()
     assert empty.players() == site.players()
     assert after.user_ids() == [ADA, BOB, DORA]
-    assert [*map(after.read_client, after.client_ids())] == before.clients()
+    assert [*map(after.read_client, after.client_ids())] == [
+        *map(before.read_client, before.client_ids())
+    ]
     assert (empty.data / "deleted/3").read_bytes() == b""
     assert empty.problems() == []
 
@@ -185,7 +186,7 @@ def test_the_line_in_the_log_is_in_the_archive_too(archive):
 @pytest.fixture
 def while_packing(site, path, monkeypatch) -> Callable[[Callable[[Storage], object]], list[str]]:
     """Does something once the first player is packed; returns what was reported."""
-    monkeypatch.setattr(backup, "STEP", 1)
+    monkeypatch.setattr("storage.archive.STEP", 1)
 
     def while_packing(act: Callable[[Storage], object]) -> list[str]:
         reported = []
@@ -226,7 +227,7 @@ def test_a_picture_that_is_drawn_meanwhile_is_waited_for(while_packing, site, pa
     begun = threading.Event()
 
     def keep(store: Storage) -> None:
-        with store._user_lock(DORA):  # as draw_picture does it
+        with store.layout.user_lock(DORA):  # as for a picture that is generated
             large.write_bytes(generate_picture(DORA)["large"])
             begun.set()
             wait_until(somebody_waits_for_a_lock)
@@ -271,7 +272,7 @@ def test_who_is_added_and_renamed_meanwhile_is_so_in_the_next_backup(while_packi
 
 
 def test_progress_is_told_in_players_and_in_bytes(site, path, empty, monkeypatch):
-    monkeypatch.setattr(backup, "STEP", 2)
+    monkeypatch.setattr("storage.archive.STEP", 2)
     packing, restoring = [], []
     site.backup(path, progress=lambda *each: packing.append(each))
     empty.restore(path, progress=lambda *each: restoring.append(each))

@@ -73,7 +73,7 @@ def test_the_audit_log_tells_of_both_in_words(rotate, store):
     rotate("--drop-old")
     first, second = map(describe_audit_line, store.read_audit())
     assert first.endswith("  the command added a signing key")
-    assert second.endswith("  the command replaced the signing keys, which signed everyone out")
+    assert second.endswith("  the command replaced the signing keys, which ended all sessions")
 
 
 @pytest.mark.parametrize("drop_old", [False, True])

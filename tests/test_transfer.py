@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from archives import Site
+from cached_pictures import cache_pictures, generate_picture
 from click.testing import CliRunner
-from kept_pictures import generate_picture, keep_pictures
 from PIL import Image
 from test_command import Installation
 from waiting import PATIENCE
@@ -46,7 +46,7 @@ WHOLE = ADA | {
 def import_lines(storage, monkeypatch) -> Callable[..., tuple[ImportResult, dict[int, str]]]:
     """Imports lines: what is given as a dict as JSON, the rest as it is."""
 
-    keep_pictures(monkeypatch)
+    cache_pictures(monkeypatch)
 
     def import_lines(*lines: dict | bytes, pictures: Path | None = None, **options):
         made = [json.dumps(each).encode() if isinstance(each, dict) else each for each in lines]
@@ -58,6 +58,7 @@ def import_lines(storage, monkeypatch) -> Callable[..., tuple[ImportResult, dict
             "command",
             options.get("progress", lambda done, total: None),
             refused.__setitem__,
+            options.get("wrap_hash", str),
         )
         assert tally.refused == len(refused)
         return tally, refused
@@ -138,7 +139,7 @@ def test_what_was_exported_can_be_imported_elsewhere(
     lines = export(with_passwords)
     other = Site(tmp_path / "other").open()
     content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-    tally = import_users(other, io.BytesIO(content), None, "command", print, print)
+    tally = import_users(other, io.BytesIO(content), None, "command", print, print, str)
     assert tally == ImportResult(added=2)
     again = [json.loads(write_line(other.read_user(n), with_passwords)) for n in other.user_ids()]
     assert again == [{k: v for k, v in line.items() if k != "pfpTimestamp"} for line in lines]
@@ -147,7 +148,7 @@ def test_what_was_exported_can_be_imported_elsewhere(
 @pytest.mark.parametrize("content", ["{", None])
 def test_who_cannot_be_read_is_not_exported_and_named(storage, ada, tmp_path, content):
     storage.add_user("Grace", "grace@example.org", "")
-    record = Path(storage.data_dir, f"users/{ada.id}.json")
+    record = Path(storage.layout.data_dir, f"users/{ada.id}.json")
     record.unlink()
     if content:
         record.write_text(content)
@@ -295,6 +296,14 @@ REFUSED: dict[str, tuple[dict | bytes, str]] = {
         *(ADA | {"passwordHash": f"scrypt:32767:8:1$x${'0' * 128}"},),
         f"passwordHash: {NO_HASH}",
     ),
+    "a wrapped hash of hours": (
+        *(ADA | {"passwordHash": f"wrapped:scrypt:32768:8:3$x${'0' * 128}|pbkdf2:sha1:9999999$y"},),
+        f"passwordHash: {NO_HASH}",
+    ),
+    "a wrapped hash of nothing": (
+        *(ADA | {"passwordHash": f"wrapped:scrypt:32768:8:3$x${'0' * 128}"},),
+        f"passwordHash: {NO_HASH}",
+    ),
     "a hash of hours": (
         *(ADA | {"passwordHash": f"pbkdf2:sha256:9999999$x${'0' * 64}"},),
         f"passwordHash: {NO_HASH}",
@@ -330,10 +339,32 @@ def test_hashes_that_werkzeug_makes_are_taken(storage, import_lines):
     assert [storage.read_user(user_id).password_hash for user_id in (1, 2, 3)] == kept
 
 
+OURS = f"scrypt:32768:8:3$salt${'0' * 128}"
+
+
+def test_a_hash_of_another_method_is_wrapped_once_and_ours_is_kept(storage, import_lines):
+    def wrap_hash(kept_hash: str) -> str:
+        asked.append(kept_hash)
+        method, salt, _ = kept_hash.split("$")
+        return f"wrapped:{OURS}|{method}${salt}"
+
+    asked = []
+    hashes = [A_HASH, OURS, f"wrapped:{OURS}|pbkdf2:sha256:1000$other", ""]
+    lines = [each | {"passwordHash": kept} for each, kept in zip(players(4), hashes, strict=True)]
+    method, salt, _ = A_HASH.split("$")
+    for _ in range(2):  # the second time nobody is added, and nothing is hashed
+        import_lines(*lines, wrap_hash=wrap_hash)
+        assert [storage.read_user(user_id).password_hash for user_id in (1, 2, 3, 4)] == [
+            f"wrapped:{OURS}|{method}${salt}",
+            *hashes[1:],
+        ]
+        assert asked == [A_HASH]
+
+
 def test_who_has_no_hash_cannot_sign_in_until_a_link_set_a_password(store, app, browser):
     """Whatever they type, also nothing."""
     line = json.dumps(ADA | {"passwordHash": ""}).encode()
-    import_users(store, io.BytesIO(line), None, "command", print, print)
+    import_users(store, io.BytesIO(line), None, "command", print, print, str)
     for password in ("", " ", "correct horse battery staple"):
         assert "Hello, " not in browser.sign_in(password=password).text
         with app.test_request_context():
@@ -354,11 +385,13 @@ def test_blank_lines_a_last_line_without_an_end_and_windows_ends_are_fine(storag
         {},
     )
     content = io.BytesIO(json.dumps(ADA).encode())
-    assert import_users(storage, content, None, "command", print, print).added == 1
+    assert import_users(storage, content, None, "command", print, print, str).added == 1
 
 
 def test_a_file_without_lines_adds_nobody(storage, import_lines):
-    assert import_users(storage, io.BytesIO(b""), None, "command", print, print) == ImportResult()
+    assert (
+        import_users(storage, io.BytesIO(b""), None, "command", print, print, str) == ImportResult()
+    )
     assert storage.is_new()
 
 
@@ -423,7 +456,7 @@ def test_a_pipe_cannot_be_imported(storage, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     descriptor = os.open(tmp_path / "pipe", os.O_RDWR)
     with open(descriptor, "rb", buffering=0) as file, pytest.raises(BadFile, match="no pipe"):
-        import_users(storage, file, None, "command", print, print)
+        import_users(storage, file, None, "command", print, print, str)
     assert list(storage.read_audit()) == []
 
 
@@ -435,6 +468,7 @@ def test_the_disk_is_not_blamed_where_nobody_reads_what_is_refused(storage):
         import_users(
             *(storage, io.BytesIO(b"no player\n"), None, "command", print),
             lambda number, reason: told.write(reason.encode()),
+            str,
         )
 
 
@@ -561,7 +595,7 @@ def test_what_the_disk_refuses_to_give_refuses_its_line_and_the_rest_is_taken(
     storage, import_lines, folder, words, make
 ):
     storage.reserve_user_ids(70)  # as an earlier import did
-    make(Path(storage.data_dir), folder)
+    make(Path(storage.layout.data_dir), folder)
     tally, refused = import_lines(ADA, *players(2), pictures=folder)
     assert (tally.added, [*refused]) == (2, [1])
     assert words in refused[1]
@@ -602,8 +636,8 @@ def test_an_import_that_is_killed_again_and_again_is_whole_in_the_end(tmp_path):
         process.kill()
         process.wait()
         seen.append(users_in(site))
-        # UniqueIndex that nobody came for count no more.
-        assert [each for each in site.problems() if not each.endswith("leads to nobody")] == []
+        # Index entries whose user was not added do not count.
+        assert [each for each in site.problems() if not each.endswith("leads to no user")] == []
     assert seen == sorted(seen) and seen[0] > 0
     store = site.open()
     assert store.add_user("New", "new@example.org", "").id > count
@@ -644,9 +678,9 @@ def test_the_commands_say_what_became_of_the_lines(tmp_path):
 
 
 def test_an_export_that_left_somebody_out_says_whom(storage, ada, tmp_path, environment):
-    environment.setenv("IDENTITY_DATA_DIR", storage.data_dir)
-    environment.setenv("IDENTITY_PICTURE_DIR", storage.picture_dir)
-    (Path(storage.data_dir) / "users/1.json").write_text("{")
+    environment.setenv("IDENTITY_DATA_DIR", storage.layout.data_dir)
+    environment.setenv("IDENTITY_PICTURE_DIR", storage.layout.picture_dir)
+    (Path(storage.layout.data_dir) / "users/1.json").write_text("{")
     path = str(tmp_path / "out.jsonl")
     done = CliRunner().invoke(identity_server_command, ["export", path])
     assert done.exit_code == 1

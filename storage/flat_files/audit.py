@@ -35,7 +35,7 @@ def subjects_in(layout: Layout, line: bytes) -> set[str]:
 
 def is_kept(layout: Layout, subject: str) -> bool:
     """Return True if the lines about a subject are indexed: not those of a client that is gone."""
-    return bool(USER_ID.fullmatch(subject)) or os.path.exists(layout.client(subject))
+    return bool(USER_ID.fullmatch(subject)) or os.path.lexists(layout.client(subject))
 
 
 class AuditLog:

@@ -35,7 +35,6 @@ from storage.maintenance import Progress, ignore
 INVITE_FILE = re.compile(r"[0-9a-f]{64}\.(json|taken)")
 # In the data folder itself; an administrator may keep other dot files there.
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}(\.old)?")
-NOT_WALKED = {"codes", "attempts", "locks"}
 
 
 def check(
@@ -62,8 +61,10 @@ def check(
 
 def _check_contents(walk: Walk) -> Problems:
     layout = walk.layout
-    walk.count(path for path in layout.folders() if os.path.basename(path) not in NOT_WALKED)
+    yield from walk.count(layout.folders())
     yield from UserCheck(walk).problems()
+    # After the pictures, which a restore may have left, and before its clients.
+    yield from walk.confirmed(_look_at_leftovers, layout, locks=[layout.archive_lock()])
     yield from ClientCheck(walk).problems()
     yield from walk.check_folder(
         layout.path("invites"), INVITE_FILE, functools.partial(_check_invite, walk)
@@ -72,7 +73,6 @@ def _check_contents(walk: Walk) -> Problems:
     if walk.refused.isdisjoint(map(layout.path, ("users", "deleted", "clients"))):
         yield from check_index(walk)
         yield from check_audit(walk)
-    yield from walk.confirmed(_look_at_leftovers, layout, locks=[layout.archive_lock()])
 
 
 def _look_at_layout(walk: Walk) -> Findings:

@@ -70,7 +70,7 @@ class UserCheck:
             return
         yield from walk.confirmed(self._look_at_next_id, locks=[layout.accounts_lock()])
         for kind, names in (("names", NAME_ENTRY), ("emails", HASH)):
-            yield from walk.check_folder(layout.path(kind), names, self._check_entry)
+            yield from walk.check_folder(layout.path(kind), names, self._check_entry, None)
         for folder in layout.picture_folders():
             yield from walk.check_folder(folder, PICTURE_FILE, self._check_picture, MODE)
 

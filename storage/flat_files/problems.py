@@ -62,15 +62,14 @@ def remove(path: str) -> str:
 def look_at_access(path: str, mode: int, owner: int, spare: int = 0) -> Findings:
     """Look at permissions, of which bits in `spare` may be set or not, and at the owner."""
     with contextlib.suppress(FileNotFoundError):
-        actual = os.lstat(path)
-        if stat.S_ISLNK(actual.st_mode):
-            return
+        actual = os.stat(path)
+        if stat.S_ISDIR(actual.st_mode) and not mode & 0o111:
+            return  # in place of a file: another look tells
         if (actual.st_mode ^ mode) & 0o777 & ~spare:
             problem = f"has the mode {stat.S_IMODE(actual.st_mode):04o} and not {mode:04o}"
             yield Finding(path, problem, functools.partial(_set_mode, mode))
-        if actual.st_uid != owner:  # who could not be set but by root
-            problem = f"belongs to {user_name(actual.st_uid)}: chown {user_name(owner)}"
-            yield Finding(path, problem)
+        if actual.st_uid != owner:  # only root could repair it
+            yield Finding(path, f"belongs to {user_name(actual.st_uid)}: chown {user_name(owner)}")
 
 
 def _set_mode(mode: int, path: str) -> str:

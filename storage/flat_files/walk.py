@@ -28,6 +28,7 @@ class Walk:
     def __init__(self, layout: Layout, repair: bool, progress: Progress) -> None:
         self.layout = layout
         self.refused: set[str] = set()  # files and folders that the disk refuses to open
+        self._named: set[str] = set()  # places of problems
         self._repair = repair
         self._progress = progress
         self._done = self._total = 0  # files
@@ -37,18 +38,17 @@ class Walk:
         """The user id to which all files should belong."""
         return os.stat(self.layout.data_dir).st_uid
 
-    def count(self, folders: Iterable[str]) -> None:
+    def count(self, folders: Iterable[str]) -> Problems:
         """Add the files in these folders to the total of the progress."""
         for folder in folders:
-            with contextlib.suppress(OSError):  # a later look tells
-                self._total += len(os.listdir(folder))
+            self._total += len((yield from self.paths_in(folder)))
 
     def check_folder(
         self,
         folder: str,
         names: re.Pattern,
         check_file: Callable[[str], Problems] | None = None,
-        mode: int = 0o600,
+        mode: int | None = 0o600,
     ) -> Problems:
         """Check each file whose name has that form; the others were left behind."""
         for path in (yield from self.paths_in(folder)):
@@ -58,7 +58,8 @@ class Walk:
             if not names.fullmatch(os.path.basename(path)):
                 yield from self.confirmed(look_at_orphan, path)
                 continue
-            yield from self.confirmed(look_at_access, path, mode, self.owner)
+            if mode is not None:
+                yield from self.confirmed(look_at_access, path, mode, self.owner)
             if check_file:
                 yield from check_file(path)
 
@@ -74,11 +75,11 @@ class Walk:
 
     def _told_once(self, error: OSError) -> Problems:
         file = error.filename or self.layout.data_dir
-        if file not in self.refused:
-            self.refused.add(file)
+        if file not in self.refused | self._named:
             is_file = isinstance(error, NotADirectoryError)
             problem = "is not a folder" if is_file else f"the disk refused: {error.strerror}"
             yield Problem(file, problem)
+        self.refused.add(file)
 
     def confirmed(
         self,
@@ -100,11 +101,12 @@ class Walk:
                 for lock in locks:
                     held.enter_context(lock)
                 found = list(look(*what))
-                problems = [self._settled(each) for each in found]
+                problems = [self._settled(each) for each in found if each.file not in self.refused]
         except OSError as error:
             problems = [Problem(each.file, each.problem) for each in found]
-            known = {each.file for each in found}
-            problems += [each for each in self._told_once(error) if each.place not in known]
+            self._named.update(each.place for each in problems)
+            problems += self._told_once(error)
+        self._named.update(each.place for each in problems)
         yield from problems
 
     def _settled(self, found: Finding) -> Problem:

@@ -15,9 +15,8 @@ import operations
 from operations import Installation, Operation, prepare, stop_windows
 
 from storage import Storage, StorageFailed, StorageFull
-from storage.archive import ignore
-from storage.backup import backup
-from storage.restore import restore
+from storage.archive import backup, restore
+from storage.maintenance import ignore
 from storage.transfer import ImportResult, import_users
 
 RESTORE, IMPORT, BACKUP = "restoring", "importing", "backing up"
@@ -30,20 +29,20 @@ LINES = b"".join(
 
 def archive_of(storage: Storage) -> Path:
     """Where a backup of this installation goes."""
-    return Path(storage.data_dir).with_name("archive.tar.gz")
+    return Path(storage.layout.data_dir).with_name("archive.tar.gz")
 
 
 def do_backup(storage: Storage) -> int:
-    return backup(storage.data_dir, storage.picture_dir, str(archive_of(storage)), "command")
+    return backup(storage, str(archive_of(storage)), "command")
 
 
 def do_restore(storage: Storage, report=ignore) -> int:
     archive = os.environ["ARCHIVE"]
-    return restore(storage.data_dir, storage.picture_dir, archive, "command", report=report)
+    return restore(storage, archive, "command", report=report)
 
 
 def do_import(storage: Storage, refused=ignore) -> ImportResult:
-    return import_users(storage, io.BytesIO(LINES), None, "command", ignore, refused)
+    return import_users(storage, io.BytesIO(LINES), None, "command", ignore, refused, str)
 
 
 def import_everyone(storage: Storage) -> None:

@@ -45,8 +45,7 @@ from waiting import PATIENCE, wait_until
 
 from identity.settings import ROOT
 from storage import BadInstallation, NoSuchUser, Storage
-from storage.backup import backup
-from storage.flat_files.check import check
+from storage.archive import backup
 from storage.flat_files.disk import locked
 from storage.transfer import ImportResult
 
@@ -97,9 +96,9 @@ def chosen(injector: Injector, name: str, fault: Fault) -> list[Step]:
 
 
 def problems(storage: Storage) -> list[str]:
-    """What `check` finds, but for claims that nobody came for: they count no more."""
-    found = [f"{each.file} {each.problem}" for each in check(storage.data_dir, storage.picture_dir)]
-    return [each for each in found if not each.endswith("leads to nobody")]
+    """What `check` finds, without the index entries of users who were not added."""
+    found = [f"{each.place} {each.problem}" for each in storage.verify()]
+    return [each for each in found if not each.endswith("leads to no user")]
 
 
 def left_behind(there: Installation) -> list[Path]:
@@ -236,7 +235,7 @@ def command_under(there: Installation, strace: list[str], *arguments: str, statu
 
 def test_what_is_done_while_a_backup_is_put_in_place_is_in_the_log(prepared, disk):
     archive, there = disk / "a.tar.gz", Installation(disk)
-    backup(str(prepared.data), str(prepared.pictures), str(archive), by="command")
+    backup(prepared.open(), str(archive), by="command")
     storage = there.open()
     staged = there.data / ".restore" / "audit.log"
     slow = ["-e", "trace=fsync", "-e", "inject=fsync:delay_enter=1000000", "-P", str(staged)]
@@ -283,7 +282,7 @@ def test_a_picture_that_the_disk_does_not_give_is_left_out_and_named(prepared, d
     unreadable = ["-e", "inject=read:error=EIO", f"-P{picture}"]
     done = command_under(there, unreadable, "backup", str(disk / "file"))
     first, second = done.stdout.splitlines()
-    assert f"{picture}: Input/output error: in the archive player {ADA} has none" in first
+    assert f"{picture}: Input/output error: left out, player {ADA} gets" in first
     assert second == f"2 players in {disk / 'file'}"
 
 
@@ -318,9 +317,8 @@ def backup_as_nobody(there: Installation, folder: Path) -> None:
     try:
         os.setuid(NOBODY)
         with (folder / "told").open("w") as told:
-            site = str(there.data), str(there.pictures)
             report = lambda line: print(line, file=told)  # noqa: E731
-            assert backup(*site, str(folder / "a.tar.gz"), "command", report=report) == 1
+            assert backup(there.open(), str(folder / "a.tar.gz"), "command", report=report) == 1
         status = 0
     finally:
         os._exit(status)

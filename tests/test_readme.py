@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 import pytest
 
+import identity_server
 from identity.settings import SETTINGS
 from identity_admin import identity_server_command
 
@@ -68,6 +69,13 @@ def test_reading_page_lists_the_modules_of_each_package(package: str):
     listed = re.findall(r"`(\w+\.py)`", "".join(re.findall(r"^\|.*?\|", section, re.MULTILINE)))
     modules = {path.name for path in (ROOT / package).glob("*.py")}
     assert {*listed, "__init__.py"} == modules | {"__init__.py"}
+
+
+def test_reading_page_names_functions_of_the_grant():
+    section = READING.partition("## One sign-in")[2].partition("\n## ")[0]
+    names = set(re.findall(r"`([A-Za-z]+(?:_[a-z]+)+|[A-Z]\w+)`", section))
+    assert len(names) > 10
+    assert names <= vars(identity_server).keys()
 
 
 def test_links_lead_to_files(subtests):

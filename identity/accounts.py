@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-from identity import links
 from storage import (
     ADMINISTRATOR,
     MODERATOR,
@@ -217,10 +216,12 @@ class Acts:
 
     def issue_sign_in_link(self, user_id: int, base_url: str) -> str:
         """Return the address where a player who lost the password sets a new one."""
+        from identity.links import issue_sign_in_link  # Flask, which no other act needs
+
         user = self._store.read_user(user_id)
         self._require(_only_the_command, user)
         self._audit("user sign-in-link", user=user_id)
-        return links.issue_sign_in_link(self._store, base_url, user)
+        return issue_sign_in_link(self._store, base_url, user)
 
     # -- apps ----------------------------------------------------------------------------------
 

@@ -163,8 +163,8 @@ def leave_early(port: int, sent: bytes) -> None:
 
 @pytest.mark.parametrize("program", [WEB_APP, GAME])
 def test_an_example_needs_the_standard_library_alone(program: str):
-    imported = imported_modules((ROOT / program).read_text(), set())
-    assert {each.partition(".")[0] for each in imported} <= sys.stdlib_module_names
+    modules = imported_modules((ROOT / program).read_text(), set())
+    assert {each.partition(".")[0] for each in modules} <= sys.stdlib_module_names
 
 
 # -- the web app --------------------------------------------------------------------------------
@@ -419,7 +419,7 @@ def test_sixteen_players_at_once_are_all_accepted(environment):
     environment.setenv("PORT", "0")
     backend = runpy.run_path(str(ROOT / GAME))
     with (
-        backend["Server"](("127.0.0.1", 0), backend["Browser"]) as server,
+        backend["Server"](("127.0.0.1", 0), backend["RequestHandler"]) as server,
         contextlib.ExitStack() as connections,
     ):
         # Nobody accepts them, and where the queue is full the system does not answer.

@@ -491,7 +491,7 @@ def test_token_request_rate_limit_per_address(
     *accepted, refused = post_until_refused(limited, "/api/oauth/token")
     assert {answer.status for answer in accepted} == {400}
     assert len(accepted) >= 200
-    assert refused.message == "too many requests come from this address: try again in a moment"
+    assert refused.message == "Too many requests. Try again in a moment."
     assert refused.headers["retry-after"] == "5"
     assert other.send_request("POST", "/api/oauth/token", b"", FORM).status == 400
     assert limited.send_request("GET", "/api/users/info?id=999999").status == 404

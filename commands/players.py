@@ -19,7 +19,6 @@ from commands.printing import (
     readable_records,
 )
 from identity.accounts import COMMAND, Acts
-from identity.passwords import hash_password
 from identity.settings import read_settings
 from storage.transfer import exported_fields
 
@@ -75,6 +74,8 @@ def user_add(name: str, email: str, mod_level: int | None, password_stdin: bool,
     \b
     identity-server user add ada --email ada@example.org --mod-level 2
     """
+    from identity.passwords import hash_password  # Flask, which no other command here needs
+
     store = open_installation()
     refuse_bad_changes(store, storage.User(0, name, email, password_hash=""), {"name", "email"})
     password = read_password(password_stdin)

@@ -10,8 +10,8 @@ from benchmarks.soak import Minute, Soak, problems_on_disk
 def minute(slower: float = 1, memory: float = 100, status: int = 200) -> Minute:
     """Return a minute of a soak run, made without a server."""
     minute = Minute()
-    minute.waits = [slower * number / 1000 for number in range(1, 101)]
-    minute.statuses[status] = len(minute.waits)
+    minute.latencies = [slower * number / 1000 for number in range(1, 101)]
+    minute.statuses[status] = len(minute.latencies)
     minute.memory = memory  # MiB
     return minute
 
@@ -31,7 +31,7 @@ def test_growth_and_server_errors_are_reported():
     assert problems(minute(), minute(), minute(memory=111)) == ["memory grew by 11.0%"]
     slower = minute(slower=2.1)
     assert problems(minute(), minute(), slower, slower) == ["p99 grew by 110%"]
-    assert problems(minute(), minute(status=503), minute()) == ["100 answers were a 5xx"]
+    assert problems(minute(), minute(status=503), minute()) == ["100 responses were a 5xx"]
 
 
 @pytest.mark.parametrize("folder", ["instance", "pfp"])

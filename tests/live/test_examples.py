@@ -9,10 +9,8 @@ import pytest
 from playwright.sync_api import Frame, Locator, Page, Route, expect
 from programs import CLIENT_ID, GAME, running
 
-from commands.demo import PASSWORD
-
 from . import test_browser
-from .demo import Demo
+from .demo import EXAMPLE, Demo
 from .page_checks import check_page, drop_undelivered_messages
 from .test_browser import Game, sign_in
 
@@ -20,6 +18,7 @@ pytestmark = [pytest.mark.live, pytest.mark.browser, pytest.mark.xdist_group("ex
 chromium, playwright = test_browser.chromium, test_browser.playwright
 browse, game = test_browser.browse, test_browser.game
 console_errors = test_browser.console_errors
+PASSWORD = EXAMPLE["PASSWORD"]
 DEAD_TIME = 1000  # milliseconds in which Allow on the play page ignores input
 # The ship's position in pixels from the left; nothing else below the instruments has its colour.
 # Reading the canvas works only because the player's picture, drawn on it, is served with CORS.
@@ -293,8 +292,8 @@ def show_framed(page: Page, game: Game, game_address: str, answer: dict, more: s
         ("no_account", "You are not signed in."),
         ("access_denied", "you did not allow the game to know you"),
         ("already_requested", "You were asked already."),
-        ("invalid_app", "not the one that this page is for"),
-        ("invalid_scopes", "more than a game may know"),
+        ("invalid_app", "not the one of this page"),
+        ("invalid_scopes", "more than games may see"),
         ("server_error", "The identity server has a problem."),
         ("news_to_us", "The page refused: news_to_us"),
     ],

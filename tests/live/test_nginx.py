@@ -402,7 +402,7 @@ def test_body_limits_of_pages_and_picture_uploads(send):
     refused = send("POST", "/account/picture", b"x" * (9 * 2**20 + 1), FORM)
     assert refused.status == 413
     assert refused.headers["content-type"] == "text/html; charset=utf-8"
-    assert b"larger than the server takes" in refused.body
+    assert b"larger than the limit" in refused.body
 
 
 @pytest.mark.parametrize(

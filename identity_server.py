@@ -1,61 +1,55 @@
 """An identity server: the OAuth 2.0 authorization-code grant (RFC 6749 4.1) for a games community.
 
-    GET  /oauth/authorize           a player is asked: may this client know who I am?    authorize
-    POST /oauth/authorize           the player answers; allowing gives the client a code    decide
-    POST /play/<id>/authorize       the same for a game inside a page of this server    decide_game
-    POST /api/oauth/token           the client exchanges the code for an access token        token
-    GET  /api/oauth/whois           who holds this access token?                             whois
-    GET  /api/users/info?id=1       anyone: a player's public profile                   users_info
+    GET  /oauth/authorize        the player is asked for consent to a client            authorize
+    POST /oauth/authorize        the player decides; "allow" gives the client a code       decide
+    GET  /play/<id>              a game inside a page of this server                         play
+    POST /play/<id>/authorize    the player decides there                             decide_game
+    POST /api/oauth/token        the client exchanges the code for an access token          token
+    GET  /api/oauth/whois        the client learns who gave the access token                whois
+    GET  /api/users/info?id=1    anyone reads a player's public profile                users_info
 
 Read from top to bottom it is: limits, errors, tokens, the grant in the order in which a client
-meets it, public look-ups, headers, and the app. Every line that handles an authorization code or an
-access token stands here. To read those you need besides: the signed-in player and `serializer`
-(identity_sessions), the records (storage), and `find_game` and `find_owner` (pages.games).
+meets it, public look-ups, and the app. Every line that handles an authorization code or an
+access token stands here. To read those you need besides: `signed_in_player` (identity.sessions),
+`serializer` (identity.signing), the records (storage), and `find_game` and `find_owner`
+(pages.games).
 """
 
 import base64
-import hashlib
 import hmac
-import json
 import logging
 import re
 import secrets
 from dataclasses import asdict, dataclass
-from typing import NoReturn
 from urllib.parse import parse_qsl, unquote_plus, urlencode, urlsplit
 
-from flask import (
-    Blueprint,
-    Flask,
-    abort,
-    g,
-    render_template,
-    request,
-    session,
-)
+from flask import Blueprint, Flask, abort, request, session
 from itsdangerous import BadSignature
-from werkzeug.datastructures import Headers, MultiDict, WWWAuthenticate
+from werkzeug.datastructures import MultiDict, WWWAuthenticate
 from werkzeug.exceptions import BadRequest, HTTPException
 from werkzeug.http import parse_options_header
 from werkzeug.middleware.proxy_fix import ProxyFix
 from werkzeug.wrappers import Response
 
 import storage
+from identity.accounts import may_manage
 from identity.context import get_storage
-from identity.fast_path import (
-    ANY_ORIGIN,
-    STORAGE_RETRY_AFTER,
-    ApiRequest,
-    ApiViews,
-    FastPath,
-    JsonAnswer,
-)
+from identity.fast_path import ApiRequest, ApiViews, FastPath
 from identity.guards import (
     refuse_cross_site_posts,
     refuse_foreign_hosts,
     refuse_undecodable_queries,
 )
-from identity.passwords import client_address
+from identity.limits import client_address
+from identity.oauth import SCOPES, code_challenge_of, redirect_targets
+from identity.responses import (
+    NO_STORE,
+    STORAGE_RETRY_AFTER,
+    ExactRedirect,
+    JsonResponse,
+    add_default_headers,
+    content_security_policy,
+)
 from identity.sessions import (
     SESSION_MAX_AGE,
     SignedCookieSessions,
@@ -65,12 +59,13 @@ from identity.sessions import (
 from identity.settings import RESOURCES, read_settings, trusted_hosts, usual_hosts
 from identity.signing import serializer
 from pages.account import account
-from pages.developer import developer, may_register
+from pages.developer import developer
 from pages.discovery import discovery
-from pages.errors import answer_http_error, answer_storage_error
+from pages.errors import handle_http_error, handle_storage_error, render_error_page
 from pages.files import files, picture_address
 from pages.games import find_game, find_owner, games
 from pages.moderation import moderation
+from pages.rendering import render_page
 from pages.sign_in import sign_in
 from pages.sign_up import sign_up
 from storage import AuthorizationCode, Client, Grant, Storage, User, origin_of, sha256
@@ -81,7 +76,7 @@ APPROVAL_MAX_AGE = 600  # seconds between the consent page and its answer
 TOKEN_BODY_LIMIT = 16 * 1024  # bytes
 PAGE_BODY_LIMIT = 64 * 1024  # bytes
 CLIENT_FAILURES = 100  # failed client authentications from an address, in ATTEMPTS_WINDOW
-SCOPES = ("userinfo", "email")  # the first is always granted
+ALWAYS_GRANTED = "userinfo"  # of SCOPES
 REQUEST_PARAMETERS = ("response_type", "scope", "state", "code_challenge", "code_challenge_method")
 TOKEN_PARAMETERS = (
     "grant_type",
@@ -91,11 +86,9 @@ TOKEN_PARAMETERS = (
     "client_secret",
     "code_verifier",
 )
-AUTHORIZE_PATHS = ("/oauth/authorize", "/oauth")
 CODE_VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 4.1
 CODE_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636 4.2: a SHA-256 in base64url
 BEARER_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750 2.1
-NO_STORE = {"Cache-Control": "no-store"}
 
 server = Blueprint("identity_server", __name__)
 api_views = ApiViews()
@@ -107,18 +100,39 @@ logger = logging.getLogger(__name__)  # the app's own: Flask names it after this
 
 
 class UnusableClient(BadRequest):
-    """An authorization request that names no usable client or redirect URI: never redirected."""
+    """An authorization request without a usable client or redirect URI: never redirected.
 
-    client: Client | None = None  # set where it is known, and `received` is not one of its URIs
-    received: str | None = None
+    `client` is set if it is known and has not registered the redirect URI `received`.
+    """
+
+    def __init__(
+        self, description: str, client: Client | None = None, received: str | None = None
+    ) -> None:
+        super().__init__(description)
+        self.client = client
+        self.received = received
 
 
 class AuthorizationError(Exception):
-    """What is wrong with an authorization request, for its client (RFC 6749 4.1.2.1)."""
+    """An error in an authorization request, with its code for the client (RFC 6749 4.1.2.1)."""
 
     def __init__(self, error: str, description: str) -> None:
         super().__init__(description)
         self.error = error
+
+
+class TokenRefused(HTTPException):
+    """A request without a valid access token (RFC 6750 3.1); no error code if it has no token."""
+
+    def __init__(self, error: str | None, description: str, code: int = 401) -> None:
+        super().__init__(description)
+        self.challenge = f'Bearer error="{error}"' if error else "Bearer"
+        self.code = code
+
+    def get_headers(self, *args) -> list[tuple[str, str]]:
+        """Return the headers of the response."""
+        challenge = ("WWW-Authenticate", self.challenge)
+        return [*super().get_headers(*args), challenge, *NO_STORE.items()]
 
 
 # ---------------------------------------------------------------------------------------------
@@ -127,9 +141,9 @@ class AuthorizationError(Exception):
 
 
 def issue_access_token(code: AuthorizationCode, store: Storage) -> str:
-    """A token for what the code stands for, good for TOKEN_MAX_AGE seconds."""
-    # The grant id is the code's, never one read later: a replayed code ends the grant id it names,
-    # and with it the token of whoever was first (RFC 6749 4.1.2).
+    """Return a token for the grant of a code, valid for TOKEN_MAX_AGE seconds."""
+    # The grant id is the code's, never one that is read later: a replayed code ends the grant id it
+    # names, and with it the token of the first request (RFC 6749 4.1.2).
     claims = {
         "user": code.user_id,
         "client": code.client_id,
@@ -140,14 +154,15 @@ def issue_access_token(code: AuthorizationCode, store: Storage) -> str:
 
 
 def read_access_token(token: str, store: Storage) -> dict:
-    """What `issue_access_token` signed. Raises itsdangerous.BadSignature."""
+    """Return the claims that `issue_access_token` signed. Raises itsdangerous.BadSignature."""
     return serializer("access token", store).loads(token, max_age=TOKEN_MAX_AGE)
 
 
 def find_granting_user(store: Storage, user_id: int, client_id: str, grant_id: str) -> User | None:
-    """The player who gave this grant, or None where it ended.
+    """Return the player who gave this grant, or None if it has ended.
 
-    It ends with consent withdrawn, a code replayed, and the player suspended or deleted.
+    It ends when the player withdraws consent, a code is used again, or the player is suspended or
+    deleted.
     """
     try:
         user = store.read_user(user_id)
@@ -164,10 +179,10 @@ def find_granting_user(store: Storage, user_id: int, client_id: str, grant_id: s
 
 @dataclass
 class AuthorizationRequest:
-    """What a client asks of a player, checked."""
+    """A checked authorization request: what a client asks of a player."""
 
     client_id: str
-    redirect_uri: str | None  # None: from a game on the play page, which is told there
+    redirect_uri: str | None  # None: from a game, whose page takes the code without a redirect
     scope: list[str]
     state: str | None
     code_challenge: str | None
@@ -175,8 +190,8 @@ class AuthorizationRequest:
 
 @server.get("/oauth/authorize")
 @server.get("/oauth")
-def authorize() -> Response | str:
-    """Show the consent page, or go straight back where the player consented before."""
+def authorize() -> Response | tuple:
+    """Show the consent page, or redirect to the client if the player consented before."""
     player = signed_in_player()
     client, redirect_uri = read_client_and_redirect_uri(request.args)
     if player is None:
@@ -184,20 +199,21 @@ def authorize() -> Response | str:
     # From here on errors go to the client. Not before: a link to this page would be an open
     # redirector for everybody (RFC 9700 4.11.2).
     try:
-        asked = read_authorization_request(request.args, client, redirect_uri)
+        auth_request = read_authorization_request(request.args, client, redirect_uri)
         grant = player.grants.get(client.id)
-        if grant and set(asked.scope) <= set(grant.scope):
-            return send_back(redirect_uri, asked.state, code=issue_code(player, grant, asked))
+        if grant and set(auth_request.scope) <= set(grant.scope):
+            code = issue_code(player, grant, auth_request)
+            return redirect_to_client(redirect_uri, auth_request.state, code=code)
     except (AuthorizationError, storage.StorageFailed) as error:
-        return send_error(redirect_uri, request.args.get("state"), error)
-    return show_consent_page(player, client, asked)
+        return redirect_with_error(redirect_uri, request.args.get("state"), error)
+    return show_consent_page(player, client, auth_request)
 
 
 def read_client_and_redirect_uri(parameters: MultiDict) -> tuple[Client, str]:
-    """The registered client, and where to send the player. Raises UnusableClient."""
-    # RFC 6749 4.1.2.1: where one of these two is wrong the player is told, and nobody else.
-    client_id = read_once(parameters, "client_id")
-    received = read_once(parameters, "redirect_uri")
+    """Return the registered client and its redirect URI. Raises UnusableClient."""
+    # RFC 6749 4.1.2.1: if one of these two is wrong, the player is told and nobody is redirected.
+    client_id = read_single(parameters, "client_id")
+    received = read_single(parameters, "redirect_uri")
     if not client_id:
         raise UnusableClient("This link has no client_id. Tell the app's developer.")
     try:
@@ -206,20 +222,17 @@ def read_client_and_redirect_uri(parameters: MultiDict) -> tuple[Client, str]:
         raise UnusableClient("No app has this client_id. Tell the app's developer.") from None
     if client.disabled:
         raise UnusableClient(f"{client.name} is disabled. Ask the people who run this site.")
-    if not received and len(client.redirect_uris) != 1:
+    redirect_uri = client.choose_redirect_uri(received)
+    if redirect_uri is None and not received:
         raise UnusableClient("This link has no redirect_uri. Tell the app's developer.")
-    redirect_uri = received or client.redirect_uris[0]
-    if not client.accepts_redirect_uri(redirect_uri):
-        error = UnusableClient(
-            f"{client.name} did not register this redirect_uri. Tell its developer."
-        )
-        error.client, error.received = client, redirect_uri
-        raise error
+    if redirect_uri is None:
+        problem = f"{client.name} did not register this redirect_uri. Tell its developer."
+        raise UnusableClient(problem, client, received)
     return client, redirect_uri
 
 
-def read_once(parameters: MultiDict, name: str) -> str:
-    """A parameter of an authorization request, "" where absent. Raises UnusableClient."""
+def read_single(parameters: MultiDict, name: str) -> str:
+    """Return a parameter, "" if it is missing. Raises UnusableClient if it is repeated."""
     values = parameters.getlist(name)
     if len(values) > 1:
         raise UnusableClient(f"This link has more than one {name}. Tell the app's developer.")
@@ -229,10 +242,10 @@ def read_once(parameters: MultiDict, name: str) -> str:
 def read_authorization_request(
     parameters: MultiDict, client: Client, redirect_uri: str
 ) -> AuthorizationRequest:
-    """The rest of the request. Raises AuthorizationError."""
+    """Return the request of a known client. Raises AuthorizationError."""
     for name in REQUEST_PARAMETERS:
         if len(parameters.getlist(name)) > 1:  # RFC 6749 3.1
-            raise AuthorizationError("invalid_request", f"{name} is given more than once")
+            raise AuthorizationError("invalid_request", f"{name} is repeated")
     response_type = parameters.get("response_type")
     if not response_type:
         raise AuthorizationError("invalid_request", "response_type is missing")
@@ -248,17 +261,17 @@ def read_authorization_request(
 
 
 def read_scope(text: str) -> list[str]:
-    """The scopes to grant. Unknown ones are ignored: generic clients ask for openid and profile."""
-    return [each for each in SCOPES if each == SCOPES[0] or each in text.split(" ")]
+    """Return the known scopes: generic clients also ask for openid and profile."""
+    return [each for each in SCOPES if each == ALWAYS_GRANTED or each in text.split(" ")]
 
 
 def read_code_challenge(parameters: MultiDict) -> str | None:
-    """The PKCE challenge (RFC 7636 4.3), None where there is none. Raises AuthorizationError."""
+    """Return the PKCE challenge (RFC 7636 4.3), or None. Raises AuthorizationError."""
     challenge = parameters.get("code_challenge") or None
     method = parameters.get("code_challenge_method") or None
     if challenge is None and method is None:
         return None
-    # `plain`, also by default, would show the verifier to whoever sees this request.
+    # `plain`, which is the default, would show the verifier to anyone who sees this request.
     if method != "S256":
         raise AuthorizationError("invalid_request", "code_challenge_method must be S256")
     if challenge is None or not CODE_CHALLENGE.fullmatch(challenge):
@@ -266,149 +279,176 @@ def read_code_challenge(parameters: MultiDict) -> str | None:
     return challenge
 
 
-def show_consent_page(player: User, client: Client, asked: AuthorizationRequest) -> str:
-    """The page that asks. What it shows is signed, so that just that can be approved."""
-    return render_template(
+def show_consent_page(player: User, client: Client, auth_request: AuthorizationRequest) -> tuple:
+    """Return the consent page and its headers. The request is signed, to be approved unchanged."""
+    # Bound to the session: nobody can have their own request approved by another player.
+    signed = serializer("consent").dumps({**asdict(auth_request), "session": session["id"]})
+    page = render_page(
         "consent.html",
-        player=player,
+        player,
         client=client,
         owner=find_owner(client),
-        host=urlsplit(asked.redirect_uri).netloc,
-        email=player.email if "email" in asked.scope else None,
-        # Bound to the session: nobody can have their own request approved by somebody else.
-        request_field=serializer("consent").dumps({**asdict(asked), "session": session["id"]}),
+        host=urlsplit(auth_request.redirect_uri).netloc,
+        email=player.email if "email" in auth_request.scope else None,
+        request_field=signed,
         again=request.full_path,
     )
+    policy = content_security_policy(form_targets=redirect_targets(auth_request.redirect_uri))
+    return page, {"Content-Security-Policy": policy}
+
+
+def show_unusable_client(error: UnusableClient) -> Response:
+    """Return the error page; those who manage the client also see which redirect URIs it has."""
+    player = signed_in_player()
+    if player and error.client and may_manage(player, error.client):
+        return render_error_page(
+            error, received_uri=error.received, registered_uris=error.client.redirect_uris
+        )
+    return render_error_page(error)
 
 
 # ---------------------------------------------------------------------------------------------
-# The grant, 2: the player answers, and the client gets a code (RFC 6749 4.1.2)
+# The grant, 2: the player decides, and the client gets a code (RFC 6749 4.1.2)
 # ---------------------------------------------------------------------------------------------
 
 
 @server.post("/oauth/authorize")
 def decide() -> Response:
-    """Take the player's `decision` on the signed `request`, and go back to the client."""
+    """Take the player's `decision` on the signed `request`, and redirect to the client."""
     player = signed_in_player()
     if player is None:
         abort(403, "You are signed out. Sign in, then start again from the app.")
-    asked = read_approved_request(request.form.get("request", ""))
+    auth_request = read_approved_request(request.form.get("request", ""))
+    redirect_uri, state = auth_request.redirect_uri, auth_request.state
     decision = request.form.get("decision")
     if decision not in ("allow", "deny"):
         abort(400, "Choose Allow or Cancel.")
     if decision == "deny":
-        refused = AuthorizationError("access_denied", "the player refused")
-        return send_error(asked.redirect_uri, asked.state, refused)
+        denied = AuthorizationError("access_denied", "the player refused")
+        return redirect_with_error(redirect_uri, state, denied)
     try:
-        code = issue_code(player, save_consent(player.id, asked), asked)
+        code = issue_code(player, save_consent(player.id, auth_request), auth_request)
     except storage.StorageFailed as error:
-        return send_error(asked.redirect_uri, asked.state, error)
-    return send_back(asked.redirect_uri, asked.state, code=code)
+        return redirect_with_error(redirect_uri, state, error)
+    return redirect_to_client(redirect_uri, state, code=code)
 
 
 def read_approved_request(signed: str) -> AuthorizationRequest:
-    """The request that this session's consent page showed. Raises BadRequest, UnusableClient."""
+    """Return the request that this session's consent page showed.
+
+    Raises BadRequest, UnusableClient.
+    """
     try:
         values = serializer("consent").loads(signed, max_age=APPROVAL_MAX_AGE)
     except BadSignature:
         abort(400, "This page has expired. Start again from the app.")
     if values.pop("session") != session["id"]:
         abort(400, "You have signed in again since. Start again from the app.")
-    asked = AuthorizationRequest(**values)
-    # What was registered when the page was shown may not be any more.
-    read_client_and_redirect_uri(MultiDict(asdict(asked)))
-    return asked
+    auth_request = AuthorizationRequest(**values)
+    # The client may have been changed since the page was shown.
+    read_client_and_redirect_uri(MultiDict(asdict(auth_request)))
+    return auth_request
 
 
-def save_consent(user_id: int, asked: AuthorizationRequest) -> Grant:
-    """Remember what the player allowed, added to what was allowed before. Raises StorageFailed."""
+def save_consent(user_id: int, auth_request: AuthorizationRequest) -> Grant:
+    """Add the approved scopes to the player's grant and return it. Raises StorageFailed."""
     with get_storage().edit_user(user_id) as user:
-        before = user.grants.get(asked.client_id)
-        # The same id where there is one: tokens given out before stay good.
+        before = user.grants.get(auth_request.client_id)
+        # An earlier grant keeps its id, so that its tokens stay valid.
         grant = before or Grant(secrets.token_urlsafe(12), [], storage.now_ms())
-        grant.scope = [each for each in SCOPES if each in grant.scope + asked.scope]
-        user.grants[asked.client_id] = grant
+        grant.scope = [each for each in SCOPES if each in grant.scope + auth_request.scope]
+        user.grants[auth_request.client_id] = grant
     return grant
 
 
-def issue_code(player: User, grant: Grant, asked: AuthorizationRequest) -> str:
-    """A new authorization code, good once, for CODE_MAX_AGE seconds. Raises StorageFailed."""
+def issue_code(player: User, grant: Grant, auth_request: AuthorizationRequest) -> str:
+    """Return a new code, valid once for CODE_MAX_AGE seconds. Raises StorageFailed."""
     code = secrets.token_urlsafe(32)  # 43 characters, 256 random bits
     record = AuthorizationCode(
-        client_id=asked.client_id,
+        client_id=auth_request.client_id,
         user_id=player.id,
         grant_id=grant.id,
-        scope=asked.scope,
-        redirect_uri=asked.redirect_uri,
-        code_challenge=asked.code_challenge,
+        scope=auth_request.scope,
+        redirect_uri=auth_request.redirect_uri,
+        code_challenge=auth_request.code_challenge,
     )
     get_storage().add_code(code, record)
     return code
 
 
-def send_error(
+def redirect_with_error(
     redirect_uri: str, state: str | None, error: AuthorizationError | storage.StorageFailed
 ) -> Response:
-    """Go back to the client with an AuthorizationError, or with what the disk refused."""
+    """Return the redirect that tells the client of an error (RFC 6749 4.1.2.1)."""
     if not isinstance(error, AuthorizationError):
         logger.error("no code issued: %s", error)
         error = AuthorizationError("server_error", "the server cannot save right now")
-    return send_back(redirect_uri, state, error=error.error, error_description=str(error))
+    return redirect_to_client(redirect_uri, state, error=error.error, error_description=str(error))
 
 
-def send_back(redirect_uri: str, state: str | None, **answer: str) -> Response:
-    """Send the browser to a checked redirect URI, with the answer and the client's `state`."""
-    parameters = answer if state is None else {**answer, "state": state}
+def redirect_to_client(redirect_uri: str, state: str | None, **parameters: str) -> Response:
+    """Return a redirect to a checked redirect URI, with parameters and the client's `state`."""
+    if state is not None:
+        parameters["state"] = state
     separator = "&" if "?" in redirect_uri else "?"
     address = f"{redirect_uri}{separator}{urlencode(parameters)}"
-    # 303, never 307: a browser would post the player's form on to the client (RFC 9700 4.12).
+    # 303, never 307: a browser would post the player's form to the client (RFC 9700 4.12).
     return ExactRedirect(status=303, headers={"Location": address, **NO_STORE})
 
 
-class ExactRedirect(Flask.response_class):
-    """A redirect to the address as it was registered: Werkzeug would spell some of them anew."""
-
-    def get_wsgi_headers(self, environ: dict) -> Headers:
-        """The headers, with the Location as it was given."""
-        headers = super().get_wsgi_headers(environ)
-        headers["Location"] = self.headers["Location"]
-        return headers
-
-
 # ---------------------------------------------------------------------------------------------
-# The grant, 2 for a game on the play page: no redirect, the page's own script takes the code
+# The grant, 1 and 2 for a game on the play page: its script takes the code, without a redirect
 # ---------------------------------------------------------------------------------------------
+
+
+@server.get("/play/<client_id>")
+def play(client_id: str) -> tuple:
+    """Show a game in a frame. It asks the page who is playing, and static/play.js answers."""
+    player, client = signed_in_player(), find_game(client_id)
+    if client is None:
+        abort(404, "This game was deleted or disabled. Choose another one.")
+    page = render_page(
+        "play.html",
+        player,
+        client=client,
+        owner=find_owner(client),
+        host=urlsplit(client.game_url).netloc,
+        request_field=sign_game_request(client) if player else None,
+    )
+    policy = content_security_policy(frame_origin=origin_of(client.game_url))
+    return page, {"Content-Security-Policy": policy}
 
 
 @server.post("/play/<client_id>/authorize")
-def decide_game(client_id: str) -> Response:
-    """What the play page tells its game: a code, or why there is none.
+def decide_game(client_id: str) -> JsonResponse:
+    """Return the message with a code, or with the reason why there is none, for the game.
 
-    The page sends its signed `request`, and `decision=allow` once the player pressed that. Without
-    it a player who allowed the game before is not asked again; any other has to be.
+    The page sends its signed `request`, and `decision=allow` after the player pressed Allow.
+    Without it a player who allowed the game before is not asked again; another one has to be.
     """
     try:
-        player, asked = read_game_request(client_id)
+        player, auth_request = read_game_request(client_id)
         grant = player.grants.get(client_id)
         if request.form.get("decision") == "allow":
-            grant = save_consent(player.id, asked)
+            grant = save_consent(player.id, auth_request)
         if grant is None:
-            return answer_game(200, error=True, message="consent_required")
-        return answer_game(200, error=False, code=issue_code(player, grant, asked))
+            return message_to_game(200, error=True, message="consent_required")
+        code = issue_code(player, grant, auth_request)
+        return message_to_game(200, error=False, code=code)
     except AuthorizationError as error:
-        return answer_game(403, error=True, message=error.error)
+        return message_to_game(403, error=True, message=error.error)
     except storage.StorageFailed as error:
         logger.error("no code issued: %s", error)
-        return answer_game(503, error=True, message="server_error")
+        return message_to_game(503, error=True, message="server_error")
 
 
 def sign_game_request(client: Client) -> str:
-    """What the play page of this game, in this session, sends back."""
+    """Return the `request` field of a game's play page in this session."""
     return serializer("game").dumps([client.id, client.game_url, session["id"]])
 
 
 def read_game_request(client_id: str) -> tuple[User, AuthorizationRequest]:
-    """Who is asked, and for what, by the play page of this session. Raises AuthorizationError."""
+    """Return the signed-in player and the request of their play page. Raises AuthorizationError."""
     player, client = signed_in_player(), find_game(client_id)
     if player is None:
         raise AuthorizationError("no_account", "nobody is signed in")
@@ -421,14 +461,13 @@ def read_game_request(client_id: str) -> tuple[User, AuthorizationRequest]:
         shown = None
     if shown != [client.id, client.game_url, session["id"]]:
         raise AuthorizationError("no_account", "the page was opened in another session")
-    # No redirect URI: one that is sent to the token endpoint is refused.
-    return player, AuthorizationRequest(client.id, None, list(SCOPES[:1]), None, None)
+    # Without a redirect URI: the token endpoint refuses any that is sent with this code.
+    return player, AuthorizationRequest(client.id, None, [ALWAYS_GRANTED], None, None)
 
 
-def answer_game(status: int, **message: bool | str) -> Response:
-    """The message that the page's script posts to the game."""
-    body = json.dumps({"type": "authorized", **message})
-    return Response(body, status, NO_STORE, content_type="application/json")
+def message_to_game(status: int, **message: bool | str) -> JsonResponse:
+    """Return the message that the page's script posts to the game."""
+    return JsonResponse({"type": "authorized", **message}, NO_STORE, status)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -437,8 +476,11 @@ def answer_game(status: int, **message: bool | str) -> Response:
 
 
 @api_views.route("POST", "/api/oauth/token")
-def token(api_request: ApiRequest) -> JsonAnswer:
-    """Everything is read and checked before the code is spent: a failed request burns no code."""
+def token(api_request: ApiRequest) -> JsonResponse:
+    """Exchange a code for an access token.
+
+    Everything is read and checked before the code is spent: a failed request uses up no code.
+    """
     form = read_token_form(api_request)
     client_id, client_secret = read_client_credentials(api_request, form)
     client = authenticate_client(api_request, client_id, client_secret)
@@ -448,25 +490,25 @@ def token(api_request: ApiRequest) -> JsonAnswer:
         refuse_bad_code(store, code, client, form)
         store.spend_code(form["code"])
     except storage.NoSuchCode:
-        abort(400, "this code was never issued, to you at least, or is long expired")
+        abort(400, "unknown or expired authorization code")
     except storage.CodeSpent as spent:
-        # Only for the client it was issued to: nobody else ends a player's tokens.
+        # Only for the client that the code was issued to: no other can end a player's tokens.
         if spent.record.client_id == client.id:
             end_replayed_grant(store, spent.record)
-        abort(400, "this code was used before; each one is good once")
+        abort(400, "this authorization code was used before; each is valid once")
     except storage.StorageFailed as error:
         logger.error("a code was not spent: %s", error)
         abort(503, "the server cannot save right now", retry_after=STORAGE_RETRY_AFTER)
-    answer = {
+    body = {
         "access_token": issue_access_token(code, store),
         "token_type": "Bearer",
         "expires_in": TOKEN_MAX_AGE,
     }
-    return JsonAnswer(answer, {**NO_STORE, "Pragma": "no-cache"})
+    return JsonResponse(body, {**NO_STORE, "Pragma": "no-cache"})
 
 
 def read_token_form(api_request: ApiRequest) -> dict[str, str]:
-    """The parameters of a token request, those that are blank left out. Raises HTTPException."""
+    """Return the parameters of a token request without blank ones. Raises HTTPException."""
     body = api_request.read_body(TOKEN_BODY_LIMIT)
     media_type, _ = parse_options_header(api_request.headers.get("Content-Type"))
     if media_type.lower() in ("application/json", "multipart/form-data"):
@@ -475,11 +517,11 @@ def read_token_form(api_request: ApiRequest) -> dict[str, str]:
         sent = parse_qsl(body.decode(), keep_blank_values=True, errors="strict")
     except ValueError:
         abort(400, "the body is not form-encoded UTF-8")
-    # RFC 6749 3.2: a blank parameter is as if not sent, and none of ours comes twice.
+    # RFC 6749 3.2: a blank parameter counts as missing, and none of ours may be repeated.
     names = [name for name, _ in sent]
     for name in TOKEN_PARAMETERS:
         if names.count(name) > 1:
-            abort(400, f"{name} is given more than once")
+            abort(400, f"{name} is repeated")
     form = {name: value for name, value in sent if value}
     for name in ("grant_type", "code"):
         if name not in form:
@@ -490,8 +532,8 @@ def read_token_form(api_request: ApiRequest) -> dict[str, str]:
 
 
 def read_client_credentials(api_request: ApiRequest, form: dict[str, str]) -> tuple[str, str]:
-    """The client's id and secret, from HTTP Basic or the form (RFC 6749 2.3.1)."""
-    scheme, credentials = read_authorization_header(api_request)
+    """Return the client's id and secret, from HTTP Basic or the form (RFC 6749 2.3.1)."""
+    scheme, credentials = api_request.authorization
     if scheme != "basic":
         for name in ("client_id", "client_secret"):
             if name not in form:
@@ -501,24 +543,17 @@ def read_client_credentials(api_request: ApiRequest, form: dict[str, str]) -> tu
         abort(400, "send the client secret as HTTP Basic or in the body, not both")
     try:
         pair = base64.b64decode(credentials, validate=True).decode()
-    except ValueError:  # no base64, no ASCII, no UTF-8
+    except ValueError:  # not base64, not ASCII, or not UTF-8
         pair = ""
-    # RFC 6749 2.3.1: both halves are form-encoded first. Ours hold nothing that this would change.
+    # RFC 6749 2.3.1: both halves are form-encoded first, which does not change ours.
     client_id, _, client_secret = (unquote_plus(half) for half in pair.partition(":"))
     if form.get("client_id", client_id) != client_id:
         abort(400, "client_id in the body is not the one of HTTP Basic")
     return client_id, client_secret
 
 
-def read_authorization_header(api_request: ApiRequest) -> tuple[str, str]:
-    """The scheme, in lower case, and the credentials that came with it; "" where there is none."""
-    header = api_request.headers.get("Authorization", "")
-    scheme, _, credentials = header.partition(" ")
-    return scheme.lower(), credentials.strip(" ")
-
-
 def authenticate_client(api_request: ApiRequest, client_id: str, client_secret: str) -> Client:
-    """The client, where the secret is its own. Raises Unauthorized, TooManyRequests."""
+    """Return the client if this is its secret. Raises Unauthorized, TooManyRequests."""
     store = api_request.storage
     try:
         client = store.read_client(client_id)
@@ -527,7 +562,8 @@ def authenticate_client(api_request: ApiRequest, client_id: str, client_secret: 
     expected = client.secret_sha256 if client else ""
     if hmac.compare_digest(sha256(client_secret), expected) and not client.disabled:
         return client
-    # Counted after the check and by address alone: nobody locks out a client, whose id is public.
+    # Counted after the check and by address only: client ids are public, and a limit by id would
+    # let anyone lock a client out.
     try:
         address = client_address(api_request.address)
         store.count_attempt("client from", address, CLIENT_FAILURES)
@@ -535,8 +571,8 @@ def authenticate_client(api_request: ApiRequest, client_id: str, client_secret: 
         abort(429, str(error), retry_after=error.retry_after)
     except storage.StorageFailed as error:
         logger.error("a failed client authentication is not counted: %s", error)
-    # RFC 6749 5.2: the challenge answers a client that tried HTTP Basic.
-    tried_basic = read_authorization_header(api_request)[0] == "basic"
+    # RFC 6749 5.2: the challenge is for a client that tried HTTP Basic.
+    tried_basic = api_request.authorization[0] == "basic"
     challenge = WWWAuthenticate("basic", {"realm": "OAuth clients"}) if tried_basic else None
     problem = "client_id is unknown or disabled, or client_secret is wrong"
     abort(401, problem, www_authenticate=challenge)
@@ -545,14 +581,14 @@ def authenticate_client(api_request: ApiRequest, client_id: str, client_secret: 
 def refuse_bad_code(
     store: Storage, code: AuthorizationCode, client: Client, form: dict[str, str]
 ) -> None:
-    """Refuse a code that this request may not have. Raises BadRequest, NoSuchCode."""
+    """Refuse a code that is not valid for this token request. Raises BadRequest, NoSuchCode."""
     if code.client_id != client.id:
         raise storage.NoSuchCode
-    # Both ways: after the clock was set back a code does not live an hour longer.
+    # Both ways: if the clock is set back an hour, a code does not live an hour longer.
     if abs(storage.now_ms() - code.issued) > CODE_MAX_AGE * 1000:
-        abort(400, f"this code is older than {CODE_MAX_AGE} seconds")
+        abort(400, f"this authorization code is older than {CODE_MAX_AGE} seconds")
     if find_granting_user(store, code.user_id, code.client_id, code.grant_id) is None:
-        abort(400, "the player does not allow this any more, or has no account any more")
+        abort(400, "the player has withdrawn consent, or the account is suspended or deleted")
     redirect_uri = form.get("redirect_uri")
     if redirect_uri is not None and redirect_uri != code.redirect_uri:
         abort(400, "redirect_uri is not the one of the authorization request")
@@ -560,24 +596,26 @@ def refuse_bad_code(
 
 
 def refuse_bad_verifier(verifier: str | None, challenge: str | None) -> None:
-    """PKCE (RFC 7636 4.6): only who sent the challenge knows the verifier. Raises BadRequest."""
+    """Refuse a PKCE verifier that does not belong to the challenge (RFC 7636 4.6).
+
+    Raises BadRequest.
+    """
     if challenge is None:
-        # RFC 9700 2.1.1: else whoever strips the challenge from a request has turned PKCE off.
+        # RFC 9700 2.1.1: otherwise removing the challenge from a request would turn PKCE off.
         if verifier is not None:
             abort(400, "code_verifier was sent, but no code_challenge before")
         return
     if verifier is None:
         abort(400, "code_verifier is missing")
-    digest = hashlib.sha256(verifier.encode()).digest()
-    expected = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
-    if not CODE_VERIFIER.fullmatch(verifier) or not hmac.compare_digest(expected, challenge):
-        abort(400, "code_verifier does not fit the code_challenge")
+    matches = hmac.compare_digest(code_challenge_of(verifier), challenge)
+    if not CODE_VERIFIER.fullmatch(verifier) or not matches:
+        abort(400, "code_verifier does not match the code_challenge")
 
 
 def end_replayed_grant(store: Storage, code: AuthorizationCode) -> None:
-    """A code came twice: one of the two stole it. End its tokens; the consent itself stands.
+    """End the tokens of a code that was used twice; the consent itself stands.
 
-    RFC 6749 4.1.2.
+    One of the two requests was an attacker's (RFC 6749 4.1.2).
     """
     try:
         with store.edit_user(code.user_id) as user:
@@ -587,53 +625,46 @@ def end_replayed_grant(store: Storage, code: AuthorizationCode) -> None:
     except storage.NoSuchUser:
         return
     except storage.StorageError as error:
-        # The replay is refused all the same; the token it gave lives on, up to ten minutes.
+        # The replay is refused all the same; the token stays valid for up to ten minutes.
         logger.error("tokens of a replayed code not ended: %s", error)
 
 
 # ---------------------------------------------------------------------------------------------
-# The grant, 4: the client asks who the player is
+# The grant, 4: the client learns who the player is
 # ---------------------------------------------------------------------------------------------
 
 
-@api_views.route("GET", "/api/oauth/whois", ANY_ORIGIN)
-def whois(api_request: ApiRequest) -> JsonAnswer:
-    """Who gave this access token: id, name, pfpTimestamp and, where granted, email."""
+@api_views.route("GET", "/api/oauth/whois", any_origin=True)
+def whois(api_request: ApiRequest) -> JsonResponse:
+    """Return who gave this access token: id, name, pfpTimestamp and, if granted, email."""
     store = api_request.storage
     try:
         claims = read_access_token(read_bearer_token(api_request), store)
     except BadSignature:
-        refuse_token("invalid_token", "this access token is expired, or not one of ours")
+        raise TokenRefused("invalid_token", "invalid or expired access token") from None
     user = find_granting_user(store, claims["user"], claims["client"], claims["grant"])
     if user is None:
-        refuse_token("invalid_token", "this token was ended: by the player, or a code used twice")
-    answer = {"id": user.id, "name": user.name}
+        problem = "this access token was revoked: by the player, or because a code was used twice"
+        raise TokenRefused("invalid_token", problem)
+    body = {"id": user.id, "name": user.name}
     if user.pfp_timestamp is not None:
-        answer["pfpTimestamp"] = user.pfp_timestamp
+        body["pfpTimestamp"] = user.pfp_timestamp
     if "email" in claims["scope"]:
-        answer["email"] = user.email
-    return JsonAnswer(answer, NO_STORE)
+        body["email"] = user.email
+    return JsonResponse(body, NO_STORE)
 
 
 def read_bearer_token(api_request: ApiRequest) -> str:
-    """The token in the Authorization header (RFC 6750 2.1). Raises BadRequest, Unauthorized."""
-    scheme, credentials = read_authorization_header(api_request)
+    """Return the token in the Authorization header (RFC 6750 2.1). Raises TokenRefused."""
+    scheme, credentials = api_request.authorization
     if scheme != "bearer":
-        refuse_token(None, "send the access token as Authorization: Bearer")
+        raise TokenRefused(None, "send the access token as Authorization: Bearer")
     if any(name == "access_token" for name, _ in api_request.query):
-        refuse_token("invalid_request", "send the access token once, in the header", 400)
-    # itsdangerous skips characters it does not know: what is no token must not get that far.
+        raise TokenRefused("invalid_request", "send the access token once, in the header", 400)
+    # itsdangerous skips characters that it does not know, so they are refused first.
     if not BEARER_TOKEN.fullmatch(credentials):
-        refuse_token("invalid_request", "the Authorization header is malformed", 400)
+        raise TokenRefused("invalid_request", "the Authorization header is malformed", 400)
     return credentials
-
-
-def refuse_token(error: str | None, description: str, status: int = 401) -> NoReturn:
-    """Raise the answer of RFC 6750 3.1; without an error code where no token came at all."""
-    challenge = f'Bearer error="{error}"' if error else "Bearer"
-    headers = {"WWW-Authenticate": challenge, **NO_STORE}
-    body = json.dumps({"message": description})
-    abort(Response(body, status, headers, content_type="application/json"))
 
 
 # ---------------------------------------------------------------------------------------------
@@ -641,22 +672,22 @@ def refuse_token(error: str | None, description: str, status: int = 401) -> NoRe
 # ---------------------------------------------------------------------------------------------
 
 
-@api_views.route("GET", "/api/users/info", ANY_ORIGIN)
-def users_info(api_request: ApiRequest) -> JsonAnswer:
-    """Anyone may ask for the public profile of the player with this `id`."""
+@api_views.route("GET", "/api/users/info", any_origin=True)
+def users_info(api_request: ApiRequest) -> JsonResponse:
+    """Return the public profile of the player with this `id`, to anyone."""
     ids = [value for name, value in api_request.query if name == "id"]
-    # Not int(): it takes other scripts' digits, and its answer to 4,400 of them is an error.
+    # Not int(): it accepts digits of other scripts, and raises for 4,400 of them.
     if len(ids) != 1 or not storage.USER_ID.fullmatch(ids[0]):
         abort(400, "send one id: 1 to 15 digits, without a leading zero")
     try:
         user = api_request.storage.read_user(int(ids[0]))
     except storage.NoSuchUser:
         abort(404, "no player has this id")
-    return JsonAnswer({"message": "yes", "user": public_profile(user)}, {})
+    return JsonResponse({"message": "yes", "user": public_profile(user)})
 
 
 def public_profile(user: User) -> dict:
-    """What anyone may know of a player; all times in milliseconds, playMinutes in minutes."""
+    """Return what anyone may know of a player; times in milliseconds, playMinutes in minutes."""
     profile = {
         "name": user.name,
         "id": user.id,
@@ -672,84 +703,13 @@ def public_profile(user: User) -> dict:
     return profile
 
 
-@server.route("/api/oauth/whois", methods=["OPTIONS"], provide_automatic_options=False)
-@server.route("/api/users/info", methods=["OPTIONS"], provide_automatic_options=False)
-def preflight() -> Response:
-    """Tell a browser that programs on any origin may send an access token."""
-    headers = {
-        "Access-Control-Allow-Methods": "GET, HEAD",
-        "Access-Control-Allow-Headers": "Authorization",
-        "Access-Control-Max-Age": "86400",  # seconds
-    }
-    return Response(status=204, headers=headers)
-
-
-# ---------------------------------------------------------------------------------------------
-# Headers
-# ---------------------------------------------------------------------------------------------
-
-
-# These read no cookie. Their errors say so too, and the answers to a preflight.
-OPEN_TO_ANY_ORIGIN = {path for (_, path), each in api_views.items() if ANY_ORIGIN in each.headers}
-
-
-def add_headers(answer: Response) -> Response:
-    """What every answer says to browsers."""
-    headers = answer.headers
-    headers["X-Content-Type-Options"] = "nosniff"
-    if request.path in OPEN_TO_ANY_ORIGIN:
-        headers.update([ANY_ORIGIN])
-    if headers.get("Content-Type", "").startswith("text/html"):
-        # The play page alone shows a frame, of its game, and has a script that sends requests.
-        game = f"frame-src {g.framed_origin}; connect-src 'self'; " if "framed_origin" in g else ""
-        headers["Content-Security-Policy"] = (
-            "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
-            f"base-uri 'none'; frame-ancestors 'none'; {game}"
-            f"form-action 'self' {form_target()}".rstrip()
-        )
-        # no-referrer would make browsers send Origin: null with our own forms.
-        headers["Referrer-Policy"] = "same-origin"
-        headers["Cache-Control"] = "no-store"
-    return answer
-
-
-def form_target() -> str:
-    """Where a form on this page may lead besides this server, as CSP sources.
-
-    Browsers apply form-action to the redirects after a post, and to the client's own after them,
-    which may lead to another host: so the pages on the way to a code name the origin of the
-    redirect URI and its whole scheme.
-    """
-    waiting = find_pending_authorization()
-    if waiting is None:
-        return ""
-    _, redirect_uri = waiting
-    origin = origin_of(redirect_uri)
-    return f"{origin} {origin.partition(':')[0]}:"
-
-
-def find_pending_authorization() -> tuple[Client, str] | None:
-    """The client, and its redirect URI, to whose authorization request this page leads."""
-    try:
-        leads_to = request.full_path
-        if request.path not in AUTHORIZE_PATHS:
-            fields = request.form if request.method == "POST" else request.args
-            leads_to = fields.get("next", "")
-        path, _, query = leads_to.partition("?")
-        if path not in AUTHORIZE_PATHS:
-            return None
-        return read_client_and_redirect_uri(MultiDict(parse_qsl(query)))
-    except (HTTPException, storage.StorageError, ValueError):  # too large a form; not UTF-8
-        return None
-
-
 # ---------------------------------------------------------------------------------------------
 # The app
 # ---------------------------------------------------------------------------------------------
 
 
 def create_app(overrides: dict | None = None) -> Flask:
-    """The WSGI application. Raises SettingError, StorageError."""
+    """Return the WSGI application. Raises SettingError, StorageError."""
     settings = read_settings(overrides)
     base_url = settings["BASE_URL"]
     https = base_url.startswith("https:")
@@ -762,7 +722,7 @@ def create_app(overrides: dict | None = None) -> Flask:
     app.config.update(
         settings,
         HOSTS=trusted_hosts(base_url),
-        # URLs are built from this, never from the Host: some cannot even be parsed.
+        # URLs are built from this, never from the Host, which may be malformed.
         SERVER_NAME=base_url.partition("://")[2],
         MAX_CONTENT_LENGTH=PAGE_BODY_LIMIT,
         PERMANENT_SESSION_LIFETIME=SESSION_MAX_AGE,
@@ -772,26 +732,24 @@ def create_app(overrides: dict | None = None) -> Flask:
         SESSION_COOKIE_SAMESITE="Lax",
     )
     app.extensions["storage"] = storage.open_storage(settings["DATA_DIR"], settings["PICTURE_DIR"])
-    app.url_map.merge_slashes = False  # it redirects to the Host that was sent, by http
+    app.url_map.merge_slashes = False  # merging redirects to the Host that was sent, by http
     app.session_interface = SignedCookieSessions()
     pages = (files, sign_in, sign_up, account, moderation, games, developer, discovery)
     for blueprint in (server, *pages):
         app.register_blueprint(blueprint)
     for refuse in (refuse_foreign_hosts, refuse_undecodable_queries, refuse_cross_site_posts):
         app.before_request(refuse)
-    app.after_request(add_headers)
-    app.register_error_handler(HTTPException, answer_http_error)
-    app.register_error_handler(storage.StorageError, answer_storage_error)
+    app.after_request(add_default_headers)
+    app.register_error_handler(HTTPException, handle_http_error)
+    app.register_error_handler(UnusableClient, show_unusable_client)
+    app.register_error_handler(storage.StorageError, handle_storage_error)
     app.jinja_env.globals.update(
         site_name=settings["SITE_NAME"],
         about_url=settings["ABOUT_URL"],
         picture_address=picture_address,
-        find_pending_authorization=find_pending_authorization,
-        may_register=may_register,
-        sign_game_request=sign_game_request,
     )
     app.wsgi_app = FastPath(app, api_views, usual_hosts(base_url))
     if settings["PROXIES"]:
-        # The address alone: scheme and host come from the base URL.
+        # Only the address: scheme and host come from the base URL.
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=settings["PROXIES"], x_proto=0, x_host=0)
     return app

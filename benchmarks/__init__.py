@@ -1,1 +1,1 @@
-"""What the server's calls cost, measured: `python -m benchmarks`."""
+"""Measurements of the server's speed and memory: `python -m benchmarks`."""

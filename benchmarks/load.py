@@ -1,7 +1,7 @@
-"""A load generator: keep-alive connections to one server, each with one request under way.
+"""A load generator: keep-alive connections to one server, each with one request at a time.
 
-It runs beside the server, so it must cost little: requests are ready-made bytes, and of an answer
-only the status and the length are read. What it used of its core is part of the result.
+It runs on the server's machine, so it must cost little: requests are prepared bytes, and only the
+status and the length of a response are read. The result has the share of a core that it used.
 """
 
 import asyncio
@@ -14,25 +14,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 CONNECTIONS = 16
-PATIENCE = 10  # seconds for the answers under way when the time is over
+GRACE_TIME = 10  # seconds for the last responses when the time is over
 CONTENT_LENGTH = re.compile(rb"\r\ncontent-length: *([0-9]+)\r\n", re.IGNORECASE)
 
 
 @dataclass(slots=True)
 class Result:
-    """One measurement."""
+    """The result of one measurement."""
 
-    answers: int
-    rate: float  # answers a second
-    p50: float  # milliseconds from a request's first byte to its answer's last
+    responses: int
+    rate: float  # responses per second
+    p50: float  # milliseconds from a request's first byte to its response's last
     p99: float
-    busy: float  # how much of one core the generator used, 0 to 1
-    failures: Counter[str]  # every answer that is not a 200, by its status line
-    cost: float = 0.0  # microseconds of the server's processor time an answer; the caller sets it
+    busy: float  # share of one core that the generator used, 0 to 1
+    failures: Counter[str]  # responses other than 200, by status line
+    cost: float = 0.0  # microseconds of the server's processor time per response; set by the caller
 
 
 class Load:
-    """Sends `requests` to a port of this machine until they or the seconds run out."""
+    """A load of `requests` on a port of this machine, until they or the seconds run out."""
 
     def __init__(self, port: int, requests: Iterable[bytes], seconds: float) -> None:
         self.port = port
@@ -42,18 +42,18 @@ class Load:
         self.failures: Counter[str] = Counter()
 
     def next_request(self) -> bytes | None:
-        """What a connection sends next; None when it shall close."""
+        """Return the next request of a connection, or None to close it."""
         if time.perf_counter() >= self.deadline:
             return None
         return next(self.requests, None)
 
     async def run(self) -> Result:
-        """Measure."""
+        """Send the requests. Return the measurement."""
         loop = asyncio.get_running_loop()
         busy = time.process_time()
         started = time.perf_counter()
         self.deadline = started + self.seconds
-        async with asyncio.timeout(self.seconds + PATIENCE):
+        async with asyncio.timeout(self.seconds + GRACE_TIME):
             connections = [
                 (await loop.create_connection(lambda: Connection(self), "127.0.0.1", self.port))[1]
                 for _ in range(CONNECTIONS)
@@ -61,7 +61,7 @@ class Load:
             await asyncio.gather(*(connection.closed for connection in connections))
         elapsed = time.perf_counter() - started
         return Result(
-            answers=len(self.latencies),
+            responses=len(self.latencies),
             rate=len(self.latencies) / elapsed,
             p50=statistics.median(self.latencies) * 1000,
             p99=statistics.quantiles(self.latencies, n=100)[98] * 1000,
@@ -71,7 +71,7 @@ class Load:
 
 
 class Connection(asyncio.Protocol):
-    """One connection: the next request goes out when the answer to the last is whole."""
+    """A connection that sends its next request when the last response is complete."""
 
     def __init__(self, load: Load) -> None:
         self.load = load
@@ -106,15 +106,15 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         if self.waiting:
-            self.load.failures["closed without an answer"] += 1
+            self.load.failures["closed without a response"] += 1
         self.closed.set_result(None)
 
 
 def measure(port: int, requests: Iterable[bytes], seconds: float) -> Result:
-    """Put load on a port of this machine for so many seconds, or while requests last."""
+    """Put load on a port of this machine until the requests or the seconds run out."""
     return asyncio.run(Load(port, requests, seconds).run())
 
 
 def send_once(port: int, requests: Iterable[bytes], count: int) -> Result:
-    """Send so many of the requests, however long it takes (a minute at most)."""
+    """Send the first `count` of the requests, within a minute."""
     return measure(port, itertools.islice(requests, count), 60)

@@ -1,8 +1,8 @@
-"""An installation of many players in seconds: `python -m benchmarks.population FOLDER --users N`.
+"""Create an installation with many players: `python -m benchmarks.population FOLDER --users N`.
 
-Records, claims and pictures stand as the server itself would have left them, but are synced once,
-at the end. Each drawn picture serves a thousand players under as many names (hard links: the server
-replaces picture files, and never writes into one). The same id gives the same player.
+Records, index entries and pictures are as the server writes them, but synced once, at the end. Each
+generated picture is shared by a thousand players as hard links: the server replaces picture files,
+and never writes into one. The same id gives the same player.
 """
 
 import argparse
@@ -34,22 +34,22 @@ from storage.records import encode
 
 PASSWORD = "correct horse battery"  # everyone's
 REDIRECT_URI = "https://game.example.org/callback"
-FIRST_DAY = 1_700_000_000_000  # milliseconds: when the first of them came
+FIRST_DAY = 1_700_000_000_000  # milliseconds: when the first player joined
 FIRST_NAMES = ("Ada", "Bjørn", "Chloé", "Дмитрий", "Ελένη", "さくら", "민준", "José Luis")
 WORDS = ("chess,", "at", "night", "and", "naïve", "“go”", "on", "Sundays;", "ask", "me", "🙂", "!")
 FLAIRS = ("founder", "tester", "winner")
-SHARERS = 1000  # players with one picture; ext4 has room for 65,000 links to a file
+SHARERS = 1000  # players per picture; ext4 allows 65,000 links to a file
 
 
-def came(user_id: int) -> int:
-    """When this player came, and chose the picture they have."""
+def joined(user_id: int) -> int:
+    """Return the time of a player's sign-up and of their picture, in milliseconds."""
     return FIRST_DAY + user_id * 60_000
 
 
 def make_player(user_id: int, client_id: str, password_hash: str) -> User:
-    """A player who looks lived in, and lets the client know their profile and email address."""
+    """Return a player with random profile data who has allowed the client both scopes."""
     chance = random.Random(user_id)
-    seen = came(user_id) + chance.randrange(10**9)
+    seen = joined(user_id) + chance.randrange(10**9)
     flairs = ["none", *chance.sample(FLAIRS, chance.choice((0, 0, 1, 3)))]
     return User(
         id=user_id,
@@ -62,8 +62,8 @@ def make_player(user_id: int, client_id: str, password_hash: str) -> User:
         equipped_flair=flairs[-1],
         play_ms=chance.randrange(10**9),
         last_heartbeat=seen,
-        pfp_timestamp=came(user_id),
-        created=came(user_id),
+        pfp_timestamp=joined(user_id),
+        created=joined(user_id),
         grants={client_id: Grant(f"{chance.getrandbits(128):032x}", ["userinfo", "email"], seen)},
         sessions=[Session(f"{chance.getrandbits(128):032x}", seen, "Firefox on Linux")],
     )
@@ -75,11 +75,11 @@ def populate(
     pictures: bool = True,
     progress: Callable[[str], None] = lambda text: None,
 ) -> tuple[Storage, Client, str]:
-    """Make so many players in `folder`/data and `folder`/pictures, and a client with its secret.
+    """Create players in `folder`/data and `folder`/pictures, and a client with its secret.
 
-    Without `pictures` the players have no picture, as imported ones may. `progress` gets a
-    line now and then. Returns the storage, the client and its secret. Raises StorageError where
-    there are players already.
+    Without `pictures` the players have no picture, like imported ones. `progress` is called with
+    a line of text every SHARERS players. Returns the storage, the client and its secret. Raises
+    StorageError if there are players already.
     """
     data, picture_folder = f"{folder}/data", f"{folder}/pictures"
     storage = open_storage(data, picture_folder)
@@ -105,29 +105,29 @@ def populate(
 
 
 def _give_picture(folder: str, user_id: int) -> None:
-    """Draw it for the first of each SHARERS players; the others share that one's files."""
+    """Generate a picture for the first of each SHARERS players, and link it for the others."""
     first = user_id - (user_id - 1) % SHARERS
-    drawn = generate_picture(user_id) if user_id == first else {}
+    generated = generate_picture(user_id) if user_id == first else {}
     for size in PICTURE_SIZES:
-        path = f"{folder}/{size}/{user_id}-{came(user_id)}.webp"
-        if drawn:
-            write_file(path, drawn[size], mode=0o644, durable=False)
+        path = f"{folder}/{size}/{user_id}-{joined(user_id)}.webp"
+        if generated:
+            write_file(path, generated[size], mode=0o644, durable=False)
         else:
-            os.link(f"{folder}/{size}/{first}-{came(first)}.webp", path)
+            os.link(f"{folder}/{size}/{first}-{joined(first)}.webp", path)
 
 
 def show_progress(text: str) -> None:
-    """Put a line on the terminal that the next one replaces."""
+    """Show a line on the terminal in place of the previous one."""
     if sys.stderr.isatty():
         print(f"\r{text:30}\r", end="", file=sys.stderr, flush=True)
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.population", description=__doc__)
     parser.add_argument("folder", help="gets a folder `data` and a folder `pictures`")
     parser.add_argument("--users", type=int, default=1000, metavar="N", help="default: 1000")
-    parser.add_argument("--no-pictures", action="store_true", help="three files a player less")
+    parser.add_argument("--no-pictures", action="store_true", help="three files less per player")
     options = parser.parse_args()
     folder = os.path.abspath(options.folder)
     try:

@@ -1,7 +1,7 @@
-"""Where the time of a call goes, without gunicorn and sockets: `python -m benchmarks.profile`.
+"""Profile the API calls without gunicorn and sockets: `python -m benchmarks.profile`.
 
-First the processor time as it is; then, by a profiler that makes Python's own functions look dearer
-than they are, the functions in which it is spent. One thread, every file read before.
+First the processor time per call; then the functions in which it is spent, by a profiler that
+overstates functions written in Python. One thread, with all files in the page cache.
 """
 
 import cProfile
@@ -15,22 +15,22 @@ from collections.abc import Callable
 
 from werkzeug.test import EnvironBuilder
 
-from benchmarks import floors
+from benchmarks import baselines
 from benchmarks.population import show_progress
 from benchmarks.workload import CALLS, Call, Installation
 
 BATCHES = 9
 BATCH = 1000  # calls
-SHOWN = 14  # functions of a call
+SHOWN = 14  # functions per call
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
         installation = Installation(folder, 100, show_progress)
-        print(f"{'microseconds a call':24}{'median':>8}{'least':>8}")
-        print_time("bare WSGI", floors.bare, lambda count: [Call("/")] * count)
-        print_time("plain Flask", floors.plain, lambda count: [Call("/")] * count)
+        print(f"{'microseconds per call':24}{'median':>8}{'minimum':>8}")
+        print_time("bare WSGI", baselines.bare, lambda count: [Call("/")] * count)
+        print_time("plain Flask", baselines.plain, lambda count: [Call("/")] * count)
         for name, make_calls in CALLS.items():
             print_time(name, installation.app, functools.partial(make_calls, installation))
         for name, make_calls in CALLS.items():
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def as_environ(call: Call) -> dict:
-    """A call as gunicorn hands it to an application."""
+    """Return the WSGI environment of a call."""
     builder = EnvironBuilder(
         call.path,
         method="POST" if call.form else "GET",
@@ -51,23 +51,23 @@ def as_environ(call: Call) -> dict:
 
 
 def run(application: Callable, environs: list[dict]) -> None:
-    """Make the calls. Raises RuntimeError for an answer that is not a 200."""
+    """Make the calls. Raises RuntimeError if a response is not a 200."""
     for environ in environs:
-        answer = application(environ, start_response)
-        b"".join(answer)
-        if hasattr(answer, "close"):
-            answer.close()
+        response = application(environ, start_response)
+        b"".join(response)
+        if hasattr(response, "close"):
+            response.close()
 
 
 def start_response(status: str, headers: list, exc_info: tuple | None = None) -> None:
-    """What gunicorn gives an application to send the head of its answer."""
+    """Accept a status of 200 (PEP 3333). Raises RuntimeError for another."""
     if status != "200 OK":
         raise RuntimeError(status)
 
 
 def print_time(name: str, application: Callable, make_calls: Callable[[int], list[Call]]) -> None:
-    """Print what one call takes."""
-    times = []  # microseconds a call
+    """Print the processor time of one call."""
+    times = []  # microseconds per call
     for _ in range(BATCHES):
         environs = [as_environ(call) for call in make_calls(BATCH)]
         started = time.thread_time()
@@ -77,11 +77,11 @@ def print_time(name: str, application: Callable, make_calls: Callable[[int], lis
 
 
 def print_functions(name: str, application: Callable, calls: list[Call]) -> None:
-    """Print the functions that most time is spent in, without and with what they call."""
+    """Print the functions with the most time of their own, and their time with callees."""
     environs = [as_environ(call) for call in calls]
     profiler = cProfile.Profile()
     profiler.runcall(run, application, environs)
-    print(f"\n{name}, profiled: microseconds a call\n{'own':>8}{'with callees':>14}")
+    print(f"\n{name}, profiled: microseconds per call\n{'own':>8}{'with callees':>14}")
     functions = pstats.Stats(profiler).stats.items()
     for function, (_, _, own, with_callees, _) in sorted(functions, key=own_time)[:SHOWN]:
         per_call = 1_000_000 / len(calls)
@@ -89,12 +89,12 @@ def print_functions(name: str, application: Callable, calls: list[Call]) -> None
 
 
 def own_time(entry: tuple) -> float:
-    """Sorts what takes longest first."""
+    """Return a sort key that puts the most time of its own first."""
     return -entry[1][2]
 
 
 def place(file: str, line: int, name: str) -> str:
-    """A function in words: `routing/map.py:90 match`, or what is built in by its name."""
+    """Return where a function is: `routing/map.py:90 match`, or the name of a built-in one."""
     return name if file == "~" else f"{'/'.join(file.split(os.sep)[-2:])}:{line} {name}"
 
 

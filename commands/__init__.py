@@ -1,4 +1,4 @@
-"""What the commands share. `identity_admin` puts them together."""
+"""What the commands share; `identity_admin` is the program that they are part of."""
 
 import os
 
@@ -13,7 +13,7 @@ BY = COMMAND.id  # the actor, in the audit log
 
 
 class Refusing(click.Group):
-    """A group whose commands tell what was refused in one line, with exit status 1."""
+    """A command group that prints a refusal as one line, with exit status 1."""
 
     def invoke(self, ctx: click.Context):
         try:
@@ -23,19 +23,19 @@ class Refusing(click.Group):
 
 
 def open_installation() -> storage.Storage:
-    """The storage that the settings point at."""
+    """Return the storage of the settings. Raises SettingError, BadInstallation."""
     return storage.open_storage(*installation_folders())
 
 
 def installation_folders() -> tuple[str, str]:
-    """Where the records and the pictures are. Raises SettingError, BadInstallation."""
+    """Return the folders of records and of pictures. Raises SettingError, BadInstallation."""
     values = read_settings()
     refuse_to_be_root(values["DATA_DIR"])
     return values["DATA_DIR"], values["PICTURE_DIR"]
 
 
 def refuse_to_be_root(folder: str) -> None:
-    """Raise BadInstallation where root would make records that the server cannot read."""
+    """Raise BadInstallation if root would make records that the server cannot read."""
     owner = os.stat(folder).st_uid if os.path.exists(folder) else 0
     if os.geteuid() == 0 and owner != 0:
         name = user_name(owner)
@@ -46,7 +46,7 @@ def refuse_to_be_root(folder: str) -> None:
 
 
 def read_user_named(store: storage.Storage, name: str) -> storage.User:
-    """The player who bears this name or has this email address. Raises NoSuchUser."""
+    """Return the user with this name or email address. Raises NoSuchUser."""
     user = store.find_user(name)
     if user is None:
         raise storage.NoSuchUser(f"there is no player {name!r}")

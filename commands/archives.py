@@ -4,8 +4,8 @@ import click
 
 from commands import BY, open_installation
 from commands.printing import clear_progress, show_progress
-from identity import passwords
 from identity.formatting import pluralize
+from identity.passwords import wrap_hash
 from storage import archive
 from storage.transfer import export_users, import_users
 
@@ -121,7 +121,7 @@ def import_(file: str, pictures: str | None) -> None:
             BY,
             show_progress,
             lambda number, reason: report.tell(f"line {number}: {reason}"),
-            getattr(passwords, "wrap_hash", str),
+            wrap_hash,
         )
     done = f"{pluralize(tally.added, 'player')} added, {tally.there:,} were there already"
     report.end(done, f"{pluralize(tally.refused, 'line')} refused")

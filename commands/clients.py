@@ -1,4 +1,4 @@
-"""The command `client`: registering games and sites that ask who a player is."""
+"""The command `client`: registering and changing the apps that ask who a player is."""
 
 import sys
 
@@ -17,7 +17,7 @@ description_option = click.option(
 
 
 def client_record(store: storage.Storage, client: storage.Client) -> dict:
-    """A client as the command prints it; its owner by the name that `--owner` takes."""
+    """Return a client as the command prints it, with the owner as `--owner` takes it."""
     names = {"id": "client_id", "owner_id": "owner"}
     record = {
         names.get(each, each): value for each, value in storage.record_as_dict(client).items()
@@ -26,33 +26,33 @@ def client_record(store: storage.Storage, client: storage.Client) -> dict:
     try:
         record["owner"] = client.owner_id and store.read_user(client.owner_id).name
     except storage.StorageError:
-        record["owner"] = f"#{client.owner_id}"  # deleted or damaged; nobody can bear such a name
+        record["owner"] = f"#{client.owner_id}"  # deleted or damaged; no player has such a name
     return record
 
 
 def print_secret(
     store: storage.Storage, client: storage.Client, secret: str, as_json: bool
 ) -> None:
-    """Print a client with its secret, which nothing can print again."""
+    """Print a client with its secret, which cannot be printed again."""
     print_record(client_record(store, client) | {"client_secret": secret}, as_json)
     if not as_json:
-        click.echo("The secret is shown this once: keep it where the game's server can read it.")
+        click.echo("The secret is not shown again. Keep it where the game's server can read it.")
 
 
 def unique(redirect_uris: tuple[str, ...]) -> list[str]:
-    """Each of them once, in the order in which they were given."""
+    """Return the URIs without repetitions, in their order."""
     return list(dict.fromkeys(redirect_uris))
 
 
 def refuse_bad_game(game_url: str | None) -> None:
-    """Raise InvalidField for an address that this site can show no game of."""
+    """Raise InvalidField for a game that this site cannot show."""
     if game_url:
         storage.refuse("game_url", check_game(game_url, read_settings()["BASE_URL"]))
 
 
 @click.group("client")
 def client_commands() -> None:
-    """Register and change clients: games that ask who a player is."""
+    """Register and change clients: apps that ask who a player is."""
 
 
 @client_commands.command("add")
@@ -65,9 +65,9 @@ def client_commands() -> None:
 def client_add(
     name: str, redirect_uri: tuple[str, ...], owner: str | None, as_json: bool, **options
 ) -> None:
-    """Register a client; its secret is printed this once.
+    """Register a client and print its secret, which is not shown again.
 
-    The game of a player who is no administrator stands on the home page once it is listed.
+    The game of a player who is no administrator is on the home page only after `set --listed`.
 
     \b
     identity-server client add Chess --redirect-uri https://chess.example.org/callback
@@ -89,7 +89,7 @@ def client_add(
 def client_list(as_json: bool) -> None:
     """List all clients.
 
-    Where a record is damaged it lists the others, and the exit status is 1.
+    If a record is damaged, the others are listed, an error names it, and the exit status is 1.
     """
     store = open_installation()
     records, status = readable_records(
@@ -127,8 +127,8 @@ def client_set(client_id: str, as_json: bool, redirect_uri, owner, listed, **opt
     if not wanted and owner is None and listed is None and not redirect_uri:
         raise click.UsageError("Nothing to change: give one of the options.")
     refuse_bad_game(wanted.get("game_url"))
-    if wanted.get("game_url") == "":
-        wanted["game_url"] = None
+    if "game_url" in wanted:
+        wanted["game_url"] = wanted["game_url"] or None
     store = open_installation()
     acts = Acts(store, COMMAND)
     if owner is not None:
@@ -145,7 +145,7 @@ def client_set(client_id: str, as_json: bool, redirect_uri, owner, listed, **opt
 @client_argument
 @json_option
 def client_new_secret(client_id: str, as_json: bool) -> None:
-    """Give a client a new secret, printed this once; the old one ends."""
+    """Replace a client's secret and print the new one."""
     store = open_installation()
     secret = Acts(store, COMMAND).issue_client_secret(client_id)
     print_secret(store, store.read_client(client_id), secret, as_json)
@@ -154,19 +154,19 @@ def client_new_secret(client_id: str, as_json: bool) -> None:
 @client_commands.command("disable")
 @client_argument
 def client_disable(client_id: str) -> None:
-    """Give a client no more codes and tokens."""
+    """Stop a client from getting codes and tokens."""
     switch(client_id, True)
 
 
 @client_commands.command("enable")
 @client_argument
 def client_enable(client_id: str) -> None:
-    """Let a disabled client go on."""
+    """Allow a disabled client to get codes and tokens again."""
     switch(client_id, False)
 
 
 def switch(client_id: str, disabled: bool) -> None:
-    """Disable or enable a client, and say so."""
+    """Disable or enable a client, and print the result."""
     client = Acts(open_installation(), COMMAND).set_disabled(client_id, disabled)
     click.echo(f"{client.name} ({client_id}) is {'disabled' if disabled else 'enabled'}.")
 
@@ -175,7 +175,7 @@ def switch(client_id: str, disabled: bool) -> None:
 @client_argument
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def client_delete(client_id: str, yes: bool) -> None:
-    """Remove a client. There is no way back."""
+    """Delete a client. This cannot be undone."""
     store = open_installation()
     client = store.read_client(client_id)
     if not yes:

@@ -19,9 +19,8 @@ from commands.printing import (
     readable_records,
 )
 from identity.accounts import COMMAND, Acts
-from identity.passwords import hash_password
 from identity.settings import read_settings
-from identity_server import public_profile
+from storage.transfer import exported_fields
 
 # -- user ---------------------------------------------------------------------------------------
 
@@ -31,12 +30,14 @@ mod_level_option = click.option(
 
 
 def user_record(user: storage.User) -> dict:
-    """A player as the command prints them."""
-    return public_profile(user) | {"email": user.email, "suspended": user.suspended}
+    """Return a player as the command prints one."""
+    record = exported_fields(user)
+    del record["created"]
+    return record
 
 
 def refuse_bad_changes(store: storage.Storage, user: storage.User, fields: set[str]) -> None:
-    """Raise now what storage would raise later: before a password is asked for, or half is done."""
+    """Raise InvalidField for changes that storage would refuse, before any of them is made."""
     storage.refuse_bad_record(user, fields)
     for field, taken in (("name", storage.NameTaken), ("email", storage.EmailTaken)):
         holder = store.find_user(getattr(user, field)) if field in fields else None
@@ -45,9 +46,9 @@ def refuse_bad_changes(store: storage.Storage, user: storage.User, fields: set[s
 
 
 def read_password(from_stdin: bool) -> str:
-    """The password that was prompted for, or the first line of standard input."""
+    """Return the password from a prompt, or from the first line of standard input."""
     if not from_stdin and not sys.stdin.isatty():
-        raise click.UsageError("No terminal to ask for a password at: give --password-stdin.")
+        raise click.UsageError("There is no terminal to ask for a password: give --password-stdin.")
     if not from_stdin:
         return click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     try:
@@ -63,16 +64,18 @@ def user_commands() -> None:
 
 @user_commands.command("add")
 @click.argument("name", type=storage.normal_name, metavar="NAME")
-@click.option("--email", type=str.strip, metavar="EMAIL", required=True, help="Their address.")
+@click.option("--email", type=str.strip, metavar="EMAIL", required=True, help="The email address.")
 @mod_level_option
 @click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
 @json_option
 def user_add(name: str, email: str, mod_level: int | None, password_stdin: bool, as_json: bool):
-    """Add a player, with a password that is asked for.
+    """Add a player and ask for a password.
 
     \b
     identity-server user add ada --email ada@example.org --mod-level 2
     """
+    from identity.passwords import hash_password  # Flask, which no other command here needs
+
     store = open_installation()
     refuse_bad_changes(store, storage.User(0, name, email, password_hash=""), {"name", "email"})
     password = read_password(password_stdin)
@@ -93,7 +96,7 @@ def user_add(name: str, email: str, mod_level: int | None, password_stdin: bool,
 def user_list(as_json: bool) -> None:
     """List all players.
 
-    A damaged record is named on standard error, the others are listed, and the exit status is 1.
+    If a record is damaged, the others are listed, an error names it, and the exit status is 1.
     """
     store = open_installation()
     records, status = readable_records(
@@ -144,15 +147,15 @@ def user_set(player: str, as_json: bool, **options) -> None:
 def user_sign_in_link(name: str, as_json: bool) -> None:
     """Print a link for a player who lost the password.
 
-    It is good once, for an hour, and leads to a page that sets a new one. Give it to the player
-    alone: whoever has it has the account.
+    It works once, for an hour, and leads to a page that sets a new one. Give it to nobody but the
+    player: whoever has the link has the account.
     """
     store = open_installation()
     user = read_user_named(store, name)
     link = Acts(store, COMMAND).issue_sign_in_link(user.id, read_settings()["BASE_URL"])
     click.echo(json.dumps({"id": user.id, "link": link}, indent=2) if as_json else link)
     if user.suspended:
-        click.echo(f"{user.name} is suspended: the link works once that ends.", err=True)
+        click.echo(f"{user.name} is suspended: the link works after `user unsuspend`.", err=True)
 
 
 @user_commands.command("suspend")
@@ -173,7 +176,7 @@ def user_unsuspend(name: str) -> None:
 
 
 def moderate(name: str, act: Callable, done: str, *arguments: str) -> None:
-    """Do something about the player with this name, and say what was done."""
+    """Do an act of `Acts` to the player with this name, and print the result."""
     store = open_installation()
     user = read_user_named(store, name)
     act(Acts(store, COMMAND), user.id, *arguments)
@@ -184,7 +187,7 @@ def moderate(name: str, act: Callable, done: str, *arguments: str) -> None:
 @click.argument("name", metavar="NAME")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def user_delete(name: str, yes: bool) -> None:
-    """Delete a player: the record, the name, the pictures. There is no way back."""
+    """Delete a player with name and pictures. This cannot be undone."""
     store = open_installation()
     user = read_user_named(store, name)
     if not yes:
@@ -197,11 +200,19 @@ def user_delete(name: str, yes: bool) -> None:
 
 
 @click.command()
-@click.option("--days", metavar="N", type=click.IntRange(1, 365), default=7, help="Good so long.")
-@click.option("--count", metavar="N", type=click.IntRange(1, 1000), default=1, help="How many.")
+@click.option(
+    "--days",
+    metavar="N",
+    type=click.IntRange(1, 365),
+    default=7,
+    help="How long each link is valid.",
+)
+@click.option(
+    "--count", metavar="N", type=click.IntRange(1, 1000), default=1, help="How many links."
+)
 @json_option
 def invite(days: int, count: int, as_json: bool) -> None:
-    """Print links that make an account, each good once."""
+    """Print invitations: links that create one account each."""
     address = f"{read_settings()['BASE_URL']}/sign-up?invite="
     invites = Acts(open_installation(), COMMAND).issue_invites(days, count)
     links = [f"{address}{each}" for each in invites]
@@ -210,7 +221,7 @@ def invite(days: int, count: int, as_json: bool) -> None:
 
 @click.group("flair")
 def flair_commands() -> None:
-    """Grant and revoke flairs: words that players wear beside their names."""
+    """Grant and revoke flairs: words that players show beside their names."""
 
 
 @flair_commands.command("grant")
@@ -218,7 +229,7 @@ def flair_commands() -> None:
 @click.argument("flair", metavar="FLAIR")
 def flair_grant(name: str, flair: str) -> None:
     """Give the player NAME a FLAIR, which they may then equip."""
-    moderate(name, Acts.grant_flair, f"owns the flair {flair}", flair)
+    moderate(name, Acts.grant_flair, f"has the flair {flair}", flair)
 
 
 @flair_commands.command("revoke")
@@ -226,13 +237,13 @@ def flair_grant(name: str, flair: str) -> None:
 @click.argument("flair", metavar="FLAIR")
 def flair_revoke(name: str, flair: str) -> None:
     """Take a FLAIR from the player NAME."""
-    moderate(name, Acts.revoke_flair, f"lost the flair {flair}", flair)
+    moderate(name, Acts.revoke_flair, f"no longer has the flair {flair}", flair)
 
 
 @flair_commands.command("list")
 @json_option
 def flair_list(as_json: bool) -> None:
-    """List the flairs there are, and how many players own each."""
+    """List all flairs, and how many players have each."""
     store = open_installation()
     users, status = readable_records(store.user_ids(), store.read_user)
     owners = collections.Counter(flair for user in users for flair in user.flairs)
@@ -246,9 +257,9 @@ def flair_list(as_json: bool) -> None:
 def audit(as_json: bool) -> None:
     """Print who did what about whom, when and from where, oldest first.
 
-    Players have their ids here: the page of player 7 is /users/7, while there is one.
+    Players are named by their ids: the page of player 7 is /users/7.
 
-    A damaged line is named on standard error, the others are printed, and the exit status is 1.
+    If a line is damaged, the others are printed, an error names it, and the exit status is 1.
     """
     lines, status = [], 0
     try:

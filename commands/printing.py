@@ -38,7 +38,7 @@ def print_records(records: list[dict], columns: list[str], as_json: bool) -> Non
 
 
 def readable_records(ids: list, read: Callable) -> tuple[list, int]:
-    """What `read` makes of each id, and the exit status: 1 where one is damaged, which it tells."""
+    """Return what `read` returns for each id, and the exit status: 1 if a record is damaged."""
     records, status = [], 0
     for each in ids:
         try:
@@ -52,19 +52,19 @@ def readable_records(ids: list, read: Callable) -> tuple[list, int]:
 
 
 def show_progress(done: int, total: int) -> None:
-    """Tell who sits at a terminal how far long work is; the next call replaces what it says."""
+    """Show the progress of long work on a terminal; each call replaces what the last one wrote."""
     if sys.stderr.isatty():
         click.echo(f"\r{done:,} of {total:,}\x1b[K", nl=False, err=True)
 
 
 def clear_progress() -> None:
-    """Make the line free for other text."""
+    """Clear the line of `show_progress` for other text."""
     if sys.stderr.isatty():
         click.echo("\r\x1b[K", nl=False, err=True)
 
 
 def format_value(field: str, value: object) -> str:
-    """A field's value for people."""
+    """Return a field's value as text for people."""
     if isinstance(value, bool | None):
         return {None: "-", True: "yes", False: "no"}[value]
     if field in TIMES:
@@ -73,9 +73,9 @@ def format_value(field: str, value: object) -> str:
 
 
 def describe_audit_line(line: dict) -> str:
-    """A line of the audit log: when, who, what about whom, and from where.
+    """Return a line of the audit log in words: when, who, what and from where.
 
-    One of another shape, which only an edit can have made, is shown as it is.
+    A line of another shape, which somebody has edited, is returned as it is.
     """
     try:
         who = "the command" if line["by"] == "command" else f"player {line['by']}"
@@ -89,31 +89,31 @@ def describe_audit_line(line: dict) -> str:
 ACTS = {
     "user suspend": "suspended player {user}",
     "user unsuspend": "unsuspended player {user}",
-    "user restore": "unsuspended player {user}",  # as it was called once
+    "user restore": "unsuspended player {user}",  # an older name
     "user delete": "deleted player {user}",
-    "user mod-level": "gave player {user} the mod level {mod_level}",
+    "user mod-level": "set the mod level of player {user} to {mod_level}",
     "user set name": "changed the name of player {user}",
     "user set email": "changed the email address of player {user}",
     "user set bio": "changed the bio of player {user}",
     "user reset bio": "reset the bio of player {user}",
     "user reset name": "reset the name of player {user}",
     "user reset picture": "reset the picture of player {user}",
-    "user sign-in-link": "made a sign-in link for player {user}",
-    "flair grant": "gave player {user} the flair {flair}",
-    "flair revoke": "took the flair {flair} from player {user}",
-    "invite": "made an invitation for {days} days",
+    "user sign-in-link": "issued a sign-in link for player {user}",
+    "flair grant": "granted the flair {flair} to player {user}",
+    "flair revoke": "revoked the flair {flair} of player {user}",
+    "invite": "issued an invitation for {days} days",
     "backup": "made a backup",
     "restore": "restored a backup",
     "export": "exported the players",
     "export passwords": "exported the players with their password hashes",
     "import": "imported players",
     "key rotate": "added a signing key",
-    "key drop-old": "replaced the signing keys, which signed everyone out",
+    "key drop-old": "replaced the signing keys, which ended all sessions",
     "client add": "registered the client {client}",
-    "client new-secret": "gave the client {client} a new secret",
+    "client new-secret": "replaced the secret of the client {client}",
     "client disable": "disabled the client {client}",
     "client enable": "enabled the client {client}",
-    "client listed": "put the game of the client {client} on the home page",
-    "client unlisted": "took the game of the client {client} off the home page",
+    "client listed": "listed the game of the client {client} on the home page",
+    "client unlisted": "removed the game of the client {client} from the home page",
     "client delete": "deleted the client {client}",
 }

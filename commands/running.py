@@ -12,25 +12,26 @@ from collections.abc import Callable, Iterator
 import click
 
 from commands import open_installation
-from commands.advice import Advice, look_for_problems
-from identity.links import issue_first_account_link
+from commands.advice import Advice, check_environment
 from identity.settings import ROOT, SETTINGS, read_settings
+from storage import Storage
 
 ADDRESS = re.compile(
     r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*):([0-9]{1,5})"
 )
-LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # what a browser here types for all addresses
+# The address for a browser on this machine, if the server listens on all addresses.
+LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
 
 
 def usable_cores() -> int:
-    """How many cores this process may run on."""
+    """Return the number of cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def read_address(ctx: click.Context, param: click.Parameter, text: str) -> tuple[str, int]:
-    """The host and the port of a HOST:PORT. Raises BadParameter."""
+    """Return the host and the port of a HOST:PORT. Raises BadParameter."""
     match = ADDRESS.fullmatch(text)
     if not match or int(match[2]) > 65535:
         raise click.BadParameter(f"{text!r} is not HOST:PORT, like 127.0.0.1:8000 or [::1]:8000")
@@ -39,10 +40,11 @@ def read_address(ctx: click.Context, param: click.Parameter, text: str) -> tuple
 
 @contextlib.contextmanager
 def kept_port(host: str, port: int) -> Iterator[int]:
-    """The port, or any free one for 0. Raises ClickException where another program listens there.
+    """Reserve a port, or any free one for 0, until the block ends. Raises ClickException.
 
-    On Linux it is kept until the block ends: a server that sets SO_REUSEADDR, as ours do, may
-    listen there, and no other program is given it as a free one (socket(7)).
+    On Linux a server that sets SO_REUSEADDR, as gunicorn does, can listen on a reserved port, and
+    the kernel gives it to no other process as a free one (socket(7)). A program that replaces this
+    process by exec inherits the reservation.
     """
     family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
     with socket.socket(family) as bound:
@@ -50,18 +52,19 @@ def kept_port(host: str, port: int) -> Iterator[int]:
         try:
             bound.bind((host.strip("[]"), port))
         except OSError as error:
-            # Gunicorn would tell of it in ten lines.
+            # gunicorn would retry for five seconds and log each attempt.
             why = error.strerror.partition(" (")[0]
             refusal = f"cannot listen at {host}:{port} ({why}): choose another with --bind"
             raise click.ClickException(refusal) from error
         number = bound.getsockname()[1]
+        bound.set_inheritable(True)
         if sys.platform != "linux":
-            bound.close()  # else no server could listen there
+            bound.close()  # elsewhere no server could listen on this port
         yield number
 
 
 def this_command() -> str:
-    """What to type in another terminal to call this command again, on the same folders."""
+    """Return the shell words that call this command again with the same folders."""
     called = sys.argv[0]
     if shutil.which(os.path.basename(called)) == called:
         called = os.path.basename(called)
@@ -71,12 +74,12 @@ def this_command() -> str:
 
 
 def default_base_url(host: str, port: int) -> str:
-    """Where the server is for a browser on this machine: nothing else is known of it."""
+    """Return the base URL for a browser on this machine: no other address is known."""
     return f"http://{LOOPBACK.get(host, host)}:{port}"
 
 
 def bind_option(help: str) -> Callable:
-    """A decorator: the option --bind, which gives the command a host and a port."""
+    """Return a decorator that adds --bind, which passes a host and a port to the command."""
     default = "127.0.0.1:8000"
     return click.option(
         "--bind", metavar="HOST:PORT", callback=read_address, default=default, help=help
@@ -92,50 +95,54 @@ def bind_option(help: str) -> Callable:
 def serve(bind: tuple[str, int], workers: int | None, threads: int) -> None:
     """Run the server until it is stopped.
 
-    Each request is one line on standard output. Where IDENTITY_BASE_URL is not set, the server
-    answers at the address of --bind and no other; at 127.0.0.1 or [::1] where that is 0.0.0.0 or
-    [::], which listen on all of this machine's addresses.
+    Each request is logged in one line on standard output. If IDENTITY_BASE_URL is not set, the
+    server answers at the address of --bind only: at 127.0.0.1 for 0.0.0.0 and at [::1] for [::],
+    which listen on all addresses of this machine.
     """
     store = open_installation()
-    host = bind[0]
-    with kept_port(*bind) as port:
-        pass  # gunicorn takes it in a moment
-    command = this_command()
+    host, command = bind[0], this_command()
+    port = click.get_current_context().with_resource(kept_port(*bind))
     os.environ.setdefault("IDENTITY_BASE_URL", default_base_url(host, port))
     values = read_settings()
     click.echo(f"{values['SITE_NAME']} is at {values['BASE_URL']}/")
-    warn(look_for_problems(values, (host, port)))
+    warn(check_environment(values, (host, port)))
     if store.is_new():
-        link = issue_first_account_link(store, values["BASE_URL"])
-        click.echo("Nobody has an account yet. Make the first one, the administrator's, here:")
-        click.echo(f"  {link}")
-        click.echo("or in another terminal:")
-        click.echo(f"  {command} user add YOUR_NAME --email YOUR_EMAIL --mod-level 2")
-    # Gunicorn imports from the folder that it runs in. Ours: a wsgi.py, or a folder named storage,
-    # that lies where the administrator happens to stand is not what they meant.
+        offer_first_account(store, values["BASE_URL"], command)
+    # Absolute paths, and our folder: gunicorn imports from the current folder, where the
+    # administrator may have another wsgi.py or storage/.
     os.environ.update({f"IDENTITY_{each}": values[each] for each in ("DATA_DIR", "PICTURE_DIR")})
-    # What an upload took goes back to the system, whichever thread it was in: mallopt(3).
-    os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(128 * 2**10))
     os.chdir(ROOT)
+    # Memory that an upload freed returns to the system, whichever thread it was in: mallopt(3).
+    os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(128 * 2**10))
     options = [f"--config={ROOT}/identity/gunicorn_config.py", f"--bind={host}:{port}"]
     options += [f"--workers={workers or usable_cores()}", f"--threads={threads}"]
     os.execv(sys.executable, [sys.executable, "-m", "gunicorn", *options, "wsgi:application"])
 
 
+def offer_first_account(store: Storage, base_url: str, command: str) -> None:
+    """Print how to create the first account, an administrator's."""
+    from identity.links import issue_first_account_link  # Flask, which other starts do not need
+
+    click.echo("Nobody has an account yet. Create the first one, the administrator's, here:")
+    click.echo(f"  {issue_first_account_link(store, base_url)}")
+    click.echo("or in another terminal:")
+    click.echo(f"  {command} user add YOUR_NAME --email YOUR_EMAIL --mod-level 2")
+
+
 def warn(problems: list[Advice]) -> None:
-    """Say what looks wrong, a line each, on standard error."""
+    """Print each problem as a line on standard error."""
     for each in problems:
         click.echo(f"Warning: {each.problem}.", err=True)
     if problems:
-        click.echo("What to do about it: identity-server settings", err=True)
+        click.echo("How to fix it: identity-server settings", err=True)
 
 
 @click.command()
 @bind_option("Where the server listens.")
 def settings(bind: tuple[str, int]) -> None:
-    """Print each setting, its origin, and what looks wrong.
+    """Print each setting, its origin, and what looks wrong with the fix.
 
-    With the --bind that `serve` has, that is held against the base URL.
+    Give the --bind that you give `serve`: it is compared with the base URL.
     """
     origins = {each: "environment" for each in SETTINGS if f"IDENTITY_{each}" in os.environ}
     os.environ.setdefault("IDENTITY_BASE_URL", default_base_url(*bind))
@@ -143,5 +150,5 @@ def settings(bind: tuple[str, int]) -> None:
     for name, setting in SETTINGS.items():
         origin = origins.get(name, "default")
         click.echo(f"IDENTITY_{name}={values[name]}  ({origin})\n    {setting.help}")
-    for each in look_for_problems(values, bind):
+    for each in check_environment(values, bind):
         click.echo(f"\nWarning: {each.problem}.\n    Fix: {each.fix}.")

@@ -1,7 +1,7 @@
-"""A web application that asks an identity server who its visitor is, and shows every message.
+"""A web app that asks an identity server who its visitor is, and shows every message.
 
-To be read beside RFC 6749, whose sections the numbers are. It needs the standard library alone, and
-CLIENT_ID and CLIENT_SECRET in the environment. Its redirect URI: http://127.0.0.1:5000/callback
+Numbers in parentheses are sections of RFC 6749. It needs only the standard library, and CLIENT_ID
+and CLIENT_SECRET in the environment. Its redirect URI is http://127.0.0.1:5000/callback
 """
 
 import contextlib
@@ -26,14 +26,14 @@ SECRETS = ("code", "client_secret", "code_verifier", "access_token", "Authorizat
 SECRET = re.compile(r"(\S{4})\S*$")
 PAGE, STYLE = (Path(__file__).with_suffix(kind) for kind in (".html", ".css"))
 POLICY = f"default-src 'none'; style-src 'self'; img-src {SERVER} data:; frame-ancestors 'none'"
-visits = {}  # the newest thousand, each Visit by a cookie that nobody can guess
+visits = {}  # the newest thousand: each Visit by its random cookie
 
 
 @dataclass
 class Visit:
-    """What is known of one browser."""
+    """The state of one browser."""
 
-    state: str = ""  # "" while no answer is awaited
+    state: str = ""  # "" if no sign-in is in progress
     code_verifier: str = ""
     messages: list[tuple[str, dict]] = field(default_factory=list)  # of the grant, in order
     player: dict = field(default_factory=dict)
@@ -41,8 +41,8 @@ class Visit:
 
 
 def start_sign_in() -> Visit:
-    """A visit whose browser is to bring the identity server the first message (4.1.1)."""
-    # The state ties the answer to this browser (10.12), the verifier ties the code to this visit.
+    """Return a visit with the first message, which the browser is to send (4.1.1)."""
+    # The state binds the response to this browser (10.12), the verifier the code to this visit.
     state, code_verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
     digest = urlsafe_b64encode(hashlib.sha256(code_verifier.encode()).digest()).decode()
     request = {"response_type": "code", "client_id": CLIENT["client_id"], "state": state}
@@ -51,50 +51,50 @@ def start_sign_in() -> Visit:
     return Visit(state, code_verifier, [(f"GET {SERVER}/oauth/authorize", request)])
 
 
-def finish_sign_in(visit: Visit, answer: dict[str, str]) -> None:
-    """Learn who the visitor is, from what the browser brought back (4.1.2)."""
-    expected, received = visit.state.encode(), answer.get("state", "").encode()
-    # 10.12: else a stranger could send this browser here with a code of the stranger's own.
+def finish_sign_in(visit: Visit, response: dict[str, str]) -> None:
+    """Find out who the visitor is, from the response that the browser delivered (4.1.2)."""
+    expected, received = visit.state.encode(), response.get("state", "").encode()
+    # 10.12: without this check an attacker could sign the visitor in as the attacker.
     if not expected or not secrets.compare_digest(expected, received):
-        visit.problem = "An answer came with a state that is not this browser's; it was not used."
+        visit.problem = "It sent a state that is not this browser's. It was ignored."
         return
-    visit.state = ""  # good once
-    visit.messages.append((f"GET {REDIRECT_URI}", answer))
-    if "code" not in answer:  # 4.1.2.1
-        visit.problem = f"It says {answer.get('error')}: {answer.get('error_description')}"
+    visit.state = ""  # valid once
+    visit.messages.append((f"GET {REDIRECT_URI}", response))
+    if "code" not in response:  # 4.1.2.1
+        visit.problem = f"It says {response.get('error')}: {response.get('error_description')}"
         return
-    form = {"grant_type": "authorization_code", "code": answer["code"], **CLIENT}
+    form = {"grant_type": "authorization_code", "code": response["code"], **CLIENT}
     form |= {"redirect_uri": REDIRECT_URI, "code_verifier": visit.code_verifier}
-    if token := ask(visit, "POST", "/api/oauth/token", form):
+    if token := call_api(visit, "POST", "/api/oauth/token", form):
         header = {"Authorization": f"Bearer {token['access_token']}"}
-        visit.player = ask(visit, "GET", "/api/oauth/whois", header)
+        visit.player = call_api(visit, "GET", "/api/oauth/whois", header)
 
 
-def ask(visit: Visit, method: str, path: str, sent: dict[str, str]) -> dict:
-    """What the identity server answers to a form or a header; {} where that is a problem."""
+def call_api(visit: Visit, method: str, path: str, sent: dict[str, str]) -> dict:
+    """Send a form or a header to the identity server. Return its response, {} for a problem."""
     visit.messages.append((f"{method} {SERVER}{path}", sent))
     form = (urlencode(sent), {"Content-Type": "application/x-www-form-urlencoded"})
     connect = HTTPSConnection if SERVER.startswith("https:") else HTTPConnection
     connection = connect(urlsplit(SERVER).netloc, timeout=10)
     try:
         connection.request(method, path, *(form if method == "POST" else (None, sent)))
-        values = json.load(answer := connection.getresponse())
+        values = json.load(response := connection.getresponse())
     except (OSError, HTTPException, ValueError) as error:
         visit.problem = f"It does not answer as it should: {error}"
         return {}
-    visit.messages.append((f"{answer.status} {answer.reason}", values))
-    visit.problem = "" if answer.status == 200 else f"It refuses: {values.get('message')}"
+    visit.messages.append((f"{response.status} {response.reason}", values))
+    visit.problem = "" if response.status == 200 else f"It refuses: {values.get('message')}"
     return {} if visit.problem else values
 
 
 def page(visit: Visit) -> str:
-    """What happened so far, and what can be done now."""
+    """Return the page with all messages so far, and the next step."""
     player, request = visit.player, visit.messages[0][1] if visit.messages else {}
     now = "problem" if visit.problem else "known" if player else "asking" if visit.state else "new"
     texts = {"now": now, "problem": visit.problem, "name": player.get("name", ""), "server": SERVER}
     texts["query"] = urlencode(request)
     texts["picture"] = "-".join(str(player[k]) for k in ("id", "pfpTimestamp") if k in player)
-    messages = []  # and for those that did not happen ""
+    messages = []  # padded below with "" for messages that were not sent
     for line, values in visit.messages:
         shown = {k: SECRET.sub(r"\1…", v) if k in SECRETS else v for k, v in values.items()}
         rows = "".join(f"<dt>{escape(k)}<dd>{escape(str(v))}" for k, v in shown.items())
@@ -102,11 +102,11 @@ def page(visit: Visit) -> str:
     return PAGE.read_text().format(*messages, *[""] * 6, **{k: escape(v) for k, v in texts.items()})
 
 
-class Browser(BaseHTTPRequestHandler):  # one request of it
+class RequestHandler(BaseHTTPRequestHandler):
     timeout = 10  # seconds
 
     def handle(self) -> None:
-        with contextlib.suppress(ConnectionError):  # a browser may leave
+        with contextlib.suppress(ConnectionError):  # the browser may close the connection
             super().handle()
 
     def do_GET(self) -> None:
@@ -114,23 +114,23 @@ class Browser(BaseHTTPRequestHandler):  # one request of it
         old_key = re.search(r"(?:^|; )web_app=([\w-]+)|$", self.headers.get("Cookie", ""))[1]
         visit = visits.get(old_key, Visit())
         if path == "/":
-            return self.answer(200, page(visit))
+            return self.respond(200, page(visit))
         if path == f"/{STYLE.name}":
-            return self.answer(200, STYLE.read_text(), "css")
+            return self.respond(200, STYLE.read_text(), "css")
         if path == "/callback":
             finish_sign_in(visit, dict(parse_qsl(query)))
         elif path == "/sign-in":
             visit = start_sign_in()
         else:
-            return self.answer(404, "There is nothing here.", "plain")
-        # A new cookie, as others may know the old one; and an address without the code.
-        for forgotten in (old_key, *list(visits)[:-1000]):
-            visits.pop(forgotten, None)
+            return self.respond(404, "There is no such page.", "plain")
+        # A new cookie, as an attacker may have set the old one; and an address without the code.
+        for old in (old_key, *list(visits)[:-1000]):
+            visits.pop(old, None)
         visits[key := secrets.token_urlsafe(32)] = visit
         cookie = {"Set-Cookie": f"web_app={key}; HttpOnly; SameSite=Lax; Path=/"}
-        self.answer(303, "", Location="/", **cookie)
+        self.respond(303, "", Location="/", **cookie)
 
-    def answer(self, status: int, text: str, kind: str = "html", **headers: str) -> None:
+    def respond(self, status: int, text: str, kind: str = "html", **headers: str) -> None:
         """Send a text to the browser."""
         self.send_response(status)
         headers |= {"Content-Type": f"text/{kind}; charset=utf-8", "Cache-Control": "no-store"}
@@ -140,10 +140,10 @@ class Browser(BaseHTTPRequestHandler):  # one request of it
         self.wfile.write(text.encode())
 
     def log_message(self, *_: object) -> None:
-        """Keep no log: it would hold codes."""
+        """Log nothing: the log would contain codes."""
 
 
 if __name__ == "__main__":
     print(f"The web app is at http://{HOST}:{PORT}/", flush=True)
     with contextlib.suppress(KeyboardInterrupt):
-        ThreadingHTTPServer((HOST, PORT), Browser).serve_forever()
+        ThreadingHTTPServer((HOST, PORT), RequestHandler).serve_forever()

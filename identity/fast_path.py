@@ -1,13 +1,11 @@
-"""The three API calls, answered ahead of Flask.
+"""The three API calls, handled ahead of Flask.
 
 They need nothing of what Flask does around a view (routing, session, hooks), and that is most of
 its cost. `FastPath` is WSGI middleware (PEP 3333): it calls their views with an `ApiRequest`, and
-hands everything else to Flask. The same views are Flask routes as well, for the requests that need
-a closer look, such as one with an unusual Host; both ways give the same answer.
+passes all other requests to Flask. The same views are Flask routes as well, for the requests that
+Flask's hooks have to check, such as one with an unusual Host; both ways give the same response.
 """
 
-import json
-import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -19,28 +17,24 @@ from werkzeug.exceptions import (
     BadRequest,
     HTTPException,
     InternalServerError,
-    NotFound,
     RequestEntityTooLarge,
-    ServiceUnavailable,
 )
 from werkzeug.wrappers import Response
 from werkzeug.wsgi import get_input_stream
 
 import storage
-
-STORAGE_RETRY_AFTER = 5  # seconds
-NO_SNIFF = ("X-Content-Type-Options", "nosniff")
-ANY_ORIGIN = ("Access-Control-Allow-Origin", "*")
-
-
-# ---------------------------------------------------------------------------------------------
-# Requests and answers
-# ---------------------------------------------------------------------------------------------
+from identity.responses import (
+    ANY_ORIGIN,
+    NO_SNIFF,
+    JsonResponse,
+    json_error,
+    storage_http_error,
+)
 
 
 @dataclass(slots=True)
 class ApiRequest:
-    """A request to the API, read from the WSGI environ (PEP 3333) only as far as a view asks."""
+    """A request to the API, read from the WSGI environ (PEP 3333) only when a view asks."""
 
     environ: dict
     storage: storage.Storage
@@ -68,15 +62,21 @@ class ApiRequest:
 
     @property
     def address(self) -> str | None:
-        """The client's IP address, as the server or the trusted proxies tell it."""
+        """The client's IP address, from the server or the trusted proxies."""
         return self.environ.get("REMOTE_ADDR")
+
+    @property
+    def authorization(self) -> tuple[str, str]:
+        """The scheme, in lower case, and credentials of the Authorization header; "" if missing."""
+        scheme, _, credentials = self.environ.get("HTTP_AUTHORIZATION", "").partition(" ")
+        return scheme.lower(), credentials.strip(" ")
 
     def read_body(self, limit: int) -> bytes:
         """Return the body. Raises RequestEntityTooLarge over `limit` bytes, BadRequest."""
         length = self.environ.get("CONTENT_LENGTH", "")
         if length.isdecimal() and int(length) <= limit:
             body = self.environ["wsgi.input"].read(int(length))
-            if len(body) < int(length):  # a client that sends half a body hears no answer anyway
+            if len(body) < int(length):  # the client has gone, so nobody reads the response
                 raise BadRequest("the body ends before its Content-Length")
             return body
         # One byte more: Werkzeug truncates a chunked body at its limit without an error.
@@ -86,103 +86,64 @@ class ApiRequest:
         return body
 
 
-class JsonAnswer:
-    """A successful answer, as a WSGI application: a fraction of the cost of a Response."""
-
-    def __init__(self, body: dict, headers: dict[str, str]) -> None:
-        self.body = json.dumps(body).encode()
-        self.headers = [
-            ("Content-Type", "application/json"),
-            ("Content-Length", str(len(self.body))),
-            *headers.items(),
-        ]
-
-    def __call__(self, environ: dict, start_response: Callable) -> list[bytes]:
-        start_response("200 OK", self.headers)
-        return [self.body]
-
-
-# ---------------------------------------------------------------------------------------------
-# Errors
-# ---------------------------------------------------------------------------------------------
-
-
-class InsufficientStorage(HTTPException):
-    """507: the disk is full (RFC 4918 11.5)."""
-
-    code = 507
-    description = "the disk is full; nothing was saved"
-
-
-class StorageUnavailable(ServiceUnavailable):
-    """503: the disk refuses, or a record is damaged."""
-
-    description = "the server cannot read or save what this needs right now"
-
-
-def storage_http_error(error: storage.StorageError, logger: logging.Logger) -> HTTPException:
-    """Return the HTTP error for what storage could not do, and log all but a missing record."""
-    if isinstance(error, storage.NotFound):
-        return NotFound()
-    logger.error("%s", error)
-    if isinstance(error, storage.StorageFull):
-        return InsufficientStorage()
-    return StorageUnavailable(retry_after=STORAGE_RETRY_AFTER)
-
-
-def json_error(error: HTTPException) -> Response:
-    """Return the error as an API answer, `{"message": ...}`."""
-    if error.response is not None:
-        return error.response
-    answer = error.get_response()
-    answer.data = json.dumps({"message": error.description})
-    answer.content_type = "application/json"
-    return answer
-
-
-# ---------------------------------------------------------------------------------------------
-# The two ways to a view
-# ---------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class ApiView:
-    """A view of an `ApiRequest`, and the headers of all of its answers, errors included."""
+    """A view of an `ApiRequest`, and the headers of all its responses, errors included."""
 
-    view: Callable[[ApiRequest], JsonAnswer]
+    view: Callable[[ApiRequest], JsonResponse]
     headers: list[tuple[str, str]]
 
 
 class ApiViews(dict[tuple[str, str], ApiView]):
     """The API views of an app, by method and path."""
 
-    def route(self, method: str, path: str, *headers: tuple[str, str]) -> Callable:
-        """Return a decorator that routes requests to a view; all its answers get the `headers`."""
+    def route(self, method: str, path: str, any_origin: bool = False) -> Callable:
+        """Return a decorator that routes requests to a view, by browsers on any origin or not."""
+        headers = {**NO_SNIFF, **ANY_ORIGIN} if any_origin else NO_SNIFF
 
-        def decorate(view: Callable[[ApiRequest], JsonAnswer]) -> Callable:
-            self[method, path] = ApiView(view, [NO_SNIFF, *headers])
+        def decorate(view: Callable[[ApiRequest], JsonResponse]) -> Callable:
+            self[method, path] = ApiView(view, list(headers.items()))
             return view
 
         return decorate
 
+    def any_origin_paths(self) -> set[str]:
+        """Return the paths that browsers may call from pages of any origin."""
+        return {path for (_, path), each in self.items() if ANY_ORIGIN.items() <= set(each.headers)}
+
+
+def preflight() -> Response:
+    """Tell a browser that pages of any origin may send an access token."""
+    headers = {
+        "Access-Control-Allow-Methods": "GET, HEAD",
+        "Access-Control-Allow-Headers": "Authorization",
+        "Access-Control-Max-Age": "86400",  # seconds
+    }
+    return Response(status=204, headers=headers)
+
 
 class FastPath:
-    """WSGI middleware in front of a Flask app that answers its API views where that is safe.
+    """WSGI middleware in front of a Flask app that handles calls of its API views if that is safe.
 
-    A view is called directly where Host is one of `hosts` and the query is ASCII: Flask's hooks
-    would find nothing to refuse. Flask answers all other requests.
+    It calls a view directly if Host is one of `hosts` and the query is ASCII: Flask's hooks would
+    find nothing to refuse. Flask handles all other requests.
     """
 
     def __init__(self, app: Flask, views: ApiViews, hosts: frozenset[str]) -> None:
         self.app = app
         self.views = views
         self.hosts = hosts
+        self.any_origin_paths = views.any_origin_paths()
         self.flask = app.wsgi_app
-        self.logger = app.logger  # made here: it has a handler before the first view logs
+        self.logger = app.logger  # created now: it has a handler before the first view logs
         for (method, path), each in views.items():
             view = partial(self._call_from_flask, each.view)
             options = {"methods": [method], "provide_automatic_options": False}
             app.add_url_rule(path, each.view.__name__, view, **options)
+        for path in self.any_origin_paths:
+            options = {"methods": ["OPTIONS"], "provide_automatic_options": False}
+            app.add_url_rule(path, "preflight", preflight, **options)
+        app.after_request(self._allow_any_origin)
 
     def __call__(self, environ: dict, start_response: Callable) -> Iterable[bytes]:
         routed = self.views.get((environ["REQUEST_METHOD"], environ.get("PATH_INFO", "")))
@@ -191,16 +152,22 @@ class FastPath:
             return self.flask(environ, start_response)
         api_request = ApiRequest(environ, self.app.extensions["storage"])
         try:
-            answer = routed.view(api_request)
-        except Exception as error:  # whatever it is, as Flask does
-            answer = self._answer_error(error, api_request)
-        answer.headers.extend(routed.headers)
-        return answer(environ, start_response)
+            response = routed.view(api_request)
+        except Exception as error:  # of any kind, as Flask does
+            response = self._handle_error(error, api_request)
+        response.headers.extend(routed.headers)
+        return response(environ, start_response)
 
-    def _call_from_flask(self, view: Callable) -> JsonAnswer:
+    def _call_from_flask(self, view: Callable) -> JsonResponse:
         return view(ApiRequest(request.environ, self.app.extensions["storage"]))
 
-    def _answer_error(self, error: Exception, api_request: ApiRequest) -> Response:
+    def _allow_any_origin(self, response: Response) -> Response:
+        """Let browsers read Flask's own responses as well: errors, and those to a preflight."""
+        if request.path in self.any_origin_paths:
+            response.headers.update(ANY_ORIGIN)
+        return response
+
+    def _handle_error(self, error: Exception, api_request: ApiRequest) -> JsonResponse:
         if isinstance(error, storage.StorageError):
             error = storage_http_error(error, self.logger)
         if not isinstance(error, HTTPException):

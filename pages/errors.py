@@ -1,51 +1,49 @@
-"""What is answered where something went wrong: JSON under /api/, a page elsewhere."""
+"""Error responses: JSON under /api/, a page elsewhere."""
 
-from flask import current_app, render_template, request
+from flask import current_app, request
 from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response
 
 import storage
-from identity.accounts import may_manage
-from identity.fast_path import json_error, storage_http_error
+from identity.responses import JsonResponse, json_error, storage_http_error
 from identity.sessions import signed_in_player
+from pages.rendering import render_page
 
 
-def answer_http_error(error: HTTPException) -> Response:
-    """JSON under /api/, a page elsewhere."""
-    if request.path.startswith("/api/"):
-        return json_error(error)
+def handle_http_error(error: HTTPException) -> Response | JsonResponse:
+    """Return an error as JSON under /api/, as a page elsewhere."""
     if error.response is not None:
         return error.response
-    answer = error.get_response()
-    answer.data = render_error_page(error)
-    return answer
+    return json_error(error) if request.path.startswith("/api/") else render_error_page(error)
 
 
-def answer_storage_error(error: storage.StorageError) -> Response:
-    """What storage could not do, as HTTP says it."""
-    return answer_http_error(storage_http_error(error, current_app.logger))
+def handle_storage_error(error: storage.StorageError) -> Response | JsonResponse:
+    """Return the HTTP error for a storage error."""
+    return handle_http_error(storage_http_error(error, current_app.logger))
 
 
-def render_error_page(error: HTTPException) -> str:
-    """What went wrong, for a person; a client's owner also sees the redirect URIs."""
+def render_error_page(
+    error: HTTPException,
+    received_uri: str | None = None,
+    registered_uris: list[str] | None = None,
+) -> Response:
+    """Return the error as a page; one about a redirect URI shows the registered ones as well."""
     title, usual_problem = ERROR_PAGES.get(error.code, (error.name, error.description))
-    said = error.description != type(error).description
-    received = registered = None
-    client, player = getattr(error, "client", None), shown_player(error)
-    if client and player and may_manage(player, client):
-        received, registered = error.received, client.redirect_uris
-    return render_template(
+    has_own_text = error.description != type(error).description
+    response = error.get_response()
+    response.data = render_page(
         "error.html",
-        player=player,
+        shown_player(error),
         title=title,
-        problem=error.description if said else usual_problem,
-        received_uri=received,
-        registered_uris=registered,
+        problem=error.description if has_own_text else usual_problem,
+        received_uri=received_uri,
+        registered_uris=registered_uris,
     )
+    return response
 
 
 def shown_player(error: HTTPException) -> storage.User | None:
-    """Who is signed in; None where that cannot be told, or something broke, which may again."""
+    """Return the signed-in player, None if that is unknown or reading the record may fail again."""
     if error.code >= 500:
         return None
     try:

@@ -2,18 +2,17 @@
 
 import re
 
-from flask import Blueprint, abort, redirect, render_template, request
-from werkzeug.exceptions import Forbidden
+from flask import Blueprint, abort, redirect, request
 from werkzeug.wrappers import Response
 
 import storage
-from identity.accounts import Actor, Acts, NotAllowed, may_administer, may_moderate
+from identity.accounts import Actor, Acts, may_administer, may_moderate
 from identity.context import get_storage
 from identity.formatting import MINUTE, format_duration
-from identity.passwords import client_address
+from identity.limits import client_address
 from identity.sessions import require_player, signed_in_player
-from pages.errors import answer_http_error
 from pages.forms import as_form_errors, form_view, pop_notice, redirect_with_notice
+from pages.rendering import render_page
 
 RESET_NOTICES = {"bio": "Bio reset.", "name": "Name reset.", "picture": "Picture reset."}
 ONLY_FOR = {
@@ -42,9 +41,9 @@ def read_shown_user(user_id: str) -> storage.User:
 def profile_page(user: storage.User, problems: dict[str, str]) -> str:
     """Return a player's public page; `problems` are by field."""
     player = signed_in_player()
-    return render_template(
+    return render_page(
         "profile.html",
-        player=player,
+        player,
         user=user,
         play_time=format_duration(user.play_ms // 1000),
         last_played=format_last_played(user.last_heartbeat),
@@ -114,12 +113,6 @@ moderators_form = form_view("moderation", find_moderated_user, show_problems)
 administrators_form = form_view("moderation", find_administered_user, show_problems)
 
 
-@moderation.app_errorhandler(NotAllowed)
-def answer_not_allowed(error: NotAllowed) -> Response:
-    """Answer 403 to an act that its view has allowed, on records that have changed since."""
-    return answer_http_error(Forbidden())
-
-
 # -- moderators' pages --------------------------------------------------------------------------
 
 
@@ -133,7 +126,7 @@ def find_player() -> Response | str:
     if found:
         return redirect(f"/users/{found.id}", 303)
     problem = "No player has this name. Check the spelling." if name else None
-    return render_template("players.html", player=player, name=name, problem=problem)
+    return render_page("players.html", player, name=name, problem=problem)
 
 
 @moderation.post("/users/<user_id>/suspend")

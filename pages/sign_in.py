@@ -1,6 +1,6 @@
 """The sign-in page, and signing out."""
 
-from flask import Blueprint, redirect, render_template, request
+from flask import Blueprint, redirect, request
 from werkzeug.wrappers import Response
 
 from identity.passwords import find_by_password
@@ -12,18 +12,19 @@ from pages.forms import (
     as_form_errors,
     pop_notice,
 )
+from pages.rendering import render_guest_page
 
 sign_in = Blueprint("sign_in", __name__)
 
 
 @sign_in.get("/sign-in")
-def show_sign_in() -> Response | str:
-    """The sign-in form; `next` is where it leads."""
+def show_sign_in() -> Response | tuple:
+    """Show the sign-in form; `next` is where it leads."""
     leads_to = local_address(request.args.get("next", ""))
     if signed_in_player():
         return redirect(leads_to, 303)
     notice = pop_notice()  # after sign-up, if no session could be started
-    return render_template("sign_in.html", next=leads_to, name="", problem=None, notice=notice)
+    return render_guest_page("sign_in.html", leads_to, name="", problem=None, notice=notice)
 
 
 @sign_in.post("/sign-in")
@@ -37,8 +38,8 @@ def check_sign_in() -> Response | tuple:
             sign_in_player(name, password)
     except FormRefused as error:
         problem = error.problems["form"]
-        page = render_template("sign_in.html", next=leads_to, name=name, problem=problem)
-        return page, error.status, error.headers
+        page, headers = render_guest_page("sign_in.html", leads_to, name=name, problem=problem)
+        return page, error.status, headers | error.headers
     return redirect(leads_to, 303)
 
 

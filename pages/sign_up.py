@@ -2,14 +2,16 @@
 
 import re
 
-from flask import Blueprint, current_app, redirect, render_template, request, session, url_for
+from flask import Blueprint, current_app, redirect, request, session, url_for
+from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Response
 
 import storage
 from identity.context import get_storage
 from identity.formatting import DAY, pluralize
+from identity.limits import Busy, client_address, password_limit
 from identity.links import is_first_account_invite
-from identity.passwords import Busy, client_address, hash_password, password_limit
+from identity.passwords import hash_password
 from identity.sessions import local_address, signed_in_player, start_session
 from pages.forms import (
     FormRefused,
@@ -18,6 +20,7 @@ from pages.forms import (
     refuse_problems,
     refuse_taken_email,
 )
+from pages.rendering import render_guest_page
 
 FIRST_DONE = "Account created. To invite others, run: identity-server invite"
 SIGN_UPS_A_DAY = 10  # from an address
@@ -26,7 +29,7 @@ sign_up = Blueprint("sign_up", __name__)
 
 
 @sign_up.get("/sign-up")
-def show_sign_up() -> Response | str:
+def show_sign_up() -> Response | tuple:
     """The form that makes an account; `invite` comes from a link, `next` is where it leads."""
     if signed_in_player():
         return redirect(local_address(request.args.get("next", "")), 303)
@@ -38,12 +41,14 @@ def make_account() -> Response | tuple:
     """Make an account by `name`, `email`, `password` and, from a link, `invite`; sign it in."""
     form, first = request.form, get_storage().is_new()
     if refusal_of_sign_up(read_invite(form), first):
-        return sign_up_page(form, {}, first), 403
+        page, headers = sign_up_page(form, {}, first)
+        return page, 403, headers
     try:
         with as_form_errors():
             user = add_account(form, first)
     except FormRefused as error:
-        return sign_up_page(form, error.problems, first), error.status, error.headers
+        page, headers = sign_up_page(form, error.problems, first)
+        return page, error.status, headers | error.headers
     leads_to = local_address(form.get("next", "") or "/account")
     try:
         start_session(user, form["password"])
@@ -60,27 +65,29 @@ def make_account() -> Response | tuple:
     )
 
 
-def sign_up_page(fields, problems: dict[str, str], first: bool) -> str:
-    """The sign-up page, with what was typed; never the password."""
+def sign_up_page(
+    fields: MultiDict, problems: dict[str, str], first: bool
+) -> tuple[str, dict[str, str]]:
+    """Return the sign-up page, with all that was typed except the password, and its headers."""
     invite = read_invite(fields)
     refusal = refusal_of_sign_up(invite, first)
     asks_invite = bool(refusal) and not first and current_app.config["SIGN_UP"] == "invite"
     if asks_invite and invite:
         problems = {"invite": refusal}
-    return render_template(
+    return render_guest_page(
         "sign_up.html",
+        local_address(fields.get("next", "") or "/account"),
         refusal=refusal,
         asks_invite=asks_invite,
         first=first,
         name=fields.get("name", ""),
         email=fields.get("email", ""),
         invite=invite,
-        next=local_address(fields.get("next", "") or "/account"),
         problems=problems,
     )
 
 
-def read_invite(fields) -> str:
+def read_invite(fields: MultiDict) -> str:
     """The invitation that a form or an address has: by itself, or pasted as the whole link."""
     return re.split("[&#]", fields.get("invite", "").rpartition("invite=")[2])[0].strip()
 
@@ -105,7 +112,7 @@ def refusal_of_sign_up(invite: str, first: bool) -> str | None:
     return None
 
 
-def add_account(form, first: bool) -> storage.User:
+def add_account(form: MultiDict, first: bool) -> storage.User:
     """Add the account of a sign-up form. Raises what `as_form_errors` takes."""
     name = storage.normal_name(form.get("name", ""))
     email = form.get("email", "").strip()

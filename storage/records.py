@@ -121,6 +121,14 @@ class Client:
         registered = map(without_loopback_port, self.redirect_uris)
         return without_loopback_port(uri) in registered
 
+    def choose_redirect_uri(self, received: str | None) -> str | None:
+        """Return the redirect URI of an authorization request, None if it has no registered one.
+
+        A request without one gets the only one that is registered (RFC 6749 3.1.2.3).
+        """
+        uri = received or (self.redirect_uris[0] if len(self.redirect_uris) == 1 else None)
+        return uri if uri and self.accepts_redirect_uri(uri) else None
+
 
 @dataclass(slots=True)
 class AuthorizationCode:

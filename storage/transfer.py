@@ -114,14 +114,21 @@ def export_users(
 
 
 def write_line(user: User, with_password: bool) -> bytes:
-    """A player as a line; play time is in whole minutes there."""
+    """Return a player as a line of the file."""
+    values = exported_fields(user)
+    if with_password and user.password_hash:
+        values["passwordHash"] = user.password_hash
+    return (json.dumps(values, ensure_ascii=False) + "\n").encode()
+
+
+def exported_fields(user: User) -> dict:
+    """Return the fields of a line but the password hash; play time is in whole minutes."""
     values = {name: getattr(user, field) for name, field in FIELDS.items()}
     values["playMinutes"] //= 60_000
+    del values["passwordHash"]
     if user.pfp_timestamp is None:
         del values["pfpTimestamp"]
-    if not (with_password and user.password_hash):
-        del values["passwordHash"]
-    return (json.dumps(values, ensure_ascii=False) + "\n").encode()
+    return values
 
 
 # ---------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What the tests of backup and restore share: an installation's folders, and archives as such."""
+"""Helpers for backup and restore: an installation's folders, and reading and writing archives."""
 
 import gzip
 import tarfile
@@ -30,20 +30,20 @@ class Site:
         return restore(self.open(), str(path), "command", **options)
 
     def problems(self) -> list[str]:
-        """What `check` finds."""
+        """Return the problems that `check` finds."""
         return [f"{each.place}: {each.problem}" for each in check(*self.folders)]
 
     def players(self) -> list[tuple]:
-        """Everyone's record and pictures; where they are signed in is left out."""
+        """Return every user's record, without sessions, and pictures."""
         store = self.open()
-        return [_look_at_player(store, user_id) for user_id in store.user_ids()]
+        return [_read_player(store, user_id) for user_id in store.user_ids()]
 
     def acts(self) -> list[str]:
-        """What the audit log tells of."""
+        """Return the acts in the audit log."""
         return [line["act"] for line in self.open().read_audit()]
 
     def files(self) -> dict[str, bytes]:
-        """What each file holds, and where each link leads; locks are left out."""
+        """Return the content of each file and the target of each link, by path, without locks."""
         found = {}
         for path in (path for top in (self.data, self.pictures) for path in top.rglob("*")):
             if path.is_symlink():
@@ -53,7 +53,7 @@ class Site:
         return found
 
 
-def _look_at_player(store: Storage, user_id: int) -> tuple:
+def _read_player(store: Storage, user_id: int) -> tuple:
     user = store.read_user(user_id)
     assert store.find_user(user.name) == store.find_user(user.email) == user
     user.sessions = []
@@ -64,13 +64,13 @@ Members = list[tuple[tarfile.TarInfo, bytes]]
 
 
 def read_archive(path: Path) -> Members:
-    """The headers and contents of an archive."""
+    """Return the headers and contents of an archive."""
     with tarfile.open(path) as archive:
         return [(member, archive.extractfile(member).read()) for member in archive]
 
 
 def write_archive(path: Path, members: Members, end: bytes = bytes(1024)) -> None:
-    """An archive of any headers and contents."""
+    """Write an archive with these headers and contents."""
     with gzip.open(path, "wb", 6) as packed:
         for header, content in members:
             packed.write(header.tobuf(tarfile.PAX_FORMAT))

@@ -1,4 +1,4 @@
-"""What every test may use."""
+"""Fixtures and test clients that all tests share, and pytest's configuration."""
 
 import functools
 import html
@@ -14,12 +14,12 @@ from datetime import UTC, datetime
 from urllib.parse import parse_qsl, urlencode
 
 import pytest
-from both_ways import BothWays
+from cached_pictures import generate_picture
+from compare_fast_path import ComparingFastPath
 from flask import Flask
 from flask.testing import FlaskClient
 from jinja2 import FileSystemBytecodeCache
-from kept_pictures import generate_picture
-from processes import no_process
+from processes import forbid_processes
 from shared_apps import SharedApps
 from waiting import PATIENCE
 from werkzeug.test import TestResponse
@@ -29,84 +29,84 @@ from identity import links, passwords
 from storage import ATTEMPTS_WINDOW, Client, Storage, User, open_storage, pictures
 from storage.flat_files import disk
 
-identity_server.FastPath = BothWays  # each API answer of each test is compared with Flask's
+identity_server.FastPath = ComparingFastPath  # compares every API response with Flask's
 
 BACKENDS = {"flat files": open_storage}
 
-# In the background of a shell script SIGINT is ignored, and what the tests start inherits that.
+# A background job of a shell script ignores SIGINT, and child processes would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# What a bare machine cannot run, or takes long: left out unless `-m ci` asks for it.
+# Markers of tests that need more than Python or take long: they run only with `-m ci`.
 ONLY_IN_CI = {"browser", "node", "faults", "nginx", "openapi", "timing", "load", "wheel"}
 
 
 MEMORY = "/dev/shm"
-ROOM_IN_MEMORY = 1 << 30  # bytes; containers often have 64 MiB there
+ROOM_IN_MEMORY = 1 << 30  # bytes; in containers /dev/shm often has 64 MiB
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest itself chooses a folder
+@pytest.hookimpl(tryfirst=True)  # before pytest chooses its temporary folder
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep the tests' files in memory where there is room, unless the caller names a folder.
+    """Keep the tests' files in memory if there is room, unless the caller names a folder.
 
     A test that needs a real disk mounts one.
     """
-    if _has_room(MEMORY):
+    if has_room(MEMORY):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)
 
 
-def _has_room(folder: str) -> bool:
-    """True where the tests' files, programs among them, may be kept in this folder."""
+def has_room(folder: str) -> bool:
+    """Return whether this folder is writable, executable and large enough for the tests' files."""
     if not os.access(folder, os.W_OK | os.X_OK):
         return False
     kind = os.statvfs(folder)
     return kind.f_bavail * kind.f_frsize >= ROOM_IN_MEMORY and not kind.f_flag & os.ST_NOEXEC
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest itself deselects by marker
+@pytest.hookimpl(tryfirst=True)  # before pytest deselects by marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Add the marker `ci` to the tests that have one of ONLY_IN_CI."""
+    """Add the marker `ci` to the tests with one of ONLY_IN_CI."""
     for item in items:
         if not ONLY_IN_CI.isdisjoint(mark.name for mark in item.iter_markers()):
             item.add_marker("ci")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Say how much of tests/faults is run."""
+    """Add the options that select how much of tests/faults runs."""
     faults = parser.getgroup("faults", "kills, failing calls and power cuts (tests/faults)")
     faults.addoption(
-        "--all-faults", action="store_true", help="every fault at every step, in place of samples"
+        "--all-faults", action="store_true", help="every fault at every step instead of samples"
     )
     faults.addoption(
         "--faults-seed",
         type=int,
-        # In the environment, which the workers of xdist inherit: midnight changes nothing.
+        # In the environment, which xdist workers inherit, so that all use the same day.
         default=int(os.environ.setdefault("FAULTS_SEED", f"{datetime.now(UTC):%Y%m%d}")),
-        help="what decides which faults are in the samples (the day, as YYYYMMDD, in UTC)",
+        help="the seed of the samples (default: today's date in UTC, as YYYYMMDD)",
     )
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """Say how the same faults can be had again."""
+    """Print the options that repeat the same faults."""
     chosen = "--all-faults" if config.option.all_faults else "samples"
     return f"faults: {chosen}, --faults-seed={config.option.faults_seed}"
 
 
 @pytest.fixture(autouse=True)
-def without_processes(request) -> Iterator[None]:
-    """A test starts no process, unless it has the marker `live` or takes long anyway."""
+def process_guard(request) -> Iterator[None]:
+    """Fail a test that starts a process without the marker `live` or `ci`."""
     if any(request.node.get_closest_marker(name) for name in ("live", "ci")):
         yield
     else:
-        with no_process():
+        with forbid_processes():
             yield
 
 
 @pytest.fixture
 def unsynced(monkeypatch) -> None:
-    """Waits for no disk: two thirds of the time otherwise.
+    """Disable fsync, which would take two thirds of the time.
 
-    What is synced, and when, is in test_flat_files.py.
+    test_flat_files.py tests the calls of fsync.
     """
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     monkeypatch.setattr(disk, "sync_file_system", lambda descriptor: None)
@@ -114,32 +114,32 @@ def unsynced(monkeypatch) -> None:
 
 @pytest.fixture
 def drawn_once(monkeypatch) -> None:
-    """Draws the picture of each user id once for all tests: most of what adding a user costs."""
+    """Cache the generated picture of each user id, which is most of the cost of adding a user."""
     monkeypatch.setattr(pictures, "generate_picture", generate_picture)
 
 
 @pytest.fixture(params=BACKENDS)
 def open_installation(request, tmp_path, unsynced, drawn_once) -> Callable[[], Storage]:
-    """Opens the storage of this test's installation, empty at first, as each process does."""
+    """A function that opens the storage of this test's installation, empty at first."""
     data_dir, picture_dir = tmp_path / "instance", tmp_path / "pfp"
     return functools.partial(BACKENDS[request.param], str(data_dir), str(picture_dir))
 
 
 @pytest.fixture
 def storage(open_installation) -> Storage:
-    """An installation without users."""
+    """A storage without users."""
     return open_installation()
 
 
-# -- the app, and who meets it ------------------------------------------------------------------
+# -- the app and its clients --------------------------------------------------------------------
 
 PASSWORD = "correct horse battery staple"
-# The real one takes a third of a second; the tests that are about it put it back.
+# The real method takes a third of a second; the tests that need it restore it.
 CHEAP_PASSWORD_METHOD = "pbkdf2:sha256:1"
 
 
-class Visitor(FlaskClient):
-    """Sends requests, and looks at every answer for what is promised of all of them."""
+class CheckedClient(FlaskClient):
+    """A test client that checks the format of every API error response."""
 
     def open(self, *args, **kwargs) -> TestResponse:
         answer = super().open(*args, **kwargs)
@@ -151,8 +151,8 @@ class Visitor(FlaskClient):
         return answer
 
 
-class Browser(Visitor):
-    """A player's browser: it keeps cookies, and says that its forms come from our own pages."""
+class Browser(CheckedClient):
+    """A player's browser: it keeps cookies and sends Sec-Fetch-Site: same-origin."""
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
@@ -163,12 +163,12 @@ class Browser(Visitor):
         return self.post("/sign-in", data={"name": name, "password": password, **fields})
 
     def decide(self, page: TestResponse, decision: str = "allow") -> TestResponse:
-        """Press a button of a consent page."""
+        """Submit a consent page."""
         signed = html.unescape(re.search('name="request" value="([^"]*)"', page.text)[1])
         return self.post("/oauth/authorize", data={"request": signed, "decision": decision})
 
     def allow(self, program: "Program", **parameters: str) -> str:
-        """Go through the grant as somebody who is signed in; returns the code."""
+        """Complete an authorization request in a signed-in browser; return the code."""
         answer = self.get(program.link(**parameters))
         if answer.status_code == 200:  # the consent page
             answer = self.decide(answer)
@@ -177,20 +177,20 @@ class Browser(Visitor):
 
 @dataclass
 class Program:
-    """A third-party program: what it was given at registration, and what it does with that."""
+    """An OAuth client: its credentials and its requests."""
 
-    http: Visitor
+    http: CheckedClient
     id: str
     secret: str
     redirect_uri: str
 
     def link(self, **parameters: str | list[str] | None) -> str:
-        """The authorization request that it sends players to; None leaves a parameter out."""
+        """Return the path of an authorization request; None omits a parameter."""
         asked = {"response_type": "code", "client_id": self.id, "redirect_uri": self.redirect_uri}
         return f"/oauth/authorize?{_encode(asked | parameters)}"
 
     def read_callback(self, answer: TestResponse) -> dict[str, str]:
-        """What it learns where the answer sends the browser to its redirect URI."""
+        """Return the query parameters of a redirect to the client's redirect URI."""
         assert answer.status_code == 303
         address, _, query = answer.location.partition("?")
         assert address == self.redirect_uri.partition("?")[0]
@@ -199,7 +199,7 @@ class Program:
     def exchange(
         self, code: str, /, headers: dict | None = None, **changes: str | list[str] | None
     ) -> TestResponse:
-        """The token request; None leaves a parameter out, a list repeats it."""
+        """Send a token request; None omits a parameter, a list repeats it."""
         form = {
             "grant_type": "authorization_code",
             "code": code,
@@ -213,11 +213,11 @@ class Program:
         )
 
     def token_for(self, code: str) -> str:
-        """The access token that a good code is exchanged for."""
+        """Exchange a valid code; return the access token."""
         return self.exchange(code).json["access_token"]
 
     def whois(self, token: str) -> TestResponse:
-        """Ask who gave this access token."""
+        """Request whois with this access token."""
         return self.http.get("/api/oauth/whois", headers={"Authorization": f"Bearer {token}"})
 
 
@@ -227,31 +227,31 @@ def _encode(parameters: dict) -> str:
 
 @pytest.fixture(scope="session")
 def shared_apps() -> SharedApps:
-    """The apps that are made once and lent to one test after another."""
+    """The pool of apps that tests share."""
     return SharedApps()
 
 
 @pytest.fixture(scope="session")
 def compiled_templates(tmp_path_factory) -> FileSystemBytecodeCache:
-    """Templates compiled once, and not for every app anew."""
+    """A bytecode cache, so that templates are compiled once for all apps."""
     return FileSystemBytecodeCache(str(tmp_path_factory.mktemp("templates")))
 
 
 @pytest.fixture
 def new_process(monkeypatch, drawn_once) -> None:
-    """What a process of the server remembers between requests: nothing, as when it starts.
+    """Reset the module state of the server to that of a new process.
 
-    Its passwords are cheap.
+    Passwords are hashed with a cheap method.
     """
     monkeypatch.setattr(passwords, "PASSWORD_METHOD", CHEAP_PASSWORD_METHOD)
-    nobodys_hash = f"{CHEAP_PASSWORD_METHOD}$0000000000000000${'0' * 64}"  # no password has it
+    nobodys_hash = f"{CHEAP_PASSWORD_METHOD}$0000000000000000${'0' * 64}"  # matches no password
     monkeypatch.setattr(passwords, "NOBODYS_HASH", nobodys_hash)
-    monkeypatch.setattr(passwords, "last_costs", {})
+    passwords.wrapping_method.cache_clear()
 
 
 @pytest.fixture
 def environment(monkeypatch) -> pytest.MonkeyPatch:
-    """The environment, without what the caller set for a server of their own."""
+    """The environment without the caller's IDENTITY_ variables."""
     for name in os.environ:
         if name.startswith("IDENTITY_"):
             monkeypatch.delenv(name)
@@ -262,37 +262,37 @@ def environment(monkeypatch) -> pytest.MonkeyPatch:
 def make_app(
     tmp_path, environment, new_process, shared_apps, compiled_templates, unsynced
 ) -> Iterator[Callable[..., Flask]]:
-    """Makes an app, on this test's own folders, with these settings and no others.
+    """A function that returns an app with these settings, on the folders of this test.
 
-    Each is the test's own until it ends, and as `create_app` returns it.
+    The app is as `create_app` returns it, and not shared until the test ends.
     """
     here = {
         "DATA_DIR": str(tmp_path / "instance"),
         "PICTURE_DIR": str(tmp_path / "pfp"),
-        "BASE_URL": "http://localhost",  # where the test client keeps its cookies
+        "BASE_URL": "http://localhost",  # the test client's cookie domain
     }
-    lent = []
+    acquired = []
 
     def make_app(**settings: str) -> Flask:
-        lent.append(shared_apps.lend(here | settings))
-        app = lent[-1].app
+        acquired.append(shared_apps.acquire(here | settings))
+        app = acquired[-1].app
         app.jinja_env.bytecode_cache = compiled_templates
         return app
 
     yield make_app
-    for each in lent:
-        shared_apps.take_back(each)
+    for each in acquired:
+        shared_apps.release(each)
 
 
 @pytest.fixture
 def app(make_app) -> Flask:
-    """The app, with the default settings."""
+    """An app with the default settings."""
     return make_app()
 
 
 @pytest.fixture
 def store(app) -> Storage:
-    """What the app keeps."""
+    """The app's storage."""
     return app.extensions["storage"]
 
 
@@ -310,38 +310,38 @@ def bob(store) -> User:
 
 @pytest.fixture
 def open_browser(app) -> Callable[[], Browser]:
-    """Starts a browser that has no cookies yet."""
+    """A function that opens a browser without cookies."""
     return lambda: Browser(app, app.response_class)
 
 
 @pytest.fixture
 def browser(open_browser) -> Browser:
-    """A browser in which nobody is signed in."""
+    """A signed-out browser."""
     return open_browser()
 
 
 @pytest.fixture
 def adas_browser(browser, ada) -> Browser:
-    """The browser of Ada, who is signed in."""
+    """A browser in which Ada is signed in."""
     browser.sign_in()
     return browser
 
 
 @pytest.fixture
 def adas_link(store, ada) -> str:
-    """The address that the administrators gave Ada, who lost her password."""
+    """The path of a sign-in link for Ada."""
     return links.issue_sign_in_link(store, "", ada)
 
 
 @pytest.fixture
-def anyone(app) -> Visitor:
-    """A program that keeps no cookies and is nobody."""
-    return Visitor(app, app.response_class, use_cookies=False)
+def anyone(app) -> CheckedClient:
+    """A client without cookies or credentials."""
+    return CheckedClient(app, app.response_class, use_cookies=False)
 
 
 @pytest.fixture
 def register(store, anyone) -> Callable[..., Program]:
-    """Registers a program with these redirect URIs."""
+    """A function that registers an OAuth client with these redirect URIs."""
 
     def register(
         *redirect_uris: str, name: str = "Space Game", owner_id: int | None = None
@@ -359,13 +359,13 @@ def all_clients(store: Storage) -> list[Client]:
 
 @pytest.fixture
 def program(register) -> Program:
-    """A registered program."""
+    """A registered OAuth client."""
     return register("https://space.example/callback")
 
 
 @pytest.fixture
 def meet_before_saving(monkeypatch) -> None:
-    """Two requests that hash a password wait for each other: both have passed every check."""
+    """Make two requests wait for each other before hashing a password, after all checks."""
     meeting = threading.Barrier(2)
 
     def hash_password(password: str) -> str:
@@ -377,13 +377,13 @@ def meet_before_saving(monkeypatch) -> None:
 
 
 def replace_by_a_file(folder) -> None:
-    """From now on nothing can be written there."""
+    """Replace a folder by a file, so that nothing can be written there."""
     shutil.rmtree(folder)
     folder.touch()
 
 
 class Clock:
-    """The time that the server sees: it stands still until a test moves it."""
+    """The server's clock: stopped, and advanced by the test."""
 
     def __init__(self) -> None:
         self.ahead = 0  # seconds since the clock stopped
@@ -396,13 +396,13 @@ class Clock:
         return self._stopped + self.ahead * 10**9
 
     def begin_window(self) -> None:
-        """Go on to where the next quarter of an hour begins, in which guesses are counted."""
+        """Advance to the start of the next window of ATTEMPTS_WINDOW seconds."""
         self.ahead += ATTEMPTS_WINDOW - int(self.time()) % ATTEMPTS_WINDOW
 
 
 @pytest.fixture
 def clock(monkeypatch) -> Clock:
-    """Moves the server's time: `clock.ahead += 60`."""
+    """The server's clock, advanced in seconds: `clock.ahead += 60`."""
     clock = Clock()
     monkeypatch.setattr(time, "time", clock.time)
     monkeypatch.setattr(time, "time_ns", clock.time_ns)

@@ -1,4 +1,4 @@
-"""What tells whether this process started another one."""
+"""Detects processes that the tests start, with an audit hook."""
 
 import contextlib
 import sys
@@ -10,8 +10,8 @@ sys.addaudithook(lambda event, _: event in STARTS and started.append(event))
 
 
 @contextlib.contextmanager
-def no_process() -> Iterator[None]:
-    """Raises AssertionError where a process was started in the block."""
+def forbid_processes() -> Iterator[None]:
+    """Raise AssertionError if a process was started in the block."""
     before = len(started)
     yield
     assert started[before:] == [], "a process was started: the test needs the marker `live`"

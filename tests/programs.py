@@ -1,4 +1,4 @@
-"""The programs in `examples/`, each run as a process of its own."""
+"""Runs the programs in `examples/`, each in a process of its own."""
 
 import contextlib
 import os
@@ -17,17 +17,17 @@ ROOT = Path(__file__).parent.parent
 WEB_APP, GAME = "examples/web_app.py", "examples/space_game/backend.py"
 CLIENT_ID, CLIENT_SECRET = "c1ient" * 4, "Our-Client-Secret"
 
-kept_ports = contextlib.ExitStack()  # until the tests end
+kept_ports = contextlib.ExitStack()  # never closed: the ports stay reserved until the tests end
 
 
 def free_port() -> int:
-    """A port on 127.0.0.1 that nobody listens at; nobody else is given it."""
+    """Return a free port on 127.0.0.1, reserved for the caller."""
     return kept_ports.enter_context(kept_port("127.0.0.1", 0))
 
 
 @contextlib.contextmanager
 def running(program: str, server_address: str, score_file: Path) -> Iterator[int]:
-    """One of the programs, as the client CLIENT_ID of this server; gives its port on 127.0.0.1."""
+    """Run a program as the client CLIENT_ID of this server; yield its port on 127.0.0.1."""
     with kept_port("127.0.0.1", 0) as port:
         environment = {
             "SERVER": server_address,
@@ -56,7 +56,7 @@ def running(program: str, server_address: str, score_file: Path) -> Iterator[int
 
 
 def is_open(port: int) -> bool:
-    """True where something listens there."""
+    """Return whether a process listens at this port."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=PATIENCE).close()
     except ConnectionRefusedError:

@@ -1,4 +1,4 @@
-"""Apps that tests share: `create_app` registers 70 routes, which costs 20 times a request."""
+"""A pool of apps: `create_app` registers 70 routes, which takes as long as 20 requests."""
 
 import collections
 import os
@@ -12,32 +12,32 @@ FOLDERS = ("DATA_DIR", "PICTURE_DIR")
 
 
 class SharedApps:
-    """A pool of apps, by their settings. `lend` gives out each as new, with a storage of its own.
+    """A pool of apps, by their settings. `acquire` returns each as new, with its own storage.
 
-    A test may change an app in any way. Only registered routes and handlers cannot be taken back:
-    an app that has more of them than when it was new is not lent again.
+    A test may change an app in any way. Added routes and handlers cannot be removed, so an app with
+    additional ones is not reused.
     """
 
     def __init__(self) -> None:
-        self._idle: dict[frozenset, list[LentApp]] = collections.defaultdict(list)
+        self._idle: dict[frozenset, list[PooledApp]] = collections.defaultdict(list)
 
-    def lend(self, settings: dict[str, str]) -> "LentApp":
-        """An app that is nobody else's until `take_back`. Raises what `create_app` raises."""
+    def acquire(self, settings: dict[str, str]) -> "PooledApp":
+        """Return an app for exclusive use until `release`. Raises what `create_app` raises."""
         key = frozenset((name, settings[name]) for name in settings.keys() - set(FOLDERS))
         if not self._idle[key]:
-            return LentApp(key, create_app(settings))
-        lent = self._idle[key].pop()
-        lent.open_folders(*(os.path.abspath(settings[name]) for name in FOLDERS))
-        return lent
+            return PooledApp(key, create_app(settings))
+        pooled = self._idle[key].pop()
+        pooled.open_folders(*(os.path.abspath(settings[name]) for name in FOLDERS))
+        return pooled
 
-    def take_back(self, lent: "LentApp") -> None:
-        """Restore an app and keep it for the next who asks for its settings."""
-        if lent.restore():
-            self._idle[lent.key].append(lent)
+    def release(self, pooled: "PooledApp") -> None:
+        """Restore an app and keep it for the next test with the same settings."""
+        if pooled.restore():
+            self._idle[pooled.key].append(pooled)
 
 
-class LentApp:
-    """An app, and what it was when it was new."""
+class PooledApp:
+    """An app and its initial state."""
 
     def __init__(self, key: frozenset, app: Flask) -> None:
         self.key, self.app = key, app
@@ -47,7 +47,7 @@ class LentApp:
 
     def _read_registered(self) -> list:
         app = self.app
-        handlers = [  # looking one up leaves empty dictionaries behind
+        handlers = [  # a look-up adds empty dictionaries, which are ignored here
             (blueprint, code, error)
             for blueprint, codes in app.error_handler_spec.items()
             for code, errors in codes.items()
@@ -57,13 +57,13 @@ class LentApp:
         return [list(app.url_map.iter_rules()), before_and_after, handlers]
 
     def open_folders(self, data_dir: str, picture_dir: str) -> None:
-        """Let the app serve the installation in these folders, made where they are empty."""
+        """Let the app serve the installation in these folders, which is created if missing."""
         self.app.config.update(zip(FOLDERS, (data_dir, picture_dir), strict=True))
         self.app.instance_path = data_dir
         self.app.extensions["storage"] = open_storage(data_dir, picture_dir)
 
     def restore(self) -> bool:
-        """Undo every change; False where that is impossible."""
+        """Undo every change; return False if that is impossible."""
         if self._read_registered() != self._registered:
             return False
         for current, as_new in zip(self._changeable, self._as_new, strict=True):

@@ -1,4 +1,4 @@
-"""`identity-server settings` and `serve` say what looks wrong, and `settings` how to mend it."""
+"""`identity-server settings` and `serve` warn about an installation; `settings` prints the fix."""
 
 import os
 import re
@@ -13,11 +13,11 @@ from test_command import Installation
 
 from commands.advice import (
     CLOCK_SLACK,
-    FEW_FILES,
-    LITTLE_ROOM,
+    MIN_FREE_FILES,
+    MIN_FREE_SPACE,
     Advice,
-    look_at_folders,
-    look_for_problems,
+    check_environment,
+    check_folders,
 )
 from identity.settings import read_settings
 from storage import Storage
@@ -28,14 +28,14 @@ IN_PUBLIC = {"BASE_URL": "https://id.example.org"}
 
 
 @pytest.fixture
-def look(environment, tmp_path) -> Callable[..., list[Advice]]:
-    """What looks wrong with these settings, in the folders of `storage`."""
+def advise(environment, tmp_path) -> Callable[..., list[Advice]]:
+    """Returns the advice on these settings, with the folders of `storage`."""
     folders = {"DATA_DIR": str(tmp_path / "instance"), "PICTURE_DIR": str(tmp_path / "pfp")}
 
-    def look(bind: tuple[str, int] = HERE, **settings: str) -> list[Advice]:
-        return look_for_problems(read_settings(folders | settings), bind)
+    def advise(bind: tuple[str, int] = HERE, **settings: str) -> list[Advice]:
+        return check_environment(read_settings(folders | settings), bind)
 
-    return look
+    return advise
 
 
 @pytest.mark.parametrize(
@@ -51,12 +51,12 @@ def look(environment, tmp_path) -> Callable[..., list[Advice]]:
         (HERE, {"SIGN_UP": "open"}),
     ],
 )
-def test_nothing_looks_wrong_where_all_fits(look, storage: Storage, bind, settings):
-    assert look(bind, **settings) == []
+def test_consistent_settings_get_no_advice(advise, storage: Storage, bind, settings):
+    assert advise(bind, **settings) == []
 
 
-def test_nothing_looks_wrong_before_the_first_start(look):
-    assert look() == []
+def test_missing_folders_get_no_advice(advise):
+    assert advise() == []
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_nothing_looks_wrong_before_the_first_start(look):
         (
             EVERYWHERE,
             IN_PUBLIC,
-            "whoever reaches 0.0.0.0:8000 past the proxy can forge the address",
+            "clients that reach 0.0.0.0:8000 past the proxy can forge the address",
             "--bind 127.0.0.1:8000",
         ),
         (
@@ -107,49 +107,49 @@ def test_nothing_looks_wrong_before_the_first_start(look):
         (
             EVERYWHERE,
             {"BASE_URL": "http://games.local:8000", "SIGN_UP": "open"},
-            "nothing in front limits how often",
+            "no proxy in front limits the rate of requests",
             "IDENTITY_SIGN_UP=invite",
         ),
     ],
 )
-def test_addresses_that_do_not_fit_are_told_with_the_fix(look, bind, settings, problem, fix):
-    [advice] = look(bind, **settings)
+def test_inconsistent_addresses(advise, bind, settings, problem, fix):
+    [advice] = advise(bind, **settings)
     assert problem in advice.problem
     assert fix in advice.fix
 
 
-def test_in_a_container_the_hosts_port_mapping_decides_who_gets_there(look, monkeypatch):
+def test_addresses_are_not_checked_in_a_container(advise, monkeypatch):
     monkeypatch.setattr(os, "getpid", lambda: 1)
-    assert look(EVERYWHERE) == look(EVERYWHERE, **IN_PUBLIC) == []
+    assert advise(EVERYWHERE) == advise(EVERYWHERE, **IN_PUBLIC) == []
 
 
 @pytest.mark.parametrize(("name", "mode"), [("", 0o700), ("secret_key", 0o600)])
 @pytest.mark.parametrize("too_much", [0o040, 0o004, 0o055])
-def test_what_others_may_read_is_told_with_the_chmod(look, storage, name, mode, too_much):
-    path = Path(storage.data_dir, name)
+def test_permissions_for_others(advise, storage, tmp_path, name, mode, too_much):
+    path = tmp_path / "instance" / name
     path.chmod(mode | too_much)
-    [advice] = look()
+    [advice] = advise()
     assert str(path) in advice.problem
     command, fixed_mode, fixed_path = shlex.split(advice.fix)
     assert command == "chmod"
     Path(fixed_path).chmod(int(fixed_mode, 8))
-    assert look() == []
+    assert advise() == []
 
 
-def test_a_folder_of_somebody_else_is_told_with_whom_to_be(look, storage, monkeypatch):
-    """Records that root made cannot be read by the server; nor can it read root's own."""
+def test_folder_of_another_user(advise, storage, tmp_path, monkeypatch):
+    """The server cannot read records that root created."""
     owner = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: owner + 4242)
-    records, pictures = look()
-    assert f"{storage.data_dir} belongs to " in records.problem
+    records, pictures = advise()
+    assert f"{tmp_path}/instance belongs to " in records.problem
     assert f"this runs as {owner + 4242}" in records.problem
     assert "sudo -u " in records.fix
-    assert f"{storage.picture_dir} belongs to " in pictures.problem
+    assert f"{tmp_path}/pfp belongs to " in pictures.problem
 
 
 @pytest.fixture
 def own_folder():
-    """A folder of somebody whom modes hold: root is one of them meanwhile."""
+    """A folder of an unprivileged user, which root becomes until the test ends."""
     was_root = os.geteuid() == 0
     if was_root:
         os.seteuid(4242)
@@ -163,81 +163,79 @@ def own_folder():
 
 
 @pytest.mark.parametrize("below", ["", "/instance", "/new/instance"])
-def test_a_folder_of_ones_own_that_cannot_be_written_is_told_with_the_chmod(
-    environment, own_folder, below
-):
+def test_own_folder_without_write_permission(environment, own_folder, below):
     settings = {"DATA_DIR": own_folder + below, "PICTURE_DIR": f"{own_folder}/pfp"}
-    assert list(look_at_folders(read_settings(settings))) == []
+    assert list(check_folders(read_settings(settings))) == []
     os.chmod(own_folder, 0o500)
-    records, pictures = look_at_folders(read_settings(settings))
+    records, pictures = check_folders(read_settings(settings))
     assert records == pictures
     assert records.problem.endswith(f" cannot write in {own_folder}")
     assert records.fix == f"chmod u+rwx {shlex.quote(own_folder)}"
 
 
-def test_a_folder_that_cannot_be_made_is_told_with_how_root_makes_it(environment, own_folder):
+def test_folder_that_only_root_can_create(environment, own_folder):
     settings = {"DATA_DIR": "/no-such/instance", "PICTURE_DIR": own_folder}
-    [advice] = look_at_folders(read_settings(settings))
+    [advice] = check_folders(read_settings(settings))
     assert advice.problem.endswith(" cannot write in /")
     assert re.fullmatch(r"install -d -o \S+ /no-such/instance, as root", advice.fix)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder of somebody else")
-def test_a_place_that_is_closed_to_who_runs_this_is_told(environment, tmp_path):
+def test_folder_below_an_inaccessible_one(environment, tmp_path):
     tmp_path.chmod(0o700)
     settings = {"DATA_DIR": f"{tmp_path}/instance", "PICTURE_DIR": f"{tmp_path}/pfp"}
     os.seteuid(4242)
     try:
-        records, _ = look_at_folders(read_settings(settings))
+        records, _ = check_folders(read_settings(settings))
     finally:
         os.seteuid(0)
     assert "4242 cannot write in /" in records.problem
-    assert records.fix == "set IDENTITY_DATA_DIR to a folder elsewhere"
+    assert records.fix == "set IDENTITY_DATA_DIR to another folder"
 
 
 @pytest.mark.parametrize("below", ["", "/instance"])
-def test_a_file_in_the_place_of_a_folder_is_told_and_keeps_its_mode(look, tmp_path, below):
+def test_file_instead_of_a_folder(advise, tmp_path, below):
     file = tmp_path / "file"
     file.touch(0o644)
-    assert look(DATA_DIR=f"{file}{below}") == [
-        Advice(f"{file} is no folder", "set IDENTITY_DATA_DIR to one")
+    assert advise(DATA_DIR=f"{file}{below}") == [
+        Advice(f"{file} is not a folder", "set IDENTITY_DATA_DIR to a folder")
     ]
 
 
 @pytest.mark.parametrize(
     ("blocks", "files", "free_files", "told"),
     [
-        (LITTLE_ROOM // 4096 - 1, 10**6, FEW_FILES, "only 199 MiB are free"),
-        (LITTLE_ROOM // 4096, 10**6, FEW_FILES - 1, "only 9999 more files"),
-        (LITTLE_ROOM // 4096, 10**6, FEW_FILES, None),
-        (LITTLE_ROOM // 4096, 0, 0, None),  # a file system that sets no limit
+        (MIN_FREE_SPACE // 4096 - 1, 10**6, MIN_FREE_FILES, "only 199 MiB are free"),
+        (MIN_FREE_SPACE // 4096, 10**6, MIN_FREE_FILES - 1, "only 9999 more files"),
+        (MIN_FREE_SPACE // 4096, 10**6, MIN_FREE_FILES, None),
+        (MIN_FREE_SPACE // 4096, 0, 0, None),  # a file system without a limit
     ],
 )
-def test_little_room_is_told(look, storage, monkeypatch, blocks, files, free_files, told):
+def test_low_disk_space(advise, storage, monkeypatch, blocks, files, free_files, told):
     size = os.statvfs_result(
         (4096, 4096, 10**9, blocks, blocks, files, free_files, free_files, 0, 255)
     )
     monkeypatch.setattr(os, "statvfs", lambda folder: size)
-    problems = [advice.problem for advice in look()]
-    assert len(problems) == (told is not None)  # once, though two folders are on the disk
+    problems = [advice.problem for advice in advise()]
+    assert len(problems) == (told is not None)  # once: both folders are on one disk
     assert all(told in problem for problem in problems)
 
 
-def test_a_clock_that_was_set_back_behind_the_newest_record_is_told(look, storage, clock):
+def test_clock_before_the_newest_record(advise, storage, clock):
     storage.add_user("Ada", "ada@example.org", "")
-    assert look() == []
+    assert advise() == []
     clock.ahead = -CLOCK_SLACK - 30
-    [advice] = look()
+    [advice] = advise()
     assert "before the newest record was saved" in advice.problem
     assert "timedatectl" in advice.fix
 
 
-def test_a_clock_from_before_the_program_or_long_after_is_told(look, clock):
+def test_clock_far_from_the_date_of_the_code(advise, clock):
     for years in (-30, 30):
         clock.ahead = years * 365 * 86_400
-        [advice] = look()
+        [advice] = advise()
         assert time.strftime("%Y", time.gmtime(time.time())) in advice.problem
-        assert "hard to believe" in advice.problem
+        assert "far from the code's date" in advice.problem
 
 
 # -- the commands ---------------------------------------------------------------------------------
@@ -248,39 +246,39 @@ MISTAKEN = {"IDENTITY_BASE_URL": "http://id.example.org"}
 
 @pytest.fixture
 def installation(tmp_path) -> Installation:
-    """The command, called by an administrator."""
+    """The command on an installation of its own."""
     return Installation(tmp_path)
 
 
-def test_settings_prints_each_setting_and_then_what_looks_wrong(installation):
+def test_settings_prints_settings_then_warnings_with_fixes(installation):
     done = installation.run("settings", "--bind", "0.0.0.0:80", **MISTAKEN)
     assert done.stderr == ""
     settings, _, problems = done.stdout.partition("\n\n")
     assert "IDENTITY_BASE_URL=http://id.example.org  (environment)" in settings
     assert "IDENTITY_SIGN_UP=invite  (default)" in settings
-    assert problems.startswith("Warning: passwords and tokens travel readable")
+    assert problems.startswith("Warning: passwords and tokens travel unencrypted")
     assert "\n    Fix: put nginx " in problems
 
 
-def test_without_a_base_url_settings_names_the_address_that_serve_would_bind(installation):
+def test_settings_default_base_url_follows_bind(installation):
     printed = installation.output("settings", "--bind", "[::1]:8042")
     assert "IDENTITY_BASE_URL=http://[::1]:8042  (default)" in printed
-    assert "wrong" not in printed
+    assert "Warning" not in printed
 
 
-def test_serve_says_the_same_in_a_line_each_and_serves(installation):
+def test_serve_prints_warnings_and_starts(installation):
     done = installation.run("serve", "--bind", "127.0.0.1:0", **MISTAKEN)
     lines = done.stderr.splitlines()
     assert [line.partition(":")[0] for line in lines[:2]] == ["Warning", "Warning"]
     assert "http on a public name." in "".join(lines[:2])
-    assert lines[2:] == ["What to do about it: identity-server settings"]
+    assert lines[2:] == ["How to fix it: identity-server settings"]
     assert "gunicorn" in installation.served
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 @pytest.mark.parametrize("arguments", [["user", "list"], ["invite"], ["serve"]])
-def test_root_makes_no_records_among_those_of_the_servers_own_user(installation, arguments):
-    installation.run("user", "list")  # makes the folders
+def test_command_refuses_root_on_another_users_folder(installation, arguments):
+    installation.run("user", "list")  # creates the folders
     os.chown(installation.data, 4242, 4242)
     refusal = installation.refusal(*arguments)
     assert "belongs to 4242" in refusal

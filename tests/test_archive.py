@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 from archives import Members, Site, read_archive, write_archive
+from cached_pictures import cache_pictures, generate_picture
 from click.testing import CliRunner
-from kept_pictures import generate_picture, keep_pictures
 from test_check import A_HASH, somebody_waits_for_a_lock
 from test_command import Installation
 from waiting import PATIENCE, wait_until
@@ -68,7 +68,7 @@ def prepared(tmp_path_factory) -> Path:
 @pytest.fixture
 def site(tmp_path, prepared, unsynced, monkeypatch) -> Site:
     """The installation, for this test alone."""
-    keep_pictures(monkeypatch)
+    cache_pictures(monkeypatch)
     shutil.copytree(prepared / "site", tmp_path / "site", symlinks=True)
     return Site(tmp_path / "site")
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from cached_pictures import cache_pictures, generate_picture, make_picture
 from click.testing import CliRunner
-from kept_pictures import generate_picture, keep_pictures, make_picture
 from waiting import wait_until
 from werkzeug.security import generate_password_hash
 
@@ -119,7 +119,7 @@ def prepared(tmp_path_factory) -> Here:
 
 @pytest.fixture
 def here(tmp_path, prepared, unsynced, monkeypatch) -> Here:
-    keep_pictures(monkeypatch)
+    cache_pictures(monkeypatch)
     return prepared.copied_to(tmp_path)
 
 

@@ -105,6 +105,6 @@ def test_listing_a_game_is_written_down_with_words_for_people(run, store):
         assert store.read_client(client_id).listed is listed
     words = [describe_audit_line(line).partition("  ")[2] for line in store.read_audit()][1:]
     assert words == [
-        f"the command put the game of the client {client_id} on the home page",
-        f"the command took the game of the client {client_id} off the home page",
+        f"the command listed the game of the client {client_id} on the home page",
+        f"the command removed the game of the client {client_id} from the home page",
     ]

@@ -190,14 +190,14 @@ def test_a_player_who_is_not_there_is_told(store, refusal, words):
 def test_flairs_are_granted_listed_and_revoked(installation, store, ada):
     store.add_user("Bob", "bob@example.org", "")
     assert installation.output("flair", "grant", "bob", "Old hand") == (
-        "Bob owns the flair Old hand.\n"
+        "Bob has the flair Old hand.\n"
     )
     assert installation.record("flair", "list") == [
         {"flair": "Old hand", "players": 2},
         {"flair": "none", "players": 2},
     ]
     assert installation.output("flair", "revoke", "ada", "Old hand") == (
-        "Ada lost the flair Old hand.\n"
+        "Ada no longer has the flair Old hand.\n"
     )
     user = store.read_user(ada.id)
     assert (user.flairs, user.equipped_flair) == (["none"], "none")
@@ -245,7 +245,7 @@ def test_audit_prints_each_line_in_words_or_as_json(installation, store, ada):
     first, second = installation.output("audit").splitlines()
     time = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
     assert re.fullmatch(rf"{time}  player 2 suspended player 1, from 192\.0\.2\.7", first)
-    assert re.fullmatch(rf"{time}  the command gave player 1 the flair {{Old}} hand", second)
+    assert re.fullmatch(rf"{time}  the command granted the flair {{Old}} hand to player 1", second)
     assert installation.record("audit") == list(store.read_audit())
     assert "/users/7" in installation.output("audit", "--help")
 

@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 from programs import CLIENT_ID, CLIENT_SECRET, GAME, ROOT, WEB_APP, running
-from test_layout import imported_packages
+from test_layout import imported_modules
 from waiting import PATIENCE
 
 pytestmark = pytest.mark.live
@@ -163,7 +163,8 @@ def leave_early(port: int, sent: bytes) -> None:
 
 @pytest.mark.parametrize("program", [WEB_APP, GAME])
 def test_an_example_needs_the_standard_library_alone(program: str):
-    assert imported_packages((ROOT / program).read_text()) <= sys.stdlib_module_names
+    modules = imported_modules((ROOT / program).read_text(), set())
+    assert {each.partition(".")[0] for each in modules} <= sys.stdlib_module_names
 
 
 # -- the web app --------------------------------------------------------------------------------
@@ -418,7 +419,7 @@ def test_sixteen_players_at_once_are_all_accepted(environment):
     environment.setenv("PORT", "0")
     backend = runpy.run_path(str(ROOT / GAME))
     with (
-        backend["Server"](("127.0.0.1", 0), backend["Browser"]) as server,
+        backend["Server"](("127.0.0.1", 0), backend["RequestHandler"]) as server,
         contextlib.ExitStack() as connections,
     ):
         # Nobody accepts them, and where the queue is full the system does not answer.

@@ -1,13 +1,13 @@
 """The API calls ahead of Flask: `identity.fast_path`. What each call answers is in its own tests.
 
-In all tests `both_ways.BothWays` compares each answer with Flask's.
+In all tests `compare_fast_path.ComparingFastPath` compares each answer with Flask's.
 """
 
 import json
 from collections.abc import Callable
 
 import pytest
-from both_ways import BothWays
+from compare_fast_path import ComparingFastPath
 from flask import Flask
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
@@ -123,7 +123,7 @@ def test_what_storage_raises_is_answered_alike_both_ways(app, anyone, monkeypatc
         raise error
 
     monkeypatch.setattr(app.extensions["storage"], "read_user", fail)
-    assert isinstance(app.wsgi_app, BothWays)
+    assert isinstance(app.wsgi_app, ComparingFastPath)
     assert anyone.get("/api/users/info?id=1").status == status
 
 
@@ -138,8 +138,8 @@ def test_what_storage_raises_is_answered_alike_both_ways(app, anyone, monkeypatc
     ids=["another header", "a header less", "another status", "another body"],
 )
 def test_an_answer_that_differs_between_the_two_ways_would_be_found(make_plain_app, change):
-    """The negative control of `BothWays`."""
-    app = make_plain_app(BothWays)
+    """The negative control of `ComparingFastPath`."""
+    app = make_plain_app(ComparingFastPath)
     assert answer(app, "/api/users/info")[0] == "200 OK"
     # A hook of Flask's that the fast path does not know. It cannot be registered any later.
     app.after_request_funcs[None].insert(0, lambda answer: change(answer) or answer)

@@ -1,4 +1,4 @@
-"""`identity.gunicorn_config` fits the gunicorn that is installed. What it does: tests/live/."""
+"""`identity.gunicorn_config` fits the installed gunicorn. tests/live/ tests its effects."""
 
 import subprocess
 import sys

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from kept_pictures import generate_picture
+from cached_pictures import generate_picture
 
 from storage import (
     ADMINISTRATOR,

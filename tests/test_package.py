@@ -1,10 +1,13 @@
-"""What setup.cfg installs, and constraints.txt. The built wheel is in tests/live/test_wheel.py."""
+"""setup.cfg, constraints.txt and the imports of the command. tests/live/test_wheel.py: a wheel."""
 
 import configparser
 import re
+import subprocess
+import sys
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -17,14 +20,14 @@ CONSTRAINTS = dict(
 
 
 def setup_options() -> configparser.SectionProxy:
-    """The section `options` of setup.cfg."""
+    """Return the section `options` of setup.cfg."""
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg", encoding="utf-8")
     return setup["options"]
 
 
 def requirements(name: str, extras: set[str]) -> list[Requirement]:
-    """What a distribution requires on this Python; nothing where it is not installed."""
+    """Return the requirements of a distribution on this Python, none if it is not installed."""
     try:
         lines = map(Requirement, requires(name) or [])
     except PackageNotFoundError:
@@ -38,7 +41,7 @@ def requirements(name: str, extras: set[str]) -> list[Requirement]:
 
 
 def required_distributions() -> dict[str, list[Requirement]]:
-    """All that the program and its tests need, by normalized name, with what is asked of each."""
+    """Return the requirements of the server and its tests, by normalized distribution name."""
     found: dict[str, list[Requirement]] = {}
     waiting = requirements("identity-server", {"test"})
     while waiting:
@@ -50,16 +53,16 @@ def required_distributions() -> dict[str, list[Requirement]]:
     return found
 
 
-def test_constraints_name_every_distribution_at_a_version_that_is_allowed(subtests):
-    """So that an installation with them is the one that was tested."""
+def test_constraints_pin_every_distribution_to_an_allowed_version(subtests):
+    """An installation with constraints.txt has the tested versions."""
     required = required_distributions()
     assert {"flask", "gunicorn", "pillow", "pytest"} <= required.keys()
-    for name, asked in required.items():
+    for name, requirements_of_it in required.items():
         with subtests.test(name):
-            assert all(each.specifier.contains(CONSTRAINTS[name]) for each in asked)
+            assert all(each.specifier.contains(CONSTRAINTS[name]) for each in requirements_of_it)
 
 
-def test_dependencies_whose_internals_are_overridden_have_an_upper_bound():
+def test_dependencies_with_overridden_internals_have_an_upper_bound():
     bounded = {
         Requirement(line).name
         for line in setup_options()["install_requires"].splitlines()
@@ -68,7 +71,7 @@ def test_dependencies_whose_internals_are_overridden_have_an_upper_bound():
     assert {"flask", "werkzeug", "gunicorn"} <= bounded
 
 
-def test_every_module_and_resource_folder_is_installed():
+def test_setup_installs_every_module_and_resource_folder():
     options = setup_options()
     modules = {path.stem for path in ROOT.glob("*.py")}
     packages = {
@@ -87,3 +90,17 @@ def test_every_module_and_resource_folder_is_installed():
     assert set(folders.values()) == resources
     ours = {each for each in packages if each.partition(".")[0] not in ("tests", "benchmarks")}
     assert set(options["packages"].split()) == ours | set(folders)
+
+
+@pytest.mark.live
+def test_command_start_imports_no_heavy_library():
+    program = (
+        "import sys, identity_admin\n"
+        "try:\n    identity_admin.identity_server_command(['--help'])\n"
+        "except SystemExit:\n    print(*sys.modules, file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Usage: ")
+    assert {"click", "storage"} <= set(done.stderr.split())
+    assert {"PIL", "gunicorn", "asyncio"}.isdisjoint(done.stderr.split())

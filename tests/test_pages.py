@@ -7,7 +7,7 @@ import subprocess
 import pytest
 from flask import request
 
-from identity.passwords import client_address
+from identity.limits import client_address
 
 PAGE_LIMIT = 64 * 1024  # bytes of a form
 
@@ -102,7 +102,7 @@ def test_a_static_file_is_served_with_nosniff(anyone):
     ],
 )
 def test_errors_under_api_are_json_with_one_message(anyone, method, path, status):
-    answer = anyone.open(path, method=method)  # a Visitor looks at the body
+    answer = anyone.open(path, method=method)  # CheckedClient checks the body
     assert answer.status_code == status
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     if status == 405:

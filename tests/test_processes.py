@@ -4,7 +4,7 @@ import os
 import subprocess
 
 import pytest
-from processes import no_process
+from processes import forbid_processes
 
 pytestmark = pytest.mark.live
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.live
     "start", [lambda: subprocess.run(["true"]), lambda: os.system("true")], ids=["run", "system"]
 )
 def test_a_process_that_is_started_is_noticed(start):
-    with no_process():
+    with forbid_processes():
         pass
-    with pytest.raises(AssertionError, match="needs the marker `live`"), no_process():
+    with pytest.raises(AssertionError, match="needs the marker `live`"), forbid_processes():
         start()

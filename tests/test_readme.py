@@ -1,19 +1,28 @@
-"""The README names every command, option, setting and module there is."""
+"""The documentation names every command, option, setting and module."""
 
 import re
 from pathlib import Path
 
 import click
+import pytest
 
+import identity_server
 from identity.settings import SETTINGS
 from identity_admin import identity_server_command
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = (ROOT / "docs" / "command.md").read_text(encoding="utf-8")
+READING = (ROOT / "docs" / "reading.md").read_text(encoding="utf-8")
+PACKAGES = [
+    str(path.parent.relative_to(ROOT))
+    for package in ("storage", "identity", "pages", "commands")
+    for path in ROOT.glob(f"{package}/**/__init__.py")
+]
 
 
 def all_commands(group: click.Group, *words: str):
-    """Each command below a group, as the words that are typed and the command itself."""
+    """Yield the words and the object of each command below a group."""
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
             yield from all_commands(command, *words, name)
@@ -21,29 +30,57 @@ def all_commands(group: click.Group, *words: str):
             yield (*words, name), command
 
 
-def test_the_readme_has_every_command_and_its_options(subtests):
+def test_every_command_and_option_is_documented(subtests):
     for words, command in all_commands(identity_server_command):
         with subtests.test(" ".join(words)):
-            rows = [row for row in README.splitlines() if f"`{' '.join(words)}" in row]
-            assert rows, "the table of commands lacks it"
+            rows = [row for row in COMMANDS.splitlines() if f"`{' '.join(words)}" in row]
+            assert rows, "docs/command.md has no row for it"
             for option in command.params:
                 if isinstance(option, click.Option) and option.name not in ("as_json", "yes"):
                     assert any(option.opts[0] in row for row in rows), option.opts[0]
 
 
-def test_the_readme_has_every_setting(subtests):
+def test_every_documented_command_exists():
+    documented = set(re.findall(r"`([a-z]+(?:-[a-z]+)*(?: [a-z]+(?:-[a-z]+)*)?)[ `]", COMMANDS))
+    groups = {words[0] for words, _ in all_commands(identity_server_command) if len(words) == 2}
+    typed = {each for each in documented if each.partition(" ")[0] in groups}
+    assert typed <= {" ".join(words) for words, _ in all_commands(identity_server_command)}
+
+
+def test_every_setting_is_in_the_readme(subtests):
     for name in SETTINGS:
         with subtests.test(name):
             assert re.search(rf"^\| `IDENTITY_{name}` \|", README, re.MULTILINE)
 
 
-def test_the_readme_has_no_setting_that_there_is_not():
-    assert set(re.findall(r"IDENTITY_([A-Z_]+)", README)) == set(SETTINGS)
+def test_every_setting_in_the_documentation_exists():
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        assert set(re.findall(r"IDENTITY_([A-Z_]+)", page.read_text("utf-8"))) <= set(SETTINGS)
 
 
-def test_the_readme_has_every_module(subtests):
-    for folder in ("", "storage", "pages", "commands", "identity"):
-        with subtests.test(folder):
-            rows = "".join(re.findall(rf"^\| .*`{folder}.*", README, re.MULTILINE))
-            modules = {path.name for path in (ROOT / folder).glob("*.py")} - {"__init__.py"}
-            assert modules and modules <= set(re.findall(r"[`/](\w+\.py)`", rows))
+def test_readme_is_short():
+    assert len(README.split()) < 1300
+
+
+@pytest.mark.parametrize("package", [".", *PACKAGES])
+def test_reading_page_lists_the_modules_of_each_package(package: str):
+    heading = "### Top level" if package == "." else f"### `{package}/`"
+    section = READING.partition(f"{heading}\n")[2].partition("\n##")[0]
+    listed = re.findall(r"`(\w+\.py)`", "".join(re.findall(r"^\|.*?\|", section, re.MULTILINE)))
+    modules = {path.name for path in (ROOT / package).glob("*.py")}
+    assert {*listed, "__init__.py"} == modules | {"__init__.py"}
+
+
+def test_reading_page_names_functions_of_the_grant():
+    section = READING.partition("## One sign-in")[2].partition("\n## ")[0]
+    names = set(re.findall(r"`([A-Za-z]+(?:_[a-z]+)+|[A-Z]\w+)`", section))
+    assert len(names) > 10
+    assert names <= vars(identity_server).keys()
+
+
+def test_links_lead_to_files(subtests):
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
+            with subtests.test(f"{page.name}: {target}"):
+                assert (page.parent / target).exists()

@@ -1,4 +1,4 @@
-"""The settings: environment variables, each checked with a message that names it and the fix."""
+"""The settings: environment variables, checked; an error names the variable, value and fix."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from identity_server import create_app
 pytestmark = pytest.mark.usefixtures("environment")
 
 
-def test_nothing_needs_to_be_set():
+def test_defaults():
     assert {name: str(value) for name, value in read_settings().items()} == {
         "DATA_DIR": f"{ROOT}/instance",
         "PICTURE_DIR": f"{ROOT}/static/pfp",
@@ -41,12 +41,12 @@ def test_nothing_needs_to_be_set():
         ("PICTURE_DIR", "/srv/pictures"),
     ],
 )
-def test_a_variable_sets_its_setting(environment, name, value):
+def test_variable_sets_its_setting(environment, name, value):
     environment.setenv(f"IDENTITY_{name}", value)
     assert read_settings()[name] == value
 
 
-WRONG = [  # the variable, a wrong value, what the message says of the fix
+INVALID = [  # the variable, an invalid value, a part of the message that says the fix
     ("BASE_URL", "", "https://id.example.org"),
     ("BASE_URL", "id.example.org", "https://id.example.org"),
     ("BASE_URL", "id.example.org:8000", "https://id.example.org"),
@@ -88,20 +88,22 @@ WRONG = [  # the variable, a wrong value, what the message says of the fix
 ]
 
 
-def test_a_wrong_value_is_named_with_its_variable_and_the_fix(environment, subtests):
-    for name, value, fix in WRONG:
+def test_invalid_value_error_names_variable_value_and_fix(environment, subtests):
+    for name, value, fix in INVALID:
         with subtests.test(f"{name}={value!a}"), pytest.MonkeyPatch.context() as changed:
             changed.setenv(f"IDENTITY_{name}", value)
             with pytest.raises(SettingError) as refused:
                 read_settings()
             message = str(refused.value)
-            assert message.startswith(f"IDENTITY_{name} ")
+            assert message.startswith(
+                f"IDENTITY_{name} is {value!r}, " if value else f"IDENTITY_{name} is "
+            )
             assert fix in message
             assert "\n" not in message
 
 
 @pytest.mark.parametrize("name", ["SIGNUP", "BASEURL", "data_dir", "SECRET_KEY", "DATA_DIR_", ""])
-def test_an_unknown_variable_is_named_with_those_there_are(environment, name):
+def test_unknown_variable_error_lists_the_settings(environment, name):
     environment.setenv(f"IDENTITY_{name}", "x")
     with pytest.raises(SettingError) as refused:
         read_settings()
@@ -109,14 +111,14 @@ def test_an_unknown_variable_is_named_with_those_there_are(environment, name):
     assert all(each in str(refused.value) for each in SETTINGS)
 
 
-def test_other_variables_are_other_programs(environment):
+def test_variables_with_another_prefix_are_ignored(environment):
     environment.setenv("IDENTITYX_SIGN_UP", "x")
     environment.setenv("FLASK_SIGN_UP", "x")
     assert read_settings()["SIGN_UP"] == "invite"
 
 
 @pytest.mark.parametrize("text", ["2048", "007", "1e3", "true", "null", '"quoted"', "[1]", "{}"])
-def test_a_value_is_text_and_never_json(environment, text):
+def test_value_is_not_parsed_as_json(environment, text):
     environment.setenv("IDENTITY_SITE_NAME", text)
     environment.setenv("IDENTITY_DATA_DIR", f"/srv/{text}")
     values = read_settings()
@@ -124,7 +126,7 @@ def test_a_value_is_text_and_never_json(environment, text):
 
 
 @pytest.mark.parametrize(
-    ("typed", "base_url"),
+    ("given", "base_url"),
     [
         ("https://ID.Example.ORG", "https://id.example.org"),
         ("https://id.example.org/", "https://id.example.org"),
@@ -132,13 +134,13 @@ def test_a_value_is_text_and_never_json(environment, text):
         ("HTTP://LocalHost:8000/", "http://localhost:8000"),
     ],
 )
-def test_the_base_url_is_kept_as_browsers_write_an_origin(environment, typed, base_url):
-    environment.setenv("IDENTITY_BASE_URL", typed)
+def test_base_url_is_normalized_to_an_origin(environment, given, base_url):
+    environment.setenv("IDENTITY_BASE_URL", given)
     assert read_settings()["BASE_URL"] == base_url
 
 
 @pytest.mark.parametrize(
-    ("base_url", "typed", "proxies"),
+    ("base_url", "given", "proxies"),
     [
         ("http://localhost:8000", None, 0),
         ("http://localhost:8000", "", 0),
@@ -150,41 +152,41 @@ def test_the_base_url_is_kept_as_browsers_write_an_origin(environment, typed, ba
         ("https://id.example.org", "2", 2),
     ],
 )
-def test_one_proxy_is_ours_where_the_base_url_is_https(environment, base_url, typed, proxies):
+def test_proxies_default_is_one_for_https(environment, base_url, given, proxies):
     environment.setenv("IDENTITY_BASE_URL", base_url)
-    if typed is not None:
-        environment.setenv("IDENTITY_PROXIES", typed)
+    if given is not None:
+        environment.setenv("IDENTITY_PROXIES", given)
     assert read_settings()["PROXIES"] == proxies
 
 
-def test_https_without_a_proxy_is_refused(environment):
+def test_https_without_proxies_is_refused(environment):
     environment.setenv("IDENTITY_BASE_URL", "https://id.example.org")
     environment.setenv("IDENTITY_PROXIES", "0")
     with pytest.raises(SettingError, match=r"^IDENTITY_PROXIES .*set 1"):
         read_settings()
 
 
-def test_a_relative_folder_counts_from_where_the_server_was_started(environment, tmp_path):
+def test_relative_folder_is_resolved_from_the_current_folder(environment, tmp_path):
     environment.chdir(tmp_path)
     environment.setenv("IDENTITY_DATA_DIR", "data")
     assert read_settings()["DATA_DIR"] == f"{tmp_path}/data"
 
 
-def test_the_caller_overrides_the_environment(environment):
+def test_overrides_win_over_the_environment(environment):
     environment.setenv("IDENTITY_SIGN_UP", "closed")
     assert read_settings({"SIGN_UP": "open"})["SIGN_UP"] == "open"
     with pytest.raises(SettingError):
         read_settings({"SIGN_UP": "x"})
 
 
-def test_a_wrong_setting_stops_the_start_before_anything_is_made(tmp_path):
+def test_invalid_setting_stops_create_app_before_it_creates_folders(tmp_path):
     folders = {"DATA_DIR": str(tmp_path / "instance"), "PICTURE_DIR": str(tmp_path / "pfp")}
     with pytest.raises(SettingError):
         create_app(folders | {"SIGN_UP": "x"})
     assert list(tmp_path.iterdir()) == []
 
 
-def test_settings_are_read_once_when_the_app_is_made(environment, tmp_path):
+def test_create_app_reads_the_settings_once(environment, tmp_path):
     folders = {"DATA_DIR": str(tmp_path / "instance"), "PICTURE_DIR": str(tmp_path / "pfp")}
     app = create_app(folders)
     environment.setenv("IDENTITY_SITE_NAME", "Another")
@@ -193,7 +195,7 @@ def test_settings_are_read_once_when_the_app_is_made(environment, tmp_path):
 
 
 @pytest.mark.live
-def test_nothing_happens_at_import(tmp_path):
+def test_import_reads_no_setting_and_creates_no_folder(tmp_path):
     wrong = {"IDENTITY_BASE_URL": "nonsense", "IDENTITY_DATA_DIR": str(tmp_path / "instance")}
     program = "import identity_server, identity_admin; print('imported')"
     done = subprocess.run(

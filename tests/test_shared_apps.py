@@ -1,6 +1,7 @@
 """Nothing that one test does to a shared app is seen by the next."""
 
 import pytest
+from conftest import CHEAP_PASSWORD_METHOD
 from shared_apps import SharedApps
 
 from identity import passwords
@@ -8,23 +9,23 @@ from storage import PLAYER
 
 
 @pytest.fixture
-def lend(make_app, tmp_path):
+def acquire(make_app, tmp_path):
     """Lends apps of a pool of this test's own, with the default settings but for the folders."""
     pool = SharedApps()
     numbers = iter(range(100))
 
-    def lend():
+    def acquire():
         base = tmp_path / str(next(numbers))
         folders = {"DATA_DIR": str(base / "instance"), "PICTURE_DIR": str(base / "pfp")}
-        return pool.lend(folders | {"BASE_URL": "http://localhost"})
+        return pool.acquire(folders | {"BASE_URL": "http://localhost"})
 
-    lend.pool = pool
-    return lend
+    acquire.pool = pool
+    return acquire
 
 
-def test_an_app_is_lent_again_as_new_and_with_an_empty_storage(lend):
-    lent = lend()
-    app, store = lent.app, lent.app.extensions["storage"]
+def test_an_app_is_lent_again_as_new_and_with_an_empty_storage(acquire):
+    pooled = acquire()
+    app, store = pooled.app, pooled.app.extensions["storage"]
     wsgi_app = app.wsgi_app
     store.add_user("Ada", "ada@example.org", "", PLAYER)
     app.config.update(SIGN_UP="open", BASE_URL="http://other.example", ADDED="by a test")
@@ -32,9 +33,9 @@ def test_an_app_is_lent_again_as_new_and_with_an_empty_storage(lend):
     app.jinja_env.globals.update(site_name="Changed", added="by a test")
     app.wsgi_app = lambda environ, start_response: []
     data_dir = app.config["DATA_DIR"]
-    lend.pool.take_back(lent)
+    acquire.pool.release(pooled)
 
-    again = lend().app
+    again = acquire().app
     assert again is app  # the pool makes no second one
     assert again.extensions["storage"].user_ids() == []
     assert again.extensions["storage"] is not store
@@ -49,20 +50,20 @@ def test_an_app_is_lent_again_as_new_and_with_an_empty_storage(lend):
 
 
 @pytest.mark.parametrize("register", ["route", "before", "after", "error handler"])
-def test_an_app_with_a_route_or_handler_more_is_not_lent_again(lend, register):
-    lent = lend()
-    lent.app.test_client().get("/nowhere")  # looks up handlers
-    lend.pool.take_back(lent)
-    same = lend()
-    assert same.app is lent.app
+def test_an_app_with_a_route_or_handler_more_is_not_lent_again(acquire, register):
+    pooled = acquire()
+    pooled.app.test_client().get("/nowhere")  # looks up handlers
+    acquire.pool.release(pooled)
+    same = acquire()
+    assert same.app is pooled.app
     {
         "route": lambda: same.app.add_url_rule("/more", view_func=lambda: "more"),
         "before": lambda: same.app.before_request(lambda: None),
         "after": lambda: same.app.after_request(lambda answer: answer),
         "error handler": lambda: same.app.register_error_handler(ZeroDivisionError, str),
     }[register]()
-    lend.pool.take_back(same)
-    assert lend().app is not lent.app
+    acquire.pool.release(same)
+    assert acquire().app is not pooled.app
 
 
 def test_two_apps_of_one_test_are_two(make_app):
@@ -80,10 +81,10 @@ def test_a_test_begins_as_a_new_process_on_an_empty_installation(app, store, bro
     """The second finds nothing of what the first left."""
     assert app.config["SIGN_UP"] == "invite"
     assert store.user_ids() == [] and store.client_ids() == []
-    assert passwords.last_costs == {}
+    assert passwords.wrapping_method.cache_info().currsize == 0
     assert browser.get("/").status_code == 200 and browser.get_cookie("session") is None
     app.config["SIGN_UP"] = "open"
-    passwords.last_costs["pbkdf2"] = 1.0
+    passwords.wrapping_method(CHEAP_PASSWORD_METHOD)
     store.add_user("Ada", "ada@example.org", passwords.hash_password("a long secret"))
     store.add_client("Game", ["https://game.example/"], None)
     assert browser.sign_in(password="a long secret").status_code == 303

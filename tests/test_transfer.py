@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from archives import Site
+from cached_pictures import cache_pictures, generate_picture
 from click.testing import CliRunner
-from kept_pictures import generate_picture, keep_pictures
 from PIL import Image
 from test_command import Installation
 from waiting import PATIENCE
@@ -46,7 +46,7 @@ WHOLE = ADA | {
 def import_lines(storage, monkeypatch) -> Callable[..., tuple[ImportResult, dict[int, str]]]:
     """Imports lines: what is given as a dict as JSON, the rest as it is."""
 
-    keep_pictures(monkeypatch)
+    cache_pictures(monkeypatch)
 
     def import_lines(*lines: dict | bytes, pictures: Path | None = None, **options):
         made = [json.dumps(each).encode() if isinstance(each, dict) else each for each in lines]

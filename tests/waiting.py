@@ -1,24 +1,23 @@
-"""Waiting for what another process or thread is about to do."""
+"""Waiting for other processes and threads."""
 
 import subprocess
 import time
 from collections.abc import Callable
 
-PATIENCE = 60  # seconds: nothing here takes more than a few, but a machine may be busy
+PATIENCE = 60  # seconds: far more than anything here takes, for machines under load
 
 
 def wait_until(
-    true: Callable[[], object],
+    condition: Callable[[], object],
     process: subprocess.Popen | None = None,
-    told: Callable[[], str] = str,
+    message: Callable[[], str] = str,
     meanwhile: Callable[[], object] = lambda: time.sleep(0.01),
 ) -> None:
-    """Return as soon as `true()` is; until then `meanwhile()` is done again and again.
+    """Return as soon as `condition()` is true; call `meanwhile()` repeatedly until then.
 
-    AssertionError: it is not within a minute, or the process that it waits for has ended; with what
-    was `told` meanwhile.
+    Raises AssertionError with `message()` after PATIENCE seconds, or if `process` has ended.
     """
     deadline = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < deadline and (not process or process.poll() is None), told()
+    while not condition():
+        assert time.monotonic() < deadline and (not process or process.poll() is None), message()
         meanwhile()

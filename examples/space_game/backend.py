@@ -1,10 +1,10 @@
-"""The Space Game's own server: it learns who plays, and keeps each player's best score.
+"""The Space Game's own server: it finds out who plays, and keeps each player's best score.
 
     CLIENT_ID=... CLIENT_SECRET=... python examples/space_game/backend.py
 
-The game is shown inside the identity server's page, which gives it a code; this program exchanges
-the code, for the client secret must never reach a browser. It needs the standard library alone.
-The client's game URL is http://127.0.0.1:5001/
+The play page of the identity server embeds the game and gives it a code. This server exchanges the
+code, because the client secret must never reach a browser. It needs only the standard library. The
+client's game URL is http://127.0.0.1:5001/
 """
 
 import contextlib
@@ -21,32 +21,32 @@ from urllib.parse import urlencode, urlsplit
 
 SERVER = os.environ.get("SERVER", "http://127.0.0.1:8000")  # the identity server
 HOST, PORT = os.environ.get("HOST", "127.0.0.1"), int(os.environ.get("PORT", "5001"))
-ORIGIN = os.environ.get("ORIGIN", f"http://{HOST}:{PORT}")  # where browsers reach this program
+ORIGIN = os.environ.get("ORIGIN", f"http://{HOST}:{PORT}")  # where browsers reach this server
 CLIENT = {name.lower(): os.environ.get(name, "") for name in ("CLIENT_ID", "CLIENT_SECRET")}
-SCORES = Path(os.environ.get("SCORES", "scores.json"))  # each player's best, by id: names change
+SCORES = Path(os.environ.get("SCORES", "scores.json"))  # best scores by player id: names change
 PAGES = Path(__file__).parent
 KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; base-uri 'none'; form-action 'none'; "
     f"img-src {SERVER} data:; connect-src 'self' {SERVER}; "
-    f"frame-ancestors {SERVER}"  # no other page shows this game around a click of its own
+    f"frame-ancestors {SERVER}"  # no other page can embed the game: clickjacking
 )
-MAX_SCORE = 1000  # more stars than that do not fall in a minute
-BODY_LIMIT = 500  # bytes: a code has 43, and so little JSON nests no deeper than Python reads it
+MAX_SCORE = 1000  # no minute has more stars
+BODY_LIMIT = 500  # bytes: a code has 43, and JSON of this length cannot exceed the recursion limit
 SHOWN = 10  # scores in the list
 PLAYERS_KEPT = 10_000
 
-# The ids of those who play, by a random token that their page keeps in its memory and sends along.
-# Not a cookie: in a frame on another site browsers drop those that are not SameSite=None, Secure
-# and Partitioned, and over plain http, as on one's own machine, those as well. A token works in
-# both, and no other page can have a browser send it. It is gone when the page is loaded anew, which
-# costs nothing: the identity server remembers what the player allowed, and gives another code.
+# Player ids by a random token, which the page keeps in memory and sends with each request. Not a
+# cookie: in a frame on another site browsers drop cookies that are not SameSite=None, Secure and
+# Partitioned, and over plain http those, too. A token always works, and no other page can make a
+# browser send it. A reload loses it, which costs nothing: the identity server remembers the consent
+# and gives another code.
 players: dict[str, int] = {}
 saving = threading.Lock()
 
 
 class Refused(Exception):
-    """What the game is told, with an HTTP status."""
+    """An error message for the game, with an HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -57,32 +57,32 @@ class Refused(Exception):
 
 
 def sign_in(code: str) -> dict:
-    """The player whom a code is about, with a new token for them. Raises Refused."""
-    # No redirect_uri: a code that came by message has none.
+    """Exchange a code. Return the player's id and a new token. Raises Refused."""
+    # No redirect_uri: codes of the game flow have none.
     form = urlencode({"grant_type": "authorization_code", "code": code, **CLIENT})
     form_encoded = {"Content-Type": "application/x-www-form-urlencoded"}
-    answer = ask("POST", "/api/oauth/token", form, form_encoded)  # RFC 6749 4.1.3
-    bearer = {"Authorization": f"Bearer {answer['access_token']}"}
-    player = ask("GET", "/api/oauth/whois", None, bearer)
-    for forgotten in list(players)[:-PLAYERS_KEPT]:
-        players.pop(forgotten, None)
+    response = call_api("POST", "/api/oauth/token", form, form_encoded)  # RFC 6749 4.1.3
+    bearer = {"Authorization": f"Bearer {response['access_token']}"}
+    player = call_api("GET", "/api/oauth/whois", None, bearer)
+    for old in list(players)[:-PLAYERS_KEPT]:
+        players.pop(old, None)
     token = secrets.token_urlsafe(32)
     players[token] = player["id"]
     return {"token": token, "id": player["id"]}
 
 
-def ask(method: str, path: str, body: str | None, headers: dict[str, str]) -> dict:
-    """What the identity server answers. Raises Refused."""
+def call_api(method: str, path: str, body: str | None, headers: dict[str, str]) -> dict:
+    """Call the identity server. Return its response. Raises Refused."""
     connect = HTTPSConnection if SERVER.startswith("https:") else HTTPConnection
     connection = connect(urlsplit(SERVER).netloc, timeout=10)
     try:
         connection.request(method, path, body, headers)
-        answer = connection.getresponse()
-        values = json.load(answer)
+        response = connection.getresponse()
+        values = json.load(response)
     except (OSError, HTTPException, ValueError) as error:
-        raise Refused(502, f"the identity server does not answer: {error}") from error
-    if answer.status != 200:
-        raise Refused(403, f"the identity server refuses: {values['message']}")
+        raise Refused(502, f"the identity server does not respond: {error}") from error
+    if response.status != 200:
+        raise Refused(403, f"the identity server refused: {values['message']}")
     return values
 
 
@@ -90,18 +90,18 @@ def ask(method: str, path: str, body: str | None, headers: dict[str, str]) -> di
 
 
 def read_scores() -> dict[str, int]:
-    """The best score of each player id."""
+    """Return the best scores by player id."""
     return json.loads(SCORES.read_text()) if SCORES.exists() else {}
 
 
 def best_scores() -> list[dict[str, int]]:
-    """The top of the list; the page asks the identity server what those players are called now."""
+    """Return the highest scores. The page reads the names from the identity server."""
     ranked = sorted(read_scores().items(), key=lambda each: -each[1])
     return [{"id": int(player), "score": score} for player, score in ranked[:SHOWN]]
 
 
 def keep_score(player_id: int, score: int) -> None:
-    """Keep a score where it is the player's best. A reader sees the old file or the new one."""
+    """Save a score if it is the player's best. Readers see the old file or the new one."""
     with saving:
         scores = read_scores()
         scores[str(player_id)] = max(score, scores.get(str(player_id), 0))
@@ -116,24 +116,24 @@ def keep_score(player_id: int, score: int) -> None:
 # -- requests -----------------------------------------------------------------------------------
 
 
-class Browser(BaseHTTPRequestHandler):
-    """One request of the game's page."""
+class RequestHandler(BaseHTTPRequestHandler):
+    """A handler for the requests of the game's page."""
 
     timeout = 10  # seconds
 
     def handle(self) -> None:
-        """Answer it; a browser that has left is nobody's fault."""
+        """Handle a request; the browser may close the connection."""
         with contextlib.suppress(ConnectionError):
             super().handle()
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
         if path == "/scores":
-            return self.answer(200, best_scores())
+            return self.respond(200, best_scores())
         file = PAGES / ("index.html" if path == "/" else path[1:])
-        # A name in the folder itself: `path` may hold anything.
+        # Only names in the folder itself: `path` may contain "..".
         if file not in PAGES.iterdir() or file.suffix not in KINDS:
-            return self.answer(404, {"message": "there is nothing here"})
+            return self.respond(404, {"message": "there is no such page"})
         text = file.read_text()
         if path == "/":
             text = text.replace("$SERVER", escape(SERVER))
@@ -145,25 +145,25 @@ class Browser(BaseHTTPRequestHandler):
             self.refuse_cross_site()
             values = self.read_json()
             if self.path == "/sign-in":
-                return self.answer(200, sign_in(read_code(values)))
+                return self.respond(200, sign_in(read_code(values)))
             if self.path == "/scores":
                 keep_score(self.read_player(), read_score(values))
-                return self.answer(200, best_scores())
-            self.answer(404, {"message": "there is nothing here"})
+                return self.respond(200, best_scores())
+            self.respond(404, {"message": "there is no such page"})
         except Refused as refused:
-            self.answer(refused.status, {"message": str(refused)})
+            self.respond(refused.status, {"message": str(refused)})
 
     def refuse_cross_site(self) -> None:
-        """Only the game's own page may post: no other page brings a code of its own here.
+        """Raise Refused for a POST that is not from the game's own page.
 
-        Whoever could would sign a player in as somebody else (RFC 6749 10.12). Raises Refused.
+        Another page could sign a player in with a code of an attacker (RFC 6749 10.12).
         """
-        fetch_site = self.headers.get("Sec-Fetch-Site", "same-origin")  # not sent over plain http
+        fetch_site = self.headers.get("Sec-Fetch-Site", "same-origin")  # absent over plain http
         if self.headers.get("Origin") != ORIGIN or fetch_site != "same-origin":
-            raise Refused(403, "this was sent from another site")
+            raise Refused(403, "the request is from another site")
 
     def read_json(self) -> dict:
-        """The object in the body. Raises Refused."""
+        """Return the JSON object in the body. Raises Refused."""
         length = self.headers.get("Content-Length", "")
         if not re.fullmatch("[0-9]{1,3}", length) or int(length) > BODY_LIMIT:
             raise Refused(413, f"send a body of up to {BODY_LIMIT} bytes")
@@ -176,18 +176,18 @@ class Browser(BaseHTTPRequestHandler):
         return values
 
     def read_player(self) -> int:
-        """The id of who sent this: of nobody else. Raises Refused."""
+        """Return the id of the player who sent the request. Raises Refused."""
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
         if token not in players:
-            raise Refused(401, "the game does not know you any more")
+            raise Refused(401, "your session has ended: load the page again")
         return players[token]
 
-    def answer(self, status: int, values: object) -> None:
-        """Send JSON."""
+    def respond(self, status: int, values: object) -> None:
+        """Send a JSON response."""
         self.send(status, json.dumps(values), "application/json")
 
     def send(self, status: int, text: str, kind: str) -> None:
-        """Send a text."""
+        """Send a response."""
         self.send_response(status)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Security-Policy", POLICY)
@@ -197,37 +197,37 @@ class Browser(BaseHTTPRequestHandler):
         self.wfile.write(text.encode())
 
     def log_message(self, *_: object) -> None:
-        """Keep no log."""
+        """Log nothing."""
 
 
 def read_code(values: dict) -> str:
-    """The code that a page sent. Raises Refused."""
+    """Return the code in a request. Raises Refused."""
     code = values.get("code")
     if not isinstance(code, str) or not code.isascii():
-        raise Refused(400, "a code is a text in ASCII")
+        raise Refused(400, "the code must be ASCII text")
     return code
 
 
 def read_score(values: dict) -> int:
-    """The score that a page sent. Raises Refused.
+    """Return the score in a request. Raises Refused.
 
-    The game runs on the player's machine, so its score is what the player says: a game where that
-    matters is played by its server.
+    The game runs on the player's machine, so a player can forge a score. A game that must prevent
+    this runs on its server.
     """
     score = values.get("score")
     if type(score) is not int or not 0 <= score <= MAX_SCORE:
-        raise Refused(400, f"a score is a whole number from 0 to {MAX_SCORE}")
+        raise Refused(400, f"the score must be a whole number from 0 to {MAX_SCORE}")
     return score
 
 
 class Server(ThreadingHTTPServer):
-    """Answers each browser in a thread of its own."""
+    """A server with one thread per connection."""
 
-    # Connections that wait to be accepted: of more than socketserver's 5 at once some are reset.
+    # The listen backlog: with socketserver's 5, some of many simultaneous connections are reset.
     request_queue_size = 128
 
 
 if __name__ == "__main__":
     print(f"The Space Game is at {ORIGIN}/, to be played on {SERVER}", flush=True)
     with contextlib.suppress(KeyboardInterrupt):
-        Server((HOST, PORT), Browser).serve_forever()
+        Server((HOST, PORT), RequestHandler).serve_forever()

@@ -3,11 +3,11 @@
 
 const SECONDS = 60;
 const HEIGHT = 640;
-const WIDTH = { least: 340, most: 720 }; // wider, the stars would be too far between
+const WIDTH = { least: 340, most: 720 }; // in a wider space the stars would be too far apart
 const SHIP = 16; // radius
 const KEY_SPEED = 430; // a second
 const POINTER_SPEED = 1100;
-const LONGEST_CHAIN = 5; // stars in a row that still raise what the next one counts
+const LONGEST_CHAIN = 5; // stars in a row that still raise the value of the next one
 const ROCK_COSTS = 5; // points
 const DAZED = 1.6; // seconds after a rock, in which no other one counts
 const KEYS = {
@@ -67,7 +67,7 @@ export class Flight {
     this.target = null;
   }
 
-  // -- the window and the pilot's hands ---------------------------------------------------------
+  // -- window size and input ------------------------------------------------------------------
 
   resize() {
     const { clientWidth, clientHeight } = document.documentElement;
@@ -77,7 +77,7 @@ export class Flight {
     this.scale = Math.min(clientHeight / HEIGHT, clientWidth / WIDTH.least); // CSS pixels a unit
     this.width = Math.min(clientWidth / this.scale, WIDTH.most);
     this.height = clientHeight / this.scale;
-    this.margin = (clientWidth / this.scale - this.width) / 2; // of the window, beside the space
+    this.margin = (clientWidth / this.scale - this.width) / 2; // on each side of the space
     this.ship = { x: this.width / 2, y: this.height - 90, lean: 0, ...this.ship };
     this.keepInside();
   }
@@ -99,17 +99,17 @@ export class Flight {
     this.drag = { x: clientX / this.scale - this.ship.x, y: clientY / this.scale - this.ship.y };
   }
 
-  // A mouse is where the ship goes; a finger drags it from afar, for it would cover it.
+  // The ship follows the mouse; a finger drags it from a distance, so as not to cover it.
   steer({ pointerType, clientX, clientY }) {
     if (!this.flying) return;
     const from = pointerType === "mouse" || !this.drag ? { x: this.margin, y: 0 } : this.drag;
     this.target = { x: clientX / this.scale - from.x, y: clientY / this.scale - from.y };
   }
 
-  // -- time passes ------------------------------------------------------------------------------
+  // -- simulation -------------------------------------------------------------------------------
 
   tick(now, before) {
-    const seconds = Math.min((now - before) / 1000, 0.05); // a slow moment is no jump
+    const seconds = Math.min((now - before) / 1000, 0.05); // no jump after a slow frame
     if (this.flying) this.fly(seconds);
     this.draw(this.paused || still.matches ? 0 : seconds);
     requestAnimationFrame((next) => this.tick(next, now));
@@ -152,7 +152,7 @@ export class Flight {
   }
 
   addThings(seconds) {
-    const hurry = 1 + (1 - this.left / SECONDS) * 0.9; // all gets faster
+    const hurry = 1 + (1 - this.left / SECONDS) * 0.9; // everything gets faster
     const place = () => ({ x: between(20, this.width - 20), y: -30, angle: between(0, TURN), life: Infinity });
     this.nextStar -= seconds * hurry;
     this.nextRock -= seconds * hurry;
@@ -174,7 +174,7 @@ export class Flight {
   }
 
   catchStar(star) {
-    if (!this.touches({ ...star, size: star.size + 8 })) return false; // a kind one
+    if (!this.touches({ ...star, size: star.size + 8 })) return false; // a larger target
     this.chain = Math.min(this.chain + 1, LONGEST_CHAIN);
     this.points += this.chain;
     this.burst(star, "#ffe28a", `+${this.chain}`);
@@ -199,7 +199,7 @@ export class Flight {
     this.sparks.push({ ...piece, text, across: 0, down: -50, life: 0.8 });
   }
 
-  // -- what is seen -----------------------------------------------------------------------------
+  // -- drawing ----------------------------------------------------------------------------------
 
   draw(seconds) {
     const { pen } = this;
@@ -232,7 +232,7 @@ export class Flight {
     pen.globalAlpha = 1;
   }
 
-  // A closed line around a place: `radius(corner)` of so many corners.
+  // A closed polygon around a place, with `radius(corner)` for each corner.
   outline({ x, y, angle }, corners, radius) {
     this.pen.beginPath();
     for (let corner = 0; corner < corners; corner += 1) {

@@ -1,4 +1,4 @@
-// The panel around a flight: who plays, the score list, and when a flight starts, rests and ends.
+// The panel around a flight: the player, the score list, and start, pause and end of a flight.
 
 import { pictureAddress, readProfile, sendScore, signIn } from "./grant.js";
 import { Flight } from "./flight.js";
@@ -44,16 +44,16 @@ async function end(points) {
   }
 }
 
-let lists = 0; // how many were asked for: the last is shown, whichever comes last
+let lists = 0; // requested lists: only the last one is shown
 
-async function showScores(asked) {
+async function showScores(request) {
   lists += 1;
   const number = lists;
-  const best = await asked;
+  const best = await request;
   const profiles = await Promise.all(best.map(({ id }) => readProfile(id)));
   if (number !== lists) return;
   const rows = best.map((each, place) => profiles[place] && scoreRow(profiles[place], each.score));
-  scores.replaceChildren(...rows.filter(Boolean)); // who deleted the account is not in the list
+  scores.replaceChildren(...rows.filter(Boolean)); // deleted accounts are left out
   list.hidden = scores.children.length === 0;
 }
 
@@ -72,7 +72,7 @@ function name(profile) {
 
 function picture(profile) {
   const image = new Image(24, 24);
-  image.crossOrigin = "anonymous"; // so that it can be drawn on a canvas that is read again
+  image.crossOrigin = "anonymous"; // a canvas with this picture stays readable
   image.src = pictureAddress(profile);
   image.alt = "";
   return image;
@@ -90,11 +90,11 @@ async function greet() {
 }
 
 async function showBest() {
-  await showScores(fetch("/scores").then((answer) => answer.json()));
+  await showScores(fetch("/scores").then((response) => response.json()));
 }
 
 play.focus();
 showBest();
-await greet(); // this may take as long as the player thinks about it
-if (!panel.hidden) play.focus(); // the page's question took the focus
+await greet(); // waits until the player has answered the dialog
+if (!panel.hidden) play.focus(); // the dialog took the focus
 showBest(); // with the player's own row

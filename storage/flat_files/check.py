@@ -102,7 +102,7 @@ def _look_at_layout(walk: Walk) -> Findings:
 def _make(layout: Layout, path: str) -> str:
     """Make what is missing, as the next start would."""
     layout.make_folders()
-    KeyFile(layout.path("secret_key"))
+    KeyFile(layout)
     upgrade(layout, Index(layout.path("index")))
     return "made" + ": everyone signs in again" * path.endswith("secret_key")
 

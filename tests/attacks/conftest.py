@@ -1,12 +1,12 @@
-"""How much is tried by default, and how much by hand."""
+"""Hypothesis profiles: `quick` by default, `long` on request."""
 
 from hypothesis import HealthCheck, settings
 
-# By hand: pytest tests/attacks/test_fuzz.py --hypothesis-profile=long --hypothesis-show-statistics
+# Long: pytest tests/attacks/test_fuzz.py --hypothesis-profile=long --hypothesis-show-statistics
 settings.register_profile(
     "quick",
     max_examples=60,
-    derandomize=True,  # the same in each run: a failure is news of the code
+    derandomize=True,  # the same examples in each run: only a code change makes a test fail
     database=None,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -14,4 +14,4 @@ settings.register_profile(
 settings.register_profile(
     "long", settings.get_profile("quick"), max_examples=20_000, derandomize=False
 )
-settings.load_profile("quick")  # --hypothesis-profile comes after this
+settings.load_profile("quick")  # overridden by --hypothesis-profile

@@ -1,4 +1,4 @@
-"""The grant under attack: what RFC 9700 asks for and no other test holds."""
+"""Attacks on the grant and on sessions: requirements of RFC 9700 that no other test covers."""
 
 import hashlib
 import html
@@ -24,12 +24,12 @@ CALLBACK = "https://space.example/callback"
 GAME = "https://game.example/"
 
 
-# -- what is signed opens the one door it was made for --------------------------------------------
+# -- each signed value is valid for one purpose ---------------------------------------------------
 
 
 @pytest.fixture
-def signed(app, store, adas_browser, ada, program) -> dict[str, str]:
-    """One of everything that the server signs, for Ada, good right now; by its purpose."""
+def signed_values(app, store, adas_browser, ada, program) -> dict[str, str]:
+    """One valid value of every kind that the server signs, for Ada, by purpose."""
     game, _ = store.add_client("Game", [], None, game_url=GAME)
     page = adas_browser.get(f"/play/{game.id}")
     consent = hidden_field(adas_browser.get(program.link()), "request")
@@ -49,8 +49,10 @@ def signed(app, store, adas_browser, ada, program) -> dict[str, str]:
     }
 
 
-def doors(app, adas_browser, anyone, program, game_id: str) -> dict[str, Callable[[str], bool]]:
-    """What each purpose opens: True where a text opened it."""
+def acceptance_checks(
+    app, adas_browser, anyone, program, game_id: str
+) -> dict[str, Callable[[str], bool]]:
+    """Return a function per purpose that tells whether the server accepts a value for it."""
 
     def decide(text: str) -> bool:
         data = {"request": text, "decision": "allow"}
@@ -73,34 +75,36 @@ def doors(app, adas_browser, anyone, program, game_id: str) -> dict[str, Callabl
         "game": ask_as_game,
         "first account": is_first_account,
         "sign-in link": lambda text: (
-            "for <bdi" in anyone.get("/new-password", query_string={"link": text}).text
+            "For <bdi" in anyone.get("/new-password", query_string={"link": text}).text
         ),
     }
 
 
-def opened(app, store, adas_browser, anyone, program, signed) -> set[tuple[str, str]]:
-    """Which signed text opens which door."""
+def accepted_pairs(
+    app, store, adas_browser, anyone, program, signed_values
+) -> set[tuple[str, str]]:
+    """Return the pairs (purpose signed for, purpose accepted for)."""
     [game_id] = (each.id for each in all_clients(store) if each.game_url)
-    every_door = doors(app, adas_browser, anyone, program, game_id)
+    checks = acceptance_checks(app, adas_browser, anyone, program, game_id)
     return {
-        (purpose, door)
-        for purpose, text in signed.items()
-        for door, opens in every_door.items()
-        if opens(text)
+        (purpose, accepted_for)
+        for purpose, text in signed_values.items()
+        for accepted_for, accepts in checks.items()
+        if accepts(text)
     }
 
 
-def test_what_is_signed_for_one_purpose_opens_no_other_door(
-    app, store, adas_browser, anyone, program, signed
+def test_signature_is_valid_for_its_own_purpose_only(
+    app, store, adas_browser, anyone, program, signed_values
 ):
-    """RFC 9700 2.3: nothing stands for more than it was given for. All against all."""
-    own_doors = {(purpose, purpose) for purpose in signed}
-    assert opened(app, store, adas_browser, anyone, program, signed) == own_doors
+    """RFC 9700 2.3: a value gives no more access than was granted. Tries all pairs."""
+    same_purpose = {(purpose, purpose) for purpose in signed_values}
+    assert accepted_pairs(app, store, adas_browser, anyone, program, signed_values) == same_purpose
 
 
 @pytest.fixture
-def one_key_for_all(monkeypatch) -> None:
-    """The server, broken: every purpose is signed alike."""
+def shared_serializer(monkeypatch) -> None:
+    """Break the server: sign every purpose with the same serializer."""
     real_serializer = signing.serializer
     for module in ("identity.links", "identity.sessions", "identity_server"):
         monkeypatch.setattr(
@@ -108,51 +112,51 @@ def one_key_for_all(monkeypatch) -> None:
         )
 
 
-def test_a_key_that_purposes_share_would_be_found_out(
-    one_key_for_all, app, store, adas_browser, anyone, program, signed
+def test_shared_serializer_is_detected(
+    shared_serializer, app, store, adas_browser, anyone, program, signed_values
 ):
-    """The negative control of the test above."""
-    found = opened(app, store, adas_browser, anyone, program, signed)
-    assert any(purpose != door for purpose, door in found)
+    """Negative control of the test above."""
+    found = accepted_pairs(app, store, adas_browser, anyone, program, signed_values)
+    assert any(purpose != accepted_for for purpose, accepted_for in found)
 
 
-# -- where the browser is sent --------------------------------------------------------------------
+# -- redirects ------------------------------------------------------------------------------------
 
 
-def where_a_browser_goes(location: str, base: str = "https://id.example.org/sign-in") -> str:
-    """The origin that a browser resolves a Location to (WHATWG URL: tabs go, "\\" is "/")."""
+def browser_origin(location: str, base: str = "https://id.example.org/sign-in") -> str:
+    """Return the origin of a Location (WHATWG URL: tabs are removed, "\\" is read as "/")."""
     text = re.sub("[\t\r\n]", "", location.strip("".join(map(chr, range(33)))))
     parts = urlsplit(urljoin(base, text.replace("\\", "/")))
     return f"{parts.scheme}://{parts.netloc}"
 
 
-BITS = [
+URL_PARTS = [
     *("/", "\\", "//", "evil.example", ":", "@", "?", "#", "%", "%2f", "%5c", "%09", ".", ".."),
     *("\t", "\n", "\r", "\0", " ", "http:", "javascript:", "é", "\u2028", "\u3000", "\x85"),
     *("／", "。", "\ufeff", "\u200b", "[", "]", ";", "&", "="),
 ]
 
 
-@given(st.one_of(st.lists(st.sampled_from(BITS)).map("".join), st.text().map("/{}".format)))
+@given(st.one_of(st.lists(st.sampled_from(URL_PARTS)).map("".join), st.text().map("/{}".format)))
 @example("/\\evil.example")
 @example("/\t/evil.example")
 @example("//evil.example")
-def test_no_next_leads_to_another_origin(browser, ada, address):
-    """RFC 9700 4.11.2: the server is no open redirector."""
+def test_next_never_redirects_to_another_origin(browser, ada, address):
+    """RFC 9700 4.11.2: the server is not an open redirector."""
     location = browser.sign_in(next=address).location
     assert location.startswith("/")
-    assert location.isascii() and location.isprintable()  # and splits no header
-    assert where_a_browser_goes(location) == "https://id.example.org"
+    assert location.isascii() and location.isprintable()  # no header injection
+    assert browser_origin(location) == "https://id.example.org"
 
 
 @pytest.mark.parametrize("broken", ["//evil.example", "/\\evil.example", "https://evil.example"])
-def test_a_next_that_leads_elsewhere_would_be_found_out(broken):
-    """The negative control: what is asked of each Location tells these apart."""
-    assert where_a_browser_goes(broken).endswith("//evil.example")
+def test_foreign_next_is_detected(broken):
+    """Negative control: `browser_origin` recognizes these as foreign origins."""
+    assert browser_origin(broken).endswith("//evil.example")
     assert local_address(broken) == "/"
 
 
-def test_every_way_back_after_a_post_is_303(browser, ada, program):
+def test_redirects_after_post_are_303(browser, ada, program):
     """RFC 9700 4.12: a 307 would post the player's password or answer on to the client."""
     answers = [
         browser.sign_in(next=program.link()),
@@ -167,13 +171,13 @@ def test_every_way_back_after_a_post_is_303(browser, ada, program):
     assert [answer.status_code for answer in answers] == [303] * len(answers)
 
 
-# -- what a page on the way gives away ------------------------------------------------------------
+# -- secrets in addresses and on disk -------------------------------------------------------------
 
 
-def test_pages_with_a_secret_in_their_address_load_nothing_from_elsewhere(
+def test_pages_with_a_secret_in_the_url_load_only_same_origin_resources(
     app, browser, store, ada, program
 ):
-    """RFC 9700 4.2.4: no third party learns an address from the Referer of what a page loads."""
+    """RFC 9700 4.2.4: no third party receives the address as a Referer."""
     with app.app_context():
         secret_addresses = [
             issue_first_account_link(store, "http://localhost"),
@@ -193,7 +197,7 @@ def test_pages_with_a_secret_in_their_address_load_nothing_from_elsewhere(
         assert all(re.match("/[a-z]", each) for each in loaded)
 
 
-def test_an_invitation_stands_on_the_disk_as_its_hash_alone(store, tmp_path):
+def test_invitation_is_stored_as_a_hash_only(store, tmp_path):
     invite = store.issue_invite(days=7)
     files = {each.name: each for each in (tmp_path / "instance").rglob("*") if each.is_file()}
     assert f"{hashlib.sha256(invite.encode()).hexdigest()}.json" in files
@@ -205,30 +209,28 @@ def test_an_invitation_stands_on_the_disk_as_its_hash_alone(store, tmp_path):
 
 
 def is_signed_in(anyone, cookie: str) -> bool:
-    """True where a cookie of this value opens the account page."""
+    """Return whether a session cookie with this value opens the account page."""
     return anyone.get("/account", headers={"Cookie": f"session={cookie}"}).status_code == 200
 
 
-def test_a_session_that_begins_while_the_player_is_suspended_stays_dead_when_restored(
-    store, browser, anyone, ada, monkeypatch
-):
-    """Suspended between the look at the password and the new session."""
+def test_sign_in_during_suspension_creates_no_session(store, browser, anyone, ada, monkeypatch):
+    """The player is suspended after the password check and before the session is stored."""
     real_edit = store.edit_user
 
-    def suspend_first(user_id: int):
+    def edit_after_suspension(user_id: int):
         monkeypatch.setattr(store, "edit_user", real_edit)
         with real_edit(user_id) as user:
             user.suspended, user.sessions = True, []
         return real_edit(user_id)
 
-    monkeypatch.setattr(store, "edit_user", suspend_first)
+    monkeypatch.setattr(store, "edit_user", edit_after_suspension)
     assert browser.sign_in().status_code == 403
     assert store.read_user(ada.id).sessions == []
     assert browser.get_cookie("session") is None
 
 
-def test_no_use_of_a_session_makes_it_last_longer_than_14_days(adas_browser, clock):
-    """A stolen cookie is not kept alive: each message to the player makes the cookie anew."""
+def test_session_expires_after_14_days_despite_use(adas_browser, clock):
+    """A stolen cookie cannot be renewed by use, although each notice sets the cookie again."""
     for _ in range(13):
         clock.ahead += 86_400
         assert adas_browser.post("/account", data={"bio": "x"}).location == "/account"
@@ -246,34 +248,34 @@ def test_no_use_of_a_session_makes_it_last_longer_than_14_days(adas_browser, clo
         ("/account/delete", {"password": PASSWORD}),
     ],
 )
-def test_a_copied_cookie_dies_with_every_way_to_end_the_session(adas_browser, anyone, path, fields):
+def test_copied_cookie_is_invalid_after_the_session_ends(adas_browser, anyone, path, fields):
     copied = str(adas_browser.get_cookie("session").value)
     assert is_signed_in(anyone, copied)
     assert adas_browser.post(path, data=fields).status_code == 303
     assert not is_signed_in(anyone, copied)
 
 
-def test_a_planted_session_does_not_become_the_victims(open_browser, anyone, ada, bob):
-    """Session fixation: the attacker's own cookie in the victim's browser, who then signs in."""
-    attackers, victims = open_browser(), open_browser()
-    attackers.sign_in("Bob")
-    planted = attackers.get_cookie("session").value
-    victims.set_cookie("session", planted)
-    victims.sign_in("Ada")
+def test_session_fixation_is_prevented(open_browser, anyone, ada, bob):
+    """The attacker's session cookie is planted in the victim's browser before sign-in."""
+    attacker_browser, victim_browser = open_browser(), open_browser()
+    attacker_browser.sign_in("Bob")
+    planted = attacker_browser.get_cookie("session").value
+    victim_browser.set_cookie("session", planted)
+    victim_browser.sign_in("Ada")
     page = anyone.get("/account", headers={"Cookie": f"session={planted}"})
     assert "Bob" in page.text
     assert "Ada" not in page.text
-    assert victims.get_cookie("session").value != planted
+    assert victim_browser.get_cookie("session").value != planted
 
 
-# -- time -----------------------------------------------------------------------------------------
+# -- timing ---------------------------------------------------------------------------------------
 
-# Hashes are counted, without making any, by test_sign_in.py: here is that the real ones cost that.
+# test_sign_in.py counts hash calls with a stub; these tests measure the real hash function.
 
 
 def processor_times(browser, *names: str) -> list[float]:
-    """Seconds of this thread for wrong passwords at each name: medians of five tries, in turns."""
-    browser.sign_in("nobody", "wrong")  # the first in a process measures the machine as well
+    """Return the median thread time, in seconds, of five wrong passwords for each name."""
+    browser.sign_in("nobody", "wrong")  # the first attempt of a process includes calibration
     times: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(5):
         for name in names:
@@ -284,8 +286,8 @@ def processor_times(browser, *names: str) -> list[float]:
 
 
 @pytest.fixture
-def real_passwords(store, ada, monkeypatch) -> None:
-    """Ada's password is kept as players' are."""
+def production_password_hash(store, ada, monkeypatch) -> None:
+    """Store Ada's password with the production hash method."""
     monkeypatch.setattr(passwords, "PASSWORD_METHOD", PASSWORD_METHOD)
     monkeypatch.setattr(passwords, "NOBODYS_HASH", NOBODYS_HASH)
     with store.edit_user(ada.id) as user:
@@ -293,33 +295,37 @@ def real_passwords(store, ada, monkeypatch) -> None:
     assert check_password_hash(store.read_user(ada.id).password_hash, PASSWORD)
 
 
-# A hash left out is a thousandth of the work, the cheapest in use a third of it.
-ALIKE = pytest.approx(1, abs=0.4)
+# Without a hash the ratio would be 1/1000; with the cheapest hash in use, 1/3.
+SIMILAR = pytest.approx(1, abs=0.4)
 
 
 @pytest.mark.timing
-def test_the_time_of_an_answer_does_not_tell_whether_a_name_exists(browser, real_passwords):
+def test_sign_in_time_does_not_reveal_whether_a_name_exists(browser, production_password_hash):
     known, unknown = processor_times(browser, "Ada", "Zoe")
-    assert unknown / known == ALIKE
+    assert unknown / known == SIMILAR
 
 
 @pytest.mark.timing
-def test_nor_does_it_where_the_account_was_imported(browser, store, ada, real_passwords):
+@pytest.mark.parametrize("wrap", [str, passwords.wrap_hash])
+@pytest.mark.parametrize("method", ["scrypt:32768:8:1", "pbkdf2:sha256:260000"])
+def test_sign_in_time_does_not_reveal_an_imported_account(
+    browser, store, ada, production_password_hash, method, wrap
+):
     with store.edit_user(ada.id) as user:
-        user.password_hash = generate_password_hash(PASSWORD, "scrypt:32768:8:1")
+        user.password_hash = wrap(generate_password_hash(PASSWORD, method))
     known, unknown = processor_times(browser, "Ada", "Zoe")
-    assert known / unknown == ALIKE
+    assert known / unknown == SIMILAR
 
 
 @pytest.mark.timing
-def test_a_hash_that_costs_less_for_nobody_would_be_found_out(browser, real_passwords, monkeypatch):
-    """The negative control: a third of the work for a name that there is not."""
-    work = passwords.check_password_hash
-    cheaper = {NOBODYS_HASH: NOBODYS_HASH.replace(PASSWORD_METHOD, "scrypt:32768:8:1")}
+def test_cheaper_hash_for_unknown_names_is_detected(browser, production_password_hash, monkeypatch):
+    """Negative control: a third of the work for an unknown name."""
+    real_check = passwords.check_password_hash
+    cheaper_hashes = {NOBODYS_HASH: NOBODYS_HASH.replace(PASSWORD_METHOD, "scrypt:32768:8:1")}
     monkeypatch.setattr(
         passwords,
         "check_password_hash",
-        lambda kept, typed: work(cheaper.get(kept, kept), typed),
+        lambda kept, typed: real_check(cheaper_hashes.get(kept, kept), typed),
     )
     known, unknown = processor_times(browser, "Ada", "Zoe")
-    assert unknown / known != ALIKE
+    assert unknown / known != SIMILAR

@@ -1,4 +1,4 @@
-"""docs/security.md: each promise is held by the test it names."""
+"""docs/security.md: each row names an existing test."""
 
 import ast
 import functools
@@ -12,24 +12,24 @@ ROWS = list(ROW.finditer(PAGE))
 
 
 @functools.cache
-def docstrings_in(file: str) -> dict[str, str]:
-    """What each test in a file says of itself, by its name."""
+def read_docstrings(file: str) -> dict[str, str]:
+    """Return the docstring of each test in a file, by the test's name."""
     module = ast.parse((ROOT / file).read_text(encoding="utf-8"))
     functions = [each for each in module.body if isinstance(each, ast.FunctionDef)]
     return {each.name: ast.get_docstring(each) or "" for each in functions}
 
 
-def test_a_promise_is_held_by_the_test_it_names(subtests):
-    """And where RFC 9700 asks for it, the test names the section."""
+def test_every_row_names_an_existing_test(subtests):
+    """The docstring of the test names the section of RFC 9700 that the row gives."""
     for row in ROWS:
         with subtests.test(row["promise"]):
             file, _, name = row["test"].partition("::")
-            said = docstrings_in(file)[name]
+            docstring = read_docstrings(file)[name]
             for section in filter(None, row["sections"].strip().split(", ")):
-                assert re.search(rf"RFC 9700 (\S+ and )?{re.escape(section)}\b", said)
+                assert re.search(rf"RFC 9700 (\S+ and )?{re.escape(section)}\b", docstring)
 
 
-def test_every_promise_has_its_test():
+def test_every_row_has_a_test():
     rows = [line for line in PAGE.splitlines() if line.startswith("| ")]
     headings = [row for row in rows if row == "| promise | RFC 9700 | held by |"]
     assert len(rows) == len(headings) + len(ROWS)
@@ -37,7 +37,7 @@ def test_every_promise_has_its_test():
     assert len(ROWS) == len(set(ROW.findall(PAGE)))
 
 
-def test_every_section_that_a_test_of_the_attacks_names_is_on_the_page():
+def test_every_rfc_9700_section_in_the_attack_tests_is_listed():
     named = set()
     for file in (ROOT / "tests" / "attacks").glob("*.py"):
         named |= set(re.findall(r"RFC 9700 ([0-9.]+[0-9])", file.read_text(encoding="utf-8")))
@@ -45,6 +45,6 @@ def test_every_section_that_a_test_of_the_attacks_names_is_on_the_page():
     assert named <= on_the_page
 
 
-def test_the_page_says_how_to_report_a_hole():
+def test_page_says_how_to_report_a_vulnerability():
     assert "IDENTITY_ABOUT_URL" in PAGE
     assert "advisory" in PAGE

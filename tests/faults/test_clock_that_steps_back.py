@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 import requests
 from customized import CHEAP_HASH, CHEAP_PASSWORDS, customize
-from live.person import Person
+from live.form_browser import FormBrowser
 from live.running import ANSWER_TIMEOUT, RunningServer
-from live.test_account_races import even_picture
-from live.test_kill import CALLBACK, exchange, link
+from live.test_account_races import plain_picture
+from live.test_kill import CALLBACK, link
 
 import storage
-from identity.passwords import GUESSES_PER_NAME
+from identity.limits import ATTEMPTS_PER_NAME
 
 pytestmark = pytest.mark.faults
 
@@ -110,7 +110,7 @@ def server(tmp_path_factory, module_clock) -> Iterator[RunningServer]:
     yield from serve(tmp_path_factory.mktemp("server"), module_clock)
 
 
-class Player(Person):
+class Player(FormBrowser):
     """A player of the test's own."""
 
     def __init__(self, server: RunningServer) -> None:
@@ -127,7 +127,7 @@ class Player(Person):
 
     def post(self, path: str, **sent) -> requests.Response:
         address = f"{self.server_address}{path}"
-        return self.browser.post(address, timeout=ANSWER_TIMEOUT, allow_redirects=False, **sent)
+        return self.session.post(address, timeout=ANSWER_TIMEOUT, allow_redirects=False, **sent)
 
 
 @pytest.fixture
@@ -148,16 +148,14 @@ class Game:
         return player.allow(link(self.client), player.user.name).answer["code"]
 
     def exchange(self, code: str) -> requests.Response:
-        return exchange(self.server, code, self.client, self.secret)
+        return self.server.exchange_code(code, self.client.id, self.secret)
 
     def token(self, player: Player) -> str:
         return self.exchange(self.code(player)).json()["access_token"]
 
     def whois(self, token: str) -> int:
-        """The status of the answer."""
-        address = f"{self.server.address}/api/oauth/whois"
-        headers = {"Authorization": f"Bearer {token}"}
-        return requests.get(address, headers=headers, timeout=ANSWER_TIMEOUT).status_code
+        """Return the status of whois."""
+        return self.server.whois(token).status_code
 
 
 @pytest.fixture
@@ -217,7 +215,7 @@ def test_a_new_picture_has_a_later_timestamp_than_the_old_one(clock, ada, step):
     def change_picture(number: int) -> int:
         if not ada.is_signed_in():
             ada.sign_in(ada.user.name)
-        files = {"picture": ("me.png", even_picture(number), "image/png")}
+        files = {"picture": ("me.png", plain_picture(number), "image/png")}
         assert ada.post("/account/picture", files=files).headers["Location"] == "/account"
         return ada.read().pfp_timestamp
 
@@ -233,7 +231,7 @@ def test_guesses_are_counted_through_a_step_of_seconds_and_anew_after_one_of_an_
         form = {"name": ada.user.name, "password": "a wrong password"}
         return ada.post("/sign-in", data=form).status_code
 
-    assert {guess() for _ in range(GUESSES_PER_NAME)} == {403}
+    assert {guess() for _ in range(ATTEMPTS_PER_NAME)} == {403}
     assert guess() == 429
     clock.step(-SECONDS)
     assert guess() == 429
@@ -272,9 +270,9 @@ def test_a_sign_in_link_of_what_is_now_the_future_waits_and_the_next_one_is_good
         assert page.status_code == 200
         return "recognise this link" in page.text
 
-    links = [server.printed("user", "sign-in-link", ada.user.name)]
+    links = [server.command_output("user", "sign-in-link", ada.user.name)]
     clock.step(-step)
-    links.append(server.printed("user", "sign-in-link", ada.user.name))
+    links.append(server.command_output("user", "sign-in-link", ada.user.name))
     assert [refused(link) for link in links] == [True, False]
     clock.step(step)
     assert not refused(links[0])
@@ -283,7 +281,7 @@ def test_a_sign_in_link_of_what_is_now_the_future_waits_and_the_next_one_is_good
 def test_the_audit_log_is_in_the_order_of_what_was_done(clock, server, ada):
     """The times of its lines tell that the clock was set back."""
     for act in ("suspend", "unsuspend"):
-        server.printed("user", act, ada.user.name)
+        server.command_output("user", act, ada.user.name)
         clock.step(-HOUR)
     suspended, unsuspended = (
         line for line in ada.store.read_audit() if line.get("user") == ada.user.id

@@ -10,7 +10,7 @@ import pytest
 import requests
 from customized import CHEAP_HASH, CHEAP_PASSWORDS, customize
 from live import running
-from live.person import Person
+from live.form_browser import FormBrowser
 from live.running import ANSWER_TIMEOUT, RunningServer
 from needs import MOUNTS
 from operations import small_disk
@@ -105,12 +105,12 @@ def test_it_reloads_on_a_disk_that_filled_up(served, full):
 
 def answers_to_pictures(server: RunningServer, refuse: Callable[[Path], None], disk: Path) -> list:
     """The statuses for a small picture and a large one, once the disk refuses them."""
-    ada = Person(server.address)
+    ada = FormBrowser(server.address)
     ada.sign_in("ada")
     refuse(disk)
     address = f"{server.address}/account/picture"
     answers = [
-        ada.browser.post(address, files={"picture": picture}, timeout=ANSWER_TIMEOUT)
+        ada.session.post(address, files={"picture": picture}, timeout=ANSWER_TIMEOUT)
         for picture in (PICTURE, PICTURE.ljust(600_000, b"\0"))
     ]
     ada.close()

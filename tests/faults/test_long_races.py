@@ -10,9 +10,9 @@ import pytest
 import requests
 from customized import CHEAP_HASH, CHEAP_PASSWORDS, customize
 from injection import is_full_run
-from live.person import Person
+from live.form_browser import FormBrowser
 from live.running import ANSWER_TIMEOUT, RunningServer
-from live.test_account_races import colour, even_picture, pictures_of, post, seen_colour
+from live.test_account_races import colour, nearest_colour, picture_files_of, plain_picture, post
 from live.test_races import RACERS, Background, race
 from needs import STRACE
 from waiting import wait_until
@@ -49,14 +49,14 @@ def unlocked_server(server) -> Iterator[RunningServer]:
         tracer.communicate()
 
 
-def sign_in(server: RunningServer, names: list[str]) -> list[Person]:
+def sign_in(server: RunningServer, names: list[str]) -> list[FormBrowser]:
     """New players, each in a browser."""
-    store, people = server.open_storage(), []
+    store, browsers = server.open_storage(), []
     for name in names:
         store.add_user(name, f"{name}@example.org", CHEAP_HASH)
-        people.append(Person(server.address))
-        assert "Hello, " in people[-1].sign_in(name).text
-    return people
+        browsers.append(FormBrowser(server.address))
+        assert "Hello, " in browsers[-1].sign_in(name).text
+    return browsers
 
 
 # ---------------------------------------------------------------------------------------------
@@ -64,25 +64,25 @@ def sign_in(server: RunningServer, names: list[str]) -> list[Person]:
 # ---------------------------------------------------------------------------------------------
 
 
-def race_for_a_name(people: list[Person], name: str) -> Counter[int]:
+def race_for_a_name(browsers: list[FormBrowser], name: str) -> Counter[int]:
     """The answers to all who want the name at once."""
     return Counter(
-        race(lambda number: post(people[number], "/account", data={"name": name}).status_code)
+        race(lambda number: post(browsers[number], "/account", data={"name": name}).status_code)
     )
 
 
 def test_a_name_that_sixteen_want_at_once_is_given_to_one(server, pytestconfig):
-    people = sign_in(server, [f"ada-{number}" for number in range(RACERS)])
+    browsers = sign_in(server, [f"ada-{number}" for number in range(RACERS)])
     for number in range(ALL_ROUNDS if is_full_run(pytestconfig) else ROUNDS):
-        answers = race_for_a_name(people, f"Racer {number}")
+        answers = race_for_a_name(browsers, f"Racer {number}")
         assert answers == {303: 1, 409: RACERS - 1}
     assert server.command("check") == []
 
 
 @STRACE
 def test_without_locks_a_name_would_be_given_twice(unlocked_server):
-    people = sign_in(unlocked_server, [f"ada-{number}" for number in range(RACERS)])
-    winners = (race_for_a_name(people, f"Racer {number}")[303] for number in range(ALL_ROUNDS))
+    browsers = sign_in(unlocked_server, [f"ada-{number}" for number in range(RACERS)])
+    winners = (race_for_a_name(browsers, f"Racer {number}")[303] for number in range(ALL_ROUNDS))
     assert any(each > 1 for each in winners)
 
 
@@ -100,7 +100,7 @@ class BusyPlayer:
     def __init__(self, server: RunningServer) -> None:
         self.server, self.store = server, server.open_storage()
         [writer] = sign_in(server, ["ada"])
-        self.browsers = [writer, *(Person(server.address) for _ in range(3))]
+        self.browsers = [writer, *(FormBrowser(server.address) for _ in range(3))]
         for each in self.browsers[1:]:
             each.sign_in("ada")
         self.player = self.store.find_user("ada")
@@ -131,10 +131,10 @@ class BusyPlayer:
         assert self.read().equipped_flair == flair
 
     def change_picture(self, number: int) -> None:
-        files = {"picture": ("me.png", even_picture(number), "image/png")}
+        files = {"picture": ("me.png", plain_picture(number), "image/png")}
         save(self.browsers[3], "/account/picture", files=files)
         small = self.server.picture_dir / "small" / self.read().picture_file
-        assert small.exists() and seen_colour(small.read_bytes()) == colour(number)
+        assert small.exists() and nearest_colour(small.read_bytes()) == colour(number)
 
     def look(self, number: int) -> None:
         """See what everybody sees of her: whole, or gone because there is something newer."""
@@ -145,7 +145,7 @@ class BusyPlayer:
         if large.status_code == 404:
             assert self.read().pfp_timestamp > user["pfpTimestamp"]
         else:
-            assert seen_colour(large.content)  # or Pillow says that it is cut off
+            assert nearest_colour(large.content)  # or Pillow says that it is cut off
 
     def ask(self, path: str) -> requests.Response:
         answer = requests.get(f"{self.server.address}{path}", timeout=ANSWER_TIMEOUT)
@@ -177,10 +177,10 @@ def has_failed(running: list[Background]) -> bool:
     return any(each.has_failed() for each in running)
 
 
-def save(person: Person, path: str, **sent) -> None:
+def save(form_browser: FormBrowser, path: str, **sent) -> None:
     """Send a form, and see the page that says that it is saved."""
-    address = f"{person.server_address}{path}"
-    page = person.browser.post(address, timeout=ANSWER_TIMEOUT, **sent)
+    address = f"{form_browser.server_address}{path}"
+    page = form_browser.session.post(address, timeout=ANSWER_TIMEOUT, **sent)
     assert page.status_code == 200
     assert " is saved." in page.text
 
@@ -195,7 +195,7 @@ def test_who_plays_edits_and_uploads_at_once_for_a_minute_loses_nothing(server, 
     busy = BusyPlayer(server)
     done = busy.go_on(ALL_SECONDS if is_full_run(pytestconfig) else SECONDS)
     print(f"beats, bios, flairs, pictures, and looks of {READERS}: {done}")
-    assert len(pictures_of(server, busy.player.id)) == len(storage.PICTURE_SIZES)
+    assert len(picture_files_of(server, busy.player.id)) == len(storage.PICTURE_SIZES)
     assert server.command("check") == []
 
 

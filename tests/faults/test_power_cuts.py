@@ -23,7 +23,7 @@ from driven import DrivenProgram
 from injection import is_full_run, seed_of
 from live import running
 from live.running import RunningServer
-from live.test_kill import Load, check_records, exchange
+from live.test_kill import Load, check_records
 from needs import MOUNTS, STRACE
 from operations import CODE, Installation
 from power import FILE_SYSTEMS, Disk, disk_in_memory
@@ -224,10 +224,11 @@ def test_what_the_server_answered_holds_after_a_power_cut(machine, pytestconfig)
         load = LoadOnDisk(machine, machine.open_storage(), CHEAP_HASH)
         load.run(0.3 + number / 10)
         machine.start()
-        codes = [*load.good_codes, *load.spent_codes]
-        load.good_codes, load.spent_codes = [], []
-        load.check_what_was_told()
-        assert all(exchange(machine, *each).status_code == 400 for each in codes)
+        codes = [*load.good_codes, *load.used_codes]
+        load.good_codes, load.used_codes = [], []
+        load.check_confirmed_changes()
+        for code, client, secret in codes:
+            assert machine.exchange_code(code, client.id, secret).status_code == 400
         check_records(machine.open_storage())
         machine.command("check", "--repair")
         assert machine.command("check") == []

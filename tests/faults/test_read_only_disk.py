@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import requests
 from customized import CHEAP_HASH, CHEAP_PASSWORDS, customize
-from live.person import Person
+from live.form_browser import FormBrowser
 from live.running import ANSWER_TIMEOUT, PASSWORD, RunningServer
-from live.test_kill import exchange, link
+from live.test_kill import link
 from needs import MOUNTS
 from operations import (
     ADA,
@@ -138,7 +138,7 @@ class Site:
 
     @contextlib.contextmanager
     def ada_signed_in(self) -> Iterator[None]:
-        self.ada = Person(self.server.address)
+        self.ada = FormBrowser(self.server.address)
         self.ada.sign_in("ada")
         try:
             yield
@@ -150,7 +150,7 @@ class Site:
         return self.ada.allow(link(self.game), "ada").answer["code"]
 
     def exchange(self, code: str) -> requests.Response:
-        return exchange(self.server, code, self.game, self.secret)
+        return self.server.exchange_code(code, self.game.id, self.secret)
 
     def ask(self, path: str, **headers: str) -> requests.Response:
         address = f"{self.server.address}{path}"
@@ -159,7 +159,7 @@ class Site:
     def send(self, path: str, **form: str) -> requests.Response:
         """Post as ada."""
         address = f"{self.server.address}{path}"
-        return self.ada.browser.post(address, form, allow_redirects=False, timeout=ANSWER_TIMEOUT)
+        return self.ada.session.post(address, form, allow_redirects=False, timeout=ANSWER_TIMEOUT)
 
 
 def test_look_ups_tokens_and_signed_in_pages_go_on(site):

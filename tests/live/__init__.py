@@ -1,1 +1,1 @@
-"""Tests against the real thing: `identity-server serve`, programs that others wrote, a browser."""
+"""Tests of a running `identity-server serve` with browsers, nginx and third-party clients."""

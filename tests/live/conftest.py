@@ -1,4 +1,4 @@
-"""One real server for the tests that need not kill it, and who uses it."""
+"""Fixtures: one running server for the tests that do not stop it, its users and its clients."""
 
 from collections.abc import Iterator
 
@@ -6,16 +6,16 @@ import pytest
 
 from storage import Storage
 
-from .person import Person
+from .form_browser import FormBrowser
 from .running import RunningServer, running_server
 from .shared import start_once
 
-CALLBACK = "https://client.example/callback?from=identity"  # nobody goes there: the address is read
+CALLBACK = "https://client.example/callback?from=identity"  # never requested, only parsed
 
 
 @pytest.fixture(scope="session", autouse=True)
 def no_proxy() -> Iterator[None]:
-    """Reach this machine's own servers directly."""
+    """Bypass HTTP proxies for servers on this machine."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("NO_PROXY", "127.0.0.1")
         yield
@@ -23,9 +23,9 @@ def no_proxy() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
-    """A running server with two workers, empty at first: no module meets what another left.
+    """A running server with two workers, empty at the start of each module.
 
-    Modules share it one after the other. One that changes or ends it has its own.
+    Modules share it one after the other. A module that configures or stops a server has its own.
     """
 
     server = start_once(request.config, "server", running_server)
@@ -47,22 +47,22 @@ def client(server: RunningServer) -> dict:
 
 @pytest.fixture
 def store(server: RunningServer) -> Storage:
-    """The running server's records."""
+    """The storage of the running server."""
     return server.open_storage()
 
 
 @pytest.fixture
-def adas_person(server: RunningServer, ada: dict) -> Iterator[Person]:
-    """Ada, who is signed in."""
-    person = Person(server.address)
-    person.carry_session(server.start_session("ada"))
-    yield person
-    person.close()
+def adas_form_browser(server: RunningServer, ada: dict) -> Iterator[FormBrowser]:
+    """A form browser in which Ada is signed in."""
+    form_browser = FormBrowser(server.address)
+    form_browser.set_session_cookie(server.start_session("ada"))
+    yield form_browser
+    form_browser.close()
 
 
 @pytest.fixture
-def person(server: RunningServer) -> Iterator[Person]:
-    """Somebody who is not signed in."""
-    person = Person(server.address)
-    yield person
-    person.close()
+def form_browser(server: RunningServer) -> Iterator[FormBrowser]:
+    """A form browser that is signed out."""
+    form_browser = FormBrowser(server.address)
+    yield form_browser
+    form_browser.close()

@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import signal
 import subprocess
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 from identity.settings import ROOT
 
 from .running import COMMAND, STOP_TIMEOUT
+
+EXAMPLE = runpy.run_path(f"{ROOT}/examples/demo")  # what examples/demo/__main__.py defines
 
 
 class Demo:

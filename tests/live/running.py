@@ -1,4 +1,4 @@
-"""A real server: the `identity-server` command in processes and folders of its own."""
+"""Runs `identity-server` in processes and folders of its own."""
 
 import contextlib
 import functools
@@ -19,22 +19,22 @@ from programs import free_port
 from waiting import wait_until
 
 from commands.players import user_record
-from identity import passwords, sessions
+from identity import passwords, sessions, signing
 from identity.settings import ROOT
 from storage import Session, Storage, now_ms, open_storage
 
 COMMAND = [sys.executable, "-c", "from identity_admin import main; main()"]
 PASSWORD = "correct horse battery staple"
-MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # no fsync takes time there
-STOP_TIMEOUT = 25  # seconds from SIGTERM to SIGKILL: less than a worker is given that hangs
-ANSWER_TIMEOUT = 60  # seconds for any one request
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # fsync is free there
+STOP_TIMEOUT = 25  # seconds from SIGTERM to SIGKILL: less than gunicorn's graceful timeout
+ANSWER_TIMEOUT = 60  # seconds for one request
 
 
 class RunningServer:
     """`identity-server serve` on a free loopback port, with two workers and an empty installation.
 
-    It has these settings and no others: `RunningServer(folder, SIGN_UP="open")`. `address` is its
-    base URL, with the same port after each start.
+    Takes settings without their prefix, `RunningServer(folder, SIGN_UP="open")`, and ignores the
+    IDENTITY_ variables of the caller. `address` is its base URL; a restart keeps the port.
     """
 
     def __init__(self, folder: Path, **settings: str) -> None:
@@ -48,7 +48,7 @@ class RunningServer:
         self.process: subprocess.Popen | None = None
 
     def start(self) -> None:
-        """Start it, and return when it answers and has both workers."""
+        """Start the server, and return when it responds and has both workers."""
         self.launch()
         try:
             wait_until(self._answers, self.process, self.error_log.read_text)
@@ -58,9 +58,9 @@ class RunningServer:
             raise
 
     def launch(self) -> None:
-        """Start it, and return at once."""
+        """Start the server without waiting for it."""
         bind = f"127.0.0.1:{self._port}"
-        wait_until(lambda: is_free(bind))  # workers that were killed may end after their master
+        wait_until(lambda: is_free(bind))  # killed workers may outlive their master for a moment
         with self.access_log.open("w") as access_log, self.error_log.open("w") as error_log:
             self.process = subprocess.Popen(
                 [*COMMAND, "serve", "--bind", bind, "--workers", "2"],
@@ -69,7 +69,7 @@ class RunningServer:
                 stderr=error_log,
                 env=self._environment(),
                 cwd=ROOT,
-                # A process group of its own, so that `kill` meets the workers with their master.
+                # A process group of its own, so that `kill` reaches the master and its workers.
                 start_new_session=True,
             )
 
@@ -79,14 +79,14 @@ class RunningServer:
             self.address = told.partition("\n")[0].split()[-1].rstrip("/")
             with contextlib.suppress(requests.ConnectionError):
                 requests.get(f"{self.address}/api/users/info?id=1", timeout=ANSWER_TIMEOUT)
-                # Its line comes after its answer: a test that counts lines must not meet it.
+                # The log line follows the response; a test that counts lines must not see it.
                 logged = '"GET /api/users/info '
                 wait_until(lambda: logged in self.access_log.read_text(), self.process)
                 return True
         return False
 
     def stop(self) -> None:
-        """End it as an administrator does."""
+        """Stop the server with SIGTERM."""
         self.process.terminate()
         try:
             self.process.wait(STOP_TIMEOUT)
@@ -94,16 +94,16 @@ class RunningServer:
             self.kill()
 
     def kill(self) -> None:
-        """End master and workers at once, with kill -9."""
+        """Kill the master and its workers with SIGKILL."""
         kill_group(self.process)
 
     def workers(self) -> list[int]:
-        """The process ids of the workers."""
+        """Return the process ids of the workers."""
         master = self.process.pid
         return [int(each) for each in _read(f"/proc/{master}/task/{master}/children").split()]
 
     def start_command(self, *arguments: str) -> subprocess.Popen:
-        """Start `identity-server` with these arguments, on this server's folders."""
+        """Start `identity-server` with these arguments and this server's settings."""
         return subprocess.Popen(
             [*COMMAND, *arguments],
             stdin=subprocess.PIPE,
@@ -115,47 +115,61 @@ class RunningServer:
         )
 
     def command(self, *arguments: str, typed: str = "") -> dict | list:
-        """What `identity-server` with these arguments and --json prints."""
+        """Run `identity-server` with these arguments and --json; return its parsed output."""
         process = self.start_command(*arguments, "--json")
         printed, problem = process.communicate(typed, timeout=ANSWER_TIMEOUT)
         assert process.returncode == 0, problem
         return json.loads(printed)
 
-    def printed(self, *arguments: str) -> str:
-        """What `identity-server` with these arguments prints."""
+    def command_output(self, *arguments: str) -> str:
+        """Run `identity-server` with these arguments; return what it prints."""
         printed, problem = self.start_command(*arguments).communicate(timeout=ANSWER_TIMEOUT)
         assert problem == ""
         return printed.strip()
 
-    # What the tests begin with is put into the records by this process: a command would take half a
-    # second to start. What the commands do is in tests/test_command*.py.
+    # These methods set up a test's data in this process, because a command takes half a second to
+    # start. The commands have their own tests: tests/test_command*.py.
 
     def add_user(self, name: str, email: str = "") -> dict:
-        """A player whose password is PASSWORD, as `user add --json` prints one."""
+        """Add a user with the password PASSWORD; return it as `user add --json` prints it."""
         email = email or f"{name}@example.org"
         return user_record(self.open_storage().add_user(name, email, password_hash()))
 
     def add_client(self, name: str, *redirect_uris: str, owner: str | None = None) -> dict:
-        """A client, with its `client_id` and `client_secret`."""
+        """Register a client; return its `client_id` and `client_secret`."""
         store = self.open_storage()
         owner_id = store.find_user(owner).id if owner else None
         client, secret = store.add_client(name, list(redirect_uris), owner_id)
         return {"client_id": client.id, "client_secret": secret}
 
     def start_session(self, name: str) -> str:
-        """Sign this player in, in one more browser: the value of its session cookie."""
+        """Start a session of this user; return the value of its cookie."""
         store = self.open_storage()
         entry = Session(secrets.token_urlsafe(16), now_ms(), "Chrome on Linux")
         with store.edit_user(store.find_user(name).id) as user:
             user.sessions = [*user.sessions, entry][-sessions.SESSIONS_KEPT :]
-        signing = Flask(__name__)
-        signing.extensions["storage"] = store
-        with signing.app_context():
+        app = Flask(__name__)
+        app.extensions["storage"] = store
+        with app.app_context():
             signer = signing.serializer("session")
             return signer.dumps({"_permanent": True, "user": user.id, "id": entry.id})
 
+    def exchange_code(
+        self, code: str, client_id: str, client_secret: str, **more: str
+    ) -> requests.Response:
+        """Send a token request for this code, with `more` form fields."""
+        form = {"grant_type": "authorization_code", "code": code, "client_id": client_id}
+        form |= {"client_secret": client_secret, **more}
+        return requests.post(f"{self.address}/api/oauth/token", form, timeout=ANSWER_TIMEOUT)
+
+    def whois(self, token: str) -> requests.Response:
+        """Request whois with this access token."""
+        headers = {"Authorization": f"Bearer {token}"}
+        address = f"{self.address}/api/oauth/whois"
+        return requests.get(address, headers=headers, timeout=ANSWER_TIMEOUT)
+
     def empty(self) -> None:
-        """Delete every player and client, and forget what was counted."""
+        """Delete every user, client and attempt count."""
         store = self.open_storage()
         for client_id in store.client_ids():
             store.delete_client(client_id)
@@ -166,18 +180,18 @@ class RunningServer:
                 counted.unlink()
 
     def open_storage(self) -> Storage:
-        """The server's records, as one more process that uses them."""
+        """Open the server's storage in this process."""
         return open_storage(str(self.data_dir), str(self.picture_dir))
 
     def _environment(self) -> dict[str, str]:
-        """The caller's environment, with this server's settings for the caller's own."""
+        """Return the caller's environment with this server's settings instead of the caller's."""
         ours = {
             name: value
             for name, value in os.environ.items()
             if not name.startswith(("IDENTITY_", "GUNICORN_"))
         }
         folders = {"DATA_DIR": str(self.data_dir), "PICTURE_DIR": str(self.picture_dir)}
-        # Known after the first start: commands print links that lead here.
+        # Known after the first start; commands print links with it.
         base_url = {"BASE_URL": self.address} if self.address else {}
         settings = folders | base_url | self.settings
         return ours | {f"IDENTITY_{name}": value for name, value in settings.items()}
@@ -185,7 +199,7 @@ class RunningServer:
 
 @functools.cache
 def password_hash() -> str:
-    """What is kept of PASSWORD; it takes a third of a second."""
+    """Return the hash of PASSWORD; computing it takes a third of a second."""
     return passwords.hash_password(PASSWORD)
 
 
@@ -193,7 +207,7 @@ def password_hash() -> str:
 def running_server(
     make: Callable[..., RunningServer] = RunningServer, **settings: str
 ) -> Iterator[RunningServer]:
-    """A server that runs until the block ends, with its installation in memory."""
+    """Run a server until the block ends, with its installation in memory."""
     with tempfile.TemporaryDirectory(dir=MEMORY, prefix="identity-server-") as folder:
         server = make(Path(folder), **settings)
         server.start()
@@ -204,7 +218,7 @@ def running_server(
 
 
 def is_free(bind: str) -> bool:
-    """Whether nobody listens at this HOST:PORT."""
+    """Return whether no process listens at this HOST:PORT."""
     host, _, port = bind.partition(":")
     with contextlib.suppress(OSError), socket.create_server((host, int(port))):
         return True
@@ -212,8 +226,8 @@ def is_free(bind: str) -> bool:
 
 
 @contextlib.contextmanager
-def stopped(process_id: int) -> Iterator[None]:
-    """The process does nothing until the block ends."""
+def paused(process_id: int) -> Iterator[None]:
+    """Pause the process with SIGSTOP until the block ends."""
     os.kill(process_id, signal.SIGSTOP)
     try:
         wait_until(lambda: "\nState:\tT" in _read(f"/proc/{process_id}/status"))
@@ -223,7 +237,7 @@ def stopped(process_id: int) -> Iterator[None]:
 
 
 def kill_group(process: subprocess.Popen) -> None:
-    """End a process and all of its group at once, with kill -9."""
+    """Kill a process and its process group with SIGKILL."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait(STOP_TIMEOUT)

@@ -1,4 +1,4 @@
-"""What is started once in a test run, when the first test needs it, and ended with the run."""
+"""Resources that are started once per test run, on first use, and closed at its end."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -13,10 +13,10 @@ STARTED = pytest.StashKey[dict[str, object]]()
 def start_once(
     config: pytest.Config, name: str, start: Callable[[], AbstractContextManager[Started]]
 ) -> Started:
-    """What `start()` enters, the same for everybody who asks for this name.
+    """Enter the context manager `start()` once per name, and return the same result each time.
 
-    A session-scoped fixture is another one in each module that takes it over from a conftest.py
-    which is not its own.
+    A session-scoped fixture would not do: pytest runs it again in each module that imports it from
+    the conftest.py of another folder.
     """
     started = config.stash.setdefault(STARTED, {})
     if name not in started:

@@ -1,4 +1,4 @@
-"""A player with a real browser: the account from its first link to its deletion."""
+"""Account pages in a real browser, from sign-up to deletion."""
 
 import io
 import os
@@ -15,45 +15,33 @@ import storage
 from storage.pictures import MAX_BYTES
 
 from . import test_browser
-from .looks import check_looks
+from .page_checks import check_page
 from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer, running_server
-from .test_browser import Client, Game, carry_session, sign_in
+from .test_browser import Client, Game, set_session_cookie, sign_in
 
 pytestmark = [pytest.mark.live, pytest.mark.browser, pytest.mark.xdist_group("account_browser")]
-# The fixtures of a person with a browser.
+# Fixtures of the browser.
 chromium, playwright = test_browser.chromium, test_browser.playwright
 browse, game = test_browser.browse, test_browser.game
-complaints = test_browser.complaints
+console_errors = test_browser.console_errors
 NEW_PASSWORD = "paperclip violin lantern moss"
 
 
 class Site(RunningServer):
-    """A server, and what the tests look up there."""
+    """A running server with look-ups for these tests."""
 
     def find_user(self, name: str) -> storage.User | None:
         return self.open_storage().find_user(name)
 
     def token_of(self, client: Client, page: Page) -> str:
-        """What a client gets for the code that a browser brought."""
-        code = test_browser.answer_in(page)["code"]
-        form = {"client_id": client.id, "client_secret": client.secret, "code": code}
-        answer = requests.post(
-            f"{self.address}/api/oauth/token",
-            form | {"grant_type": "authorization_code"},
-            timeout=ANSWER_TIMEOUT,
-        )
-        return answer.json()["access_token"]
-
-    def whois(self, token: str) -> requests.Response:
-        headers = {"Authorization": f"Bearer {token}"}
-        return requests.get(
-            f"{self.address}/api/oauth/whois", headers=headers, timeout=ANSWER_TIMEOUT
-        )
+        """Return the access token for the code in the page's address."""
+        code = test_browser.callback_parameters(page)["code"]
+        return self.exchange_code(code, client.id, client.secret).json()["access_token"]
 
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    """Where anybody may make an account; ada is there, and an administrator."""
+    """A server with open sign-up, the player ada and the administrator hopper."""
     with running_server(Site, SIGN_UP="open") as site:
         root = site.add_user("hopper")
         with site.open_storage().edit_user(root["id"]) as user:
@@ -64,30 +52,30 @@ def site() -> Iterator[Site]:
 
 @pytest.fixture
 def empty_site() -> Iterator[Site]:
-    """Where nobody has an account, and sign-up needs an invitation."""
+    """A server without accounts, whose sign-up needs an invitation."""
     with running_server(Site) as site:
         yield site
 
 
 @pytest.fixture
 def player(site: Site) -> dict:
-    """A player of the test's own."""
+    """A player for one test alone."""
     return site.add_user(f"p{site.open_storage().user_ids()[-1] + 1}x")
 
 
 @pytest.fixture
 def game_client(site: Site, game: Game) -> Client:
-    """A client that nobody has allowed anything yet."""
+    """A client without consents."""
     return Client(site, f"{game.origin()}/callback")
 
 
 @pytest.fixture
 def browse_as(site: Site, browse: Callable[..., Page]) -> Callable[..., Page]:
-    """Opens a window of a player who is signed in."""
+    """A function that opens a page in which this player is signed in."""
 
     def browse_as(name: str, **options) -> Page:
         page = browse(**options)
-        carry_session(page, site, name)
+        set_session_cookie(page, site, name)
         return page
 
     return browse_as
@@ -101,11 +89,13 @@ def fill_in(page: Page, **typed: str) -> None:
 # -- sign-up ------------------------------------------------------------------------------------
 
 
-def test_the_link_that_serve_prints_makes_the_administrators_account_once(empty_site: Site, browse):
+def test_first_account_link_creates_one_administrator(empty_site: Site, browse):
     link = first_account_link(empty_site)
     page = browse()
     page.goto(link)
-    expect(page.get_by_role("heading", name="Welcome! You are the first one here")).to_be_visible()
+    expect(
+        page.get_by_role("heading", name="Welcome! You are the first player here")
+    ).to_be_visible()
     fill_in(page, Name="hopper", Email="hopper@example.org", Password=PASSWORD)
     page.get_by_role("button", name="Create account").click()
     expect(page.get_by_role("heading", name="Your account")).to_be_visible()
@@ -113,13 +103,11 @@ def test_the_link_that_serve_prints_makes_the_administrators_account_once(empty_
     assert empty_site.find_user("hopper").mod_level == storage.ADMINISTRATOR
     page = browse()
     assert page.goto(link).status == 200
-    expect(page.get_by_role("button", name="Make")).to_have_count(0)
+    expect(page.get_by_role("button", name="Create account")).to_have_count(0)
     assert empty_site.open_storage().user_ids() == [1]
 
 
-def test_sign_up_inside_an_authorization_request_ends_at_the_client_with_a_good_code(
-    game_client: Client, browse
-):
+def test_sign_up_during_authorization_returns_a_code_to_the_client(game_client: Client, browse):
     page = browse()
     page.goto(game_client.link())
     page.get_by_role("link", name="Create an account").click()
@@ -131,7 +119,7 @@ def test_sign_up_inside_an_authorization_request_ends_at_the_client_with_a_good_
     game_client.check_arrival(page, "newcomer")
 
 
-def test_a_refused_sign_up_inside_an_authorization_request_still_leads_to_the_client(
+def test_sign_up_retry_during_authorization_returns_a_code_to_the_client(
     game_client: Client, browse
 ):
     page = browse()
@@ -141,10 +129,10 @@ def test_a_refused_sign_up_inside_an_authorization_request_still_leads_to_the_cl
     page.get_by_role("button", name="Create account").click()
     problem = page.get_by_text("Another player has this name. Choose a different one.")
     expect(problem).to_be_focused()
-    expect(page).to_have_title("Problem: Make an account - Identity Server")
+    expect(page).to_have_title("Problem: Create account - Identity Server")
     name = page.get_by_label("Name", exact=True)
     expect(name).to_have_value("ada")
-    expect(name).to_have_accessible_description(re.compile("^Name is taken."))
+    expect(name).to_have_accessible_description(re.compile("^Another player has this name."))
     expect(page.get_by_label("Email")).to_have_value("second@example.org")
     expect(page.get_by_label("Password")).to_have_value("")
     fill_in(page, Name="second", Password=PASSWORD)
@@ -153,15 +141,15 @@ def test_a_refused_sign_up_inside_an_authorization_request_still_leads_to_the_cl
     game_client.check_arrival(page, "second")
 
 
-def test_an_invite_link_makes_one_account_that_a_client_then_gets_a_code_of(
+def test_invite_link_creates_one_account_that_can_authorize_a_client(
     empty_site: Site, game: Game, browse
 ):
     empty_site.add_user("ada")
     client = Client(empty_site, f"{game.origin()}/callback")
-    link = empty_site.printed("invite")
+    link = empty_site.command_output("invite")
     page = browse()
     page.goto(client.link())
-    expect(page.get_by_role("link", name="Create an account")).to_have_count(0)
+    expect(page.get_by_text("New here?")).to_have_count(0)
     page.goto(link)
     fill_in(page, Name="guest", Email="guest@example.org", Password=PASSWORD)
     page.get_by_role("button", name="Create account").click()
@@ -175,7 +163,7 @@ def test_an_invite_link_makes_one_account_that_a_client_then_gets_a_code_of(
     expect(page.get_by_label("Password")).to_have_count(0)
 
 
-def test_an_invitation_that_is_pasted_inside_an_authorization_request_ends_at_the_client(
+def test_pasted_invitation_during_authorization_returns_a_code_to_the_client(
     empty_site: Site, game: Game, browse
 ):
     empty_site.add_user("ada")
@@ -184,12 +172,12 @@ def test_an_invitation_that_is_pasted_inside_an_authorization_request_ends_at_th
     page.goto(client.link())
     page.get_by_role("link", name="Create an account").click()
     expect(page.get_by_text("You need an invitation")).to_be_visible()
-    check_looks(page)
-    for pasted, has_problem in (("mistyped", True), (empty_site.printed("invite"), False)):
+    check_page(page)
+    for pasted, has_problem in (("mistyped", True), (empty_site.command_output("invite"), False)):
         fill_in(page, Invitation=pasted)
         press(page, "Continue")
         expect(page.get_by_text("to continue to Space Game")).to_be_visible()
-        check_looks(page, has_problem)
+        check_page(page, has_problem)
     fill_in(page, Name="guest", Email="guest@example.org", Password=PASSWORD)
     page.get_by_role("button", name="Create account").click()
     page.get_by_role("button", name="Allow").click()
@@ -197,14 +185,14 @@ def test_an_invitation_that_is_pasted_inside_an_authorization_request_ends_at_th
 
 
 def first_account_link(site: Site) -> str:
-    """The link that `identity-server serve` printed."""
+    """Return the link that `identity-server serve` printed."""
     return re.search(r"^  (http://\S+)$", site.access_log.read_text(), re.MULTILINE)[1]
 
 
 # -- pictures -----------------------------------------------------------------------------------
 
 RED, GREEN, BLUE = (200, 30, 30), (30, 150, 60), (40, 60, 200)
-CLOSE = 12  # of 255: what WebP may change of an even colour
+CLOSE = 12  # of 255: the tolerance for WebP compression of a plain colour
 READ_CORNERS = """shown => {
     const canvas = document.createElement("canvas");
     [canvas.width, canvas.height] = [100, 100];
@@ -216,65 +204,63 @@ READ_CORNERS = """shown => {
 
 
 def wide_picture() -> bytes:
-    """Three squares from top to bottom, red and blue, green over blue, red - as EXIF turns it."""
+    """Return a JPEG that EXIF rotates to an upright red, green over blue, and red square."""
     upright = Image.new("RGB", (100, 300), RED)
     upright.paste(GREEN, (0, 100, 100, 150))
     upright.paste(BLUE, (0, 150, 100, 200))
     exif = Image.Exif()
-    exif[0x0112] = 6  # orientation: to be shown turned by a quarter to the right
+    exif[0x0112] = 6  # orientation: display rotated 90 degrees clockwise
     output = io.BytesIO()
     lying = upright.transpose(Image.Transpose.ROTATE_90)
     lying.save(output, "JPEG", quality=95, subsampling=0, exif=exif)
     return output.getvalue()
 
 
-def chosen(content: bytes) -> dict:
+def picture_file(content: bytes) -> dict:
     return {"name": "me.jpg", "mimeType": "image/jpeg", "buffer": content}
 
 
 def empty_file(folder: Path, size: int) -> Path:
-    """A file of so many bytes, which Chromium reads by itself."""
+    """Return a file of this size in bytes, to be read by Chromium."""
     file = folder / "me.jpg"
     file.touch()
     os.truncate(file, size)
     return file
 
 
-def check_square(page: Page, selector: str) -> None:
-    """The picture on the page is the centre square of `wide_picture`, upright."""
+def check_centre_square(page: Page, selector: str) -> None:
+    """Check that the page shows the upright centre square of `wide_picture`."""
     shown = page.locator(selector)
     shown.evaluate("shown => shown.decode?.()")
     for seen, wanted in zip(shown.evaluate(READ_CORNERS), (GREEN, GREEN, BLUE, BLUE), strict=True):
         assert all(abs(a - b) <= CLOSE for a, b in zip(seen, wanted, strict=True)), seen
 
 
-def test_the_centre_square_is_shown_before_the_upload_and_is_the_picture_afterwards(
-    site: Site, player: dict, browse_as
-):
+def test_preview_and_uploaded_picture_are_the_centre_square(site: Site, player: dict, browse_as):
     page = browse_as(player["name"])
     page.goto(f"{site.address}/account")
     before = site.find_user(player["name"]).pfp_timestamp
-    page.get_by_label("New picture").set_input_files(chosen(wide_picture()))
-    preview = page.get_by_role("img", name="The picture that you chose, not uploaded yet")
+    page.get_by_label("New picture").set_input_files(picture_file(wide_picture()))
+    preview = page.get_by_role("img", name="Preview of your picture, not saved yet")
     expect(preview).to_be_visible()
     expect(page.locator("#portrait")).to_have_count(0)
-    check_square(page, "canvas")
+    check_centre_square(page, "canvas")
     assert site.find_user(player["name"]).pfp_timestamp == before
     page.get_by_role("button", name="Save picture").click()
     expect(page.get_by_text("Picture saved.")).to_be_focused()
-    check_square(page, "#portrait")
+    check_centre_square(page, "#portrait")
     assert site.find_user(player["name"]).pfp_timestamp > before
 
 
-def test_a_choice_that_is_no_picture_leaves_the_picture_of_now_on_show(
+def test_choosing_an_invalid_picture_keeps_the_current_one_shown(
     site: Site, player: dict, browse_as
 ):
     page = browse_as(player["name"])
     page.goto(f"{site.address}/account")
     choice = page.get_by_label("New picture")
-    choice.set_input_files(chosen(wide_picture()))
+    choice.set_input_files(picture_file(wide_picture()))
     expect(page.locator("canvas")).to_be_visible()
-    choice.set_input_files(chosen(b"no picture"))
+    choice.set_input_files(picture_file(b"no picture"))
     expect(page.locator("#portrait")).to_be_visible()
     page.get_by_role("button", name="Save picture").click()
     problem = page.get_by_text("PNG, JPEG, WebP", exact=False).first
@@ -283,7 +269,7 @@ def test_a_choice_that_is_no_picture_leaves_the_picture_of_now_on_show(
     expect(page.get_by_label("New picture")).to_have_attribute("aria-invalid", "true")
 
 
-def test_a_file_that_is_too_large_is_not_sent_where_the_browser_can_tell(
+def test_oversized_file_is_not_sent_by_the_browser(
     site: Site, player: dict, browse_as, tmp_path: Path
 ):
     page = browse_as(player["name"])
@@ -298,26 +284,24 @@ def test_a_file_that_is_too_large_is_not_sent_where_the_browser_can_tell(
     assert sent == []
 
 
-def test_a_picture_is_uploaded_and_taken_back_with_javascript_switched_off(
-    site: Site, player: dict, browse_as
-):
+def test_picture_upload_and_removal_without_javascript(site: Site, player: dict, browse_as):
     page = browse_as(player["name"], java_script_enabled=False)
     page.goto(f"{site.address}/account")
-    generated = picture_of(site, player)
-    page.get_by_label("New picture").set_input_files(chosen(wide_picture()))
+    generated = fetch_picture(site, player)
+    page.get_by_label("New picture").set_input_files(picture_file(wide_picture()))
     page.get_by_role("button", name="Save picture").click()
     expect(page.get_by_text("Picture saved.")).to_be_visible()
-    shown = Image.open(io.BytesIO(picture_of(site, player))).convert("RGB")
+    shown = Image.open(io.BytesIO(fetch_picture(site, player))).convert("RGB")
     width, height = shown.size
     for y, wanted in ((height // 4, GREEN), (height * 3 // 4, BLUE)):
         seen = shown.getpixel((width // 2, y))
         assert all(abs(a - b) <= CLOSE for a, b in zip(seen, wanted, strict=True)), seen
     page.get_by_role("button", name="Remove my picture").click()
     expect(page.get_by_text("Picture removed.")).to_be_visible()
-    assert picture_of(site, player) == generated
+    assert fetch_picture(site, player) == generated
 
 
-def test_a_file_that_is_too_large_is_refused_in_words_with_javascript_switched_off(
+def test_oversized_file_shows_an_error_without_javascript(
     site: Site, player: dict, browse_as, tmp_path: Path
 ):
     page = browse_as(player["name"], java_script_enabled=False)
@@ -327,8 +311,8 @@ def test_a_file_that_is_too_large_is_refused_in_words_with_javascript_switched_o
     expect(page.get_by_text("This file is larger than 8 MB.")).to_be_visible()
 
 
-def picture_of(site: Site, player: dict) -> bytes:
-    """The large picture that anybody gets of a player now."""
+def fetch_picture(site: Site, player: dict) -> bytes:
+    """Return the large picture of a player as served now."""
     timestamp = site.find_user(player["name"]).pfp_timestamp
     address = f"{site.address}/pfp/large/{player['id']}-{timestamp}.webp"
     answer = requests.get(address, timeout=ANSWER_TIMEOUT)
@@ -339,7 +323,7 @@ def picture_of(site: Site, player: dict) -> bytes:
 # -- the account page ---------------------------------------------------------------------------
 
 
-def test_the_profile_is_changed_and_everyone_sees_it(site: Site, player: dict, browse_as, browse):
+def test_profile_changes_are_public(site: Site, player: dict, browse_as, browse):
     with site.open_storage().edit_user(player["id"]) as user:
         user.flairs.append("early bird")
     page = browse_as(player["name"])
@@ -351,16 +335,14 @@ def test_the_profile_is_changed_and_everyone_sees_it(site: Site, player: dict, b
     page.get_by_role("button", name="Save profile").click()
     expect(page.get_by_text("Profile saved.")).to_be_focused()
     expect(page.get_by_label("About you")).to_have_value(bio)
-    stranger = browse()
-    stranger.goto(f"{site.address}/users/{player['id']}")
-    expect(stranger.get_by_role("heading", name=renamed)).to_be_visible()
-    expect(stranger.get_by_text("early bird")).to_be_visible()
-    expect(stranger.get_by_text("<b>Often</b>")).to_be_visible()
+    visitor_page = browse()
+    visitor_page.goto(f"{site.address}/users/{player['id']}")
+    expect(visitor_page.get_by_role("heading", name=renamed)).to_be_visible()
+    expect(visitor_page.get_by_text("early bird")).to_be_visible()
+    expect(visitor_page.get_by_text("<b>Often</b>")).to_be_visible()
 
 
-def test_a_refused_profile_keeps_what_was_typed_and_leads_to_the_problem(
-    site: Site, player: dict, browse_as
-):
+def test_invalid_profile_keeps_the_input_and_focuses_the_error(site: Site, player: dict, browse_as):
     with site.open_storage().edit_user(player["id"]) as user:
         user.flairs.append("early bird")
     page = browse_as(player["name"])
@@ -377,7 +359,7 @@ def test_a_refused_profile_keeps_what_was_typed_and_leads_to_the_problem(
     assert site.find_user(player["name"]).bio == ""
 
 
-def test_withdrawing_an_app_ends_its_token_and_it_has_to_ask_again(
+def test_withdrawing_an_app_revokes_its_token_and_consent(
     site: Site, game_client: Client, player: dict, browse_as
 ):
     page = browse_as(player["name"])
@@ -387,7 +369,7 @@ def test_withdrawing_an_app_ends_its_token_and_it_has_to_ask_again(
     token = site.token_of(game_client, page)
     assert site.whois(token).status_code == 200
     page.goto(f"{site.address}/account/apps")
-    expect(page.get_by_text("sees your public profile, your email address")).to_be_visible()
+    expect(page.get_by_text("Can see: your public profile, your email address")).to_be_visible()
     page.get_by_role("button", name="Remove access: Space Game").click()
     expect(page.get_by_text("Access removed.")).to_be_focused()
     expect(page.get_by_role("button", name="Remove access")).to_have_count(0)
@@ -396,21 +378,21 @@ def test_withdrawing_an_app_ends_its_token_and_it_has_to_ask_again(
     expect(page.get_by_role("button", name="Allow")).to_be_visible()
 
 
-def test_a_browser_is_signed_out_from_another_one(site: Site, player: dict, browse_as):
-    lost, here = browse_as(player["name"]), browse_as(player["name"])
+def test_another_browser_and_all_browsers_can_be_signed_out(site: Site, player: dict, browse_as):
+    other, here = browse_as(player["name"]), browse_as(player["name"])
     here.goto(f"{site.address}/account/apps")
     rows = here.get_by_role("listitem").filter(has=here.get_by_role("button", name="Sign out"))
     expect(rows).to_have_count(2)
     rows.filter(has_not_text="This browser").get_by_role("button").click()
     expect(here.get_by_text("Browser signed out.")).to_be_focused()
-    lost.goto(f"{site.address}/account")
-    expect(lost.get_by_role("heading", name="Sign in")).to_be_visible()
+    other.goto(f"{site.address}/account")
+    expect(other.get_by_role("heading", name="Sign in")).to_be_visible()
     here.get_by_role("button", name="Sign out everywhere").click()
     expect(here.get_by_text("Signed out everywhere.")).to_be_focused()
     expect(here.get_by_role("link", name="Sign in")).to_be_visible()
 
 
-def test_everything_known_is_downloaded_as_a_file(site: Site, player: dict, browse_as):
+def test_account_export_is_downloaded_as_a_file(site: Site, player: dict, browse_as):
     page = browse_as(player["name"])
     page.goto(f"{site.address}/account")
     with page.expect_download() as download:
@@ -419,7 +401,7 @@ def test_everything_known_is_downloaded_as_a_file(site: Site, player: dict, brow
     assert f"{player['name']}@example.org" in Path(download.value.path()).read_text()
 
 
-def test_deleting_the_account_leaves_nobody_to_sign_in(
+def test_account_deletion_removes_the_user_tokens_and_pictures(
     site: Site, game_client: Client, player: dict, browse_as
 ):
     page = browse_as(player["name"])
@@ -448,19 +430,19 @@ def test_deleting_the_account_leaves_nobody_to_sign_in(
 def test_a_sign_in_link_sets_a_new_password_once_and_ends_other_sessions(
     site: Site, player: dict, browse, browse_as
 ):
-    thief = browse_as(player["name"])
-    link = site.printed("user", "sign-in-link", player["name"])
+    other_session = browse_as(player["name"])
+    link = site.command_output("user", "sign-in-link", player["name"])
     page = browse()
-    for _ in range(2):  # opening it spends nothing
+    for _ in range(2):  # opening the link does not use it up
         page.goto(link)
     expect(page.get_by_text(f"for {player['name']}")).to_be_visible()
     fill_in(page, **{"New password": NEW_PASSWORD})
     page.get_by_role("button", name="Set password").click()
     expect(page.get_by_text("Password set. You are signed in.")).to_be_focused()
-    thief.goto(f"{site.address}/account")
-    expect(thief.get_by_role("heading", name="Sign in")).to_be_visible()
-    sign_in(thief, player["name"])
-    expect(thief.get_by_role("alert")).to_be_focused()
+    other_session.goto(f"{site.address}/account")
+    expect(other_session.get_by_role("heading", name="Sign in")).to_be_visible()
+    sign_in(other_session, player["name"])
+    expect(other_session.get_by_role("alert")).to_be_focused()
     page.goto(link)
     expect(page.get_by_text("recognise this link")).to_be_visible()
     other = browse()
@@ -469,17 +451,17 @@ def test_a_sign_in_link_sets_a_new_password_once_and_ends_other_sessions(
     expect(other).to_have_title("Welcome - Identity Server")
 
 
-def test_a_moderator_suspends_a_player_whose_browser_and_token_end_until_restored(
+def test_suspension_ends_sessions_and_tokens_until_unsuspended(
     site: Site, game_client: Client, player: dict, browse, browse_as
 ):
     moderator = site.add_user(f"mod-{player['name']}")
     with site.open_storage().edit_user(moderator["id"]) as user:
         user.mod_level = storage.MODERATOR
-    theirs = browse_as(player["name"])
-    theirs.goto(game_client.link())
-    theirs.get_by_role("button", name="Allow").click()
-    expect(theirs).to_have_title("Game")
-    token = site.token_of(game_client, theirs)
+    player_page = browse_as(player["name"])
+    player_page.goto(game_client.link())
+    player_page.get_by_role("button", name="Allow").click()
+    expect(player_page).to_have_title("Game")
+    token = site.token_of(game_client, player_page)
     page = browse_as(moderator["name"])
     page.goto(site.address)
     page.get_by_role("link", name="Players").click()
@@ -488,21 +470,21 @@ def test_a_moderator_suspends_a_player_whose_browser_and_token_end_until_restore
     expect(page.get_by_role("button", name="Change level")).to_have_count(0)
     page.get_by_role("button", name="Suspend player").click()
     expect(page.get_by_text("Player suspended.")).to_be_focused()
-    theirs.goto(f"{site.address}/account")
-    expect(theirs.get_by_role("heading", name="Sign in")).to_be_visible()
-    sign_in(theirs, player["name"])
-    expect(theirs.get_by_text("This player is suspended.")).to_be_visible()
+    player_page.goto(f"{site.address}/account")
+    expect(player_page.get_by_role("heading", name="Sign in")).to_be_visible()
+    sign_in(player_page, player["name"])
+    expect(player_page.get_by_text("This account is suspended.")).to_be_visible()
     assert site.whois(token).status_code == 401
-    stranger = browse()
-    stranger.goto(f"{site.address}/users/{player['id']}")
-    expect(stranger.get_by_text("This player is suspended.")).to_be_visible()
+    visitor_page = browse()
+    visitor_page.goto(f"{site.address}/users/{player['id']}")
+    expect(visitor_page.get_by_text("This player is suspended.")).to_be_visible()
     page.get_by_role("button", name="Unsuspend player").click()
     expect(page.get_by_text("Player unsuspended.")).to_be_focused()
-    sign_in(theirs, player["name"])
-    expect(theirs).to_have_title("Your account - Identity Server")
+    sign_in(player_page, player["name"])
+    expect(player_page).to_have_title("Your account - Identity Server")
 
 
-def test_an_administrator_grants_a_flair_after_a_refused_one_that_stays_as_typed(
+def test_administrator_grants_and_revokes_a_flair_after_an_invalid_one(
     site: Site, player: dict, browse_as
 ):
     page = browse_as("hopper")
@@ -522,7 +504,7 @@ def test_an_administrator_grants_a_flair_after_a_refused_one_that_stays_as_typed
     assert "early bird" not in site.find_user(player["name"]).flairs
 
 
-# -- how the pages are made ---------------------------------------------------------------------
+# -- layout and accessibility -------------------------------------------------------------------
 
 WIDE_NAME = "W" * 30
 WIDE_FLAIR = "W" * 30
@@ -530,7 +512,7 @@ WIDE_FLAIR = "W" * 30
 
 @pytest.fixture(scope="module")
 def wide_site(site: Site) -> Site:
-    """The site with the longest texts that there are, and who sees them."""
+    """The site with texts of maximum length, and players of each level."""
     email = f"{'w' * 64}@{'w' * 60}.example.org"
     wide = site.add_user(WIDE_NAME, email)
     client = Client(site, "https://client.example/", name="W" * 60)
@@ -552,9 +534,9 @@ def press(page: Page, button: str) -> None:
         page.get_by_role("button", name=button, exact=True).click()
 
 
-def enter(site: Site, page: Page, name: str, path: str) -> None:
-    """Go to a page as this player."""
-    carry_session(page, site, name)
+def open_as(site: Site, page: Page, name: str, path: str) -> None:
+    """Open a page as this player."""
+    set_session_cookie(page, site, name)
     page.goto(f"{site.address}{path}")
 
 
@@ -573,7 +555,7 @@ def open_sign_up_with_problems(site: Site, page: Page) -> None:
 
 
 def open_account(site: Site, page: Page) -> None:
-    enter(site, page, WIDE_NAME, "/account")
+    open_as(site, page, WIDE_NAME, "/account")
 
 
 def open_saved_account(site: Site, page: Page) -> None:
@@ -589,13 +571,13 @@ def open_profile_problems(site: Site, page: Page) -> None:
 
 def open_picture_problem(site: Site, page: Page) -> None:
     open_account(site, page)
-    page.get_by_label("New picture").set_input_files(chosen(b"no picture"))
+    page.get_by_label("New picture").set_input_files(picture_file(b"no picture"))
     press(page, "Save picture")
 
 
 def open_picture_preview(site: Site, page: Page) -> None:
     open_account(site, page)
-    page.get_by_label("New picture").set_input_files(chosen(wide_picture()))
+    page.get_by_label("New picture").set_input_files(picture_file(wide_picture()))
     expect(page.locator("canvas")).to_be_visible()
 
 
@@ -621,11 +603,11 @@ def open_delete_problem(site: Site, page: Page) -> None:
 
 
 def open_apps(site: Site, page: Page) -> None:
-    enter(site, page, WIDE_NAME, "/account/apps")
+    open_as(site, page, WIDE_NAME, "/account/apps")
 
 
 def open_apps_of_nobody(site: Site, page: Page) -> None:
-    enter(site, page, "ada", "/account/apps")
+    open_as(site, page, "ada", "/account/apps")
 
 
 def open_public_profile(site: Site, page: Page) -> None:
@@ -633,19 +615,19 @@ def open_public_profile(site: Site, page: Page) -> None:
 
 
 def open_own_profile(site: Site, page: Page) -> None:
-    enter(site, page, WIDE_NAME, profile_of(site, WIDE_NAME))
+    open_as(site, page, WIDE_NAME, profile_of(site, WIDE_NAME))
 
 
 def open_moderated_profile(site: Site, page: Page) -> None:
-    enter(site, page, "lovelace", profile_of(site, WIDE_NAME))
+    open_as(site, page, "lovelace", profile_of(site, WIDE_NAME))
 
 
 def open_suspended_profile(site: Site, page: Page) -> None:
-    enter(site, page, "lovelace", profile_of(site, "mallory"))
+    open_as(site, page, "lovelace", profile_of(site, "mallory"))
 
 
 def open_administered_profile(site: Site, page: Page) -> None:
-    enter(site, page, "hopper", profile_of(site, WIDE_NAME))
+    open_as(site, page, "hopper", profile_of(site, WIDE_NAME))
 
 
 def open_profile_with_refused_flair(site: Site, page: Page) -> None:
@@ -655,7 +637,7 @@ def open_profile_with_refused_flair(site: Site, page: Page) -> None:
 
 
 def open_players(site: Site, page: Page) -> None:
-    enter(site, page, "lovelace", "/players")
+    open_as(site, page, "lovelace", "/players")
 
 
 def open_player_not_found(site: Site, page: Page) -> None:
@@ -665,7 +647,7 @@ def open_player_not_found(site: Site, page: Page) -> None:
 
 
 def open_new_password(site: Site, page: Page) -> None:
-    page.goto(site.printed("user", "sign-in-link", WIDE_NAME))
+    page.goto(site.command_output("user", "sign-in-link", WIDE_NAME))
 
 
 def open_new_password_problem(site: Site, page: Page) -> None:
@@ -678,7 +660,7 @@ def open_refused_new_password(site: Site, page: Page) -> None:
     page.goto(f"{site.address}/new-password?link=spent")
 
 
-# What opens each page, and whether that page tells of a problem.
+# A function that opens each page, and whether the page shows a form error.
 PAGES = [
     (open_sign_up, False),
     (open_sign_up_with_problems, True),
@@ -707,21 +689,19 @@ PAGES = [
 
 
 @pytest.mark.parametrize(("open_page", "has_problem"), PAGES)
-def test_pages_fit_windows_and_fingers_and_axe_finds_nothing_serious_in_light_and_dark(
+def test_page_layout_and_accessibility(
     wide_site: Site, browse, open_page: Callable[[Site, Page], None], has_problem: bool
 ):
     page = browse()
     open_page(wide_site, page)
-    check_looks(page, has_problem)
+    check_page(page, has_problem)
 
 
-def test_the_first_sign_up_fits_windows_and_axe_finds_nothing_serious_with_and_without_its_link(
-    empty_site: Site, browse
-):
+def test_first_sign_up_layout_and_accessibility(empty_site: Site, browse):
     page = browse()
     page.goto(f"{empty_site.address}/sign-up")
     expect(page.get_by_text("This site is new.")).to_be_visible()
-    check_looks(page)
+    check_page(page)
     page.goto(first_account_link(empty_site))
     expect(page.get_by_role("button", name="Create account")).to_be_visible()
-    check_looks(page)
+    check_page(page)

@@ -1,4 +1,4 @@
-"""Backups of a server that is written to all the time."""
+"""Backups during continuous writes."""
 
 import contextlib
 import itertools
@@ -12,7 +12,7 @@ from waiting import wait_until
 
 from benchmarks.population import populate
 
-from .person import Person
+from .form_browser import FormBrowser
 from .running import PASSWORD, RunningServer
 from .test_account_races import post, upload
 from .test_races import Background, until_not_busy
@@ -20,14 +20,14 @@ from .test_races import Background, until_not_busy
 pytestmark = [pytest.mark.live, pytest.mark.load]
 PLAYERS = 100
 BACKUPS = 2
-PAUSE = 0.2  # seconds: new accounts, whose passwords are hashed, would get no processor
+PAUSE = 0.2  # seconds: leaves processor time for sign-ups, which hash passwords
 
-Act = Callable[[int], None]
+Action = Callable[[int], None]
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RunningServer]:
-    """Where anybody may make an account."""
+    """A server with open sign-up and PLAYERS users."""
     populate(str(tmp_path), PLAYERS)
     server = RunningServer(tmp_path, SIGN_UP="open", PROXIES="1")
     server.start()
@@ -38,68 +38,68 @@ def server(tmp_path: Path) -> Iterator[RunningServer]:
 addresses = itertools.count()
 
 
-def sign_up(server: RunningServer, name: str) -> Person:
-    """Somebody with a new account, from an address of their own: each makes ten a day."""
-    person, number = Person(server.address), next(addresses)
+def sign_up(server: RunningServer, name: str) -> FormBrowser:
+    """Create an account from a new address (the limit is ten a day); return its browser."""
+    form_browser, number = FormBrowser(server.address), next(addresses)
     form = {"name": name, "email": f"{name.replace(' ', '.')}@example.org", "password": PASSWORD}
     headers = {"X-Forwarded-For": f"10.0.{number // 256}.{number % 256}"}
-    answer = until_not_busy(lambda: post(person, "/sign-up", data=form, headers=headers))
+    answer = until_not_busy(lambda: post(form_browser, "/sign-up", data=form, headers=headers))
     assert answer.status_code == 303, answer.text
-    return person
+    return form_browser
 
 
-def edit_profile(server: RunningServer, client: int) -> Act:
-    person = sign_up(server, f"Writer {client}")
+def edit_profile(server: RunningServer, client: int) -> Action:
+    form_browser = sign_up(server, f"Writer {client}")
 
-    def act(number: int) -> None:
+    def action(number: int) -> None:
         fields = {"bio": f"bio {number}", "name": f"Writer {client} {number % 3}"}
-        assert post(person, "/account", data=fields).status_code == 303
-        assert f"bio {number}" in person.open("/account").text
+        assert post(form_browser, "/account", data=fields).status_code == 303
+        assert f"bio {number}" in form_browser.open("/account").text
         time.sleep(PAUSE)
 
-    return act
+    return action
 
 
-def change_picture(server: RunningServer, client: int) -> Act:
-    person = sign_up(server, f"Painter {client}")
+def change_picture(server: RunningServer, client: int) -> Action:
+    form_browser = sign_up(server, f"Painter {client}")
 
-    def act(number: int) -> None:
-        upload(person, number)
-        assert person.open("/account").status == 200
+    def action(number: int) -> None:
+        upload(form_browser, number)
+        assert form_browser.open("/account").status == 200
         time.sleep(PAUSE)
 
-    return act
+    return action
 
 
-def come_and_go(server: RunningServer, client: int) -> Act:
-    def act(number: int) -> None:
-        person = sign_up(server, f"Guest {client} {number}")
+def sign_up_and_delete(server: RunningServer, client: int) -> Action:
+    def action(number: int) -> None:
+        form_browser = sign_up(server, f"Guest {client} {number}")
         form = {"password": PASSWORD}
-        answer = until_not_busy(lambda: post(person, "/account/delete", data=form))
+        answer = until_not_busy(lambda: post(form_browser, "/account/delete", data=form))
         assert answer.status_code == 303, answer.text
-        person.close()
+        form_browser.close()
 
-    return act
+    return action
 
 
-def test_a_backup_taken_while_eight_clients_write_restores_to_a_sound_installation(
+def test_backup_during_concurrent_writes_restores_without_problems(
     server: RunningServer, tmp_path: Path
 ):
-    """Profiles, names, pictures, new accounts and deletions; two backups in a row."""
-    acts = [edit_profile(server, client) for client in range(4)]
-    acts += [change_picture(server, client) for client in range(2)]
-    acts += [come_and_go(server, client) for client in range(2)]
+    """Writes: profile and name edits, uploads, sign-ups and deletions. Two backups in a row."""
+    actions = [edit_profile(server, client) for client in range(4)]
+    actions += [change_picture(server, client) for client in range(2)]
+    actions += [sign_up_and_delete(server, client) for client in range(2)]
     archives = [tmp_path / f"{number}.tar.gz" for number in range(BACKUPS)]
 
-    def wait_before_clients_are_packed(done: int, _: int) -> None:
-        if done == PLAYERS:  # all records are linked
-            wait_until_each_wrote(running)
+    def wait_for_writes_after_the_snapshot(done: int, _: int) -> None:
+        if done == PLAYERS:  # all records are hard-linked into the snapshot
+            wait_for_a_write_of_each(running)
 
     with contextlib.ExitStack() as clients:
-        running = [clients.enter_context(Background(act)) for act in acts]
-        wait_until_each_wrote(running)
+        running = [clients.enter_context(Background(action)) for action in actions]
+        wait_for_a_write_of_each(running)
         for archive in archives:
-            players = Site(tmp_path).backup(archive, progress=wait_before_clients_are_packed)
+            players = Site(tmp_path).backup(archive, progress=wait_for_writes_after_the_snapshot)
             assert players >= PLAYERS + 6
     for archive in archives:
         restored = Site(tmp_path / archive.stem)
@@ -111,7 +111,7 @@ def test_a_backup_taken_while_eight_clients_write_restores_to_a_sound_installati
         assert {"Writer", "Painte"} <= names <= {"Writer", "Painte", "Guest "}
 
 
-def wait_until_each_wrote(running: list[Background]) -> None:
-    """Return when each of them was at work from now on, and ended with it."""
+def wait_for_a_write_of_each(running: list[Background]) -> None:
+    """Return when each of them has completed an action that began after this call."""
     before = [each.count for each in running]
     wait_until(lambda: all(a.count > b + 1 for a, b in zip(running, before, strict=True)))

@@ -1,4 +1,4 @@
-"""A person with a real browser, on the way from a game to this server and back."""
+"""The authorization flow in a real browser, from a client to this server and back."""
 
 import contextlib
 import threading
@@ -7,7 +7,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
-import requests
 import waiting
 from playwright.sync_api import (
     Browser,
@@ -21,24 +20,24 @@ from playwright.sync_api import (
 
 import storage
 
-from .looks import CHROMIUM, check_looks
-from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer
+from .page_checks import CHROMIUM, check_page
+from .running import PASSWORD, RunningServer
 from .shared import start_once
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 PATIENCE = 1000 * waiting.PATIENCE  # milliseconds
-NOON = 1_800_000_000  # seconds: what the browser's clock shows where a test holds it
+NOON = 1_800_000_000  # Unix seconds: the browser's time while a test pauses its clock
 
 
 class Game(ThreadingHTTPServer):
-    """The game's own site: what was asked of it, and the pages that a test puts there."""
+    """A client's web site: pages that a test provides, and a record of the requested paths."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), GamePage)
-        self.asked: list[str] = []
+        self.requested_paths: list[str] = []
         self.pages = {"/callback": "<title>Game</title><h1>Back in the game</h1>"}
 
-        self.redirects: dict[str, str] = {}  # by path, the origin that it leads on to
+        self.redirects: dict[str, str] = {}  # path to the origin that it redirects to
 
     def origin(self, host: str = "127.0.0.1") -> str:
         return f"http://{host}:{self.server_port}"
@@ -46,11 +45,11 @@ class Game(ThreadingHTTPServer):
 
 class GamePage(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        self.server.asked.append(self.path)
+        self.server.requested_paths.append(self.path)
         path = urlsplit(self.path).path
-        if leads_to := self.server.redirects.get(path):
+        if redirect_origin := self.server.redirects.get(path):
             self.send_response(302)
-            self.send_header("Location", leads_to + self.path.replace(path, "/callback"))
+            self.send_header("Location", redirect_origin + self.path.replace(path, "/callback"))
             self.end_headers()
             return
         page = self.server.pages.get(path)
@@ -95,35 +94,37 @@ def chromium(request: pytest.FixtureRequest, playwright: Playwright) -> Browser:
 
 
 @pytest.fixture
-def complaints() -> Iterator[list[str]]:
-    """The errors and warnings on browsers' consoles; none may be left at the end."""
-    complaints: list[str] = []
-    yield complaints
-    assert complaints == []
+def console_errors() -> Iterator[list[str]]:
+    """Errors and warnings from browser consoles; none may be left at the end of the test."""
+    console_errors: list[str] = []
+    yield console_errors
+    assert console_errors == []
 
 
 @pytest.fixture
-def browse(chromium: Browser, complaints: list[str]) -> Iterator[Callable[..., Page]]:
-    """Opens a window of somebody new."""
+def browse(chromium: Browser, console_errors: list[str]) -> Iterator[Callable[..., Page]]:
+    """A function that opens a page in a new browser context."""
 
-    def complain(message: ConsoleMessage) -> None:
-        # A page that tells of a problem has its status, and that is said here too.
-        of_status = message.text.startswith("Failed to load resource: the server responded with")
-        if message.type in ("error", "warning") and not of_status:
-            complaints.append(message.text)
+    def record_console_message(message: ConsoleMessage) -> None:
+        # An error page's own status is logged as well.
+        failed_to_load = message.text.startswith(
+            "Failed to load resource: the server responded with"
+        )
+        if message.type in ("error", "warning") and not failed_to_load:
+            console_errors.append(message.text)
 
-    def look_at(response: Response) -> None:
+    def record_failed_response(response: Response) -> None:
         if response.status >= 400 and not response.request.is_navigation_request():
-            complaints.append(f"{response.status} {response.url}")
+            console_errors.append(f"{response.status} {response.url}")
 
     contexts = []
 
     def browse(**options) -> Page:
         context = chromium.new_context(**options)
         context.set_default_timeout(PATIENCE)
-        context.on("console", complain)
-        context.on("response", look_at)
-        context.on("weberror", lambda error: complaints.append(str(error.error)))
+        context.on("console", record_console_message)
+        context.on("response", record_failed_response)
+        context.on("weberror", lambda error: console_errors.append(str(error.error)))
         contexts.append(context)
         return context.new_page()
 
@@ -134,12 +135,12 @@ def browse(chromium: Browser, complaints: list[str]) -> Iterator[Callable[..., P
 
 @pytest.fixture(params=["127.0.0.1", "localhost"])
 def host(request: pytest.FixtureRequest) -> str:
-    """A game on a loopback address, whose port is free, and one under a name."""
+    """The client's host: a loopback address, whose port is not matched, or a name."""
     return request.param
 
 
 class Client:
-    """A registered client, and the link that it shows to players."""
+    """A registered client and its authorization request."""
 
     def __init__(self, server: RunningServer, redirect_uri: str, name: str = "Space Game") -> None:
         record = server.add_client(name, redirect_uri, owner="ada")
@@ -148,44 +149,35 @@ class Client:
         self.server = server
 
     def link(self, **changed: str) -> str:
-        asked = {
+        query = {
             "response_type": "code",
             "client_id": self.id,
             "redirect_uri": self.redirect_uri,
             "scope": "email",
             "state": "a state & more",
         }
-        return f"{self.server.address}/oauth/authorize?{urlencode(asked | changed)}"
+        return f"{self.server.address}/oauth/authorize?{urlencode(query | changed)}"
 
     def check_arrival(self, page: Page, name: str = "ada") -> None:
-        """The browser is back at the client, with a code that tells who this is."""
+        """Check that the browser is at the redirect URI with a code of this player."""
         expect(page).to_have_title("Game")
         assert page.url.startswith(f"{self.redirect_uri}?")
-        answer = answer_in(page)
+        answer = callback_parameters(page)
         assert answer.pop("state") == "a state & more"
-        form = {"grant_type": "authorization_code", "code": answer.pop("code")}
+        code = answer.pop("code")
         assert answer == {}
-        token = requests.post(
-            f"{self.server.address}/api/oauth/token",
-            {**form, "client_id": self.id, "client_secret": self.secret},
-            timeout=ANSWER_TIMEOUT,
-        ).json()["access_token"]
-        whois = requests.get(
-            f"{self.server.address}/api/oauth/whois",
-            headers={"Authorization": f"Bearer {token}"},
-            timeout=ANSWER_TIMEOUT,
-        )
-        assert whois.json()["name"] == name
+        token = self.server.exchange_code(code, self.id, self.secret).json()["access_token"]
+        assert self.server.whois(token).json()["name"] == name
 
 
-def answer_in(page: Page) -> dict[str, str]:
-    """What the address of a page tells the client."""
+def callback_parameters(page: Page) -> dict[str, str]:
+    """Return the query parameters of the page's address."""
     return {name: value for name, [value] in parse_qs(urlsplit(page.url).query).items()}
 
 
 @pytest.fixture
 def game_client(server: RunningServer, game: Game, ada: dict) -> Client:
-    """A client that nobody has allowed anything yet."""
+    """A client without consents."""
     return Client(server, f"{game.origin()}/callback")
 
 
@@ -195,22 +187,22 @@ def sign_in(page: Page, name: str = "ada", password: str = PASSWORD) -> None:
     page.get_by_role("button", name="Sign in").click()
 
 
-def carry_session(page: Page, server: RunningServer, name: str = "ada") -> None:
-    """From the next page on, this player is signed in; who that was before is not."""
+def set_session_cookie(page: Page, server: RunningServer, name: str = "ada") -> None:
+    """Replace the browser's session by a new one of this player."""
     value = server.start_session(name)
     cookie = {"name": "session", "value": value, "url": server.address}
     page.context.add_cookies([cookie | {"httpOnly": True, "sameSite": "Lax"}])
 
 
-def hold_clock(page: Page) -> None:
-    """From the next page on, time stands still until `page.clock.run_for` moves it."""
-    page.clock.pause_at(NOON)  # and no `install` before it, after which time would still run
+def pause_clock(page: Page) -> None:
+    """Pause the clock from the next page on; `page.clock.run_for` advances it."""
+    page.clock.pause_at(NOON)  # without `install`, after which the clock would keep running
 
 
-# -- the way to the client ----------------------------------------------------------------------
+# -- the authorization flow ---------------------------------------------------------------------
 
 
-def test_a_person_signs_in_allows_and_arrives_at_the_client_with_a_good_code(
+def test_sign_in_and_allow_return_a_code_to_the_client(
     server: RunningServer, game: Game, ada: dict, browse, host: str
 ):
     client = Client(server, f"{game.origin(host)}/callback")
@@ -223,29 +215,29 @@ def test_a_person_signs_in_allows_and_arrives_at_the_client_with_a_good_code(
     client.check_arrival(page)
 
 
-def test_cancel_takes_the_person_back_without_a_code(
+def test_cancel_returns_access_denied_to_the_client(
     server: RunningServer, game: Game, ada: dict, browse, host: str
 ):
     client = Client(server, f"{game.origin(host)}/callback")
     page = browse()
-    carry_session(page, server)
+    set_session_cookie(page, server)
     page.goto(client.link())
     page.get_by_role("button", name="Cancel").click()
     expect(page).to_have_title("Game")
-    assert answer_in(page) == {
+    assert callback_parameters(page) == {
         "error": "access_denied",
         "error_description": "the player refused",
         "state": "a state & more",
     }
 
 
-def test_remembered_consent_leads_from_sign_in_straight_to_the_client(
+def test_remembered_consent_redirects_from_sign_in_to_the_client(
     server: RunningServer, game: Game, ada: dict, browse, host: str
 ):
-    """Sign-in redirects to the grant, and that to the client: CSP form-action must allow it."""
+    """CSP form-action must allow the redirects from sign-in to the client."""
     client = Client(server, f"{game.origin(host)}/callback")
     first = browse()
-    carry_session(first, server)
+    set_session_cookie(first, server)
     first.goto(client.link())
     first.get_by_role("button", name="Allow").click()
     client.check_arrival(first)
@@ -253,35 +245,33 @@ def test_remembered_consent_leads_from_sign_in_straight_to_the_client(
     page.goto(client.link())
     sign_in(page)
     client.check_arrival(page)
-    # Signed in and allowed: the link alone is enough.
+    # Signed in and allowed: the request redirects at once.
     page.goto(client.link())
     client.check_arrival(page)
 
 
-def test_a_client_may_lead_on_to_another_host_of_its_own(
-    server: RunningServer, game: Game, ada: dict, browse
-):
-    """Browsers look at each redirect after a form, the client's own as well."""
+def test_client_may_redirect_to_another_host(server: RunningServer, game: Game, ada: dict, browse):
+    """CSP form-action applies to every redirect after a form, the client's own included."""
     game.redirects["/back"] = game.origin("localhost")
     client = Client(server, f"{game.origin()}/back")
     for button in ("Cancel", "Allow"):
         page = browse()
-        carry_session(page, server)
+        set_session_cookie(page, server)
         page.goto(client.link())
         page.get_by_role("button", name=button).click()
         expect(page).to_have_title("Game")
         assert page.url.startswith(f"{game.origin('localhost')}/callback?")
     page = browse()
     page.goto(client.link())
-    sign_in(page)  # allowed before: this form itself leads to the client
+    sign_in(page)  # allowed before, so this form redirects to the client
     expect(page).to_have_title("Game")
 
 
-def test_a_mistyped_password_does_not_end_the_way_to_the_client(
-    game_client: Client, browse, complaints: list[str]
+def test_authorization_continues_after_a_wrong_password(
+    game_client: Client, browse, console_errors: list[str]
 ):
     first = browse()
-    carry_session(first, game_client.server)
+    set_session_cookie(first, game_client.server)
     first.goto(game_client.link())
     first.get_by_role("button", name="Allow").click()
     page = browse()
@@ -291,7 +281,7 @@ def test_a_mistyped_password_does_not_end_the_way_to_the_client(
     game_client.check_arrival(page)
 
 
-def test_everything_works_with_javascript_switched_off(game_client: Client, browse):
+def test_authorization_works_without_javascript(game_client: Client, browse):
     page = browse(java_script_enabled=False)
     page.goto(game_client.link())
     sign_in(page, password=f"{PASSWORD}, mistyped")
@@ -301,7 +291,7 @@ def test_everything_works_with_javascript_switched_off(game_client: Client, brow
     game_client.check_arrival(page)
 
 
-def test_everything_works_by_keyboard_alone(game_client: Client, browse):
+def test_authorization_works_by_keyboard_alone(game_client: Client, browse):
     page = browse()
     page.goto(game_client.link())
     tab_to(page, "name")
@@ -317,8 +307,8 @@ def test_everything_works_by_keyboard_alone(game_client: Client, browse):
 
 
 def tab_to(page: Page, wanted: str) -> None:
-    """Press Tab until the focus, always to be seen, is on the control of this id or text."""
-    page.wait_for_load_state()  # what the focus looks like is in the style sheet
+    """Press Tab until the control with this id or text has the focus; check every outline."""
+    page.wait_for_load_state()  # the focus outline comes from the stylesheet
     for _ in range(12):
         page.keyboard.press("Tab")
         focus = page.evaluate(
@@ -330,10 +320,10 @@ def tab_to(page: Page, wanted: str) -> None:
         assert focus[1:] == ["solid", "3px"], focus
         if focus[0] == wanted:
             return
-    raise AssertionError(f"twelve tabs do not lead to {wanted}")
+    raise AssertionError(f"{wanted} was not focused after twelve tabs")
 
 
-def test_the_first_tab_offers_to_skip_to_the_content(server: RunningServer, browse):
+def test_first_tab_focuses_the_skip_link(server: RunningServer, browse):
     page = browse()
     page.goto(f"{server.address}/sign-in")
     page.keyboard.press("Tab")
@@ -344,7 +334,7 @@ def test_the_first_tab_offers_to_skip_to_the_content(server: RunningServer, brow
     expect(page.get_by_label("Name or email")).to_be_focused()
 
 
-def test_a_wrong_password_is_told_with_focus_and_the_name_stays(
+def test_wrong_password_focuses_the_error_and_keeps_the_name(
     server: RunningServer, ada: dict, browse
 ):
     page = browse()
@@ -359,12 +349,12 @@ def test_a_wrong_password_is_told_with_focus_and_the_name_stays(
     expect(page.get_by_label("Password")).to_have_accessible_description(problem.inner_text())
 
 
-def test_use_another_account_signs_out_and_leads_back_to_the_same_request(
+def test_use_another_account_returns_to_the_same_request(
     server: RunningServer, game_client: Client, browse
 ):
     server.add_user("babbage")
     page = browse()
-    carry_session(page, server)
+    set_session_cookie(page, server)
     page.goto(game_client.link())
     page.get_by_role("button", name="Use another account").click()
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
@@ -375,32 +365,32 @@ def test_use_another_account_signs_out_and_leads_back_to_the_same_request(
     game_client.check_arrival(page, "babbage")
 
 
-def test_a_link_with_another_redirect_uri_ends_at_an_error_page(
+def test_unregistered_redirect_uri_shows_an_error_page(
     server: RunningServer, game: Game, game_client: Client, browse
 ):
-    """Who registered the client is shown what arrived, next to what is registered."""
+    """The client's owner sees the received URI next to the registered ones."""
     elsewhere = f"{game.origin()}/elsewhere"
     page = browse()
     answer = page.goto(game_client.link(redirect_uri=elsewhere))
     assert answer.status == 400
     expect(page.get_by_role("heading", name="Something went wrong")).to_be_visible()
     expect(page.get_by_text(elsewhere)).to_have_count(0)
-    carry_session(page, server)
+    set_session_cookie(page, server)
     page.goto(game_client.link(redirect_uri=elsewhere))
     expect(page.get_by_text(elsewhere)).to_be_visible()
     expect(page.get_by_text(game_client.redirect_uri)).to_be_visible()
-    assert game.asked == []
+    assert game.requested_paths == []
 
 
-# -- pages of others ----------------------------------------------------------------------------
+# -- attacks by other sites ---------------------------------------------------------------------
 
 
-def test_a_page_that_frames_the_consent_page_shows_nothing_of_it(
-    game: Game, game_client: Client, browse, complaints: list[str], host: str
+def test_consent_page_cannot_be_framed(
+    game: Game, game_client: Client, browse, console_errors: list[str], host: str
 ):
     """RFC 9700 4.16."""
     page = browse()
-    carry_session(page, game_client.server)
+    set_session_cookie(page, game_client.server)
     page.goto(game_client.link())
     expect(page.get_by_role("button", name="Allow")).to_be_visible()
     game.pages["/framing"] = f'<title>Framing</title><iframe src="{game_client.link()}"></iframe>'
@@ -410,10 +400,10 @@ def test_a_page_that_frames_the_consent_page_shows_nothing_of_it(
         frame.wait_for_load_state()
         assert "Space Game" not in frame.content()
         assert frame.url == "chrome-error://chromewebdata/"
-    assert "frame-ancestors 'none'" in complaints.pop()
+    assert "frame-ancestors 'none'" in console_errors.pop()
 
 
-def test_a_form_on_another_site_cannot_answer_the_consent_page(
+def test_cross_site_form_cannot_submit_consent(
     server: RunningServer,
     game: Game,
     game_client: Client,
@@ -422,24 +412,24 @@ def test_a_form_on_another_site_cannot_answer_the_consent_page(
     browse,
     host: str,
 ):
-    """Not even with the signed request, from another port, where the session cookie travels."""
+    """Not even with the signed request and from another port, which receives the session cookie."""
     page = browse()
-    carry_session(page, server)
+    set_session_cookie(page, server)
     page.goto(game_client.link())
     signed_request = page.locator("input[name=request]").get_attribute("value")
     fields = {"request": signed_request, "decision": "allow"}
     game.pages["/forged"] = forged_form(f"{server.address}/oauth/authorize", fields)
-    assert_refused(page, f"{game.origin(host)}/forged")
+    check_refused(page, f"{game.origin(host)}/forged")
     assert game_client.id not in store.read_user(ada["id"]).grants
 
 
-def test_a_form_on_another_site_cannot_sign_anybody_in(
+def test_cross_site_form_cannot_sign_in(
     server: RunningServer, game: Game, ada: dict, browse, host: str
 ):
     fields = {"name": "ada", "password": PASSWORD}
     game.pages["/forged"] = forged_form(f"{server.address}/sign-in", fields)
     page = browse()
-    assert_refused(page, f"{game.origin(host)}/forged")
+    check_refused(page, f"{game.origin(host)}/forged")
     assert page.context.cookies() == []
 
 
@@ -448,7 +438,7 @@ def forged_form(action: str, fields: dict[str, str]) -> str:
     return f'<form method=post action="{action}">{"".join(inputs)}<button>Play</button></form>'
 
 
-def assert_refused(page: Page, address: str) -> None:
+def check_refused(page: Page, address: str) -> None:
     page.goto(address)
     with page.expect_navigation() as navigation:
         page.get_by_role("button", name="Play").click()
@@ -458,7 +448,7 @@ def assert_refused(page: Page, address: str) -> None:
 
 # -- how the pages are made ---------------------------------------------------------------------
 
-PAGES = [  # which, and its heading
+PAGES = [  # page, heading
     ("home", "Welcome to"),
     ("welcome", "Hello, "),
     ("sign-in", "Sign in"),
@@ -470,8 +460,8 @@ PAGES = [  # which, and its heading
 
 
 @pytest.fixture(scope="module")
-def widest(server: RunningServer, ada: dict) -> tuple[str, Client]:
-    """The longest name that a player can have, and a client whose parts are as long."""
+def longest_texts(server: RunningServer, ada: dict) -> tuple[str, Client]:
+    """A player and a client with texts of maximum length."""
     name = "W" * 30
     email = f"{'w' * 64}@{'w' * 60}.example.org"
     server.add_user(name, email)
@@ -479,14 +469,14 @@ def widest(server: RunningServer, ada: dict) -> tuple[str, Client]:
     return name, Client(server, f"https://{host}.example/{'w' * 200}", name="W" * 60)
 
 
-@pytest.mark.parametrize(("which", "heading"), PAGES)
-def test_pages_look_right_with_the_longest_texts(
-    server: RunningServer, widest: tuple[str, Client], browse, which: str, heading: str
+@pytest.mark.parametrize(("page_name", "heading"), PAGES)
+def test_page_layout_with_the_longest_texts(
+    server: RunningServer, longest_texts: tuple[str, Client], browse, page_name: str, heading: str
 ):
-    name, client = widest
+    name, client = longest_texts
     page = browse()
-    if which in ("welcome", "consent", "error"):
-        carry_session(page, server, "ada" if which == "error" else name)
+    if page_name in ("welcome", "consent", "error"):
+        set_session_cookie(page, server, "ada" if page_name == "error" else name)
     addresses = {
         "home": server.address,
         "welcome": server.address,
@@ -494,9 +484,9 @@ def test_pages_look_right_with_the_longest_texts(
         "error": client.link(redirect_uri=f"{client.redirect_uri}{'v' * 200}"),
         "nothing": f"{server.address}/nothing",
     }
-    page.goto(addresses.get(which, f"{server.address}/sign-in"))
-    if which == "problem":
+    page.goto(addresses.get(page_name, f"{server.address}/sign-in"))
+    if page_name == "problem":
         sign_in(page, name, "wrong")
         page.get_by_role("alert").wait_for()
     expect(page.get_by_role("heading", level=1)).to_contain_text(heading)
-    check_looks(page, has_problem=which == "problem")
+    check_page(page, has_problem=page_name == "problem")

@@ -1,4 +1,4 @@
-"""Clients that others wrote, with nothing but the addresses and the credentials."""
+"""Third-party OAuth clients, configured with only the endpoints and the credentials."""
 
 from urllib.parse import urlsplit
 
@@ -12,16 +12,16 @@ from oauthlib.oauth2 import AccessDeniedError, MismatchingStateError, OAuth2Erro
 from requests_oauthlib import OAuth2Session
 
 from .conftest import CALLBACK
-from .person import Person
+from .form_browser import FormBrowser
 from .running import RunningServer
 
 pytestmark = [pytest.mark.live, pytest.mark.clients]
-SCOPE = ["openid", "profile", "email"]  # what generic clients ask for
+SCOPE = ["openid", "profile", "email"]  # what generic clients request
 
 
 @pytest.fixture(autouse=True)
 def plain_http(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the libraries talk to a server without TLS."""
+    """Allow the libraries to use a server without TLS."""
     monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")
     monkeypatch.setenv("AUTHLIB_INSECURE_TRANSPORT", "1")
 
@@ -42,8 +42,8 @@ def whois_url(server: RunningServer) -> str:
 
 
 @pytest.fixture
-def who_ada_is(ada: dict) -> dict:
-    """The answer of whois with the email scope."""
+def expected_whois(ada: dict) -> dict:
+    """The response of whois with the email scope."""
     return {each: ada[each] for each in ("id", "name", "pfpTimestamp", "email")}
 
 
@@ -66,19 +66,19 @@ def authlib_session(client: dict, **options) -> AuthlibSession:
 
 @pytest.mark.parametrize("pkce", [None, "S256"])
 @pytest.mark.parametrize("secret_in_body", [False, True])
-def test_requests_oauthlib_learns_who_the_player_is(
-    adas_person: Person,
+def test_requests_oauthlib_reads_the_profile(
+    adas_form_browser: FormBrowser,
     client: dict,
     authorize_url: str,
     token_url: str,
     whois_url: str,
-    who_ada_is: dict,
+    expected_whois: dict,
     secret_in_body: bool,
     pkce: str | None,
 ):
     session = requests_oauthlib_session(client, pkce=pkce)
     link, _ = session.authorization_url(authorize_url)
-    arrived = adas_person.allow(link, "ada")
+    arrived = adas_form_browser.allow(link, "ada")
     token = session.fetch_token(
         token_url,
         authorization_response=arrived.address,  # checks the state as well
@@ -86,15 +86,15 @@ def test_requests_oauthlib_learns_who_the_player_is(
         include_client_id=secret_in_body,
     )
     assert (token["token_type"], token["expires_in"]) == ("Bearer", 600)
-    assert session.get(whois_url).json() == who_ada_is
+    assert session.get(whois_url).json() == expected_whois
 
 
-def test_requests_oauthlib_refuses_an_answer_to_another_request(
-    adas_person: Person, client: dict, authorize_url: str, token_url: str
+def test_requests_oauthlib_refuses_a_wrong_state(
+    adas_form_browser: FormBrowser, client: dict, authorize_url: str, token_url: str
 ):
-    """It is the state that comes back unchanged, to the session that sent it and no other."""
+    """The state is returned unchanged, and only the session that sent it accepts it."""
     link, state = requests_oauthlib_session(client).authorization_url(authorize_url)
-    arrived = adas_person.allow(link, "ada")
+    arrived = adas_form_browser.allow(link, "ada")
     another = requests_oauthlib_session(client)
     another.authorization_url(authorize_url)
     assert arrived.answer["state"] == state
@@ -106,34 +106,36 @@ def test_requests_oauthlib_refuses_an_answer_to_another_request(
         )
 
 
-def test_requests_oauthlib_is_refused_with_another_verifier(
-    adas_person: Person, client: dict, authorize_url: str, token_url: str
+def test_requests_oauthlib_fails_with_a_wrong_verifier(
+    adas_form_browser: FormBrowser, client: dict, authorize_url: str, token_url: str
 ):
-    asks, knows_another = (requests_oauthlib_session(client, pkce="S256") for _ in range(2))
-    link, state = asks.authorization_url(authorize_url)
-    knows_another.authorization_url(authorize_url, state=state)
-    arrived = adas_person.allow(link, "ada")
+    right_session, wrong_session = (
+        requests_oauthlib_session(client, pkce="S256") for _ in range(2)
+    )
+    link, state = right_session.authorization_url(authorize_url)
+    wrong_session.authorization_url(authorize_url, state=state)
+    arrived = adas_form_browser.allow(link, "ada")
     exchange = {
         "authorization_response": arrived.address,
         "client_secret": client["client_secret"],
     }
     with pytest.raises(OAuth2Error):
-        knows_another.fetch_token(token_url, **exchange)
-    assert asks.fetch_token(token_url, **exchange)["token_type"] == "Bearer"
+        wrong_session.fetch_token(token_url, **exchange)
+    assert right_session.fetch_token(token_url, **exchange)["token_type"] == "Bearer"
 
 
-def test_requests_oauthlib_is_told_of_a_refusal(
-    server: RunningServer, adas_person: Person, authorize_url: str, token_url: str
+def test_requests_oauthlib_raises_access_denied_after_cancel(
+    server: RunningServer, adas_form_browser: FormBrowser, authorize_url: str, token_url: str
 ):
-    stranger = server.add_client("Refused Game", CALLBACK)
-    session = requests_oauthlib_session(stranger)
+    refused_client = server.add_client("Refused Game", CALLBACK)
+    session = requests_oauthlib_session(refused_client)
     link, _ = session.authorization_url(authorize_url)
-    arrived = adas_person.press(adas_person.open(link), "Cancel")
+    arrived = adas_form_browser.press(adas_form_browser.open(link), "Cancel")
     with pytest.raises(AccessDeniedError, match="the player refused"):
         session.fetch_token(
             token_url,
             authorization_response=arrived.address,
-            client_secret=stranger["client_secret"],
+            client_secret=refused_client["client_secret"],
         )
 
 
@@ -142,35 +144,38 @@ def test_requests_oauthlib_is_told_of_a_refusal(
 
 @pytest.mark.parametrize("pkce", [None, "S256"])
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
-def test_authlib_learns_who_the_player_is(
-    adas_person: Person,
+def test_authlib_reads_the_profile(
+    adas_form_browser: FormBrowser,
     client: dict,
     authorize_url: str,
     token_url: str,
     whois_url: str,
-    who_ada_is: dict,
+    expected_whois: dict,
     method: str,
     pkce: str | None,
 ):
     session = authlib_session(client, token_endpoint_auth_method=method, code_challenge_method=pkce)
     verifier = generate_token(48) if pkce else None
     link, state = session.create_authorization_url(authorize_url, code_verifier=verifier)
-    arrived = adas_person.allow(link, "ada")
+    arrived = adas_form_browser.allow(link, "ada")
     token = session.fetch_token(
         token_url, authorization_response=arrived.address, state=state, code_verifier=verifier
     )
     assert (token["token_type"], token["expires_in"]) == ("Bearer", 600)
-    assert session.get(whois_url).json() == who_ada_is
+    assert session.get(whois_url).json() == expected_whois
 
 
-def test_authlib_is_refused_with_another_verifier(
-    adas_person: Person, client: dict, authorize_url: str, token_url: str, whois_url: str
+def test_authlib_fails_with_a_wrong_verifier(
+    adas_form_browser: FormBrowser, client: dict, authorize_url: str, token_url: str, whois_url: str
 ):
     session = authlib_session(client, code_challenge_method="S256")
     verifier = generate_token(48)
     link, state = session.create_authorization_url(authorize_url, code_verifier=verifier)
-    exchange = {"authorization_response": adas_person.allow(link, "ada").address, "state": state}
-    # Authlib raises only where a body has an `error`: what it has then is no token to use.
+    exchange = {
+        "authorization_response": adas_form_browser.allow(link, "ada").address,
+        "state": state,
+    }
+    # Authlib raises only if the body has an `error`; what it returns here is not a usable token.
     refused = session.fetch_token(token_url, code_verifier=generate_token(48), **exchange)
     assert refused == {"message": "code_verifier does not fit the code_challenge"}
     with pytest.raises(OAuthError):
@@ -179,13 +184,13 @@ def test_authlib_is_refused_with_another_verifier(
     assert token["token_type"] == "Bearer"
 
 
-def test_a_flask_app_with_authlib_signs_its_player_in(
-    person: Person,
+def test_flask_app_with_authlib_signs_the_player_in(
+    form_browser: FormBrowser,
     client: dict,
     authorize_url: str,
     token_url: str,
     whois_url: str,
-    who_ada_is: dict,
+    expected_whois: dict,
 ):
     game = flask.Flask("game")
     game.secret_key = generate_token(48)
@@ -208,6 +213,6 @@ def test_a_flask_app_with_authlib_signs_its_player_in(
         return identity.get(whois_url).json()
 
     browser = game.test_client()
-    arrived = person.allow(browser.get("/log-in").location, "ada")
+    arrived = form_browser.allow(browser.get("/log-in").location, "ada")
     answer = browser.get(f"/callback?{urlsplit(arrived.address).query}")
-    assert answer.json == who_ada_is
+    assert answer.json == expected_whois

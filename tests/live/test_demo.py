@@ -14,11 +14,12 @@ import requests
 from waiting import wait_until
 
 import storage
-from commands.community import COMMUNITY
-from commands.demo import PASSWORD, choose_addresses
 
-from .demo import Demo
+from .demo import EXAMPLE, Demo
 from .running import ANSWER_TIMEOUT
+
+COMMUNITY, PASSWORD = EXAMPLE["COMMUNITY"], EXAMPLE["PASSWORD"]
+choose_addresses = EXAMPLE["choose_addresses"]
 
 pytestmark = [pytest.mark.live, pytest.mark.load]
 

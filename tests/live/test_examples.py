@@ -1,4 +1,4 @@
-"""A person with a real browser, and the two programs that `identity-server demo` shows."""
+"""The web app and the game of `identity-server demo`, in a real browser."""
 
 import json
 import re
@@ -9,20 +9,19 @@ import pytest
 from playwright.sync_api import Frame, Locator, Page, Route, expect
 from programs import CLIENT_ID, GAME, running
 
-from commands.demo import PASSWORD
-
 from . import test_browser
-from .demo import Demo
-from .looks import check_looks, forget_undelivered_messages
+from .demo import EXAMPLE, Demo
+from .page_checks import check_page, drop_undelivered_messages
 from .test_browser import Game, sign_in
 
 pytestmark = [pytest.mark.live, pytest.mark.browser, pytest.mark.xdist_group("examples")]
 chromium, playwright = test_browser.chromium, test_browser.playwright
 browse, game = test_browser.browse, test_browser.game
-complaints = test_browser.complaints
-DEAD_TIME = 1000  # milliseconds in which the play page's Allow ignores presses
-# Where the ship is, in pixels from the left: of what it is painted with there is nothing else below
-# the instruments. That it can be read shows that the player's picture, in its window, is CORS-open.
+console_errors = test_browser.console_errors
+PASSWORD = EXAMPLE["PASSWORD"]
+DEAD_TIME = 1000  # milliseconds in which Allow on the play page ignores input
+# The ship's position in pixels from the left; nothing else below the instruments has its colour.
+# Reading the canvas works only because the player's picture, drawn on it, is served with CORS.
 FIND_SHIP = """() => {
     const { width, height } = document.querySelector("canvas");
     const pen = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
@@ -47,7 +46,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 
 @pytest.fixture
 def browse_as(demo: Demo, browse: Callable[..., Page]) -> Callable[..., Page]:
-    """Opens the browser of one of the five players, who is signed in."""
+    """A function that opens a page in which one of the five players is signed in."""
 
     def browse_as(name: str, **options) -> Page:
         page = browse(**options)
@@ -63,7 +62,7 @@ def browse_as(demo: Demo, browse: Callable[..., Page]) -> Callable[..., Page]:
 
 
 def messages(page: Page) -> list[dict[str, str]]:
-    """Each message of the grant that the page shows: its parameters."""
+    """Return the parameters of each message of the grant that the page shows."""
     found = []
     for each in page.locator(".message").all():
         names, values = (each.locator(tag).all_inner_texts() for tag in ("dt", "dd"))
@@ -71,23 +70,23 @@ def messages(page: Page) -> list[dict[str, str]]:
     return found
 
 
-def test_the_web_app_shows_each_message_of_a_sign_in_as_it_happens(demo: Demo, browse):
+def test_web_app_shows_each_message_of_a_sign_in(demo: Demo, browse):
     page = browse()
     page.goto(demo.web_app)
     assert messages(page) == [{}] * 6
     page.get_by_role("link", name="Sign in").click()
     page.get_by_role("heading", name="The first message is ready").wait_for()
-    asked, *others = messages(page)
+    request_message, *others = messages(page)
     assert others == [{}] * 5
-    assert asked["redirect_uri"] == f"{demo.web_app}/callback"
+    assert request_message["redirect_uri"] == f"{demo.web_app}/callback"
     page.get_by_role("link", name="Go to the identity server").click()
     sign_in(page, "ada", PASSWORD)
     page.get_by_role("button", name="Allow").click()
     page.get_by_role("heading", name="Hello, ada!").wait_for()
     assert page.url == f"{demo.web_app}/"  # without the code
     first, brought, form, token, bearer, player = messages(page)
-    assert first == asked
-    assert brought["state"] == asked["state"]
+    assert first == request_message
+    assert brought["state"] == request_message["state"]
     assert brought["code"] == form["code"]
     assert re.fullmatch(r"\S{4}…", form["client_secret"])
     assert (token["token_type"], token["expires_in"]) == ("Bearer", "600")
@@ -96,7 +95,7 @@ def test_the_web_app_shows_each_message_of_a_sign_in_as_it_happens(demo: Demo, b
     assert page.locator("header img").evaluate("image => image.decode().then(() => image.width)")
 
 
-def test_the_web_app_tells_that_the_player_refused(demo: Demo, browse_as):
+def test_web_app_shows_access_denied(demo: Demo, browse_as):
     page = browse_as("bruno")
     page.goto(f"{demo.web_app}/sign-in")
     page.get_by_role("link", name="Go to the identity server").click()
@@ -106,7 +105,7 @@ def test_the_web_app_tells_that_the_player_refused(demo: Demo, browse_as):
 
 
 @pytest.mark.parametrize("state", ["new", "asking", "problem", "known"])
-def test_the_web_app_looks_right(demo: Demo, browse_as, state: str):
+def test_web_app_layout_and_accessibility(demo: Demo, browse_as, state: str):
     page = browse_as("emi")
     page.goto(demo.web_app)
     if state != "new":
@@ -117,14 +116,14 @@ def test_the_web_app_looks_right(demo: Demo, browse_as, state: str):
         page.get_by_role("link", name="Go to the identity server").click()
         page.get_by_role("button", name="Allow").click()
         page.get_by_role("heading", name="Hello, emi!").wait_for()
-    check_looks(page)
+    check_page(page)
 
 
 # -- the game -----------------------------------------------------------------------------------
 
 
 def open_game(page: Page, demo: Demo) -> Frame:
-    """Load the play page, until the game is there."""
+    """Open the play page, and return the game's frame when it has loaded."""
     page.goto(demo.play)
     frame = page.locator("#game").element_handle().content_frame()
     frame.get_by_role("button", name="Fly").wait_for()
@@ -132,14 +131,14 @@ def open_game(page: Page, demo: Demo) -> Frame:
 
 
 def allow(page: Page) -> None:
-    page.get_by_role("button", name="Allow").click()  # once it is no more disabled
+    page.get_by_role("button", name="Allow").click()  # waits until it is enabled
 
 
 def own_row(frame: Frame) -> Locator:
     return frame.locator("#scores [aria-current=true]")
 
 
-def test_the_game_asks_once_and_shows_who_plays_in_the_score_list(demo: Demo, browse_as):
+def test_game_asks_once_and_lists_the_player(demo: Demo, browse_as):
     page = browse_as("chidi")
     frame = open_game(page, demo)
     expect(frame.get_by_role("listitem")).to_have_count(5)
@@ -154,7 +153,7 @@ def test_the_game_asks_once_and_shows_who_plays_in_the_score_list(demo: Demo, br
     frame.locator("img").evaluate_all(pictures)
 
 
-def test_the_names_in_the_list_are_those_of_now(demo: Demo, browse, browse_as):
+def test_score_list_shows_current_names(demo: Demo, browse, browse_as):
     page = browse_as("dalia")
     page.goto(f"{demo.site}/account")
     page.get_by_label("Name").fill("Dalia the Bold")
@@ -164,7 +163,7 @@ def test_the_names_in_the_list_are_those_of_now(demo: Demo, browse, browse_as):
     expect(frame.get_by_role("list")).to_contain_text("Dalia the Bold97")
 
 
-def test_who_is_signed_out_is_told_in_words_and_plays_as_a_guest(demo: Demo, browse):
+def test_signed_out_player_sees_a_message_and_plays_as_a_guest(demo: Demo, browse):
     page = browse()
     frame = open_game(page, demo)
     expect(frame.get_by_role("status")).to_contain_text("You are not signed in.")
@@ -173,7 +172,7 @@ def test_who_is_signed_out_is_told_in_words_and_plays_as_a_guest(demo: Demo, bro
     expect(frame.get_by_role("button", name="Fly")).to_be_hidden()
 
 
-def test_who_refuses_is_told_in_words_and_plays_as_a_guest(demo: Demo, browse_as):
+def test_refusing_player_sees_a_message_and_plays_as_a_guest(demo: Demo, browse_as):
     page = browse_as("bruno")
     frame = open_game(page, demo)
     page.get_by_role("button", name="Cancel").click()
@@ -181,8 +180,8 @@ def test_who_refuses_is_told_in_words_and_plays_as_a_guest(demo: Demo, browse_as
     expect(own_row(frame)).to_have_count(0)
 
 
-def test_the_points_of_a_flight_stand_in_the_list_beside_the_players_name(demo: Demo, browse):
-    page = browse(viewport={"width": 200, "height": 200})  # a minute of frames is much to paint
+def test_score_is_listed_under_the_players_name(demo: Demo, browse):
+    page = browse(viewport={"width": 200, "height": 200})  # small, to paint a minute of frames fast
     page.clock.install()
     page.goto(f"{demo.site}/sign-up")
     page.get_by_label("Name").fill("Grace")
@@ -203,7 +202,7 @@ def test_the_points_of_a_flight_stand_in_the_list_beside_the_players_name(demo: 
     expect(frame.get_by_role("button", name="Fly again")).to_be_focused()
 
 
-def test_keys_a_mouse_and_a_finger_steer_the_ship(demo: Demo, browse_as):
+def test_keyboard_mouse_and_touch_steer_the_ship(demo: Demo, browse_as):
     page = browse_as("emi", has_touch=True)
     frame = open_game(page, demo)
     allow(page)
@@ -223,7 +222,7 @@ def test_keys_a_mouse_and_a_finger_steer_the_ship(demo: Demo, browse_as):
 
 
 @pytest.mark.parametrize("away", ["elsewhere", "hidden", "P"])
-def test_a_flight_waits_for_who_is_away(demo: Demo, browse, away: str):
+def test_flight_pauses_while_the_player_is_away(demo: Demo, browse, away: str):
     page = browse()
     frame = open_game(page, demo)
     frame.get_by_role("button", name="Fly").click()
@@ -244,15 +243,15 @@ def test_a_flight_waits_for_who_is_away(demo: Demo, browse, away: str):
     expect(frame.get_by_role("button", name="Go on")).to_be_hidden()
 
 
-def test_the_game_looks_right(demo: Demo, browse):
+def test_game_layout_and_accessibility(demo: Demo, browse):
     page = browse()
     page.goto(open_game(page, demo).url)
     expect(page.get_by_role("status")).to_contain_text("Open the game from the community's site")
     expect(page.get_by_role("listitem").last).to_be_visible()
-    check_looks(page)
+    check_page(page)
 
 
-# -- the game, in the page of a stand-in for the identity server ---------------------------------
+# -- the game, framed by a fake identity server --------------------------------------------------
 
 FRAMING = """<!doctype html><title>Page</title><iframe src="{game}"></iframe>{more}
 <button>Answer</button><output></output>
@@ -262,8 +261,8 @@ FRAMING = """<!doctype html><title>Page</title><iframe src="{game}"></iframe>{mo
     document.querySelector("button").onclick = () => source.postMessage({answer}, origin);
   }});
 </script>"""
-# From wherever it is, it tells the game a code.
-LIAR = """<!doctype html><title>Liar</title><output></output><script>
+# A page that keeps sending the game a code.
+FORGING_PAGE = """<!doctype html><title>Liar</title><output></output><script>
   setInterval(() => {
     parent.frames[0].postMessage({ type: "authorized", error: false, code: "mine" }, "*");
     document.querySelector("output").append("told ");
@@ -273,13 +272,13 @@ LIAR = """<!doctype html><title>Liar</title><output></output><script>
 
 @pytest.fixture
 def game_address(game: Game, tmp_path: Path) -> Iterator[str]:
-    """The Space Game, of an identity server whose pages are the test's."""
+    """The Space Game, configured for a fake identity server whose pages the test provides."""
     with running(GAME, game.origin(), tmp_path / "scores.json") as port:
         yield f"http://127.0.0.1:{port}"
 
 
 def show_framed(page: Page, game: Game, game_address: str, answer: dict, more: str = "") -> Frame:
-    """Open a page that shows the game, and gives it this answer when its button is pressed."""
+    """Open a page that frames the game and sends this answer when its button is pressed."""
     text = FRAMING.format(game=f"{game_address}/", answer=json.dumps(answer), more=more)
     game.pages["/play"] = text
     page.goto(f"{game.origin()}/play")
@@ -293,44 +292,42 @@ def show_framed(page: Page, game: Game, game_address: str, answer: dict, more: s
         ("no_account", "You are not signed in."),
         ("access_denied", "you did not allow the game to know you"),
         ("already_requested", "You were asked already."),
-        ("invalid_app", "not the one that this page is for"),
-        ("invalid_scopes", "more than a game may know"),
+        ("invalid_app", "not the one of this page"),
+        ("invalid_scopes", "more than games may see"),
         ("server_error", "The identity server has a problem."),
         ("news_to_us", "The page refused: news_to_us"),
     ],
 )
-def test_the_game_asks_as_agreed_and_says_each_refusal_in_words(
+def test_game_sends_the_documented_request_and_explains_each_refusal(
     game: Game, game_address: str, browse, refusal: str, words: str
 ):
     page = browse()
     answer = {"type": "authorized", "error": True, "message": refusal}
     frame = show_framed(page, game, game_address, answer)
-    asked = {"action": "authorize", "client_id": CLIENT_ID, "scopes": ["userinfo"]}
-    assert json.loads(page.locator("output").inner_text()) == [asked, game_address]
+    request_message = {"action": "authorize", "client_id": CLIENT_ID, "scopes": ["userinfo"]}
+    assert json.loads(page.locator("output").inner_text()) == [request_message, game_address]
     page.get_by_role("button", name="Answer").click()
     expect(frame.get_by_role("status")).to_contain_text(words)
 
 
-def test_a_code_from_any_window_but_the_identity_servers_page_is_not_taken(
-    game: Game, game_address: str, browse
-):
-    game.pages["/liar"] = LIAR
-    liars = f'<iframe src="{game.origin()}/liar"></iframe>'  # its origin, but not its page
-    liars += f'<iframe src="{game.origin("localhost")}/liar"></iframe>'
+def test_code_from_another_window_is_ignored(game: Game, game_address: str, browse):
+    game.pages["/liar"] = FORGING_PAGE
+    frames = f'<iframe src="{game.origin()}/liar"></iframe>'  # the server's origin, another page
+    frames += f'<iframe src="{game.origin("localhost")}/liar"></iframe>'
     answer = {"type": "authorized", "error": True, "message": "no_account"}
     page = browse()
-    frame = show_framed(page, game, game_address, answer, liars)
-    for liar in page.frames[2:]:
-        expect(liar.locator("output")).to_contain_text("told told told told told")
+    frame = show_framed(page, game, game_address, answer, frames)
+    for forging_frame in page.frames[2:]:
+        expect(forging_frame.locator("output")).to_contain_text("told told told told told")
     expect(frame.get_by_role("status")).to_have_text("Asking who plays...")
     page.get_by_role("button", name="Answer").click()
     expect(frame.get_by_role("status")).to_contain_text("You are not signed in.")
 
 
-def test_a_page_of_another_origin_that_shows_the_game_all_the_same_is_not_believed(
-    game: Game, game_address: str, browse, complaints: list[str]
+def test_framing_page_of_another_origin_is_ignored(
+    game: Game, game_address: str, browse, console_errors: list[str]
 ):
-    """In a browser, that is, which does not know frame-ancestors."""
+    """In a browser without support for frame-ancestors."""
     page = browse()
 
     def drop_policy(route: Route) -> None:
@@ -340,18 +337,18 @@ def test_a_page_of_another_origin_that_shows_the_game_all_the_same_is_not_believ
         )
 
     page.route(f"{game_address}/", drop_policy)
-    script = LIAR.replace("parent.frames[0]", "frames[0]")
+    script = FORGING_PAGE.replace("parent.frames[0]", "frames[0]")
     game.pages["/framing"] = f'<iframe src="{game_address}/"></iframe>{script}'
     page.goto(f"{game.origin('localhost')}/framing")
     frame = page.frames[1]
     expect(frame.get_by_role("status")).to_have_text("Asking who plays...")
     expect(page.locator("output")).to_contain_text("told told told told told")
     expect(frame.get_by_role("status")).to_have_text("Asking who plays...")
-    forget_undelivered_messages(complaints)  # the game asks its own server's page alone
+    drop_undelivered_messages(console_errors)  # the game's requests go to its own server only
 
 
-def test_a_page_of_somebody_else_does_not_show_the_game(
-    game: Game, game_address: str, browse, complaints: list[str]
+def test_game_cannot_be_framed_by_another_origin(
+    game: Game, game_address: str, browse, console_errors: list[str]
 ):
     game.pages["/framing"] = f'<title>Framing</title><iframe src="{game_address}"></iframe>'
     page = browse()
@@ -359,4 +356,4 @@ def test_a_page_of_somebody_else_does_not_show_the_game(
         page.goto(f"{game.origin('localhost')}/framing")
         page.frames[1].wait_for_load_state()
         assert page.frames[1].url == "chrome-error://chromewebdata/"
-    assert "frame-ancestors" in complaints.pop()
+    assert "frame-ancestors" in console_errors.pop()

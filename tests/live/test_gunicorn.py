@@ -1,4 +1,4 @@
-"""What identity/gunicorn_config.py makes of gunicorn: its own answers, and what it writes down."""
+"""gunicorn as identity/gunicorn_config.py configures it: its own responses, and its logs."""
 
 import contextlib
 import http.client
@@ -35,7 +35,9 @@ pytestmark = pytest.mark.live
         ('nonsense "\x80', 400),
     ],
 )
-def test_what_gunicorn_refuses_ends_the_connection(server: RunningServer, start: str, status: int):
+def test_request_refused_by_gunicorn_closes_the_connection(
+    server: RunningServer, start: str, status: int
+):
     head, _, body = send_raw(server.address, f"{start}\r\n\r\n").partition("\r\n\r\n")
     assert head.startswith(f"HTTP/1.1 {status} ")
     assert "\r\nConnection: close\r\n" in head
@@ -44,8 +46,8 @@ def test_what_gunicorn_refuses_ends_the_connection(server: RunningServer, start:
 
 @pytest.mark.load
 @pytest.mark.parametrize("connection", ["keep-alive", "close"])
-def test_an_answer_arrives_though_nobody_reads_the_upload(server: RunningServer, connection: str):
-    """Who was signed out meanwhile, and sends a large picture, is told so, which costs little."""
+def test_response_arrives_after_an_unread_upload(server: RunningServer, connection: str):
+    """A large upload of a signed-out player gets a redirect, and costs little processor time."""
     workers = [Path("/proc", str(worker)) for worker in server.workers()]
     before = sum(map(processor_time, workers))
     for _ in range(20):
@@ -58,7 +60,7 @@ def test_an_answer_arrives_though_nobody_reads_the_upload(server: RunningServer,
             assert (answer.status, answer.headers["Location"][:8]) == (303, "/sign-in")
             assert answer.headers["Connection"] == "close"
             answer.read()
-    # Seconds: it would be 40 if a megabyte were copied for each KiB that is taken in.
+    # Seconds: 40 if each KiB received copied a megabyte.
     assert sum(map(processor_time, workers)) - before < 15
 
 
@@ -66,7 +68,7 @@ def test_an_answer_arrives_though_nobody_reads_the_upload(server: RunningServer,
 @pytest.mark.parametrize(
     ("path", "connection"), [("/api/oauth/token", "keep-alive"), ("/api/nowhere", "close")]
 )
-def test_an_answer_tells_that_the_connection_ends_where_nobody_read_the_body(
+def test_unread_body_sends_connection_close(
     server: RunningServer, path: str, connection: str, chunked: bool
 ):
     client = http.client.HTTPConnection(urlsplit(server.address).netloc, timeout=ANSWER_TIMEOUT)
@@ -79,13 +81,13 @@ def test_an_answer_tells_that_the_connection_ends_where_nobody_read_the_body(
 
 @pytest.mark.load
 def test_clients_that_never_end_their_side_hold_up_no_worker(server: RunningServer):
-    """Each is answered, and told that the connection ends. One after the other they take 1 min."""
+    """Closed one after the other these 60 connections would take a minute."""
     before = server.workers()
     host, port = urlsplit(server.address).netloc.split(":")
     own = f"Host: {host}:{port}\r\nConnection: close"
     request = f"GET /api/users/info?id=999999 HTTP/1.1\r\n{own}\r\n\r\n"
     with contextlib.ExitStack() as held:
-        for _ in range(60):  # each worker would be silent for longer than it may
+        for _ in range(60):  # enough to exceed `timeout` in each worker
             connection = socket.create_connection((host, int(port)), timeout=ANSWER_TIMEOUT)
             held.enter_context(contextlib.closing(connection))
             connection.sendall(request.encode())
@@ -102,14 +104,14 @@ def application(environ, start_response):
 CONFIGURATION = Path(ROOT) / "identity" / "gunicorn_config.py"
 SLOW_START = """
 def post_fork(arbiter, worker):
-    print("A worker begins", flush=True)
+    print("worker boots", flush=True)
     __import__("time").sleep(60)
 """
 
 
 @contextlib.contextmanager
 def broken_server(folder: Path, configuration: Path) -> Iterator[tuple[subprocess.Popen, Path]]:
-    """An application that breaks in gunicorn's hands: gunicorn, which listens, and its log."""
+    """Run gunicorn with an application that raises. Yields the process and its log file."""
     (folder / "broken.py").write_text(BROKEN_APPLICATION)
     log = folder / "error.log"
     command = [sys.executable, "-m", "gunicorn", f"--config={configuration}"]
@@ -126,17 +128,17 @@ def broken_server(folder: Path, configuration: Path) -> Iterator[tuple[subproces
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT], ids=str)
-def test_a_worker_that_has_not_begun_holds_up_no_end(tmp_path: Path, end: signal.Signals):
+def test_signal_during_worker_boot_stops_at_once(tmp_path: Path, end: signal.Signals):
     configuration = tmp_path / "slow.conf.py"
     configuration.write_text(CONFIGURATION.read_text() + SLOW_START)
     with broken_server(tmp_path, configuration) as (process, log):
-        wait_until(lambda: "A worker begins" in log.read_text(), process, log.read_text)
+        wait_until(lambda: "worker boots" in log.read_text(), process, log.read_text)
         process.send_signal(end)
         assert process.wait(STOP_TIMEOUT) == 0
         assert "[ERROR]" not in log.read_text()
 
 
-def test_an_error_is_logged_without_the_query(tmp_path: Path):
+def test_error_log_omits_the_query_string(tmp_path: Path):
     secret = secrets.token_urlsafe(32)
     with broken_server(tmp_path, CONFIGURATION) as (_, log):
         address = re.search(r"Listening at: (http://\S+)", log.read_text())[1]
@@ -148,8 +150,8 @@ def test_an_error_is_logged_without_the_query(tmp_path: Path):
     assert secret not in said
 
 
-def test_the_health_check_of_the_image_tells_a_healthy_server(server: RunningServer):
-    """It asks by address, whatever the base URL is."""
+def test_image_health_check(server: RunningServer):
+    """It connects to an address that is independent of the base URL."""
     dockerfile = (Path(ROOT) / "deploy" / "Dockerfile").read_text()
     [check] = re.findall(r"^HEALTHCHECK CMD (.*)$", dockerfile, re.MULTILINE)
     _, *arguments = json.loads(check)

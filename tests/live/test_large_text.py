@@ -1,4 +1,4 @@
-"""A player who made all text larger in the browser's settings, on a phone."""
+"""Pages on a phone whose browser is set to a larger font size."""
 
 from collections.abc import Iterator
 
@@ -9,9 +9,9 @@ from waiting import wait_until
 import storage
 
 from . import test_browser
-from .looks import CHROMIUM, visible_boxes
+from .page_checks import CHROMIUM, visible_boxes
 from .running import RunningServer
-from .test_browser import carry_session
+from .test_browser import set_session_cookie
 
 pytestmark = [pytest.mark.live, pytest.mark.browser, pytest.mark.xdist_group("large_text")]
 playwright = test_browser.playwright
@@ -23,7 +23,7 @@ CONTROLS = "button, .button, input:not([type=hidden]), select, textarea, .quiet"
 def page(
     request: pytest.FixtureRequest, playwright: Playwright, server: RunningServer, ada: dict
 ) -> Iterator[Page]:
-    """The phone of Ada, who is an administrator and signed in; 16 pixels are the usual size."""
+    """A phone's browser in which Ada, an administrator, is signed in; 16 pixels is the default."""
     with server.open_storage().edit_user(ada["id"]) as user:
         user.mod_level = storage.ADMINISTRATOR
     browser = playwright.chromium.launch(
@@ -31,7 +31,7 @@ def page(
         args=["--no-sandbox", f"--blink-settings=defaultFontSize={request.param}"],
     )
     page = browser.new_page(viewport={"width": WIDTH, "height": 844})
-    carry_session(page, server)
+    set_session_cookie(page, server)
     page.goto(server.address)
     assert page.evaluate("parseFloat(getComputedStyle(document.documentElement).fontSize)") == (
         request.param
@@ -41,15 +41,15 @@ def page(
 
 
 def check_fits(page: Page) -> None:
-    """Nothing leaves the screen, and what is pressed keeps its words whole."""
+    """Check that the page does not scroll sideways and all controls are on the screen."""
     assert page.evaluate("document.documentElement.scrollWidth") <= WIDTH
     boxes = visible_boxes(page, CONTROLS)
     assert boxes
     assert all(box["x"] >= 0 and box["x"] + box["width"] <= WIDTH for box in boxes)
 
 
-def lines_of(page: Page, button: str) -> int:
-    """How many lines the words of a button stand on."""
+def line_count(page: Page, button: str) -> int:
+    """Return the number of lines of a button's label."""
     return page.get_by_role("button", name=button, exact=True).evaluate(
         """button => {
             const range = document.createRange();
@@ -59,14 +59,14 @@ def lines_of(page: Page, button: str) -> int:
     )
 
 
-def test_allow_and_cancel_stay_words(server: RunningServer, page: Page, client: dict):
+def test_allow_and_cancel_fit_on_one_line(server: RunningServer, page: Page, client: dict):
     query = f"response_type=code&client_id={client['client_id']}"
     page.goto(f"{server.address}/oauth/authorize?{query}")
     check_fits(page)
-    assert [lines_of(page, each) for each in ("Allow", "Cancel")] == [1, 1]
+    assert [line_count(page, each) for each in ("Allow", "Cancel")] == [1, 1]
 
 
-def test_the_bar_above_a_game_stays_on_the_screen(server: RunningServer, page: Page):
+def test_play_page_bar_fits_the_screen(server: RunningServer, page: Page):
     store = server.open_storage()
     client, _ = store.add_client("W" * 60, [], None, game_url="http://localhost:9/")
     guest = page.context.browser.new_page(viewport=page.viewport_size)
@@ -77,7 +77,7 @@ def test_the_bar_above_a_game_stays_on_the_screen(server: RunningServer, page: P
     store.delete_client(client.id)
 
 
-def test_a_profile_stays_on_the_screen_and_its_moderation_in_reach(
+def test_profile_fits_the_screen_and_a_long_bio_scrolls(
     server: RunningServer, page: Page, ada: dict
 ):
     with server.open_storage().edit_user(ada["id"]) as user:
@@ -86,6 +86,6 @@ def test_a_profile_stays_on_the_screen_and_its_moderation_in_reach(
     check_fits(page)
     bio = page.locator(".bio")
     assert bio.bounding_box()["height"] < 844
-    bio.focus()  # a keyboard reaches what is further down
+    bio.focus()  # the rest can be reached by keyboard
     page.keyboard.press("End")
     wait_until(lambda: bio.evaluate("bio => bio.scrollTop > 0"))

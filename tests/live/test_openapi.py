@@ -1,4 +1,4 @@
-"""The running server keeps what /openapi.json says of it, and what it says of the grant is true."""
+"""The running server conforms to /openapi.json and to its authorization server metadata."""
 
 import subprocess
 import sys
@@ -11,12 +11,12 @@ import requests
 from authlib.integrations.flask_client import OAuth
 
 from .conftest import CALLBACK
-from .person import Person
+from .form_browser import FormBrowser
 from .running import ANSWER_TIMEOUT, RunningServer
 
 pytestmark = pytest.mark.live
 SCHEMATHESIS = Path(sys.executable).with_name("schemathesis")
-# Not among them: that whatever fits the schema succeeds. No schema knows which codes are good.
+# `positive_data_acceptance` is left out: the schema cannot tell which codes are valid.
 CHECKS = (
     *("not_a_server_error", "status_code_conformance", "content_type_conformance"),
     *("response_headers_conformance", "response_schema_conformance"),
@@ -25,26 +25,34 @@ CHECKS = (
 
 
 @pytest.fixture
-def token(person: Person, server: RunningServer, client: dict, ada: dict) -> requests.Response:
-    """The answer to a good code."""
-    asked = {"response_type": "code", "client_id": client["client_id"], "scope": "email"}
-    code = person.allow(f"/oauth/authorize?{urlencode(asked)}", "ada").answer["code"]
+def token(
+    form_browser: FormBrowser, server: RunningServer, client: dict, ada: dict
+) -> requests.Response:
+    """The token response for a valid code."""
+    query = {"response_type": "code", "client_id": client["client_id"], "scope": "email"}
+    code = form_browser.allow(f"/oauth/authorize?{urlencode(query)}", "ada").answer["code"]
     form = {"grant_type": "authorization_code", "code": code}
     form |= {each: client[each] for each in ("client_id", "client_secret")}
-    return person.browser.post(f"{server.address}/api/oauth/token", form, timeout=ANSWER_TIMEOUT)
+    return form_browser.session.post(
+        f"{server.address}/api/oauth/token", form, timeout=ANSWER_TIMEOUT
+    )
 
 
 @pytest.mark.openapi
 @pytest.mark.parametrize("signed_in", [False, True])
-def test_whatever_schemathesis_sends_the_answer_is_a_documented_one(
-    server: RunningServer, person: Person, token: requests.Response, signed_in: bool, tmp_path: Path
+def test_schemathesis_gets_documented_responses_only(
+    server: RunningServer,
+    form_browser: FormBrowser,
+    token: requests.Response,
+    signed_in: bool,
+    tmp_path: Path,
 ):
-    """To nobody, and to a player with a good access token."""
+    """Without credentials, and with a valid access token and session."""
     options = ["--max-examples=40", "--generation-deterministic", f"--checks={','.join(CHECKS)}"]
     options.append(f"--request-timeout={ANSWER_TIMEOUT}")
     if signed_in:
         options.append(f"--header=Authorization: Bearer {token.json()['access_token']}")
-        options.append(f"--header=Cookie: session={person.browser.cookies['session']}")
+        options.append(f"--header=Cookie: session={form_browser.session.cookies['session']}")
     done = subprocess.run(
         [SCHEMATHESIS, "run", *options, f"{server.address}/openapi.json"],
         cwd=tmp_path,
@@ -58,8 +66,8 @@ def test_whatever_schemathesis_sends_the_answer_is_a_documented_one(
 
 
 @pytest.mark.openapi
-def test_what_succeeds_is_in_shape(
-    server: RunningServer, person: Person, token: requests.Response, ada: dict
+def test_successful_responses_match_the_schema(
+    server: RunningServer, form_browser: FormBrowser, token: requests.Response, ada: dict
 ):
     import schemathesis
 
@@ -68,16 +76,16 @@ def test_what_succeeds_is_in_shape(
     picture = f"/pfp/small/{ada['id']}-{ada['pfpTimestamp']}.webp"
     answers = {
         ("/api/oauth/token", "POST"): token,
-        ("/api/oauth/whois", "GET"): person.browser.get(
+        ("/api/oauth/whois", "GET"): form_browser.session.get(
             f"{server.address}/api/oauth/whois", headers=bearer
         ),
-        ("/api/users/info", "GET"): person.browser.get(
+        ("/api/users/info", "GET"): form_browser.session.get(
             f"{server.address}/api/users/info?id={ada['id']}"
         ),
-        ("/api/users/heartbeat", "POST"): person.browser.post(
+        ("/api/users/heartbeat", "POST"): form_browser.session.post(
             f"{server.address}/api/users/heartbeat"
         ),
-        ("/pfp/{size}/{file}", "GET"): person.browser.get(f"{server.address}{picture}"),
+        ("/pfp/{size}/{file}", "GET"): form_browser.session.get(f"{server.address}{picture}"),
     }
     assert len(api) == len(answers)
     for (path, method), answer in answers.items():
@@ -86,14 +94,14 @@ def test_what_succeeds_is_in_shape(
 
 
 @pytest.mark.clients
-def test_authlib_finds_the_whole_grant_by_its_metadata(
+def test_authlib_discovers_the_grant_from_metadata(
     server: RunningServer,
-    person: Person,
+    form_browser: FormBrowser,
     client: dict,
     ada: dict,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    """It is told one address, and with it learns who the player is."""
+    """The client is configured with the metadata address only."""
     monkeypatch.setenv("AUTHLIB_INSECURE_TRANSPORT", "1")
     app = flask.Flask("client")
     app.secret_key = "a client of its own"
@@ -106,10 +114,10 @@ def test_authlib_finds_the_whole_grant_by_its_metadata(
     )
     with app.test_request_context():
         link = identity.authorize_redirect(CALLBACK).location
-        kept = dict(flask.session)
-    arrived = person.allow(link, "ada")
+        session_data = dict(flask.session)
+    arrived = form_browser.allow(link, "ada")
     with app.test_request_context(query_string=arrived.answer):
-        flask.session.update(kept)
+        flask.session.update(session_data)
         token = identity.authorize_access_token()
         who = identity.get(f"{server.address}/api/oauth/whois", token=token).json()
     assert (who["id"], who["email"]) == (ada["id"], ada["email"])

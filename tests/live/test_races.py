@@ -1,4 +1,4 @@
-"""Sixteen at once against two workers."""
+"""Sixteen concurrent requests or commands, against two workers."""
 
 import http.client
 import json
@@ -15,11 +15,11 @@ import requests
 from waiting import PATIENCE, wait_until
 
 import storage
-from identity.passwords import GUESSES_PER_NAME
+from identity.limits import ATTEMPTS_PER_NAME
 from identity_server import CLIENT_FAILURES
 
 from .conftest import CALLBACK
-from .person import Person
+from .form_browser import FormBrowser
 from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer
 
 pytestmark = pytest.mark.live
@@ -28,15 +28,15 @@ WRONG_PASSWORD = "correct horse battery stable"
 
 
 def link_of(client: dict) -> str:
-    """Where a client sends a player."""
-    asked = {"response_type": "code", "client_id": client["client_id"], "redirect_uri": CALLBACK}
-    return f"/oauth/authorize?{urlencode(asked)}"
+    """Return the client's authorization request."""
+    query = {"response_type": "code", "client_id": client["client_id"], "redirect_uri": CALLBACK}
+    return f"/oauth/authorize?{urlencode(query)}"
 
 
 def post_at_once(address: str, path: str, fields: dict, times: int) -> list[tuple[int, bytes]]:
-    """Send one form over several connections so that all end in the same moment.
+    """Send one form over several connections so that all requests complete at the same moment.
 
-    Each request is held back by its last byte: a thread of a worker waits for every one of them.
+    The last byte of each request is held back, so that a worker thread waits for each of them.
     """
     body = urlencode(fields).encode()
     connections = [
@@ -58,7 +58,7 @@ def post_at_once(address: str, path: str, fields: dict, times: int) -> list[tupl
 
 
 def race(act, times: int = RACERS) -> list:
-    """What `act(number)` returns, called by threads that start together."""
+    """Call `act(number)` in `times` threads that start together; return the results."""
     start = threading.Barrier(times)
 
     def racer(number: int):
@@ -72,23 +72,23 @@ def race(act, times: int = RACERS) -> list:
 def until_not_busy(
     send: Callable[[], requests.Response], busy: tuple[int, ...] = (503,)
 ) -> requests.Response:
-    """The answer, once its status is none that says to come back in a moment.
+    """Repeat the request until its status is not one of `busy`; return the response.
 
-    503: too many passwords or pictures are at work already.
+    503 means that too many passwords or pictures are being processed.
     """
     deadline = time.monotonic() + PATIENCE
     while (answer := send()).status_code in busy:
         assert int(answer.headers["Retry-After"]) > 0
-        assert time.monotonic() < deadline, "busy all the time"
-        time.sleep(0.2)  # each try costs the hashes and pictures that are at work some processor
+        assert time.monotonic() < deadline, "still busy"
+        time.sleep(0.2)  # seconds: requests slow down the hashes and pictures in progress
     return answer
 
 
 def exchange_at_once(
-    server: RunningServer, person: Person, client: dict
+    server: RunningServer, form_browser: FormBrowser, client: dict
 ) -> list[tuple[int, bytes]]:
-    """What sixteen are told who exchange a new code of Ada's."""
-    code = person.allow(link_of(client), "ada").answer["code"]
+    """Exchange a new code of Ada's in sixteen requests; return status and body of each."""
+    code = form_browser.allow(link_of(client), "ada").answer["code"]
     credentials = {each: client[each] for each in ("client_id", "client_secret")}
     exchange = {"grant_type": "authorization_code", "code": code, **credentials}
     return post_at_once(server.address, "/api/oauth/token", exchange, RACERS)
@@ -96,20 +96,20 @@ def exchange_at_once(
 
 @pytest.mark.parametrize("rounds", [30, pytest.param(100, marks=pytest.mark.faults)])
 def test_a_code_is_spent_once_by_sixteen_racing_exchanges_and_its_token_ends(
-    server: RunningServer, person: Person, client: dict, ada: dict, rounds: int
+    server: RunningServer, form_browser: FormBrowser, client: dict, ada: dict, rounds: int
 ):
-    """RFC 6749 4.1.2, RFC 9700 4.3.1: fifteen replays of the code end what the first one got."""
+    """RFC 6749 4.1.2, RFC 9700 4.3.1: the fifteen replays revoke the token of the first request."""
     for _ in range(rounds):
-        answers = exchange_at_once(server, person, client)
+        answers = exchange_at_once(server, form_browser, client)
         assert Counter(status for status, _ in answers) == {200: 1, 400: RACERS - 1}
         [won] = [json.loads(body) for status, body in answers if status == 200]
         headers = {"Authorization": f"Bearer {won['access_token']}"}
-        who = person.browser.get(f"{server.address}/api/oauth/whois", headers=headers)
+        who = form_browser.session.get(f"{server.address}/api/oauth/whois", headers=headers)
         assert who.status_code == 401
 
 
-# Every Python imports it when it starts. Of two calls after each other the second one fails.
-LOOK_AND_COPY = """
+# A sitecustomize.py in which spending a code is a check and then a copy, instead of one rename.
+NON_ATOMIC_RENAME = """
 import os, shutil, time
 
 def rename(source, target, real=os.rename):
@@ -125,9 +125,9 @@ os.rename = rename
 
 
 @pytest.fixture
-def careless_server(tmp_path, monkeypatch) -> Iterator[RunningServer]:
-    """A server that looks whether a code is spent, and then spends it."""
-    (tmp_path / "sitecustomize.py").write_text(LOOK_AND_COPY)
+def non_atomic_server(tmp_path, monkeypatch) -> Iterator[RunningServer]:
+    """A server that checks whether a code is used and marks it in two separate steps."""
+    (tmp_path / "sitecustomize.py").write_text(NON_ATOMIC_RENAME)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     server = RunningServer(tmp_path)
     server.start()
@@ -136,44 +136,44 @@ def careless_server(tmp_path, monkeypatch) -> Iterator[RunningServer]:
 
 
 @pytest.mark.load
-def test_a_code_that_is_not_spent_in_one_step_would_be_found_out(careless_server: RunningServer):
-    """The negative control."""
-    ada = careless_server.add_user("ada")
-    client = careless_server.add_client("Space Game", CALLBACK)
-    person = Person(careless_server.address)
+def test_non_atomic_code_use_is_detected(non_atomic_server: RunningServer):
+    """Negative control."""
+    ada = non_atomic_server.add_user("ada")
+    client = non_atomic_server.add_client("Space Game", CALLBACK)
+    form_browser = FormBrowser(non_atomic_server.address)
     with pytest.raises(AssertionError, match="200: "):
         test_a_code_is_spent_once_by_sixteen_racing_exchanges_and_its_token_ends(
-            careless_server, person, client, ada, rounds=100
+            non_atomic_server, form_browser, client, ada, rounds=100
         )
-    person.close()
+    form_browser.close()
 
 
 def test_racing_failed_client_authentications_are_counted_exactly(
     server: RunningServer, client: dict
 ):
-    """A hundred from this address, and the right secret is never answered 429."""
+    """The limit is a hundred per address, and a right secret is never answered with 429."""
     credentials = {"client_id": client["client_id"], "client_secret": "wrong"}
     exchange = {"grant_type": "authorization_code", "code": "unknown", **credentials}
     answers = post_at_once(server.address, "/api/oauth/token", exchange, CLIENT_FAILURES + 16)
     assert Counter(status for status, _ in answers) == {401: CLIENT_FAILURES, 429: 16}
     exchange["client_secret"] = client["client_secret"]
     [(status, _)] = post_at_once(server.address, "/api/oauth/token", exchange, 1)
-    assert status == 400  # that code was never issued
+    assert status == 400  # unknown code
 
 
 @pytest.mark.load
 def test_racing_wrong_passwords_are_counted_exactly(server: RunningServer):
-    """However many guesses run at once, ten are looked at and no more."""
+    """Exactly ten concurrent attempts are checked."""
     server.add_user("grace")
-    asked = {"name": "grace", "password": WRONG_PASSWORD}
+    form = {"name": "grace", "password": WRONG_PASSWORD}
 
     def guess(_: int) -> int:
         def send() -> requests.Response:
-            return requests.post(f"{server.address}/sign-in", asked, timeout=ANSWER_TIMEOUT)
+            return requests.post(f"{server.address}/sign-in", form, timeout=ANSWER_TIMEOUT)
 
         return until_not_busy(send).status_code
 
-    assert Counter(race(guess)) == {403: GUESSES_PER_NAME, 429: RACERS - GUESSES_PER_NAME}
+    assert Counter(race(guess)) == {403: ATTEMPTS_PER_NAME, 429: RACERS - ATTEMPTS_PER_NAME}
 
 
 @pytest.mark.load
@@ -182,37 +182,37 @@ def test_sixteen_racing_sign_ins_leave_sixteen_sessions_and_no_failure_counted(
 ):
     user = server.add_user("linus")
     counted = attempts_counted(server)
-    people = [Person(server.address) for _ in range(RACERS)]
+    browsers = [FormBrowser(server.address) for _ in range(RACERS)]
 
     def sign_in(number: int) -> None:
         form = {"name": "linus", "password": PASSWORD}
-        browser = people[number].browser
+        session = browsers[number].session
         address = f"{server.address}/sign-in"
-        # Until a right try is given back it counts: at more than ten the next one has to wait.
-        until_not_busy(lambda: browser.post(address, form, timeout=ANSWER_TIMEOUT), (503, 429))
+        # A right attempt counts until it is released: above ten, the next one has to wait.
+        until_not_busy(lambda: session.post(address, form, timeout=ANSWER_TIMEOUT), (503, 429))
 
     race(sign_in)
     assert len(store.read_user(user["id"]).sessions) == RACERS
-    assert all("Hello, " in each.open("/").text for each in people)
+    assert all("Hello, " in each.open("/").text for each in browsers)
     assert attempts_counted(server) == counted
-    race(lambda number: people[number].press(people[number].open("/"), "Sign out"))
+    race(lambda number: browsers[number].press(browsers[number].open("/"), "Sign out"))
     assert store.read_user(user["id"]).sessions == []
-    for each in people:
+    for each in browsers:
         each.close()
 
 
 def attempts_counted(server: RunningServer) -> int:
-    """All that is counted: wrong passwords, and new accounts of an address."""
+    """Return the size of all attempt counts: wrong passwords, and new accounts per address."""
     files = (each for each in server.data_dir.glob("attempts/**/*") if each.is_file())
     return sum(file.stat().st_size for file in files)
 
 
 @pytest.mark.load
 def test_one_name_in_sixteen_spellings_makes_one_account(server: RunningServer):
-    """Sixteen times `user add`, in several cases, widths and compositions."""
+    """`user add` with names that differ in case, width and Unicode composition."""
     name = "Ångström-2"
     wide = name.translate({code: code + 0xFEE0 for code in range(ord("0"), ord("z") + 1)})
-    apart = unicodedata.normalize("NFD", name)
+    decomposed = unicodedata.normalize("NFD", name)
     spellings = [
         name,
         name.upper(),
@@ -220,7 +220,7 @@ def test_one_name_in_sixteen_spellings_makes_one_account(server: RunningServer):
         wide,
         wide.upper(),
         wide.lower(),
-        apart,
+        decomposed,
         f" {name} ",
     ]
     commands = [
@@ -230,23 +230,23 @@ def test_one_name_in_sixteen_spellings_makes_one_account(server: RunningServer):
         )
         for number in range(RACERS)
     ]
-    for command in commands:  # until now each waits for its password
+    for command in commands:  # all of them wait for the password
         command.stdin.write(f"{PASSWORD}\n")
         command.stdin.flush()
-    told = [command.communicate(timeout=ANSWER_TIMEOUT)[1] for command in commands]
-    assert Counter(command.returncode for command in commands) == {0: 1, 1: RACERS - 1}, told
-    assert sum("Another player has this name" in problem for problem in told) == RACERS - 1
-    made = [user for user in server.command("user", "list") if "racer-" in user["email"]]
-    assert made == [server.command("user", "show", apart)]
+    errors = [command.communicate(timeout=ANSWER_TIMEOUT)[1] for command in commands]
+    assert Counter(command.returncode for command in commands) == {0: 1, 1: RACERS - 1}, errors
+    assert sum("Another player has this name" in problem for problem in errors) == RACERS - 1
+    created = [user for user in server.command("user", "list") if "racer-" in user["email"]]
+    assert created == [server.command("user", "show", decomposed)]
 
 
 def test_a_record_is_read_whole_while_it_is_edited(
-    server: RunningServer, store: storage.Storage, person: Person, ada: dict
+    server: RunningServer, store: storage.Storage, form_browser: FormBrowser, ada: dict
 ):
     bios = {"", "short", "long " * 200}
 
     def read() -> None:
-        answer = person.browser.get(
+        answer = form_browser.session.get(
             f"{server.address}/api/users/info?id={ada['id']}", timeout=ANSWER_TIMEOUT
         )
         assert answer.status_code == 200
@@ -265,17 +265,17 @@ def set_bio(store: storage.Storage, user_id: int, bio: str) -> None:
 
 @pytest.mark.load
 def test_a_picture_is_read_whole_or_not_at_all_while_it_is_replaced(
-    server: RunningServer, store: storage.Storage, person: Person
+    server: RunningServer, store: storage.Storage, form_browser: FormBrowser
 ):
-    """Also by who asks for files that are still being written."""
+    """Temporary files are never served."""
     user = server.add_user("pictured")
     seen: Counter[int] = Counter()
     folder = server.picture_dir / "large"
-    theirs = f"{user['id']}-", f".{user['id']}-"
+    own_prefixes = f"{user['id']}-", f".{user['id']}-"
 
     def look() -> None:
-        for name in [each.name for each in folder.iterdir() if each.name.startswith(theirs)]:
-            answer = person.browser.get(f"{server.address}/pfp/large/{name}")
+        for name in [each.name for each in folder.iterdir() if each.name.startswith(own_prefixes)]:
+            answer = form_browser.session.get(f"{server.address}/pfp/large/{name}")
             seen[answer.status_code] += 1
             if answer.status_code == 200:
                 assert not name.startswith(".")
@@ -288,11 +288,11 @@ def test_a_picture_is_read_whole_or_not_at_all_while_it_is_replaced(
         wait_until(lambda: seen_enough() or replaced.has_failed(), meanwhile=look)
 
 
-LARGE = 4 * 1024 * 1024  # bytes: takes a while to write
+LARGE = 4 * 1024 * 1024  # bytes: large enough that a write takes time
 
 
 def replace_picture(store: storage.Storage, user_id: int, number: int) -> None:
-    """Save a picture that says where it ends."""
+    """Save a picture with an end marker."""
     images = dict.fromkeys(storage.PICTURE_SIZES, b"small")
     images["large"] = bytes([number % 255]) * LARGE + b"end"
     store.save_picture(user_id, images)
@@ -304,9 +304,9 @@ def is_whole(image: bytes) -> bool:
 
 
 class Background:
-    """`with Background(act) as running:` calls `act(0)`, `act(1)` ... until the block ends.
+    """Calls `act(0)`, `act(1)` ... in a thread until the `with` block ends.
 
-    `running.count` is how often it was called. Raises what `act` raised.
+    `count` is the number of completed calls. The end of the block raises what `act` raised.
     """
 
     def __init__(self, act) -> None:

@@ -1,4 +1,4 @@
-"""The recipes of docs/games.md: each is run as it stands there, and signs a player in."""
+"""The recipes of docs/games.md: each runs unchanged and signs a player in."""
 
 import contextlib
 import fcntl
@@ -18,7 +18,7 @@ from waiting import wait_until
 from commands.running import kept_port
 from identity.settings import ROOT
 
-from .person import Form, FormReader, Person
+from .form_browser import Form, FormBrowser, Page
 from .running import ANSWER_TIMEOUT, RunningServer
 
 pytestmark = pytest.mark.live
@@ -31,46 +31,46 @@ PACKAGES = ["express", "express-session", "passport", "passport-oauth2", "@auth/
 
 @contextlib.contextmanager
 def running(command: list[str], folder: Path, address: str, **environment: str) -> Iterator[None]:
-    """A program of somebody else's, until the block ends."""
+    """Run a third-party program until the block ends; `address` is where it listens."""
     with open(folder / "log", "wb") as log:
         process = subprocess.Popen(
             command, cwd=folder, env={**os.environ, **environment}, stdout=log, stderr=log
         )
     try:
-        wait_until(lambda: answers(address), process, (folder / "log").read_text)
+        wait_until(lambda: responds(address), process, (folder / "log").read_text)
         yield
     finally:
         process.terminate()
         process.wait(ANSWER_TIMEOUT)
 
 
-def answers(address: str) -> bool:
-    """True where something answers there."""
+def responds(address: str) -> bool:
+    """Return whether an HTTP server responds there."""
     with contextlib.suppress(requests.ConnectionError):
         requests.get(address, timeout=ANSWER_TIMEOUT)
         return True
     return False
 
 
-def go_through(person: Person, answer: requests.Response) -> requests.Response:
-    """Do what a person does on the pages in between; the browser follows every redirect."""
+def sign_in_and_allow(form_browser: FormBrowser, answer: requests.Response) -> requests.Response:
+    """Sign in and allow on the server's pages, as far as they appear; return the last response."""
     for button, typed in (
         ("Sign in", {"name": "ada", "password": "correct horse battery staple"}),
         ("Allow", {}),
     ):
         if form := form_with(answer.text, button):
             fields = {**form.fields, **form.buttons[button], **typed}
-            answer = person.browser.post(f"{person.server_address}{form.action}", data=fields)
+            answer = form_browser.session.post(
+                f"{form_browser.server_address}{form.action}", data=fields
+            )
     return answer
 
 
 def form_with(page: str, button: str) -> Form | None:
-    """The form of a page that has this button, or None."""
+    """Return the form of a page with this button, or None."""
     if f">{button}<" not in page:
         return None
-    reader = FormReader()
-    reader.feed(page)
-    return next(form for form in reader.forms if button in form.buttons)
+    return Page("", 200, page).form_with(button)
 
 
 def test_there_are_four_recipes():
@@ -85,7 +85,7 @@ def test_there_are_four_recipes():
 @pytest.mark.clients
 @pytest.mark.parametrize("name", [name for name in RECIPES if name.endswith(".py")])
 def test_a_python_recipe_signs_a_player_in(
-    server: RunningServer, person: Person, ada: dict, tmp_path: Path, name: str
+    server: RunningServer, form_browser: FormBrowser, ada: dict, tmp_path: Path, name: str
 ):
     client = server.add_client(name, "http://127.0.0.1:5000/callback")
     with kept_port("127.0.0.1", 0) as port:
@@ -100,14 +100,14 @@ def test_a_python_recipe_signs_a_player_in(
             "OAUTHLIB_INSECURE_TRANSPORT": "1",
         }
         with running(command, tmp_path, site, **environment):
-            assert "Sign in" in person.browser.get(site).text
-            answer = go_through(person, person.browser.get(f"{site}/sign-in"))
+            assert "Sign in" in form_browser.session.get(site).text
+            answer = sign_in_and_allow(form_browser, form_browser.session.get(f"{site}/sign-in"))
     assert answer.text == f"Hello, player {ada['id']}"
 
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the npm packages that the recipes need."""
+    """A folder with the npm packages of the recipes."""
     folder = tmp_path_factory.mktemp("recipes")
     command = [shutil.which("npm"), "install", "--no-audit", "--no-fund", *PACKAGES]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
@@ -118,24 +118,26 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.node
 @pytest.mark.xdist_group("npm")
 def test_the_passport_recipe_signs_a_player_in(
-    server: RunningServer, person: Person, ada: dict, packages: Path
+    server: RunningServer, form_browser: FormBrowser, ada: dict, packages: Path
 ):
     site = "http://127.0.0.1:3000"
     with running_node("passport_recipe.mjs", packages, server, f"{site}/callback"):
-        answer = go_through(person, person.browser.get(f"{site}/sign-in"))
+        answer = sign_in_and_allow(form_browser, form_browser.session.get(f"{site}/sign-in"))
     assert answer.text == f"Hello, player {ada['id']}"
 
 
 @pytest.mark.node
 @pytest.mark.xdist_group("npm")
 def test_the_auth_js_recipe_signs_a_player_in(
-    server: RunningServer, person: Person, ada: dict, packages: Path
+    server: RunningServer, form_browser: FormBrowser, ada: dict, packages: Path
 ):
     site = "http://127.0.0.1:3000"
     with running_node("authjs_recipe.mjs", packages, server, f"{site}/auth/callback/community"):
-        token = person.browser.get(f"{site}/auth/csrf").json()["csrfToken"]
+        token = form_browser.session.get(f"{site}/auth/csrf").json()["csrfToken"]
         form = {"csrfToken": token, "callbackUrl": f"{site}/"}
-        answer = go_through(person, person.browser.post(f"{site}/auth/signin/community", data=form))
+        answer = sign_in_and_allow(
+            form_browser, form_browser.session.post(f"{site}/auth/signin/community", data=form)
+        )
     assert answer.text == f"Hello, player {ada['id']}"
 
 
@@ -143,7 +145,7 @@ def test_the_auth_js_recipe_signs_a_player_in(
 def running_node(
     name: str, folder: Path, server: RunningServer, redirect_uri: str
 ) -> Iterator[None]:
-    """This recipe, registered as a client of the server, at the port that it has in the text."""
+    """Register this recipe as a client, and run it at the port 3000 that its text names."""
     client = server.add_client(name, redirect_uri)
     (folder / name).write_text(RECIPES[name], encoding="utf-8")
     environment = {
@@ -152,7 +154,7 @@ def running_node(
         "CLIENT_SECRET": client["client_secret"],
         "AUTH_SECRET": "of the length that Auth.js wants, which is long",
     }
-    # Another process of these tests may be about to run one.
+    # The lock keeps parallel test processes from using the port at the same time.
     with open(Path(tempfile.gettempdir(), f"identity-server-port-3000-{os.getuid()}"), "w") as port:
         fcntl.flock(port, fcntl.LOCK_EX)
         command = [shutil.which("node"), name]

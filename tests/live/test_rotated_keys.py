@@ -1,4 +1,4 @@
-"""`identity-server rotate-key` beside a running server with two workers."""
+"""`identity-server rotate-key` during a run of a server with two workers."""
 
 from collections.abc import Callable
 from urllib.parse import urlencode
@@ -7,55 +7,45 @@ import pytest
 import requests
 
 from .conftest import CALLBACK
-from .person import Person
-from .running import ANSWER_TIMEOUT, RunningServer, stopped
+from .form_browser import FormBrowser
+from .running import ANSWER_TIMEOUT, RunningServer, paused
 
 pytestmark = pytest.mark.live
 
 
-def in_each_worker(server: RunningServer, ask: Callable[[], int]) -> list[int]:
-    """The status that `ask` gets where only the first worker runs, and where only the second."""
+def ask_each_worker(server: RunningServer, ask: Callable[[], int]) -> list[int]:
+    """Return the status that `ask` gets from each worker, while the other one is paused."""
     answers = []
     for worker in server.workers():
-        with stopped(worker):
+        with paused(worker):
             answers.append(ask())
     assert len(answers) == 2
     return answers
 
 
-class Player:
-    """Ada's browser, and a client that she allowed to know who she is."""
+class SignedInUser:
+    """A browser of Ada's, and an access token that a client got for her."""
 
-    def __init__(self, server: RunningServer, person: Person, client: dict) -> None:
-        self.server, self.person = server, person
-        asked = {
+    def __init__(self, server: RunningServer, form_browser: FormBrowser, client: dict) -> None:
+        self.server, self.form_browser = server, form_browser
+        query = {
             "response_type": "code",
             "client_id": client["client_id"],
             "redirect_uri": CALLBACK,
         }
-        code = person.allow(f"/oauth/authorize?{urlencode(asked)}", "ada").answer["code"]
-        exchange = {"grant_type": "authorization_code", "code": code}
-        exchange |= {each: client[each] for each in ("client_id", "client_secret")}
-        answer = requests.post(
-            f"{server.address}/api/oauth/token", exchange, timeout=ANSWER_TIMEOUT
-        )
+        code = form_browser.allow(f"/oauth/authorize?{urlencode(query)}", "ada").answer["code"]
+        answer = server.exchange_code(code, client["client_id"], client["client_secret"])
         self.token = answer.json()["access_token"]
 
     def whois(self) -> int:
-        """The status with which the client is told who she is, on a connection of its own."""
-        answer = requests.get(
-            f"{self.server.address}/api/oauth/whois",
-            headers={"Authorization": f"Bearer {self.token}", "Connection": "close"},
-            timeout=ANSWER_TIMEOUT,
-        )
-        return answer.status_code
+        """Return the status of whois, requested over a new connection."""
+        return self.server.whois(self.token).status_code
 
     def account(self) -> int:
-        """The status of her account page; a redirect leads to where she signs in."""
+        """Return the status of the account page over a new connection: 303 if signed out."""
         answer = requests.get(
             f"{self.server.address}/account",
-            headers={"Connection": "close"},
-            cookies=self.person.browser.cookies.get_dict(),
+            cookies=self.form_browser.session.cookies.get_dict(),
             allow_redirects=False,
             timeout=ANSWER_TIMEOUT,
         )
@@ -63,25 +53,29 @@ class Player:
 
 
 @pytest.fixture
-def player(server: RunningServer, adas_person: Person, client: dict) -> Player:
-    return Player(server, adas_person, client)
+def signed_in_user(
+    server: RunningServer, adas_form_browser: FormBrowser, client: dict
+) -> SignedInUser:
+    return SignedInUser(server, adas_form_browser, client)
 
 
-def test_what_the_key_before_signed_goes_on_in_every_worker(server: RunningServer, player: Player):
-    server.printed("rotate-key")
-    assert in_each_worker(server, player.whois) == [200, 200]
-    assert in_each_worker(server, player.account) == [200, 200]
-
-
-def test_what_was_signed_before_the_old_keys_were_dropped_has_ended_in_every_worker(
-    server: RunningServer, player: Player, client: dict
+def test_rotation_keeps_old_signatures_valid_in_every_worker(
+    server: RunningServer, signed_in_user: SignedInUser
 ):
-    assert in_each_worker(server, player.whois) == [200, 200]
-    assert in_each_worker(server, player.account) == [200, 200]
-    server.printed("rotate-key", "--drop-old")
-    assert in_each_worker(server, player.whois) == [401, 401]
-    assert in_each_worker(server, player.account) == [303, 303]
-    again = Player(server, Person(server.address), client)
-    assert in_each_worker(server, again.whois) == [200, 200]
-    assert in_each_worker(server, again.account) == [200, 200]
-    again.person.close()
+    server.command_output("rotate-key")
+    assert ask_each_worker(server, signed_in_user.whois) == [200, 200]
+    assert ask_each_worker(server, signed_in_user.account) == [200, 200]
+
+
+def test_dropping_old_keys_invalidates_old_signatures_in_every_worker(
+    server: RunningServer, signed_in_user: SignedInUser, client: dict
+):
+    assert ask_each_worker(server, signed_in_user.whois) == [200, 200]
+    assert ask_each_worker(server, signed_in_user.account) == [200, 200]
+    server.command_output("rotate-key", "--drop-old")
+    assert ask_each_worker(server, signed_in_user.whois) == [401, 401]
+    assert ask_each_worker(server, signed_in_user.account) == [303, 303]
+    again = SignedInUser(server, FormBrowser(server.address), client)
+    assert ask_each_worker(server, again.whois) == [200, 200]
+    assert ask_each_worker(server, again.account) == [200, 200]
+    again.form_browser.close()

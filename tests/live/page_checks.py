@@ -1,4 +1,4 @@
-"""What holds of how every page looks, in light and dark, on a phone and on a desktop."""
+"""Layout and accessibility checks for pages: light and dark, phone and desktop."""
 
 import shutil
 from typing import Any
@@ -6,26 +6,28 @@ from typing import Any
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-# The headless shell is Chromium without its own windows and menus: a third of the processor time.
+# The headless shell, Chromium without its user interface, takes a third of the processor time.
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
 AXE = Axe()
-BY_COLOUR = ["color-contrast", "link-in-text-block"]  # axe-core's rules that look at colours
+COLOUR_RULES = ["color-contrast", "link-in-text-block"]  # axe-core's rules about colours
 CONTROLS = "button, .button, input:not([type=hidden]), select, textarea"
-TARGET = 44  # CSS pixels: the least height of what a finger presses (WCAG 2.5.5)
+TOUCH_TARGET = 44  # CSS pixels: the minimum height of a touch target (WCAG 2.5.5)
 
 
-def forget_undelivered_messages(complaints: list[str]) -> None:
-    """Drop what the console says of messages to an origin that the other window does not have.
+def drop_undelivered_messages(console_errors: list[str]) -> None:
+    """Drop console messages about a postMessage whose target origin does not match.
 
-    For a test in which such messages are sent on purpose, or by axe-core between frames: Chromium
-    with windows tells nobody of them, the headless shell does.
+    For tests in which such messages are sent on purpose, or by axe-core between frames. The
+    headless shell logs them, Chromium with windows does not.
     """
-    complaints[:] = [each for each in complaints if "The target origin provided" not in each]
+    console_errors[:] = [
+        each for each in console_errors if "The target origin provided" not in each
+    ]
 
 
-def check_looks(page: Page, has_problem: bool = False) -> None:
-    """What holds of every page; one that tells of a problem leads there."""
-    # A page that has its text, and its stylesheet not yet, is measured without it.
+def check_page(page: Page, has_problem: bool = False) -> None:
+    """Check layout and accessibility; a form error must have the focus and be in the title."""
+    # Before the stylesheet has loaded, the measurements would be wrong.
     page.wait_for_load_state()
     page.get_by_role("heading", level=1).wait_for()
     assert page.title().startswith("Problem: ") == has_problem
@@ -35,12 +37,12 @@ def check_looks(page: Page, has_problem: bool = False) -> None:
         page.set_viewport_size({"width": width, "height": height})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         boxes = visible_boxes(page, CONTROLS)
-        assert all(box["height"] >= TARGET for box in boxes)
+        assert all(box["height"] >= TOUCH_TARGET for box in boxes)
         assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in boxes)
 
 
 def visible_boxes(page: Page, selector: str) -> list[dict[str, float]]:
-    """Where each element that can be seen is, in CSS pixels from the top left of the window."""
+    """Return the bounding box of each visible element, in CSS pixels from the top left."""
     return page.locator(selector).evaluate_all(
         """found => found
             .filter(each => each.checkVisibility({ visibilityProperty: true }))
@@ -50,16 +52,16 @@ def visible_boxes(page: Page, selector: str) -> list[dict[str, float]]:
 
 
 def check_with_axe(page: Page) -> None:
-    """Axe-core finds nothing serious, in light and in dark, which differ in colours alone."""
+    """Check that axe-core finds nothing serious, in light and in dark (which differ in colours)."""
     page.evaluate(AXE.axe_script)
-    for color_scheme, options in (("light", {}), ("dark", {"runOnly": BY_COLOUR})):
+    for color_scheme, options in (("light", {}), ("dark", {"runOnly": COLOUR_RULES})):
         page.emulate_media(color_scheme=color_scheme)
-        found = serious_findings(page, **options)
-        assert not found, found
+        findings = serious_findings(page, **options)
+        assert not findings, findings
 
 
 def serious_findings(page: Page, **options: Any) -> list[tuple[str, str, str]]:
-    """What axe-core finds on a page that has it: the rule, the element and why."""
+    """Return axe-core's serious findings as (rule, element, reason); axe must be loaded."""
     options = {"resultTypes": ["violations"], **options}
     results = page.evaluate("options => axe.run(options)", options)
     return [

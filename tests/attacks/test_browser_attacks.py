@@ -1,4 +1,4 @@
-"""Sites that mean ill, and what a real browser does with what the server answers them."""
+"""Attacks by other sites, in a real browser."""
 
 import threading
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 from live import conftest, test_browser
 from live.running import RunningServer, running_server
-from live.test_browser import Client, Game, carry_session, hold_clock
+from live.test_browser import Client, Game, pause_clock, set_session_cookie
 from playwright.sync_api import Page, Route, expect
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
@@ -15,18 +15,18 @@ no_proxy, server, ada = conftest.no_proxy, conftest.server, conftest.ada
 store = conftest.store
 chromium, playwright = test_browser.chromium, test_browser.playwright
 browse, game = test_browser.browse, test_browser.game
-complaints, game_client = test_browser.complaints, test_browser.game_client
+console_errors, game_client = test_browser.console_errors, test_browser.game_client
 
 
 @pytest.fixture
 def page(browse, server: RunningServer, ada: dict) -> Page:
     """Ada's browser."""
     page = browse()
-    carry_session(page, server)
+    set_session_cookie(page, server)
     return page
 
 
-# -- a click that was meant for something else ----------------------------------------------------
+# -- clickjacking ---------------------------------------------------------------------------------
 
 
 def allow(page: Page):
@@ -34,15 +34,15 @@ def allow(page: Page):
 
 
 @pytest.fixture
-def asked(page: Page, game_client: Client) -> Page:
-    """The consent page has just come, and time stands still."""
-    hold_clock(page)
+def consent_page(page: Page, game_client: Client) -> Page:
+    """The consent page right after it loaded, with the clock paused."""
+    pause_clock(page)
     page.goto(game_client.link())
     return page
 
 
-def hold_up(page: Page, address: str) -> list[Route]:
-    """What is asked for from now on; it gets no answer until it is told to go on."""
+def hold_requests(page: Page, address: str) -> list[Route]:
+    """Hold every request for this address; return the routes, to be continued by the test."""
     waiting: list[Route] = []
 
     def wait(route: Route) -> None:
@@ -53,15 +53,15 @@ def hold_up(page: Page, address: str) -> list[Route]:
 
 
 @pytest.mark.parametrize("file_name", ["style.css", "hold.js", "consent.js"])
-def test_allow_is_not_there_before_what_holds_it_back(
+def test_allow_is_hidden_until_its_guard_script_has_loaded(
     page: Page, game_client: Client, file_name: str
 ):
-    """RFC 9700 4.16: on a slow line the page would take clicks before its script does."""
-    hold_clock(page)
-    waiting = hold_up(page, f"**/{file_name}")
+    """RFC 9700 4.16: on a slow connection, clicks would count before the script runs."""
+    pause_clock(page)
+    waiting = hold_requests(page, f"**/{file_name}")
     with page.expect_request(f"**/{file_name}"):
         page.goto(game_client.link(), wait_until="commit")
-    page.wait_for_timeout(500)  # milliseconds, in which the rest of the page would come
+    page.wait_for_timeout(500)  # milliseconds, enough for the rest of the page to load
     expect(allow(page)).to_have_count(0)
     [route] = waiting
     route.continue_()
@@ -72,10 +72,10 @@ def test_allow_is_not_there_before_what_holds_it_back(
     game_client.check_arrival(page)
 
 
-def test_a_picture_that_comes_late_does_not_hold_allow_back_again(page: Page, game_client: Client):
-    """Who presses it at that moment would press in vain."""
-    hold_clock(page)
-    waiting = hold_up(page, "**/pfp/**")
+def test_late_picture_does_not_disable_allow_again(page: Page, game_client: Client):
+    """A click at that moment would be lost."""
+    pause_clock(page)
+    waiting = hold_requests(page, "**/pfp/**")
     with page.expect_request("**/pfp/**"):
         page.goto(game_client.link(), wait_until="commit")
     expect(allow(page)).to_have_attribute("aria-disabled", "true")
@@ -88,19 +88,19 @@ def test_a_picture_that_comes_late_does_not_hold_allow_back_again(page: Page, ga
     game_client.check_arrival(page)
 
 
-def test_a_click_that_was_under_way_when_the_consent_page_came_allows_nothing(
-    asked: Page, game: Game, game_client: Client
+def test_click_in_the_first_second_of_the_consent_page_is_ignored(
+    consent_page: Page, game: Game, game_client: Client
 ):
-    """RFC 9700 4.16: a double click, whose first click opened the page under the second."""
+    """RFC 9700 4.16: the first click of a double click opened the page under the second."""
     for _ in range(4):
-        allow(asked).click(click_count=2, force=True)
-        asked.clock.run_for(240)
-    asked.keyboard.press("Enter")
-    assert asked.url == game_client.link()
-    assert game.asked == []
-    asked.clock.run_for(100)
-    allow(asked).click()
-    game_client.check_arrival(asked)
+        allow(consent_page).click(click_count=2, force=True)
+        consent_page.clock.run_for(240)
+    consent_page.keyboard.press("Enter")
+    assert consent_page.url == game_client.link()
+    assert game.requested_paths == []
+    consent_page.clock.run_for(100)
+    allow(consent_page).click()
+    game_client.check_arrival(consent_page)
 
 
 @pytest.mark.parametrize(
@@ -111,27 +111,27 @@ def test_a_click_that_was_under_way_when_the_consent_page_came_allows_nothing(
         "new PageTransitionEvent('pageshow', { persisted: true })",
     ],
 )
-def test_nor_does_one_that_closed_a_window_above_it(
-    asked: Page, game: Game, game_client: Client, event: str
+def test_click_in_the_first_second_after_a_window_change_is_ignored(
+    consent_page: Page, game: Game, game_client: Client, event: str
 ):
-    asked.clock.run_for(1500)
-    expect(allow(asked)).to_have_attribute("aria-disabled", "false")
-    asked.evaluate(f"dispatchEvent({event})")
-    allow(asked).click(force=True)
-    assert (asked.url, game.asked) == (game_client.link(), [])
-    asked.clock.run_for(1001)
-    allow(asked).click()
-    game_client.check_arrival(asked)
+    consent_page.clock.run_for(1500)
+    expect(allow(consent_page)).to_have_attribute("aria-disabled", "false")
+    consent_page.evaluate(f"dispatchEvent({event})")
+    allow(consent_page).click(force=True)
+    assert (consent_page.url, game.requested_paths) == (game_client.link(), [])
+    consent_page.clock.run_for(1001)
+    allow(consent_page).click()
+    game_client.check_arrival(consent_page)
 
 
-def test_a_game_that_opens_the_consent_page_under_a_click_gets_no_code(
-    page: Page, game: Game, game_client: Client, server: RunningServer, complaints: list[str]
+def test_game_opening_the_consent_page_under_a_click_gets_no_code(
+    page: Page, game: Game, game_client: Client, server: RunningServer, console_errors: list[str]
 ):
-    """So that the first second of the play page's own Allow cannot be got round. RFC 9700 4.16."""
+    """RFC 9700 4.16: it would evade the delay of Allow on the play page."""
     game.pages["/"] = "<h1>Game</h1><button>Fire</button>"
     with server.open_storage().edit_client(game_client.id) as client:
         client.game_url = f"{game.origin('localhost')}/"
-    hold_clock(page)
+    pause_clock(page)
     page.goto(f"{server.address}/play/{game_client.id}")
     frame = page.locator("#game").element_handle().content_frame()
     frame.get_by_role("button", name="Fire").wait_for()
@@ -139,13 +139,13 @@ def test_a_game_that_opens_the_consent_page_under_a_click_gets_no_code(
         frame.evaluate("address => void open(address)", game_client.link())
     allow(opened.value).click(force=True)
     expect(allow(opened.value)).to_be_visible()
-    assert not [each for each in game.asked if "code=" in each]
-    complaints.clear()
+    assert not [each for each in game.requested_paths if "code=" in each]
+    console_errors.clear()
 
 
-# -- where an address leads ---------------------------------------------------------------------
+# -- redirects ------------------------------------------------------------------------------------
 
-NEXT = [
+FOREIGN_ADDRESSES = [
     *(
         "//evil.example",
         "/\\evil.example",
@@ -160,23 +160,23 @@ NEXT = [
 ]
 
 
-def test_no_next_leads_a_real_browser_away(page: Page, server: RunningServer):
+def test_next_never_leads_a_browser_to_another_origin(page: Page, server: RunningServer):
     """RFC 9700 4.11.2."""
-    asked: list[str] = []
-    page.context.on("request", lambda request: asked.append(request.url))
-    for address in NEXT:
+    requested: list[str] = []
+    page.context.on("request", lambda request: requested.append(request.url))
+    for address in FOREIGN_ADDRESSES:
         page.goto(f"{server.address}/sign-in?next={quote(address)}")
         assert page.url.startswith(f"{server.address}/")
-    assert len(asked) > len(NEXT)
-    assert all(each.startswith(f"{server.address}/") for each in asked)
+    assert len(requested) > len(FOREIGN_ADDRESSES)
+    assert all(each.startswith(f"{server.address}/") for each in requested)
 
 
-# -- what an address gives away -------------------------------------------------------------------
+# -- leaks to other sites -------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def public_server() -> Iterator[RunningServer]:
-    """A server whose footers link to somebody else's site."""
+    """A server whose page footers link to another site."""
     with Game() as site:
         site.pages["/about"] = "<title>About</title>"
         threading.Thread(target=site.serve_forever, daemon=True).start()
@@ -187,12 +187,10 @@ def public_server() -> Iterator[RunningServer]:
 
 
 @pytest.mark.parametrize("command", ["invite", "user sign-in-link ada"])
-def test_a_link_that_opens_a_door_is_told_to_nobody_by_the_referer(
-    public_server: RunningServer, browse, command: str
-):
-    """RFC 9700 4.2.4: neither an invitation nor a sign-in link."""
+def test_one_time_link_is_not_sent_as_referer(public_server: RunningServer, browse, command: str):
+    """RFC 9700 4.2.4: applies to invitations and to sign-in links."""
     page = browse()
-    printed = public_server.printed(*command.split()).split()
+    printed = public_server.command_output(*command.split()).split()
     page.goto(next(word for word in printed if word.startswith("http")))
     assert page.evaluate("location.search.length") > 40
     page.get_by_role("link", name="Privacy and contact").click()
@@ -200,8 +198,8 @@ def test_a_link_that_opens_a_door_is_told_to_nobody_by_the_referer(
     assert page.evaluate("document.referrer") == ""
 
 
-def test_a_site_that_was_opened_from_here_cannot_reach_back(public_server: RunningServer, browse):
-    """Tabnabbing: the page that a link opens has no hold on the one that it was on."""
+def test_external_link_has_no_opener(public_server: RunningServer, browse):
+    """Tabnabbing: the opened page has no reference to the page with the link."""
     page = browse()
     page.goto(public_server.address)
     with page.context.expect_page() as opened:
@@ -210,24 +208,26 @@ def test_a_site_that_was_opened_from_here_cannot_reach_back(public_server: Runni
     assert opened.value.evaluate("opener") is None
 
 
-def test_another_site_reads_nothing_that_the_player_may_read(
-    page: Page, game: Game, server: RunningServer, ada: dict, complaints: list[str]
+def test_another_site_cannot_read_private_pages(
+    page: Page, game: Game, server: RunningServer, ada: dict, console_errors: list[str]
 ):
-    """From another port of the same host, where the session cookie travels: no CORS, no script."""
+    """Another port of the same host receives the session cookie, but CORS and nosniff apply."""
     game.pages["/reading"] = "<title>Reading</title>"
     page.goto(f"{game.origin()}/reading")
     for path in ("/account/export", "/account", "/oauth/authorize", "/account/apps"):
-        read = "address => fetch(address, { credentials: 'include' }).then(a => a.text(), e => '')"
-        assert page.evaluate(read, server.address + path) == ""
-        ran = """address => new Promise((resolve) => {
+        fetch_text = (
+            "address => fetch(address, { credentials: 'include' }).then(a => a.text(), e => '')"
+        )
+        assert page.evaluate(fetch_text, server.address + path) == ""
+        script_result = """address => new Promise((resolve) => {
             const script = Object.assign(document.createElement("script"), { src: address });
             script.onload = () => resolve("ran");
             script.onerror = () => resolve("refused");
             document.head.append(script);
         })"""
-        assert page.evaluate(ran, server.address + path) == "refused"
-    # What is public can be read, by a page as by anyone.
+        assert page.evaluate(script_result, server.address + path) == "refused"
+    # Public data can be read from any origin.
     public = "address => fetch(address).then(answer => answer.json())"
     told = page.evaluate(public, f"{server.address}/api/users/info?id={ada['id']}")
     assert told["user"]["name"] == "ada"
-    complaints.clear()
+    console_errors.clear()

@@ -1,12 +1,12 @@
-"""The players of `identity-server demo`, and their pictures."""
+"""The five players of the demo, and their pictures."""
 
 import io
 from dataclasses import dataclass
 
 from PIL import Image
 
-SIDE = 16  # of a picture, in the characters below
-PIXEL = 16  # pixels that a character takes in the uploaded picture, each way
+SIDE = 16  # width and height of a face below, in characters
+SCALE = 16  # width and height of a character in the uploaded picture, in pixels
 COLOURS = {
     "#": "#e8934a",
     "b": "#8a5a3c",
@@ -27,20 +27,20 @@ COLOURS = {
 
 @dataclass(frozen=True)
 class Member:
-    """A player of the demo: what `User` has of one, times in minutes, and the best score."""
+    """A player of the demo: fields of `storage.User`, and the best score in the game."""
 
     name: str
     bio: str
     flair: str
     play_minutes: int
-    seen: int  # minutes ago
+    last_seen: int  # minutes ago
     score: int
     background: str
-    face: str  # the left half, a character a pixel; the right half mirrors it
+    face: str  # the left half, one character per pixel; the right half is its mirror image
     mod_level: int = 0
 
     def picture(self) -> bytes:
-        """The face as a PNG file."""
+        """Return the face as a PNG file."""
         image = Image.new("RGB", (SIDE, SIDE), self.background)
         for y, row in enumerate(self.face.split()):
             for x, character in enumerate(row):
@@ -49,18 +49,18 @@ class Member:
                     image.putpixel((x, y), colour)
                     image.putpixel((SIDE - 1 - x, y), colour)
         output = io.BytesIO()
-        image.resize((SIDE * PIXEL,) * 2, Image.Resampling.NEAREST).save(output, "PNG")
+        image.resize((SIDE * SCALE,) * 2, Image.Resampling.NEAREST).save(output, "PNG")
         return output.getvalue()
 
 
-MAKER = "chidi"  # who registered the game
+GAME_OWNER = "chidi"  # registered the game
 COMMUNITY = (
     Member(
         name="ada",
         bio="I keep this place running. Tell me when something breaks.",
         flair="keeper of the keys",
         play_minutes=2_750,
-        seen=3,
+        last_seen=3,
         score=212,
         background="#bfe3e0",
         mod_level=2,
@@ -88,7 +88,7 @@ COMMUNITY = (
         bio="Beep. I read every rule twice, and then I help you with them.",
         flair="beta tester",
         play_minutes=1_184,
-        seen=47,
+        last_seen=47,
         score=158,
         background="#f6d9a8",
         mod_level=1,
@@ -116,7 +116,7 @@ COMMUNITY = (
         bio="Up late. I made the Space Game, and emi is better at it.",
         flair="night owl",
         play_minutes=3_906,
-        seen=640,
+        last_seen=640,
         score=271,
         background="#2f3a5f",
         face="""
@@ -143,7 +143,7 @@ COMMUNITY = (
         bio="New here. I grow mushrooms and collect high scores, in this order.",
         flair="none",
         play_minutes=58,
-        seen=1_500,
+        last_seen=1_500,
         score=97,
         background="#cfe8b9",
         face="""
@@ -170,7 +170,7 @@ COMMUNITY = (
         bio="Eight arms, one keyboard.\nSpeedruns on Sundays; ask me for the replay.",
         flair="speedrunner",
         play_minutes=12_640,
-        seen=5_200,
+        last_seen=5_200,
         score=318,
         background="#f9c9d4",
         face="""

@@ -1,4 +1,4 @@
-"""Pictures that the tests have storage make once: drawing takes 3 ms, and decoding a process."""
+"""A cache for pictures: generating one takes 3 ms, and decoding an upload takes a process."""
 
 import functools
 
@@ -10,7 +10,7 @@ generate_picture = functools.cache(pictures.generate_picture)
 make_picture = functools.cache(pictures.make_picture)
 
 
-def keep_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the pictures that storage makes: for the same input they are the same."""
+def cache_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let storage cache its pictures, which depend on the input only."""
     monkeypatch.setattr(pictures, "generate_picture", generate_picture)
     monkeypatch.setattr(pictures, "make_picture", make_picture)

@@ -1,4 +1,4 @@
-"""A person whose browser runs no script: pages are opened, filled in and sent with `requests`."""
+"""A browser without JavaScript: opens pages, fills in forms and sends them with `requests`."""
 
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -11,15 +11,15 @@ from .running import ANSWER_TIMEOUT, PASSWORD
 
 @dataclass
 class Form:
-    """A form of a page: what pressing each of its buttons sends besides what is typed."""
+    """A form of a page: its action, hidden fields and buttons."""
 
     action: str
     fields: dict[str, str] = field(default_factory=dict)
-    buttons: dict[str, dict[str, str]] = field(default_factory=dict)  # by what stands on them
+    buttons: dict[str, dict[str, str]] = field(default_factory=dict)  # by label
 
 
 class FormReader(HTMLParser):
-    """Collects the `forms` of the page that it is fed."""
+    """A parser that collects the `forms` of a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,27 +45,27 @@ class FormReader(HTMLParser):
 
 @dataclass
 class Page:
-    """What the browser shows; of a page that is not this server's the address alone."""
+    """A response of the server, or the address (without text) of a redirect to another site."""
 
     address: str
     status: int
     text: str = ""
 
     def form_with(self, button: str) -> Form | None:
-        """The form that has this button, or None."""
+        """Return the form with this button, or None."""
         reader = FormReader()
         reader.feed(self.text)
         return next((form for form in reader.forms if button in form.buttons), None)
 
     @property
     def answer(self) -> dict[str, str]:
-        """What the address tells a client: code, state, error."""
+        """The query parameters of the address: code, state, error."""
         query = parse_qs(urlsplit(self.address).query, strict_parsing=True)
         return {name: value for name, [value] in query.items()}
 
 
 class FromAddress(requests.adapters.HTTPAdapter):
-    """Connects from this address of the machine."""
+    """A transport adapter that connects from this loopback address."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -75,41 +75,41 @@ class FromAddress(requests.adapters.HTTPAdapter):
         super().init_poolmanager(*arguments, source_address=(self._address, 0), **options)
 
 
-class Person:
-    """Somebody who uses the server at this address, with cookies of their own."""
+class FormBrowser:
+    """A browser for the server at this address, with cookies of its own and without JavaScript."""
 
     def __init__(self, server_address: str, own_address: str = "127.0.0.1") -> None:
         self.server_address = server_address
-        self.browser = requests.Session()
-        self.browser.mount("http://", FromAddress(own_address))
-        # A browser sends again what met a connection that had just ended, and `requests` does not.
-        self.browser.headers["Connection"] = "close"
+        self.session = requests.Session()
+        self.session.mount("http://", FromAddress(own_address))
+        # Unlike a browser, `requests` does not retry on a keep-alive connection that was closed.
+        self.session.headers["Connection"] = "close"
 
     def close(self) -> None:
         """Close the browser."""
-        self.browser.close()
+        self.session.close()
 
-    def carry_session(self, value: str) -> None:
-        """From the next page on, be signed in with this session cookie."""
-        self.browser.cookies.set("session", value, domain="127.0.0.1")
+    def set_session_cookie(self, value: str) -> None:
+        """Use this session cookie from the next page on."""
+        self.session.cookies.set("session", value, domain="127.0.0.1")
 
     def open(self, address: str) -> Page:
-        """Follow a link, and the redirects that stay on the server."""
+        """Open a page, and follow redirects within the server."""
         return self._go("GET", urljoin(self.server_address, address))
 
     def press(self, page: Page, button: str, **typed: str) -> Page:
-        """Fill in the form that has this button, and press it."""
+        """Fill in the form with this button, and submit it."""
         form = page.form_with(button)
-        assert form, f"no button says {button}: {page}"
+        assert form, f"no form has the button {button!r}: {page}"
         sent = {**form.fields, **form.buttons[button], **typed}
         return self._go("POST", urljoin(page.address, form.action), data=sent)
 
     def sign_in(self, name: str, password: str = PASSWORD) -> Page:
-        """Sign in, and see what follows."""
+        """Sign in, and return the page that follows."""
         return self.press(self.open("/sign-in"), "Sign in", name=name, password=password)
 
     def allow(self, link: str, name: str) -> Page:
-        """Follow a client's link to its end: sign in as `name` and allow, where that is asked."""
+        """Complete a client's authorization request: sign in as `name` and allow, if asked."""
         page = self.open(link)
         if page.form_with("Sign in"):
             page = self.press(page, "Sign in", name=name, password=PASSWORD)
@@ -119,7 +119,7 @@ class Person:
 
     def _go(self, method: str, address: str, **options) -> Page:
         for _ in range(5):
-            answer = self.browser.request(
+            answer = self.session.request(
                 method, address, allow_redirects=False, timeout=ANSWER_TIMEOUT, **options
             )
             if not answer.is_redirect:

@@ -1,4 +1,4 @@
-"""Every API request of every test, answered by the fast path and by Flask, with one outcome."""
+"""Compares the responses of the fast path and of Flask for every API request of every test."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -6,50 +6,51 @@ from dataclasses import replace
 
 from flask import Flask
 
-from identity.fast_path import ApiRequest, ApiViews, FastPath, JsonAnswer
+from identity.fast_path import ApiRequest, ApiViews, FastPath
+from identity.responses import JsonResponse
 
-OUTCOME = "tests.outcome"  # in the WSGI environ: what the view returned or raised
+OUTCOME = "tests.outcome"  # WSGI environ key: a function that repeats the view's outcome
 
 
-def record_outcome(view: Callable[[ApiRequest], JsonAnswer]) -> Callable:
-    """Return a view that notes its outcome in the environ, and repeats one that is there."""
+def record_outcome(view: Callable[[ApiRequest], JsonResponse]) -> Callable:
+    """Return a view that records its outcome in the environ, or repeats a recorded one."""
 
     @functools.wraps(view)
-    def recorded(api_request: ApiRequest) -> JsonAnswer:
+    def recorded(api_request: ApiRequest) -> JsonResponse:
         environ = api_request.environ
         if OUTCOME not in environ:
             try:
                 answer = view(api_request)
-                environ[OUTCOME] = functools.partial(_answer_again, answer.body, answer.headers[:])
+                environ[OUTCOME] = functools.partial(_repeat_answer, answer.body, answer.headers[:])
             except Exception as error:
-                environ[OUTCOME] = functools.partial(_raise_again, error)
+                environ[OUTCOME] = functools.partial(_repeat_error, error)
         return environ[OUTCOME]()
 
     return recorded
 
 
-def _answer_again(body: bytes, headers: list[tuple[str, str]]) -> JsonAnswer:
-    answer = JsonAnswer({}, {})
+def _repeat_answer(body: bytes, headers: list[tuple[str, str]]) -> JsonResponse:
+    answer = JsonResponse({}, {})
     answer.body, answer.headers = body, headers[:]
     return answer
 
 
-def _raise_again(error: Exception) -> None:
+def _repeat_error(error: Exception) -> None:
     raise error
 
 
 def record_outcomes(views: ApiViews) -> ApiViews:
-    """Return these views, each of which notes its outcome."""
+    """Return these views, each of which records its outcome."""
     return ApiViews(
         {where: replace(each, view=record_outcome(each.view)) for where, each in views.items()}
     )
 
 
-class BothWays(FastPath):
-    """The fast path, which then lets Flask give the same outcome, and compares the two answers.
+class ComparingFastPath(FastPath):
+    """The fast path, which also sends each request through Flask and compares the responses.
 
-    A token request cannot be sent twice, because its code is spent. So the view runs once, and
-    Flask answers with what it returned or raised.
+    A token request cannot be repeated, because its code is used. So the view runs once, and Flask
+    responds with its recorded outcome.
     """
 
     def __init__(self, app: Flask, views: ApiViews, hosts: frozenset[str]) -> None:
@@ -65,7 +66,7 @@ class BothWays(FastPath):
 
     @staticmethod
     def _answer(application: Callable, environ: dict) -> tuple[str, list[tuple[str, str]], bytes]:
-        """Return status, headers and body; the order of the headers has no meaning."""
+        """Return status, sorted headers and body; the order of headers has no meaning."""
         started = []
         body = application(environ, lambda *answer: started.append(answer))
         try:

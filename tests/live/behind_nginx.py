@@ -1,4 +1,4 @@
-"""The running server behind a real nginx, which has the very site of deploy/nginx.conf."""
+"""A running server behind nginx, which is configured by deploy/nginx.conf."""
 
 import contextlib
 import re
@@ -16,7 +16,7 @@ from identity.settings import ROOT
 from .running import ANSWER_TIMEOUT, STOP_TIMEOUT, RunningServer
 
 SITE = Path(ROOT) / "deploy" / "nginx.conf"
-# Around the site what Debian has around it, but for the places; its own log tells all it can.
+# Debian's nginx.conf with other paths, around the site; the error log has level `info`.
 NGINX_CONF = """
 daemon off;
 user root;
@@ -28,7 +28,7 @@ http {{
     default_type application/octet-stream;
     sendfile on;
     gzip on;
-    proxy_read_timeout {patience}ms;
+    proxy_read_timeout {read_timeout_ms}ms;
     access_log {folder}/other.log;
     client_body_temp_path {folder}/bodies;
     proxy_temp_path {folder}/answers;
@@ -41,14 +41,14 @@ http {{
 
 
 class Nginx:
-    """nginx at 127.0.0.1; its logs, certificate and pictures (in `pfp/`) have a folder.
+    """nginx at 127.0.0.1, with a folder for its logs, certificate and pictures (in `pfp/`).
 
-    It waits so many milliseconds for the server's answer.
+    `read_timeout_ms` is its read timeout for the server, in milliseconds.
     """
 
-    def __init__(self, folder: Path, patience: int = 1000 * ANSWER_TIMEOUT) -> None:
+    def __init__(self, folder: Path, read_timeout_ms: int = 1000 * ANSWER_TIMEOUT) -> None:
         self.folder = folder
-        self.patience = patience
+        self.read_timeout_ms = read_timeout_ms
         self.http_port, self.https_port = free_port(), free_port()
         self.address = f"https://127.0.0.1:{self.https_port}"
         self.certificate = folder / "certificate.pem"
@@ -56,11 +56,13 @@ class Nginx:
         self.process: subprocess.Popen | None = None
 
     def start(self, backend: str) -> None:
-        """Start it in front of the server at `backend`, a HOST:PORT, and return when it answers."""
+        """Start nginx in front of the server at `backend` (HOST:PORT); return when it listens."""
         self.folder.mkdir(exist_ok=True)
         self._make_certificate()
         configuration = self.folder / "nginx.conf"
-        configuration.write_text(NGINX_CONF.format(folder=self.folder, patience=self.patience))
+        configuration.write_text(
+            NGINX_CONF.format(folder=self.folder, read_timeout_ms=self.read_timeout_ms)
+        )
         (self.folder / "site.conf").write_text(self.site(backend))
         command = ["nginx", "-e", self.folder / "error.log", "-c", configuration]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
@@ -73,10 +75,13 @@ class Nginx:
         return False
 
     def site(self, backend: str) -> str:
-        """The site, with the places of this test in it. Each must be there to be replaced."""
+        """Return the site configuration with the paths and ports of this test.
+
+        Raises AssertionError if deploy/nginx.conf lacks a text that is to be replaced.
+        """
         text = SITE.read_text()
         letsencrypt = "/etc/letsencrypt/live/id.example.org"
-        for there, here in (
+        for original, replacement in (
             ("listen 80;", f"listen 127.0.0.1:{self.http_port};"),
             ("listen [::]:80;", ""),
             ("listen 443 ssl;", f"listen 127.0.0.1:{self.https_port} ssl;"),
@@ -89,8 +94,8 @@ class Nginx:
             ("root /var/lib/identity-server;", f"root {self.folder};"),
             ("root /opt/identity-server;", f"root {ROOT};"),
         ):
-            assert there in text
-            text = text.replace(there, here)
+            assert original in text
+            text = text.replace(original, replacement)
         return text
 
     def _make_certificate(self) -> None:
@@ -100,13 +105,13 @@ class Nginx:
         subprocess.run([*command.split(), *options], check=True, capture_output=True)
 
     def stop(self) -> None:
-        """End it."""
+        """Stop nginx."""
         self.process.terminate()
         self.process.wait(STOP_TIMEOUT)
 
     @contextlib.contextmanager
     def running(self, backend: str) -> Iterator[None]:
-        """It runs in front of `backend` until the block ends."""
+        """Run nginx in front of `backend` until the block ends."""
         self.start(backend)
         try:
             yield
@@ -114,7 +119,7 @@ class Nginx:
             self.stop()
 
     def connect(self, address: str = "127.0.0.1") -> ssl.SSLSocket:
-        """A connection to it, from this address of the machine."""
+        """Open a TLS connection to nginx from this loopback address."""
         context = ssl.create_default_context(cafile=str(self.certificate))
         plain = socket.create_connection(
             ("127.0.0.1", self.https_port), timeout=ANSWER_TIMEOUT, source_address=(address, 0)
@@ -122,8 +127,8 @@ class Nginx:
         return context.wrap_socket(plain, server_hostname="127.0.0.1")
 
 
-class FrontedServer(RunningServer):
-    """A running server with nginx in front: `address` is nginx's, `backend` is gunicorn's own."""
+class ServerBehindNginx(RunningServer):
+    """A running server behind nginx: `address` is nginx's base URL, `backend` is gunicorn's."""
 
     def __init__(self, folder: Path, **settings: str) -> None:
         self.nginx = Nginx(folder / "nginx")
@@ -139,6 +144,6 @@ class FrontedServer(RunningServer):
         return listening is not None
 
     def stop(self) -> None:
-        """End both."""
+        """Stop nginx and the server."""
         self.nginx.stop()
         super().stop()

@@ -1,0 +1,48 @@
+"""The terms of the grant that pages need as well: scopes, PKCE, a pending authorization request."""
+
+import base64
+import hashlib
+from urllib.parse import parse_qsl
+
+from werkzeug.datastructures import MultiDict
+
+from identity.context import get_storage
+from storage import Client, StorageError, origin_of
+
+# What each scope tells a client about the player; the first is always granted.
+SCOPES = {"userinfo": "public profile", "email": "email address"}
+AUTHORIZE_PATHS = ("/oauth/authorize", "/oauth")
+
+
+def code_challenge_of(verifier: str) -> str:
+    """Return the PKCE challenge for a verifier, by the method S256 (RFC 7636 4.2)."""
+    digest = hashlib.sha256(verifier.encode()).digest()
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+def find_pending_authorization(address: str) -> tuple[Client, str] | None:
+    """Return client and redirect URI of the authorization request at an address of this server.
+
+    None if the address is another page's, or if the request has no usable client or redirect URI.
+    """
+    path, _, query = address.partition("?")
+    parameters = MultiDict(parse_qsl(query))
+    repeated = any(len(parameters.getlist(name)) > 1 for name in ("client_id", "redirect_uri"))
+    if path not in AUTHORIZE_PATHS or repeated:
+        return None
+    try:
+        client = get_storage().read_client(parameters.get("client_id", ""))
+    except StorageError:
+        return None
+    redirect_uri = client.choose_redirect_uri(parameters.get("redirect_uri"))
+    return (client, redirect_uri) if redirect_uri and not client.disabled else None
+
+
+def redirect_targets(redirect_uri: str) -> str:
+    """Return the CSP sources for a form on the way to a redirect URI: its origin and scheme.
+
+    Browsers apply form-action to the redirects after a post, and to the client's own redirects
+    after them, which may lead to another host.
+    """
+    origin = origin_of(redirect_uri)
+    return f"{origin} {origin.partition(':')[0]}:"

@@ -1,0 +1,39 @@
+"""Rendering: the values and headers that pages get besides their own."""
+
+from flask import current_app, render_template
+
+from identity import accounts
+from identity.oauth import find_pending_authorization, redirect_targets
+from identity.responses import content_security_policy
+from storage import User
+
+
+def is_open_to_members() -> bool:
+    """Return True if every member may register clients."""
+    return current_app.config["CLIENT_REGISTRATION"] == "members"
+
+
+def may_register(player: User) -> bool:
+    """Return True if this player may register clients."""
+    return accounts.may_register(player, is_open_to_members())
+
+
+def render_page(template: str, player: User | None, **values) -> str:
+    """Return a page for the signed-in player, or None; its navigation depends on the player."""
+    registers = player is not None and may_register(player)
+    return render_template(template, player=player, may_register=registers, **values)
+
+
+def render_guest_page(template: str, leads_to: str, **values) -> tuple[str, dict[str, str]]:
+    """Return a page whose form signs in and leads to an address of this server, and its headers.
+
+    If that is an authorization request, the page gets `client_name`, and the form may lead to the
+    client.
+    """
+    pending = find_pending_authorization(leads_to)
+    if pending is None:
+        return render_page(template, None, next=leads_to, client_name=None, **values), {}
+    client, redirect_uri = pending
+    policy = content_security_policy(form_targets=redirect_targets(redirect_uri))
+    page = render_page(template, None, next=leads_to, client_name=client.name, **values)
+    return page, {"Content-Security-Policy": policy}

@@ -1,0 +1,556 @@
+"""Acts on players and apps: rights, audit lines, no-ops. On any storage, without a request."""
+
+import contextlib
+import functools
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from conftest import all_clients
+
+from identity.accounts import (
+    CLIENTS_EACH,
+    COMMAND,
+    RESETS,
+    Actor,
+    Acts,
+    NotAllowed,
+)
+from storage import (
+    ADMINISTRATOR,
+    MODERATOR,
+    PLAYER,
+    Client,
+    Grant,
+    InvalidField,
+    LastAdministrator,
+    NameTaken,
+    NoSuchUser,
+    OriginTaken,
+    Session,
+    StorageFailed,
+    TooManyClients,
+    User,
+)
+
+GAME = "https://game.example/"
+# Each act on a player: how it is called, the level that it needs, the ids in its audit line.
+MODERATION = {
+    "user suspend": (lambda acts, user_id: acts.suspend(user_id), {}),
+    "user unsuspend": (lambda acts, user_id: acts.unsuspend(user_id), {}),
+    "user reset bio": (lambda acts, user_id: acts.reset(user_id, "bio"), {}),
+    "user reset name": (lambda acts, user_id: acts.reset(user_id, "name"), {}),
+    "user reset picture": (lambda acts, user_id: acts.reset(user_id, "picture"), {}),
+}
+ADMINISTRATION = {
+    "user mod-level": (lambda acts, user_id: acts.set_mod_level(user_id, 1), {"mod_level": 1}),
+    "flair grant": (lambda acts, user_id: acts.grant_flair(user_id, "New"), {"flair": "New"}),
+    "flair revoke": (lambda acts, user_id: acts.revoke_flair(user_id, "Old"), {"flair": "Old"}),
+}
+BY_COMMAND = {
+    "user set name": (lambda acts, user_id: acts.change_field(user_id, "name", "Grace"), {}),
+    "user set email": (lambda acts, user_id: acts.change_field(user_id, "email", "g@a.org"), {}),
+    "user set bio": (lambda acts, user_id: acts.change_field(user_id, "bio", "Go, mostly."), {}),
+    "user sign-in-link": (lambda acts, user_id: acts.issue_sign_in_link(user_id, ""), {}),
+    "user delete": (lambda acts, user_id: acts.delete_user(user_id), {}),
+}
+USER_ACTS = MODERATION | ADMINISTRATION | BY_COMMAND
+# Each act on an app, which its owner and administrators may do. The app is that of `game`.
+CLIENT_ACTS = {
+    "client disable": lambda acts, client_id: acts.set_disabled(client_id, True),
+    "client new-secret": lambda acts, client_id: acts.issue_client_secret(client_id),
+    "client delete": lambda acts, client_id: acts.delete_client(client_id),
+}
+# The methods of Storage that lock a record.
+CHANGES = (
+    *("edit_user", "rename_user", "reset_name", "change_email", "save_picture", "delete_user"),
+    *("add_client", "edit_client", "issue_client_secret", "delete_client"),
+)
+
+
+@pytest.fixture
+def add_player(storage) -> Callable[..., User]:
+    """Adds a player whom each act of USER_ACTS, or this one, changes."""
+    numbers = itertools.count(1)
+
+    def add_player(mod_level: int = PLAYER, act: str = "", name: str = "") -> User:
+        number = next(numbers)
+        name = name or f"Somebody {number}"
+        user = storage.add_user(name, f"u{number}@example.org", "a hash", mod_level)
+        with storage.edit_user(user.id) as user:
+            user.bio, user.flairs, user.equipped_flair = "Chess.", ["none", "Old"], "Old"
+            user.grants = {"a client": Grant("a grant", ["userinfo"], 1)}
+            user.sessions = [Session("a session", 1, "Firefox")]
+            user.suspended = act == "user unsuspend"
+        return user
+
+    return add_player
+
+
+@pytest.fixture
+def ada(add_player) -> User:
+    return add_player(name="Ada")
+
+
+@pytest.fixture
+def moderator(add_player) -> User:
+    return add_player(MODERATOR)
+
+
+@pytest.fixture
+def admin(add_player) -> User:
+    return add_player(ADMINISTRATOR, name="Alan")
+
+
+@pytest.fixture
+def game(storage, ada) -> Client:
+    """Ada's listed game."""
+    return storage.add_client("Game", [], ada.id, game_url=GAME, listed=True)[0]
+
+
+@pytest.fixture
+def acts_of(storage) -> Callable[[User], Acts]:
+    """Returns what a player may do."""
+    return lambda user: Acts(storage, Actor(user.id, "192.0.2.7"))
+
+
+@pytest.fixture
+def command(storage) -> Acts:
+    """What the command may do."""
+    return Acts(storage, COMMAND)
+
+
+@pytest.fixture
+def before_lock(storage, monkeypatch):
+    """In its block, a change by somebody else comes just before an act locks its record."""
+
+    @contextlib.contextmanager
+    def before_lock(change: Callable[[], None]) -> Iterator[None]:
+        with monkeypatch.context() as patch:
+            for name in CHANGES:
+                method = getattr(storage, name)
+
+                def change_first(*arguments, method=method, **named):
+                    patch.undo()
+                    change()
+                    return method(*arguments, **named)
+
+                patch.setattr(storage, name, change_first)
+            yield
+
+    return before_lock
+
+
+def set_fields(storage, user_id: int, **fields) -> None:
+    with storage.edit_user(user_id) as user:
+        for name, value in fields.items():
+            setattr(user, name, value)
+
+
+def audit_lines(storage) -> list[dict]:
+    """The audit log, without times."""
+    return [{k: v for k, v in line.items() if k != "time"} for line in storage.read_audit()]
+
+
+# -- rights -------------------------------------------------------------------------------------
+
+
+def may(level: int, act: str, target_level: int) -> bool:
+    """Return True if a player of this level may do an act to another."""
+    if act in MODERATION:
+        return level >= MODERATOR and target_level < level
+    return act in ADMINISTRATION and level == ADMINISTRATOR
+
+
+def test_rights_by_level(storage, add_player, acts_of, subtests):
+    add_player(ADMINISTRATOR)
+    actors = [add_player(level) for level in range(3)]
+    for act, (do, _) in USER_ACTS.items():
+        for target_level in range(3):
+            for actor in actors:
+                target = add_player(target_level, act)
+                with subtests.test(f"{act}: {actor.mod_level} to {target_level}"):
+                    if may(actor.mod_level, act, target_level):
+                        do(acts_of(actor), target.id)
+                    else:
+                        with pytest.raises(NotAllowed):
+                            do(acts_of(actor), target.id)
+                        assert storage.read_user(target.id) == target
+
+
+def test_command_may_do_everything(storage, add_player, command, subtests):
+    for act, (do, ids) in USER_ACTS.items():
+        user = add_player(PLAYER, act)
+        with subtests.test(act):
+            do(command, user.id)
+            line = {"act": act, "by": "command", "user": user.id} | ids
+            assert audit_lines(storage)[-1] == line
+
+
+def test_audit_line_says_who_did_what_from_where(storage, add_player, admin, acts_of, subtests):
+    for act, (do, ids) in (MODERATION | ADMINISTRATION).items():
+        user = add_player(PLAYER, act)
+        with subtests.test(act):
+            do(acts_of(admin), user.id)
+            line = {"act": act, "by": admin.id, "user": user.id, "address": "192.0.2.7"} | ids
+            assert audit_lines(storage)[-1] == line
+
+
+def test_actor_who_lost_the_right_before_the_lock_is_refused(
+    storage, add_player, acts_of, before_lock, subtests
+):
+    add_player(ADMINISTRATOR)
+    for act, (do, _) in (MODERATION | ADMINISTRATION).items():
+        user = add_player(PLAYER, act)
+        for fields in ({"mod_level": PLAYER}, {"suspended": True}):
+            actor = add_player(ADMINISTRATOR)
+            change = functools.partial(set_fields, storage, actor.id, **fields)
+            with subtests.test(act, **fields), pytest.raises(NotAllowed), before_lock(change):
+                do(acts_of(actor), user.id)
+        assert storage.read_user(user.id) == user
+    assert audit_lines(storage) == []
+
+
+def test_deleted_actor_is_refused(storage, add_player, ada, moderator, acts_of, before_lock):
+    with before_lock(lambda: storage.delete_user(moderator.id)), pytest.raises(NotAllowed):
+        acts_of(moderator).suspend(ada.id)
+    assert (storage.read_user(ada.id), audit_lines(storage)) == (ada, [])
+
+
+def test_user_promoted_before_the_lock_is_out_of_reach(
+    storage, add_player, moderator, acts_of, before_lock, subtests
+):
+    for act, (do, _) in MODERATION.items():
+        user = add_player(PLAYER, act)
+        promote = functools.partial(set_fields, storage, user.id, mod_level=MODERATOR)
+        with subtests.test(act), pytest.raises(NotAllowed), before_lock(promote):
+            do(acts_of(moderator), user.id)
+        user.mod_level = MODERATOR
+        assert storage.read_user(user.id) == user
+    assert audit_lines(storage) == []
+
+
+# -- no-ops, and what comes first ---------------------------------------------------------------
+
+
+def test_no_op_changes_are_not_logged(storage, add_player, command, subtests):
+    repeated = {"user reset picture", "user sign-in-link", "user delete", "flair revoke"}
+    for act in USER_ACTS.keys() - repeated:
+        do, _ = USER_ACTS[act]
+        user = add_player(PLAYER, act)
+        with subtests.test(act):
+            do(command, user.id)
+            before, lines = storage.read_user(user.id), audit_lines(storage)
+            do(command, user.id)
+            assert (storage.read_user(user.id), audit_lines(storage)) == (before, lines)
+            assert lines[-1]["act"] == act
+            if act in ("user set name", "user set email"):
+                command.delete_user(user.id)  # frees them
+
+
+def test_audit_line_comes_before_the_change(storage, add_player, command, monkeypatch, subtests):
+    for act, (do, _) in USER_ACTS.items():
+        user = add_player(PLAYER, act)
+        seen = []
+
+        def read(*_, user_id=user.id, seen=seen, **__) -> None:
+            seen.append(storage.read_user(user_id))
+
+        with subtests.test(act), monkeypatch.context() as patch:
+            patch.setattr(storage, "write_audit", read)
+            do(command, user.id)
+            assert seen == [user]
+            assert act == "user sign-in-link" or find_user(storage, user.id) != user
+
+
+def find_user(storage, user_id: int) -> User | None:
+    with contextlib.suppress(NoSuchUser):
+        return storage.read_user(user_id)
+
+
+def fail(*_, **__) -> None:
+    raise StorageFailed
+
+
+def test_act_that_cannot_be_logged_changes_nothing(
+    storage, add_player, command, game, monkeypatch, subtests
+):
+    users = [(add_player(PLAYER, act), act) for act in USER_ACTS]
+    monkeypatch.setattr(storage, "write_audit", fail)
+    for user, act in users:
+        with subtests.test(act):
+            with pytest.raises(StorageFailed):
+                USER_ACTS[act][0](command, user.id)
+            assert storage.read_user(user.id) == user
+    for act, do in CLIENT_ACTS.items():
+        with subtests.test(act):
+            with pytest.raises(StorageFailed):
+                do(command, game.id)
+            assert storage.read_client(game.id) == game
+    with pytest.raises(StorageFailed):
+        command.register_client(None, name="Chess", redirect_uris=[])
+    assert all_clients(storage) == [game]
+    keys = storage.keys()
+    with pytest.raises(StorageFailed):
+        command.rotate_keys(drop_old=True)
+    assert storage.keys() == keys
+
+
+@pytest.mark.parametrize(
+    ("error", "do"),
+    [
+        (InvalidField, lambda acts, user_id: acts.set_mod_level(user_id, 3)),
+        (InvalidField, lambda acts, user_id: acts.grant_flair(user_id, "two\nlines")),
+        (InvalidField, lambda acts, user_id: acts.revoke_flair(user_id, "none")),
+        (InvalidField, lambda acts, user_id: acts.revoke_flair(user_id, "Never had")),
+        (InvalidField, lambda acts, user_id: acts.change_field(user_id, "name", "")),
+        (InvalidField, lambda acts, user_id: acts.change_field(user_id, "email", "x")),
+        (InvalidField, lambda acts, user_id: acts.change_field(user_id, "bio", "\0")),
+        (NameTaken, lambda acts, user_id: acts.change_field(user_id, "name", "alan")),
+        (ValueError, lambda acts, user_id: acts.reset(user_id, "email")),
+    ],
+)
+def test_refused_change_is_not_logged(storage, ada, admin, command, error, do):
+    with pytest.raises(error):
+        do(command, ada.id)
+    assert (storage.read_user(ada.id), audit_lines(storage)) == (ada, [])
+
+
+# -- players ------------------------------------------------------------------------------------
+
+
+def test_suspension_ends_sessions_and_tokens(storage, ada, moderator, acts_of):
+    acts_of(moderator).suspend(ada.id)
+    user = storage.read_user(ada.id)
+    assert (user.suspended, user.sessions) == (True, [])
+    assert user.grants["a client"].id != "a grant"
+    acts_of(moderator).unsuspend(ada.id)
+    assert not storage.read_user(ada.id).suspended
+
+
+def test_resets(storage, ada, moderator, acts_of):
+    for what in RESETS:
+        acts_of(moderator).reset(ada.id, what)
+    user = storage.read_user(ada.id)
+    assert (user.bio, user.name) == ("", f"player{ada.id}")
+    assert user.pfp_timestamp > ada.pfp_timestamp
+
+
+def test_revoked_flair_is_no_longer_equipped(storage, ada, admin, acts_of):
+    acts_of(admin).revoke_flair(ada.id, "Old")
+    user = storage.read_user(ada.id)
+    assert (user.flairs, user.equipped_flair) == (["none"], "none")
+
+
+def test_last_administrator_stays(storage, add_player, admin, moderator, acts_of, command):
+    add_player(ADMINISTRATOR, "user unsuspend")
+    for act in (
+        lambda: acts_of(admin).set_mod_level(admin.id, MODERATOR),
+        lambda: acts_of(admin).delete_user(admin.id),
+    ):
+        with pytest.raises(LastAdministrator):
+            act()
+    with pytest.raises(NotAllowed):  # not told who the last administrator is
+        acts_of(moderator).suspend(admin.id)
+    assert (storage.read_user(admin.id), audit_lines(storage)) == (admin, [])
+    acts_of(admin).set_mod_level(admin.id, ADMINISTRATOR)
+    command.suspend(admin.id)
+    command.unsuspend(admin.id)
+    command.set_mod_level(admin.id, PLAYER)
+    assert storage.administrators() == []
+
+
+def test_moderator_does_not_suspend_who_became_the_last_administrator(
+    storage, ada, moderator, acts_of, monkeypatch
+):
+    administered_without = storage.administered_without
+
+    def promote_first(user_id: int):
+        set_fields(storage, ada.id, mod_level=ADMINISTRATOR)
+        return administered_without(user_id)
+
+    monkeypatch.setattr(storage, "administered_without", promote_first)
+    with pytest.raises(LastAdministrator):
+        acts_of(moderator).suspend(ada.id)
+    assert storage.read_user(ada.id).administers
+
+
+def test_of_two_administrators_who_demote_each_other_one_stays(storage, add_player, acts_of):
+    for _ in range(5):
+        first, second = (add_player(ADMINISTRATOR) for _ in range(2))
+        barrier = threading.Barrier(2)
+
+        def demote(actor: User, user: User, barrier=barrier) -> type | None:
+            barrier.wait()
+            try:
+                acts_of(actor).set_mod_level(user.id, PLAYER)
+            except (LastAdministrator, NotAllowed) as error:
+                return type(error)
+
+        with ThreadPoolExecutor(2) as threads:
+            outcomes = list(threads.map(demote, (first, second), (second, first)))
+        assert outcomes.count(None) == 1
+        [left] = storage.administrators()
+        set_fields(storage, left.id, mod_level=PLAYER)
+
+
+def test_players_delete_themselves_without_an_audit_line(storage, ada, admin, acts_of, before_lock):
+    suspend = functools.partial(set_fields, storage, ada.id, suspended=True)
+    with before_lock(suspend), pytest.raises(NotAllowed):
+        acts_of(ada).delete_user(ada.id)
+    set_fields(storage, ada.id, suspended=False)
+    with pytest.raises(NotAllowed):
+        acts_of(admin).delete_user(ada.id)
+    acts_of(ada).delete_user(ada.id)
+    assert (storage.user_ids(), audit_lines(storage)) == ([admin.id], [])
+
+
+def test_players_remove_their_own_pictures_without_an_audit_line(storage, ada, admin, acts_of):
+    with pytest.raises(NotAllowed):
+        acts_of(admin).remove_picture(ada.id)
+    acts_of(ada).remove_picture(ada.id)
+    assert storage.read_user(ada.id).pfp_timestamp > ada.pfp_timestamp
+    assert audit_lines(storage) == []
+
+
+def test_invitations_and_keys_are_the_commands(storage, admin, acts_of, command):
+    keys = storage.keys()
+    for act in (lambda acts: acts.issue_invites(7, 2), lambda acts: acts.rotate_keys(False)):
+        with pytest.raises(NotAllowed):
+            act(acts_of(admin))
+    assert all(map(storage.is_good_invite, command.issue_invites(7, 2)))
+    command.rotate_keys(drop_old=False)
+    assert storage.keys()[0] == keys[-1]
+    command.rotate_keys(drop_old=True)
+    lines = [*[{"act": "invite", "days": 7}] * 2, {"act": "key rotate"}, {"act": "key drop-old"}]
+    assert audit_lines(storage) == [line | {"by": "command"} for line in lines]
+
+
+# -- apps ---------------------------------------------------------------------------------------
+
+
+def test_owner_and_administrators_manage_an_app(
+    storage, add_player, ada, moderator, admin, game, acts_of, subtests
+):
+    for act, do in CLIENT_ACTS.items():
+        for actor, allowed in ((moderator, False), (ada, True), (admin, True)):
+            client, _ = storage.add_client("Chess", [], ada.id)
+            with subtests.test(act, actor=actor.name):
+                if allowed:
+                    do(acts_of(actor), client.id)
+                    line = {"act": act, "by": actor.id, "client": client.id}
+                    assert audit_lines(storage)[-1] == line | {"address": "192.0.2.7"}
+                else:
+                    with pytest.raises(NotAllowed):
+                        do(acts_of(actor), client.id)
+                    assert storage.read_client(client.id) == client
+    with pytest.raises(NotAllowed):
+        acts_of(moderator).change_client(game.id, name="Mine")
+
+
+def test_app_that_changed_hands_before_the_lock_is_out_of_reach(
+    storage, ada, admin, game, acts_of, before_lock, subtests
+):
+    def give_away() -> None:
+        with storage.edit_client(game.id) as client:
+            client.owner_id = admin.id
+
+    for act, do in CLIENT_ACTS.items():
+        with subtests.test(act):
+            with before_lock(give_away), pytest.raises(NotAllowed):
+                do(acts_of(ada), game.id)
+            assert not storage.read_client(game.id).disabled
+            with storage.edit_client(game.id) as client:
+                client.owner_id = ada.id
+    assert audit_lines(storage) == []
+
+
+def test_members_register_apps_if_that_is_open_and_up_to_a_limit(
+    storage, ada, admin, acts_of, command
+):
+    def register(acts: Acts, owner: User, is_open: bool) -> Client:
+        return acts.register_client(owner.id, is_open, name="Chess", redirect_uris=[])[0]
+
+    with pytest.raises(NotAllowed):
+        register(acts_of(ada), ada, False)
+    with pytest.raises(NotAllowed):
+        register(acts_of(admin), ada, True)
+    assert audit_lines(storage) == []
+    for _ in range(CLIENTS_EACH):
+        assert not register(acts_of(ada), ada, True).listed
+    with pytest.raises(TooManyClients):
+        register(acts_of(ada), ada, True)
+    assert not register(command, ada, False).listed
+    for _ in range(CLIENTS_EACH + 1):
+        assert register(acts_of(admin), admin, False).listed
+    assert len(audit_lines(storage)) == len(all_clients(storage)) == 2 * CLIENTS_EACH + 2
+
+
+def test_administrator_demoted_before_the_lock_registers_nothing(
+    storage, admin, acts_of, before_lock
+):
+    demote = functools.partial(set_fields, storage, admin.id, mod_level=MODERATOR)
+    with before_lock(demote), pytest.raises(NotAllowed):
+        acts_of(admin).register_client(admin.id, True, name="Chess", redirect_uris=[])
+    assert (all_clients(storage), audit_lines(storage)) == ([], [])
+
+
+def test_refused_registration_is_not_logged(storage, game, command):
+    for fields, error in (({"game_url": f"{GAME}mine"}, OriginTaken), ({}, InvalidField)):
+        with pytest.raises(error):
+            command.register_client(
+                None, name="" if not fields else "x", redirect_uris=[], **fields
+            )
+    assert audit_lines(storage) == []
+
+
+@pytest.mark.parametrize(
+    ("level", "changes", "listed"),
+    [
+        (PLAYER, {"game_url": f"{GAME}new"}, False),
+        (PLAYER, {"game_url": GAME, "name": "Chess"}, True),
+        (PLAYER, {"name": "Chess"}, True),
+        (MODERATOR, {"game_url": f"{GAME}new"}, True),
+    ],
+)
+def test_game_that_its_owner_moves_is_unlisted(storage, ada, game, acts_of, level, changes, listed):
+    set_fields(storage, ada.id, mod_level=level)
+    acts_of(ada).change_client(game.id, **changes)
+    client = storage.read_client(game.id)
+    assert client.listed == listed
+    assert {name: getattr(client, name) for name in changes} == changes
+
+
+def test_disabling_by_an_administrator_outranks_the_owner(storage, ada, admin, game, acts_of):
+    assert acts_of(ada).set_disabled(game.id, True).disabled_by == ada.id
+    assert not acts_of(ada).set_disabled(game.id, False).disabled
+    acts_of(ada).set_disabled(game.id, True)
+    for _ in range(2):
+        assert acts_of(admin).set_disabled(game.id, True).disabled_by == admin.id
+    assert acts_of(ada).set_disabled(game.id, True).disabled_by == admin.id  # a no-op
+    with pytest.raises(NotAllowed, match="administrator disabled"):
+        acts_of(ada).set_disabled(game.id, False)
+    assert acts_of(admin).set_disabled(game.id, False).disabled_by is None
+    acts = [(line["act"].removeprefix("client "), line["by"]) for line in audit_lines(storage)]
+    assert acts == [
+        *(("disable", ada.id), ("enable", ada.id), ("disable", ada.id)),
+        *(("disable", admin.id), ("enable", admin.id)),
+    ]
+
+
+def test_moderators_list_a_game_at_the_address_they_have_seen(
+    storage, ada, moderator, game, acts_of, command
+):
+    with pytest.raises(NotAllowed):
+        acts_of(ada).set_listed(game.id, False)
+    acts_of(moderator).set_listed(game.id, True, "https://old.example/")  # is listed: a no-op
+    assert not acts_of(moderator).set_listed(game.id, False, "https://old.example/").listed
+    with pytest.raises(InvalidField, match="game_url"):
+        acts_of(moderator).set_listed(game.id, True, "https://old.example/")
+    assert not storage.read_client(game.id).listed
+    assert acts_of(moderator).set_listed(game.id, True, GAME).listed
+    assert not command.set_listed(game.id, False).listed
+    acts = [line["act"] for line in audit_lines(storage)]
+    assert acts == ["client unlisted", "client listed", "client unlisted"]

@@ -65,6 +65,10 @@ class Installation:
     def temporary_files(self) -> set[Path]:
         return {path for path in self.files() if path.name.startswith(".")}
 
+    def lasting_temporary_files(self) -> set[Path]:
+        """Temporary files that are not removed when a window expires."""
+        return {each for each in self.temporary_files() if "codes" not in each.parts}
+
     def copy(self, folder: Path) -> "Installation":
         there = Installation(folder)
         for source, target in ((self.data, there.data), (self.pictures, there.pictures)):

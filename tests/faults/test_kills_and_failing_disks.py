@@ -89,7 +89,7 @@ def check_repair(name: str, met: Met) -> None:
         folders = str(there.data), str(there.pictures)
         assert all(problem.repaired for problem in check(*folders, repair=True))
         assert list(check(*folders)) == []
-        assert not there.temporary_files()
+        assert not there.lasting_temporary_files()
         assert operation.state(there.open()) in (operation.old, operation.new)
 
 

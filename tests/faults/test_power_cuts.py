@@ -123,7 +123,7 @@ def test_what_was_confirmed_is_there_after_a_power_cut(power, pytestconfig, monk
             folders = str(cut.there.data), str(cut.there.pictures)
             assert [each for each in check(*folders, repair=True) if not each.repaired] == []
             assert list(check(*folders)) == []
-            assert not cut.there.temporary_files()
+            assert not cut.there.lasting_temporary_files()
             cut.there.open().add_user("Zed", "zed@example.org", "")
             saves += cut.saves
             shutil.rmtree(cut.there.data.parent)

@@ -40,8 +40,8 @@ from identity.guards import (
     refuse_foreign_hosts,
     refuse_undecodable_queries,
 )
+from identity.limits import client_address
 from identity.oauth import SCOPES, code_challenge_of, redirect_targets
-from identity.passwords import client_address
 from identity.responses import (
     NO_STORE,
     STORAGE_RETRY_AFTER,

@@ -4,8 +4,8 @@ import click
 
 from commands import BY, open_installation
 from commands.printing import clear_progress, show_progress
-from identity import passwords
 from identity.formatting import pluralize
+from identity.passwords import wrap_hash
 from storage import archive
 from storage.transfer import export_users, import_users
 
@@ -16,19 +16,19 @@ given_file = click.argument(
 
 
 class Report:
-    """Prints what long work finds on its way; `end` makes the exit status of it."""
+    """Prints what long work reports; `end` turns it into the exit status."""
 
     def __init__(self) -> None:
         self.lines = 0
 
     def tell(self, line: str) -> None:
-        """Print what was left out."""
+        """Print a line."""
         self.lines += 1
         clear_progress()
         click.echo(line)
 
     def end(self, done: str, left_out: str) -> None:
-        """Say what was done. Raises ClickException, with `left_out`, where something was not."""
+        """Print what was done. Raises ClickException with `left_out` if a line was printed."""
         clear_progress()
         click.echo(done)
         if self.lines:
@@ -41,10 +41,10 @@ def backup(file: str) -> None:
     """Pack the installation into FILE, a new .tar.gz archive.
 
     The server may run meanwhile. The archive has the players with their password hashes and
-    pictures, the clients, and the audit log; no signing key, no invitation, and nothing of where
-    players are signed in. Only you can read it: keep it so.
+    pictures, the clients, and the audit log; no signing key, no invitation, and not where players
+    are signed in. Only you can read it: keep it so.
 
-    What cannot be read is named and left out, and the exit status is 1.
+    Records that cannot be read are named and left out, and the exit status is 1.
 
     \b
     identity-server backup /var/backups/identity-$(date +%F).tar.gz
@@ -52,7 +52,7 @@ def backup(file: str) -> None:
     report = Report()
     players = archive.backup(open_installation(), file, BY, show_progress, report.tell)
     done = f"{pluralize(players, 'player')} in {file}"
-    report.end(done, "something is left out: `identity-server check` may mend it")
+    report.end(done, "something is left out: `identity-server check --repair` may help")
 
 
 @click.command()
@@ -60,7 +60,7 @@ def backup(file: str) -> None:
 def restore(file: str) -> None:
     """Put a backup into an installation without players and clients.
 
-    FILE is looked at whole before anything is put in place. Where this is interrupted, repeat it.
+    All of FILE is verified before anything is put in place. If this is interrupted, repeat it.
     Everyone signs in again. The next new player gets an id well above the last one in FILE, because
     games may know players who came after the backup.
     """
@@ -85,7 +85,7 @@ def export(file: str, with_passwords: bool) -> None:
         open_installation(), file, BY, with_passwords, show_progress, report.tell
     )
     done = f"{pluralize(players, 'player')} in {file}"
-    report.end(done, "something is left out: `identity-server check` may mend it")
+    report.end(done, "something is left out: `identity-server check --repair` may help")
 
 
 @click.command("import")
@@ -101,12 +101,14 @@ def import_(file: str, pictures: str | None) -> None:
 
     A line has id, name and email, and may have bio, flairs, equippedFlair, playMinutes,
     lastHeartbeat, modLevel, pfpTimestamp, suspended, created and passwordHash, as `export` writes
-    them. Ids are kept. A line that is refused is named, with the reason; the others are taken, and
-    the exit status is 1. Where this is interrupted, repeat it: nobody is added twice.
+    them. Ids are kept. A line that is refused is named, with the reason; the others are imported,
+    and the exit status is 1. If this is interrupted, repeat it: nobody is added twice.
 
     FOLDER has uploads, <id>.webp, .png, .jpg, .jpeg or .gif, or it is the picture folder of another
-    server, with large/<id>-<pfpTimestamp>.webp or large/<id>.webp. They are looked at and made
-    anew as all uploads are. Without a picture a player gets a drawn one, until they choose another.
+    server, with large/<id>-<pfpTimestamp>.webp or large/<id>.webp. They are checked and encoded
+    again as all uploads are. A player without a picture gets a generated one.
+
+    A passwordHash by another method than ours is hashed again, in a third of a second each.
 
     Players without passwordHash need a link to sign in: `identity-server user sign-in-link`.
     """
@@ -119,7 +121,7 @@ def import_(file: str, pictures: str | None) -> None:
             BY,
             show_progress,
             lambda number, reason: report.tell(f"line {number}: {reason}"),
-            getattr(passwords, "wrap_hash", str),
+            wrap_hash,
         )
     done = f"{pluralize(tally.added, 'player')} added, {tally.there:,} were there already"
     report.end(done, f"{pluralize(tally.refused, 'line')} refused")

@@ -13,14 +13,15 @@ from storage.flat_files.check import check as check_installation
 
 
 @click.command()
-@click.option("--repair", is_flag=True, help="Mend what can be mended without inventing data.")
+@click.option("--repair", is_flag=True, help="Repair what can be repaired without inventing data.")
 @json_option
 def check(repair: bool, as_json: bool) -> None:
-    """Look at every file, and name each that is wrong.
+    """Check every file, and name each that is wrong.
 
-    The exit status is 1 where something is wrong; with --repair, where something is left that only
-    you can mend. The server may run meanwhile. A damaged record is never touched, and keeps its
-    name, address and pictures: put it right by hand, or take it from a backup.
+    The exit status is 1 if something is wrong; with --repair, if something is left that only you
+    can repair. The server may run meanwhile. A damaged record is never changed, and keeps its name,
+    email address and pictures: repair it by hand, or take it from a backup. Codes, invitations and
+    counted attempts are not checked: they expire.
     """
     problems = []
     for each in check_installation(*installation_folders(), repair, show_progress):
@@ -34,22 +35,24 @@ def check(repair: bool, as_json: bool) -> None:
     left = sum(each.repaired is None for each in problems)
     if left:
         count = pluralize(left, "problem")
-        hint = f"{count} left to you" if repair else f"{count}: --repair mends what can be mended"
+        hint = (
+            f"{count} left to you" if repair else f"{count}: --repair repairs what can be repaired"
+        )
         raise click.ClickException(hint)
     if not problems and not as_json:
         click.echo("Nothing is wrong.")
 
 
 def as_record(problem: Problem) -> dict:
-    """A problem as JSON has it."""
+    """Return a problem as JSON values; these names are an interface."""
     return {"file": problem.place, "problem": problem.problem, "mended": problem.repaired}
 
 
 def in_one_line(problem: Problem) -> str:
-    """A problem, with the file's name first."""
+    """Return a problem with its place first."""
     repaired = f" (repaired: {problem.repaired})" if problem.repaired else ""
     line = f"{problem.place}: {problem.problem}{repaired}"
-    # What was copied into the folders may have any name, also one of two lines.
+    # A file that was copied into the folders may have any name, also one of two lines.
     return line if line.isprintable() else line.encode("unicode_escape").decode()
 
 

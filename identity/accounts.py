@@ -40,15 +40,10 @@ COMMAND = Actor("command")  # may do everything
 
 
 class NotAllowed(Exception):
-    """The actor has no right to do this."""
+    """The actor has no right to do this; the text is for the player."""
 
-
-class DisabledByAdministrator(NotAllowed):
-    """An administrator disabled this app, so that only administrators can enable it."""
-
-
-class GameMoved(Exception):
-    """The game is no longer at the address that the moderator has seen."""
+    def __init__(self, problem: str = "You are not allowed to do this.") -> None:
+        super().__init__(problem)
 
 
 # -- rights: what a player may do about a user or a client --------------------------------------
@@ -266,9 +261,9 @@ class Acts:
                 setattr(client, field, value)
 
     def set_disabled(self, client_id: str, disabled: bool) -> Client:
-        """Disable or enable an app, and return it. Raises DisabledByAdministrator.
+        """Disable or enable an app, and return it.
 
-        An administrator may also disable an app that its owner has disabled: then it stays so.
+        Its owner cannot enable what an administrator has disabled, also after the owner did.
         """
         with self._store.edit_client(client_id) as client:
             self._require(may_manage, client)
@@ -277,7 +272,7 @@ class Acts:
                 return client
             is_own = not client.disabled or client.disabled_by == self._actor.id
             if not is_own and not self._has_right(may_administer, client):
-                raise DisabledByAdministrator
+                raise NotAllowed("An administrator disabled this app. Ask them to enable it.")
             self._audit(f"client {'disable' if disabled else 'enable'}", client=client_id)
             client.disabled, client.disabled_by = disabled, self._actor.id if disabled else None
         return client
@@ -285,13 +280,14 @@ class Acts:
     def set_listed(self, client_id: str, listed: bool, seen_url: str | None = None) -> Client:
         """Put a game on the home page or take it off, and return its client.
 
-        With `seen_url` the game is listed at that address only: raises GameMoved.
+        Raises InvalidField if the game is not at `seen_url`, where the moderator has seen it.
         """
         with self._store.edit_client(client_id) as client:
             self._require(may_list, client)
             if client.listed != listed:
                 if listed and seen_url not in (None, client.game_url):
-                    raise GameMoved
+                    problem = "The game URL has just changed. Play the game, then list it again."
+                    raise InvalidField("game_url", problem)
                 self._audit(f"client {'listed' if listed else 'unlisted'}", client=client_id)
                 client.listed = listed
         return client

@@ -1,73 +1,23 @@
-"""Password hashes, and the limits on guessing passwords and on the work that they cost."""
+"""Password hashes: our own, those of other servers (legacy), and legacy hashes wrapped in ours.
 
-import ipaddress
-import threading
+All are text in Werkzeug's form "<method>$<salt>$<digest>"; `storage.WRAPPED` tells a wrapped one.
+"""
+
+import functools
+import hashlib
 import time
 
-from flask import current_app, request
-from werkzeug.exceptions import ServiceUnavailable
 from werkzeug.security import check_password_hash, generate_password_hash
 
 from identity.context import get_storage
-from storage import (
-    Attempt,
-    DamagedRecord,
-    StorageFailed,
-    TooManyAttempts,
-    User,
-    unique_key,
-)
+from identity.limits import count_attempts, give_back_attempts, password_limit
+from storage import DamagedRecord, User
+from storage.rules import PASSWORD_METHOD, WRAPPED
 
-PASSWORD_METHOD = "scrypt:32768:8:3"  # OWASP's; Werkzeug's default costs a third of it
-# Compared with the password if there is no such player, so that the answer takes as long.
+# Compared with the password if there is no such user, so that the response takes as long.
 NOBODYS_HASH = f"{PASSWORD_METHOD}$0000000000000000${'0' * 128}"
-# About a hundredth of that: fills up the time that an older hash saves.
-SMALL_HASH = f"scrypt:1024:8:1$0000000000000000${'0' * 128}"
-HASHES_RUNNING = 2  # at a time in a worker; each takes 32 MiB and a third of a second
-HASHES_WAITING = 2
-PICTURES_RUNNING = 2  # at a time in a worker
-PICTURES_WAITING = 2
-GUESSES_PER_NAME = 10  # failures for a name from an address, in storage.ATTEMPTS_WINDOW
-GUESSES_PER_ADDRESS = 100  # failures from an address
-BUSY_RETRY_AFTER = 2  # seconds
-
-
-class Busy(ServiceUnavailable):
-    """This worker has no place free; try again in BUSY_RETRY_AFTER seconds."""
-
-    description = "Too many people are doing this right now. Try again in a moment."
-
-    def __init__(self) -> None:
-        super().__init__(retry_after=BUSY_RETRY_AFTER)
-
-
-class PasswordsUnavailable(Busy):
-    """An attempt cannot be counted, so there is no rate limit and no password is checked."""
-
-    description = "We can't check passwords right now. Try again in a moment."
-
-
-class ConcurrencyLimit:
-    """A context manager: `running` blocks run at a time, `waiting` wait, the next raises Busy."""
-
-    def __init__(self, running: int, waiting: int) -> None:
-        self._places = threading.Semaphore(running + waiting)
-        self._running = threading.Semaphore(running)
-
-    def __enter__(self) -> None:
-        if not self._places.acquire(blocking=False):
-            raise Busy
-        self._running.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._running.release()
-        self._places.release()
-
-
-password_limit = ConcurrencyLimit(HASHES_RUNNING, HASHES_WAITING)
-picture_limit = ConcurrencyLimit(PICTURES_RUNNING, PICTURES_WAITING)
-# By method, what the last password took in seconds of processor time: machines slow down at times.
-last_costs: dict[str, float] = {}
+# About 1/24 of PASSWORD_METHOD; repeated, it makes a legacy hash as expensive as ours.
+WRAPPING_STEP = "scrypt:4096:8"
 
 
 def hash_password(password: str) -> str:
@@ -76,12 +26,12 @@ def hash_password(password: str) -> str:
 
 
 def needs_rehash(kept_hash: str) -> bool:
-    """Return True for a hash made by another method than today's."""
+    """Return True for a hash that is to be replaced by one of `hash_password`."""
     return not kept_hash.startswith(f"{PASSWORD_METHOD}$")
 
 
 def find_by_password(name: str, password: str) -> User | None:
-    """Return the player with this name or email if the password matches.
+    """Return the user with this name or email address if the password matches.
 
     Raises TooManyAttempts, Busy, PasswordsUnavailable.
     """
@@ -93,67 +43,75 @@ def find_by_password(name: str, password: str) -> User | None:
 def verify_password_with_limits(kept_hash: str, password: str, *names: str) -> bool:
     """Return True for the right password. An empty hash never matches, and takes the same time.
 
-    A wrong password counts against the limits on guessing, for each of the `names` that it opens.
-    Raises TooManyAttempts, Busy, PasswordsUnavailable.
+    A wrong password counts against the limit of each of the `names` that it signs in with. Raises
+    TooManyAttempts, Busy, PasswordsUnavailable, and DamagedRecord for a malformed hash.
     """
     with password_limit:  # before the count: an attempt refused as Busy is not counted
-        counted = count_guess(*names)
-        right = _hash_matches(kept_hash or NOBODYS_HASH, password)
+        counted = count_attempts(*names)
+        try:
+            right = verify_password(kept_hash or NOBODYS_HASH, password)
+        except ValueError as error:
+            raise DamagedRecord("a password hash", str(error)) from error
     if right:
-        give_back(counted)
+        give_back_attempts(counted)
     return right
 
 
-def _hash_matches(kept_hash: str, password: str) -> bool:
-    started = time.thread_time()
-    try:
-        right = check_password_hash(kept_hash, password)
-    except ValueError as error:
-        raise DamagedRecord("a password hash", str(error)) from error
-    if not needs_rehash(kept_hash):
-        last_costs[PASSWORD_METHOD] = time.thread_time() - started
-    elif not right:
-        # An older hash, of an imported account, may cost less, which would tell that it exists.
-        if PASSWORD_METHOD not in last_costs:
-            _hash_matches(NOBODYS_HASH, password)
-        while time.thread_time() - started < last_costs[PASSWORD_METHOD]:
-            check_password_hash(SMALL_HASH, "")
-    return right
+def verify_password(kept_hash: str, password: str) -> bool:
+    """Return True for the right password. Raises ValueError for a malformed hash.
 
-
-def count_guess(*names: str) -> list[Attempt]:
-    """Count one attempt at a password, before it is checked.
-
-    Raises TooManyAttempts, PasswordsUnavailable.
+    A wrong password takes about the same time with hashes of all kinds: the time must not tell
+    which names exist, or come from another server.
     """
-    store, address = get_storage(), client_address(request.remote_addr)
-    counted = []
-    try:
-        counted.append(store.count_attempt("password from", address, GUESSES_PER_ADDRESS))
-        for name in names:
-            subject = f"{address} {unique_key(name)}"
-            counted.append(store.count_attempt("password of", subject, GUESSES_PER_NAME))
-    except TooManyAttempts:
-        give_back(counted)
-        raise
-    except StorageFailed as error:
-        current_app.logger.error("passwords refused, attempts cannot be counted: %s", error)
-        raise PasswordsUnavailable from error
-    return counted
+    if kept_hash.startswith(WRAPPED):
+        wrapping, _, legacy = kept_hash.removeprefix(WRAPPED).partition("|")
+        method, _, salt = legacy.partition("$")
+        return check_password_hash(wrapping, legacy_digest(method, salt, password))
+    right = check_password_hash(kept_hash, password)
+    if needs_rehash(kept_hash) and not right:
+        method, _, _ = kept_hash.partition("$")
+        check_password_hash(f"{wrapping_method(method)}$0${'0' * 128}", "")
+    return right
 
 
-def give_back(counted: list[Attempt]) -> None:
-    """Take back counted attempts that were not guesses."""
-    for attempt in counted:
-        get_storage().give_back_attempt(attempt)
+# ---------------------------------------------------------------------------------------------
+# Legacy hashes
+# ---------------------------------------------------------------------------------------------
 
 
-def client_address(remote_address: str | None) -> str:
-    """Return whom attempts are counted against: an IPv4 address, or an IPv6 /64 network."""
-    try:
-        address = ipaddress.ip_address(remote_address or "")
-    except ValueError:
-        return "unknown"
-    if address.version == 4:
-        return str(address)
-    return str(address.ipv4_mapped or ipaddress.IPv6Address(int(address) >> 64 << 64))
+def wrap_hash(legacy_hash: str) -> str:
+    """Return a legacy hash, scrypt or PBKDF2 of Werkzeug's form, wrapped in a scrypt hash.
+
+    The wrapped hash has the method and salt of the legacy one, but not its digest. Slow: as a
+    password check, and some seconds more for the first hash of each legacy method.
+    """
+    method, salt, digest = legacy_hash.split("$")
+    return f"{WRAPPED}{generate_password_hash(digest, wrapping_method(method))}|{method}${salt}"
+
+
+def legacy_digest(method: str, salt: str, password: str) -> str:
+    """Return the hex digest in Werkzeug's hash of a password. Raises ValueError."""
+    kind, *parameters = method.split(":")
+    if kind == "scrypt":
+        n, r, p = map(int, parameters)
+        options = {"n": n, "r": r, "p": p, "maxmem": 132 * n * r * p}
+        return hashlib.scrypt(password.encode(), salt=salt.encode(), **options).hex()
+    name, rounds = parameters
+    return hashlib.pbkdf2_hmac(name, password.encode(), salt.encode(), int(rounds)).hex()
+
+
+@functools.lru_cache(maxsize=64)
+def wrapping_method(legacy_method: str) -> str:
+    """Return the scrypt method that takes, with the legacy method, as long as PASSWORD_METHOD."""
+    ours, legacy, step = map(processor_time, (PASSWORD_METHOD, legacy_method, f"{WRAPPING_STEP}:1"))
+    return f"{WRAPPING_STEP}:{max(1, round((ours - legacy) / step))}"
+
+
+def processor_time(method: str) -> float:
+    """Return the seconds that a hash takes on this machine: the least of three."""
+    times = []
+    for _ in range(3):
+        started = time.thread_time()
+        check_password_hash(f"{method}$0${'0' * 128}", "")
+        times.append(time.thread_time() - started)
+    return min(times)

@@ -14,7 +14,8 @@ from itsdangerous import URLSafeTimedSerializer
 from werkzeug.wrappers import Response
 
 from identity.context import get_storage
-from identity.passwords import hash_password, needs_rehash, password_limit
+from identity.limits import password_limit
+from identity.passwords import hash_password, needs_rehash
 from identity.signing import serializer
 from storage import NoSuchUser, Session, StorageError, User, now_ms
 

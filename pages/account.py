@@ -1,4 +1,4 @@
-"""The account page: the profile and its picture, apps and browsers, a lost password."""
+"""The account pages: profile, picture, email, password, export, apps, browsers."""
 
 import base64
 import functools
@@ -11,12 +11,12 @@ from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.wrappers import Response
 
 import storage
-from identity.accounts import Actor, Acts
 from identity.context import get_storage
 from identity.formatting import format_time
+from identity.limits import password_limit, picture_limit
 from identity.links import find_linked_user
 from identity.oauth import SCOPES
-from identity.passwords import hash_password, password_limit, picture_limit
+from identity.passwords import hash_password
 from identity.sessions import drop_session, require_player, start_session
 from pages.forms import (
     ACCOUNT_CHANGED,
@@ -30,6 +30,7 @@ from pages.forms import (
     refuse_taken_email,
     refuse_wrong_password,
 )
+from pages.moderation import acts_of
 from pages.rendering import render_page
 from storage.flat_files.disk import storage_error_from
 
@@ -49,13 +50,13 @@ account = Blueprint("account", __name__)
 
 @account.get("/account")
 def show_account() -> str:
-    """The signed-in player's own page."""
+    """Show the signed-in player's account."""
     return account_page(require_player(), {})
 
 
 def account_page(player: storage.User, problems: dict[str, dict[str, str]]) -> str:
-    """The account page; `problems` are by form, then by field, and what was typed is kept."""
-    # The form of a picture keeps nothing, and one that is too large cannot be read.
+    """Return the account page with `problems` by form, then by field, and the typed values."""
+    # The form of a picture has no values to keep, and cannot be read if it is too large.
     typed = {} if "picture" in problems else request.form
     return render_page(
         "account.html",
@@ -75,7 +76,7 @@ account_form = functools.partial(form_view, find=lambda: (require_player(),), sh
 @account.post("/account")
 @account_form("profile")
 def save_profile(player: storage.User) -> Response:
-    """Change `name`, `bio` and `equippedFlair`; one that is not sent stays."""
+    """Change `name`, `bio` and `equippedFlair`; a missing field stays as it is."""
     name = storage.normal_name(request.form.get("name", player.name))
     bio = request.form.get("bio", player.bio).replace("\r\n", "\n")
     flair = request.form.get("equippedFlair", player.equipped_flair)
@@ -90,13 +91,13 @@ def save_profile(player: storage.User) -> Response:
         get_storage().rename_user(player.id, name)
     try:
         with as_form_errors(), get_storage().edit_user(player.id) as user:
-            # What is not sent stays as it is now, not as it was before the checks.
+            # A missing field stays as it is now, not as it was before the checks.
             user.bio = bio if "bio" in request.form else user.bio
             if "equippedFlair" in request.form and flair in user.flairs:
                 user.equipped_flair = flair
     except FormRefused as error:
         if name != player.name:
-            player.name = name  # as the page that comes back has it
+            player.name = name  # for the page
             error.problems["form"] = "Only your new name was saved. Try the rest again later."
         raise
     return redirect_with_notice("Profile saved.", "/account")
@@ -112,7 +113,7 @@ def change_picture(player: storage.User) -> Response:
     request.max_content_length = MAX_BYTES + FORM_AROUND_PICTURE
     try:
         upload = read_upload()
-        with picture_limit:  # around the reading: who waits for a place holds nothing in memory
+        with picture_limit:  # around `read`: a waiting upload takes no memory
             images = make_picture(upload.read() if upload else b"")
     except RequestEntityTooLarge as error:
         raise FormRefused(
@@ -125,11 +126,11 @@ def change_picture(player: storage.User) -> Response:
 
 
 def read_upload() -> FileStorage | None:
-    """The file that was sent, if one was. Raises RequestEntityTooLarge, StorageFailed."""
+    """Return the uploaded file, if any. Raises RequestEntityTooLarge, StorageFailed."""
     try:
         return request.files.get("picture")
-    except OSError as error:  # Werkzeug puts what is above 500 kB into a temporary file
-        # Where Python finds no folder for that it does not say why: the disk of the records does.
+    except OSError as error:  # Werkzeug puts more than 500 kB into a temporary file
+        # If Python finds no folder for it, the error does not say why; the storage does.
         get_storage().check_health()
         raise storage_error_from(error) from error
 
@@ -137,8 +138,8 @@ def read_upload() -> FileStorage | None:
 @account.post("/account/picture/remove")
 @account_form("picture")
 def remove_picture(player: storage.User) -> Response:
-    """Go back to the generated picture."""
-    Acts(get_storage(), Actor(player.id)).remove_picture(player.id)
+    """Replace the picture by the generated one."""
+    acts_of(player).remove_picture(player.id)
     return redirect_with_notice("Picture removed.", "/account")
 
 
@@ -179,7 +180,7 @@ def set_password(user: storage.User, password: str) -> None:
 
 @account.get("/account/export")
 def export_account() -> Response:
-    """Everything the server knows about the player, as JSON; no secret that opens a door."""
+    """Return everything that the server keeps about the player as JSON, without credentials."""
     player = require_player()
     record = storage.record_as_dict(player)
     del record["password_hash"]
@@ -189,7 +190,7 @@ def export_account() -> Response:
     record["clients"] = [storage.record_as_dict(each) for each in owned]
     for each in record["clients"]:
         del each["secret_sha256"], each["disabled_by"]
-    record["picture"] = picture_as_text(player)
+    record["picture"] = picture_data_url(player)
     record["audit"] = audit_lines_of(player, owned)
     answer = Response(json.dumps(record, indent=2), content_type="application/json")
     answer.headers["Content-Disposition"] = 'attachment; filename="account.json"'
@@ -197,8 +198,8 @@ def export_account() -> Response:
     return answer
 
 
-def picture_as_text(player: storage.User) -> str | None:
-    """The large picture as a data URL, for any browser; None where it is lost or just changed."""
+def picture_data_url(player: storage.User) -> str | None:
+    """Return the large picture as a data URL, or None if it is missing or has just changed."""
     try:
         content, _ = get_storage().read_picture("large", player.picture_file)
     except storage.NoSuchPicture:
@@ -209,7 +210,7 @@ def picture_as_text(player: storage.User) -> str | None:
 def audit_lines_of(player: storage.User, owned: list[storage.Client]) -> list[dict] | None:
     """Return the audit lines by or about a player and their clients, oldest first.
 
-    None if one is damaged. Only the player's own acts are told with who acted, and from where.
+    Actor and address are left out of the acts of others. Returns None if a line is damaged.
     """
 
     def names_player(line: dict) -> bool:
@@ -218,7 +219,7 @@ def audit_lines_of(player: storage.User, owned: list[storage.Client]) -> list[di
     store = get_storage()
     try:
         lines = list(store.audit_of(player.id))
-        for client in owned:  # a line that names the player as well is there already
+        for client in owned:  # without the lines that `audit_of` has as well
             lines += filterfalse(names_player, store.audit_of_client(client.id))
     except storage.DamagedRecord as error:
         current_app.logger.error("%s", error)
@@ -228,12 +229,12 @@ def audit_lines_of(player: storage.User, owned: list[storage.Client]) -> list[di
 
 
 def time_of(line: dict) -> int:
-    """Return the time of an audit line; 0 if somebody has edited it to be no number."""
+    """Return the time of an audit line; 0 if somebody has replaced the number."""
     return line["time"] if type(line.get("time")) is int else 0
 
 
 def without_actor(line: dict) -> dict:
-    """Return an audit line without who acted, and from where."""
+    """Return an audit line without the actor and the address."""
     return {name: value for name, value in line.items() if name not in ("by", "address")}
 
 
@@ -242,7 +243,7 @@ def without_actor(line: dict) -> dict:
 def delete_account(player: storage.User) -> Response:
     """Delete the account, with the `password`."""
     refuse_wrong_password(player, "password", request.form.get("password", ""))
-    Acts(get_storage(), Actor(player.id)).delete_user(player.id)
+    acts_of(player).delete_user(player.id)
     session.clear()
     return redirect_with_notice("Account deleted.", "/")
 
@@ -252,12 +253,12 @@ def delete_account(player: storage.User) -> Response:
 
 @account.get("/account/apps")
 def show_apps() -> str:
-    """What the player allowed, and where they are signed in."""
+    """Show the apps that the player allowed, and the browsers that are signed in."""
     player = require_player()
     return render_page(
         "apps.html",
         player,
-        apps=[app_in_words(client_id, grant) for client_id, grant in player.grants.items()],
+        apps=[describe_app(client_id, grant) for client_id, grant in player.grants.items()],
         browsers=[
             {
                 "id": each.id,
@@ -271,8 +272,8 @@ def show_apps() -> str:
     )
 
 
-def app_in_words(client_id: str, grant: storage.Grant) -> dict:
-    """A client that a player allowed, as the page shows it."""
+def describe_app(client_id: str, grant: storage.Grant) -> dict:
+    """Return an app that the player allowed, as the page shows it."""
     try:
         name = get_storage().read_client(client_id).name
     except (storage.NoSuchClient, storage.DamagedRecord):
@@ -287,7 +288,7 @@ def app_in_words(client_id: str, grant: storage.Grant) -> dict:
 
 @account.post("/account/apps/withdraw")
 def withdraw() -> Response:
-    """Withdraw what a client was allowed; its tokens end at once."""
+    """Withdraw the player's consent to a client, which ends its tokens."""
     player = require_player()
     with get_storage().edit_user(player.id) as user:
         user.grants.pop(request.form.get("client_id", ""), None)
@@ -303,7 +304,7 @@ def end_one_session() -> Response:
 
 @account.post("/account/sign-out-everywhere")
 def sign_out_everywhere() -> Response:
-    """Sign out all of the player's browsers, this one too."""
+    """Sign out all of the player's browsers, including this one."""
     with get_storage().edit_user(require_player().id) as user:
         user.sessions = []
     session.clear()
@@ -315,13 +316,13 @@ def sign_out_everywhere() -> Response:
 
 @account.get("/new-password")
 def ask_new_password() -> str:
-    """Where a sign-in link leads. Opening it spends nothing: chat programs open links too."""
+    """Show the form of a sign-in link. Opening it uses nothing up: chat programs open links too."""
     return new_password_page(request.args.get("link", ""), {})
 
 
 @account.post("/new-password")
 def take_new_password() -> Response | tuple:
-    """Set the `new_password` of the player whom the `link` is for, and sign them in."""
+    """Set the `new_password` of the player of a sign-in `link`, and sign them in."""
     link = request.form.get("link", "")
     user = find_linked_user(get_storage(), link)
     if user is None or user.suspended:
@@ -335,7 +336,7 @@ def take_new_password() -> Response | tuple:
 
 
 def new_password_page(link: str, problems: dict[str, str]) -> str:
-    """The form for a new password, or why there is none."""
+    """Return the page for a new password, which has a form or the reason why not."""
     user = find_linked_user(get_storage(), link)
     refusal = None
     if user is None:

@@ -10,7 +10,7 @@ from flask import Blueprint, abort, request
 from werkzeug.wrappers import Response
 
 import storage
-from identity.accounts import CLIENTS_EACH, DisabledByAdministrator, may_administer, may_manage
+from identity.accounts import CLIENTS_EACH, may_administer, may_manage
 from identity.context import base_url, get_storage
 from identity.oauth import SCOPES, code_challenge_of
 from identity.sessions import require_player
@@ -48,12 +48,12 @@ def require_developer() -> storage.User:
 
 @developer.get("/developer")
 def show_clients() -> str:
-    """The player's clients, all of them for an administrator, and the form for another."""
+    """Show the clients that the player manages, and the form for another one."""
     return clients_page(require_developer(), {})
 
 
 def clients_page(player: storage.User, problems: dict[str, str]) -> str:
-    """Return the page of the clients that somebody manages."""
+    """Return the page of the clients that a player manages."""
     clients, more = clients_shown(player, request.args.get("after", ""))
     return render_page(
         "developer.html",
@@ -68,10 +68,10 @@ def clients_page(player: storage.User, problems: dict[str, str]) -> str:
 
 
 def clients_shown(player: storage.User, after: str) -> tuple[list[storage.Client], str | None]:
-    """Return the clients on one page, and the id `after` which the next page begins, or None.
+    """Return the clients on one page, and the id `after` which the next page starts, or None.
 
-    Administrators manage all clients, by id, CLIENTS_SHOWN at a time; where that makes several
-    pages the first begins with their own and those of the administrators.
+    Administrators see all clients, oldest first. If there are more than CLIENTS_SHOWN, they are
+    paged by id, and the first page starts with the player's own and those of the administrators.
     """
     store = get_storage()
     own = store.clients_of(player.id)
@@ -92,7 +92,7 @@ def clients_shown(player: storage.User, after: str) -> tuple[list[storage.Client
 
 @developer.post("/developer")
 def register() -> str | tuple:
-    """Register a client by the fields of `read_client_form`; its secret is shown this once."""
+    """Register a client with the fields of `read_client_form`; show its secret, once."""
     player = require_developer()
     try:
         fields = read_client_form()
@@ -106,7 +106,7 @@ def register() -> str | tuple:
 
 
 def read_client_form() -> dict:
-    """What `name`, `redirect_uris` (one a line), `game_url` and `description` say.
+    """Return the fields of a form: `name`, `redirect_uris` (one a line), `game_url`, `description`.
 
     Raises FormRefused.
     """
@@ -133,12 +133,12 @@ def read_client_form() -> dict:
 
 @developer.get("/developer/<client_id>")
 def show_client(client_id: str) -> str:
-    """One client, and everything that its owner may do with it."""
+    """Show one client with the forms of its owner."""
     return client_page(*find_own_client(client_id), {})
 
 
 def find_own_client(client_id: str) -> tuple[storage.User, storage.Client]:
-    """The signed-in player, and the client, which is theirs. Raises NoSuchClient, Forbidden."""
+    """Return the signed-in player and a client that they manage. Raises NoSuchClient, Forbidden."""
     player, client = require_developer(), get_storage().read_client(client_id)
     if not may_manage(player, client):
         abort(403, "This app belongs to another player.")
@@ -151,7 +151,7 @@ def client_page(
     problems: dict[str, dict[str, str]],
     secret: str | None = None,
 ) -> str:
-    """The page of one client; `problems` are by form, then by field, and what was typed is kept."""
+    """Return the page of a client with `problems` by form, then by field, and the typed values."""
     kept = {
         "name": client.name,
         "redirect_uris": "\n".join(client.redirect_uris),
@@ -159,7 +159,7 @@ def client_page(
         "description": client.description,
     }
     owner = find_owner(client)
-    # Whom the switch of an administrator would stop.
+    # Only then does it matter that an administrator disables the app as well.
     overruled = owner is not None and not may_administer(owner)
     return render_page(
         "client.html",
@@ -182,7 +182,7 @@ client_form = functools.partial(form_view, find=find_own_client, show=client_pag
 @developer.post("/developer/<client_id>")
 @client_form("client")
 def save_client(player: storage.User, client: storage.Client) -> Response:
-    """Change a client by the fields of `read_client_form`."""
+    """Change a client to the fields of `read_client_form`."""
     acts_of(player).change_client(client.id, **read_client_form())
     return redirect_with_notice("App saved.", f"/developer/{client.id}")
 
@@ -190,7 +190,7 @@ def save_client(player: storage.User, client: storage.Client) -> Response:
 @developer.post("/developer/<client_id>/secret")
 @client_form("secret")
 def replace_secret(player: storage.User, client: storage.Client) -> str:
-    """Give a client a new secret, shown this once; the old one ends."""
+    """Replace a client's secret and show the new one, once."""
     secret = acts_of(player).issue_client_secret(client.id)
     return client_page(player, client, {}, secret)
 
@@ -206,31 +206,27 @@ def disable_client(player: storage.User, client: storage.Client) -> Response:
 @developer.post("/developer/<client_id>/enable")
 @client_form("switch")
 def enable_client(player: storage.User, client: storage.Client) -> Response:
-    """Let a client go on."""
-    try:
-        acts_of(player).set_disabled(client.id, False)
-    except DisabledByAdministrator as error:
-        problem = "An administrator disabled this app. Ask them to enable it."
-        raise FormRefused({"form": problem}, 403) from error
+    """Allow a disabled client to get codes and tokens again."""
+    acts_of(player).set_disabled(client.id, False)
     return redirect_with_notice("App enabled.", f"/developer/{client.id}")
 
 
 @developer.post("/developer/<client_id>/delete")
 @client_form("delete")
 def delete_client(player: storage.User, client: storage.Client) -> Response:
-    """Remove a client for good."""
+    """Delete a client."""
     acts_of(player).delete_client(client.id)
     return redirect_with_notice("App deleted.", "/developer")
 
 
-# -- links to try out ---------------------------------------------------------------------------
+# -- links for tests ----------------------------------------------------------------------------
 
 
 @developer.get("/developer/<client_id>/link")
 def build_link(client_id: str) -> str:
-    """The address of an authorization request, and what exchanges the code that comes back.
+    """Show a link to an authorization request, and the command that exchanges its code.
 
-    From the query: `redirect_uri`, `scope`, `state`, and `pkce`, which is "yes" or "no".
+    The query has `redirect_uri`, `scope`, `state`, and `pkce`, which is "yes" or "no".
     """
     player, client = find_own_client(client_id)
     if not client.redirect_uris:
@@ -239,7 +235,7 @@ def build_link(client_id: str) -> str:
     scope = asked.get("scope", "userinfo")
     redirect_uri = asked.get("redirect_uri", client.redirect_uris[0])
     state = asked.get("state", secrets.token_urlsafe(12))
-    # For trying out: a real client makes its own, and keeps it in the player's session.
+    # For tests only: a real client keeps its own verifier in the player's session.
     verifier = secrets.token_urlsafe(32) if asked.get("pkce", "yes") == "yes" else None
     return render_page(
         "link.html",
@@ -256,7 +252,7 @@ def build_link(client_id: str) -> str:
 def authorization_address(
     client: storage.Client, redirect_uri: str, scope: str, state: str, verifier: str | None
 ) -> str:
-    """Where a client sends the player (RFC 6749 4.1.1, and 7636 4.3 with a verifier)."""
+    """Return the address of an authorization request (RFC 6749 4.1.1, RFC 7636 4.3)."""
     query = {"response_type": "code", "client_id": client.id}
     query |= {"redirect_uri": redirect_uri, "scope": scope}
     if state:
@@ -270,7 +266,7 @@ def authorization_address(
 def exchange_command(
     client: storage.Client, redirect_uri: str | None = None, verifier: str | None = None
 ) -> str:
-    """The curl line that exchanges a code, with CODE and CLIENT_SECRET to be filled in."""
+    """Return a curl command that exchanges a code, with placeholders CODE and CLIENT_SECRET."""
     form = {"grant_type": "authorization_code", "code": "CODE", "client_id": client.id}
     form["client_secret"] = "CLIENT_SECRET"
     if redirect_uri:
@@ -283,5 +279,5 @@ def exchange_command(
 
 
 def whois_command() -> str:
-    """The curl line that asks who gave a token, with ACCESS_TOKEN to be filled in."""
+    """Return a curl command for whois, with the placeholder ACCESS_TOKEN."""
     return f"curl {base_url()}/api/oauth/whois \\\n    -H 'Authorization: Bearer ACCESS_TOKEN'"

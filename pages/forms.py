@@ -8,15 +8,11 @@ from flask import current_app, redirect, session
 from werkzeug.wrappers import Response
 
 import storage
+from identity.accounts import NotAllowed
 from identity.context import get_storage
 from identity.formatting import pluralize
-from identity.passwords import (
-    BUSY_RETRY_AFTER,
-    Busy,
-    count_guess,
-    give_back,
-    verify_password_with_limits,
-)
+from identity.limits import BUSY_RETRY_AFTER, Busy, count_attempts, give_back_attempts
+from identity.passwords import verify_password_with_limits
 from identity.responses import storage_http_error
 
 NOT_SAVED = {  # by status
@@ -75,6 +71,8 @@ def as_form_errors(field: str = "form") -> Iterator[None]:
     except storage.InvalidField as error:
         status = 400 if type(error) is storage.InvalidField else 409
         raise FormRefused({error.field: error.problem}, status) from error
+    except NotAllowed as error:
+        raise FormRefused({field: str(error)}, 403) from error
     except (storage.LastAdministrator, storage.TooManyClients) as error:
         raise FormRefused({field: str(error)}, 409) from error
     except storage.TooManyAttempts as error:
@@ -114,10 +112,10 @@ def refuse_taken_email(email: str) -> None:
     The answer tells who has one, so it counts like a wrong password.
     """
     with as_form_errors():
-        counted = count_guess(email)
+        counted = count_attempts(email)
     if get_storage().find_user(email):
         raise FormRefused({"email": storage.EmailTaken().problem}, 409)
-    give_back(counted)
+    give_back_attempts(counted)
 
 
 def redirect_with_notice(message: str, address: str) -> Response:

@@ -4,7 +4,7 @@ from flask import Blueprint, abort, request
 from werkzeug.wrappers import Response
 
 import storage
-from identity.accounts import GameMoved
+from identity.accounts import NotAllowed, may_list
 from identity.context import base_url, get_storage
 from identity.sessions import signed_in_player
 from identity.settings import check_game
@@ -13,7 +13,7 @@ from pages.moderation import acts_of, require_level
 from pages.rendering import render_page
 
 SITTING_GAP = 150_000  # milliseconds between two heartbeats of one sitting
-COUNTED_ALREADY = 30_000  # milliseconds: a heartbeat this soon after another is a second tab's
+COUNTED_ALREADY = 30_000  # milliseconds: a heartbeat so soon after another comes from a second tab
 
 games = Blueprint("games", __name__)
 
@@ -21,7 +21,7 @@ games = Blueprint("games", __name__)
 
 
 def find_game(client_id: str) -> storage.Client | None:
-    """The client whose game can be played here, or None."""
+    """Return the client whose game can be played here, or None."""
     try:
         client = get_storage().read_client(client_id)
     except storage.NoSuchClient:
@@ -30,15 +30,15 @@ def find_game(client_id: str) -> storage.Client | None:
 
 
 def is_playable(client: storage.Client) -> bool:
-    """True where a client has a game, and nothing speaks against showing it in a page of ours."""
+    """Return True if a client has a game that this site can show."""
     if client.game_url is None or client.disabled:
         return False
-    # Again: this site may have moved, and people edit records.
+    # Checked again: the base URL may have changed, and people edit records.
     return check_game(client.game_url, base_url()) is None
 
 
 def find_owner(client: storage.Client) -> storage.User | None:
-    """The player who registered a client; None for one who left, or for the administrators."""
+    """Return the player who registered a client; None if deleted, or for the administrators."""
     if client.owner_id is None:
         return None
     try:
@@ -52,9 +52,9 @@ def find_owner(client: storage.Client) -> storage.User | None:
 
 @games.get("/")
 def home() -> str:
-    """The community's games; for a guest also what this site is."""
+    """Show the games; to a guest also what this site is."""
     player = signed_in_player()
-    moderates = player is not None and player.mod_level >= storage.MODERATOR
+    moderates = player is not None and may_list(player)
     return render_page(
         "home.html",
         player,
@@ -74,9 +74,9 @@ def games_shown(listed: bool) -> list[tuple[storage.Client, storage.User | None]
 
 @games.post("/play/<client_id>/listed")
 def change_listed(client_id: str) -> Response:
-    """Put the game on the home page where `listed` is "yes", and take it off where it is "no".
+    """Put the game on the home page if `listed` is "yes", or take it off if it is "no".
 
-    It is listed at the `game_url` that the moderator has seen, and at no other.
+    The game is listed only at the `game_url` that the moderator has seen.
     """
     player = require_level(storage.MODERATOR)
     listed = request.form.get("listed")
@@ -85,8 +85,10 @@ def change_listed(client_id: str) -> Response:
     seen_url = request.form.get("game_url", "")
     try:
         client = acts_of(player).set_listed(client_id, listed == "yes", seen_url)
-    except GameMoved:
-        abort(409, "The game URL has just changed. Play the game, then list it again.")
+    except NotAllowed as error:
+        abort(403, str(error))
+    except storage.InvalidField as error:
+        abort(409, error.problem)
     return redirect_with_notice("Game listed." if client.listed else "Game unlisted.", "/")
 
 
@@ -95,7 +97,7 @@ def change_listed(client_id: str) -> Response:
 
 @games.post("/api/users/heartbeat")
 def heartbeat() -> dict[str, str]:
-    """The player is here, and plays: adds the time since the last heartbeat of this sitting."""
+    """Add the time since the last heartbeat of this sitting to the player's play time."""
     player = signed_in_player()
     if player is None:
         abort(401, "nobody is signed in")
@@ -105,7 +107,7 @@ def heartbeat() -> dict[str, str]:
 
 
 def count_heartbeat(user: storage.User, now: int) -> None:
-    """Change the play time and the last heartbeat; nothing where another tab just did."""
+    """Change the play time and the last heartbeat, unless another tab has just done so."""
     since = now - user.last_heartbeat  # milliseconds; below 0 after the clock was set back
     if 0 <= since <= COUNTED_ALREADY:
         return

@@ -3,16 +3,14 @@
 import re
 
 from flask import Blueprint, abort, redirect, request
-from werkzeug.exceptions import Forbidden
 from werkzeug.wrappers import Response
 
 import storage
-from identity.accounts import Actor, Acts, NotAllowed, may_administer, may_moderate
+from identity.accounts import Actor, Acts, may_administer, may_moderate
 from identity.context import get_storage
 from identity.formatting import MINUTE, format_duration
-from identity.passwords import client_address
+from identity.limits import client_address
 from identity.sessions import require_player, signed_in_player
-from pages.errors import handle_http_error
 from pages.forms import as_form_errors, form_view, pop_notice, redirect_with_notice
 from pages.rendering import render_page
 
@@ -113,12 +111,6 @@ def show_problems(_: Acts, user: storage.User, problems: dict[str, dict[str, str
 
 moderators_form = form_view("moderation", find_moderated_user, show_problems)
 administrators_form = form_view("moderation", find_administered_user, show_problems)
-
-
-@moderation.app_errorhandler(NotAllowed)
-def answer_not_allowed(error: NotAllowed) -> Response:
-    """Answer 403 to an act that its view has allowed, on records that have changed since."""
-    return handle_http_error(Forbidden())
 
 
 # -- moderators' pages --------------------------------------------------------------------------

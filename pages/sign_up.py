@@ -9,8 +9,9 @@ from werkzeug.wrappers import Response
 import storage
 from identity.context import get_storage
 from identity.formatting import DAY, pluralize
+from identity.limits import Busy, client_address, password_limit
 from identity.links import is_first_account_invite
-from identity.passwords import Busy, client_address, hash_password, password_limit
+from identity.passwords import hash_password
 from identity.sessions import local_address, signed_in_player, start_session
 from pages.forms import (
     FormRefused,

@@ -11,7 +11,7 @@ preview.className = portrait.className;
 preview.width = portrait.width;
 preview.height = portrait.height;
 preview.setAttribute("role", "img");
-preview.setAttribute("aria-label", "Your new picture, not saved yet");
+preview.setAttribute("aria-label", "Preview of your picture, not saved yet");
 
 async function showChosen() {
   const file = field.files[0];

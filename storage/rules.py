@@ -30,8 +30,9 @@ DESCRIPTION_LENGTH = 200  # characters
 PASSWORD_LENGTH = (12, 1024)  # characters
 # A hash says what checking it costs. These may cost what ours do, about 32 MiB and 0.3 s; a hash of
 # gigabytes or hours would end the worker in which its player signs in.
-SCRYPT_HASH = re.compile(r"scrypt:(\d{1,7}):(\d{1,2}):([1-4])\$[!-#%-~]{1,64}\$[0-9a-f]{128}")
-MOST_SCRYPT = 2**18  # n * r: 32 MiB
+SCRYPT_HASH = re.compile(r"scrypt:(\d{1,7}):(\d{1,2}):(\d{1,2})\$[!-#%-~]{1,64}\$[0-9a-f]{128}")
+MOST_SCRYPT_MEMORY = 2**18  # n * r: 32 MiB
+MOST_SCRYPT = 2**20  # n * r * p
 PBKDF2_HASH = re.compile(r"pbkdf2:sha(?:1|256|512):(\d{1,7})\$[!-#%-~]{1,64}\$[0-9a-f]{40,128}")
 MOST_PBKDF2 = 2_000_000  # rounds
 PASSWORD_METHOD = "scrypt:32768:8:3"  # OWASP's; Werkzeug's default costs a third of it
@@ -162,8 +163,9 @@ def check_hash_format(kept_hash: str) -> str | None:
 def _is_affordable(kept_hash: str) -> bool:
     """True for a hash that Werkzeug makes, and that takes neither much memory nor time to check."""
     if match := SCRYPT_HASH.fullmatch(kept_hash):
-        n, r = int(match[1]), int(match[2])
-        return n > 1 and n & (n - 1) == 0 and 0 < n * r <= MOST_SCRYPT
+        n, r, p = map(int, match.groups())
+        affordable = n * r <= MOST_SCRYPT_MEMORY and 0 < n * r * p <= MOST_SCRYPT
+        return affordable and n > 1 and n & (n - 1) == 0
     match = PBKDF2_HASH.fullmatch(kept_hash)
     return bool(match) and 0 < int(match[1]) <= MOST_PBKDF2
 

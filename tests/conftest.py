@@ -246,7 +246,7 @@ def new_process(monkeypatch, drawn_once) -> None:
     monkeypatch.setattr(passwords, "PASSWORD_METHOD", CHEAP_PASSWORD_METHOD)
     nobodys_hash = f"{CHEAP_PASSWORD_METHOD}$0000000000000000${'0' * 64}"  # matches no password
     monkeypatch.setattr(passwords, "NOBODYS_HASH", nobodys_hash)
-    monkeypatch.setattr(passwords, "last_costs", {})
+    passwords.wrapping_method.cache_clear()
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 import pytest
 from forms import ANOTHER, PASSWORD, is_signed_in, problems_of, save, sign_up, value_of
 
-from identity.passwords import GUESSES_PER_NAME
-from storage import Grant, Session, User, now_ms, record_as_dict
+from identity.limits import ATTEMPTS_PER_NAME
+from storage import ADMINISTRATOR, Grant, Session, User, now_ms, record_as_dict
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_another_name_gives_no_more_guesses_at_the_password(adas_browser, ada):
         guessed = {"email": "new@example.org", "current_password": "wrong"}
         return adas_browser.post("/account/email", data=guessed).status_code
 
-    assert [guess() for _ in range(GUESSES_PER_NAME)] == [403] * GUESSES_PER_NAME
+    assert [guess() for _ in range(ATTEMPTS_PER_NAME)] == [403] * ATTEMPTS_PER_NAME
     assert save(adas_browser, name="Lovelace").status_code == 303
     assert guess() == 429
 
@@ -226,6 +226,39 @@ def test_the_export_has_the_audit_lines_by_and_about_one_but_not_who_moderated(
     assert about.pop("time") <= by.pop("time") <= now_ms()
     assert about == {"act": "user reset bio", "user": ada.id}
     assert by == {"act": "user suspend", "by": ada.id, "user": bob.id, "address": "192.0.2.2"}
+
+
+def test_export_audit_lines_are_in_order_of_time_and_none_twice(
+    store, adas_browser, ada, bob, clock
+):
+    first, second = (store.add_client(name, [], ada.id)[0] for name in ("First", "Second"))
+    lines = (
+        ("client add", ada.id, {"client": first.id}),
+        ("client disable", bob.id, {"client": second.id}),
+        ("user reset bio", bob.id, {"user": ada.id}),
+        ("client new-secret", ada.id, {"client": second.id}),
+        ("client disable", "command", {"client": first.id}),
+    )
+    for act, by, ids in lines:
+        clock.ahead += 1
+        store.write_audit(act, by, **ids)
+    assert [line["act"] for line in export(adas_browser)["audit"]] == [each[0] for each in lines]
+
+
+def test_pages_read_neither_all_users_nor_the_whole_audit_log(
+    store, adas_browser, ada, monkeypatch
+):
+    """The developer page of administrators alone needs the ids of all clients."""
+    with store.edit_user(ada.id) as user:
+        user.mod_level = ADMINISTRATOR
+    for method in ("user_ids", "client_ids", "read_audit"):
+        monkeypatch.setattr(store, method, None)
+    for path in ("/", "/account", "/account/export", "/account/apps", "/players", "/users/1"):
+        assert adas_browser.get(path).status_code == 200
+    with store.edit_user(ada.id) as user:
+        user.mod_level = 0
+    adas_browser.application.config["CLIENT_REGISTRATION"] = "members"
+    assert adas_browser.get("/developer").status_code == 200
 
 
 def test_a_damaged_audit_log_keeps_nobody_from_the_rest(adas_browser, ada, tmp_path):

@@ -117,6 +117,18 @@ def test_everything_comes_back(site, archive, empty):
     assert empty.problems() == []
 
 
+def test_an_archive_of_an_earlier_version_is_restored(empty, unsynced):
+    """installations/archive-1.tar.gz: a backup by version 717a893 of layout-1.tar.gz beside it."""
+    assert empty.restore(Path(__file__).parent / "installations/archive-1.tar.gz") == 5
+    store = empty.open()
+    assert [user.name for user, _ in empty.players()] == ["Ada", "Bobby", "Cleo", "Dora", "Émile 2"]
+    assert [each.name for each in store.administrators()] == ["Ada"]
+    assert {each.name for each in store.clients_of(2)} == {"Space Game", "Unlisted"}
+    assert list(store.audit_of(2)) != []
+    assert store.add_user("New", "new@example.org", "").id == 10 + 10_000
+    assert empty.problems() == []
+
+
 def test_an_archive_has_the_records_and_pictures_in_their_order(site, archive):
     store = site.open()
     pictures = {
@@ -897,7 +909,9 @@ def test_a_backup_that_left_something_out_says_what_and_exits_with_1(installatio
     done = installation.run("backup", "a.tar.gz", status=1)
     first, second = done.stdout.splitlines()
     assert first.startswith("users/2.json is damaged: ") and second == "2 players in a.tar.gz"
-    assert done.stderr == "Error: something is left out: `identity-server check` may mend it\n"
+    assert (
+        done.stderr == "Error: something is left out: `identity-server check --repair` may help\n"
+    )
     assert installation.output("restore", "a.tar.gz", **ELSEWHERE).startswith("2 players")
 
 

@@ -6,7 +6,7 @@ import pytest
 from forms import ANOTHER, PASSWORD, problems_of, save, sign_up, value_of
 from PIL import Image
 
-from identity.passwords import ConcurrencyLimit
+from identity.limits import ConcurrencyLimit
 
 BUSY = "Too many people are doing this right now. Try again in a moment."
 NOT_SAVED = "Nothing was saved. Try again in a moment."

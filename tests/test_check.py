@@ -35,6 +35,7 @@ from storage import (
 )
 from storage.flat_files.backend import FlatFiles
 from storage.flat_files.check import check
+from storage.flat_files.index import origin_key
 from storage.records import encode
 
 ROOT = Path(__file__).parent.parent
@@ -83,6 +84,7 @@ class Here:
         """`users/1.json` is in the data folder, and `pfp/...` in that of the pictures."""
         known = {"ADA": self.ada.pfp_timestamp, "CLIENT": self.client.id, "INVITE": self.invite}
         known |= {"OTHER": self.other.id}
+        known["ORIGIN"] = origin_key(GAME)
         known["EMAIL"] = sha256("ada@example.org")
         name = name.format(**known)
         return self.data.parent / name if name.startswith("pfp") else self.data / name
@@ -227,6 +229,18 @@ def loop(path: Path, here: Here) -> None:
     link(path.name)(path, here)
 
 
+def first_line(path: Path, here: Here) -> None:
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
+
+
+def repeat_lines(path: Path, here: Here) -> None:
+    path.write_bytes(path.read_bytes() * 2)
+
+
+def swap_lines(path: Path, here: Here) -> None:
+    path.write_bytes(b"".join(reversed(path.read_bytes().splitlines(keepends=True))))
+
+
 UNREPAIRED = {"repaired": False}
 PICTURE = "pfp/{}/1-{{ADA}}.webp".format
 DAMAGE = {
@@ -286,16 +300,20 @@ DAMAGE = {
     ),
     "a record for others to read": Damage("users/1.json", chmod(0o644), words="0644 and not 0600"),
     "a backup of a record": Damage("users/1.json~", put(b"{}"), **UNREPAIRED, words="is nothing"),
-    "no claim": Damage("names/ada", remove, words="does not lead to users/1.json"),
-    "no claim on an address": Damage("emails/{EMAIL}", remove, words="does not lead to users/1"),
-    "a claim of another's": Damage("names/ada", link("../users/2.json"), words="does not lead"),
-    "a claim of a deleted user": Damage("names/ada", link("../users/3.json"), words="does not"),
-    "a claim that was copied": Damage("names/ada", copy_of_record, words="does not lead"),
-    "a claim that nobody bears": Damage("names/zed", link("../users/1.json"), words="another name"),
-    "a claim of nobody": Damage("names/zed", link("../users/9.json"), words="leads to no user"),
-    "a claim without sense": Damage("names/zed", link("nowhere"), words="leads to no user"),
+    "no entry of a name": Damage("names/ada", remove, words="does not lead to users/1.json"),
+    "no entry of an email address": Damage(
+        "emails/{EMAIL}", remove, words="does not lead to users/1"
+    ),
+    "an entry of another user": Damage("names/ada", link("../users/2.json"), words="does not lead"),
+    "an entry of a deleted user": Damage("names/ada", link("../users/3.json"), words="does not"),
+    "an entry that was copied": Damage("names/ada", copy_of_record, words="does not lead"),
+    "an entry that nobody needs": Damage(
+        "names/zed", link("../users/1.json"), words="another name"
+    ),
+    "an entry of no user": Damage("names/zed", link("../users/9.json"), words="leads to no user"),
+    "an entry without an id": Damage("names/zed", link("nowhere"), words="leads to no user"),
     "an address of nobody": Damage(f"emails/{'0' * 64}", link("../users/9.json"), words="no user"),
-    "a file for a claim": Damage("names/zed", put(b"zed"), **UNREPAIRED, words="is not a link"),
+    "a file for an entry": Damage("names/zed", put(b"zed"), **UNREPAIRED, words="is not a link"),
     "one picture missing": Damage(PICTURE("small"), remove, words="is missing"),
     "the large picture missing": Damage(PICTURE("large"), remove, words="is missing"),
     "a picture of another size": Damage(PICTURE("small"), picture(1, "large"), words="256 x 256"),
@@ -369,6 +387,41 @@ DAMAGE = {
         words="game_url: Start with",
     ),
     "a client for others to read": Damage("clients/{CLIENT}.json", chmod(0o644), words="0644"),
+    "no index entry of an administrator": Damage(
+        "index/administrators/1", remove, words="is missing"
+    ),
+    "no index entry of an owner": Damage("index/owner-1/{CLIENT}", remove, words="is missing"),
+    "no index entry of a game": Damage("index/games-unlisted/{CLIENT}", remove, words="is missing"),
+    "no index entry of an origin": Damage("index/{ORIGIN}/{CLIENT}", remove, words="is missing"),
+    "an index entry of a player": Damage(
+        "index/administrators/2", put(b""), words="does not have this property"
+    ),
+    "an index entry of a deleted user": Damage(
+        "index/administrators/3", put(b""), words="is of no user"
+    ),
+    "an index entry of another owner": Damage(
+        "index/owner-none/{CLIENT}", put(b""), words="does not have this property"
+    ),
+    "an index entry of no client": Damage(
+        f"index/owner-none/{'c' * 24}", put(b""), words="is of no client"
+    ),
+    "an index entry without an id": Damage(
+        "index/owner-none/x", put(b""), **UNREPAIRED, words="is nothing"
+    ),
+    "an index of nothing": Damage("index/shoe-sizes", new_folder, **UNREPAIRED, words="is nothing"),
+    "an audit index that lacks a line": Damage("audit/1", first_line, words="does not have the"),
+    "an audit index with another line": Damage("audit/1", repeat_lines, words="does not have the"),
+    "an audit index of the same size": Damage("audit/1", swap_lines, words="does not have the"),
+    "no audit index": Damage("audit/{CLIENT}", remove, words="does not have the lines"),
+    "an audit index of nobody": Damage("audit/77", put(b"{}\n"), words="is about nobody"),
+    "an audit index of a client that is gone": Damage(
+        f"audit/{'c' * 24}", put(b"{}\n"), words="a client that is gone"
+    ),
+    "an audit index that is none": Damage(
+        "audit/x", put(b"{}\n"), **UNREPAIRED, words="is nothing"
+    ),
+    "an audit index for others": Damage("audit/1", chmod(0o644), words="0644 and not 0600"),
+    "no audit log": Damage("audit.log", remove, **UNREPAIRED, words="audit/ has lines of it"),
     "an invitation whose taker never was": Damage(
         "invites/{INVITE}.taken", link("../users/9.json"), words="interrupted"
     ),
@@ -420,7 +473,7 @@ def about(problems: list[Problem], file: Path) -> list[Problem]:
     return [each for each in problems if each.place == str(file)]
 
 
-def test_what_is_wrong_is_named_and_what_can_be_mended_is_mended_for_all(here, damage):
+def test_what_is_wrong_is_named_and_what_can_be_repaired_is_repaired_for_all(here, damage):
     file = here.path(damage.file)
     everything = here.everything()
     (problem,) = about(here.check(), file)
@@ -428,7 +481,7 @@ def test_what_is_wrong_is_named_and_what_can_be_mended_is_mended_for_all(here, d
     assert problem.repaired is None
     assert here.everything() == everything, "a check changed something"
 
-    before = file.read_bytes() if file.is_file() else None
+    before = content_of(file)
     (problem,) = about(here.check(repair=True), file)
     assert bool(problem.repaired) == damage.repaired
     left = here.check(repair=True)
@@ -437,8 +490,12 @@ def test_what_is_wrong_is_named_and_what_can_be_mended_is_mended_for_all(here, d
         assert here.check() == []
     else:
         assert {each.place for each in left} == {str(file)}
-        assert file.read_bytes() == before
+        assert content_of(file) == before
     check_bystanders(here, damage)
+
+
+def content_of(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
 
 
 def check_bystanders(here: Here, damage: Damage) -> None:
@@ -550,7 +607,7 @@ def test_the_pictures_of_another_installation_are_left_alone(here, tmp_path):
     assert here.everything() == before
 
 
-def test_missing_pictures_are_named_and_mended(here):
+def test_missing_pictures_are_named_and_repaired(here):
     shutil.rmtree(here.pictures)
     assert here.check()
     here.check(repair=True)
@@ -596,7 +653,7 @@ def test_a_lost_picture_becomes_the_generated_one(here, lost):
 
 
 @pytest.mark.live
-def test_a_mended_picture_has_a_new_address_and_the_old_one_stays_gone(here):
+def test_a_repaired_picture_has_a_new_address_and_the_old_one_stays_gone(here):
     here.path(PICTURE("medium")).unlink()
     here.check(repair=True)
     assert here.store.read_user(ADA).pfp_timestamp > here.ada.pfp_timestamp
@@ -614,7 +671,7 @@ def test_pictures_of_an_imported_account_are_welcome_and_not_needed(here):
 
 @pytest.mark.live
 @pytest.mark.parametrize("lost", PICTURE_SIZES)
-def test_a_lost_picture_of_an_imported_accounts_own_is_named_and_mended(here, lost):
+def test_a_lost_picture_of_an_imported_accounts_own_is_named_and_repaired(here, lost):
     own = {size: content for size, content in own_picture().items() if size != lost}
     for size in own:
         write_picture(here.path(f"pfp/{size}/4.webp"), own[size])
@@ -622,12 +679,14 @@ def test_a_lost_picture_of_an_imported_accounts_own_is_named_and_mended(here, lo
     assert problem == Problem(str(here.path(f"pfp/{lost}/4.webp")), "is missing")
     here.check(repair=True)
     assert here.check() == []
-    mended = pictures_of(here, here.store.read_user(OLD))
-    assert mended == (make_picture(own["large"]) | own if "large" in own else generate_picture(OLD))
+    repaired = pictures_of(here, here.store.read_user(OLD))
+    assert repaired == (
+        make_picture(own["large"]) | own if "large" in own else generate_picture(OLD)
+    )
 
 
 @pytest.mark.live
-def test_a_spoilt_picture_of_an_imported_account_is_mended_with_the_others(here):
+def test_a_spoilt_picture_of_an_imported_account_is_repaired_with_the_others(here):
     for size in PICTURE_SIZES:
         write_picture(here.path(f"pfp/{size}/4.webp"), own_picture()[size])
     cut(here.path("pfp/large/4.webp"), here)
@@ -687,7 +746,7 @@ def test_other_files_of_an_administrator_are_their_own_affair(here, clock):
     assert here.check(repair=True) == []
 
 
-def test_what_cannot_be_mended_is_told_and_the_rest_goes_on(here):
+def test_what_cannot_be_repaired_is_told_and_the_rest_goes_on(here):
     (here.data / "names/ada").unlink()
     (here.data / "names/ada").mkdir()  # no rename puts a link over a folder
     (here.data / "names/bob").unlink()
@@ -746,6 +805,51 @@ def test_pictures_that_a_killed_restore_put_in_place_are_removed(here):
     assert (problem.place, problem.repaired) == (str(path), "removed")
 
 
+def test_lines_that_a_damaged_audit_log_lost_stay_in_its_index(here):
+    """A person may put them back."""
+    cut(here.path("audit.log"), here)
+    before = here.path(f"audit/{here.other.id}").read_bytes()
+    (problem,) = here.check(repair=True)
+    assert "damaged line" in problem.problem
+    assert here.path(f"audit/{here.other.id}").read_bytes() == before
+
+
+def test_the_audit_lines_of_a_deleted_client_are_not_indexed_again(here):
+    client_id = here.client.id
+    here.store.delete_client(client_id, lambda client: None)
+    assert here.check() == []
+    first_line(here.path("audit/1"), here)
+    here.check(repair=True)
+    assert here.check() == []
+    assert not here.path(f"audit/{client_id}").exists()
+    assert client_id in [line.get("client") for line in here.store.read_audit()]
+
+
+def test_an_older_layout_is_named_and_a_repair_upgrades_it(here):
+    for folder in ("index", "audit"):
+        shutil.rmtree(here.data / folder)
+    here.path("format").write_text("1\n")
+    here.path("names/bob").unlink()
+    before = here.everything()
+    (problem,) = here.check()
+    assert problem.place == str(here.data / "format")
+    assert "which the next start upgrades" in problem.problem
+    assert here.everything() == before
+    assert [each.place for each in here.check(repair=True)] == [
+        str(here.data / "format"),
+        str(here.data / "names/bob"),
+    ]
+    assert here.check() == []
+    assert [each.id for each in here.store.administrators()] == [ADA]
+
+
+def test_verify_of_the_contract_is_this_check(here):
+    here.path("names/bob").unlink()
+    assert list(here.store.verify()) == here.check()
+    (problem,) = here.store.verify(repair=True)
+    assert problem.repaired == "leads there now"
+
+
 @pytest.mark.parametrize("content", ["3\n", "two\n", "0\n"])
 def test_another_layout_is_refused(here, content):
     (here.data / "format").write_text(content)
@@ -778,7 +882,7 @@ def test_a_write_under_way_is_waited_for_and_no_problem(here):
     user = User(5, "eve", "eve@example.org", "", pfp_timestamp=now_ms())
     with (
         here.store.layout.accounts_lock()
-    ):  # as add_user does it: claims and pictures, then the record
+    ):  # as add_user does it: entries and pictures, then the record
         here.path("next_user_id").write_text("6\n")
         here.path("names/eve").symlink_to("../users/5.json")
         here.path(f"emails/{sha256('eve@example.org')}").symlink_to("../users/5.json")
@@ -873,18 +977,18 @@ def test_the_command_says_that_nothing_is_wrong(run):
 def test_the_command_names_each_problem_in_one_line(here, run):
     here.path("names/ada").unlink()
     here.path("users/2.json").write_text("{")
-    claim, record = here.path("names/ada"), here.path("users/2.json")
+    entry, record = here.path("names/ada"), here.path("users/2.json")
     damage = (
         "is damaged: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"
     )
     assert run() == (
         1,
-        f"{claim}: does not lead to users/1.json\n{record}: {damage}\n",
-        "Error: 2 problems: --repair mends what can be mended\n",
+        f"{entry}: does not lead to users/1.json\n{record}: {damage}\n",
+        "Error: 2 problems: --repair repairs what can be repaired\n",
     )
     assert run("--repair") == (
         1,
-        f"{claim}: does not lead to users/1.json (repaired: leads there now)\n{record}: {damage}\n",
+        f"{entry}: does not lead to users/1.json (repaired: leads there now)\n{record}: {damage}\n",
         "Error: 1 problem left to you\n",
     )
 
@@ -900,7 +1004,7 @@ def test_json_is_an_array_of_problems(here, run):
     status, printed, told = run("--json")
     problem = {"file": str(here.path("names/ada")), "problem": "does not lead to users/1.json"}
     assert (status, json.loads(printed)) == (1, [problem | {"mended": None}])
-    assert told == "Error: 1 problem: --repair mends what can be mended\n"
+    assert told == "Error: 1 problem: --repair repairs what can be repaired\n"
     status, printed, told = run("--json", "--repair")
     assert (status, json.loads(printed)) == (0, [problem | {"mended": "leads there now"}])
     assert told == ""

@@ -124,6 +124,42 @@ def test_an_unknown_client_is_404(adas_browser, client_id):
         assert adas_browser.get(f"/developer/{client_id}{page}").status_code == 404
 
 
+def test_many_clients_are_paged_by_id_after_those_of_administrators(
+    store, adas_browser, bobs_browser, ada, bob, monkeypatch, clock
+):
+    def add(owner_id: int | None) -> Client:
+        clock.ahead += 1
+        return store.add_client("Chess", [CALLBACK], owner_id)[0]
+
+    def shown(address: str) -> tuple[list[str], str | None]:
+        page = adas_browser.get(address)
+        more = re.search('href="(/developer[?]after=[^"]*)">More<', page.text)
+        return re.findall("<code>([0-9a-f]{24})</code>", page.text), more and more[1]
+
+    monkeypatch.setattr("pages.developer.CLIENTS_SHOWN", 3)
+    promote(store, ada.id, ADMINISTRATOR)
+    owners = (bob.id, None, bob.id, ada.id, bob.id, bob.id, bob.id)
+    added = list(map(add, owners[:3]))
+    assert shown("/developer") == ([each.id for each in added], None)  # oldest first
+    added += list(map(add, owners[3:]))
+    by_id, first = store.client_ids(), [added[3].id, added[1].id]
+    page, more = shown("/developer")
+    assert page == first + [each for each in by_id[:3] if each not in first]
+    page, more = shown(more)
+    assert (page, more) == (by_id[3:6], f"/developer?after={by_id[5]}")
+    assert shown(more) == (by_id[6:], None)
+    assert "More" not in bobs_browser.get("/developer").text
+    assert len(re.findall("<code>[0-9a-f]{24}</code>", bobs_browser.get("/developer").text)) == 5
+
+
+def test_a_damaged_client_hides_no_other(store, adas_browser, ada, registered, tmp_path):
+    promote(store, ada.id, ADMINISTRATOR)
+    damaged, _ = store.add_client("Chess", [CALLBACK], None)
+    (tmp_path / "instance" / "clients" / f"{damaged.id}.json").write_text("{")
+    page = adas_browser.get("/developer").text
+    assert registered.id in page and damaged.id not in page
+
+
 # -- registering --------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from authlib.oauth2.rfc8414 import AuthorizationServerMetadata
 
-from identity_server import SCOPES
+from identity.oauth import SCOPES
 from storage import StorageFailed
 from storage.flat_files.write_probe import PROBE_INTERVAL
 
@@ -89,7 +89,7 @@ def test_a_healthy_server_says_so_and_leaves_nothing_behind(anyone, store):
 
 
 def files_of(store) -> set[Path]:
-    return {*Path(store.data_dir).rglob("*"), *Path(store.picture_dir).rglob("*")}
+    return {*Path(store.layout.data_dir).rglob("*"), *Path(store.layout.picture_dir).rglob("*")}
 
 
 @pytest.mark.parametrize("host", ["10.1.2.3", "localhost", "elsewhere.example", "[::1]:8000"])
@@ -105,9 +105,9 @@ def test_it_may_be_asked_by_address(anyone, host):
 def test_without_its_records_its_keys_or_its_pictures_a_server_is_not_healthy(anyone, store, gone):
     """Which is what it looks like when a disk is not mounted."""
     places = {
-        "users": Path(store.data_dir, "users"),
-        "secret_key": Path(store.data_dir, "secret_key"),
-        "pictures": Path(store.picture_dir),
+        "users": Path(store.layout.data_dir, "users"),
+        "secret_key": Path(store.layout.data_dir, "secret_key"),
+        "pictures": Path(store.layout.picture_dir),
     }
     places[gone].rename(places[gone].with_name("gone"))
     answer = anyone.get("/healthz")
@@ -119,7 +119,7 @@ def test_without_its_records_its_keys_or_its_pictures_a_server_is_not_healthy(an
 
 def test_the_disk_is_tried_at_most_every_five_seconds(store, monkeypatch):
     """However often it is asked; and it is well again as late."""
-    users = Path(store.data_dir, "users")
+    users = Path(store.layout.data_dir, "users")
     store.check_health()
     users.rename(users.with_name("gone"))
     for _ in range(100):
@@ -147,7 +147,7 @@ def test_a_disk_that_makes_only_empty_files_is_full(tmp_path):
         "import resource, sys, storage;"
         "store = storage.open_storage(sys.argv[1], sys.argv[2]);"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0));"
-        "open(f'{store.data_dir}/users/empty', 'x').close();"
+        "open(f'{store.layout.data_dir}/users/empty', 'x').close();"
         "store.check_health()"
     )
     done = subprocess.run(

@@ -279,6 +279,25 @@ def test_an_act_takes_a_post(store, admins_browser, ada):
     assert list(store.read_audit()) == []
 
 
+@pytest.mark.parametrize("act", ["suspend", "unsuspend", "reset bio", "grant"])
+def test_who_is_demoted_during_the_request_is_refused_with_403(
+    store, admin, admins_browser, add_player, ada, dressed, act, monkeypatch
+):
+    add_player("Second", 2)
+    before, edit_user = dressed(ada, act), store.edit_user
+
+    def demote_first(user_id: int):
+        monkeypatch.setattr(store, "edit_user", edit_user)
+        with edit_user(admin.id) as user:
+            user.mod_level = 0
+        return edit_user(user_id)
+
+    monkeypatch.setattr(store, "edit_user", demote_first)
+    page = do(admins_browser, ada, act)
+    assert (page.status_code, "You are not allowed to do this." in page.text) == (403, True)
+    assert (store.read_user(ada.id), list(store.read_audit())) == (before, [])
+
+
 def test_a_moderator_who_is_suspended_or_demoted_can_do_no_more(store, add_player, browser_of, ada):
     for change in ({"suspended": True}, {"mod_level": 0}):
         warden = add_player(f"Warden {len(change)}{next(iter(change))}", 1)

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 from flask import request
 
-from identity.passwords import client_address
+from identity.limits import client_address
 
 PAGE_LIMIT = 64 * 1024  # bytes of a form
 

@@ -119,5 +119,5 @@ def test_a_rotation_waits_for_the_one_before_and_keeps_its_key(store, monkeypatc
 def test_a_first_start_that_a_rotation_has_overtaken_keeps_the_keys(store):
     store.rotate_keys(drop_old=False)
     keys = store.keys()
-    store._keys._make()  # as if it had looked for the file just before there was one
+    store.key_file.make()  # as if it had looked for the file just before there was one
     assert store.keys() == keys

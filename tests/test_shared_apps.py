@@ -1,6 +1,7 @@
 """Nothing that one test does to a shared app is seen by the next."""
 
 import pytest
+from conftest import CHEAP_PASSWORD_METHOD
 from shared_apps import SharedApps
 
 from identity import passwords
@@ -80,10 +81,10 @@ def test_a_test_begins_as_a_new_process_on_an_empty_installation(app, store, bro
     """The second finds nothing of what the first left."""
     assert app.config["SIGN_UP"] == "invite"
     assert store.user_ids() == [] and store.client_ids() == []
-    assert passwords.last_costs == {}
+    assert passwords.wrapping_method.cache_info().currsize == 0
     assert browser.get("/").status_code == 200 and browser.get_cookie("session") is None
     app.config["SIGN_UP"] = "open"
-    passwords.last_costs["pbkdf2"] = 1.0
+    passwords.wrapping_method(CHEAP_PASSWORD_METHOD)
     store.add_user("Ada", "ada@example.org", passwords.hash_password("a long secret"))
     store.add_client("Game", ["https://game.example/"], None)
     assert browser.sign_in(password="a long secret").status_code == 303

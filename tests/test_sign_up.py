@@ -6,7 +6,7 @@ import re
 import pytest
 from forms import PASSWORD, from_address, problems_of, race, sign_up, value_of
 
-from identity.passwords import ConcurrencyLimit
+from identity.limits import ConcurrencyLimit
 
 NO_ADDRESS_HERE = ["//evil.example", "/\\evil.example", "https://evil.example", "/\t/x", "/a\r\nb"]
 DAY = 86_400  # seconds

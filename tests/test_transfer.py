@@ -579,7 +579,7 @@ def test_nobody_who_is_there_gets_another_picture(storage, import_lines, folder)
 REFUSED_BY_THE_DISK = {
     "a picture": ("70.png: Input", lambda data, folder: link_to_what_fails(folder / "70.png")),
     "a record": ("users/70.json: Is a", lambda data, folder: (data / "users/70.json").mkdir()),
-    "a claim": ("names/ada: Invalid", lambda data, folder: (data / "names/ada").mkdir()),
+    "an index entry": ("names/ada: Invalid", lambda data, folder: (data / "names/ada").mkdir()),
 }
 
 
@@ -624,7 +624,7 @@ def start_import(site: Site, path: Path) -> subprocess.Popen:
 
 @pytest.mark.load
 def test_an_import_that_is_killed_again_and_again_is_whole_in_the_end(tmp_path):
-    """After each kill the installation is sound, and who is there has a claim and all fields."""
+    """After each kill the installation is sound, and every added user has index entries and all fields."""
     site, path, count = Site(tmp_path), tmp_path / "users.jsonl", 1500
     path.write_text("".join(f"{json.dumps(each)}\n" for each in players(count)))
     seen = []

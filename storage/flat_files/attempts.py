@@ -6,12 +6,15 @@ file, so it works on a full disk. Everything here raises OSError.
 """
 
 import contextlib
+import hmac
 import os
 import time
 from dataclasses import dataclass
 
-from storage import Attempt, TooManyAttempts
+from storage import ATTEMPTS_WINDOW, Attempt, TooManyAttempts
 from storage.flat_files.disk import locked
+from storage.flat_files.keys import KeyFile
+from storage.flat_files.layout import Layout
 from storage.flat_files.windows import make_window, window_of_now
 
 
@@ -22,26 +25,36 @@ class CountedAttempt(Attempt):
     path: str  # of the file that has its byte
 
 
-def count(folder: str, subject: str, limit: int, window: int) -> CountedAttempt:
-    """Count one attempt at or by `subject`, a file name; `window` is in seconds.
+class AttemptFiles:
+    """The counts below a data folder."""
 
-    Raises TooManyAttempts, and makes no file, if `limit` attempts are counted already.
-    """
-    number = window_of_now(window)
-    now, before = (f"{folder}/{each}/{subject}" for each in (number, number - 1))
-    _check_room(now, before, limit, window)
-    make_window(folder, number)
-    with locked(now) as descriptor:
-        size = _check_room(now, before, limit, window)
-        os.ftruncate(descriptor, size + 1)
-    return CountedAttempt(now)
+    def __init__(self, layout: Layout, key_file: KeyFile) -> None:
+        self._layout = layout
+        self._key_file = key_file
 
+    def count(
+        self, kind: str, subject: str, limit: int, window: int = ATTEMPTS_WINDOW
+    ) -> CountedAttempt:
+        """As `Storage.count_attempt`; no file is made if `limit` attempts are counted already."""
+        # Quarters of an hour stand in attempts/ itself, longer windows in folders of their own.
+        longer = [] if window == ATTEMPTS_WINDOW else [f"every-{window}-seconds"]
+        folder, number = self._layout.path("attempts", *longer), window_of_now(window)
+        # Keyed: the folder tells nobody whose password was guessed, or from where.
+        key = self._key_file.read()[-1]
+        name = hmac.new(key, f"{kind}:{subject}".encode(), "sha256").hexdigest()
+        now, before = (f"{folder}/{each}/{name}" for each in (number, number - 1))
+        _check_room(now, before, limit, window)
+        make_window(folder, number)
+        with locked(now) as descriptor:
+            size = _check_room(now, before, limit, window)
+            os.ftruncate(descriptor, size + 1)
+        return CountedAttempt(now)
 
-def give_back(attempt: CountedAttempt) -> None:
-    """Stop counting an attempt."""
-    gone = contextlib.suppress(FileNotFoundError)  # its window has expired
-    with gone, locked(attempt.path) as descriptor:
-        os.ftruncate(descriptor, max(0, os.fstat(descriptor).st_size - 1))
+    def give_back(self, attempt: CountedAttempt) -> None:
+        """Stop counting an attempt."""
+        gone = contextlib.suppress(FileNotFoundError)  # its window has expired
+        with gone, locked(attempt.path) as descriptor:
+            os.ftruncate(descriptor, max(0, os.fstat(descriptor).st_size - 1))
 
 
 def _check_room(now: str, before: str, limit: int, window: int) -> int:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 
 from storage import CLIENT_ID, USER_ID, now_ms
-from storage.flat_files.disk import append_durably, read_json_lines, translate_os_errors
+from storage.flat_files.disk import append_durably, read_json_lines
 from storage.flat_files.layout import Layout
 
 
@@ -48,7 +48,7 @@ class AuditLog:
         """As `Storage.write_audit`."""
         line = {"time": now_ms(), "act": act, "by": by, **ids}
         content = f"{json.dumps(line)}\n".encode()
-        with translate_os_errors(), self._layout.audit_lock():
+        with self._layout.audit_lock():
             append_durably(self._layout.path("audit.log"), content)
             for subject in sorted(subjects_of(line)):
                 append_durably(self._layout.path("audit", subject), content)

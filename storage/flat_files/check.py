@@ -12,7 +12,7 @@ import re
 
 from storage import BadInstallation, NotFound, StorageFailed
 from storage.flat_files.check_audit import check_audit
-from storage.flat_files.check_clients import ClientCheck, check_index
+from storage.flat_files.check_clients import check_clients, check_index
 from storage.flat_files.check_users import UserCheck
 from storage.flat_files.disk import read_file, synced, translate_os_errors
 from storage.flat_files.index import Index
@@ -65,9 +65,10 @@ def _check_contents(walk: Walk) -> Problems:
     yield from UserCheck(walk).problems()
     # After the pictures, which a restore may have left, and before its clients.
     yield from walk.confirmed(_look_at_leftovers, layout, locks=[layout.archive_lock()])
-    yield from ClientCheck(walk).problems()
+    yield from check_clients(walk)
+    invites = layout.path("invites")
     yield from walk.check_folder(
-        layout.path("invites"), INVITE_FILE, functools.partial(_check_invite, walk)
+        invites, INVITE_FILE, look_at_taken, lambda path: [layout.accounts_lock()]
     )
     # The index entries of a record that was not seen would look like nobody's.
     if walk.refused.isdisjoint(map(layout.path, ("users", "deleted", "clients"))):
@@ -101,7 +102,7 @@ def _look_at_layout(walk: Walk) -> Findings:
 def _make(layout: Layout, path: str) -> str:
     """Make what is missing, as the next start would."""
     layout.make_folders()
-    KeyFile(layout.path("secret_key"))
+    KeyFile(layout)
     upgrade(layout, Index(layout.path("index")))
     return "made" + ": everyone signs in again" * path.endswith("secret_key")
 
@@ -129,11 +130,6 @@ def _look_at_key(layout: Layout) -> Findings:
         yield Finding(path, "is missing", functools.partial(_make, layout))
     except StorageFailed as error:
         yield Finding(path, str(error))
-
-
-def _check_invite(walk: Walk, path: str) -> Problems:
-    if path.endswith(".taken"):
-        yield from walk.confirmed(look_at_taken, path, locks=[walk.layout.accounts_lock()])
 
 
 def _look_at_leftovers(layout: Layout) -> Findings:

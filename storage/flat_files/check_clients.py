@@ -26,58 +26,48 @@ from storage.flat_files.problems import (
     remove,
 )
 from storage.flat_files.record_files import read_client, read_user
-from storage.flat_files.walk import Problems, Walk
+from storage.flat_files.walk import Problems, Walk, user_locks
 from storage.rules import TIME_END
 
 CLIENT_FILE = re.compile(rf"{CLIENT_ID.pattern}\.json")
 HASH = re.compile(r"[0-9a-f]{64}")
-INDEX_KEY = re.compile(
-    rf"{ADMINISTRATORS}|owner-(none|{USER_ID.pattern})|games-(un)?listed|origin-{HASH.pattern}"
-)
+CLIENT_KEY = re.compile(rf"owner-(none|{USER_ID.pattern})|games-(un)?listed|origin-{HASH.pattern}")
 
 
-class ClientCheck:
-    """The check of the clients below a data folder."""
+def check_clients(walk: Walk) -> Problems:
+    """Check the records of the clients, and that they are in the index."""
+    layout = walk.layout
+    look = functools.partial(_look_at_client, layout, {})
+    folder = layout.path("clients")
+    yield from walk.check_folder(folder, CLIENT_FILE, look, lambda path: [layout.clients_lock()])
 
-    def __init__(self, walk: Walk) -> None:
-        self._walk = walk
-        self._layout = walk.layout
-        self._origins: dict[str, str] = {}  # client ids, by the origin of their game
 
-    def problems(self) -> Problems:
-        yield from self._walk.check_folder(
-            self._layout.path("clients"), CLIENT_FILE, self._check_client
-        )
-
-    def _check_client(self, path: str) -> Problems:
-        locks = [self._layout.clients_lock()]
-        yield from self._walk.confirmed(self._look_at_client, path, locks=locks)
-
-    def _look_at_client(self, path: str) -> Findings:
-        client_id = os.path.basename(path).removesuffix(".json")
-        client = yield from look_at_record(read_client, self._layout, client_id, path)
-        if client is None:
-            return
-        if not HASH.fullmatch(client.secret_sha256):
-            yield Finding(path, "secret_sha256 is not a SHA-256")
-        if not 0 <= client.created < TIME_END:
-            yield Finding(path, "created is not a time")
-        wrong = list(look_at_rules(path, client, ["redirect_uris", "game_url"]))
-        yield from wrong
-        if not wrong and client.game_url and self._is_second_on_origin(client):
-            yield Finding(path, str(OriginTaken()))
-        yield from look_at_index_of(self._layout, client)
-
-    def _is_second_on_origin(self, client: Client) -> bool:
+def _look_at_client(layout: Layout, origins: dict[str, str], path: str) -> Findings:
+    """Look at a client; `origins` has the ids of clients by the origin of their game."""
+    client_id = os.path.basename(path).removesuffix(".json")
+    client = yield from look_at_record(read_client, layout, client_id, path)
+    if client is None:
+        return
+    if not HASH.fullmatch(client.secret_sha256):
+        yield Finding(path, "secret_sha256 is not a SHA-256")
+    if not 0 <= client.created < TIME_END:
+        yield Finding(path, "created is not a time")
+    wrong = list(look_at_rules(path, client, ["redirect_uris", "game_url"]))
+    yield from wrong
+    if not wrong and client.game_url:
         origin = origin_of(client.game_url)
-        first = self._origins.setdefault(origin, client.id)
-        if first == client.id:
-            return False
-        try:
-            other = read_or_damaged(read_client, self._layout, first)
-        except (NotFound, DamagedRecord):
-            return False
-        return bool(other.game_url) and origin_of(other.game_url) == origin
+        other_id = origins.setdefault(origin, client.id)
+        if other_id != client.id and _has_game_on(layout, other_id, origin):
+            yield Finding(path, str(OriginTaken()))
+    yield from look_at_index_of(layout, client)
+
+
+def _has_game_on(layout: Layout, client_id: str, origin: str) -> bool:
+    try:
+        client = read_or_damaged(read_client, layout, client_id)
+    except (NotFound, DamagedRecord):
+        return False
+    return bool(client.game_url) and origin_of(client.game_url) == origin
 
 
 def look_at_index_of(layout: Layout, record: User | Client) -> Findings:
@@ -96,21 +86,16 @@ def _add_entry(layout: Layout, key: str, path: str) -> str:
 def check_index(walk: Walk) -> Problems:
     """Check that every entry of the index is of a record that has the property."""
     layout = walk.layout
-
-    def check_entry(path: str) -> Problems:
-        key, member = path.split("/")[-2:]
-        locks = [layout.clients_lock()]
-        if key == ADMINISTRATORS:
-            locks = [layout.accounts_lock(), layout.user_lock(int(member))]
-        yield from walk.confirmed(_look_at_entry, layout, path, locks=locks)
-
+    look = functools.partial(_look_at_entry, layout)
     for folder in (yield from walk.paths_in(layout.path("index"))):
-        key = os.path.basename(folder)
-        if not INDEX_KEY.fullmatch(key):
+        if os.path.basename(folder) == ADMINISTRATORS:
+            yield from walk.check_folder(
+                folder, USER_ID, look, functools.partial(user_locks, layout)
+            )
+        elif CLIENT_KEY.fullmatch(os.path.basename(folder)):
+            yield from walk.check_folder(folder, CLIENT_ID, look, lambda _: [layout.clients_lock()])
+        else:
             yield from walk.confirmed(look_at_orphan, folder)
-            continue
-        names = USER_ID if key == ADMINISTRATORS else CLIENT_ID
-        yield from walk.check_folder(folder, names, check_entry)
 
 
 def _look_at_entry(layout: Layout, path: str) -> Findings:

@@ -4,7 +4,6 @@ import contextlib
 import functools
 import os
 import re
-from contextlib import AbstractContextManager
 
 from storage import (
     PICTURE_FILE,
@@ -13,7 +12,6 @@ from storage import (
     NoSuchUser,
     NotFound,
     PictureRefused,
-    Problem,
     StorageError,
     StorageFailed,
     User,
@@ -41,7 +39,7 @@ from storage.flat_files.unique_index import (
     key_fields,
     user_id_in,
 )
-from storage.flat_files.walk import Problems, Walk
+from storage.flat_files.walk import Problems, Walk, user_locks
 from storage.maintenance import check_picture, has_picture_time
 from storage.rules import TIME_END, USER_IDS_END
 
@@ -63,25 +61,30 @@ class UserCheck:
 
     def problems(self) -> Problems:
         walk, layout = self._walk, self._layout
-        yield from walk.check_folder(layout.users, USER_FILE, self._check_user)
-        yield from walk.check_folder(layout.path("deleted"), USER_ID, self._check_deleted)
+        locks_of = functools.partial(user_locks, layout)
+        deleted = layout.path("deleted")
+        yield from walk.check_folder(layout.users, USER_FILE, self._look_at_user, locks_of)
+        yield from walk.check_folder(deleted, USER_ID, self._look_at_deleted, locks_of)
         # What belongs to a user who was not seen would look like nobody's, and be removed.
-        if not walk.refused.isdisjoint((layout.users, layout.path("deleted"))):
+        if not walk.refused.isdisjoint((layout.users, deleted)):
             return
         yield from walk.confirmed(self._look_at_next_id, locks=[layout.accounts_lock()])
         for kind, names in (("names", NAME_ENTRY), ("emails", HASH)):
-            yield from walk.check_folder(layout.path(kind), names, self._check_entry, None)
+            folder, accounts_lock = layout.path(kind), lambda path: [layout.accounts_lock()]
+            yield from walk.check_folder(folder, names, self._look_at_entry, accounts_lock, None)
         for folder in layout.picture_folders():
-            yield from walk.check_folder(folder, PICTURE_FILE, self._check_picture, MODE)
+            yield from walk.check_folder(
+                folder, PICTURE_FILE, self._look_at_picture, locks_of, MODE
+            )
 
     # -- ids -----------------------------------------------------------------------------------
 
-    def _check_id(self, path: str, user_id: int) -> Problems:
+    def _look_at_id(self, path: str, user_id: int) -> Findings:
         if user_id < USER_IDS_END:
             self._last_id = max(self._last_id, user_id)
         else:
             problem = f"is of an id that is never given: ids end before {USER_IDS_END}"
-            yield Problem(path, problem)
+            yield Finding(path, problem)
 
     def _look_at_next_id(self) -> Findings:
         path = self._layout.path("next_user_id")
@@ -101,30 +104,18 @@ class UserCheck:
         write_file(path, b"%d\n" % (self._last_id + 1))
         return f"raised to {self._last_id + 1}"
 
-    def _check_deleted(self, path: str) -> Problems:
+    def _look_at_deleted(self, path: str) -> Findings:
         user_id = int(os.path.basename(path))
-        yield from self._check_id(path, user_id)
-        locks = self._locks_of(user_id)
-        yield from self._walk.confirmed(self._look_at_deleted, path, user_id, locks=locks)
-
-    def _look_at_deleted(self, path: str, user_id: int) -> Findings:
+        yield from self._look_at_id(path, user_id)
         if os.path.exists(path) and os.path.exists(self._layout.user(user_id)):
             problem = f"says that users/{user_id}.json, which exists, was deleted"
             yield Finding(path, problem, remove)
 
     # -- users ---------------------------------------------------------------------------------
 
-    def _locks_of(self, user_id: int) -> list[AbstractContextManager]:
-        """Return the locks that stop every change of a user."""
-        return [self._layout.accounts_lock(), self._layout.user_lock(user_id)]
-
-    def _check_user(self, path: str) -> Problems:
+    def _look_at_user(self, path: str) -> Findings:
         user_id = user_id_in(path)
-        yield from self._check_id(path, user_id)
-        locks = self._locks_of(user_id)
-        yield from self._walk.confirmed(self._look_at_user, path, user_id, locks=locks)
-
-    def _look_at_user(self, path: str, user_id: int) -> Findings:
+        yield from self._look_at_id(path, user_id)
         user = yield from look_at_record(read_user, self._layout, user_id, path)
         if user is None:
             return
@@ -158,12 +149,9 @@ class UserCheck:
             self._unique.take(kind, text, user.id, undo, durable=False)
         return "leads there now"
 
-    def _check_entry(self, path: str) -> Problems:
-        if path not in self._holders:  # else it was checked with its user
-            locks = [self._layout.accounts_lock()]
-            yield from self._walk.confirmed(self._look_at_entry, path, locks=locks)
-
     def _look_at_entry(self, path: str) -> Findings:
+        if path in self._holders:
+            return  # it was looked at with its user
         if not os.path.islink(path):
             if os.path.lexists(path):
                 yield Finding(path, "is not a link")
@@ -223,16 +211,10 @@ class UserCheck:
             remove(path)  # also a folder
         return done
 
-    def _check_picture(self, path: str) -> Problems:
+    def _look_at_picture(self, path: str) -> Findings:
         user_id = int(PICTURE_FILE.fullmatch(os.path.basename(path))[1])
-        named = user_id in self._timestamps and self._layout.pictures(
-            user_id, self._timestamps[user_id]
-        )
-        if not named or path not in named.values():
-            locks = self._locks_of(user_id)
-            yield from self._walk.confirmed(self._look_at_picture, path, user_id, locks=locks)
-
-    def _look_at_picture(self, path: str, user_id: int) -> Findings:
+        if user_id in self._timestamps and self._is_named(path, user_id, self._timestamps[user_id]):
+            return  # it was looked at with its user
         problem, repair = "is a picture of nobody", remove
         try:
             user = self._read(user_id)
@@ -244,10 +226,13 @@ class UserCheck:
                 problem, repair = "is a picture for an id that was never given", None
         else:
             problem = f"is not a picture that users/{user_id}.json names"
-            if path in self._layout.pictures(user_id, user.pfp_timestamp).values():
+            if self._is_named(path, user_id, user.pfp_timestamp):
                 return
         if os.path.lexists(path):
             yield Finding(path, problem, repair)
+
+    def _is_named(self, path: str, user_id: int, timestamp: int | None) -> bool:
+        return path in self._layout.pictures(user_id, timestamp).values()
 
     def _was_given(self, user_id: int) -> bool:
         try:

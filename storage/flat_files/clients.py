@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from storage import (
     Client,
@@ -11,6 +11,7 @@ from storage import (
     NoSuchClient,
     OriginTaken,
     TooManyClients,
+    no_check,
     record_as_dict,
     refuse_bad_record,
     sha256,
@@ -19,7 +20,6 @@ from storage.flat_files.disk import (
     StatCache,
     remove_durably,
     remove_file,
-    translate_os_errors,
     write_file,
 )
 from storage.flat_files.index import Index, games_key, index_keys, origin_key, owner_key
@@ -43,8 +43,7 @@ class ClientFiles:
         return self._cache.get(self._layout.client(client_id), read)
 
     def ids(self) -> list[str]:
-        with translate_os_errors():
-            return client_ids(self._layout)
+        return client_ids(self._layout)
 
     def of_owner(self, owner_id: int | None) -> list[Client]:
         return self._with_key(owner_key(owner_id))
@@ -53,24 +52,28 @@ class ClientFiles:
         return self._with_key(games_key(listed))
 
     def _with_key(self, key: str) -> list[Client]:
-        with translate_os_errors():
-            members = self._index.members(key)
-        return [each for each in self._readable(members) if key in index_keys(each)]
-
-    def _readable(self, client_ids: Iterable[str]) -> Iterator[Client]:
-        for client_id in client_ids:
+        readable = []
+        for client_id in self._index.members(key):
             with contextlib.suppress(NoSuchClient, DamagedRecord):
-                yield self.read(client_id)
+                readable.append(self.read(client_id))
+        return [each for each in readable if key in index_keys(each)]
 
     # -- changes -------------------------------------------------------------------------------
 
     def add(
-        self, client: Client, at_most: int | None, before: Callable[[Client], None]
+        self,
+        name: str,
+        redirect_uris: list[str],
+        owner_id: int | None,
+        at_most: int | None = None,
+        before: Callable[[Client], None] = no_check,
+        **fields: str | bool | None,
     ) -> tuple[Client, str]:
         secret = secrets.token_urlsafe(32)
-        client.id, client.secret_sha256 = secrets.token_hex(12), sha256(secret)
+        client_id = secrets.token_hex(12)
+        client = Client(client_id, name, sha256(secret), redirect_uris, owner_id, **fields)
         refuse_bad_record(client)
-        with translate_os_errors(), self._layout.clients_lock():
+        with self._layout.clients_lock():
             self._refuse_taken_origin(client)
             if at_most is not None and len(self.of_owner(client.owner_id)) >= at_most:
                 raise TooManyClients(at_most)
@@ -91,15 +94,15 @@ class ClientFiles:
                 refuse_bad_record(client, {"game_url"})
                 self._refuse_taken_origin(client)
 
-    def issue_secret(self, client_id: str, before: Callable[[Client], None]) -> str:
+    def issue_secret(self, client_id: str, before: Callable[[Client], None] = no_check) -> str:
         secret = secrets.token_urlsafe(32)
         with self.edit(client_id) as client:
             before(client)
             client.secret_sha256 = sha256(secret)
         return secret
 
-    def delete(self, client_id: str, before: Callable[[Client], None]) -> None:
-        with translate_os_errors(), self._layout.clients_lock():
+    def delete(self, client_id: str, before: Callable[[Client], None] = no_check) -> None:
+        with self._layout.clients_lock():
             client = self.read(client_id)
             before(client)
             remove_durably(self._layout.client(client_id))

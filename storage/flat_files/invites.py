@@ -17,7 +17,6 @@ from storage.flat_files.disk import (
     read_record,
     remove_file,
     sync_folder,
-    translate_os_errors,
     write_file,
 )
 from storage.flat_files.layout import Layout
@@ -52,8 +51,7 @@ class InviteFiles:
             record = read_record(path, Invite, NotFound())
         except (NotFound, DamagedRecord):
             return False
-        with translate_os_errors():
-            return now_ms() < record.expires and not _is_used(link)
+        return now_ms() < record.expires and not _is_used(link)
 
     @contextlib.contextmanager
     def taken(self, invite: str | None, user_id: int) -> Iterator[None]:

@@ -13,6 +13,7 @@ from storage.flat_files.disk import (
     temporary_beside,
     write_file,
 )
+from storage.flat_files.layout import Layout
 
 NO_KEY = "has no key in it: put the lost one back, or remove the file and everyone signs in again"
 KEPT = 2  # keys after a rotation: signatures by the one before still verify
@@ -21,14 +22,16 @@ KEPT = 2  # keys after a rotation: signatures by the one before still verify
 class KeyFile:
     """The keys in a file, made if there is none. Raises OSError, BadInstallation."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._path = layout.path("secret_key")
         self._cache = StatCache()
-        if not os.path.exists(path):
-            self._make()
+        if not os.path.exists(self._path):
+            self.make()
         self.read()
 
-    def _make(self) -> None:
+    def make(self) -> None:
+        """Make the file, unless another worker is first."""
         temporary = temporary_beside(self._path)
         write_file(temporary, _new_key() + b"\n")
         try:
@@ -40,9 +43,10 @@ class KeyFile:
         sync_folder(os.path.dirname(self._path))
 
     def rotate(self, drop_old: bool) -> None:
-        """Add a key; with `drop_old`, remove all others. The caller holds the lock."""
-        kept = [] if drop_old else self._read_file()[1 - KEPT :]
-        write_file(self._path, b"".join(key + b"\n" for key in (*kept, _new_key())))
+        """Add a key; with `drop_old`, remove all others."""
+        with self._layout.keys_lock():
+            kept = [] if drop_old else self._read_file()[1 - KEPT :]
+            write_file(self._path, b"".join(key + b"\n" for key in (*kept, _new_key())))
 
     def read(self) -> tuple[bytes, ...]:
         """Return the keys, newest last: the same tuple until the file changes."""

@@ -137,8 +137,7 @@ def _put_in_place(layout: Layout, loaded: StagedFiles) -> None:
                 os.rename(f"{source}/{name}", f"{folder}/{name}")
             sync_folder(folder)
         _put_audit_in_place(layout, staged)
-        with layout.keys_lock():
-            KeyFile(layout.path("secret_key")).rotate(drop_old=True)
+        KeyFile(layout).rotate(drop_old=True)
         # Users who were here before and are deleted had ids as well.
         next_id = max(loaded.next_user_id, read_number(layout.path("next_user_id")))
         write_file(layout.path("next_user_id"), b"%d\n" % next_id)

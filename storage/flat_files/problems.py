@@ -129,6 +129,6 @@ def look_at_rules(path: str, record: User | Client, fields: list[str]) -> Findin
 
 
 def look_at_taken(path: str) -> Findings:
-    """Look at the link of a taken invitation, which exists only while an account is made."""
-    if os.path.lexists(path):
+    """Look at an invitation: the link of a taken one exists only while an account is made."""
+    if path.endswith(".taken") and os.path.lexists(path):
         yield Finding(path, "is of a sign-up that was interrupted", settle)

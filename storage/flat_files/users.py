@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable, Iterator
 
 from storage import (
+    PLAYER,
     DamagedRecord,
     InviteSpent,
     LastAdministrator,
@@ -14,6 +15,7 @@ from storage import (
     User,
     check_email,
     check_name,
+    no_check,
     normal_name,
     record_as_dict,
     refuse,
@@ -59,8 +61,7 @@ class UserFiles:
     def find(self, name_or_email: str) -> User | None:
         key = unique_key(name_or_email)
         kind = "emails" if "@" in key else "names"  # no name has an @
-        with translate_os_errors():
-            holder = self._unique.holder(kind, key)
+        holder = self._unique.holder(kind, key)
         try:
             user = self.read(holder) if holder else None
         except NoSuchUser:
@@ -68,8 +69,7 @@ class UserFiles:
         return user if user and owns_key(user, kind, key) else None
 
     def ids(self) -> list[int]:
-        with translate_os_errors():
-            return user_ids(self._layout)
+        return user_ids(self._layout)
 
     def is_new(self) -> bool:
         try:
@@ -79,10 +79,8 @@ class UserFiles:
         return content.strip() == b"1"
 
     def administrators(self) -> list[User]:
-        with translate_os_errors():
-            members = self._index.members(ADMINISTRATORS)
         readable = []
-        for member in filter(str.isdecimal, members):
+        for member in filter(str.isdecimal, self._index.members(ADMINISTRATORS)):
             with contextlib.suppress(NoSuchUser, DamagedRecord):
                 readable.append(self.read(int(member)))
         return sorted((each for each in readable if each.administers), key=lambda user: user.id)
@@ -94,16 +92,16 @@ class UserFiles:
         name: str,
         email: str,
         password_hash: str,
-        mod_level: int,
-        invite: str | None,
-        first: bool,
+        mod_level: int = PLAYER,
+        invite: str | None = None,
+        first: bool = False,
     ) -> User:
         from storage.pictures import generate_picture  # Pillow: memory a worker rarely needs
 
         user = User(0, normal_name(name), email.strip(), password_hash, mod_level)
         user.last_heartbeat = user.pfp_timestamp = user.created
         refuse_bad_record(user)
-        with translate_os_errors(), self._layout.accounts_lock(), rollback_on_error() as undo:
+        with self._layout.accounts_lock(), rollback_on_error() as undo:
             for kind, text in key_fields(user):
                 self._unique.refuse_taken(kind, text)
             if (first and not self.is_new()) or (invite and not self._invites.is_good(invite)):
@@ -118,34 +116,39 @@ class UserFiles:
         return user
 
     def reserve_ids(self, largest: int) -> None:
-        with translate_os_errors(), self._layout.accounts_lock():
+        with self._layout.accounts_lock():
             self._ids.reserve(largest)
 
     def add_many(
         self, users: list[User], pictures: dict[int, dict[str, bytes]]
     ) -> list[StorageError | None]:
-        with translate_os_errors(), self._layout.accounts_lock():
+        with self._layout.accounts_lock():
             insert = BulkInsert(self._layout, self._unique, self._index, self._pictures)
             return insert.add(users, pictures)
 
     # -- changing ------------------------------------------------------------------------------
 
     def edit(
-        self, user_id: int, fixed: set[str], unchecked: frozenset[str] = frozenset()
+        self,
+        user_id: int,
+        fixed: frozenset[str] = frozenset(("id", "name", "email")),
+        unchecked: frozenset[str] = frozenset(),
     ) -> contextlib.AbstractContextManager[User]:
         layout, read = self._layout, functools.partial(self.read, user_id)
         lock, path = layout.user_lock(user_id), layout.user(user_id)
         return edit_record(layout, self._index, lock, path, read, fixed, unchecked)
 
-    def rename(self, user_id: int, name: str, before: Callable[[User], None]) -> User:
+    def rename(self, user_id: int, name: str, before: Callable[[User], None] = no_check) -> User:
         name = normal_name(name)
         refuse("name", check_name(name))
         return self._change_key(user_id, "names", name, before)
 
-    def reset_name(self, user_id: int, before: Callable[[User], None]) -> User:
+    def reset_name(self, user_id: int, before: Callable[[User], None] = no_check) -> User:
         return self._change_key(user_id, "names", f"player{user_id}", before)
 
-    def change_email(self, user_id: int, email: str, before: Callable[[User], None]) -> User:
+    def change_email(
+        self, user_id: int, email: str, before: Callable[[User], None] = no_check
+    ) -> User:
         email = email.strip()
         refuse("email", check_email(email))
         return self._change_key(user_id, "emails", email, before)
@@ -155,8 +158,8 @@ class UserFiles:
     ) -> User:
         """New index entry, record (the commit), old entry: in this order a kill blocks nobody."""
         field = FIELDS[kind]
-        edit = self.edit(user_id, fixed={"id"}, unchecked=frozenset((field,)))
-        with translate_os_errors(), self._layout.accounts_lock():
+        edit = self.edit(user_id, frozenset(("id",)), unchecked=frozenset((field,)))
+        with self._layout.accounts_lock():
             with rollback_on_error() as undo, edit as user:
                 self._unique.refuse_taken(kind, text, but=user_id)
                 before(user)
@@ -168,9 +171,9 @@ class UserFiles:
                 self._unique.release(kind, old_key, user_id)
         return user
 
-    def delete(self, user_id: int, before: Callable[[User], None]) -> None:
+    def delete(self, user_id: int, before: Callable[[User], None] = no_check) -> None:
         layout = self._layout
-        with translate_os_errors(), layout.accounts_lock(), layout.user_lock(user_id):
+        with layout.accounts_lock(), layout.user_lock(user_id):
             user = self.read(user_id)
             before(user)
             with rollback_on_error() as undo:
@@ -197,9 +200,9 @@ class UserFiles:
     # -- pictures ------------------------------------------------------------------------------
 
     def save_picture(
-        self, user_id: int, images: dict[str, bytes], before: Callable[[User], None]
+        self, user_id: int, images: dict[str, bytes], before: Callable[[User], None] = no_check
     ) -> int:
-        with translate_os_errors(), self._layout.user_lock(user_id):
+        with self._layout.user_lock(user_id):
             user = self.read(user_id)
             before(user)
             return self._pictures.replace(user, images)

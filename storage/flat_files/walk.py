@@ -20,6 +20,13 @@ from storage.maintenance import Progress
 STEP = 1000  # files between two reports of progress
 
 Problems = Iterator[Problem]
+Locks = Iterable[AbstractContextManager]
+
+
+def user_locks(layout: Layout, path: str) -> list[AbstractContextManager]:
+    """Return the locks that stop every change of the user after whose id a file is named."""
+    user_id = int(re.match(r"[0-9]+", os.path.basename(path))[0])
+    return [layout.accounts_lock(), layout.user_lock(user_id)]
 
 
 class Walk:
@@ -47,10 +54,11 @@ class Walk:
         self,
         folder: str,
         names: re.Pattern,
-        check_file: Callable[[str], Problems] | None = None,
+        look: Callable[[str], Findings] = lambda path: iter(()),
+        locks_of: Callable[[str], Locks] = lambda path: (),
         mode: int | None = 0o600,
     ) -> Problems:
-        """Check each file whose name has that form; the others were left behind."""
+        """Look at each file whose name has that form; the others were left behind."""
         for path in (yield from self.paths_in(folder)):
             if self._done % STEP == 0:
                 self._progress(self._done, self._total)
@@ -60,8 +68,7 @@ class Walk:
                 continue
             if mode is not None:
                 yield from self.confirmed(look_at_access, path, mode, self.owner)
-            if check_file:
-                yield from check_file(path)
+            yield from self.confirmed(look, path, locks=locks_of(path))
 
     def paths_in(self, folder: str) -> Generator[Problem, None, list[str]]:
         """Return the paths in a folder (9 before 10); a problem and none if the disk refuses."""
@@ -85,7 +92,7 @@ class Walk:
         self,
         look: Callable[..., Findings],
         *what: object,
-        locks: Iterable[AbstractContextManager] = (),
+        locks: Locks = (),
     ) -> Problems:
         """Yield what `look` finds, and finds again while the locks are held; repair it under them.
 

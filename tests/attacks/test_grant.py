@@ -306,11 +306,13 @@ def test_sign_in_time_does_not_reveal_whether_a_name_exists(browser, production_
 
 
 @pytest.mark.timing
+@pytest.mark.parametrize("wrap", [str, passwords.wrap_hash])
+@pytest.mark.parametrize("method", ["scrypt:32768:8:1", "pbkdf2:sha256:260000"])
 def test_sign_in_time_does_not_reveal_an_imported_account(
-    browser, store, ada, production_password_hash
+    browser, store, ada, production_password_hash, method, wrap
 ):
     with store.edit_user(ada.id) as user:
-        user.password_hash = generate_password_hash(PASSWORD, "scrypt:32768:8:1")
+        user.password_hash = wrap(generate_password_hash(PASSWORD, method))
     known, unknown = processor_times(browser, "Ada", "Zoe")
     assert known / unknown == SIMILAR
 

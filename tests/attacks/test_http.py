@@ -19,7 +19,8 @@ from PIL import Image
 from waiting import wait_until
 
 from benchmarks.servers import processor_time
-from identity.passwords import GUESSES_PER_NAME, hash_password
+from identity.limits import ATTEMPTS_PER_NAME
+from identity.passwords import hash_password
 from identity_server import CLIENT_FAILURES
 
 BOUNDARY = "limit"
@@ -385,7 +386,7 @@ def test_forged_address_does_not_evade_the_password_rate_limit(make_app, proxies
     """RFC 9700 4.13."""
     app = make_app(PROXIES=proxies)
     browser = Browser(app, app.response_class)
-    for number in range(GUESSES_PER_NAME + 1):
+    for number in range(ATTEMPTS_PER_NAME + 1):
         browser.environ_base["HTTP_X_FORWARDED_FOR"] = f"203.0.113.{number}, 192.0.2.7"
         answer = browser.sign_in("Ada", "wrong")
     assert answer.status_code == 429

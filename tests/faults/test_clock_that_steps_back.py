@@ -20,7 +20,7 @@ from live.test_account_races import plain_picture
 from live.test_kill import CALLBACK, link
 
 import storage
-from identity.passwords import GUESSES_PER_NAME
+from identity.limits import ATTEMPTS_PER_NAME
 
 pytestmark = pytest.mark.faults
 
@@ -231,7 +231,7 @@ def test_guesses_are_counted_through_a_step_of_seconds_and_anew_after_one_of_an_
         form = {"name": ada.user.name, "password": "a wrong password"}
         return ada.post("/sign-in", data=form).status_code
 
-    assert {guess() for _ in range(GUESSES_PER_NAME)} == {403}
+    assert {guess() for _ in range(ATTEMPTS_PER_NAME)} == {403}
     assert guess() == 429
     clock.step(-SECONDS)
     assert guess() == 429

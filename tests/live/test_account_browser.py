@@ -93,7 +93,9 @@ def test_first_account_link_creates_one_administrator(empty_site: Site, browse):
     link = first_account_link(empty_site)
     page = browse()
     page.goto(link)
-    expect(page.get_by_role("heading", name="Welcome! You are the first one here")).to_be_visible()
+    expect(
+        page.get_by_role("heading", name="Welcome! You are the first player here")
+    ).to_be_visible()
     fill_in(page, Name="hopper", Email="hopper@example.org", Password=PASSWORD)
     page.get_by_role("button", name="Create account").click()
     expect(page.get_by_role("heading", name="Your account")).to_be_visible()
@@ -101,7 +103,7 @@ def test_first_account_link_creates_one_administrator(empty_site: Site, browse):
     assert empty_site.find_user("hopper").mod_level == storage.ADMINISTRATOR
     page = browse()
     assert page.goto(link).status == 200
-    expect(page.get_by_role("button", name="Make")).to_have_count(0)
+    expect(page.get_by_role("button", name="Create account")).to_have_count(0)
     assert empty_site.open_storage().user_ids() == [1]
 
 
@@ -127,10 +129,10 @@ def test_sign_up_retry_during_authorization_returns_a_code_to_the_client(
     page.get_by_role("button", name="Create account").click()
     problem = page.get_by_text("Another player has this name. Choose a different one.")
     expect(problem).to_be_focused()
-    expect(page).to_have_title("Problem: Make an account - Identity Server")
+    expect(page).to_have_title("Problem: Create account - Identity Server")
     name = page.get_by_label("Name", exact=True)
     expect(name).to_have_value("ada")
-    expect(name).to_have_accessible_description(re.compile("^Name is taken."))
+    expect(name).to_have_accessible_description(re.compile("^Another player has this name."))
     expect(page.get_by_label("Email")).to_have_value("second@example.org")
     expect(page.get_by_label("Password")).to_have_value("")
     fill_in(page, Name="second", Password=PASSWORD)
@@ -147,7 +149,7 @@ def test_invite_link_creates_one_account_that_can_authorize_a_client(
     link = empty_site.command_output("invite")
     page = browse()
     page.goto(client.link())
-    expect(page.get_by_role("link", name="Create an account")).to_have_count(0)
+    expect(page.get_by_text("New here?")).to_have_count(0)
     page.goto(link)
     fill_in(page, Name="guest", Email="guest@example.org", Password=PASSWORD)
     page.get_by_role("button", name="Create account").click()
@@ -239,7 +241,7 @@ def test_preview_and_uploaded_picture_are_the_centre_square(site: Site, player: 
     page.goto(f"{site.address}/account")
     before = site.find_user(player["name"]).pfp_timestamp
     page.get_by_label("New picture").set_input_files(picture_file(wide_picture()))
-    preview = page.get_by_role("img", name="The picture that you chose, not uploaded yet")
+    preview = page.get_by_role("img", name="Preview of your picture, not saved yet")
     expect(preview).to_be_visible()
     expect(page.locator("#portrait")).to_have_count(0)
     check_centre_square(page, "canvas")
@@ -367,7 +369,7 @@ def test_withdrawing_an_app_revokes_its_token_and_consent(
     token = site.token_of(game_client, page)
     assert site.whois(token).status_code == 200
     page.goto(f"{site.address}/account/apps")
-    expect(page.get_by_text("sees your public profile, your email address")).to_be_visible()
+    expect(page.get_by_text("Can see: your public profile, your email address")).to_be_visible()
     page.get_by_role("button", name="Remove access: Space Game").click()
     expect(page.get_by_text("Access removed.")).to_be_focused()
     expect(page.get_by_role("button", name="Remove access")).to_have_count(0)
@@ -471,7 +473,7 @@ def test_suspension_ends_sessions_and_tokens_until_unsuspended(
     player_page.goto(f"{site.address}/account")
     expect(player_page.get_by_role("heading", name="Sign in")).to_be_visible()
     sign_in(player_page, player["name"])
-    expect(player_page.get_by_text("This player is suspended.")).to_be_visible()
+    expect(player_page.get_by_text("This account is suspended.")).to_be_visible()
     assert site.whois(token).status_code == 401
     visitor_page = browse()
     visitor_page.goto(f"{site.address}/users/{player['id']}")

@@ -15,7 +15,7 @@ import requests
 from waiting import PATIENCE, wait_until
 
 import storage
-from identity.passwords import GUESSES_PER_NAME
+from identity.limits import ATTEMPTS_PER_NAME
 from identity_server import CLIENT_FAILURES
 
 from .conftest import CALLBACK
@@ -173,7 +173,7 @@ def test_racing_wrong_passwords_are_counted_exactly(server: RunningServer):
 
         return until_not_busy(send).status_code
 
-    assert Counter(race(guess)) == {403: GUESSES_PER_NAME, 429: RACERS - GUESSES_PER_NAME}
+    assert Counter(race(guess)) == {403: ATTEMPTS_PER_NAME, 429: RACERS - ATTEMPTS_PER_NAME}
 
 
 @pytest.mark.load

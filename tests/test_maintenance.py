@@ -1,0 +1,157 @@
+"""The part of the storage contract for whole installations: snapshot and load, for each backend."""
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from kept_pictures import generate_picture
+
+from storage import (
+    ADMINISTRATOR,
+    BadInstallation,
+    Client,
+    DamagedRecord,
+    Load,
+    NoSuchUser,
+    Storage,
+    User,
+)
+
+ADA, CLEO = 7, 8  # ids; Cleo is deleted
+TIME = 1_700_000_000_000  # milliseconds since 1970
+LINE = b'{"time": 1, "act": "user suspend", "by": 7, "user": 9}\n'
+
+
+def ada(**values) -> User:
+    fields = {"name": "Ada", "email": "ada@example.org", "password_hash": ""}
+    return User(**{"id": ADA, "mod_level": ADMINISTRATOR, "pfp_timestamp": TIME} | fields | values)
+
+
+def chess(**values) -> Client:
+    return Client(**{"id": "c" * 24, "name": "Chess", "secret_sha256": "0" * 64} | values)
+
+
+def fill(load: Load) -> None:
+    load.add_user(ada(), generate_picture(99))
+    load.add_user(ada(id=9, name="Bob", email="bob@example.org", pfp_timestamp=None), {})
+    load.add_deleted_id(CLEO)
+    load.add_client(
+        chess(redirect_uris=[], owner_id=ADA, game_url="https://chess.example/", listed=True)
+    )
+    load.add_audit_log(io.BytesIO(LINE))
+    load.next_user_id = 100
+
+
+@contextmanager
+def is_refused(storage: Storage, error: type[Exception]) -> Iterator[Load]:
+    """A load that raises, and leaves the installation as it was."""
+    keys = storage.keys()
+    with pytest.raises(error), storage.load() as load:
+        yield load
+    assert (storage.user_ids(), storage.client_ids()) == ([], [])
+    assert storage.keys() == keys
+
+
+def test_load_adds_everything_with_its_indexes(storage):
+    with storage.load() as load:
+        fill(load)
+    assert [storage.read_user(each).name for each in storage.user_ids()] == ["Ada", "Bob"]
+    assert (
+        storage.find_user("ada")
+        == storage.find_user("ADA@example.org")
+        == ada(created=storage.read_user(ADA).created)
+    )
+    assert storage.read_picture("small", f"7-{TIME}.webp")[0] == generate_picture(99)["small"]
+    assert storage.read_picture("small", "9.webp")[0] == generate_picture(9)["small"]
+    assert [each.id for each in storage.administrators()] == [ADA, 9]
+    assert storage.clients_of(ADA) == storage.games(listed=True) != []
+    assert [line["act"] for line in storage.audit_of(9)] == ["user suspend"]
+    assert storage.add_user("New", "new@example.org", "").id == 100
+    assert list(storage.verify()) == []
+
+
+def test_snapshot_reads_what_load_added(storage):
+    with storage.load() as load:
+        fill(load)
+    with storage.snapshot() as snapshot:
+        assert (snapshot.users_total, snapshot.next_user_id) == (2, 100)
+        users = list(snapshot.users())
+        assert [user.id for user, _ in users] == [ADA, 9]
+        assert [pictures for _, pictures in users] == [generate_picture(99), {}]
+        assert list(snapshot.deleted_ids()) == [CLEO]
+        assert [each.name for each in snapshot.clients()] == ["Chess"]
+        with snapshot.audit_log() as log:
+            assert log.read() == LINE
+
+
+def test_nothing_is_visible_before_a_load_ends(storage):
+    seen = []
+    with storage.load(before=lambda: seen.append(storage.user_ids())) as load:
+        fill(load)
+        seen.append(storage.client_ids())
+        assert storage.find_user("ada") is None
+    assert seen == [[], []]
+
+
+def test_load_replaces_keys_and_keeps_audit_lines(storage):
+    old = storage.keys()
+    storage.write_audit("invite", "command", days=1)
+    with storage.load(before=lambda: storage.write_audit("restore", "command")) as load:
+        fill(load)
+    assert not set(storage.keys()) & set(old)
+    acts = [line["act"] for line in storage.read_audit()]
+    assert acts == ["user suspend", "invite", "restore"]
+
+
+def test_ids_given_before_a_load_are_not_given_again(storage):
+    storage.reserve_user_ids(500)
+    with storage.load() as load:
+        fill(load)
+    assert storage.add_user("New", "new@example.org", "").id == 501
+
+
+def test_load_that_raises_changes_nothing(storage):
+    called = []
+    with pytest.raises(ZeroDivisionError), storage.load(lambda: called.append(1)) as load:
+        fill(load)
+        raise ZeroDivisionError
+    with is_refused(storage, ZeroDivisionError) as load:
+        fill(load)
+        raise ZeroDivisionError
+    assert called == []
+    assert storage.is_new()
+    with storage.load() as load:
+        fill(load)
+    assert storage.user_ids() == [ADA, 9]
+
+
+@pytest.mark.parametrize("what", ["user", "client"])
+def test_load_into_an_installation_in_use_is_refused(storage, what):
+    called = []
+    if what == "user":
+        storage.add_user("Zoe", "zoe@example.org", "")
+    else:
+        storage.add_client("Go", [], None)
+    with pytest.raises(BadInstallation), storage.load(lambda: called.append(1)) as load:
+        fill(load)
+    assert called == []
+    with pytest.raises(NoSuchUser):
+        storage.read_user(ADA)
+
+
+DUPLICATES: dict[str, Callable[[Load], None]] = {
+    "an id": lambda load: load.add_user(ada(name="Zoe", email="zoe@example.org"), {}),
+    "a name": lambda load: load.add_user(ada(id=10, name="ADA", email="zoe@example.org"), {}),
+    "an email": lambda load: load.add_user(ada(id=10, name="Zoe", email="Ada@example.org"), {}),
+    "a deleted id": lambda load: load.add_deleted_id(CLEO),
+    "a deleted id of a user": lambda load: load.add_deleted_id(ADA),
+    "a client": lambda load: load.add_client(chess(redirect_uris=[])),
+}
+
+
+@pytest.mark.parametrize("add", DUPLICATES.values(), ids=DUPLICATES)
+def test_load_of_a_duplicate_is_refused(storage, add):
+    with is_refused(storage, DamagedRecord) as load:
+        fill(load)
+        add(load)

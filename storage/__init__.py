@@ -13,89 +13,15 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
-from storage.errors import (
-    AlreadyThere,
-    BadFile,
-    BadInstallation,
-    BrokenPicture,
-    CodeSpent,
-    DamagedRecord,
-    EmailTaken,
-    IdTaken,
-    InvalidField,
-    InviteSpent,
-    LastAdministrator,
-    NameTaken,
-    NoSuchClient,
-    NoSuchCode,
-    NoSuchPicture,
-    NoSuchUser,
-    NotAPicture,
-    NotFound,
-    OriginTaken,
-    PictureRefused,
-    StorageError,
-    StorageFailed,
-    StorageFull,
-    TooManyAttempts,
-    TooManyBytes,
-    TooManyClients,
-    TooManyPixels,
-)
-from storage.maintenance import Load, Maintenance, Problem, Snapshot
-from storage.records import (
-    ADMINISTRATOR,
-    MODERATOR,
-    PICTURE_SIZES,
-    PLAYER,
-    RECORD_TYPES,
-    RULES,
-    Attempt,
-    AuthorizationCode,
-    Client,
-    Grant,
-    Invite,
-    Session,
-    User,
-    build_record,
-    now_ms,
-    picture_file_of,
-    record_as_dict,
-    refuse,
-    refuse_bad_record,
-    sha256,
-)
-from storage.rules import (
-    CLIENT_ID,
-    PICTURE_FILE,
-    USER_ID,
-    check_bio,
-    check_client_name,
-    check_description,
-    check_email,
-    check_flair,
-    check_game_url,
-    check_hash_format,
-    check_mod_level,
-    check_name,
-    check_password,
-    check_redirect_uri,
-    check_redirect_uris,
-    normal_name,
-    origin_of,
-    unique_key,
-    without_loopback_port,
-)
+from storage.errors import *
+from storage.maintenance import Load, Maintenance, Problem, Snapshot, ignore
+from storage.records import *
+from storage.rules import *
 
 ATTEMPTS_WINDOW = 900  # seconds: failures are counted over this and the window before it
-
-# ---------------------------------------------------------------------------------------------
-# The contract
-# ---------------------------------------------------------------------------------------------
-
-
-def no_check(record: User | Client) -> None:
-    """Allow every change: the default of `before` in the methods of Storage."""
+Images = dict[str, bytes]  # a picture: one webp file for each name in PICTURE_SIZES
+UserCallback = Callable[[User], None]
+ClientCallback = Callable[[Client], None]
 
 
 class Storage(Maintenance):
@@ -140,7 +66,7 @@ class Storage(Maintenance):
 
     @abstractmethod
     def add_users(
-        self, users: list[User], pictures: dict[int, dict[str, bytes]]
+        self, users: list[User], pictures: dict[int, Images]
     ) -> list[StorageError | None]:
         """Add users that have their ids already, with the `pictures` of some, by user id.
 
@@ -180,23 +106,19 @@ class Storage(Maintenance):
         """
 
     @abstractmethod
-    def rename_user(
-        self, user_id: int, name: str, before: Callable[[User], None] = no_check
-    ) -> User:
+    def rename_user(self, user_id: int, name: str, before: UserCallback = ignore) -> User:
         """Change a user's name. Raises NoSuchUser, InvalidField, NameTaken."""
 
     @abstractmethod
-    def reset_name(self, user_id: int, before: Callable[[User], None] = no_check) -> User:
+    def reset_name(self, user_id: int, before: UserCallback = ignore) -> User:
         """Rename a user `player<id>`, which nobody can choose. Raises NoSuchUser."""
 
     @abstractmethod
-    def change_email(
-        self, user_id: int, email: str, before: Callable[[User], None] = no_check
-    ) -> User:
+    def change_email(self, user_id: int, email: str, before: UserCallback = ignore) -> User:
         """Change a user's email address. Raises NoSuchUser, InvalidField, EmailTaken."""
 
     @abstractmethod
-    def delete_user(self, user_id: int, before: Callable[[User], None] = no_check) -> None:
+    def delete_user(self, user_id: int, before: UserCallback = ignore) -> None:
         """Remove a user, who frees the name and the email address. Raises NoSuchUser."""
 
     @abstractmethod
@@ -210,9 +132,7 @@ class Storage(Maintenance):
     # Pictures: webp files of the sizes in PICTURE_SIZES
 
     @abstractmethod
-    def save_picture(
-        self, user_id: int, images: dict[str, bytes], before: Callable[[User], None] = no_check
-    ) -> int:
+    def save_picture(self, user_id: int, images: Images, before: UserCallback = ignore) -> int:
         """Replace a user's picture and return its timestamp, larger than every earlier one.
 
         `images` maps each size's name to a webp file. Raises NoSuchUser.
@@ -238,7 +158,7 @@ class Storage(Maintenance):
         description: str = "",
         listed: bool = False,
         at_most: int | None = None,
-        before: Callable[[Client], None] = no_check,
+        before: ClientCallback = ignore,
     ) -> tuple[Client, str]:
         """Register a client and return it with its secret, which cannot be read again.
 
@@ -273,13 +193,11 @@ class Storage(Maintenance):
         """
 
     @abstractmethod
-    def issue_client_secret(
-        self, client_id: str, before: Callable[[Client], None] = no_check
-    ) -> str:
+    def issue_client_secret(self, client_id: str, before: ClientCallback = ignore) -> str:
         """Replace a client's secret and return the new one. Raises NoSuchClient."""
 
     @abstractmethod
-    def delete_client(self, client_id: str, before: Callable[[Client], None] = no_check) -> None:
+    def delete_client(self, client_id: str, before: ClientCallback = ignore) -> None:
         """Remove a client. Raises NoSuchClient."""
 
     # Authorization codes

@@ -25,6 +25,10 @@ from storage.rules import (
     without_loopback_port,
 )
 
+__all__ = ["PLAYER", "MODERATOR", "ADMINISTRATOR", "PICTURE_SIZES", "RECORD_TYPES", "RULES"]
+__all__ += ["Attempt", "AuthorizationCode", "Client", "Grant", "Invite", "Session", "User"]
+__all__ += ["build_record", "now_ms", "record_as_dict", "refuse", "refuse_bad_record", "sha256"]
+
 PLAYER, MODERATOR, ADMINISTRATOR = 0, 1, 2  # User.mod_level
 PICTURE_SIZES = {"large": 256, "medium": 64, "small": 16}  # pixels along each side
 

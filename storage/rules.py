@@ -9,6 +9,11 @@ import unicodedata
 from pathlib import Path
 from urllib.parse import urlsplit
 
+__all__ = ["CLIENT_ID", "PICTURE_FILE", "USER_ID", "normal_name", "origin_of", "unique_key"]
+__all__ += ["check_bio", "check_client_name", "check_description", "check_email", "check_flair"]
+__all__ += ["check_game_url", "check_hash_format", "check_mod_level", "check_name"]
+__all__ += ["check_password", "check_redirect_uri", "check_redirect_uris"]
+
 NAME_LENGTH = (2, 30)  # characters, after NFKC
 NAME_KEY_BYTES = 120
 NAME_SEPARATORS = " _.-"

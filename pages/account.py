@@ -220,7 +220,7 @@ def audit_lines_of(player: storage.User, owned: list[storage.Client]) -> list[di
     try:
         lines = list(store.audit_of(player.id))
         for client in owned:  # without the lines that `audit_of` has as well
-            lines += filterfalse(names_player, store.audit_of_client(client.id))
+            lines += filterfalse(names_player, store.audit_of(client.id))
     except storage.DamagedRecord as error:
         current_app.logger.error("%s", error)
         return None

@@ -280,12 +280,11 @@ class Storage(Maintenance):
         """
 
     @abstractmethod
-    def audit_of(self, user_id: int) -> Iterator[dict]:
-        """Yield the lines by or about a user, without reading all. Raises as `read_audit`."""
+    def audit_of(self, subject: int | str) -> Iterator[dict]:
+        """Yield the lines by or about a user id, or about a client id, without reading all.
 
-    @abstractmethod
-    def audit_of_client(self, client_id: str) -> Iterator[dict]:
-        """Yield the lines about a client, without reading all. Raises as `read_audit`."""
+        Raises as `read_audit`.
+        """
 
 
 BACKENDS = {"files": "storage.flat_files"}  # the package of each backend, by URL scheme

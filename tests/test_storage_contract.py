@@ -1002,7 +1002,7 @@ def test_audit_lines_of_a_user_are_those_by_and_about_them(storage, ada, bob, cl
         for subject, lines in (
             ("ada", storage.audit_of(ada.id)),
             ("bob", storage.audit_of(bob.id)),
-            ("client", storage.audit_of_client(client.id)),
+            ("client", storage.audit_of(client.id)),
             ("nobody", storage.audit_of(77)),
         )
     }

@@ -30,12 +30,9 @@ def subjects_in(layout: Layout, line: bytes) -> set[str]:
     except (ValueError, RecursionError):
         return set()
     subjects = subjects_of(values) if isinstance(values, dict) else set()
-    return {each for each in subjects if is_kept(layout, each)}
-
-
-def is_kept(layout: Layout, subject: str) -> bool:
-    """Return True if the lines about a subject are indexed: not those of a client that is gone."""
-    return bool(USER_ID.fullmatch(subject)) or os.path.lexists(layout.client(subject))
+    return {
+        each for each in subjects if USER_ID.fullmatch(each) or os.path.lexists(layout.client(each))
+    }
 
 
 class AuditLog:
@@ -58,5 +55,5 @@ class AuditLog:
         return read_json_lines(self._layout.path("audit.log"))
 
     def about(self, subject: int | str) -> Iterator[dict]:
-        """Yield the lines by or about a user id, or about a client id. Raises as `read`."""
+        """As `Storage.audit_of`."""
         return read_json_lines(self._layout.path("audit", str(subject)))

@@ -100,7 +100,7 @@ class FlatFiles(Storage):
     give_back_attempt = delegate("attempts", "give_back")
     write_audit = delegate("audit", "write")
     read_audit = delegate("audit", "read")
-    audit_of = audit_of_client = delegate("audit", "about")
+    audit_of = delegate("audit", "about")
 
     def check_health(self) -> None:
         self.keys()

@@ -28,20 +28,15 @@ class WriteProbe:
             raise disk.storage_error_from(self._error)
 
     def _write(self) -> OSError | None:
+        """Sync a block of bytes in each folder, in a file that is removed; return the error."""
         try:
             for folder in self._folders:
-                write_and_remove(folder)
+                path = disk.temporary_beside(f"{folder}/probe")
+                with disk.created(path) as descriptor:
+                    os.unlink(path)  # before the write: a kill leaves no file
+                    # Random: a file system may store zeros without a block.
+                    disk.write_all(descriptor, secrets.token_bytes(BLOCK))
+                    disk.sync(descriptor)
         except OSError as error:
             return error
         return None
-
-
-def write_and_remove(folder: str) -> None:
-    """Sync a block of bytes to the disk, in a file that is removed. Raises OSError."""
-    path = disk.temporary_beside(f"{folder}/probe")
-    with disk.created(path) as descriptor:
-        os.unlink(path)  # before the write: a kill leaves no file
-        disk.write_all(
-            descriptor, secrets.token_bytes(BLOCK)
-        )  # a file system may store zeros without a block
-        disk.sync(descriptor)

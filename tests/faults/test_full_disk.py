@@ -20,7 +20,7 @@ from operations import (
 )
 
 from storage import DamagedRecord, StorageFull, TooManyAttempts
-from storage.flat_files import record_files
+from storage.flat_files import disk as disk_files
 
 pytestmark = [pytest.mark.faults, MOUNTS]
 
@@ -168,7 +168,7 @@ def test_a_record_written_in_place_would_be_found_out(disk, there, monkeypatch):
     """The tests above can fail."""
     storage = there.open()
     fill_bytes(disk)
-    monkeypatch.setattr(record_files, "write_file", write_in_place)
+    monkeypatch.setattr(disk_files, "write_file", write_in_place)
     with pytest.raises(StorageFull), storage.edit_user(ADA) as user:
         user.flairs += ["a long list of flairs"] * 1000
     with pytest.raises(DamagedRecord):

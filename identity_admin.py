@@ -1,9 +1,8 @@
 """The `identity-server` command: arguments, prompts and printing.
 
-What it does is done elsewhere: settings are checked by `identity.settings`, records kept by
-`storage`, requests answered by gunicorn. Each module of `commands` has some of its commands. Exit
-status 0: done; 1: refused, and one line on standard error says why; 2: wrong usage. With `--json`
-standard output has the record, or an array of them, and nothing else.
+Each module of `commands` has some of its commands. The exit status is 0 for success, 1 for a
+refusal, with the reason in one line on standard error, and 2 for wrong usage. With `--json`
+standard output has a record, or an array of records, and nothing else.
 """
 
 import os
@@ -21,7 +20,7 @@ from commands.running import serve, settings
 from commands.upkeep import check, rotate_key
 from storage.flat_files.disk import storage_error_from
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)  # the second: the terminal was closed
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)  # SIGHUP: the terminal was closed
 
 
 @click.group(cls=Refusing, context_settings={"show_default": True})
@@ -41,24 +40,24 @@ for command in (
 
 
 def stop(number: int, _: object) -> None:
-    """End as by Ctrl-C: half an archive goes, and what it was made of."""
-    for each in STOP_SIGNALS:  # who closes a terminal, or a session, sends more than one
+    """Exit by SystemExit, as Ctrl-C does: unfinished files are removed."""
+    for each in STOP_SIGNALS:  # closing a terminal or a session sends several
         signal.signal(each, signal.SIG_IGN)
     sys.exit(128 + number)
 
 
 def main() -> None:
-    """The `identity-server` command."""
-    if not (sys.stdout and sys.stderr):  # else what is printed could end in the next file opened
-        sys.exit("Error: standard output or error is closed: use >/dev/null to see nothing of it")
-    # A character that the terminal's encoding lacks is shown escaped, without a traceback.
+    """Run the `identity-server` command."""
+    if not (sys.stdout and sys.stderr):  # the next file opened would get the output
+        sys.exit("Error: standard output or error is closed: redirect it to /dev/null instead")
+    # Escape characters that the terminal's encoding lacks, instead of raising UnicodeEncodeError.
     sys.stdout.reconfigure(errors="backslashreplace")
     for each in STOP_SIGNALS:
-        if signal.getsignal(each) != signal.SIG_IGN:  # as nohup sets it
+        if signal.getsignal(each) != signal.SIG_IGN:  # ignored under nohup
             signal.signal(each, stop)
     try:
         identity_server_command()
-    except OSError as error:  # what it prints cannot be written; of a closed pipe click knows
-        # The interpreter flushes standard output once more when it ends, which would fail again.
+    except OSError as error:  # output cannot be written; click handles a closed pipe itself
+        # The interpreter flushes standard output again at its end, which would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(f"Error: {storage_error_from(error)}")

@@ -5,7 +5,6 @@ import click
 from commands import BY, open_installation
 from commands.printing import clear_progress, show_progress
 from identity.formatting import pluralize
-from identity.passwords import wrap_hash
 from storage import archive
 from storage.transfer import export_users, import_users
 
@@ -112,6 +111,8 @@ def import_(file: str, pictures: str | None) -> None:
 
     Players without passwordHash need a link to sign in: `identity-server user sign-in-link`.
     """
+    from identity.passwords import wrap_hash  # Flask, which no other command here needs
+
     report = Report()
     with open(file, "rb") as lines:
         tally = import_users(

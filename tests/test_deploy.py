@@ -1,4 +1,4 @@
-"""The files in deploy/ fit each other and the server. That they work is in tests/live/."""
+"""The files in deploy/ are consistent with each other and the server. tests/live/ runs them."""
 
 import configparser
 import re
@@ -18,12 +18,12 @@ KIBIBYTES = {"k": 1, "m": 1024}
 
 
 def all_of(pattern: str, text: str) -> list[str]:
-    """What the pattern's group finds."""
+    """Return the matches of the pattern's group."""
     return re.findall(pattern, text, re.MULTILINE)
 
 
 def limits_in_nginx() -> dict[str, int]:
-    """The largest body in bytes, by location; "" for all others."""
+    """Return the body limits in bytes by location; "" for all others."""
     limits = {}
     for location, number, unit in re.findall(
         r"^ +(?:location = (\S+) \{\n +)?client_max_body_size ([0-9]+)([km]);", SITE, re.MULTILINE
@@ -32,12 +32,12 @@ def limits_in_nginx() -> dict[str, int]:
     return limits
 
 
-def test_nginx_asks_where_the_service_listens():
+def test_nginx_upstream_is_the_address_of_the_service():
     [command] = all_of(r"^ExecStart=(.*)$", UNIT)
     assert all_of(r"^    server ([^;]+);$", SITE) == [shlex.split(command)[-1]]
 
 
-def test_nginx_serves_the_folders_of_the_service_and_of_the_image():
+def test_nginx_serves_the_folders_of_the_service_and_the_image():
     [pictures] = all_of(r"IDENTITY_PICTURE_DIR=(\S+)$", UNIT)
     [program] = all_of(r"^ExecStart=(.*)/\.venv/", UNIT)
     assert set(all_of(r"^        root (/[^;]+);", SITE)) == {
@@ -49,7 +49,7 @@ def test_nginx_serves_the_folders_of_the_service_and_of_the_image():
         assert f"IDENTITY_{name}={folder}" in DOCKERFILE
 
 
-def test_nginx_takes_as_large_a_body_as_the_server():
+def test_nginx_body_limits_equal_those_of_the_server():
     assert limits_in_nginx() == {
         "": PAGE_BODY_LIMIT,
         "/api/oauth/token": TOKEN_BODY_LIMIT,
@@ -58,14 +58,14 @@ def test_nginx_takes_as_large_a_body_as_the_server():
     assert MAX_BYTES + FORM_AROUND_PICTURE < 9 * 2**20
 
 
-def test_nginx_lets_go_of_a_connection_before_the_server_does():
-    """Else a post could be sent on one that is just being closed; it is not sent again."""
+def test_nginx_keep_alive_is_shorter_than_that_of_gunicorn():
+    """A POST on a connection that gunicorn is closing would fail, and is not retried."""
     [seconds] = all_of(r"^    keepalive_timeout ([0-9]+)s;", SITE)
     assert int(seconds) < gunicorn_config.keepalive
 
 
-def test_an_image_has_what_is_installed_and_none_of_this_checkouts_data():
-    """Exactly what is let in by name: a backup, or accounts, in the folder stay outside."""
+def test_image_has_the_code_and_no_data_of_this_checkout():
+    """.dockerignore is a list of allowed names: a backup or accounts in the folder stay out."""
     ignored, *rules = (
         line for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] != "#"
     )

@@ -624,7 +624,7 @@ def start_import(site: Site, path: Path) -> subprocess.Popen:
 
 @pytest.mark.load
 def test_an_import_that_is_killed_again_and_again_is_whole_in_the_end(tmp_path):
-    """After each kill the installation is sound, and every added user is whole."""
+    """After each kill the installation is sound, and every user is whole and can be found."""
     site, path, count = Site(tmp_path), tmp_path / "users.jsonl", 1500
     path.write_text("".join(f"{json.dumps(each)}\n" for each in players(count)))
     seen = []

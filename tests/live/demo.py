@@ -1,4 +1,4 @@
-"""`identity-server demo` as a newcomer runs it: a process with a terminal's worth of output."""
+"""`identity-server demo` in a process of its own."""
 
 import os
 import re
@@ -23,7 +23,7 @@ class Demo:
         self.temporary = folder / "temporary"
         self.temporary.mkdir()
         self.errors = folder / "errors"
-        self.said = ""
+        self.output = ""
         with self.errors.open("w") as errors:
             self.process = subprocess.Popen(
                 [*COMMAND, "demo", "--bind", f"{host}:{port}"],
@@ -36,46 +36,46 @@ class Demo:
                 start_new_session=True,
             )
 
-    def listen_for(self, words: str) -> None:
-        """Read what it says, until it said this."""
-        while words not in self.said:
+    def read_until(self, words: str) -> None:
+        """Read its output until these words."""
+        while words not in self.output:
             line = self.process.stdout.readline()
-            assert line, f"it ended: {self.said}{self.errors.read_text()}"
-            self.said += line
+            assert line, f"it ended: {self.output}{self.errors.read_text()}"
+            self.output += line
 
     def start(self) -> None:
-        """Wait until all of it is there."""
-        self.listen_for("Ctrl-C ends it")
+        """Wait until it has printed all addresses."""
+        self.read_until("Ctrl-C ends it")
         self.site = self._address("the community")
         self.play = self._address("the Space Game")
         self.web_app = self._address("a web app")
 
     def _address(self, name: str) -> str:
-        return re.search(rf"^  {name} +(\S+?)/?( .*)?$", self.said, re.MULTILINE)[1]
+        return re.search(rf"^  {name} +(\S+?)/?( .*)?$", self.output, re.MULTILINE)[1]
 
     def press_ctrl_c(self) -> None:
-        """What a terminal sends: a signal to each process of the group in front."""
+        """Send SIGINT to its process group, as a terminal does."""
         os.killpg(self.process.pid, signal.SIGINT)
 
     def wait(self) -> int:
-        """The exit status."""
-        self.said += self.process.communicate(timeout=2 * STOP_TIMEOUT)[0]
+        """Wait for its end. Return the exit status."""
+        self.output += self.process.communicate(timeout=2 * STOP_TIMEOUT)[0]
         return self.process.returncode
 
     def processes(self) -> list[int]:
-        """The ids of all processes that were started since, in whatever group they are."""
+        """Return the ids of all its processes, in any process group."""
         found = []
         for stat in Path("/proc").glob("[0-9]*/stat"):
             try:
                 fields = stat.read_text().rpartition(") ")[2].split()
             except (FileNotFoundError, ProcessLookupError):
-                continue  # ended meanwhile
+                continue  # it has ended
             if int(fields[3]) == self.process.pid and fields[0] != "Z":  # session, state: proc(5)
                 found.append(int(stat.parent.name))
         return found
 
     def kill(self) -> None:
-        """End whatever is left of it, for a test that failed."""
+        """Kill its remaining processes, after a failed test."""
         for each in self.processes():
             os.kill(each, signal.SIGKILL)
         self.process.wait()

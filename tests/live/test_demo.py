@@ -1,4 +1,4 @@
-"""`identity-server demo`, from its first word to its end."""
+"""`identity-server demo`, from its start to its end."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.live, pytest.mark.load]
 
 @pytest.fixture
 def demo(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
-    """Starts the demo."""
+    """Start a demo, killed after the test."""
     started = []
 
     def demo(**options) -> Demo:
@@ -38,19 +38,19 @@ def demo(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
         each.kill()
 
 
-def check_nothing_is_left(demo: Demo) -> None:
+def assert_nothing_is_left(demo: Demo) -> None:
     assert demo.processes() == []
     assert list(demo.temporary.iterdir()) == []
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
-def test_a_signal_ends_the_demo_and_leaves_no_process_and_no_file(demo, end: signal.Signals):
+def test_signal_stops_all_processes_and_removes_all_files(demo, end: signal.Signals):
     started = demo()
     started.start()
-    # The demo, gunicorn and its two workers, two programs.
+    # The demo, gunicorn and its two workers, two apps.
     wait_until(lambda: len(started.processes()) == 6)
     assert len(list(started.temporary.iterdir())) == 1
-    # Somebody is looking: an open connection holds nothing up.
+    # An open connection delays nothing.
     with requests.Session() as browser:
         assert browser.get(started.site, timeout=ANSWER_TIMEOUT).status_code == 200
         if end == signal.SIGINT:
@@ -59,22 +59,22 @@ def test_a_signal_ends_the_demo_and_leaves_no_process_and_no_file(demo, end: sig
             os.kill(started.process.pid, end)
         assert started.wait() == 0
     assert started.errors.read_text() == ""
-    check_nothing_is_left(started)
+    assert_nothing_is_left(started)
 
 
 @pytest.mark.parametrize("moment", ["Five players move into", "A web app and a game join them"])
-def test_ctrl_c_while_it_sets_up_leaves_nothing_either(demo, moment: str):
+def test_ctrl_c_during_setup_leaves_nothing(demo, moment: str):
     started = demo()
-    started.listen_for(moment)
+    started.read_until(moment)
     started.press_ctrl_c()
-    started.press_ctrl_c()  # the impatient
+    started.press_ctrl_c()  # an impatient user
     assert started.wait() == 0
-    assert "Ctrl-C" not in started.said
+    assert "Ctrl-C" not in started.output
     assert started.errors.read_text() == ""
-    check_nothing_is_left(started)
+    assert_nothing_is_left(started)
 
 
-def test_a_program_that_ends_ends_the_demo_with_one_line(demo):
+def test_end_of_an_app_stops_the_demo_with_one_line(demo):
     started = demo()
     started.start()
     [web_app] = [
@@ -85,12 +85,10 @@ def test_a_program_that_ends_ends_the_demo_with_one_line(demo):
     os.kill(web_app, signal.SIGKILL)
     assert started.wait() == 1
     assert started.errors.read_text() == "Error: the web app ended with status -9\n"
-    check_nothing_is_left(started)
+    assert_nothing_is_left(started)
 
 
-def test_the_demo_reads_no_setting_takes_the_next_free_port_and_shows_five_players(
-    demo, tmp_path: Path
-):
+def test_demo_ignores_settings_takes_free_ports_and_shows_five_players(demo, tmp_path: Path):
     own = {"IDENTITY_DATA_DIR": str(tmp_path / "own"), "IDENTITY_BASE_URL": "nonsense"}
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -108,20 +106,20 @@ def test_the_demo_reads_no_setting_takes_the_next_free_port_and_shows_five_playe
 
 
 @pytest.mark.parametrize("host", ["localhost", "0.0.0.0"])
-def test_the_game_is_there_at_each_host_that_the_demo_takes(demo, host: str):
+def test_game_is_served_on_each_accepted_host(demo, host: str):
     started = demo(host=host)
     started.start()
     assert requests.get(started.play, timeout=ANSWER_TIMEOUT).status_code == 200
 
 
 @pytest.mark.parametrize("host", ["[::1]", "[::]", "127.0.0.2", "192.0.2.1", "games.example"])
-def test_the_demo_takes_no_host_at_which_it_would_show_no_game(host: str):
+def test_other_hosts_are_refused(host: str):
     with pytest.raises(click.BadParameter, match="needs 127.0.0.1 or localhost"):
         choose_addresses(host, 8000, contextlib.ExitStack())
 
 
-def test_nobody_else_is_given_a_port_that_the_demo_chose():
-    """It uses them seconds later."""
+def test_chosen_ports_stay_reserved_until_their_use():
+    """The processes start seconds later."""
     with contextlib.ExitStack() as running:
         for chosen in choose_addresses("127.0.0.1", 0, running):
             address = "127.0.0.1", urlsplit(chosen).port
@@ -143,7 +141,7 @@ def read_picture(demo: Demo, profile: dict) -> bytes:
 
 
 @pytest.mark.parametrize("member", COMMUNITY, ids=lambda member: member.name)
-def test_the_site_would_take_what_the_demo_gives_its_players(member):
+def test_players_follow_the_rules_of_the_site(member):
     email = f"{member.name}@example.org"
     assert storage.check_password(PASSWORD, member.name, email) is None
     assert storage.check_flair(member.flair) is None

@@ -80,7 +80,7 @@ def test_unread_body_sends_connection_close(
 
 
 @pytest.mark.load
-def test_clients_that_never_end_their_side_hold_up_no_worker(server: RunningServer):
+def test_unclosed_client_connections_do_not_block_a_worker(server: RunningServer):
     """Closed one after the other these 60 connections would take a minute."""
     before = server.workers()
     host, port = urlsplit(server.address).netloc.split(":")

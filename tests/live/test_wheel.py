@@ -1,4 +1,4 @@
-"""The package as pip installs it, in an empty environment, used from an empty folder."""
+"""The package, installed by pip in a new environment and used from an empty folder."""
 
 import os
 import re
@@ -25,7 +25,7 @@ PIP_TIMEOUT = 300  # seconds
 
 
 def pip(python: Path | str, *arguments: str | Path) -> None:
-    """Run this environment's pip, which must succeed."""
+    """Run the pip of an environment, which must succeed."""
     command = [python, "-m", "pip", "-q", "--disable-pip-version-check", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PIP_TIMEOUT)
     assert done.returncode == 0, done.stderr
@@ -33,7 +33,7 @@ def pip(python: Path | str, *arguments: str | Path) -> None:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
-    """A wheel of this checkout, built in a copy: what setuptools leaves behind stays there."""
+    """A wheel of this checkout, built in a copy, where setuptools leaves files."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     left_out = shutil.ignore_patterns("pfp", "__pycache__")
@@ -48,7 +48,7 @@ def wheel(tmp_path_factory) -> Path:
 
 
 class Installed:
-    """The package in an environment of its own, as somebody with an empty home folder uses it."""
+    """The package in an environment of its own, used with an empty home folder."""
 
     def __init__(self, folder: Path, wheel: Path) -> None:
         environment, self.home, self.here = (folder / each for each in ("venv", "home", "empty"))
@@ -59,7 +59,7 @@ class Installed:
         self.command = environment / "bin" / "identity-server"
 
     def start(self, *arguments: str) -> subprocess.Popen:
-        """Start the command, with nothing in its environment but what a login sets."""
+        """Start the command with the environment variables of a login only."""
         return subprocess.Popen(
             [self.command, *arguments],
             cwd=self.here,
@@ -79,7 +79,7 @@ def installed(wheel, tmp_path_factory) -> Installed:
 
 
 def stop(process: subprocess.Popen) -> None:
-    """End it by Ctrl-C."""
+    """Stop a process by SIGINT."""
     process.send_signal(signal.SIGINT)
     try:
         process.communicate(timeout=PATIENCE)
@@ -98,7 +98,7 @@ def served(installed) -> Iterator[str]:
 
 
 def can_open(address: str) -> bool:
-    """Whether something answers there."""
+    """Return True if a server responds at this address."""
     try:
         requests.get(address, timeout=PATIENCE)
     except requests.ConnectionError:
@@ -118,7 +118,7 @@ def open_page(browser: requests.Session, address: str) -> str:
     return page.text
 
 
-def test_the_wheel_has_every_file_that_the_program_reads(wheel):
+def test_wheel_has_every_resource_file(wheel):
     packed = set(zipfile.ZipFile(wheel).namelist())
     for folder in FOLDERS:
         inside = f"identity/{folder}" if folder in ("examples", "static", "templates") else folder
@@ -130,23 +130,23 @@ def test_the_wheel_has_every_file_that_the_program_reads(wheel):
     assert not top & {"templates", "static", "examples", "deploy", "tests"}
 
 
-def test_the_command_tells_its_version(installed, wheel):
+def test_version(installed, wheel):
     printed, _ = installed.start("--version").communicate(timeout=PATIENCE)
     assert printed == f"identity-server {wheel.name.split('-')[1]}\n"
 
 
-def test_an_installed_server_shows_its_pages_with_their_style(installed, served):
+def test_installed_server_has_pages_with_styles(installed, served):
     browser = requests.Session()
     for path in ("/", "/sign-in", "/sign-up"):
         open_page(browser, f"{served}{path}")
     assert browser.get(f"{served}/openapi.json", timeout=PATIENCE).json()["openapi"]
-    # Data belongs neither to the folder that the command was called in, nor to pip.
+    # No data in the current folder, nor in site-packages.
     assert list(installed.here.iterdir()) == []
     data = installed.home / ".local" / "share" / "identity-server"
     assert {each.name for each in data.iterdir()} == {"instance", "pfp"}
 
 
-def test_an_installed_demo_has_its_community_its_web_app_and_its_game(installed):
+def test_installed_demo_has_community_web_app_and_game(installed):
     process = installed.start("demo", "--bind", "127.0.0.1:0")
     try:
         said = ""

@@ -143,8 +143,11 @@ class Invite:
     expires: int
 
 
+@dataclass(slots=True)
 class Attempt:
-    """One counted attempt, for `give_back_attempt`; what it holds is up to the backend."""
+    """One counted attempt, for `give_back_attempt`."""
+
+    place: str  # by which the backend finds it
 
 
 def _kinds_of(record_type: type) -> dict[str, tuple[type, ...]]:

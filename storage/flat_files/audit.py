@@ -1,10 +1,7 @@
 """The audit log as a file with one JSON line for each act, and an index of it.
 
-    audit.log               all lines, oldest first
-    audit/7                 the lines by user 7 and about user 7
-    audit/<client id>       the lines about a client, as long as it exists
-
-A line is on the disk in all of these before the act that it tells of.
+The index has a file with the lines by and about each user, and one with the lines about each
+client, as long as it exists. A line is on the disk in all of its files before the act it describes.
 """
 
 import json

@@ -1,11 +1,8 @@
 """Authorization codes as files, named after their hash, in a folder for each quarter of an hour.
 
-    <quarter hour>/<sha256>.json     live
-    <quarter hour>/<sha256>.spent    used, kept to recognise a second use
-
-Renaming the file spends a code: of racing callers one wins. A file holds the kernel's boot id, and
-a code of an earlier boot is refused. So nothing is synced here: a code that a power cut brings back
-is invalid.
+Renaming the file from .json to .spent uses a code up: of racing callers one wins, and a second use
+is recognised. A file holds the kernel's boot id, and a code of an earlier boot is refused. So
+nothing is synced here: a code that a power cut brings back is invalid.
 """
 
 import contextlib
@@ -39,19 +36,15 @@ class CodeFiles:
 
     def read(self, code: str) -> AuthorizationCode:
         for place in self._places(code):
-            try:
+            with contextlib.suppress(storage.NoSuchCode):
                 return self._read_file(f"{place}.json")
-            except storage.NoSuchCode:
-                continue
         raise self._spent(code)
 
     def spend(self, code: str) -> None:
         rename = disk.move_durably if self._boot_id is None else os.rename
         for place in self._places(code):
-            try:
+            with contextlib.suppress(FileNotFoundError):
                 return rename(f"{place}.json", f"{place}.spent")
-            except FileNotFoundError:
-                continue
         raise self._spent(code)
 
     def _places(self, code: str) -> Iterator[str]:

@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterable, Iterator
 
 from storage import Client, User, check_game_url, origin_of, sha256
-from storage.flat_files.disk import created, make_folder, remove_file, sync_folder
+from storage.flat_files import disk
 
 ADMINISTRATORS = "administrators"
 
@@ -64,29 +64,27 @@ class Index:
         """Make the block, which saves the record, leave the index as the record needs it."""
         new_keys, member = index_keys(record), str(record.id)
         added = new_keys - set(old_keys)
-        for key in added:
-            self.add(key, member)
-        try:
+        with disk.rollback_on_error() as undo:
+            undo.callback(self.remove, added, member)
+            for key in added:
+                self.add(key, member)
             yield
-        except Exception:
-            self.remove(added, member)
-            raise
         self.remove(set(old_keys) - new_keys, member)
 
     def add(self, key: str, member: str, durable: bool = True) -> None:
         """Add an entry."""
         folder = f"{self._folder}/{key}"
-        make_folder(folder, 0o700)
-        with contextlib.suppress(FileExistsError), created(f"{folder}/{member}"):
+        disk.make_folder(folder, 0o700)
+        with contextlib.suppress(FileExistsError), disk.created(f"{folder}/{member}"):
             pass
         if durable:
-            sync_folder(folder)
-            sync_folder(self._folder)
+            disk.sync_folder(folder)
+            disk.sync_folder(self._folder)
 
     def remove(self, keys: Iterable[str], member: str) -> None:
         """Remove entries. One that the disk keeps does not count and harms nobody."""
         for key in keys:
-            remove_file(f"{self._folder}/{key}/{member}")
+            disk.remove_file(f"{self._folder}/{key}/{member}")
             if key != ADMINISTRATORS:  # the others are changed under one lock
                 with contextlib.suppress(OSError):  # it has other entries
                     os.rmdir(f"{self._folder}/{key}")

@@ -54,13 +54,11 @@ class InviteFiles:
             return
         link = self._paths(invite)[1]
         disk.remove_file(link)  # left by a sign-up that was killed
-        try:
+        with disk.rollback_on_error() as undo:
+            undo.callback(disk.remove_file, link)
             os.symlink(f"../users/{user_id}.json", link)
             disk.sync_folder(self._folder)
             yield
-        except OSError:
-            disk.remove_file(link)
-            raise
         with contextlib.suppress(OSError):  # files that stay are recognised as used
             settle(link)
 

@@ -50,10 +50,8 @@ class PictureFiles:
         """As `Storage.read_picture`."""
         path = f"{self._layout.picture_dir}/{size}/{file_name}"
         missing = storage.NoSuchPicture(f"there is no picture {size}/{file_name}")
-        try:
+        with contextlib.suppress(storage.NoSuchPicture, FileNotFoundError):
             return disk.read_file(path, missing), os.stat(path).st_mtime
-        except (storage.NoSuchPicture, FileNotFoundError):
-            pass
         # An imported account has neither timestamp nor picture: its picture is generated now.
         user_id = file_name.removesuffix(".webp")
         if not user_id.isdecimal() or not self._lacks_picture(int(user_id)):

@@ -1,10 +1,7 @@
 """The unique index of names and of email addresses: links to the record of the user.
 
-    names/ada               -> ../users/1.json
-    emails/<sha256>         -> ../users/1.json
-
-An entry counts only while that record exists and has the name or address. Whoever changes entries
-holds accounts.lock.
+An entry counts only while that record exists and has the name or address. Callers that change
+entries hold accounts.lock.
 """
 
 import contextlib

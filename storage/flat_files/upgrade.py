@@ -7,7 +7,7 @@ import contextlib
 import os
 import shutil
 
-from storage import Client, DamagedRecord, NotFound, User
+from storage import DamagedRecord, NotFound
 from storage.flat_files import disk
 from storage.flat_files.audit import subjects_in
 from storage.flat_files.index import Index, index_keys
@@ -36,13 +36,11 @@ def upgrade(layout: Layout, index: Index) -> None:
 
 def index_records(layout: Layout, index: Index) -> None:
     """Add the index entries of every record that can be read."""
-    readers = [(read_user, each) for each in user_ids(layout)]
-    readers += [(read_client, each) for each in client_ids(layout)]
-    for read, record_id in readers:
-        with contextlib.suppress(NotFound, DamagedRecord):
-            record: User | Client = read(layout, record_id)
-            for key in index_keys(record):
-                index.add(key, str(record.id), durable=False)
+    for read, ids in ((read_user, user_ids(layout)), (read_client, client_ids(layout))):
+        for record_id in ids:
+            with contextlib.suppress(NotFound, DamagedRecord):
+                for key in index_keys(read(layout, record_id)):
+                    index.add(key, str(record_id), durable=False)
 
 
 def index_audit_log(layout: Layout) -> None:

@@ -1,6 +1,6 @@
 """The flat files: modes, damage, index entries, order of writes, races between processes.
 
-The promises of every backend are in test_storage_contract.py; kills and failing disks are in faults/.
+The promises of every backend are in test_storage_contract.py, kills and failing disks in faults/.
 """
 
 import contextlib

@@ -1,9 +1,8 @@
-"""What the server keeps, and what it promises about it.
+"""The storage contract: records, rules, errors, and the methods of a backend.
 
-This module is the contract: the errors (`storage.errors`), the record types and their rules
-(`storage.rules`), and the methods that a backend offers (those for check, backup and restore are in
-`storage.maintenance`). `storage.flat_files` keeps it as JSON files. Nothing here knows of HTTP; the
-views choose a status for each error.
+The names of `storage.errors`, `storage.records` and `storage.rules` can be used from here. The
+methods for check, backup and restore are in `storage.maintenance`. `storage.flat_files` keeps
+records as JSON files. Nothing here knows of HTTP; the views choose a status for each error.
 
 Times are integer milliseconds since 1970 UTC unless a name says otherwise.
 """
@@ -25,13 +24,13 @@ ClientCallback = Callable[[Client], None]
 
 
 class Storage(Maintenance):
-    """What a backend offers. Several processes and threads may use one installation at once.
+    """The methods of a backend. Several processes and threads may use one installation at once.
 
     A method that saves returns when the change would survive the loss of the machine that keeps it
     (flat files: a power cut), unless it says otherwise. If that cannot be had it raises StorageFull
     or StorageFailed, and the old record stands; a backend across a network may have saved the
-    change all the same, which a later read tells. A method that reads sees the old record or the
-    new one, never a part, and takes no lock; it raises DamagedRecord for a record that cannot be
+    change all the same, as a later read shows. A method that reads sees the old record or the new
+    one, never a part, and takes no lock; it raises DamagedRecord for a record that cannot be
     decoded.
 
     Several methods take a callable `before`. It is called with the record that is about to change,
@@ -40,7 +39,7 @@ class Storage(Maintenance):
 
     @abstractmethod
     def close(self) -> None:
-        """Release what this process holds open. Nothing else may be called afterwards."""
+        """Release the resources of this process. No other method may be called afterwards."""
 
     # Users
 
@@ -233,7 +232,7 @@ class Storage(Maintenance):
     def keys(self) -> tuple[bytes, ...]:
         """Return the signing keys, newest last: the same tuple until they change.
 
-        A backend may believe them for a second; `rotate_keys` returns after that second.
+        A backend may cache them for a second; `rotate_keys` returns after that second.
         """
 
     @abstractmethod
@@ -255,7 +254,7 @@ class Storage(Maintenance):
 
     @abstractmethod
     def give_back_attempt(self, attempt: Attempt) -> None:
-        """Stop counting an attempt, because it was right."""
+        """Stop counting an attempt, because it succeeded."""
 
     @abstractmethod
     def check_health(self) -> None:
@@ -266,7 +265,7 @@ class Storage(Maintenance):
 
     @abstractmethod
     def write_audit(self, act: str, by: int | str, **ids: int | str) -> None:
-        """Add a line to the audit log, which is saved before the act that it tells of.
+        """Add a line to the audit log, which is saved before the act that it describes.
 
         `by` and `ids` have ids, never names. In the block of an `edit_` method and in a `before`
         callable the line belongs to that change.
@@ -274,7 +273,7 @@ class Storage(Maintenance):
 
     @abstractmethod
     def read_audit(self) -> Iterator[dict]:
-        """Yield the lines of the audit log, oldest first: what `write_audit` got, and `time`.
+        """Yield the lines of the audit log, oldest first: the arguments of `write_audit` and `time`.
 
         Raises DamagedRecord after the last line if one is damaged.
         """

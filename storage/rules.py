@@ -224,13 +224,16 @@ def check_redirect_uri(uri: str) -> str | None:
 
 def _is_host(text: str) -> bool:
     """Return True for a host name, an IPv4 address, or an IPv6 address in brackets."""
-    if not HOST.fullmatch(text):
+    # urlsplit checks an IPv6 address only since Python 3.11.4.
+    is_address = not text.startswith("[") or _is_address(ipaddress.IPv6Address, text[1:-1])
+    return is_address and bool(HOST.fullmatch(text))
+
+
+def _is_address(kind: type, text: str) -> bool:
+    try:
+        kind(text)
+    except ValueError:
         return False
-    if text.startswith("["):
-        try:
-            ipaddress.IPv6Address(text[1:-1])  # urlsplit checks it only since Python 3.11.4
-        except ValueError:
-            return False
     return True
 
 
@@ -261,16 +264,10 @@ def check_game_url(url: str | None) -> str | None:
     if host.startswith("["):
         return "Use a host name or an IPv4 address. Browsers can't show a game from IPv6."
     # Browsers read 127.1 and 0x7f000001 as 127.0.0.1: one origin must not look like several.
-    if re.fullmatch(r"(.*\.)?([0-9]+|0[Xx][0-9A-Fa-f]*)", host) and not _is_plain_ipv4(host):
+    is_numeric = re.fullmatch(r"(.*\.)?([0-9]+|0[Xx][0-9A-Fa-f]*)", host)
+    if is_numeric and not _is_address(ipaddress.IPv4Address, host):
         return "Write the IP address as four numbers, like 127.0.0.1."
     return None
-
-
-def _is_plain_ipv4(host: str) -> bool:
-    try:
-        return str(ipaddress.IPv4Address(host)) == host
-    except ValueError:
-        return False
 
 
 def origin_of(url: str) -> str:

@@ -31,17 +31,10 @@ class ClientFiles:
         return client_ids(self._layout)
 
     def of_owner(self, owner_id: int | None) -> list[Client]:
-        return self._with_key(owner_key(owner_id))
+        return self._index.records(owner_key(owner_id), self.read)
 
     def games(self, listed: bool) -> list[Client]:
-        return self._with_key(games_key(listed))
-
-    def _with_key(self, key: str) -> list[Client]:
-        readable = []
-        for client_id in self._index.members(key):
-            with contextlib.suppress(storage.NoSuchClient, storage.DamagedRecord):
-                readable.append(self.read(client_id))
-        return [each for each in readable if key in index_keys(each)]
+        return self._index.records(games_key(listed), self.read)
 
     # -- changes -------------------------------------------------------------------------------
 
@@ -98,6 +91,6 @@ class ClientFiles:
         """Raise OriginTaken if another client's game is on the origin of this one's."""
         if client.game_url is None:
             return
-        games = self._with_key(origin_key(client.game_url))
+        games = self._index.records(origin_key(client.game_url), self.read)
         if any(each.id != client.id for each in games):
             raise storage.OriginTaken

@@ -12,9 +12,9 @@ recognised: an entry counts only if its record has the property.
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from storage import Client, User, check_game_url, origin_of, sha256
+from storage import Client, DamagedRecord, NotFound, User, check_game_url, origin_of, sha256
 from storage.flat_files import disk
 
 ADMINISTRATORS = "administrators"
@@ -52,12 +52,18 @@ class Index:
     def __init__(self, folder: str) -> None:
         self._folder = folder
 
-    def members(self, key: str) -> list[str]:
-        """Return the ids of the records that have an entry under this key, sorted."""
-        try:
-            return sorted(os.listdir(f"{self._folder}/{key}"))
-        except FileNotFoundError:
-            return []
+    def records(self, key: str, read: Callable[[str], User | Client]) -> list:
+        """Return the readable records that are found under this key, by id.
+
+        `read` gets the name of an entry. Its NotFound, DamagedRecord and ValueError are ignored.
+        """
+        readable = []
+        with contextlib.suppress(FileNotFoundError):  # no record has the key
+            for member in os.listdir(f"{self._folder}/{key}"):
+                with contextlib.suppress(NotFound, DamagedRecord, ValueError):
+                    readable.append(read(member))
+        found = (each for each in readable if key in index_keys(each))
+        return sorted(found, key=lambda record: record.id)
 
     @contextlib.contextmanager
     def updated(self, record: User | Client, old_keys: Iterable[str] = ()) -> Iterator[None]:

@@ -54,11 +54,7 @@ class UserFiles:
         return content.strip() == b"1"
 
     def administrators(self) -> list[User]:
-        readable = []
-        for member in filter(str.isdecimal, self._index.members(ADMINISTRATORS)):
-            with contextlib.suppress(storage.NoSuchUser, storage.DamagedRecord):
-                readable.append(self.read(int(member)))
-        return sorted((each for each in readable if each.administers), key=lambda user: user.id)
+        return self._index.records(ADMINISTRATORS, lambda member: self.read(int(member)))
 
     # -- adding --------------------------------------------------------------------------------
 

@@ -219,7 +219,7 @@ def audit_lines_of(player: storage.User, owned: list[storage.Client]) -> list[di
     store = get_storage()
     try:
         lines = list(store.audit_of(player.id))
-        for client in owned:  # without the lines that `audit_of` has as well
+        for client in owned:  # their lines about the player are among those above
             lines += filterfalse(names_player, store.audit_of(client.id))
     except storage.DamagedRecord as error:
         current_app.logger.error("%s", error)

@@ -273,7 +273,7 @@ class Storage(Maintenance):
 
     @abstractmethod
     def read_audit(self) -> Iterator[dict]:
-        """Yield the lines of the audit log, oldest first: the arguments of `write_audit` and `time`.
+        """Yield the audit log, oldest line first: the arguments of `write_audit`, and `time`.
 
         Raises DamagedRecord after the last line if one is damaged.
         """

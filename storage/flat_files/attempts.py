@@ -57,7 +57,6 @@ def _check_room(now: str, before: str, limit: int, window: int) -> int:
 
 
 def _size_of(path: str) -> int:
-    try:
+    with contextlib.suppress(FileNotFoundError):
         return os.stat(path).st_size
-    except FileNotFoundError:
-        return 0
+    return 0

@@ -74,10 +74,9 @@ class StatCache:
 
 def read_number(path: str) -> int:
     """Return the number in a file, 0 if there is none. Raises StorageFailed."""
-    try:
+    with contextlib.suppress(NotFound, ValueError):
         return int(read_file(path, NotFound()))
-    except (NotFound, ValueError):
-        return 0
+    return 0
 
 
 def write_file(path: str, content: bytes, mode: int = 0o600, durable: bool = True) -> None:

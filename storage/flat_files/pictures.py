@@ -59,11 +59,9 @@ class PictureFiles:
         return self._generate(int(user_id))[size], time.time()
 
     def _lacks_picture(self, user_id: int) -> bool:
-        try:
-            user = read_user(self._layout, user_id)
-        except storage.NoSuchUser:
-            return False
-        return user.pfp_timestamp is None
+        with contextlib.suppress(storage.NoSuchUser):
+            return read_user(self._layout, user_id).pfp_timestamp is None
+        return False
 
     def _generate(self, user_id: int) -> Images:
         from storage.pictures import generate_picture  # Pillow: memory a worker rarely needs
@@ -91,10 +89,7 @@ def will_be_generated(user: User, paths: dict[str, str]) -> bool:
         return not there
     from storage.pictures import generate_picture  # Pillow: slow to import
 
-    generated = generate_picture(user.id)
-    try:
-        return all(
-            disk.read_file(paths[size], storage.NotFound()) == generated[size] for size in there
-        )
-    except storage.StorageError:
-        return False
+    generated, missing = generate_picture(user.id), storage.NotFound()
+    with contextlib.suppress(storage.StorageError):
+        return all(disk.read_file(paths[size], missing) == generated[size] for size in there)
+    return False

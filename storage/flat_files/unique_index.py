@@ -52,12 +52,10 @@ class UniqueIndex:
 
     def holder(self, kind: str, key: str) -> int | None:
         """Return the id that an entry links to, whether or not the entry counts."""
-        if not can_be_key(kind, key):
-            return None
-        try:
-            return user_id_in(os.readlink(self.path(kind, key)))
-        except FileNotFoundError:
-            return None
+        with contextlib.suppress(FileNotFoundError):
+            if can_be_key(kind, key):
+                return user_id_in(os.readlink(self.path(kind, key)))
+        return None
 
     def counts(self, kind: str, key: str, holder: int) -> bool:
         """Return True if an entry that links to this user reserves the name or address."""

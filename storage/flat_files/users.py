@@ -47,11 +47,10 @@ class UserFiles:
         return user_ids(self._layout)
 
     def is_new(self) -> bool:
-        try:
-            content = disk.read_file(self._layout.path("next_user_id"), storage.NotFound())
-        except storage.NotFound:
-            return not self.ids()
-        return content.strip() == b"1"
+        path = self._layout.path("next_user_id")
+        with contextlib.suppress(storage.NotFound):
+            return disk.read_file(path, storage.NotFound()).strip() == b"1"
+        return not self.ids()
 
     def administrators(self) -> list[User]:
         return self._index.records(ADMINISTRATORS, lambda member: self.read(int(member)))

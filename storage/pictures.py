@@ -45,7 +45,7 @@ TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-# What Pillow raises for a file that is not what its first bytes say.
+# The errors of Pillow for a file whose content does not match its signature.
 BROKEN = (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error, zlib.error)
 
 # -- an upload -----------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def main() -> None:
     """Read an upload from standard input, and print the pictures or what is wrong as JSON."""
     with contextlib.suppress(OSError):  # if memory runs out, this process is killed, no worker
         Path("/proc/self/oom_score_adj").write_text("1000")
-    os.nice(10)  # one account that uploads all day slows nobody's requests
+    os.nice(10)  # constant uploads must not slow other requests
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (MAX_SECONDS, MAX_SECONDS))
     try:

@@ -48,7 +48,7 @@ class CodeFiles:
         raise self._spent(code)
 
     def _places(self, code: str) -> Iterator[str]:
-        """Yield where a code's file may be, without its ending."""
+        """Yield the possible paths of a code's file, without the extension."""
         name, now = storage.sha256(code), window_of_now(WINDOW)
         yield f"{self._folder}/{now}/{name}"
         # Rarely another window: one that has just ended, or any after the clock was set.

@@ -6,8 +6,8 @@
     index/origin-<sha256>/<client id>   its game is on this origin
 
 The entries are empty files. An entry is written before the record that needs it and removed after
-the record that no longer does. So none is ever missing, and one that is too many, after a kill, is
-recognised: an entry counts only if its record has the property.
+the record that no longer does. So none is ever missing. A kill may leave an entry that is not needed,
+but an entry counts only if its record has the property.
 """
 
 import contextlib
@@ -88,7 +88,7 @@ class Index:
             disk.sync_folder(self._folder)
 
     def remove(self, keys: Iterable[str], member: str) -> None:
-        """Remove entries. One that the disk keeps does not count and harms nobody."""
+        """Remove entries. One that cannot be removed does not count."""
         for key in keys:
             disk.remove_file(f"{self._folder}/{key}/{member}")
             if key != ADMINISTRATORS:  # the others are changed under one lock

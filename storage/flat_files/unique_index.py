@@ -100,7 +100,7 @@ class UniqueIndex:
                 raise DamagedRecord(record, problem) from None
 
     def release(self, kind: str, key: str, user_id: int) -> None:
-        """Remove a user's old entry. One that the disk keeps no longer counts."""
+        """Remove a user's old entry. One that cannot be removed no longer counts."""
         with contextlib.suppress(OSError):
             if self.holder(kind, key) == user_id:
                 os.unlink(self.path(kind, key))

@@ -6,8 +6,8 @@
     index/origin-<sha256>/<client id>   its game is on this origin
 
 The entries are empty files. An entry is written before the record that needs it and removed after
-the record that no longer does. So none is ever missing. A kill may leave an entry that is not needed,
-but an entry counts only if its record has the property.
+the record that no longer does, so none is ever missing. A kill may leave an entry too many, but an
+entry counts only if its record has the property.
 """
 
 import contextlib

@@ -2,12 +2,10 @@
 
 import hashlib
 import html
-import json
 import re
 from urllib.parse import quote, urlencode
 
 import pytest
-from conftest import replace_by_a_file
 from forms import hidden_field
 
 from identity.signing import serializer
@@ -87,15 +85,14 @@ def test_a_disabled_client_is_told_the_player(store, adas_browser, program):
     "uri",
     ["com.example.app:/cb", "https://a b.example/", "http://[::1/", "https://a.example:99999/"],
 )
-def test_an_address_that_was_spoilt_by_hand_is_told_the_player(
-    browser, ada, register, tmp_path, uri, signed_in
+def test_redirect_uri_invalid_in_stored_client_is_error_page(
+    browser, ada, register, faults, uri, signed_in
 ):
     program = register(CALLBACK)
     if signed_in:
         browser.sign_in()
         browser.allow(program)
-    path = tmp_path / "instance" / "clients" / f"{program.id}.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"redirect_uris": [uri]}))
+    faults.change_client(program.id, redirect_uris=[uri])
     for sent in (None, uri):
         assert is_error_page(browser.get(program.link(redirect_uri=sent)))
         leads_to = urlencode({"next": program.link(redirect_uri=sent)})
@@ -372,13 +369,13 @@ def test_the_page_has_the_two_buttons_allow_and_cancel(adas_browser, program):
     assert buttons == [("allow", "Allow"), ("deny", "Cancel")]
 
 
-def test_no_administrator_vouches_for_a_program_whose_owner_is_gone_or_damaged(
-    store, adas_browser, bob, register, tmp_path
+def test_consent_page_owner_damaged_or_missing_is_not_shown_as_administrators(
+    store, adas_browser, bob, register, faults
 ):
     program = register(CALLBACK, owner_id=bob.id)
-    (tmp_path / "instance" / "users" / f"{bob.id}.json").write_text("{")
+    faults.damage_user(bob.id)
     assert "Registered by a player who left" in words(adas_browser.get(program.link()))
-    (tmp_path / "instance" / "users" / f"{bob.id}.json").unlink()
+    faults.remove_user(bob.id)
     assert "Registered by a player who left" in words(adas_browser.get(program.link()))
     assert "Registered by this site's administrators" in words(
         adas_browser.get(register(CALLBACK).link())
@@ -588,14 +585,13 @@ def test_a_client_that_changed_since_the_page_was_shown_gets_nothing(
 # -- the code and the way back --------------------------------------------------------------------
 
 
-def test_a_code_is_43_characters_and_kept_as_its_hash_alone(tmp_path, adas_browser, program):
+def test_code_is_43_characters_and_only_its_hash_is_stored(faults, adas_browser, program):
     codes = [adas_browser.allow(program) for _ in range(3)]
     assert all(re.fullmatch("[A-Za-z0-9_-]{43}", code) for code in codes)
-    digests = {f"{hashlib.sha256(code.encode()).hexdigest()}.json" for code in codes}
-    kept = [path for path in (tmp_path / "instance").rglob("*") if path.is_file()]
-    assert digests <= {path.name for path in kept}
-    for path in kept:
-        assert not [code for code in codes if code.encode() in path.read_bytes()]
+    stored = faults.stored_text()
+    for code in codes:
+        assert hashlib.sha256(code.encode()).hexdigest() in stored
+        assert code not in stored
 
 
 def test_the_way_back_is_303_is_never_cached_and_names_no_issuer(adas_browser, program):
@@ -723,41 +719,38 @@ def test_no_uri_that_would_change_the_csp_can_be_registered(register, uri):
         register(uri)
 
 
-# -- the disk -------------------------------------------------------------------------------------
+# -- failing saves and damaged records ------------------------------------------------------------
 
 
-def test_a_consent_that_cannot_be_saved_is_told_the_client(
-    store, page, ada, adas_browser, program, tmp_path
+def test_consent_save_failure_redirects_with_server_error(
+    store, page, ada, adas_browser, program, faults
 ):
-    replace_by_a_file(tmp_path / "instance" / "locks")
+    faults.refuse_saves("users")
     answer = program.read_callback(adas_browser.decide(page))
     assert (answer["error"], answer["state"]) == ("server_error", STATE)
     assert store.read_user(ada.id).grants == {}
 
 
-def test_a_code_that_cannot_be_saved_is_told_the_client(page, adas_browser, program, tmp_path):
-    replace_by_a_file(tmp_path / "instance" / "codes")
+def test_code_save_failure_redirects_with_server_error(page, adas_browser, program, faults):
+    faults.refuse_saves("codes")
     asked = program.read_callback(adas_browser.decide(page))
     assert (asked["error"], asked["state"]) == ("server_error", STATE)
     remembered = program.read_callback(adas_browser.get(program.link(state=STATE)))
     assert remembered == asked
 
 
-def test_a_refusal_needs_no_disk(page, adas_browser, program, tmp_path):
-    for folder in ("locks", "codes"):
-        replace_by_a_file(tmp_path / "instance" / folder)
+def test_denial_saves_nothing(page, adas_browser, program, faults):
+    faults.refuse_saves("everything")
     answer = program.read_callback(adas_browser.decide(page, "deny"))
     assert answer["error"] == "access_denied"
 
 
-def test_a_damaged_client_or_player_is_a_page_that_says_503(
-    page, ada, adas_browser, program, register, tmp_path
-):
+def test_damaged_client_or_user_is_503_page(page, ada, adas_browser, program, register, faults):
     other = register("https://other.example/")
-    (tmp_path / "instance" / "clients" / f"{program.id}.json").write_text("")
+    faults.damage_client(program.id, "empty")
     for answer in (adas_browser.get(program.link()), adas_browser.decide(page)):
         assert (answer.status_code, "Location" in answer.headers) == (503, False)
     assert adas_browser.get(other.link()).status_code == 200
-    (tmp_path / "instance" / "users" / f"{ada.id}.json").write_text("")
+    faults.damage_user(ada.id, "empty")
     for link in (other.link(), other.link(redirect_uri="https://evil.example/")):
         assert adas_browser.get(link).status_code == 503

@@ -62,19 +62,6 @@ def crowd(monkeypatch) -> None:
         monkeypatch.setattr(gate, ConcurrencyLimit(0, 0))
 
 
-@pytest.fixture
-def refuse_to_save(tmp_path, ada):
-    """Lets no record of Ada, and no new one, be saved from now on."""
-
-    def refuse_to_save() -> None:
-        for name in ("accounts.lock", f"locks/{ada.id}"):
-            lock = tmp_path / "instance" / name
-            lock.unlink(missing_ok=True)
-            lock.mkdir()
-
-    return refuse_to_save
-
-
 # Where each form says that too many use it, and where that nothing can be saved.
 PLACES = {
     sign_up: ("form", "form"),
@@ -107,11 +94,9 @@ def test_a_new_password_by_link_waits_for_a_better_moment(
     assert set_by_link(browser).status_code == 303
 
 
-def test_a_profile_that_cannot_be_saved_stays_as_it_was_typed(
-    store, adas_browser, ada, refuse_to_save
-):
+def test_profile_save_failure_keeps_the_typed_values(store, adas_browser, ada, faults):
     before = store.read_user(ada.id)
-    refuse_to_save()
+    faults.refuse_saves("accounts", "users")
     for typed in ({"name": "Ada", "bio": "typed"}, {"name": "Lovelace", "bio": "typed"}):
         page = save(adas_browser, **typed)
         assert (page.status_code, int(page.headers["Retry-After"]) > 0) == (503, True)
@@ -122,29 +107,25 @@ def test_a_profile_that_cannot_be_saved_stays_as_it_was_typed(
 
 @pytest.mark.live
 @pytest.mark.parametrize("send", PLACES)
-def test_what_cannot_be_saved_is_told_in_the_form(store, adas_browser, ada, refuse_to_save, send):
+def test_save_failure_is_shown_in_the_form(store, adas_browser, ada, faults, send):
     before = store.read_user(ada.id)
-    refuse_to_save()
+    faults.refuse_saves("accounts", "users")
     page = send(adas_browser)
     assert (page.status_code, int(page.headers["Retry-After"]) > 0) == (503, True)
     assert problems_of(page) == {PLACES[send][1]: NOT_SAVED}
     assert (store.read_user(ada.id), store.user_ids()) == (before, [ada.id])
 
 
-def test_a_sign_in_that_cannot_be_saved_is_told_beside_the_name_that_was_typed(
-    open_browser, ada, refuse_to_save
-):
-    refuse_to_save()
+def test_sign_in_save_failure_keeps_the_typed_name(open_browser, ada, faults):
+    faults.refuse_saves("accounts", "users")
     page = open_browser().sign_in("ADA")
     assert (page.status_code, int(page.headers["Retry-After"]) > 0) == (503, True)
     assert NOT_SAVED in page.text and value_of(page, "name") == "ADA"
 
 
-def test_a_new_password_by_link_that_cannot_be_saved_leaves_the_link_good(
-    store, browser, ada, set_by_link, refuse_to_save, tmp_path
-):
-    refuse_to_save()
+def test_new_password_save_failure_leaves_the_link_valid(browser, set_by_link, faults):
+    faults.refuse_saves("accounts", "users")
     page = set_by_link(browser)
     assert (page.status_code, problems_of(page)) == (503, {"form": NOT_SAVED})
-    (tmp_path / "instance" / "locks" / str(ada.id)).rmdir()
+    faults.allow_saves()
     assert set_by_link(browser).status_code == 303

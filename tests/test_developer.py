@@ -152,10 +152,10 @@ def test_many_clients_are_paged_by_id_after_those_of_administrators(
     assert len(re.findall("<code>[0-9a-f]{24}</code>", bobs_browser.get("/developer").text)) == 5
 
 
-def test_a_damaged_client_hides_no_other(store, adas_browser, ada, registered, tmp_path):
+def test_damaged_client_hides_no_other(store, adas_browser, ada, registered, faults):
     promote(store, ada.id, ADMINISTRATOR)
     damaged, _ = store.add_client("Chess", [CALLBACK], None)
-    (tmp_path / "instance" / "clients" / f"{damaged.id}.json").write_text("{")
+    faults.damage_client(damaged.id)
     page = adas_browser.get("/developer").text
     assert registered.id in page and damaged.id not in page
 
@@ -164,7 +164,7 @@ def test_a_damaged_client_hides_no_other(store, adas_browser, ada, registered, t
 
 
 def test_a_client_is_registered_as_typed_and_its_secret_shown_this_once(
-    store, adas_browser, ada, anyone, tmp_path
+    store, adas_browser, ada, anyone
 ):
     typed = {
         "name": " Space Game ",
@@ -346,10 +346,8 @@ def test_a_deleted_client_is_gone_with_a_line_in_the_audit_log(
 
 
 @pytest.mark.parametrize("act", ACTS)
-def test_where_the_disk_refuses_the_page_says_so(adas_browser, registered, tmp_path, act):
-    folder = tmp_path / "instance" / "locks"
-    folder.rename(tmp_path / "gone")
-    folder.touch()
+def test_client_save_failure_is_503_page(adas_browser, registered, faults, act):
+    faults.refuse_saves("clients")
     page = adas_browser.post(f"/developer/{registered.id}{act}", data=TYPED)
     assert page.status_code == 503
     assert "Nothing was saved." in page.text

@@ -80,16 +80,12 @@ def test_any_program_may_read_and_keep_it(anyone, path):
 # -- health ---------------------------------------------------------------------------------------
 
 
-def test_a_healthy_server_says_so_and_leaves_nothing_behind(anyone, store):
-    before = files_of(store)
+def test_a_healthy_server_says_so_and_leaves_nothing_behind(anyone, faults):
+    before = faults.stored()
     answer = anyone.get("/healthz")
     assert (answer.status_code, answer.json) == (200, {"message": "ok"})
     assert answer.headers["Cache-Control"] == "no-store"
-    assert files_of(store) == before
-
-
-def files_of(store) -> set[Path]:
-    return {*Path(store.layout.data_dir).rglob("*"), *Path(store.layout.picture_dir).rglob("*")}
+    assert faults.stored() == before
 
 
 @pytest.mark.parametrize("host", ["10.1.2.3", "localhost", "elsewhere.example", "[::1]:8000"])
@@ -101,33 +97,27 @@ def test_it_may_be_asked_by_address(anyone, host):
         assert anyone.get("/openapi.json", headers={"Host": host}).status_code == 400
 
 
-@pytest.mark.parametrize("gone", ["users", "secret_key", "pictures"])
-def test_without_its_records_its_keys_or_its_pictures_a_server_is_not_healthy(anyone, store, gone):
-    """Which is what it looks like when a disk is not mounted."""
-    places = {
-        "users": Path(store.layout.data_dir, "users"),
-        "secret_key": Path(store.layout.data_dir, "secret_key"),
-        "pictures": Path(store.layout.picture_dir),
-    }
-    places[gone].rename(places[gone].with_name("gone"))
+@pytest.mark.parametrize("part", ["users", "keys", "pictures"])
+def test_healthz_without_users_keys_or_pictures_is_503(anyone, faults, folders, part):
+    """As if a disk is not mounted."""
+    faults.take_away(part)
     answer = anyone.get("/healthz")
     assert answer.status_code == 503
     assert answer.content_type == "application/json"
     assert list(answer.json) == ["message"]
-    assert str(places[gone]) not in answer.text
+    assert not any(folder in answer.text for folder in folders)
 
 
-def test_the_disk_is_tried_at_most_every_five_seconds(store, monkeypatch):
-    """However often it is asked; and it is well again as late."""
-    users = Path(store.layout.data_dir, "users")
+def test_health_check_writes_at_most_every_five_seconds(store, faults, monkeypatch):
+    """The result, also a failure, is cached that long."""
     store.check_health()
-    users.rename(users.with_name("gone"))
+    faults.take_away("users")
     for _ in range(100):
         store.check_health()
     pass_time(monkeypatch, PROBE_INTERVAL)
     with pytest.raises(StorageFailed):
         store.check_health()
-    users.with_name("gone").rename(users)
+    faults.put_back("users")
     with pytest.raises(StorageFailed):
         store.check_health()
     pass_time(monkeypatch, PROBE_INTERVAL)

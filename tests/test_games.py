@@ -1,9 +1,7 @@
 """Games: the home page, the play page, and the code that a game gets there."""
 
 import html
-import json
 import re
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
@@ -68,10 +66,6 @@ def refusal(answer: TestResponse) -> str:
     """Why the game gets no code."""
     assert answer.json == {"type": "authorized", "error": True, "message": answer.json["message"]}
     return answer.json["message"]
-
-
-def codes_kept(tmp_path) -> list:
-    return list((tmp_path / "instance" / "codes").rglob("*.json"))
 
 
 # -- where a game may be ------------------------------------------------------------------------
@@ -216,23 +210,20 @@ def test_of_racing_clients_a_player_gets_as_many_as_one_may_have(store, ada, bob
     store.add_client("Chess", [], bob.id, at_most=3)
 
 
-def test_a_record_from_before_games_is_read(store, game, tmp_path):
-    path = tmp_path / "instance" / "clients" / f"{game.id}.json"
-    record = json.loads(path.read_text())
-    for field in ("game_url", "description", "listed"):
-        del record[field]
-    path.write_text(json.dumps(record))
+def test_a_record_from_before_games_is_read(store, game, faults):
+    faults.remove_client_fields(game.id, "game_url", "description", "listed")
     client = store.read_client(game.id)
     assert (client.game_url, client.description, client.listed) == (None, "", False)
 
 
-def test_a_record_that_is_damaged_or_was_edited_stands_in_no_other_games_way(
-    store, add_game, game, browser, tmp_path
+def test_damaged_or_edited_client_does_not_block_another_game(
+    store, add_game, game, browser, faults
 ):
-    path = tmp_path / "instance" / "clients" / f"{game.id}.json"
-    record = path.read_text()
-    for content in (record.replace(GAME, "https://"), "{"):
-        path.write_text(content)
+    for damage in (
+        lambda: faults.change_client(game.id, game_url="https://"),
+        lambda: faults.damage_client(game.id),
+    ):
+        damage()
         other = add_game("Chess")
         assert "Chess" in browser.get("/").text
         store.delete_client(other.id)
@@ -278,9 +269,7 @@ def test_a_guest_sees_the_game_and_is_offered_to_sign_in_and_come_back(browser, 
 
 
 @pytest.mark.parametrize("change", ["disabled", "deleted", "no game", "unknown", "moved here"])
-def test_where_no_game_can_be_played_a_page_says_so(
-    store, adas_browser, game, tmp_path, make_app, change
-):
+def test_where_no_game_can_be_played_a_page_says_so(store, adas_browser, game, faults, change):
     signed = open_game(adas_browser, game)
     if change == "deleted":
         store.delete_client(game.id)
@@ -295,7 +284,7 @@ def test_where_no_game_can_be_played_a_page_says_so(
     assert (page.status_code, "This game was deleted or disabled." in page.text) == (404, True)
     for fields in ({}, {"decision": "allow"}):
         assert refusal(ask(adas_browser, game, signed, **fields)) == "invalid_app"
-    assert codes_kept(tmp_path) == []
+    assert faults.stored("codes") == {}
 
 
 # -- the code -----------------------------------------------------------------------------------
@@ -324,12 +313,12 @@ def test_a_game_learns_no_email_address_even_where_its_site_does(store, adas_bro
 
 @pytest.mark.parametrize("decision", [{}, {"decision": "deny"}, {"decision": ""}])
 def test_without_allow_a_new_player_has_to_be_asked(
-    store, adas_browser, ada, game, tmp_path, decision
+    store, adas_browser, ada, game, faults, decision
 ):
     answer = ask(adas_browser, game, open_game(adas_browser, game), **decision)
     assert refusal(answer) == "consent_required"
     assert store.read_user(ada.id).grants == {}
-    assert codes_kept(tmp_path) == []
+    assert faults.stored("codes") == {}
 
 
 def test_a_player_who_allowed_the_game_is_not_asked_again_until_they_withdraw(
@@ -344,7 +333,7 @@ def test_a_player_who_allowed_the_game_is_not_asked_again_until_they_withdraw(
 
 
 def test_who_is_signed_out_or_suspended_by_now_has_no_account(
-    store, adas_browser, ada, game, tmp_path
+    store, adas_browser, ada, game, faults
 ):
     signed = open_game(adas_browser, game)
     with store.edit_user(ada.id) as user:
@@ -355,7 +344,7 @@ def test_who_is_signed_out_or_suspended_by_now_has_no_account(
     adas_browser.post("/sign-out")
     answer = ask(adas_browser, game, signed, decision="allow")
     assert (answer.status_code, refusal(answer)) == (403, "no_account")
-    assert codes_kept(tmp_path) == []
+    assert faults.stored("codes") == {}
 
 
 @pytest.fixture(
@@ -392,7 +381,7 @@ def wrong_request(request, app, store, adas_browser, ada, bob, game, add_game, o
 
 @pytest.mark.parametrize("allowed_before", [True, False])
 def test_only_what_this_sessions_page_of_this_game_signed_is_approved(
-    store, adas_browser, ada, game, wrong_request, allowed_before, tmp_path
+    store, adas_browser, ada, game, wrong_request, allowed_before, faults
 ):
     if allowed_before:
         with store.edit_user(ada.id) as user:
@@ -404,7 +393,7 @@ def test_only_what_this_sessions_page_of_this_game_signed_is_approved(
         assert answer.status_code == 403
         assert refusal(answer) == "no_account"
     assert store.read_user(ada.id) == before
-    assert codes_kept(tmp_path) == []
+    assert faults.stored("codes") == {}
 
 
 def test_a_page_from_before_the_player_signed_in_anew_gets_nothing(adas_browser, game):
@@ -416,14 +405,14 @@ def test_a_page_from_before_the_player_signed_in_anew_gets_nothing(adas_browser,
 
 @pytest.mark.parametrize("fetch_site", ["cross-site", "same-site"])
 def test_the_game_itself_and_other_sites_cannot_ask_the_server(
-    adas_browser, game, fetch_site, tmp_path
+    adas_browser, game, fetch_site, faults
 ):
     signed = open_game(adas_browser, game)
     headers = {"Sec-Fetch-Site": fetch_site}
     data = {"request": signed, "decision": "allow"}
     answer = adas_browser.post(f"/play/{game.id}/authorize", data=data, headers=headers)
     assert answer.status_code == 403
-    assert codes_kept(tmp_path) == []
+    assert faults.stored("codes") == {}
 
 
 def test_no_code_is_given_for_a_link(adas_browser, game):
@@ -434,11 +423,10 @@ def test_no_code_is_given_for_a_link(adas_browser, game):
     assert refusal(answer) == "no_account"
 
 
-@pytest.mark.parametrize("folder", ["locks", "codes"])
-def test_what_the_disk_refuses_is_a_server_error(adas_browser, game, tmp_path, folder):
+@pytest.mark.parametrize("kind", ["users", "codes"])
+def test_game_flow_save_failure_is_503_server_error(adas_browser, game, faults, kind):
     signed = open_game(adas_browser, game)
-    shutil.rmtree(tmp_path / "instance" / folder)
-    (tmp_path / "instance" / folder).touch()
+    faults.refuse_saves(kind)
     answer = ask(adas_browser, game, signed, decision="allow")
     assert (answer.status_code, refusal(answer)) == (503, "server_error")
 

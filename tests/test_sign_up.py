@@ -154,12 +154,10 @@ def test_a_sign_up_that_was_refused_is_none_of_the_ten(browser, ada):
     assert sign_up(browser).status_code == 303
 
 
-def test_a_sign_up_that_cannot_be_saved_is_503_and_none_of_the_ten(browser, ada, tmp_path):
-    lock = tmp_path / "instance" / "accounts.lock"
-    lock.unlink()
-    lock.mkdir()
+def test_sign_up_save_failure_is_503_and_not_counted(browser, ada, faults):
+    faults.refuse_saves("accounts")
     assert [sign_up(browser).status_code for _ in range(11)] == [503] * 11
-    lock.rmdir()
+    faults.allow_saves()
     assert sign_up(browser).status_code == 303
 
 

@@ -29,7 +29,7 @@ def show_sign_in() -> Response | tuple:
 
 @sign_in.post("/sign-in")
 def check_sign_in() -> Response | tuple:
-    """Sign in by `name` (or email) and `password`, then go on to `next`."""
+    """Sign in by `name` (or email) and `password`, then redirect to `next`."""
     name = request.form.get("name", "").strip()
     password = request.form.get("password", "")
     leads_to = local_address(request.form.get("next", ""))
@@ -56,6 +56,6 @@ def sign_in_player(name: str, password: str) -> None:
 
 @sign_in.post("/sign-out")
 def sign_out() -> Response:
-    """End this session and go on to `next`."""
+    """End this session and redirect to `next`."""
     end_session()
     return redirect(local_address(request.form.get("next", "")), 303)

@@ -30,7 +30,7 @@ sign_up = Blueprint("sign_up", __name__)
 
 @sign_up.get("/sign-up")
 def show_sign_up() -> Response | tuple:
-    """The form that makes an account; `invite` comes from a link, `next` is where it leads."""
+    """Show the sign-up form; `invite` comes from a link, `next` is where the form leads."""
     if signed_in_player():
         return redirect(local_address(request.args.get("next", "")), 303)
     return sign_up_page(request.args, {}, get_storage().is_new())
@@ -38,7 +38,7 @@ def show_sign_up() -> Response | tuple:
 
 @sign_up.post("/sign-up")
 def make_account() -> Response | tuple:
-    """Make an account by `name`, `email`, `password` and, from a link, `invite`; sign it in."""
+    """Create an account by `name`, `email`, `password` and `invite`, and sign it in."""
     form, first = request.form, get_storage().is_new()
     if refusal_of_sign_up(read_invite(form), first):
         page, headers = sign_up_page(form, {}, first)
@@ -52,8 +52,8 @@ def make_account() -> Response | tuple:
     leads_to = local_address(form.get("next", "") or "/account")
     try:
         start_session(user, form["password"])
-    except (Busy, storage.StorageFailed):  # of the session alone: the account is on the disk
-        session.clear()  # as a new one would: whoever was signed in here is somebody else
+    except (Busy, storage.StorageFailed):  # by the session only: the account is saved
+        session.clear()  # as a new session would: another player may be signed in here
         address = url_for("sign_in.show_sign_in", next=leads_to)
         return redirect_with_notice("Account created. Sign in to continue.", address)
     if leads_to != "/account":
@@ -88,12 +88,12 @@ def sign_up_page(
 
 
 def read_invite(fields: MultiDict) -> str:
-    """The invitation that a form or an address has: by itself, or pasted as the whole link."""
+    """Return the invitation in a form or query; players may paste the whole link."""
     return re.split("[&#]", fields.get("invite", "").rpartition("invite=")[2])[0].strip()
 
 
 def refusal_of_sign_up(invite: str, first: bool) -> str | None:
-    """Why nobody can make an account with this invite, or None."""
+    """Return the reason why this invite allows no new account, or None."""
     if first:
         if is_first_account_invite(get_storage(), invite):
             return None
@@ -123,10 +123,10 @@ def add_account(form: MultiDict, first: bool) -> storage.User:
         password=storage.check_password(password, name, email),
     )
     refuse_taken_email(email)
-    with password_limit:  # before the count: a sign-up refused as Busy is none
+    with password_limit:  # before the count: a sign-up refused as Busy is not counted
         counted = count_sign_up()
         password_hash = hash_password(password)
-    # Where sign-up is open, a link that was used stops nobody.
+    # If sign-up is open, a used invitation is no obstacle.
     needs_invite = not first and current_app.config["SIGN_UP"] != "open"
     try:
         return get_storage().add_user(

@@ -1,8 +1,8 @@
 """What is particular to keeping records as files: modes, damage, claims, races between processes.
 
-Tests that look into files, or damage them, are here: other tests use the fixture `faults`, which
-works on any backend. What any backend promises is in test_storage_contract.py; kills and failing
-disks are in faults/.
+Tests about files are here and in test_check.py, test_archive.py and test_upgrade.py. Other tests
+use the fixture `faults`, which works on any backend. What any backend promises is in
+test_storage_contract.py; kills and failing disks are in faults/.
 """
 
 import contextlib

@@ -23,13 +23,13 @@ from storage.flat_files.backend import FlatFiles
 
 
 @pytest.fixture
-def store(tmp_path, unsynced) -> FlatFiles:
-    return FlatFiles(str(tmp_path / "instance"), str(tmp_path / "pfp"))
+def store(flat_folders, unsynced) -> FlatFiles:
+    return FlatFiles(*map(str, flat_folders))
 
 
 @pytest.fixture
-def key_file(store, tmp_path) -> Path:
-    return tmp_path / "instance/secret_key"
+def key_file(store, flat_folders) -> Path:
+    return flat_folders[0] / "secret_key"
 
 
 @pytest.fixture
@@ -87,9 +87,9 @@ def test_the_key_file_is_replaced_whole_with_mode_0600(store, key_file, drop_old
     assert [name for name in os.listdir(store.layout.data_dir) if name.startswith(".")] == []
 
 
-def test_no_rotation_without_an_audit_line(store, key_file, tmp_path):
+def test_keys_are_not_rotated_if_the_audit_log_cannot_be_saved(store, key_file, faults):
     before = key_file.read_bytes()
-    (tmp_path / "instance/audit.log").mkdir()
+    faults.refuse_saves("audit")
     with pytest.raises(StorageFailed):
         Acts(store, COMMAND).rotate_keys(drop_old=True)
     assert key_file.read_bytes() == before

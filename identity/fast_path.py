@@ -23,13 +23,7 @@ from werkzeug.wrappers import Response
 from werkzeug.wsgi import get_input_stream
 
 import storage
-from identity.responses import (
-    ANY_ORIGIN,
-    NO_SNIFF,
-    JsonResponse,
-    json_error,
-    storage_http_error,
-)
+from identity.responses import ANY_ORIGIN, NO_SNIFF, JsonResponse, json_error, storage_http_error
 
 
 @dataclass(slots=True)

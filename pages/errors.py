@@ -23,9 +23,7 @@ def handle_storage_error(error: storage.StorageError) -> Response | JsonResponse
 
 
 def render_error_page(
-    error: HTTPException,
-    received_uri: str | None = None,
-    registered_uris: list[str] | None = None,
+    error: HTTPException, received_uri: str | None = None, registered_uris: list[str] | None = None
 ) -> Response:
     """Return the error as a page; one about a redirect URI shows the registered ones as well."""
     title, usual_problem = ERROR_PAGES.get(error.code, (error.name, error.description))

@@ -5,13 +5,7 @@ from werkzeug.wrappers import Response
 
 from identity.passwords import find_by_password
 from identity.sessions import end_session, local_address, signed_in_player, start_session
-from pages.forms import (
-    ACCOUNT_CHANGED,
-    SUSPENDED,
-    FormRefused,
-    as_form_errors,
-    pop_notice,
-)
+from pages.forms import ACCOUNT_CHANGED, SUSPENDED, FormRefused, as_form_errors, pop_notice
 from pages.rendering import render_guest_page
 
 sign_in = Blueprint("sign_in", __name__)

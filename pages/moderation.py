@@ -15,10 +15,6 @@ from pages.forms import as_form_errors, form_view, pop_notice, redirect_with_not
 from pages.rendering import render_page
 
 RESET_NOTICES = {"bio": "Bio reset.", "name": "Name reset.", "picture": "Picture reset."}
-ONLY_FOR = {
-    storage.MODERATOR: "Only moderators can do this.",
-    storage.ADMINISTRATOR: "Only administrators can do this.",
-}
 
 moderation = Blueprint("moderation", __name__)
 
@@ -75,14 +71,14 @@ def format_last_played(last_heartbeat: int) -> str:
     return f"{format_duration(seconds)} ago" if seconds >= MINUTE else "now"
 
 
-# -- who may -------------------------------------------------------------------------------------
+# -- rights -------------------------------------------------------------------------------------
 
 
-def require_level(mod_level: int) -> storage.User:
-    """Return the signed-in player, who has at least this mod level. Raises Forbidden."""
+def require_moderator() -> storage.User:
+    """Return the signed-in player, a moderator or an administrator. Raises Forbidden."""
     player = require_player()
-    if player.mod_level < mod_level:
-        abort(403, ONLY_FOR[mod_level])
+    if player.mod_level < storage.MODERATOR:
+        abort(403, "Only moderators can do this.")
     return player
 
 
@@ -92,25 +88,14 @@ def acts_of(player: storage.User) -> Acts:
 
 
 def find_moderated_user(user_id: str) -> tuple[Acts, storage.User]:
-    """Return the signed-in player's acts and a user below them. Raises Forbidden, NotFound."""
-    player, user = require_level(storage.MODERATOR), read_shown_user(user_id)
-    if not may_moderate(player, user):
-        abort(403)
-    return acts_of(player), user
+    """Return the signed-in moderator's acts and a user. Raises Forbidden, NotFound."""
+    return acts_of(require_moderator()), read_shown_user(user_id)
 
 
-def find_administered_user(user_id: str) -> tuple[Acts, storage.User]:
-    """Return the signed-in administrator's acts and a user. Raises Forbidden, NotFound."""
-    return acts_of(require_level(storage.ADMINISTRATOR)), read_shown_user(user_id)
-
-
-def show_problems(_: Acts, user: storage.User, problems: dict[str, dict[str, str]]) -> str:
-    """Return the user's public page again, with what is wrong with the form that was sent."""
-    return profile_page(user, problems["moderation"])
-
-
-moderators_form = form_view("moderation", find_moderated_user, show_problems)
-administrators_form = form_view("moderation", find_administered_user, show_problems)
+# The acts check who may do them; the page is shown again with the reason.
+moderation_form = form_view(
+    find_moderated_user, lambda _, user, problems: profile_page(user, problems)
+)
 
 
 # -- moderators' pages --------------------------------------------------------------------------
@@ -119,7 +104,7 @@ administrators_form = form_view("moderation", find_administered_user, show_probl
 @moderation.get("/players")
 def find_player() -> Response | str:
     """Find a player by exact `name`."""
-    player = require_level(storage.MODERATOR)
+    player = require_moderator()
     name = request.args.get("name", "").strip()
     # By name alone: moderators do not learn who has an email address.
     found = get_storage().find_user(name) if name and "@" not in storage.unique_key(name) else None
@@ -130,7 +115,7 @@ def find_player() -> Response | str:
 
 
 @moderation.post("/users/<user_id>/suspend")
-@moderators_form
+@moderation_form
 def suspend_player(acts: Acts, user: storage.User) -> Response:
     """Suspend the player."""
     acts.suspend(user.id)
@@ -138,7 +123,7 @@ def suspend_player(acts: Acts, user: storage.User) -> Response:
 
 
 @moderation.post("/users/<user_id>/unsuspend")
-@moderators_form
+@moderation_form
 def unsuspend_player(acts: Acts, user: storage.User) -> Response:
     """Let the suspended player sign in again."""
     acts.unsuspend(user.id)
@@ -146,7 +131,7 @@ def unsuspend_player(acts: Acts, user: storage.User) -> Response:
 
 
 @moderation.post("/users/<user_id>/reset")
-@moderators_form
+@moderation_form
 def reset_player(acts: Acts, user: storage.User) -> Response:
     """Reset `what` of the player."""
     what = request.form.get("what", "")
@@ -157,7 +142,7 @@ def reset_player(acts: Acts, user: storage.User) -> Response:
 
 
 @moderation.post("/users/<user_id>/mod-level")
-@administrators_form
+@moderation_form
 def change_mod_level(acts: Acts, user: storage.User) -> Response:
     """Give the player the `mod_level` 0, 1 or 2."""
     typed = request.form.get("mod_level", "")
@@ -167,7 +152,7 @@ def change_mod_level(acts: Acts, user: storage.User) -> Response:
 
 
 @moderation.post("/users/<user_id>/flairs/grant")
-@administrators_form
+@moderation_form
 def grant_player_flair(acts: Acts, user: storage.User) -> Response:
     """Grant the player a `flair`."""
     acts.grant_flair(user.id, request.form.get("flair", "").strip())
@@ -175,7 +160,7 @@ def grant_player_flair(acts: Acts, user: storage.User) -> Response:
 
 
 @moderation.post("/users/<user_id>/flairs/revoke")
-@administrators_form
+@moderation_form
 def revoke_player_flair(acts: Acts, user: storage.User) -> Response:
     """Take a `flair` from the player."""
     acts.revoke_flair(user.id, request.form.get("flair", ""))

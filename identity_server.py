@@ -35,11 +35,7 @@ import storage
 from identity.accounts import may_manage
 from identity.context import get_storage
 from identity.fast_path import ApiRequest, ApiViews, FastPath
-from identity.guards import (
-    refuse_cross_site_posts,
-    refuse_foreign_hosts,
-    refuse_undecodable_queries,
-)
+from identity.guards import GUARDS
 from identity.limits import client_address
 from identity.oauth import SCOPES, code_challenge_of, redirect_targets
 from identity.responses import (
@@ -48,14 +44,9 @@ from identity.responses import (
     ExactRedirect,
     JsonResponse,
     add_default_headers,
-    content_security_policy,
+    security_policy,
 )
-from identity.sessions import (
-    SESSION_MAX_AGE,
-    SignedCookieSessions,
-    ask_to_sign_in,
-    signed_in_player,
-)
+from identity.sessions import SESSION_MAX_AGE, CookieSessions, ask_to_sign_in, signed_in_player
 from identity.settings import RESOURCES, read_settings, trusted_hosts, usual_hosts
 from identity.signing import serializer
 from pages.account import account
@@ -78,14 +69,7 @@ PAGE_BODY_LIMIT = 64 * 1024  # bytes
 CLIENT_FAILURES = 100  # failed client authentications from an address, in ATTEMPTS_WINDOW
 ALWAYS_GRANTED = "userinfo"  # of SCOPES
 REQUEST_PARAMETERS = ("response_type", "scope", "state", "code_challenge", "code_challenge_method")
-TOKEN_PARAMETERS = (
-    "grant_type",
-    "code",
-    "redirect_uri",
-    "client_id",
-    "client_secret",
-    "code_verifier",
-)
+TOKEN_FIELDS = ("grant_type", "code", "redirect_uri", "client_id", "client_secret", "code_verifier")
 CODE_VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 4.1
 CODE_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636 4.2: a SHA-256 in base64url
 BEARER_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750 2.1
@@ -293,8 +277,7 @@ def show_consent_page(player: User, client: Client, auth_request: AuthorizationR
         request_field=signed,
         again=request.full_path,
     )
-    policy = content_security_policy(form_targets=redirect_targets(auth_request.redirect_uri))
-    return page, {"Content-Security-Policy": policy}
+    return page, security_policy(form_targets=redirect_targets(auth_request.redirect_uri))
 
 
 def show_unusable_client(error: UnusableClient) -> Response:
@@ -415,8 +398,7 @@ def play(client_id: str) -> tuple:
         host=urlsplit(client.game_url).netloc,
         request_field=sign_game_request(client) if player else None,
     )
-    policy = content_security_policy(frame_origin=origin_of(client.game_url))
-    return page, {"Content-Security-Policy": policy}
+    return page, security_policy(frame_origin=origin_of(client.game_url))
 
 
 @server.post("/play/<client_id>/authorize")
@@ -519,7 +501,7 @@ def read_token_form(api_request: ApiRequest) -> dict[str, str]:
         abort(400, "the body is not form-encoded UTF-8")
     # RFC 6749 3.2: a blank parameter counts as missing, and none of ours may be repeated.
     names = [name for name, _ in sent]
-    for name in TOKEN_PARAMETERS:
+    for name in TOKEN_FIELDS:
         if names.count(name) > 1:
             abort(400, f"{name} is repeated")
     form = {name: value for name, value in sent if value}
@@ -733,12 +715,12 @@ def create_app(overrides: dict | None = None) -> Flask:
     )
     app.extensions["storage"] = storage.open_storage(settings["DATA_DIR"], settings["PICTURE_DIR"])
     app.url_map.merge_slashes = False  # merging redirects to the Host that was sent, by http
-    app.session_interface = SignedCookieSessions()
+    app.session_interface = CookieSessions()
     pages = (files, sign_in, sign_up, account, moderation, games, developer, discovery)
     for blueprint in (server, *pages):
         app.register_blueprint(blueprint)
-    for refuse in (refuse_foreign_hosts, refuse_undecodable_queries, refuse_cross_site_posts):
-        app.before_request(refuse)
+    for guard in GUARDS:
+        app.before_request(guard)
     app.after_request(add_default_headers)
     app.register_error_handler(HTTPException, handle_http_error)
     app.register_error_handler(UnusableClient, show_unusable_client)

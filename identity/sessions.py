@@ -23,8 +23,8 @@ SESSION_MAX_AGE = timedelta(days=14)
 SESSIONS_KEPT = 20  # signed-in browsers of one player; the oldest is dropped first
 
 
-class SignedCookieSessions(SecureCookieSessionInterface):
-    """Flask's session cookie, signed by `serializer`; nothing is computed where there is none."""
+class CookieSessions(SecureCookieSessionInterface):
+    """Flask's session cookie, signed by `serializer`; a request without it costs nothing."""
 
     def get_signing_serializer(self, app: Flask) -> URLSafeTimedSerializer:
         return serializer("session")
@@ -32,14 +32,14 @@ class SignedCookieSessions(SecureCookieSessionInterface):
     def open_session(self, app: Flask, request: Request) -> SecureCookieSession:
         if "HTTP_COOKIE" not in request.environ:
             return self.session_class()
-        # Two of that name: one was planted, and nothing tells which.
+        # If there are two of that name, one was planted, and nothing tells which.
         if len(request.cookies.getlist(self.get_cookie_name(app))) > 1:
             return self.session_class()
         return super().open_session(app, request)
 
 
 def signed_in_player() -> User | None:
-    """The player whose browser sent this request, or None. Raises DamagedRecord."""
+    """Return the player whose browser sent this request, or None. Raises DamagedRecord."""
     if "player" not in g:
         g.player = _find_session_player()
     return g.player
@@ -65,7 +65,7 @@ def ask_to_sign_in() -> Response:
 
 
 def require_player() -> User:
-    """The signed-in player; else the browser is sent to sign in, and comes back."""
+    """Return the signed-in player; without one, redirect to the sign-in page and back."""
     player = signed_in_player()
     if player is None:
         abort(ask_to_sign_in())
@@ -75,9 +75,9 @@ def require_player() -> User:
 def start_session(user: User, password: str, new_hash: str | None = None) -> bool:
     """Sign in a player whose password was checked: an entry in their record and a new cookie.
 
-    A hash of an older kind is replaced. With `new_hash`, that of a new password, every other
-    session ends. False, and nothing is saved, where since `user` was read the password was changed
-    or the player suspended. Raises Busy, StorageFailed.
+    An outdated hash is replaced. With `new_hash`, the hash of a new password, every other session
+    ends. Returns False, and saves nothing, if the password was changed or the player suspended
+    after `user` was read. Raises Busy, StorageFailed.
     """
     kept_hash = new_hash or user.password_hash
     if needs_rehash(kept_hash):
@@ -86,11 +86,11 @@ def start_session(user: User, password: str, new_hash: str | None = None) -> boo
     browser = describe_browser(request.headers.get("User-Agent", ""))
     entry = Session(secrets.token_urlsafe(16), now_ms(), browser)
     with get_storage().edit_user(user.id) as edited:
-        # Else restoring the player would bring back a session that began during the suspension.
+        # Otherwise a session that began during a suspension would be valid after it.
         if edited.password_hash != user.password_hash or edited.suspended:
             return False
         edited.password_hash = kept_hash
-        # One save for both: who is told that it failed has the old password, and the link to it.
+        # One save for both: if it fails, the old password and a sign-in link stay valid.
         others = [] if new_hash else edited.sessions
         edited.sessions = [*others, entry][-SESSIONS_KEPT:]
     session.clear()
@@ -100,14 +100,14 @@ def start_session(user: User, password: str, new_hash: str | None = None) -> boo
 
 
 def end_session() -> None:
-    """Sign this browser out; its cookie goes even where the record cannot be written."""
+    """Sign this browser out; its cookie is removed even if the record cannot be written."""
     user_id, ended = session.get("user"), session.get("id")
     session.clear()
     if user_id is None:
         return
     try:
         drop_session(user_id, ended)
-    except StorageError as error:  # damaged or deleted among them
+    except StorageError as error:  # the record may also be damaged or deleted
         current_app.logger.warning("session of user %d not removed: %s", user_id, error)
 
 
@@ -118,14 +118,14 @@ def drop_session(user_id: int, session_id: str) -> None:
 
 
 def local_address(text: str) -> str:
-    """`text` where it is an address on this server to be sent to, else "/"."""
+    """Return the text if it is the address of a page of this server, else "/"."""
     # Browsers read "//host" and "/\host" as another host, and drop tabs and line ends.
     return text if re.fullmatch(r"/(?![/\\])[^\x00-\x1f\x7f]*", text) else "/"
 
 
 def describe_browser(user_agent: str) -> str:
-    """What a player recognises a browser by: "Firefox on Linux"."""
-    browsers = (  # in this order: most of them claim to be those below
+    """Return what a player recognises a browser by: "Firefox on Linux"."""
+    browsers = (  # in this order: most of them also claim to be the ones below
         ("Edg", "Edge"),
         ("OPR/", "Opera"),
         ("SamsungBrowser", "Samsung Internet"),

@@ -4,7 +4,7 @@ from flask import current_app, render_template
 
 from identity import accounts
 from identity.oauth import find_pending_authorization, redirect_targets
-from identity.responses import content_security_policy
+from identity.responses import security_policy
 from storage import User
 
 
@@ -34,6 +34,5 @@ def render_guest_page(template: str, leads_to: str, **values) -> tuple[str, dict
     if pending is None:
         return render_page(template, None, next=leads_to, client_name=None, **values), {}
     client, redirect_uri = pending
-    policy = content_security_policy(form_targets=redirect_targets(redirect_uri))
     page = render_page(template, None, next=leads_to, client_name=client.name, **values)
-    return page, {"Content-Security-Policy": policy}
+    return page, security_policy(form_targets=redirect_targets(redirect_uri))

@@ -396,7 +396,8 @@ def play(client_id: str) -> tuple:
         client=client,
         owner=find_owner(client),
         host=urlsplit(client.game_url).netloc,
-        request_field=sign_game_request(client) if player else None,
+        # Bound to the session, like the request on the consent page.
+        request_field=player and serializer("game").dumps(game_request_of(client)),
     )
     return page, security_policy(frame_origin=origin_of(client.game_url))
 
@@ -424,9 +425,9 @@ def decide_game(client_id: str) -> JsonResponse:
         return message_to_game(503, error=True, message="server_error")
 
 
-def sign_game_request(client: Client) -> str:
-    """Return the `request` field of a game's play page in this session."""
-    return serializer("game").dumps([client.id, client.game_url, session["id"]])
+def game_request_of(client: Client) -> list[str]:
+    """Return what a game's play page signs in this session."""
+    return [client.id, client.game_url, session["id"]]
 
 
 def read_game_request(client_id: str) -> tuple[User, AuthorizationRequest]:
@@ -441,7 +442,7 @@ def read_game_request(client_id: str) -> tuple[User, AuthorizationRequest]:
         shown = serializer("game").loads(request.form.get("request", ""))
     except BadSignature:
         shown = None
-    if shown != [client.id, client.game_url, session["id"]]:
+    if shown != game_request_of(client):
         raise AuthorizationError("no_account", "the page was opened in another session")
     # Without a redirect URI: the token endpoint refuses any that is sent with this code.
     return player, AuthorizationRequest(client.id, None, [ALWAYS_GRANTED], None, None)
@@ -492,7 +493,7 @@ def token(api_request: ApiRequest) -> JsonResponse:
 def read_token_form(api_request: ApiRequest) -> dict[str, str]:
     """Return the parameters of a token request without blank ones. Raises HTTPException."""
     body = api_request.read_body(TOKEN_BODY_LIMIT)
-    media_type, _ = parse_options_header(api_request.headers.get("Content-Type"))
+    media_type, _ = parse_options_header(api_request.content_type)
     if media_type.lower() in ("application/json", "multipart/form-data"):
         abort(400, "send the parameters form-encoded: application/x-www-form-urlencoded")
     try:

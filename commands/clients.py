@@ -92,9 +92,8 @@ def client_list(as_json: bool) -> None:
     If a record is damaged, the others are listed, an error names it, and the exit status is 1.
     """
     store = open_installation()
-    records, status = readable_records(
-        store.client_ids(), lambda client_id: client_record(store, store.read_client(client_id))
-    )
+    clients, status = readable_records(store.client_ids(), store.read_client)
+    records = [client_record(store, each) for each in clients]
     print_records(records, ["client_id", "name", "owner", "disabled"], as_json)
     sys.exit(status)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import click
 
 from commands import open_installation
-from commands.advice import Advice, check_environment
+from commands.advice import check_environment
 from identity.settings import ROOT, SETTINGS, read_settings
 from storage import Storage
 
@@ -105,7 +105,11 @@ def serve(bind: tuple[str, int], workers: int | None, threads: int) -> None:
     os.environ.setdefault("IDENTITY_BASE_URL", default_base_url(host, port))
     values = read_settings()
     click.echo(f"{values['SITE_NAME']} is at {values['BASE_URL']}/")
-    warn(check_environment(values, (host, port)))
+    problems = check_environment(values, (host, port))
+    for each in problems:
+        click.echo(f"Warning: {each.problem}.", err=True)
+    if problems:
+        click.echo("How to fix it: identity-server settings", err=True)
     if store.is_new():
         offer_first_account(store, values["BASE_URL"], command)
     # Absolute paths, and our folder: gunicorn imports from the current folder, where the
@@ -127,14 +131,6 @@ def offer_first_account(store: Storage, base_url: str, command: str) -> None:
     click.echo(f"  {issue_first_account_link(store, base_url)}")
     click.echo("or in another terminal:")
     click.echo(f"  {command} user add YOUR_NAME --email YOUR_EMAIL --mod-level 2")
-
-
-def warn(problems: list[Advice]) -> None:
-    """Print each problem as a line on standard error."""
-    for each in problems:
-        click.echo(f"Warning: {each.problem}.", err=True)
-    if problems:
-        click.echo("How to fix it: identity-server settings", err=True)
 
 
 @click.command()

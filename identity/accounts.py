@@ -31,9 +31,6 @@ COMMAND = Actor("command")  # may do everything
 class NotAllowed(Exception):
     """The actor has no right to do this; the text is for the player."""
 
-    def __init__(self, problem: str = "You are not allowed to do this.") -> None:
-        super().__init__(problem)
-
 
 # -- rights: what a player may do about a user or a client --------------------------------------
 
@@ -290,7 +287,7 @@ class Acts:
 
     def _require(self, right: Right, record: User | Client | None) -> None:
         if not self._has_right(right, record):
-            raise NotAllowed
+            raise NotAllowed("You are not allowed to do this.")
 
     def _audit(self, act: str, **ids: int | str) -> None:
         origin = {"address": self._actor.address} if self._actor.address else {}

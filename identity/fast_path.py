@@ -13,7 +13,6 @@ from urllib.parse import parse_qsl
 
 from flask import Flask, request
 from werkzeug import exceptions
-from werkzeug.datastructures import EnvironHeaders
 from werkzeug.wrappers import Response
 from werkzeug.wsgi import get_input_stream
 
@@ -35,9 +34,9 @@ class ApiRequest:
         return parse_qsl(self.environ.get("QUERY_STRING", ""), keep_blank_values=True)
 
     @property
-    def headers(self) -> EnvironHeaders:
-        """The headers; their names are compared without case."""
-        return EnvironHeaders(self.environ)
+    def content_type(self) -> str:
+        """The Content-Type header; "" if missing."""
+        return self.environ.get("CONTENT_TYPE", "")
 
     @property
     def address(self) -> str | None:

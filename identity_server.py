@@ -43,10 +43,11 @@ from identity.responses import (
     STORAGE_RETRY_AFTER,
     ExactRedirect,
     JsonResponse,
+    TokenRefused,
     add_default_headers,
     security_policy,
 )
-from identity.sessions import SESSION_MAX_AGE, CookieSessions, ask_to_sign_in, signed_in_player
+from identity.sessions import SESSION_MAX_AGE, CookieSessions, redirect_to_sign_in, signed_in_player
 from identity.settings import RESOURCES, read_settings, trusted_hosts, usual_hosts
 from identity.signing import serializer
 from pages.account import account
@@ -103,20 +104,6 @@ class AuthorizationError(Exception):
     def __init__(self, error: str, description: str) -> None:
         super().__init__(description)
         self.error = error
-
-
-class TokenRefused(HTTPException):
-    """A request without a valid access token (RFC 6750 3.1); no error code if it has no token."""
-
-    def __init__(self, error: str | None, description: str, code: int = 401) -> None:
-        super().__init__(description)
-        self.challenge = f'Bearer error="{error}"' if error else "Bearer"
-        self.code = code
-
-    def get_headers(self, *args) -> list[tuple[str, str]]:
-        """Return the headers of the response."""
-        challenge = ("WWW-Authenticate", self.challenge)
-        return [*super().get_headers(*args), challenge, *NO_STORE.items()]
 
 
 # ---------------------------------------------------------------------------------------------
@@ -179,7 +166,7 @@ def authorize() -> Response | tuple:
     player = signed_in_player()
     client, redirect_uri = read_client_and_redirect_uri(request.args)
     if player is None:
-        return ask_to_sign_in()
+        return redirect_to_sign_in()
     # From here on errors go to the client. Not before: a link to this page would be an open
     # redirector for everybody (RFC 9700 4.11.2).
     try:

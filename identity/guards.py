@@ -8,7 +8,7 @@ from identity.context import base_url
 
 # Clients post here from any site, with their own credentials; no cookie is read.
 CROSS_SITE_POST_ALLOWED = "/api/oauth/token"
-# Load balancers and containers ask by IP address. The answer is about nobody and reads no cookie.
+# Load balancers and containers ask by IP address. The response has no player data.
 ANY_HOST_ALLOWED = "/healthz"
 
 

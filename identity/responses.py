@@ -52,6 +52,20 @@ class StorageUnavailable(ServiceUnavailable):
     description = "the server cannot read or save what this needs right now"
 
 
+class TokenRefused(HTTPException):
+    """A request without a valid access token (RFC 6750 3.1); no error code if it has no token."""
+
+    def __init__(self, error: str | None, description: str, code: int = 401) -> None:
+        super().__init__(description)
+        self.challenge = f'Bearer error="{error}"' if error else "Bearer"
+        self.code = code
+
+    def get_headers(self, *args) -> list[tuple[str, str]]:
+        """Return the headers of the response."""
+        challenge = ("WWW-Authenticate", self.challenge)
+        return [*super().get_headers(*args), challenge, *NO_STORE.items()]
+
+
 def storage_http_error(error: storage.StorageError, logger: logging.Logger) -> HTTPException:
     """Return the HTTP error for a storage error, and log it unless a record is only missing."""
     if isinstance(error, storage.NotFound):

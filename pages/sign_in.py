@@ -28,7 +28,7 @@ def sign_in_page(leads_to: str, problems: dict[str, str]) -> tuple[str, dict[str
 @sign_in.post("/sign-in")
 @form_view(lambda: (local_address(request.form.get("next", "")),), sign_in_page)
 def check_sign_in(leads_to: str) -> Response:
-    """Sign in by `name` (or email) and `password`, then go on to `next`."""
+    """Sign in by `name` (or email) and `password`, then redirect to `next`."""
     password = request.form.get("password", "")
     user = find_by_password(request.form.get("name", "").strip(), password)
     if user is None:
@@ -42,6 +42,6 @@ def check_sign_in(leads_to: str) -> Response:
 
 @sign_in.post("/sign-out")
 def sign_out() -> Response:
-    """End this session and go on to `next`."""
+    """End this session and redirect to `next`."""
     end_session()
     return redirect(local_address(request.form.get("next", "")), 303)

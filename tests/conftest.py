@@ -353,7 +353,7 @@ def register(store, anyone) -> Callable[..., Program]:
 
 
 def all_clients(store: Storage) -> list[Client]:
-    """Every client that is registered."""
+    """Return every registered client."""
     return [store.read_client(each) for each in store.client_ids()]
 
 

@@ -58,6 +58,7 @@ class UserCheck:
         self._timestamps: dict[int, int | None] = {}  # of the pictures, by user id
         self._holders: dict[str, int] = {}  # user ids, by the index entry that each should have
         self._last_id = 0  # the largest ever given
+        self._next_id = 0  # of the next user; 0 if it is unknown
 
     def problems(self) -> Problems:
         walk, layout = self._walk, self._layout
@@ -90,7 +91,7 @@ class UserCheck:
         path = self._layout.path("next_user_id")
         is_needed = self._last_id or os.path.exists(path)  # an empty installation may have none
         try:
-            next_id = read_number(path)
+            self._next_id = next_id = read_number(path)
         except StorageFailed as error:
             yield Finding(path, str(error))
             return
@@ -101,8 +102,9 @@ class UserCheck:
             yield Finding(path, problem, self._raise_next_id)
 
     def _raise_next_id(self, path: str) -> str:
-        write_file(path, b"%d\n" % (self._last_id + 1))
-        return f"raised to {self._last_id + 1}"
+        self._next_id = self._last_id + 1
+        write_file(path, b"%d\n" % self._next_id)
+        return f"raised to {self._next_id}"
 
     def _look_at_deleted(self, path: str) -> Findings:
         user_id = int(os.path.basename(path))
@@ -221,7 +223,7 @@ class UserCheck:
         except DamagedRecord:
             return  # it keeps its pictures
         except NoSuchUser:
-            if not self._was_given(user_id) and not os.path.exists(self._layout.path(STAGED)):
+            if user_id >= self._next_id and not os.path.exists(self._layout.path(STAGED)):
                 # Not of a killed restore, and not ours: of another installation, maybe.
                 problem, repair = "is a picture for an id that was never given", None
         else:
@@ -233,12 +235,6 @@ class UserCheck:
 
     def _is_named(self, path: str, user_id: int, timestamp: int | None) -> bool:
         return path in self._layout.pictures(user_id, timestamp).values()
-
-    def _was_given(self, user_id: int) -> bool:
-        try:
-            return user_id < read_number(self._layout.path("next_user_id"))
-        except StorageFailed:
-            return False  # unknown
 
 
 def _look_at_fields(path: str, user: User) -> Findings:

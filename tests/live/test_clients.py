@@ -177,7 +177,7 @@ def test_authlib_fails_with_a_wrong_verifier(
     }
     # Authlib raises only if the body has an `error`; what it returns here is not a usable token.
     refused = session.fetch_token(token_url, code_verifier=generate_token(48), **exchange)
-    assert refused == {"message": "code_verifier does not fit the code_challenge"}
+    assert refused == {"message": "code_verifier does not match the code_challenge"}
     with pytest.raises(OAuthError):
         session.get(whois_url)
     token = session.fetch_token(token_url, code_verifier=verifier, **exchange)

@@ -2,8 +2,9 @@
 
 import click
 
-from commands import BY, open_installation
+from commands import open_installation
 from commands.printing import clear_progress, show_progress
+from identity.accounts import COMMAND
 from identity.formatting import pluralize
 from storage import archive
 from storage.transfer import export_users, import_users
@@ -49,7 +50,7 @@ def backup(file: str) -> None:
     identity-server backup /var/backups/identity-$(date +%F).tar.gz
     """
     report = Report()
-    players = archive.backup(open_installation(), file, BY, show_progress, report.tell)
+    players = archive.backup(open_installation(), file, COMMAND.id, show_progress, report.tell)
     done = f"{pluralize(players, 'player')} in {file}"
     report.end(done, "something is left out: `identity-server check --repair` may help")
 
@@ -64,7 +65,7 @@ def restore(file: str) -> None:
     games may know players who came after the backup.
     """
     report = Report()
-    players = archive.restore(open_installation(), file, BY, show_progress, report.tell)
+    players = archive.restore(open_installation(), file, COMMAND.id, show_progress, report.tell)
     clear_progress()
     click.echo(f"{pluralize(players, 'player')} restored from {file}")
 
@@ -81,7 +82,7 @@ def export(file: str, with_passwords: bool) -> None:
     """
     report = Report()
     players = export_users(
-        open_installation(), file, BY, with_passwords, show_progress, report.tell
+        open_installation(), file, COMMAND.id, with_passwords, show_progress, report.tell
     )
     done = f"{pluralize(players, 'player')} in {file}"
     report.end(done, "something is left out: `identity-server check --repair` may help")
@@ -119,7 +120,7 @@ def import_(file: str, pictures: str | None) -> None:
             open_installation(),
             lines,
             pictures,
-            BY,
+            COMMAND.id,
             show_progress,
             lambda number, reason: report.tell(f"line {number}: {reason}"),
             wrap_hash,

@@ -39,11 +39,6 @@ def print_secret(
         click.echo("The secret is not shown again. Keep it where the game's server can read it.")
 
 
-def unique(redirect_uris: tuple[str, ...]) -> list[str]:
-    """Return the URIs without repetitions, in their order."""
-    return list(dict.fromkeys(redirect_uris))
-
-
 def refuse_bad_game(game_url: str | None) -> None:
     """Raise InvalidField for a game that this site cannot show."""
     if game_url:
@@ -62,9 +57,7 @@ def client_commands() -> None:
 @description_option
 @click.option("--owner", metavar="USER", help="The player who registers it; else administrators.")
 @json_option
-def client_add(
-    name: str, redirect_uri: tuple[str, ...], owner: str | None, as_json: bool, **options
-) -> None:
+def client_add(name: str, redirect_uri, owner: str | None, as_json: bool, **options) -> None:
     """Register a client and print its secret, which is not shown again.
 
     The game of a player who is no administrator is on the home page only after `set --listed`.
@@ -74,13 +67,13 @@ def client_add(
     identity-server client add Pong --game-url https://pong.example.org/ --description "For two."
     """
     given = {field: value for field, value in options.items() if value}
+    given |= {"name": name, "redirect_uris": list(dict.fromkeys(redirect_uri))}
     if not redirect_uri and "game_url" not in given:
         raise click.UsageError("Where is it? Give --redirect-uri, --game-url or both.")
     refuse_bad_game(given.get("game_url"))
     store = open_installation()
-    user = read_user_named(store, owner) if owner else None
-    given |= {"name": name, "redirect_uris": unique(redirect_uri)}
-    client, secret = Acts(store, COMMAND).register_client(user.id if user else None, **given)
+    owner_id = read_user_named(store, owner).id if owner else None
+    client, secret = Acts(store, COMMAND).register_client(owner_id, **given)
     print_secret(store, client, secret, as_json)
 
 
@@ -123,7 +116,9 @@ def client_set(client_id: str, as_json: bool, redirect_uri, owner, listed, **opt
     identity-server client set CLIENT_ID --name "Chess club" --owner ada
     """
     wanted = {field: value for field, value in options.items() if value is not None}
-    if not wanted and owner is None and listed is None and not redirect_uri:
+    if redirect_uri:
+        wanted["redirect_uris"] = list(dict.fromkeys(redirect_uri))
+    if not wanted and owner is None and listed is None:
         raise click.UsageError("Nothing to change: give one of the options.")
     refuse_bad_game(wanted.get("game_url"))
     if "game_url" in wanted:
@@ -132,8 +127,6 @@ def client_set(client_id: str, as_json: bool, redirect_uri, owner, listed, **opt
     acts = Acts(store, COMMAND)
     if owner is not None:
         wanted["owner_id"] = read_user_named(store, owner).id if owner else None
-    if redirect_uri:
-        wanted["redirect_uris"] = unique(redirect_uri)
     acts.change_client(client_id, **wanted)
     if listed is not None:
         acts.set_listed(client_id, listed)

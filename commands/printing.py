@@ -75,7 +75,7 @@ def format_value(field: str, value: object) -> str:
 def describe_audit_line(line: dict) -> str:
     """Return a line of the audit log in words: when, who, what and from where.
 
-    A line of another shape, which somebody has edited, is returned as it is.
+    A line of another shape, which was edited by hand, is returned unchanged.
     """
     try:
         who = "the command" if line["by"] == "command" else f"player {line['by']}"

@@ -318,7 +318,7 @@ class Acts:
         """Return `administered_without(user_id)`; the command may do without administrators."""
         if self._actor == COMMAND:
             return nullcontext()
-        # First, so that nobody else is told who the last administrator is.
+        # First, because LastAdministrator tells who the last administrator is.
         self._require(right, self._store.read_user(user_id))
         return self._store.administered_without(user_id)
 

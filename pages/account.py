@@ -211,7 +211,7 @@ def audit_lines_of(player: storage.User, owned: list[storage.Client]) -> list[di
         if line.get("by") != player.id:
             line.pop("by", None)
             line.pop("address", None)
-    # Somebody may have replaced the number in an edited line.
+    # A line that was edited by hand may have no number.
     return sorted(lines, key=lambda line: line["time"] if type(line.get("time")) is int else 0)
 
 

@@ -214,38 +214,28 @@ def build_link(client_id: str) -> str:
     if not client.redirect_uris:
         abort(404, "This app has no redirect URI. Add one to build a link.")
     asked = request.args
-    scope = asked.get("scope", "userinfo")
-    redirect_uri = asked.get("redirect_uri", client.redirect_uris[0])
-    state = asked.get("state", secrets.token_urlsafe(12))
     # For tests only: a real client keeps its own verifier in the player's session.
     verifier = secrets.token_urlsafe(32) if asked.get("pkce", "yes") == "yes" else None
+    parameters = {  # RFC 6749 4.1.1, RFC 7636 4.3
+        "response_type": "code",
+        "client_id": client.id,
+        "redirect_uri": asked.get("redirect_uri", client.redirect_uris[0]),
+        "scope": asked.get("scope", "userinfo"),
+        "state": asked.get("state", secrets.token_urlsafe(12)),
+        "code_challenge": verifier and code_challenge_of(verifier),
+        "code_challenge_method": verifier and "S256",
+    }
+    query = urlencode({name: value for name, value in parameters.items() if value})
     return render_page(
         "link.html",
         player,
         client=client,
         scopes=SCOPE_CHOICES,
-        chosen={"scope": scope, "redirect_uri": redirect_uri, "state": state, "pkce": verifier},
-        address=authorization_address(client, redirect_uri, scope, state, verifier),
-        exchange=exchange_command(client, redirect_uri, verifier),
+        chosen=parameters,
+        address=f"{base_url()}/oauth/authorize?{query}",
+        exchange=exchange_command(client, parameters["redirect_uri"], verifier),
         site=base_url(),
     )
-
-
-def authorization_address(
-    client: storage.Client, redirect_uri: str, scope: str, state: str, verifier: str | None
-) -> str:
-    """Return the address of an authorization request (RFC 6749 4.1.1, RFC 7636 4.3)."""
-    query = {
-        "response_type": "code",
-        "client_id": client.id,
-        "redirect_uri": redirect_uri,
-        "scope": scope,
-        "state": state,
-        "code_challenge": verifier and code_challenge_of(verifier),
-        "code_challenge_method": verifier and "S256",
-    }
-    given = {name: value for name, value in query.items() if value}
-    return f"{base_url()}/oauth/authorize?{urlencode(given)}"
 
 
 def exchange_command(

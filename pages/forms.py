@@ -67,9 +67,9 @@ def form_view(find: Callable[..., tuple], show: Callable, form_name: str | None 
 
 @contextlib.contextmanager
 def as_form_errors(field: str = "form") -> Iterator[None]:
-    """Raise FormRefused in place of the errors that a form can meet.
+    """Translate the errors of forms to FormRefused, which a view raises to show the form again.
 
-    It stands at the field that an InvalidField names, all else at `field`.
+    The problem is shown at the field that an InvalidField names, otherwise at `field`.
     """
     try:
         yield

@@ -30,9 +30,7 @@ def render_guest_page(template: str, leads_to: str, **values) -> tuple[str, dict
     If that is an authorization request, the page gets `client_name`, and the form may lead to the
     client.
     """
-    pending = find_pending_authorization(leads_to)
-    if pending is None:
-        return render_page(template, None, next=leads_to, client_name=None, **values), {}
-    client, redirect_uri = pending
-    page = render_page(template, None, next=leads_to, client_name=client.name, **values)
-    return page, security_policy(form_targets=redirect_targets(redirect_uri))
+    client, redirect_uri = find_pending_authorization(leads_to) or (None, None)
+    client_name = client and client.name
+    page = render_page(template, None, next=leads_to, client_name=client_name, **values)
+    return page, security_policy(form_targets=redirect_targets(redirect_uri)) if client else {}

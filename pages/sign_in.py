@@ -3,7 +3,8 @@
 from flask import Blueprint, redirect, request
 from werkzeug.wrappers import Response
 
-from identity.passwords import find_by_password
+from identity.context import get_storage
+from identity.passwords import verify_password_with_limits
 from identity.sessions import end_session, local_address, signed_in_player, start_session
 from pages.forms import ACCOUNT_CHANGED, SUSPENDED, FormRefused, form_view, pop_notice
 from pages.rendering import render_guest_page
@@ -29,9 +30,10 @@ def sign_in_page(leads_to: str, problems: dict[str, str]) -> tuple[str, dict[str
 @form_view(lambda: (local_address(request.form.get("next", "")),), sign_in_page)
 def check_sign_in(leads_to: str) -> Response:
     """Sign in by `name` (or email) and `password`, then redirect to `next`."""
-    password = request.form.get("password", "")
-    user = find_by_password(request.form.get("name", "").strip(), password)
-    if user is None:
+    name, password = request.form.get("name", "").strip(), request.form.get("password", "")
+    user = get_storage().find_user(name)
+    right = verify_password_with_limits(user.password_hash if user else "", password, name)
+    if user is None or not right:
         raise FormRefused({"form": "Wrong name or password."}, 403)
     if user.suspended:
         raise FormRefused({"form": SUSPENDED}, 403)

@@ -13,6 +13,7 @@ new_file = click.argument("file", type=click.Path(dir_okay=False), metavar="FILE
 given_file = click.argument(
     "file", type=click.Path(exists=True, dir_okay=False, readable=True), metavar="FILE"
 )
+folder = click.Path(exists=True, file_okay=False)
 
 
 class Report:
@@ -80,22 +81,15 @@ def export(file: str, with_passwords: bool) -> None:
     --with-passwords it has passwordHash as well. Play time is in whole minutes. The pictures are
     the files in IDENTITY_PICTURE_DIR. Only you can read FILE: keep it so.
     """
-    report = Report()
-    players = export_users(
-        open_installation(), file, COMMAND.id, with_passwords, show_progress, report.tell
-    )
+    store, report = open_installation(), Report()
+    players = export_users(store, file, COMMAND.id, with_passwords, show_progress, report.tell)
     done = f"{pluralize(players, 'player')} in {file}"
     report.end(done, "something is left out: `identity-server check --repair` may help")
 
 
 @click.command("import")
 @given_file
-@click.option(
-    "--pictures",
-    metavar="FOLDER",
-    type=click.Path(exists=True, file_okay=False),
-    help="Where the players' pictures are.",
-)
+@click.option("--pictures", metavar="FOLDER", type=folder, help="Where the players' pictures are.")
 def import_(file: str, pictures: str | None) -> None:
     """Add the players that the lines of FILE describe, each in JSON.
 
@@ -114,16 +108,12 @@ def import_(file: str, pictures: str | None) -> None:
     """
     from identity.passwords import wrap_hash  # Flask, which no other command here needs
 
-    report = Report()
+    store, report = open_installation(), Report()
+
+    def refused(number: int, reason: str) -> None:
+        report.tell(f"line {number}: {reason}")
+
     with open(file, "rb") as lines:
-        tally = import_users(
-            open_installation(),
-            lines,
-            pictures,
-            COMMAND.id,
-            show_progress,
-            lambda number, reason: report.tell(f"line {number}: {reason}"),
-            wrap_hash,
-        )
+        tally = import_users(store, lines, pictures, COMMAND.id, show_progress, refused, wrap_hash)
     done = f"{pluralize(tally.added, 'player')} added, {tally.there:,} were there already"
     report.end(done, f"{pluralize(tally.refused, 'line')} refused")

@@ -9,6 +9,7 @@ from commands import open_installation, read_user_named
 from commands.printing import json_option, print_record, print_records, readable_records
 from identity.accounts import COMMAND, Acts
 from identity.settings import check_game, read_settings
+from storage import Client, Storage
 
 client_argument = click.argument("client_id", metavar="CLIENT_ID")
 description_option = click.option(
@@ -16,12 +17,10 @@ description_option = click.option(
 )
 
 
-def client_record(store: storage.Storage, client: storage.Client) -> dict:
+def client_record(store: Storage, client: Client) -> dict:
     """Return a client as the command prints it, with the owner as `--owner` takes it."""
-    names = {"id": "client_id", "owner_id": "owner"}
-    record = {
-        names.get(each, each): value for each, value in storage.record_as_dict(client).items()
-    }
+    fields, names = storage.record_as_dict(client), {"id": "client_id", "owner_id": "owner"}
+    record = {names.get(field, field): value for field, value in fields.items()}
     del record["secret_sha256"]
     try:
         record["owner"] = client.owner_id and store.read_user(client.owner_id).name
@@ -30,9 +29,7 @@ def client_record(store: storage.Storage, client: storage.Client) -> dict:
     return record
 
 
-def print_secret(
-    store: storage.Storage, client: storage.Client, secret: str, as_json: bool
-) -> None:
+def print_secret(store: Storage, client: Client, secret: str, as_json: bool) -> None:
     """Print a client with its secret, which cannot be printed again."""
     print_record(client_record(store, client) | {"client_secret": secret}, as_json)
     if not as_json:

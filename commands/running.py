@@ -16,9 +16,7 @@ from commands.advice import check_environment
 from identity.settings import ROOT, SETTINGS, read_settings
 from storage import Storage
 
-ADDRESS = re.compile(
-    r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*):([0-9]{1,5})"
-)
+BIND = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*):([0-9]{1,5})")
 # The address for a browser on this machine, if the server listens on all addresses.
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
 
@@ -32,7 +30,7 @@ def usable_cores() -> int:
 
 def read_address(ctx: click.Context, param: click.Parameter, text: str) -> tuple[str, int]:
     """Return the host and the port of a HOST:PORT. Raises BadParameter."""
-    match = ADDRESS.fullmatch(text)
+    match = BIND.fullmatch(text)
     if not match or int(match[2]) > 65535:
         raise click.BadParameter(f"{text!r} is not HOST:PORT, like 127.0.0.1:8000 or [::1]:8000")
     return match[1], int(match[2])
@@ -88,9 +86,7 @@ def bind_option(help: str) -> Callable:
 
 @click.command()
 @bind_option("Where the server listens.")
-@click.option(
-    "--workers", metavar="N", type=click.IntRange(1), help="Processes; one for each core."
-)
+@click.option("--workers", metavar="N", type=click.IntRange(1), help="Processes; one per core.")
 @click.option("--threads", metavar="N", type=click.IntRange(1), default=12, help="In each process.")
 def serve(bind: tuple[str, int], workers: int | None, threads: int) -> None:
     """Run the server until it is stopped.

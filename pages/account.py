@@ -305,13 +305,9 @@ def new_password_page(link: str, problems: dict[str, str]) -> str:
         refusal = "We don't recognise this link. It may be used or too old. Ask for a new one."
     elif user.suspended:
         refusal = forms.SUSPENDED
+    name = user.name if user else ""
     return render_page(
-        "new_password.html",
-        None,
-        refusal=refusal,
-        user_name=user.name if user else "",
-        link=link,
-        problems=problems,
+        "new_password.html", None, refusal=refusal, user_name=name, link=link, problems=problems
     )
 
 

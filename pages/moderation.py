@@ -13,6 +13,7 @@ from identity.limits import client_address
 from identity.sessions import require_player, signed_in_player
 from pages.forms import as_form_errors, form_view, pop_notice, redirect_with_notice
 from pages.rendering import render_page
+from storage import User
 
 RESET_NOTICES = {"bio": "Bio reset.", "name": "Name reset.", "picture": "Picture reset."}
 
@@ -27,14 +28,14 @@ def show_profile(user_id: str) -> str:
     return profile_page(read_shown_user(user_id), {})
 
 
-def read_shown_user(user_id: str) -> storage.User:
+def read_shown_user(user_id: str) -> User:
     """Return the player whose id is part of an address. Raises NotFound."""
     if not storage.USER_ID.fullmatch(user_id):
         abort(404)
     return get_storage().read_user(int(user_id))
 
 
-def profile_page(user: storage.User, problems: dict[str, str]) -> str:
+def profile_page(user: User, problems: dict[str, str]) -> str:
     """Return a player's public page; `problems` are by field."""
     player = signed_in_player()
     return render_page(
@@ -47,9 +48,7 @@ def profile_page(user: storage.User, problems: dict[str, str]) -> str:
     )
 
 
-def moderation_forms(
-    player: storage.User | None, user: storage.User, problems: dict[str, str]
-) -> dict | None:
+def moderation_forms(player: User | None, user: User, problems: dict[str, str]) -> dict | None:
     """Return what the page shows to the signed-in player if that is a moderator."""
     if player is None or player.mod_level < storage.MODERATOR:
         return None
@@ -74,7 +73,7 @@ def format_last_played(last_heartbeat: int) -> str:
 # -- rights -------------------------------------------------------------------------------------
 
 
-def require_moderator() -> storage.User:
+def require_moderator() -> User:
     """Return the signed-in player, a moderator or an administrator. Raises Forbidden."""
     player = require_player()
     if player.mod_level < storage.MODERATOR:
@@ -82,12 +81,12 @@ def require_moderator() -> storage.User:
     return player
 
 
-def acts_of(player: storage.User) -> Acts:
+def acts_of(player: User) -> Acts:
     """Return what the signed-in player may do, from the address of this request."""
     return Acts(get_storage(), Actor(player.id, client_address(request.remote_addr)))
 
 
-def find_moderated_user(user_id: str) -> tuple[Acts, storage.User]:
+def find_moderated_user(user_id: str) -> tuple[Acts, User]:
     """Return the signed-in moderator's acts and a user. Raises Forbidden, NotFound."""
     return acts_of(require_moderator()), read_shown_user(user_id)
 
@@ -116,7 +115,7 @@ def find_player() -> Response | str:
 
 @moderation.post("/users/<user_id>/suspend")
 @moderation_form
-def suspend_player(acts: Acts, user: storage.User) -> Response:
+def suspend_player(acts: Acts, user: User) -> Response:
     """Suspend the player."""
     acts.suspend(user.id)
     return redirect_with_notice("Player suspended.", f"/users/{user.id}")
@@ -124,7 +123,7 @@ def suspend_player(acts: Acts, user: storage.User) -> Response:
 
 @moderation.post("/users/<user_id>/unsuspend")
 @moderation_form
-def unsuspend_player(acts: Acts, user: storage.User) -> Response:
+def unsuspend_player(acts: Acts, user: User) -> Response:
     """Let the suspended player sign in again."""
     acts.unsuspend(user.id)
     return redirect_with_notice("Player unsuspended.", f"/users/{user.id}")
@@ -132,7 +131,7 @@ def unsuspend_player(acts: Acts, user: storage.User) -> Response:
 
 @moderation.post("/users/<user_id>/reset")
 @moderation_form
-def reset_player(acts: Acts, user: storage.User) -> Response:
+def reset_player(acts: Acts, user: User) -> Response:
     """Reset `what` of the player."""
     what = request.form.get("what", "")
     if what not in RESET_NOTICES:
@@ -143,7 +142,7 @@ def reset_player(acts: Acts, user: storage.User) -> Response:
 
 @moderation.post("/users/<user_id>/mod-level")
 @moderation_form
-def change_mod_level(acts: Acts, user: storage.User) -> Response:
+def change_mod_level(acts: Acts, user: User) -> Response:
     """Give the player the `mod_level` 0, 1 or 2."""
     typed = request.form.get("mod_level", "")
     with as_form_errors("mod_level"):
@@ -153,7 +152,7 @@ def change_mod_level(acts: Acts, user: storage.User) -> Response:
 
 @moderation.post("/users/<user_id>/flairs/grant")
 @moderation_form
-def grant_player_flair(acts: Acts, user: storage.User) -> Response:
+def grant_player_flair(acts: Acts, user: User) -> Response:
     """Grant the player a `flair`."""
     acts.grant_flair(user.id, request.form.get("flair", "").strip())
     return redirect_with_notice("Flair granted.", f"/users/{user.id}")
@@ -161,7 +160,7 @@ def grant_player_flair(acts: Acts, user: storage.User) -> Response:
 
 @moderation.post("/users/<user_id>/flairs/revoke")
 @moderation_form
-def revoke_player_flair(acts: Acts, user: storage.User) -> Response:
+def revoke_player_flair(acts: Acts, user: User) -> Response:
     """Take a `flair` from the player."""
     acts.revoke_flair(user.id, request.form.get("flair", ""))
     return redirect_with_notice("Flair revoked.", f"/users/{user.id}")

@@ -31,9 +31,7 @@ def show_sign_up() -> Response | tuple:
     return sign_up_page(request.args, get_storage().is_new(), {})
 
 
-def sign_up_page(
-    fields: MultiDict, first: bool, problems: dict[str, str]
-) -> tuple[str, dict[str, str]]:
+def sign_up_page(fields: MultiDict, first: bool, problems: dict[str, str]) -> tuple[str, dict]:
     """Return the sign-up page, with all that was typed except the password, and its headers."""
     invite = read_invite(fields)
     refusal = refusal_of_sign_up(invite, first)

@@ -90,9 +90,7 @@ class UnusableClient(BadRequest):
     `client` is set if it is known and has not registered the redirect URI `received`.
     """
 
-    def __init__(
-        self, description: str, client: Client | None = None, received: str | None = None
-    ) -> None:
+    def __init__(self, description: str, client: Client | None = None, received: str = "") -> None:
         super().__init__(description)
         self.client = client
         self.received = received
@@ -304,10 +302,7 @@ def decide() -> Response:
 
 
 def read_approved_request(signed: str) -> AuthorizationRequest:
-    """Return the request that this session's consent page showed.
-
-    Raises BadRequest, UnusableClient.
-    """
+    """Return the request on this session's consent page. Raises BadRequest, UnusableClient."""
     try:
         values = serializer("consent").loads(signed, max_age=APPROVAL_MAX_AGE)
     except BadSignature:
@@ -566,10 +561,7 @@ def refuse_bad_code(
 
 
 def refuse_bad_verifier(verifier: str | None, challenge: str | None) -> None:
-    """Refuse a PKCE verifier that does not belong to the challenge (RFC 7636 4.6).
-
-    Raises BadRequest.
-    """
+    """Raise BadRequest for a PKCE verifier that does not match the challenge (RFC 7636 4.6)."""
     if challenge is None:
         # RFC 9700 2.1.1: otherwise removing the challenge from a request would turn PKCE off.
         if verifier is not None:

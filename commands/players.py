@@ -154,10 +154,7 @@ def user_sign_in_link(name: str, as_json: bool) -> None:
 @user_commands.command("suspend")
 @click.argument("name", metavar="NAME")
 def user_suspend(name: str) -> None:
-    """Stop a player from signing in.
-
-    Their sessions and tokens end at once.
-    """
+    """Stop a player from signing in. Their sessions and tokens end at once."""
     moderate(name, Acts.suspend, "is suspended")
 
 

@@ -130,6 +130,8 @@ def append_durably(path: str, lines: bytes) -> None:
             sync(descriptor)
         except OSError:
             os.ftruncate(descriptor, end)
+            if not end:
+                remove_file(path)
             raise
     finally:
         os.close(descriptor)

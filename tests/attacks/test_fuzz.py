@@ -334,7 +334,7 @@ def test_damaged_picture_is_refused_or_converted(sample, changes, kept):
     try:
         pictures = make_picture(upload)
     except PictureRefused as error:
-        assert "memory or time" not in str(error)  # the subprocess did not crash
+        assert "too long to read" not in str(error)  # the subprocess did not crash
     else:
         assert pictures.keys() == PICTURE_SIZES.keys()
         assert all(each.startswith(b"RIFF") for each in pictures.values())
@@ -404,5 +404,5 @@ storage.BrokenPicture.__init__ = lambda *_: os._exit(1)
 def test_fuzzing_detects_a_crashing_decoder(tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(CRASHING_DECODER)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
-    with pytest.raises(AssertionError, match="memory or time"):
+    with pytest.raises(AssertionError, match="too long to read"):
         test_damaged_picture_is_refused_or_converted()

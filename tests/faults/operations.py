@@ -121,7 +121,7 @@ def prepare(storage: Storage) -> None:
     for name in ("Ada", "Bob"):
         user = storage.add_user(name, f"{name.lower()}@example.org", "")
         storage.save_picture(user.id, OLD_PICTURE)
-    storage.add_client("Chess", [], None)
+    storage.add_client("Chess", [], None, before=audited(storage))
     storage.add_code("an old code", CODE)
     storage.issue_invite(days=7)
     (unknown,) = Path(storage.layout.data_dir, "invites").iterdir()

@@ -693,7 +693,8 @@ def create_app(overrides: dict | None = None) -> Flask:
         SESSION_COOKIE_SECURE=https,
         SESSION_COOKIE_SAMESITE="Lax",
     )
-    app.extensions["storage"] = storage.open_storage(settings["DATA_DIR"], settings["PICTURE_DIR"])
+    folders = settings["DATA_DIR"], settings["PICTURE_DIR"]
+    app.extensions["storage"] = storage.open_storage(*folders, settings["STORAGE"])
     app.url_map.merge_slashes = False  # merging redirects to the Host that was sent, by http
     app.session_interface = CookieSessions()
     pages = (files, sign_in, sign_up, account, moderation, games, developer, discovery)

@@ -201,7 +201,7 @@ def audit_lines_of(player: storage.User, owned: list[storage.Client]) -> list[di
     try:
         lines = list(store.audit_of(player.id))
         for client in owned:
-            for line in store.audit_of_client(client.id):
+            for line in store.audit_of(client.id):
                 if player.id not in (line.get("by"), line.get("user")):  # else `audit_of` has it
                     lines.append(line)
     except storage.DamagedRecord as error:

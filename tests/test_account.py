@@ -257,8 +257,8 @@ def test_pages_read_neither_all_users_nor_the_whole_audit_log(
     assert adas_browser.get("/developer").status_code == 200
 
 
-def test_export_audit_is_null_if_the_log_is_damaged(adas_browser, ada, tmp_path):
-    (tmp_path / "instance" / "audit" / f"{ada.id}").write_text("no JSON\n")
+def test_export_audit_is_null_if_the_log_is_damaged(adas_browser, ada, faults):
+    faults.damage_audit_log()
     exported = export(adas_browser)
     assert (exported["name"], exported["audit"]) == ("Ada", None)
 
@@ -292,18 +292,17 @@ def test_account_deletion_ends_sessions_and_tokens(store, adas_browser, open_bro
 
 
 def test_account_deletion_frees_name_and_email_but_not_the_id(
-    store, adas_browser, browser, ada, tmp_path, anyone
+    store, adas_browser, browser, ada, faults, anyone
 ):
     picture = f"/pfp/large/1-{ada.pfp_timestamp}.webp"
     assert anyone.get(picture).status_code == 200
     delete(adas_browser)
     assert anyone.get(picture).status_code == 404
-    assert [each for each in (tmp_path / "pfp").rglob("*") if each.is_file()] == []
+    assert faults.stored("pictures") == {}
     assert anyone.get("/api/users/info?id=1").status_code == 404
     assert sign_up(browser, name="Ada", email="ada@example.org").status_code == 303
     assert store.find_user("Ada").id == 2
-    kept = (tmp_path / "instance" / "users").iterdir()
-    assert [each.name for each in kept] == ["2.json"]
+    assert (store.user_ids(), len(faults.stored("users"))) == ([2], 1)
 
 
 def test_last_administrator_cannot_delete_the_account(store, adas_browser, ada, bob):

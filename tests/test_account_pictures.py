@@ -1,6 +1,7 @@
 """Uploads from the account page: `pages.account`."""
 
 import io
+from collections.abc import Callable
 
 import pytest
 from forms import problems_of, race, save
@@ -37,15 +38,9 @@ def upload(browser, content: bytes | None, name: str = "me.png"):
 
 
 @pytest.fixture
-def picture_files(tmp_path):
-    """A function that returns the contents of all picture files, by path."""
-    folder = tmp_path / "pfp"
-
-    def picture_files() -> dict[str, bytes]:
-        found = (each for each in folder.rglob("*") if each.is_file())
-        return {str(each.relative_to(folder)): each.read_bytes() for each in found}
-
-    return picture_files
+def picture_files(faults) -> Callable[[], dict[str, bytes]]:
+    """A function that returns the stored pictures, by size and file name."""
+    return lambda: faults.stored("pictures")
 
 
 def expected_files(user: User) -> set[str]:
@@ -91,15 +86,11 @@ def test_picture_field_without_a_file_is_400(store, adas_browser, ada):
 
 
 @pytest.mark.live
-def test_unsaved_picture_keeps_the_old_one(store, adas_browser, ada, tmp_path, picture_files):
-    files = picture_files()
-    users = tmp_path / "instance" / "users"
-    kept = users.joinpath("1.json").read_bytes()
-    locks = tmp_path / "instance" / "locks"
-    locks.rename(locks.with_name("aside"))
-    locks.touch()
+def test_unsaved_picture_keeps_the_old_one(adas_browser, faults):
+    before = faults.stored("users", "pictures")
+    faults.refuse_saves("pictures")
     assert upload(adas_browser, RED).status_code == 503
-    assert (users.joinpath("1.json").read_bytes(), picture_files()) == (kept, files)
+    assert faults.stored("users", "pictures") == before
 
 
 @pytest.mark.live

@@ -2,12 +2,10 @@
 
 import hashlib
 import html
-import json
 import re
 from urllib.parse import quote, urlencode
 
 import pytest
-from conftest import replace_by_a_file
 from forms import hidden_field
 
 from identity.signing import serializer
@@ -87,13 +85,12 @@ def test_disabled_client_shows_an_error_page(store, adas_browser, program):
     "uri",
     ["com.example.app:/cb", "https://a b.example/", "http://[::1/", "https://a.example:99999/"],
 )
-def test_damaged_redirect_uri_shows_an_error_page(browser, ada, register, tmp_path, uri, signed_in):
+def test_damaged_redirect_uri_shows_an_error_page(browser, ada, register, faults, uri, signed_in):
     program = register(CALLBACK)
     if signed_in:
         browser.sign_in()
         browser.allow(program)
-    path = tmp_path / "instance" / "clients" / f"{program.id}.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"redirect_uris": [uri]}))
+    faults.change_client(program.id, redirect_uris=[uri])
     for sent in (None, uri):
         assert is_error_page(browser.get(program.link(redirect_uri=sent)))
         next_address = urlencode({"next": program.link(redirect_uri=sent)})
@@ -371,12 +368,12 @@ def test_consent_page_has_allow_and_cancel_buttons(adas_browser, program):
 
 
 def test_client_of_a_missing_or_damaged_owner_is_not_the_administrators(
-    store, adas_browser, bob, register, tmp_path
+    store, adas_browser, bob, register, faults
 ):
     program = register(CALLBACK, owner_id=bob.id)
-    (tmp_path / "instance" / "users" / f"{bob.id}.json").write_text("{")
+    faults.damage_user(bob.id)
     assert "Registered by a player who left" in page_text(adas_browser.get(program.link()))
-    (tmp_path / "instance" / "users" / f"{bob.id}.json").unlink()
+    faults.remove_user(bob.id)
     assert "Registered by a player who left" in page_text(adas_browser.get(program.link()))
     assert "Registered by this site's administrators" in page_text(
         adas_browser.get(register(CALLBACK).link())
@@ -584,14 +581,13 @@ def test_client_changed_after_the_consent_page_gets_no_code(
 # -- the code and the redirect --------------------------------------------------------------------
 
 
-def test_code_is_43_characters_and_stored_as_a_hash_only(tmp_path, adas_browser, program):
+def test_code_is_43_characters_and_stored_as_a_hash_only(faults, adas_browser, program):
     codes = [adas_browser.allow(program) for _ in range(3)]
     assert all(re.fullmatch("[A-Za-z0-9_-]{43}", code) for code in codes)
-    digests = {f"{hashlib.sha256(code.encode()).hexdigest()}.json" for code in codes}
-    kept = [path for path in (tmp_path / "instance").rglob("*") if path.is_file()]
-    assert digests <= {path.name for path in kept}
-    for path in kept:
-        assert not [code for code in codes if code.encode() in path.read_bytes()]
+    stored = faults.stored_text()
+    for code in codes:
+        assert hashlib.sha256(code.encode()).hexdigest() in stored
+        assert code not in stored
 
 
 def test_callback_redirect_is_303_and_no_store_without_iss(adas_browser, program):
@@ -717,37 +713,36 @@ def test_redirect_uri_with_csp_syntax_is_refused(register, uri):
         register(uri)
 
 
-# -- the disk -------------------------------------------------------------------------------------
+# -- failing saves and damaged records ------------------------------------------------------------
 
 
-def test_unsaved_consent_is_server_error(store, page, ada, adas_browser, program, tmp_path):
-    replace_by_a_file(tmp_path / "instance" / "locks")
+def test_unsaved_consent_is_server_error(store, page, ada, adas_browser, program, faults):
+    faults.refuse_saves("users")
     answer = program.read_callback(adas_browser.decide(page))
     assert (answer["error"], answer["state"]) == ("server_error", STATE)
     assert store.read_user(ada.id).grants == {}
 
 
-def test_unsaved_code_is_server_error(page, adas_browser, program, tmp_path):
-    replace_by_a_file(tmp_path / "instance" / "codes")
+def test_unsaved_code_is_server_error(page, adas_browser, program, faults):
+    faults.refuse_saves("codes")
     asked = program.read_callback(adas_browser.decide(page))
     assert (asked["error"], asked["state"]) == ("server_error", STATE)
     remembered = program.read_callback(adas_browser.get(program.link(state=STATE)))
     assert remembered == asked
 
 
-def test_denial_writes_nothing(page, adas_browser, program, tmp_path):
-    for folder in ("locks", "codes"):
-        replace_by_a_file(tmp_path / "instance" / folder)
+def test_denial_writes_nothing(page, adas_browser, program, faults):
+    faults.refuse_saves("everything")
     answer = program.read_callback(adas_browser.decide(page, "deny"))
     assert answer["error"] == "access_denied"
 
 
-def test_damaged_client_or_user_is_503(page, ada, adas_browser, program, register, tmp_path):
+def test_damaged_client_or_user_is_503(page, ada, adas_browser, program, register, faults):
     other = register("https://other.example/")
-    (tmp_path / "instance" / "clients" / f"{program.id}.json").write_text("")
+    faults.damage_client(program.id, "empty")
     for answer in (adas_browser.get(program.link()), adas_browser.decide(page)):
         assert (answer.status_code, "Location" in answer.headers) == (503, False)
     assert adas_browser.get(other.link()).status_code == 200
-    (tmp_path / "instance" / "users" / f"{ada.id}.json").write_text("")
+    faults.damage_user(ada.id, "empty")
     for link in (other.link(), other.link(redirect_uri="https://evil.example/")):
         assert adas_browser.get(link).status_code == 503

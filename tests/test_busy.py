@@ -62,19 +62,6 @@ def at_the_limits(monkeypatch) -> None:
         monkeypatch.setattr(gate, ConcurrencyLimit(0, 0))
 
 
-@pytest.fixture
-def refuse_to_save(tmp_path, ada):
-    """A function that makes every later write of Ada's record, and of a new one, fail."""
-
-    def refuse_to_save() -> None:
-        for name in ("accounts.lock", f"locks/{ada.id}"):
-            lock = tmp_path / "instance" / name
-            lock.unlink(missing_ok=True)
-            lock.mkdir()
-
-    return refuse_to_save
-
-
 # The id of each form's error at the concurrency limit, and of its error after a failed write
 ERROR_FIELDS = {
     sign_up: ("form", "form"),
@@ -107,9 +94,9 @@ def test_password_link_can_be_retried_after_the_concurrency_limit(
     assert set_by_link(browser).status_code == 303
 
 
-def test_unsaved_profile_keeps_the_input(store, adas_browser, ada, refuse_to_save):
+def test_unsaved_profile_keeps_the_input(store, adas_browser, ada, faults):
     before = store.read_user(ada.id)
-    refuse_to_save()
+    faults.refuse_saves("accounts", "users")
     for typed in ({"name": "Ada", "bio": "typed"}, {"name": "Lovelace", "bio": "typed"}):
         page = save(adas_browser, **typed)
         assert (page.status_code, int(page.headers["Retry-After"]) > 0) == (503, True)
@@ -120,27 +107,25 @@ def test_unsaved_profile_keeps_the_input(store, adas_browser, ada, refuse_to_sav
 
 @pytest.mark.live
 @pytest.mark.parametrize("send", ERROR_FIELDS)
-def test_unsaved_form_is_503_with_an_error(store, adas_browser, ada, refuse_to_save, send):
+def test_unsaved_form_is_503_with_an_error(store, adas_browser, ada, faults, send):
     before = store.read_user(ada.id)
-    refuse_to_save()
+    faults.refuse_saves("accounts", "users")
     page = send(adas_browser)
     assert (page.status_code, int(page.headers["Retry-After"]) > 0) == (503, True)
     assert problems_of(page) == {ERROR_FIELDS[send][1]: NOT_SAVED}
     assert (store.read_user(ada.id), store.user_ids()) == (before, [ada.id])
 
 
-def test_unsaved_sign_in_is_503_and_keeps_the_name(open_browser, ada, refuse_to_save):
-    refuse_to_save()
+def test_unsaved_sign_in_is_503_and_keeps_the_name(open_browser, ada, faults):
+    faults.refuse_saves("accounts", "users")
     page = open_browser().sign_in("ADA")
     assert (page.status_code, int(page.headers["Retry-After"]) > 0) == (503, True)
     assert NOT_SAVED in page.text and value_of(page, "name") == "ADA"
 
 
-def test_unsaved_password_keeps_the_link_valid(
-    store, browser, ada, set_by_link, refuse_to_save, tmp_path
-):
-    refuse_to_save()
+def test_unsaved_password_keeps_the_link_valid(browser, set_by_link, faults):
+    faults.refuse_saves("accounts", "users")
     page = set_by_link(browser)
     assert (page.status_code, problems_of(page)) == (503, {"form": NOT_SAVED})
-    (tmp_path / "instance" / "locks" / str(ada.id)).rmdir()
+    faults.allow_saves()
     assert set_by_link(browser).status_code == 303

@@ -152,10 +152,10 @@ def test_administrator_list_is_paged_with_own_apps_first(
     assert len(re.findall("<code>[0-9a-f]{24}</code>", bobs_browser.get("/developer").text)) == 5
 
 
-def test_damaged_app_is_skipped_in_the_list(store, adas_browser, ada, registered, tmp_path):
+def test_damaged_app_is_skipped_in_the_list(store, adas_browser, ada, registered, faults):
     promote(store, ada.id, ADMINISTRATOR)
     damaged, _ = store.add_client("Chess", [CALLBACK], None)
-    (tmp_path / "instance" / "clients" / f"{damaged.id}.json").write_text("{")
+    faults.damage_client(damaged.id)
     page = adas_browser.get("/developer").text
     assert registered.id in page and damaged.id not in page
 
@@ -163,9 +163,7 @@ def test_damaged_app_is_skipped_in_the_list(store, adas_browser, ada, registered
 # -- registering --------------------------------------------------------------------------------
 
 
-def test_registration_saves_the_input_and_shows_the_secret_once(
-    store, adas_browser, ada, anyone, tmp_path
-):
+def test_registration_saves_the_input_and_shows_the_secret_once(store, adas_browser, ada, anyone):
     typed = {
         "name": " Space Game ",
         "redirect_uris": f"\r\n{CALLBACK}\r\n http://127.0.0.1:5000/ \r\n{CALLBACK}",
@@ -340,10 +338,8 @@ def test_app_deletion_is_audited(store, adas_browser, ada, registered):
 
 
 @pytest.mark.parametrize("act", ACTS)
-def test_failed_write_is_503(adas_browser, registered, tmp_path, act):
-    folder = tmp_path / "instance" / "locks"
-    folder.rename(tmp_path / "gone")
-    folder.touch()
+def test_failed_write_is_503(adas_browser, registered, faults, act):
+    faults.refuse_saves("clients")
     page = adas_browser.post(f"/developer/{registered.id}{act}", data=FORM)
     assert page.status_code == 503
     assert "Nothing was saved." in page.text

@@ -80,16 +80,12 @@ def test_metadata_is_cacheable_and_readable_from_any_origin(anyone, path):
 # -- health ---------------------------------------------------------------------------------------
 
 
-def test_healthz_is_200_and_leaves_no_file(anyone, store):
-    before = files_of(store)
+def test_healthz_is_200_and_leaves_no_file(anyone, faults):
+    before = faults.stored()
     answer = anyone.get("/healthz")
     assert (answer.status_code, answer.json) == (200, {"message": "ok"})
     assert answer.headers["Cache-Control"] == "no-store"
-    assert files_of(store) == before
-
-
-def files_of(store) -> set[Path]:
-    return {*Path(store.layout.data_dir).rglob("*"), *Path(store.layout.picture_dir).rglob("*")}
+    assert faults.stored() == before
 
 
 @pytest.mark.parametrize("host", ["10.1.2.3", "localhost", "elsewhere.example", "[::1]:8000"])
@@ -101,33 +97,27 @@ def test_healthz_accepts_any_host(anyone, host):
         assert anyone.get("/openapi.json", headers={"Host": host}).status_code == 400
 
 
-@pytest.mark.parametrize("missing", ["users", "secret_key", "pictures"])
-def test_healthz_is_503_without_records_keys_or_pictures(anyone, store, missing):
+@pytest.mark.parametrize("part", ["users", "keys", "pictures"])
+def test_healthz_is_503_without_records_keys_or_pictures(anyone, faults, folders, part):
     """An unmounted disk looks like this."""
-    paths = {
-        "users": Path(store.layout.data_dir, "users"),
-        "secret_key": Path(store.layout.data_dir, "secret_key"),
-        "pictures": Path(store.layout.picture_dir),
-    }
-    paths[missing].rename(paths[missing].with_name("gone"))
+    faults.take_away(part)
     answer = anyone.get("/healthz")
     assert answer.status_code == 503
     assert answer.content_type == "application/json"
     assert list(answer.json) == ["message"]
-    assert str(paths[missing]) not in answer.text
+    assert not any(folder in answer.text for folder in folders)
 
 
-def test_write_probe_runs_at_most_every_five_seconds(store, monkeypatch):
+def test_write_probe_runs_at_most_every_five_seconds(store, faults, monkeypatch):
     """Failure and recovery are both noticed by the next probe only."""
-    users = Path(store.layout.data_dir, "users")
     store.check_health()
-    users.rename(users.with_name("gone"))
+    faults.take_away("users")
     for _ in range(100):
         store.check_health()
     pass_time(monkeypatch, PROBE_INTERVAL)
     with pytest.raises(StorageFailed):
         store.check_health()
-    users.with_name("gone").rename(users)
+    faults.put_back("users")
     with pytest.raises(StorageFailed):
         store.check_health()
     pass_time(monkeypatch, PROBE_INTERVAL)

@@ -1,9 +1,7 @@
 """Games: the home page, the play page and the authorization code of the game flow."""
 
 import html
-import json
 import re
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
@@ -70,10 +68,6 @@ def refusal(answer: TestResponse) -> str:
     """Return the reason of a refusal; check its format."""
     assert answer.json == {"type": "authorized", "error": True, "message": answer.json["message"]}
     return answer.json["message"]
-
-
-def codes_kept(tmp_path) -> list:
-    return list((tmp_path / "instance" / "codes").rglob("*.json"))
 
 
 # -- game URLs -----------------------------------------------------------------------------------
@@ -216,23 +210,20 @@ def test_racing_registrations_respect_the_client_limit(store, ada, bob):
     store.add_client("Chess", [], bob.id, at_most=3)
 
 
-def test_client_record_without_game_fields_is_read(store, game, tmp_path):
-    path = tmp_path / "instance" / "clients" / f"{game.id}.json"
-    record = json.loads(path.read_text())
-    for field in ("game_url", "description", "listed"):
-        del record[field]
-    path.write_text(json.dumps(record))
+def test_client_record_without_game_fields_is_read(store, game, faults):
+    faults.remove_client_fields(game.id, "game_url", "description", "listed")
     client = store.read_client(game.id)
     assert (client.game_url, client.description, client.listed) == (None, "", False)
 
 
 def test_damaged_or_edited_record_does_not_block_other_games(
-    store, add_game, game, browser, tmp_path
+    store, add_game, game, browser, faults
 ):
-    path = tmp_path / "instance" / "clients" / f"{game.id}.json"
-    record = path.read_text()
-    for content in (record.replace(GAME, "https://"), "{"):
-        path.write_text(content)
+    for damage in (
+        lambda: faults.change_client(game.id, game_url="https://"),
+        lambda: faults.damage_client(game.id),
+    ):
+        damage()
         other = add_game("Chess")
         assert "Chess" in browser.get("/").text
         store.delete_client(other.id)
@@ -278,9 +269,7 @@ def test_signed_out_play_page_shows_the_game_and_a_sign_in_link(browser, ada, ga
 
 
 @pytest.mark.parametrize("change", ["disabled", "deleted", "no game", "unknown", "moved here"])
-def test_unavailable_game_is_404_and_invalid_app(
-    store, adas_browser, game, tmp_path, make_app, change
-):
+def test_unavailable_game_is_404_and_invalid_app(store, adas_browser, game, faults, change):
     signed = open_game(adas_browser, game)
     if change == "deleted":
         store.delete_client(game.id)
@@ -295,7 +284,7 @@ def test_unavailable_game_is_404_and_invalid_app(
     assert (page.status_code, "This game was deleted or disabled." in page.text) == (404, True)
     for fields in ({}, {"decision": "allow"}):
         assert refusal(request_code(adas_browser, game, signed, **fields)) == "invalid_app"
-    assert codes_kept(tmp_path) == []
+    assert faults.stored("codes") == {}
 
 
 # -- the code -----------------------------------------------------------------------------------
@@ -324,12 +313,12 @@ def test_game_flow_code_never_has_the_email_scope(store, adas_browser, ada, game
 
 @pytest.mark.parametrize("decision", [{}, {"decision": "deny"}, {"decision": ""}])
 def test_request_without_allow_is_consent_required(
-    store, adas_browser, ada, game, tmp_path, decision
+    store, adas_browser, ada, game, faults, decision
 ):
     answer = request_code(adas_browser, game, open_game(adas_browser, game), **decision)
     assert refusal(answer) == "consent_required"
     assert store.read_user(ada.id).grants == {}
-    assert codes_kept(tmp_path) == []
+    assert faults.stored("codes") == {}
 
 
 def test_consent_is_remembered_until_withdrawn(adas_browser, ada, game):
@@ -341,9 +330,7 @@ def test_consent_is_remembered_until_withdrawn(adas_browser, ada, game):
     assert refusal(request_code(adas_browser, game, signed)) == "consent_required"
 
 
-def test_request_after_sign_out_or_suspension_is_no_account(
-    store, adas_browser, ada, game, tmp_path
-):
+def test_request_after_sign_out_or_suspension_is_no_account(store, adas_browser, ada, game, faults):
     signed = open_game(adas_browser, game)
     with store.edit_user(ada.id) as user:
         user.suspended = True
@@ -353,7 +340,7 @@ def test_request_after_sign_out_or_suspension_is_no_account(
     adas_browser.post("/sign-out")
     answer = request_code(adas_browser, game, signed, decision="allow")
     assert (answer.status_code, refusal(answer)) == (403, "no_account")
-    assert codes_kept(tmp_path) == []
+    assert faults.stored("codes") == {}
 
 
 @pytest.fixture(
@@ -390,7 +377,7 @@ def wrong_request(request, app, store, adas_browser, ada, bob, game, add_game, o
 
 @pytest.mark.parametrize("allowed_before", [True, False])
 def test_request_not_signed_for_this_session_and_game_is_no_account(
-    store, adas_browser, ada, game, wrong_request, allowed_before, tmp_path
+    store, adas_browser, ada, game, wrong_request, allowed_before, faults
 ):
     if allowed_before:
         with store.edit_user(ada.id) as user:
@@ -402,7 +389,7 @@ def test_request_not_signed_for_this_session_and_game_is_no_account(
         assert answer.status_code == 403
         assert refusal(answer) == "no_account"
     assert store.read_user(ada.id) == before
-    assert codes_kept(tmp_path) == []
+    assert faults.stored("codes") == {}
 
 
 def test_request_signed_before_a_new_sign_in_is_no_account(adas_browser, game):
@@ -413,13 +400,13 @@ def test_request_signed_before_a_new_sign_in_is_no_account(adas_browser, game):
 
 
 @pytest.mark.parametrize("fetch_site", ["cross-site", "same-site"])
-def test_cross_site_authorize_request_is_403(adas_browser, game, fetch_site, tmp_path):
+def test_cross_site_authorize_request_is_403(adas_browser, game, fetch_site, faults):
     signed = open_game(adas_browser, game)
     headers = {"Sec-Fetch-Site": fetch_site}
     data = {"request": signed, "decision": "allow"}
     answer = adas_browser.post(f"/play/{game.id}/authorize", data=data, headers=headers)
     assert answer.status_code == 403
-    assert codes_kept(tmp_path) == []
+    assert faults.stored("codes") == {}
 
 
 def test_authorize_request_in_the_query_gets_no_code(adas_browser, game):
@@ -430,11 +417,10 @@ def test_authorize_request_in_the_query_gets_no_code(adas_browser, game):
     assert refusal(answer) == "no_account"
 
 
-@pytest.mark.parametrize("folder", ["locks", "codes"])
-def test_failed_write_is_server_error(adas_browser, game, tmp_path, folder):
+@pytest.mark.parametrize("kind", ["users", "codes"])
+def test_failed_write_is_server_error(adas_browser, game, faults, kind):
     signed = open_game(adas_browser, game)
-    shutil.rmtree(tmp_path / "instance" / folder)
-    (tmp_path / "instance" / folder).touch()
+    faults.refuse_saves(kind)
     answer = request_code(adas_browser, game, signed, decision="allow")
     assert (answer.status_code, refusal(answer)) == (503, "server_error")
 

@@ -1,6 +1,5 @@
 """POST /api/users/heartbeat: the play time and the last heartbeat."""
 
-import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -80,14 +79,11 @@ def test_gap_over_150_seconds_starts_a_new_sitting(store, beat, ada, gap, added)
 
 
 @pytest.mark.parametrize("gap", [0, 0.001, 29, 30])
-def test_heartbeat_within_30_seconds_writes_nothing(store, beat, ada, gap, tmp_path):
+def test_heartbeat_within_30_seconds_writes_nothing(store, beat, ada, gap, faults):
     beat(60)
-    path = tmp_path / "instance" / "users" / f"{ada.id}.json"
-    before, record = os.stat(path), path.read_bytes()
+    before = faults.saved_version_of_user(ada.id)
     assert seen(beat(gap)) == 60
-    after = os.stat(path)
-    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-    assert path.read_bytes() == record
+    assert faults.saved_version_of_user(ada.id) == before
     assert seen(beat(31)) == 60 + gap + 31
     assert store.read_user(ada.id).play_ms == round((60 + gap + 31) * 1000)
 
@@ -149,10 +145,8 @@ def test_any_other_method_is_405(adas_browser):
     assert (answer.status_code, "POST" in answer.headers["Allow"]) == (405, True)
 
 
-def test_failed_write_is_503(beat, adas_browser, stopped_clock, tmp_path):
+def test_failed_write_is_503(beat, adas_browser, stopped_clock, faults):
     beat(60)
     stopped_clock.ms += 60_000
-    users = tmp_path / "instance" / "locks"
-    users.rename(tmp_path / "gone")
-    users.touch()
+    faults.refuse_saves("users")
     assert adas_browser.post(ADDRESS).status_code == 503

@@ -109,13 +109,13 @@ def test_api_errors_are_json(anyone, method, path, status):
         assert answer.headers["Allow"]
 
 
-def test_error_page_shows_the_session_except_for_server_errors(app, browser, ada, tmp_path):
+def test_error_page_shows_the_session_except_for_server_errors(app, browser, ada, faults):
     app.add_url_rule("/broken", view_func=lambda: 1 / 0)
     browser.sign_in()
     for path, status, shown in (("/nowhere", 404, True), ("/broken", 500, False)):
         page = browser.get(path)
         assert (page.status_code, "Sign out" in page.text) == (status, shown)
-    (tmp_path / "instance" / "users" / "1.json").write_text("damaged")
+    faults.damage_user(ada.id)
     for path, status in (("/nowhere", 404), ("/account", 503)):
         page = browser.get(path)
         assert (page.status_code, "Sign out" in page.text) == (status, False)
@@ -414,11 +414,11 @@ def test_cross_site_consent_is_403_and_stores_no_grant(store, adas_browser, ada,
     assert store.read_user(ada.id).grants == {}
 
 
-def test_cross_site_sign_in_is_not_rate_limited(browser, ada, tmp_path):
+def test_cross_site_sign_in_is_not_rate_limited(browser, ada, faults):
     browser.environ_base["HTTP_SEC_FETCH_SITE"] = "cross-site"
     for _ in range(11):
         assert browser.sign_in(password="wrong").status_code == 403
-    assert list((tmp_path / "instance" / "attempts").iterdir()) == []
+    assert faults.attempt_counts() == []
     browser.environ_base["HTTP_SEC_FETCH_SITE"] = "same-origin"
     assert browser.sign_in().status_code == 303
 

@@ -7,7 +7,7 @@ import time
 from email.utils import parsedate_to_datetime
 
 import pytest
-from conftest import PASSWORD, replace_by_a_file
+from conftest import PASSWORD
 from waiting import PATIENCE, wait_until
 from werkzeug.security import check_password_hash, generate_password_hash
 
@@ -355,25 +355,19 @@ def test_rate_limit_per_ipv6_64_bit_network(open_browser, ada):
     assert sign_in_from(open_browser, "2001:db8:0:2::", password=PASSWORD) == 303
 
 
-def test_refused_attempt_is_not_counted(browser, ada, bob, clock, tmp_path):
+def test_refused_attempt_is_not_counted(browser, ada, bob, clock, faults):
     clock.begin_window()
-
-    def counted() -> dict[str, int]:
-        files = (tmp_path / "instance" / "attempts").rglob("*")
-        return {str(each): each.stat().st_size for each in files if each.is_file()}
-
     for _ in range(10):
         browser.sign_in(password="wrong")
-    before = counted()
-    assert sorted(before.values()) == [10, 10]  # of the name and of the address
+    assert faults.attempt_counts() == [10, 10]  # of the name and of the address
     for _ in range(100):
         browser.sign_in(password="wrong")
-    assert counted() == before
+    assert faults.attempt_counts() == [10, 10]
     assert browser.sign_in("Bob").status_code == 303
 
 
-def test_attempt_that_cannot_be_counted_is_503(browser, ada, tmp_path):
-    replace_by_a_file(tmp_path / "instance" / "attempts")
+def test_attempt_that_cannot_be_counted_is_503(browser, ada, faults):
+    faults.refuse_saves("attempts")
     for password in (PASSWORD, "wrong"):
         answer = browser.sign_in(password=password)
         assert (answer.status_code, "Sign in" in answer.text) == (503, True)
@@ -381,15 +375,12 @@ def test_attempt_that_cannot_be_counted_is_503(browser, ada, tmp_path):
     assert not is_signed_in(browser)
 
 
-def test_unsaved_sign_in_is_503_and_not_counted(store, browser, ada, tmp_path):
-    locks = tmp_path / "instance" / "locks"
-    locks.rename(locks.with_name("aside"))
-    locks.touch()
+def test_unsaved_sign_in_is_503_and_not_counted(browser, ada, faults):
+    faults.refuse_saves("users")
     for _ in range(11):
         answer = browser.sign_in()
         assert (answer.status_code, "Set-Cookie" in answer.headers) == (503, False)
-    locks.unlink()
-    locks.with_name("aside").rename(locks)
+    faults.allow_saves()
     assert browser.sign_in().status_code == 303
 
 
@@ -631,9 +622,9 @@ def test_sign_out_without_a_session_redirects_to_next(browser):
     assert browser.post("/sign-out", data={"next": "/sign-in"}).location == "/sign-in"
 
 
-def test_sign_out_deletes_the_cookie_if_the_record_cannot_be_written(browser, ada, tmp_path):
+def test_sign_out_deletes_the_cookie_if_the_record_cannot_be_written(browser, ada, faults):
     browser.sign_in()
-    replace_by_a_file(tmp_path / "instance" / "locks")
+    faults.refuse_saves("users")
     answer = browser.post("/sign-out")
     assert answer.status_code == 303
     assert cookie_parts(answer)["max-age"] == "0"
@@ -641,10 +632,9 @@ def test_sign_out_deletes_the_cookie_if_the_record_cannot_be_written(browser, ad
 
 
 @pytest.mark.parametrize("record", ["damaged", "deleted"])
-def test_sign_out_deletes_the_cookie_if_the_record_cannot_be_read(browser, ada, tmp_path, record):
+def test_sign_out_deletes_the_cookie_if_the_record_cannot_be_read(browser, ada, faults, record):
     browser.sign_in()
-    path = tmp_path / "instance" / "users" / f"{ada.id}.json"
-    path.write_text("{") if record == "damaged" else path.unlink()
+    faults.damage_user(ada.id) if record == "damaged" else faults.remove_user(ada.id)
     assert browser.post("/sign-out").status_code == 303
     assert browser.get_cookie("session") is None
 
@@ -677,9 +667,9 @@ def test_removing_the_session_from_the_record_signs_out(store, browser, ada):
     assert not is_signed_in(browser)
 
 
-def test_damaged_record_is_503_for_that_user_only(browser, open_browser, ada, bob, tmp_path):
+def test_damaged_record_is_503_for_that_user_only(browser, open_browser, ada, bob, faults):
     browser.sign_in()
-    (tmp_path / "instance" / "users" / f"{ada.id}.json").write_text("{")
+    faults.damage_user(ada.id)
     assert browser.get("/").status_code == 503
     assert open_browser().sign_in().status_code == 503
     assert open_browser().sign_in("Bob").status_code == 303

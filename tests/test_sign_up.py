@@ -158,12 +158,10 @@ def test_refused_sign_up_is_not_counted(browser, ada):
     assert sign_up(browser).status_code == 303
 
 
-def test_unsaved_sign_up_is_503_and_not_counted(browser, ada, tmp_path):
-    lock = tmp_path / "instance" / "accounts.lock"
-    lock.unlink()
-    lock.mkdir()
+def test_unsaved_sign_up_is_503_and_not_counted(browser, ada, faults):
+    faults.refuse_saves("accounts")
     assert [sign_up(browser).status_code for _ in range(11)] == [503] * 11
-    lock.rmdir()
+    faults.allow_saves()
     assert sign_up(browser).status_code == 303
 
 

@@ -4,7 +4,6 @@ The errors have a fixed order, and a refused request keeps the code valid.
 """
 
 import base64
-import contextlib
 import hashlib
 import io
 import shutil
@@ -26,11 +25,6 @@ S256 = {"code_challenge": CHALLENGE, "code_challenge_method": "S256"}
 def code(adas_browser, program) -> str:
     """A valid code of Ada's for `program`."""
     return adas_browser.allow(program)
-
-
-@pytest.fixture
-def client_file(tmp_path, program):
-    return tmp_path / "instance" / "clients" / f"{program.id}.json"
 
 
 def basic(client_id: str, secret: str) -> dict[str, str]:
@@ -346,8 +340,9 @@ def test_malformed_client_id_is_401_like_an_unknown_one(program, code, client_id
     assert (answer.status_code, answer.data) == (401, wrong.data)
 
 
-def test_client_id_cannot_traverse_paths(program, code, client_file):
-    shutil.copy(client_file, client_file.parent.parent / "users" / client_file.name)
+def test_client_id_cannot_traverse_paths(program, code, flat_folders):
+    data, name = flat_folders[0], f"{program.id}.json"
+    shutil.copy(data / "clients" / name, data / "users" / name)
     answer = program.exchange(code, client_id=f"../users/{program.id}")
     assert answer.status_code == 401
 
@@ -431,10 +426,8 @@ def test_other_refusals_are_not_rate_limited(program):
     assert fail(program, "192.0.2.1") == [401]
 
 
-def test_failure_that_cannot_be_counted_is_401(program, tmp_path):
-    attempts = tmp_path / "instance" / "attempts"
-    attempts.rmdir()
-    attempts.touch()
+def test_failure_that_cannot_be_counted_is_401(program, faults):
+    faults.refuse_saves("attempts")
     assert fail(program, "192.0.2.1") == [401]
 
 
@@ -540,11 +533,9 @@ def test_code_reuse_with_a_wrong_secret_keeps_tokens(program, code):
     assert program.whois(token).status_code == 200
 
 
-def test_code_reuse_is_400_if_tokens_cannot_be_revoked(program, code, tmp_path):
+def test_code_reuse_is_400_if_tokens_cannot_be_revoked(program, code, faults):
     token = program.token_for(code)
-    locks = tmp_path / "instance" / "locks"
-    shutil.rmtree(locks)
-    locks.touch()
+    faults.refuse_saves("users")
     assert program.exchange(code).status_code == 400
     assert program.whois(token).status_code == 200
 
@@ -665,47 +656,34 @@ def test_verifier_without_challenge_is_400_and_keeps_the_code(program, code):
     assert program.exchange(code).status_code == 200
 
 
-# -- the disk -------------------------------------------------------------------------------------
+# -- failing saves and damaged records ------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def codes_that_cannot_be_spent(tmp_path):
-    """A context in which the rename that marks a code as used fails."""
-    [code] = (tmp_path / "instance" / "codes").rglob("*.json")
-    spent = code.with_suffix(".spent")
-    spent.mkdir()  # a file cannot be renamed over a folder
-    yield
-    spent.rmdir()
-
-
-def test_failed_write_is_503_and_keeps_the_code(program, code, tmp_path):
-    with codes_that_cannot_be_spent(tmp_path):
-        answer = program.exchange(code)
-        assert answer.status_code == 503
-        assert int(answer.headers["Retry-After"]) > 0
+def test_failed_write_is_503_and_keeps_the_code(program, code, faults):
+    faults.refuse_saves("used codes")
+    answer = program.exchange(code)
+    assert answer.status_code == 503
+    assert int(answer.headers["Retry-After"]) > 0
+    faults.allow_saves()
     assert program.exchange(code).status_code == 200
 
 
-def test_damaged_user_is_503_for_that_user_only(program, code, ada, bob, open_browser, tmp_path):
+def test_damaged_user_is_503_for_that_user_only(program, code, ada, bob, open_browser, faults):
     bobs_browser = open_browser()
     bobs_browser.sign_in("Bob")
     bobs_code = bobs_browser.allow(program)
-    record = tmp_path / "instance" / "users" / f"{ada.id}.json"
-    whole = record.read_bytes()
-    record.write_bytes(whole[:-20])
+    faults.damage_user(ada.id)
     answer = program.exchange(code)
     assert (answer.status_code, int(answer.headers["Retry-After"]) > 0) == (503, True)
     assert program.exchange(bobs_code).status_code == 200
-    record.write_bytes(whole)
+    faults.repair_user(ada.id)
     assert program.exchange(code).status_code == 200
 
 
-def test_damaged_client_is_503_for_that_client_only(
-    program, code, register, adas_browser, client_file
-):
+def test_damaged_client_is_503_for_that_client_only(program, code, register, adas_browser, faults):
     other = register("https://other.example/")
     others_code = adas_browser.allow(other)
-    client_file.write_text("{}")
+    faults.damage_client(program.id, "incomplete")
     assert program.exchange(code).status_code == 503
     assert other.exchange(others_code).status_code == 200
 
@@ -730,21 +708,22 @@ FAULTS = {
 @pytest.mark.parametrize(
     ("first", "second"), [(a, b) for i, a in enumerate(FAULTS) for b in list(FAULTS)[i + 1 :]]
 )
-def test_first_of_two_errors_is_returned(store, ada, program, code, tmp_path, first, second):
+def test_first_of_two_errors_is_returned(store, ada, program, code, faults, first, second):
     def send_with_faults(
         method="POST", content_type=FORM, suspended=False, unspendable=False, **changes: str
     ) -> tuple[int, bytes]:
         """Send a valid request with these faults; return status and body."""
         with store.edit_user(ada.id) as user:
             user.suspended = suspended
-        disk = codes_that_cannot_be_spent(tmp_path) if unspendable else contextlib.nullcontext()
-        with disk:
-            answer = program.http.open(
-                "/api/oauth/token",
-                method=method,
-                data=urlencode(good_form(program, code, **changes)),
-                content_type=content_type,
-            )
+        if unspendable:
+            faults.refuse_saves("used codes")
+        answer = program.http.open(
+            "/api/oauth/token",
+            method=method,
+            data=urlencode(good_form(program, code, **changes)),
+            content_type=content_type,
+        )
+        faults.allow_saves()
         return answer.status_code, answer.data
 
     expected = send_with_faults(**FAULTS[first])

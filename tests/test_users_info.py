@@ -147,15 +147,12 @@ def test_session_is_ignored(anyone, adas_browser, ada):
     assert not {"Set-Cookie", "Vary"} & set(signed_in.headers.keys())
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["", "{", "[]", "null", '{"id": 1}', '{"id": 2}', "[" * 100_000, "\xff"],
-)
-def test_damaged_record_is_503_for_that_user_only(anyone, ada, bob, tmp_path, content):
-    record = tmp_path / "instance" / "users" / f"{ada.id}.json"
-    record.write_bytes(content.encode("latin-1"))
-    answer = request_info(anyone, f"?id={ada.id}")
-    assert answer.status_code == 503
-    assert int(answer.headers["Retry-After"]) > 0
-    assert str(tmp_path) not in answer.text
-    assert request_info(anyone, f"?id={bob.id}").status_code == 200
+def test_damaged_record_is_503_for_that_user_only(anyone, ada, bob, faults, tmp_path, subtests):
+    for damage in faults.DAMAGES:
+        with subtests.test(damage=damage):
+            faults.damage_user(ada.id, damage)
+            answer = request_info(anyone, f"?id={ada.id}")
+            assert answer.status_code == 503
+            assert int(answer.headers["Retry-After"]) > 0
+            assert str(tmp_path) not in answer.text
+            assert request_info(anyone, f"?id={bob.id}").status_code == 200

@@ -1,6 +1,5 @@
 """GET /api/oauth/whois: the user of an access token (RFC 6750)."""
 
-import os
 import re
 
 import pytest
@@ -280,11 +279,11 @@ def test_token_stays_valid_after_its_client_is_disabled_or_deleted(store, progra
     assert program.whois(token).status_code == 200
 
 
-def test_damaged_user_is_503_for_that_user_only(program, token, ada, bob, open_browser, tmp_path):
+def test_damaged_user_is_503_for_that_user_only(program, token, ada, bob, open_browser, faults):
     bobs_browser = open_browser()
     bobs_browser.sign_in("Bob")
     bobs_token = program.token_for(bobs_browser.allow(program))
-    (tmp_path / "instance" / "users" / f"{ada.id}.json").write_text('{"id": 1}')
+    faults.damage_user(ada.id, "only an id")
     answer = program.whois(token)
     assert answer.status_code == 503
     assert answer.headers["Access-Control-Allow-Origin"] == "*"
@@ -295,37 +294,28 @@ def test_damaged_user_is_503_for_that_user_only(program, token, ada, bob, open_b
 # -- keys -----------------------------------------------------------------------------------------
 
 
-def replace_keys(app, tmp_path, change) -> None:
-    """Replace the key file by renaming a new one over it, as `rotate-key` does."""
-    path = tmp_path / "instance" / "secret_key"
-    lines = change(path.read_text().split())
-    new = path.with_name(".secret_key.new")
-    new.write_text("\n".join(lines) + "\n")
-    os.rename(new, path)
-
-
-def test_older_key_verifies_and_the_newest_signs(app, tmp_path, program, token, ada):
+def test_older_key_verifies_and_the_newest_signs(app, store, faults, program, token, ada):
     with app.app_context():
         signed_before = serializer("access token").loads(token)
-    replace_keys(app, tmp_path, lambda lines: [*lines, "a-new-key-of-some-length"])
+    faults.replace_keys(*store.keys(), b"a-new-key-of-some-length")
     assert program.whois(token).status_code == 200
     with app.app_context():
         signed_now = serializer("access token").dumps(signed_before)
-    replace_keys(app, tmp_path, lambda lines: lines[-1:])
+    faults.replace_keys(store.keys()[-1])
     assert program.whois(signed_now).status_code == 200
     assert refusal(program.whois(token)) == (401, INVALID_TOKEN)
 
 
-def test_removing_a_key_revokes_its_tokens_at_once(app, tmp_path, program, token):
-    replace_keys(app, tmp_path, lambda lines: ["another-key-of-some-length"])
+def test_removing_a_key_revokes_its_tokens_at_once(faults, program, token):
+    faults.replace_keys(b"another-key-of-some-length")
     assert refusal(program.whois(token)) == (401, INVALID_TOKEN)
 
 
 def test_sessions_and_consent_pages_stay_valid_after_a_rotation(
-    app, tmp_path, adas_browser, program
+    store, faults, adas_browser, program
 ):
     page = adas_browser.get(program.link())
-    replace_keys(app, tmp_path, lambda lines: [*lines, "a-new-key-of-some-length"])
+    faults.replace_keys(*store.keys(), b"a-new-key-of-some-length")
     assert "code" in program.read_callback(adas_browser.decide(page))
-    replace_keys(app, tmp_path, lambda lines: lines[-1:])
+    faults.replace_keys(store.keys()[-1])
     assert adas_browser.get(program.link()).location.startswith("/sign-in")

@@ -313,11 +313,9 @@ DAMAGE = {
     "an entry that nobody needs": Damage(
         "names/zed", link("../users/1.json"), words="does not match users/1.json"
     ),
-    "an entry of no user": Damage("names/zed", link("../users/9.json"), words="to no record"),
-    "an entry without an id": Damage("names/zed", link("nowhere"), words="to no record"),
-    "an address of nobody": Damage(
-        f"emails/{'0' * 64}", link("../users/9.json"), words="to no record"
-    ),
+    "an entry of no user": Damage("names/zed", link("../users/9.json"), words="leads to no user"),
+    "an entry without an id": Damage("names/zed", link("nowhere"), words="leads to no user"),
+    "an address of nobody": Damage(f"emails/{'0' * 64}", link("../users/9.json"), words="no user"),
     "a file for an entry": Damage("names/zed", put(b"zed"), **UNREPAIRED, words="is not a link"),
     "one picture missing": Damage(PICTURE("small"), remove, words="is missing"),
     "the large picture missing": Damage(PICTURE("large"), remove, words="is missing"),

@@ -46,6 +46,7 @@ class RecordCheck:
 
     def __init__(self, walk: Walk) -> None:
         self._walk = walk
+        self._check_folder = functools.partial(walk.check_folder, locks_of=self._locks_of)
         self._layout = walk.layout
         self._index = Index(walk.layout.path("index"))
         self._unique = UniqueIndex(walk.layout, functools.partial(read_user, walk.layout))
@@ -57,45 +58,43 @@ class RecordCheck:
 
     def check_users(self) -> Problems:
         """Check the users, their unique index, their pictures, and the deleted ids."""
-        walk, layout, user_locks = self._walk, self._layout, self._user_locks
+        walk, layout, look = self._walk, self._layout, self._look_at_entry
         deleted = layout.path("deleted")
-        yield from walk.check_folder(layout.users, USER_FILE, self._look_at_record, user_locks)
-        yield from walk.check_folder(deleted, storage.USER_ID, self._look_at_deleted, user_locks)
+        yield from self._check_folder(layout.users, USER_FILE, self._look_at_record)
+        yield from self._check_folder(deleted, storage.USER_ID, self._look_at_deleted)
         # What belongs to a user who was not seen would look like nobody's, and be removed.
         if not walk.refused.isdisjoint((layout.users, deleted)):
             return
         yield from walk.confirmed(self._look_at_next_id, locks=[layout.accounts_lock()])
-        look = self._look_at_entry
-        for kind, names in (("names", NAME_ENTRY), ("emails", HASH)):
-            folder, accounts_lock = layout.path(kind), lambda path: [layout.accounts_lock()]
-            yield from walk.check_folder(folder, names, look, accounts_lock, mode=None)
+        yield from self._check_folder(layout.path("names"), NAME_ENTRY, look, mode=None)
+        yield from self._check_folder(layout.path("emails"), HASH, look, mode=None)
         for folder in layout.picture_folders():
-            yield from walk.check_folder(folder, storage.PICTURE_FILE, look, user_locks, MODE)
+            yield from self._check_folder(folder, storage.PICTURE_FILE, look, mode=MODE)
 
     def check_clients(self) -> Problems:
         """Check the records of the clients."""
         folder = self._layout.path("clients")
-        look, locks = self._look_at_record, self._client_locks
-        yield from self._walk.check_folder(folder, CLIENT_FILE, look, locks)
+        yield from self._check_folder(folder, CLIENT_FILE, self._look_at_record)
 
     def check_index(self) -> Problems:
         """Check that every entry of the index is of a record that has the property."""
-        walk, look = self._walk, self._look_at_entry
-        for folder in (yield from walk.paths_in(self._layout.path("index"))):
+        for folder in (yield from self._walk.paths_in(self._layout.path("index"))):
             key = os.path.basename(folder)
-            if key == ADMINISTRATORS:
-                yield from walk.check_folder(folder, storage.USER_ID, look, self._user_locks)
-            elif CLIENT_KEY.fullmatch(key):
-                yield from walk.check_folder(folder, storage.CLIENT_ID, look, self._client_locks)
+            if key == ADMINISTRATORS or CLIENT_KEY.fullmatch(key):
+                names = storage.USER_ID if key == ADMINISTRATORS else storage.CLIENT_ID
+                yield from self._check_folder(folder, names, self._look_at_entry)
             else:
-                yield from walk.confirmed(look_at_orphan, folder)
+                yield from self._walk.confirmed(look_at_orphan, folder)
 
-    def _user_locks(self, path: str) -> list[Lock]:
-        """Return the locks that stop every change of the user after whose id a file is named."""
-        return [self._layout.accounts_lock(), self._layout.user_lock(_first_number(path))]
-
-    def _client_locks(self, path: str) -> list[Lock]:
-        return [self._layout.clients_lock()]
+    def _locks_of(self, path: str) -> list[Lock]:
+        """Return the locks that stop every change of a file and of the record behind it."""
+        kind, name = path.split("/")[-2:]
+        if kind in FIELDS:
+            return [self._layout.accounts_lock()]
+        record_id = _id_in(name)
+        if isinstance(record_id, str):
+            return [self._layout.clients_lock()]
+        return [self._layout.accounts_lock(), self._layout.user_lock(record_id)]
 
     # -- ids -----------------------------------------------------------------------------------
 
@@ -126,7 +125,7 @@ class RecordCheck:
         return f"raised to {self._next_id}"
 
     def _look_at_deleted(self, path: str) -> Findings:
-        user_id = _first_number(path)
+        user_id = int(os.path.basename(path))
         yield from self._look_at_id(path, user_id)
         if os.path.exists(path) and os.path.exists(self._layout.user(user_id)):
             problem = f"says that users/{user_id}.json, which exists, was deleted"
@@ -135,7 +134,7 @@ class RecordCheck:
     # -- records -------------------------------------------------------------------------------
 
     def _look_at_record(self, path: str) -> Findings:
-        record_id = _id_in(os.path.basename(path).removesuffix(".json"))
+        record_id = _id_in(os.path.basename(path))
         if isinstance(record_id, int):
             yield from self._look_at_id(path, record_id)
         try:
@@ -220,7 +219,8 @@ class RecordCheck:
                 # Not of a killed restore, and not ours: of another installation, maybe.
                 yield Finding(path, "is a picture for an id that was never given")
             else:
-                yield Finding(path, "belongs to no record", remove)
+                problem = "leads to no user" if kind in FIELDS else "belongs to no record"
+                yield Finding(path, problem, remove)
             return
         needed = self._entries_of(record)
         if isinstance(record, User):
@@ -282,11 +282,9 @@ def _read(layout: Layout, record_id: int | str) -> Record:
 
 def _id_in(file_name: str) -> int | str:
     """Return the id of the user or the client after which a file is named."""
-    return file_name if storage.CLIENT_ID.fullmatch(file_name) else _first_number(file_name)
-
-
-def _first_number(path: str) -> int:
-    return int(re.match(storage.USER_ID, os.path.basename(path))[0])
+    if storage.CLIENT_ID.fullmatch(name := file_name.removesuffix(".json")):
+        return name
+    return int(storage.USER_ID.match(name)[0])
 
 
 def _name(record_id: int | str) -> str:

@@ -203,42 +203,13 @@ class Member(tarfile.TarInfo):
         return member
 
 
-class Unpacked:
-    """The tar file in an archive, for tarfile to read."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = gzip.GzipFile(fileobj=file, mode="rb")
-        self.size = 0  # bytes that were read
-        self.content_end = 0  # the same up to the last byte that is not zero
-
-    def read(self, size: int) -> bytes:
-        """As a file does."""
-        content = self._file.read(size)
-        if stripped := content.rstrip(b"\0"):
-            self.content_end = self.size + len(stripped)
-        self.size += len(content)
-        return content
-
-    def refuse_other_end(self, end: int) -> None:
-        """Raise DamagedRecord unless zeros follow the last member: two blocks, or a record's rest.
-
-        tarfile takes any block that is not a header for the end, and does not read what follows.
-        """
-        while self.read(tarfile.RECORDSIZE) and self.size <= end + 2 * tarfile.RECORDSIZE:
-            pass  # gzip verifies its check sum at the end
-        zeros, mark = self.size - end, 2 * tarfile.BLOCKSIZE
-        is_record = self.size % tarfile.RECORDSIZE == 0 and 0 <= zeros - mark < tarfile.RECORDSIZE
-        if self.content_end > end or not (zeros == mark or is_record):
-            raise DamagedRecord("the end", "there is something behind it, or it is cut off")
-
-
 def _members(file: BinaryIO, progress: Progress) -> Iterator[tuple[str, str, BinaryIO]]:
     """Yield the kind, the name and the content of each member. Raises NOT_AS_WRITTEN."""
     if not file.seekable():
         raise BadFile("a file can be restored, and no pipe: its size is looked at first")
     size, done, end = os.fstat(file.fileno()).st_size, 0, 0
     room = MOST_UNPACKED * size
-    unpacked = Unpacked(file)
+    unpacked = gzip.GzipFile(fileobj=file, mode="rb")
     options = {"tarinfo": Member, "encoding": "ascii", "errors": "strict"}
     with tarfile.open(fileobj=unpacked, mode="r|", **options) as archive:
         while member := archive.next():
@@ -252,7 +223,13 @@ def _members(file: BinaryIO, progress: Progress) -> Iterator[tuple[str, str, Bin
             if file.tell() > done:
                 done = file.tell()
                 progress(done, size)
-    unpacked.refuse_other_end(end)
+    # tarfile takes any block that is not a header for the end, and does not read what follows: two
+    # blocks of zeros are the mark of the end, and more may fill the last record.
+    unpacked.seek(end)
+    rest, mark = unpacked.read(2 * tarfile.RECORDSIZE), 2 * tarfile.BLOCKSIZE
+    padding = -(end + mark) % tarfile.RECORDSIZE
+    if rest.strip(b"\0") or len(rest) not in (mark, mark + padding):
+        raise DamagedRecord("the end", "there is something behind it, or it is cut off")
 
 
 def _unpack(file: BinaryIO, load: storage.Load, progress: Progress) -> int:

@@ -106,16 +106,12 @@ class Walk:
 
     def __init__(self, layout: Layout, repair: bool, progress: Progress) -> None:
         self.layout = layout
+        self.owner = os.stat(layout.data_dir).st_uid  # to whom all files should belong
         self.refused: set[str] = set()  # files and folders that the disk refuses to open
         self._named: set[str] = set()  # places of problems
         self._repair = repair
         self._progress = progress
         self._done = self._total = 0  # files
-
-    @functools.cached_property
-    def owner(self) -> int:
-        """The user id to which all files should belong."""
-        return os.stat(self.layout.data_dir).st_uid
 
     def count(self, folders: Iterable[str]) -> Problems:
         """Add the files in these folders to the total of the progress."""

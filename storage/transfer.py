@@ -14,15 +14,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 import storage
-from storage import (
-    BadFile,
-    DamagedRecord,
-    InvalidField,
-    PictureRefused,
-    Storage,
-    StorageError,
-    User,
-)
+from storage import DamagedRecord, InvalidField, PictureRefused, Storage, StorageError, User
 from storage.files import new_file, translate_os_errors
 from storage.maintenance import Progress, Report
 from storage.rules import PASSWORD_METHOD, WRAPPED
@@ -139,7 +131,7 @@ def import_users(
     """
     result = ImportResult()
     if not file.seekable():
-        raise BadFile("a file can be imported, and no pipe: it is read twice")
+        raise storage.BadFile("a file can be imported, and no pipe: it is read twice")
     with translate_os_errors():
         store.write_audit("import", by)
         total, largest_id = survey(file)
@@ -147,8 +139,8 @@ def import_users(
         store.reserve_user_ids(largest_id)
         file.seek(0)
         lines = _numbered_lines(file)
-        while batch := list(itertools.islice(lines, SYNC_EVERY)):
-            for number, problem in _add_batch(store, batch, pictures, wrap_hash).items():
+        while batch := _add_batch(store, itertools.islice(lines, SYNC_EVERY), pictures, wrap_hash):
+            for number, problem in batch.items():
                 if problem is None:
                     result.added += 1
                 elif isinstance(problem, storage.AlreadyThere):
@@ -156,7 +148,7 @@ def import_users(
                 else:
                     result.refused += 1
                     refused(number, _describe(problem))
-            progress(batch[-1][0], total)
+            progress(max(batch), total)
     return result
 
 
@@ -210,7 +202,8 @@ def _add_batch(
         else:
             user.pfp_timestamp = None  # no picture at that address: one is generated
         problems[number], users[number] = None, user
-    problems.update(zip(users, store.add_users([*users.values()], pictures), strict=True))
+    if users:
+        problems.update(zip(users, store.add_users([*users.values()], pictures), strict=True))
     return problems
 
 
@@ -282,7 +275,10 @@ def make_picture_of(user: User, folder: str) -> dict[str, bytes] | None:
     """Return the pictures of a player who has one in a folder. Raises PictureRefused."""
     from storage.pictures import MAX_BYTES, make_picture
 
-    path = find_picture(folder, user)
+    names = [f"{user.id}.{ending}" for ending in PICTURE_ENDINGS]
+    # Or it is the picture folder of a server.
+    names += [f"large/{user.picture_file}", f"large/{user.id}.webp"]
+    path = next(filter(os.path.isfile, (f"{folder}/{name}" for name in names)), None)
     if path is None:
         return None
     try:
@@ -296,17 +292,9 @@ def make_picture_of(user: User, folder: str) -> dict[str, bytes] | None:
         raise PictureRefused(f"{path}: {error}") from error
 
 
-def find_picture(folder: str, user: User) -> str | None:
-    """Return a player's picture in a folder of uploads, or in the picture folder of a server."""
-    names = [f"{user.id}.{ending}" for ending in PICTURE_ENDINGS]
-    names += [f"large/{user.picture_file}", f"large/{user.id}.webp"]
-    return next(filter(os.path.isfile, (f"{folder}/{name}" for name in names)), None)
-
-
 def _exists(store: Storage, user_id: int) -> bool:
-    with contextlib.suppress(DamagedRecord):
-        try:
-            store.read_user(user_id)
-        except storage.NoSuchUser:
-            return False
+    try:
+        store.read_user(user_id)
+    except (storage.NoSuchUser, DamagedRecord) as error:
+        return isinstance(error, DamagedRecord)
     return True

@@ -24,23 +24,11 @@ import re
 import tarfile
 import time
 import zlib
-from collections.abc import Iterator
-from typing import BinaryIO
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO, NamedTuple
 
-from storage import (
-    CLIENT_ID,
-    PICTURE_SIZES,
-    USER_ID,
-    BadFile,
-    BadInstallation,
-    Client,
-    DamagedRecord,
-    Load,
-    Snapshot,
-    Storage,
-    User,
-    record_as_dict,
-)
+import storage
+from storage import CLIENT_ID, PICTURE_SIZES, USER_ID, BadFile, Client, DamagedRecord, User
 from storage.files import new_file, translate_os_errors
 from storage.maintenance import (
     MAX_PICTURE_BYTES,
@@ -54,34 +42,31 @@ from storage.records import decode_record, encode
 from storage.rules import IDS_LEFT_OUT, TIME_END
 
 VERSION = 1
-MEMBER = re.compile(
-    r"(?P<format>format)|(?P<next_user_id>next_user_id)"
-    rf"|users/(?P<user>{USER_ID.pattern})\.json"
-    rf"|pictures/(?P<picture>{'|'.join(PICTURE_SIZES)})/[0-9-]{{1,31}}\.webp"
-    rf"|deleted/(?P<deleted>{USER_ID.pattern})"
-    rf"|clients/(?P<client>{CLIENT_ID.pattern})\.json"
-    r"|(?P<audit>audit\.log)"
-)
-AFTER_USERS = {"user", "deleted", "client", "audit"}
-FOLLOWERS = {  # which kinds of member may come after one of this kind
-    "": {"format"},
-    "format": {"next_user_id"},
-    "next_user_id": AFTER_USERS,
-    "user": {"picture", *AFTER_USERS},
-    "picture": {"picture", *AFTER_USERS},
-    "deleted": {"deleted", "client", "audit"},
-    "client": {"client", "audit"},
-    "audit": set(),
+
+
+class Kind(NamedTuple):
+    """A kind of member."""
+
+    name: str  # pattern
+    most_bytes: int
+    next_kinds: Iterable[str]  # of the members that may follow
+
+
+AFTER_USERS = ("user", "deleted", "client", "audit")
+KINDS = {
+    "format": Kind("format", 20, ["next_user_id"]),
+    "next_user_id": Kind("next_user_id", 20, AFTER_USERS),
+    "user": Kind(rf"users/{USER_ID.pattern}\.json", 2**20, ("picture", *AFTER_USERS)),
+    "picture": Kind(
+        rf"pictures/(?:{'|'.join(PICTURE_SIZES)})/[0-9-]{{1,31}}\.webp",
+        MAX_PICTURE_BYTES,
+        ("picture", *AFTER_USERS),
+    ),
+    "deleted": Kind(rf"deleted/{USER_ID.pattern}", 0, ("deleted", "client", "audit")),
+    "client": Kind(rf"clients/{CLIENT_ID.pattern}\.json", 2**20, ("client", "audit")),
+    "audit": Kind(r"audit\.log", 2**33 - 1, ()),  # as much as the header of ustar can say
 }
-MOST_BYTES = {
-    "format": 20,
-    "next_user_id": 20,
-    "user": 2**20,
-    "picture": MAX_PICTURE_BYTES,
-    "deleted": 0,
-    "client": 2**20,
-    "audit": 2**33 - 1,  # as much as the header of a ustar archive can say
-}
+MEMBER = re.compile("|".join(f"(?P<{kind}>{each.name})" for kind, each in KINDS.items()))
 MOST_UNPACKED = 100  # bytes of content for each byte of an archive; records need about ten
 NUMBER = re.compile(rb"[1-9][0-9]{0,14}\s*")
 STEP = 100  # players between two reports of progress
@@ -92,13 +77,11 @@ NOT_AS_WRITTEN = (
 )
 
 
-# ---------------------------------------------------------------------------------------------
-# Backup
-# ---------------------------------------------------------------------------------------------
+# -- backup ----------------------------------------------------------------------------------------
 
 
 def backup(
-    store: Storage,
+    store: storage.Storage,
     path: str,
     by: int | str,
     progress: Progress = ignore,
@@ -110,7 +93,7 @@ def backup(
     gets a line for each thing that is left out. Raises BadFile if the file exists, BadInstallation.
     """
     if not store.user_ids() and not store.client_ids():
-        raise BadInstallation(
+        raise storage.BadInstallation(
             "there are no players and no clients to back up: see `identity-server settings`"
         )
     with (
@@ -123,7 +106,9 @@ def backup(
         return _pack(snapshot, archive, progress, report)
 
 
-def _pack(snapshot: Snapshot, archive: tarfile.TarFile, progress: Progress, report: Report) -> int:
+def _pack(
+    snapshot: storage.Snapshot, archive: tarfile.TarFile, progress: Progress, report: Report
+) -> int:
     players = 0
     _add(archive, "format", b"%d\n" % VERSION)
     _add(archive, "next_user_id", b"%d\n" % snapshot.next_user_id)
@@ -131,25 +116,27 @@ def _pack(snapshot: Snapshot, archive: tarfile.TarFile, progress: Progress, repo
         if done % STEP == 0 or done == snapshot.users_total:
             progress(done, snapshot.users_total)
         user.sessions = []
-        try:
-            _add(archive, f"users/{user.id}.json", encode(record_as_dict(user)))
-        except DamagedRecord as error:
-            report(f"{error}: left out")
-            continue
-        players += 1
-        for name, size in picture_names(user).items():
-            if pictures:
+        if _add_record(archive, f"users/{user.id}.json", user, report):
+            players += 1
+            for name, size in picture_names(user).items() if pictures else ():
                 _add(archive, name, pictures[size])
     for user_id in snapshot.deleted_ids():
         _add(archive, f"deleted/{user_id}", b"")
     for client in snapshot.clients():
-        try:
-            _add(archive, f"clients/{client.id}.json", encode(record_as_dict(client)))
-        except DamagedRecord as error:
-            report(f"{error}: left out")
+        _add_record(archive, f"clients/{client.id}.json", client, report)
     with snapshot.audit_log() as log:
         _add_file(archive, "audit.log", log)
     return players
+
+
+def _add_record(archive: tarfile.TarFile, name: str, record: User | Client, report: Report) -> bool:
+    """Add a record and return True, or report that it is too large for a restore."""
+    try:
+        _add(archive, name, encode(storage.record_as_dict(record)))
+    except DamagedRecord as error:
+        report(f"{error}: left out")
+        return False
+    return True
 
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
@@ -160,7 +147,7 @@ def _add_file(archive: tarfile.TarFile, name: str, file: BinaryIO) -> None:
     """Add a member. Raises DamagedRecord if it is larger than a restore takes."""
     member = tarfile.TarInfo(name)
     member.size, member.mode, member.mtime = file.seek(0, os.SEEK_END), 0o600, int(time.time())
-    if member.size > MOST_BYTES[MEMBER.fullmatch(name).lastgroup]:
+    if member.size > KINDS[MEMBER.fullmatch(name).lastgroup].most_bytes:
         raise DamagedRecord(name, "it is too large")
     file.seek(0)
     archive.addfile(member, file)
@@ -172,13 +159,11 @@ def picture_names(user: User) -> dict[str, str]:
     return {f"pictures/{size}/{user.picture_file}": size for size in PICTURE_SIZES}
 
 
-# ---------------------------------------------------------------------------------------------
-# Restore
-# ---------------------------------------------------------------------------------------------
+# -- restore ---------------------------------------------------------------------------------------
 
 
 def restore(
-    store: Storage,
+    store: storage.Storage,
     path: str,
     by: int | str,
     progress: Progress = ignore,
@@ -213,47 +198,18 @@ class Member(tarfile.TarInfo):
         name = MEMBER.fullmatch(member.name)
         if not name or member.type != tarfile.REGTYPE:
             raise DamagedRecord(repr(member.name), "no backup has this")
-        if not 0 <= member.size <= MOST_BYTES[name.lastgroup]:
+        if not 0 <= member.size <= KINDS[name.lastgroup].most_bytes:
             raise DamagedRecord(member.name, "it is too large")
         return member
 
 
-class Unpacked:
-    """The tar file in an archive, for tarfile to read."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = gzip.GzipFile(fileobj=file, mode="rb")
-        self.size = 0  # bytes that were read
-        self.content_end = 0  # the same up to the last byte that is not zero
-
-    def read(self, size: int) -> bytes:
-        """As a file does."""
-        content = self._file.read(size)
-        if stripped := content.rstrip(b"\0"):
-            self.content_end = self.size + len(stripped)
-        self.size += len(content)
-        return content
-
-    def refuse_other_end(self, end: int) -> None:
-        """Raise DamagedRecord unless zeros follow the last member: two blocks, or a record's rest.
-
-        tarfile takes any block that is not a header for the end, and does not read what follows.
-        """
-        while self.read(tarfile.RECORDSIZE) and self.size <= end + 2 * tarfile.RECORDSIZE:
-            pass  # gzip verifies its check sum at the end
-        zeros, mark = self.size - end, 2 * tarfile.BLOCKSIZE
-        is_record = self.size % tarfile.RECORDSIZE == 0 and 0 <= zeros - mark < tarfile.RECORDSIZE
-        if self.content_end > end or not (zeros == mark or is_record):
-            raise DamagedRecord("the end", "there is something behind it, or it is cut off")
-
-
-def _members(file: BinaryIO, progress: Progress) -> Iterator[tuple[re.Match, BinaryIO]]:
-    """Yield the match of each member's name, and its content. Raises NOT_AS_WRITTEN."""
+def _members(file: BinaryIO, progress: Progress) -> Iterator[tuple[str, str, BinaryIO]]:
+    """Yield the kind, the name and the content of each member. Raises NOT_AS_WRITTEN."""
     if not file.seekable():
         raise BadFile("a file can be restored, and no pipe: its size is looked at first")
     size, done, end = os.fstat(file.fileno()).st_size, 0, 0
     room = MOST_UNPACKED * size
-    unpacked = Unpacked(file)
+    unpacked = gzip.GzipFile(fileobj=file, mode="rb")
     options = {"tarinfo": Member, "encoding": "ascii", "errors": "strict"}
     with tarfile.open(fileobj=unpacked, mode="r|", **options) as archive:
         while member := archive.next():
@@ -262,46 +218,54 @@ def _members(file: BinaryIO, progress: Progress) -> Iterator[tuple[re.Match, Bin
             if room < 0:
                 raise DamagedRecord("the archive", f"it unpacks to {MOST_UNPACKED} times its size")
             end = member.offset_data + member.size + -member.size % tarfile.BLOCKSIZE
-            yield MEMBER.fullmatch(member.name), archive.extractfile(member)
+            kind = MEMBER.fullmatch(member.name).lastgroup
+            yield kind, member.name, archive.extractfile(member)
             if file.tell() > done:
                 done = file.tell()
                 progress(done, size)
-    unpacked.refuse_other_end(end)
+    # tarfile takes any block that is not a header for the end, and does not read what follows: two
+    # blocks of zeros are the mark of the end, and more may fill the last record.
+    unpacked.seek(end)
+    rest, mark = unpacked.read(2 * tarfile.RECORDSIZE), 2 * tarfile.BLOCKSIZE
+    padding = -(end + mark) % tarfile.RECORDSIZE
+    if rest.strip(b"\0") or len(rest) not in (mark, mark + padding):
+        raise DamagedRecord("the end", "there is something behind it, or it is cut off")
 
 
-def _unpack(file: BinaryIO, load: Load, progress: Progress) -> int:
+def _unpack(file: BinaryIO, load: storage.Load, progress: Progress) -> int:
     """Verify every member and load it; return the number of players. Raises NOT_AS_WRITTEN."""
     players = largest_id = next_id = 0
-    last = ""
-    user: User | None = None  # who is loaded when all the pictures are there
+    allowed: Iterable[str] = ["format"]
+    user: User | None = None  # loaded when all the pictures are there
     pictures: dict[str, bytes] = {}
-    for name, content in _members(file, progress):
-        if name.lastgroup not in FOLLOWERS[last]:
-            raise DamagedRecord(name[0], "it is out of place")
-        last = name.lastgroup
-        if last == "picture":
+    for kind, name, content in _members(file, progress):
+        if kind not in allowed:
+            raise DamagedRecord(name, "it is out of place")
+        allowed = KINDS[kind].next_kinds
+        if kind == "picture":
             pictures |= _read_picture(name, content.read(), user, pictures)
             continue
         if user:
             _load_user(load, user, pictures)
             user, pictures = None, {}
-        if last == "format":
+        record_id = os.path.basename(name).removesuffix(".json")
+        if kind == "format":
             if (version := _read_number(name, content)) != VERSION:
                 known = f"it is version {version}, and this program knows {VERSION}"
-                raise DamagedRecord(name[0], known)
-        elif last == "next_user_id":
+                raise DamagedRecord(name, known)
+        elif kind == "next_user_id":
             next_id = _read_number(name, content)
-        elif last == "user":
-            user = decode_record(content.read(), User, name[0], id=int(name["user"]))
+        elif kind == "user":
+            user = decode_record(content.read(), User, name, id=int(record_id))
             players, largest_id = players + 1, max(largest_id, user.id)
-        elif last == "deleted":
-            load.add_deleted_id(int(name["deleted"]))
-            largest_id = max(largest_id, int(name["deleted"]))
-        elif last == "client":
-            load.add_client(decode_record(content.read(), Client, name[0], id=name["client"]))
+        elif kind == "deleted":
+            load.add_deleted_id(int(record_id))
+            largest_id = max(largest_id, int(record_id))
+        elif kind == "client":
+            load.add_client(decode_record(content.read(), Client, name, id=record_id))
         else:
             load.add_audit_log(content)
-    if last != "audit":
+    if allowed:  # nothing follows the audit log
         raise EOFError("it is cut off")
     load.next_user_id = max(next_id, largest_id + 1) + IDS_LEFT_OUT
     if load.next_user_id >= TIME_END:
@@ -309,7 +273,7 @@ def _unpack(file: BinaryIO, load: Load, progress: Progress) -> int:
     return players
 
 
-def _load_user(load: Load, user: User, pictures: dict[str, bytes]) -> None:
+def _load_user(load: storage.Load, user: User, pictures: dict[str, bytes]) -> None:
     refuse_unusable(user)
     # Without a timestamp all may be missing: they are generated when they are first requested.
     if pictures.keys() != PICTURE_SIZES.keys() and (pictures or user.pfp_timestamp is not None):
@@ -319,18 +283,18 @@ def _load_user(load: Load, user: User, pictures: dict[str, bytes]) -> None:
 
 
 def _read_picture(
-    name: re.Match, content: bytes, user: User, pictures: dict[str, bytes]
+    name: str, content: bytes, user: User, pictures: dict[str, bytes]
 ) -> dict[str, bytes]:
-    size = picture_names(user).get(name[0])
+    size = picture_names(user).get(name)
     if size is None or size in pictures:
-        raise DamagedRecord(name[0], "it is not one of the player before it")
+        raise DamagedRecord(name, "it is not one of the player before it")
     if problem := check_picture(size, content):
-        raise DamagedRecord(name[0], f"it {problem}")
+        raise DamagedRecord(name, f"it {problem}")
     return {size: content}
 
 
-def _read_number(name: re.Match, content: BinaryIO) -> int:
+def _read_number(name: str, content: BinaryIO) -> int:
     text = content.read()
     if not NUMBER.fullmatch(text):
-        raise DamagedRecord(name[0], "it is not a number")
+        raise DamagedRecord(name, "it is not a number")
     return int(text)

@@ -1,8 +1,8 @@
-"""Accounts out of an installation and into another, one a line: `export` and `import`.
+"""Export and import of players, one a line.
 
 A line is JSON in the shape of `GET /api/users/info`, with what an administrator knows besides:
-email, suspended, created and, on demand, passwordHash. Times are milliseconds since 1970 UTC. What
-comes in may be from anyone, and is believed in nothing.
+email, suspended, created and, on demand, passwordHash. Times are milliseconds since 1970 UTC. An
+imported file may be from anyone, and every field is checked.
 """
 
 import contextlib
@@ -13,26 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from storage import (
-    RULES,
-    AlreadyThere,
-    BadFile,
-    DamagedRecord,
-    InvalidField,
-    NoSuchUser,
-    PictureRefused,
-    Storage,
-    StorageError,
-    StorageFailed,
-    User,
-    build_record,
-    check_flair,
-    check_hash_format,
-    normal_name,
-    now_ms,
-    refuse,
-    refuse_bad_record,
-)
+import storage
+from storage import DamagedRecord, InvalidField, PictureRefused, Storage, StorageError, User
 from storage.files import new_file, translate_os_errors
 from storage.maintenance import Progress, Report
 from storage.rules import PASSWORD_METHOD, WRAPPED
@@ -77,9 +59,7 @@ class LineRefused(StorageError):
     """A line that describes no player."""
 
 
-# ---------------------------------------------------------------------------------------------
-# Export
-# ---------------------------------------------------------------------------------------------
+# -- export -------------------------------------------------------------------------------------
 
 
 def export_users(
@@ -90,9 +70,9 @@ def export_users(
     progress: Progress,
     report: Report,
 ) -> int:
-    """Write all players to a new file that only its owner may read; returns how many.
+    """Write all players to a new file for its owner alone; return the number of players.
 
-    `report` gets a line for each whose record cannot be read. Raises BadFile where the file exists.
+    `report` gets a line for each whose record cannot be read. Raises BadFile if the file exists.
     """
     players = 0
     with translate_os_errors(), new_file(path) as file:
@@ -101,9 +81,9 @@ def export_users(
         for done, user_id in enumerate(user_ids, start=1):
             try:
                 user = store.read_user(user_id)
-            except NoSuchUser:
+            except storage.NoSuchUser:
                 continue  # deleted since
-            except (DamagedRecord, StorageFailed) as error:
+            except (DamagedRecord, storage.StorageFailed) as error:
                 report(f"{error}: not exported")
             else:
                 file.write(write_line(user, with_passwords))
@@ -131,9 +111,7 @@ def exported_fields(user: User) -> dict:
     return values
 
 
-# ---------------------------------------------------------------------------------------------
-# Import
-# ---------------------------------------------------------------------------------------------
+# -- import -------------------------------------------------------------------------------------
 
 
 def import_users(
@@ -148,12 +126,12 @@ def import_users(
     """Add the players that the lines of a file describe, with pictures from a folder.
 
     `refused` gets the number of each refused line, and the reason. `wrap_hash` makes our hash of a
-    password hash of another method. Interrupted at any moment, an import can be
-    repeated: a player who exists already is counted as that.
+    password hash of another method. An import that was interrupted can be repeated: a player who
+    exists already is counted as that.
     """
-    tally = ImportResult()
+    result = ImportResult()
     if not file.seekable():
-        raise BadFile("a file can be imported, and no pipe: it is read twice")
+        raise storage.BadFile("a file can be imported, and no pipe: it is read twice")
     with translate_os_errors():
         store.write_audit("import", by)
         total, largest_id = survey(file)
@@ -161,14 +139,21 @@ def import_users(
         store.reserve_user_ids(largest_id)
         file.seek(0)
         lines = _numbered_lines(file)
-        while batch := _read_batch(store, itertools.islice(lines, SYNC_EVERY), pictures, wrap_hash):
-            _add_batch(store, batch, tally, refused)
+        while batch := _add_batch(store, itertools.islice(lines, SYNC_EVERY), pictures, wrap_hash):
+            for number, problem in batch.items():
+                if problem is None:
+                    result.added += 1
+                elif isinstance(problem, storage.AlreadyThere):
+                    result.there += 1
+                else:
+                    result.refused += 1
+                    refused(number, _describe(problem))
             progress(max(batch), total)
-    return tally
+    return result
 
 
 def survey(file: BinaryIO) -> tuple[int, int]:
-    """The number of the last line, and the largest id in a file; 0 where there is none."""
+    """Return the number of the last line and the largest id in a file, each 0 if there is none."""
     last = largest_id = 0
     for number, line in _numbered_lines(file):
         last = number
@@ -180,7 +165,7 @@ def survey(file: BinaryIO) -> tuple[int, int]:
 
 
 def _numbered_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Each line that is not blank; of one that is too long the beginning, still too long."""
+    """Yield each line that is not blank; of one that is too long only a part, still too long."""
     for number in itertools.count(1):
         line = file.readline(LONGEST_LINE + 1)
         rest = line
@@ -192,38 +177,34 @@ def _numbered_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
             yield number, line
 
 
-@dataclass
-class ImportRow:
-    """Who comes with a line, or why nobody does."""
-
-    user: User | None = None
-    picture: dict[str, bytes] | None = None
-    problem: StorageError | None = None
-
-
-def _read_batch(
+def _add_batch(
     store: Storage,
     lines: Iterable[tuple[int, bytes]],
     folder: str | None,
     wrap_hash: Callable[[str], str],
-) -> dict[int, ImportRow]:
-    """Return what some lines bring, by their numbers."""
-    batch = {}
+) -> dict[int, StorageError | None]:
+    """Add the players of some lines; return what refused each line, by its number."""
+    problems: dict[int, StorageError | None] = {}
+    users: dict[int, User] = {}  # by the number of the line
+    pictures: dict[int, dict[str, bytes]] = {}  # by user id
     for number, line in lines:
-        picture = None
         try:
-            user = read_line(line)
+            user, picture = read_line(line), None
             if not _exists(store, user.id):  # else it is refused, and hashing takes long
                 picture = make_picture_of(user, folder) if folder else None
                 if not is_ours(user.password_hash):
                     user.password_hash = wrap_hash(user.password_hash)
-        except (LineRefused, InvalidField, PictureRefused, StorageFailed) as error:
-            batch[number] = ImportRow(problem=error)
+        except (LineRefused, InvalidField, PictureRefused, storage.StorageFailed) as error:
+            problems[number] = error
             continue
-        if picture is None:
+        if picture:
+            pictures[user.id] = picture
+        else:
             user.pfp_timestamp = None  # no picture at that address: one is generated
-        batch[number] = ImportRow(user, picture)
-    return batch
+        problems[number], users[number] = None, user
+    if users:
+        problems.update(zip(users, store.add_users([*users.values()], pictures), strict=True))
+    return problems
 
 
 def is_ours(kept_hash: str) -> bool:
@@ -231,35 +212,14 @@ def is_ours(kept_hash: str) -> bool:
     return not kept_hash or kept_hash.startswith((WRAPPED, f"{PASSWORD_METHOD}$"))
 
 
-def _add_batch(
-    store: Storage,
-    batch: dict[int, ImportRow],
-    tally: ImportResult,
-    refused: Callable[[int, str], None],
-) -> None:
-    arrivals = [each for each in batch.values() if each.user]
-    pictures = {each.user.id: each.picture for each in arrivals if each.picture}
-    answers = store.add_users([each.user for each in arrivals], pictures)
-    for arrival, answer in zip(arrivals, answers, strict=True):
-        arrival.problem = answer
-    for number, arrival in batch.items():
-        if arrival.problem is None:
-            tally.added += 1
-        elif isinstance(arrival.problem, AlreadyThere):
-            tally.there += 1
-        else:
-            tally.refused += 1
-            refused(number, _in_words(arrival.problem))
-
-
-def _in_words(error: StorageError) -> str:
+def _describe(error: StorageError) -> str:
     if isinstance(error, InvalidField):
         return f"{FIELDS_OF_RECORD.get(error.field, error.field)}: {error.problem}"
     return str(error)
 
 
 def read_line(line: bytes) -> User:
-    """The player that a line describes. Raises LineRefused, InvalidField."""
+    """Return the player that a line describes. Raises LineRefused, InvalidField."""
     values = _read_object(line)
     for name in values:
         if name not in FIELDS:
@@ -269,10 +229,10 @@ def read_line(line: bytes) -> User:
             raise LineRefused(f"{name} is missing")
     record = {"password_hash": ""} | {FIELDS[name]: value for name, value in values.items()}
     try:
-        user = build_record(User, record)
+        user = storage.build_record(User, record)
     except ValueError as error:
         raise InvalidField(*str(error).split(": ", 1)) from error
-    user.name, user.email = normal_name(user.name), user.email.strip()
+    user.name, user.email = storage.normal_name(user.name), user.email.strip()
     user.play_ms *= 60_000  # a line has minutes
     refuse_bad_fields(user)
     return user
@@ -291,31 +251,34 @@ def _read_object(line: bytes) -> dict:
 
 
 def refuse_bad_fields(user: User) -> None:
-    """Raise InvalidField for what no player may have."""
+    """Raise InvalidField for a value that no player may have."""
     if not 0 < user.id <= LARGEST_ID:
         raise InvalidField("id", f"Use a number from 1 to {LARGEST_ID}.")
     # A moderator's reset gave this name, which nobody can choose.
     was_reset = user.name == f"player{user.id}"
-    refuse_bad_record(user, RULES[User].keys() - ({"name"} if was_reset else set()))
+    storage.refuse_bad_record(user, storage.RULES[User].keys() - ({"name"} if was_reset else set()))
     for flair in user.flairs:
-        refuse("flairs", check_flair(flair))
+        storage.refuse("flairs", storage.check_flair(flair))
     if len(set(user.flairs)) < len(user.flairs) or len(user.flairs) > MOST_FLAIRS:
         raise InvalidField("flairs", f"Use up to {MOST_FLAIRS} different flairs.")
-    latest = now_ms() + CLOCK_SKEW
+    latest = storage.now_ms() + CLOCK_SKEW
     for field, earliest in (("created", 0), ("last_heartbeat", 0), ("pfp_timestamp", 1)):
         time = getattr(user, field)
         if time is not None and not earliest <= time <= latest:
             raise InvalidField(field, "Use milliseconds since 1970, not in the future.")
     if not 0 <= user.play_ms <= MOST_PLAY * 60_000:
         raise InvalidField("play_ms", f"Use a number from 0 to {MOST_PLAY}.")
-    refuse("password_hash", check_hash_format(user.password_hash))
+    storage.refuse("password_hash", storage.check_hash_format(user.password_hash))
 
 
 def make_picture_of(user: User, folder: str) -> dict[str, bytes] | None:
     """Return the pictures of a player who has one in a folder. Raises PictureRefused."""
     from storage.pictures import MAX_BYTES, make_picture
 
-    path = find_picture(folder, user)
+    names = [f"{user.id}.{ending}" for ending in PICTURE_ENDINGS]
+    # Or it is the picture folder of a server.
+    names += [f"large/{user.picture_file}", f"large/{user.id}.webp"]
+    path = next(filter(os.path.isfile, (f"{folder}/{name}" for name in names)), None)
     if path is None:
         return None
     try:
@@ -329,21 +292,9 @@ def make_picture_of(user: User, folder: str) -> dict[str, bytes] | None:
         raise PictureRefused(f"{path}: {error}") from error
 
 
-def find_picture(folder: str, user: User) -> str | None:
-    """A player's picture in a folder of uploads, or in the picture folder of another server."""
-    names = [f"{user.id}.{ending}" for ending in PICTURE_ENDINGS]
-    paths = [
-        f"{folder}/{name}"
-        for name in (*names, f"large/{user.picture_file}", f"large/{user.id}.webp")
-    ]
-    return next(filter(os.path.isfile, paths), None)
-
-
 def _exists(store: Storage, user_id: int) -> bool:
     try:
         store.read_user(user_id)
-    except NoSuchUser:
-        return False
-    except DamagedRecord:
-        pass
+    except (storage.NoSuchUser, DamagedRecord) as error:
+        return isinstance(error, DamagedRecord)
     return True

@@ -296,7 +296,10 @@ DAMAGE = {
         "users/2.json", hand_edit(name="ADA"), **UNREPAIRED, words="users/1.json"
     ),
     "an address twice": Damage(
-        "users/2.json", hand_edit(email="ADA@example.org"), **UNREPAIRED, words="users/1.json too"
+        "users/2.json",
+        hand_edit(email="ADA@example.org"),
+        **UNREPAIRED,
+        words="users/1.json: change",
     ),
     "a record for others to read": Damage("users/1.json", chmod(0o644), words="0644 and not 0600"),
     "a backup of a record": Damage("users/1.json~", put(b"{}"), **UNREPAIRED, words="is nothing"),
@@ -308,7 +311,7 @@ DAMAGE = {
     "an entry of a deleted user": Damage("names/ada", link("../users/3.json"), words="does not"),
     "an entry that was copied": Damage("names/ada", copy_of_record, words="does not lead"),
     "an entry that nobody needs": Damage(
-        "names/zed", link("../users/1.json"), words="another name"
+        "names/zed", link("../users/1.json"), words="does not match users/1.json"
     ),
     "an entry of no user": Damage("names/zed", link("../users/9.json"), words="leads to no user"),
     "an entry without an id": Damage("names/zed", link("nowhere"), words="leads to no user"),
@@ -324,14 +327,14 @@ DAMAGE = {
         PICTURE("small"), full_folder_in_place, words="Is a directory"
     ),
     "a picture that is no file": Damage(PICTURE("large"), loop, words="Too many levels"),
-    "an older picture": Damage("pfp/small/1-1.webp", picture(1, "small"), words="is not a picture"),
+    "an older picture": Damage("pfp/small/1-1.webp", picture(1, "small"), words="does not match"),
     "a picture without time": Damage(
-        "pfp/small/1.webp", picture(1, "small"), words="is not a pict"
+        "pfp/small/1.webp", picture(1, "small"), words="does not match"
     ),
     "a picture of another installation": Damage(
         "pfp/large/5-1.webp", picture(5, "large"), **UNREPAIRED, words="an id that was never given"
     ),
-    "a picture of a deleted user": Damage("pfp/large/3.webp", put(b"x"), words="of nobody"),
+    "a picture of a deleted user": Damage("pfp/large/3.webp", put(b"x"), words="to no record"),
     "an imported picture": Damage("pfp/medium/4.webp", put(b"x"), words="not a whole webp file"),
     "no picture at all": Damage("pfp/large/me.png", put(b"x"), **UNREPAIRED, words="is nothing"),
     "a record of a deleted user": Damage("deleted/1", put(b""), words="says that users/1.json"),
@@ -394,16 +397,16 @@ DAMAGE = {
     "no index entry of a game": Damage("index/games-unlisted/{CLIENT}", remove, words="is missing"),
     "no index entry of an origin": Damage("index/{ORIGIN}/{CLIENT}", remove, words="is missing"),
     "an index entry of a player": Damage(
-        "index/administrators/2", put(b""), words="does not have this property"
+        "index/administrators/2", put(b""), words="does not match"
     ),
     "an index entry of a deleted user": Damage(
-        "index/administrators/3", put(b""), words="is of no user"
+        "index/administrators/3", put(b""), words="belongs to no record"
     ),
     "an index entry of another owner": Damage(
-        "index/owner-none/{CLIENT}", put(b""), words="does not have this property"
+        "index/owner-none/{CLIENT}", put(b""), words="does not match"
     ),
     "an index entry of no client": Damage(
-        f"index/owner-none/{'c' * 24}", put(b""), words="is of no client"
+        f"index/owner-none/{'c' * 24}", put(b""), words="belongs to no record"
     ),
     "an index entry without an id": Damage(
         "index/owner-none/x", put(b""), **UNREPAIRED, words="is nothing"
@@ -753,7 +756,7 @@ def test_what_cannot_be_repaired_is_told_and_the_rest_goes_on(here):
     first, second = here.check(repair=True)
     assert first.place == str(here.data / "names/ada")
     assert first.repaired is None and "not repaired: the disk refused" in first.problem
-    assert (second.place, second.repaired) == (str(here.data / "names/bob"), "leads there now")
+    assert (second.place, second.repaired) == (str(here.data / "names/bob"), "added")
 
 
 def left_by_restore(here: Here, clock, *names: str) -> list[Problem]:
@@ -847,7 +850,7 @@ def test_verify_of_the_contract_is_this_check(here):
     here.path("names/bob").unlink()
     assert list(here.store.verify()) == here.check()
     (problem,) = here.store.verify(repair=True)
-    assert problem.repaired == "leads there now"
+    assert problem.repaired == "added"
 
 
 @pytest.mark.parametrize("content", ["3\n", "two\n", "0\n"])
@@ -988,7 +991,7 @@ def test_the_command_names_each_problem_in_one_line(here, run):
     )
     assert run("--repair") == (
         1,
-        f"{entry}: does not lead to users/1.json (repaired: leads there now)\n{record}: {damage}\n",
+        f"{entry}: does not lead to users/1.json (repaired: added)\n{record}: {damage}\n",
         "Error: 1 problem left to you\n",
     )
 
@@ -1006,7 +1009,7 @@ def test_json_is_an_array_of_problems(here, run):
     assert (status, json.loads(printed)) == (1, [problem | {"mended": None}])
     assert told == "Error: 1 problem: --repair repairs what can be repaired\n"
     status, printed, told = run("--json", "--repair")
-    assert (status, json.loads(printed)) == (0, [problem | {"mended": "leads there now"}])
+    assert (status, json.loads(printed)) == (0, [problem | {"mended": "added"}])
     assert told == ""
 
 

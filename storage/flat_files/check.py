@@ -7,32 +7,28 @@ looked at: they expire.
 
 import contextlib
 import functools
+import json
 import os
 import re
+import zlib
+from collections.abc import Iterable
 
-from storage import BadInstallation, NotFound, StorageFailed
-from storage.flat_files.check_audit import check_audit
-from storage.flat_files.check_clients import check_clients, check_index
-from storage.flat_files.check_users import UserCheck
-from storage.flat_files.disk import read_file, synced, translate_os_errors
+from storage import CLIENT_ID, USER_ID, BadInstallation, NotFound, StorageFailed
+from storage.flat_files import disk, problems
+from storage.flat_files.audit import subjects_in
+from storage.flat_files.check_records import RecordCheck
 from storage.flat_files.index import Index
+from storage.flat_files.invites import settle
 from storage.flat_files.keys import NO_KEY, KeyFile
 from storage.flat_files.layout import FROZEN, LAYOUT_VERSION, STAGED, Layout
 from storage.flat_files.load import sweep
-from storage.flat_files.problems import (
-    Finding,
-    Findings,
-    is_old,
-    look_at_access,
-    look_at_orphan,
-    look_at_taken,
-    remove,
-)
-from storage.flat_files.upgrade import upgrade
-from storage.flat_files.walk import Problems, Walk
+from storage.flat_files.problems import Finding, Findings, Problems, Walk
+from storage.flat_files.upgrade import index_audit_log, upgrade
 from storage.maintenance import Progress, ignore
+from storage.rules import TIME_END
 
 INVITE_FILE = re.compile(r"[0-9a-f]{64}\.(json|taken)")
+AUDIT_SUBJECT = re.compile(f"{USER_ID.pattern}|{CLIENT_ID.pattern}")
 # In the data folder itself; an administrator may keep other dot files there.
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}(\.old)?")
 
@@ -51,7 +47,8 @@ def check(
     layout.refuse_other_version()
     walk = Walk(layout, repair, progress)
     # One sync for all repairs: single ones of 100,000 index entries would take an hour.
-    with translate_os_errors(), synced(layout.data_dir) if repair else contextlib.nullcontext():
+    sync = disk.synced(layout.data_dir) if repair else contextlib.nullcontext()
+    with disk.translate_os_errors(), sync:
         yield from walk.confirmed(_look_at_layout, walk)
         yield from _check_data_folder(walk)
         is_whole = all(map(os.path.isdir, layout.folders()))
@@ -60,20 +57,24 @@ def check(
 
 
 def _check_contents(walk: Walk) -> Problems:
-    layout = walk.layout
+    layout, records = walk.layout, RecordCheck(walk)
     yield from walk.count(layout.folders())
-    yield from UserCheck(walk).problems()
+    yield from records.check_users()
     # After the pictures, which a restore may have left, and before its clients.
     yield from walk.confirmed(_look_at_leftovers, layout, locks=[layout.archive_lock()])
-    yield from check_clients(walk)
-    invites = layout.path("invites")
-    yield from walk.check_folder(
-        invites, INVITE_FILE, look_at_taken, lambda path: [layout.accounts_lock()]
-    )
+    yield from records.check_clients()
+    invites, accounts_lock = layout.path("invites"), lambda path: [layout.accounts_lock()]
+    yield from walk.check_folder(invites, INVITE_FILE, _look_at_invite, accounts_lock)
     # The index entries of a record that was not seen would look like nobody's.
     if walk.refused.isdisjoint(map(layout.path, ("users", "deleted", "clients"))):
-        yield from check_index(walk)
-        yield from check_audit(walk)
+        yield from records.check_index()
+        # Its files are looked at with the log.
+        yield from walk.check_folder(layout.path("audit"), AUDIT_SUBJECT)
+        locks = [layout.clients_lock(), layout.audit_lock()]
+        yield from walk.confirmed(_look_at_audit, layout, locks=locks)
+
+
+# -- the data folder ----------------------------------------------------------------------------
 
 
 def _look_at_layout(walk: Walk) -> Findings:
@@ -91,10 +92,8 @@ def _look_at_layout(walk: Walk) -> Findings:
             continue
         # An administrator may let a group into these two, or keep it out.
         spare = {layout.data_dir: 0o050, layout.picture_dir: 0o044}.get(path, 0)
-        is_ours = path != layout.picture_dir
-        yield from look_at_access(
-            path, mode, walk.owner if is_ours else os.stat(path).st_uid, spare
-        )
+        owner = os.stat(path).st_uid if path == layout.picture_dir else walk.owner
+        yield from problems.look_at_access(path, mode, owner, spare)
     if version == 0:
         yield Finding(layout.path("format"), "is missing", make)
 
@@ -114,17 +113,17 @@ def _check_data_folder(walk: Walk) -> Problems:
     locks = layout.path("locks")
     held = (yield from walk.paths_in(locks)) if os.path.isdir(locks) else []
     for path in (*map(layout.path, files), *held):
-        yield from walk.confirmed(look_at_access, path, 0o600, walk.owner)
+        yield from walk.confirmed(problems.look_at_access, path, 0o600, walk.owner)
     yield from walk.confirmed(_look_at_key, layout)
     for path in (yield from walk.paths_in(layout.data_dir)):
         if TEMPORARY.fullmatch(os.path.basename(path)):
-            yield from walk.confirmed(look_at_orphan, path)
+            yield from walk.confirmed(problems.look_at_orphan, path)
 
 
 def _look_at_key(layout: Layout) -> Findings:
     path = layout.path("secret_key")
     try:
-        if not read_file(path, NotFound()).split():
+        if not disk.read_file(path, NotFound()).split():
             yield Finding(path, NO_KEY)
     except NotFound:
         yield Finding(path, "is missing", functools.partial(_make, layout))
@@ -134,13 +133,77 @@ def _look_at_key(layout: Layout) -> Findings:
 
 def _look_at_leftovers(layout: Layout) -> Findings:
     for path in (layout.path(FROZEN), layout.path(STAGED), f"{layout.picture_dir}/{STAGED}"):
-        if is_old(path):
+        if problems.is_old(path):
             problem = "was left behind by a backup or a restore"
-            yield Finding(path, problem, functools.partial(_take_back, layout))
+            yield Finding(path, problem, functools.partial(_remove_leftover, layout))
 
 
-def _take_back(layout: Layout, path: str) -> str:
+def _remove_leftover(layout: Layout, path: str) -> str:
     """Remove a staging folder, and the clients of a restore that put no users in place."""
     unfinished = sweep(layout)
-    done = remove(path)
+    done = problems.remove(path)
     return "taken back: the restore can be repeated" if unfinished else done
+
+
+def _look_at_invite(path: str) -> Findings:
+    """Look at an invitation: the link of a used one exists only while an account is made."""
+    if path.endswith(".taken") and os.path.lexists(path):
+        yield Finding(path, "is of a sign-up that was interrupted", settle)
+
+
+# -- the audit log and its index ----------------------------------------------------------------
+
+
+def _look_at_audit(layout: Layout) -> Findings:
+    log, folder = layout.path("audit.log"), layout.path("audit")
+    indexed = set(filter(AUDIT_SUBJECT.fullmatch, os.listdir(folder)))
+    if not os.path.lexists(log):
+        if indexed:
+            yield Finding(log, "is missing, and audit/ has lines of it")
+        return
+    is_damaged = False
+    sums: dict[str, int] = {}  # of the lines about each subject
+    with open(log, "rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not _is_act(line):
+                yield Finding(log, f"has a damaged line, number {number}")
+                is_damaged = True
+            for subject in subjects_in(layout, line):
+                sums[subject] = _check_sum([line], sums.get(subject, 0))
+    if is_damaged:
+        return  # the index may have the line that a person puts back
+    rebuild = functools.cache(lambda: index_audit_log(layout))
+    for subject in sorted(indexed | sums.keys()):
+        path = f"{folder}/{subject}"
+        if subject not in sums:
+            problem = "is about nobody, or about a client that is gone"
+            yield Finding(path, problem, problems.remove)
+        elif _check_sum_of_file(path) != sums[subject]:
+            problem = "does not have the lines that audit.log has"
+            yield Finding(path, problem, lambda path: rebuild() or "rebuilt from audit.log")
+
+
+def _check_sum(lines: Iterable[bytes], before: int = 0) -> int:
+    return functools.reduce(lambda checked, line: zlib.crc32(line, checked), lines, before)
+
+
+def _check_sum_of_file(path: str) -> int | None:
+    with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+        return _check_sum(file)
+    return None
+
+
+def _is_act(line: bytes) -> bool:
+    """Return True for a line as `write_audit` adds it."""
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return (
+        isinstance(values, dict)
+        and {"time", "act", "by"} <= values.keys()
+        and all(type(each) in (int, str) for each in values.values())
+        and type(values["act"]) is str
+        and type(values["time"]) is int
+        and 0 <= values["time"] < TIME_END
+    )

@@ -11,22 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
 
 from storage import BadInstallation, Client, DamagedRecord, Load, User, record_as_dict
-from storage.flat_files.disk import (
-    READ_SIZE,
-    append_durably,
-    make_folder,
-    read_number,
-    remove_file,
-    replace_durably,
-    sync_folder,
-    synced,
-    translate_os_errors,
-    write_file,
-    write_new_file,
-)
+from storage.flat_files import disk
 from storage.flat_files.index import Index, index_keys
 from storage.flat_files.keys import KeyFile
-from storage.flat_files.layout import DATA_FOLDERS, STAGED, Layout
+from storage.flat_files.layout import STAGED, Layout
 from storage.flat_files.pictures import MODE
 from storage.flat_files.record_files import client_ids, read_user, user_ids
 from storage.flat_files.unique_index import UniqueIndex
@@ -48,28 +36,25 @@ def sweep(layout: Layout) -> bool:
     unfinished = os.path.exists(staged.users) and not user_ids(layout)
     if unfinished and os.path.exists(staged.path("clients")):
         for client_id in client_ids(staged):
-            _take_back_client(layout.client(client_id), staged.client(client_id))
+            # Only the client that the load put in place: nobody has changed it since.
+            with contextlib.suppress(FileNotFoundError):
+                path = layout.client(client_id)
+                if os.path.samefile(path, staged.client(client_id)):
+                    os.unlink(path)
     for folder in (staged.data_dir, staged.picture_dir):
         shutil.rmtree(folder, ignore_errors=True)
     return unfinished
 
 
-def _take_back_client(path: str, staged_path: str) -> None:
-    """Remove a client that a load put in place and nobody has changed since."""
-    with contextlib.suppress(FileNotFoundError):
-        if os.path.samefile(path, staged_path):
-            os.unlink(path)
-
-
 @contextlib.contextmanager
 def load(layout: Layout, before: Callable[[], None], report: Report) -> Iterator[Load]:
     """As `Storage.load`."""
-    with translate_os_errors(), layout.archive_lock(), contextlib.ExitStack() as swept:
+    with disk.translate_os_errors(), layout.archive_lock(), contextlib.ExitStack() as swept:
         if sweep(layout):
             report("an earlier restore was interrupted: what it left is removed")
         _refuse_unless_empty(layout)
         swept.callback(sweep, layout)
-        with synced(layout.data_dir), synced(layout.picture_dir):
+        with disk.synced(layout.data_dir), disk.synced(layout.picture_dir):
             loaded = StagedFiles(staging_of(layout))
             yield loaded
         before()
@@ -88,10 +73,8 @@ class StagedFiles(Load):
     """Records and pictures in staging folders. They are synced later, all together."""
 
     def __init__(self, staged: Layout) -> None:
-        for folder in map(staged.path, DATA_FOLDERS):
-            make_folder(folder, 0o700)
-        for folder in staged.picture_folders():
-            make_folder(folder, 0o755)
+        for folder, mode in staged.folders().items():
+            disk.make_folder(folder, mode)
         self.layout = staged
         self._unique = UniqueIndex(staged, lambda user_id: read_user(staged, user_id))
         self._index = Index(staged.path("index"))
@@ -101,7 +84,7 @@ class StagedFiles(Load):
         self._unique.add(user)
         if pictures:
             for size, path in self.layout.pictures(user.id, user.pfp_timestamp).items():
-                write_new_file(path, [pictures[size]], MODE)
+                disk.write_new_file(path, [pictures[size]], MODE)
 
     def add_deleted_id(self, user_id: int) -> None:
         if os.path.exists(self.layout.user(user_id)):
@@ -112,7 +95,7 @@ class StagedFiles(Load):
         self._add_record(self.layout.client(client.id), client)
 
     def add_audit_log(self, lines: BinaryIO) -> None:
-        self._write(self.layout.path("audit.log"), iter(lambda: lines.read(READ_SIZE), b""))
+        self._write(self.layout.path("audit.log"), iter(lambda: lines.read(disk.READ_SIZE), b""))
 
     def _add_record(self, path: str, record: User | Client) -> None:
         self._write(path, [encode(record_as_dict(record))])
@@ -121,7 +104,7 @@ class StagedFiles(Load):
 
     def _write(self, path: str, content: Iterable[bytes]) -> None:
         try:
-            write_new_file(path, content)
+            disk.write_new_file(path, content)
         except FileExistsError:
             name = path.removeprefix(f"{self.layout.data_dir}/")
             raise DamagedRecord(name, "it is there twice") from None
@@ -135,18 +118,18 @@ def _put_in_place(layout: Layout, loaded: StagedFiles) -> None:
         for source, folder in zip(staged.picture_folders(), layout.picture_folders(), strict=True):
             for name in os.listdir(source):
                 os.rename(f"{source}/{name}", f"{folder}/{name}")
-            sync_folder(folder)
+            disk.sync_folder(folder)
         _put_audit_in_place(layout, staged)
         KeyFile(layout).rotate(drop_old=True)
         # Users who were here before and are deleted had ids as well.
-        next_id = max(loaded.next_user_id, read_number(layout.path("next_user_id")))
-        write_file(layout.path("next_user_id"), b"%d\n" % next_id)
+        next_id = max(loaded.next_user_id, disk.read_number(layout.path("next_user_id")))
+        disk.write_file(layout.path("next_user_id"), b"%d\n" % next_id)
         for part in REPLACED:
             _replace_folder(staged.path(part), layout.path(part))
         for client_id in client_ids(staged):
             os.link(staged.client(client_id), layout.client(client_id))
-        sync_folder(layout.path("clients"))
-        sync_folder(layout.data_dir)
+        disk.sync_folder(layout.path("clients"))
+        disk.sync_folder(layout.data_dir)
         _put_users_in_place(layout, staged)
 
 
@@ -165,10 +148,10 @@ def _put_audit_in_place(layout: Layout, staged: Layout) -> None:
         ours = dict.fromkeys(_lines_of(log))
         for line in _lines_of(staged_log):
             ours.pop(line, None)
-        append_durably(staged_log, b"".join(ours))
-        with synced(layout.data_dir):
+        disk.append_durably(staged_log, b"".join(ours))
+        with disk.synced(layout.data_dir):
             index_audit_log(staged)
-        replace_durably(staged_log, log)
+        disk.replace_durably(staged_log, log)
         _replace_folder(staged.path("audit"), layout.path("audit"))
 
 
@@ -180,10 +163,10 @@ def _lines_of(path: str) -> Iterator[bytes]:
 def _put_users_in_place(layout: Layout, staged: Layout) -> None:
     for name in os.listdir(layout.users):
         if name.startswith("."):  # temporary: no folder is renamed over one that holds any
-            remove_file(f"{layout.users}/{name}")
+            disk.remove_file(f"{layout.users}/{name}")
     os.rename(staged.users, layout.users)
     try:
-        sync_folder(layout.data_dir)
+        disk.sync_folder(layout.data_dir)
     except OSError:
         os.rename(layout.users, staged.users)
         os.mkdir(layout.users, 0o700)

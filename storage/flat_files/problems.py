@@ -1,31 +1,28 @@
-"""What is wrong with a single file of an installation, and what repairs it.
+"""Finding and repairing what is wrong with the files of an installation.
 
-A `look_at_` function yields findings and changes nothing.
+A `look_at_` function yields findings and changes nothing. It is called without a lock first. A
+finding may be a write that is under way: it counts if it is found again while the locks of such a
+write are held.
 """
 
 import contextlib
 import functools
 import os
 import pwd
+import re
 import shutil
 import stat
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 
-from storage import (
-    Client,
-    DamagedRecord,
-    InvalidField,
-    NotFound,
-    StorageFailed,
-    User,
-    refuse_bad_record,
-)
-from storage.flat_files.invites import settle
-from storage.flat_files.layout import Layout
+from storage import Problem, StorageError
+from storage.flat_files.disk import translate_os_errors
+from storage.flat_files.layout import Layout, Lock
+from storage.maintenance import Progress
 
 ORPHAN_AGE = 3600  # seconds: no write takes so long
+STEP = 1000  # files between two reports of progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +35,10 @@ class Finding:
 
 
 Findings = Iterator[Finding]
+Problems = Iterator[Problem]
+
+
+# -- a single file ------------------------------------------------------------------------------
 
 
 def is_old(path: str) -> bool:
@@ -94,41 +95,98 @@ def look_at_orphan(path: str) -> Findings:
             yield Finding(path, "is nothing that the server keeps there")
 
 
-def look_at_record(
-    read: Callable, layout: Layout, record_id: int | str, path: str
-) -> Generator[Finding, None, User | Client | None]:
-    """Return the record that `read` returns; None if it cannot be read."""
-    try:
-        return read_or_damaged(read, layout, record_id)
-    except DamagedRecord as error:
-        yield Finding(path, f"is damaged: {error.problem}")
-    except NotFound:
-        if os.path.islink(path):
-            yield Finding(path, "is a link that leads nowhere")
-    return None
+# -- all files ----------------------------------------------------------------------------------
 
 
-def read_or_damaged(read: Callable, layout: Layout, record_id: int | str):
-    """Return a record; one that the disk refuses counts as damaged.
+class Walk:
+    """A walk through the files of an installation that goes on after errors of the disk.
 
-    Raises NotFound, DamagedRecord.
+    With `repair` each finding that has a repair is repaired.
     """
-    try:
-        return read(layout, record_id)
-    except StorageFailed as error:
-        raise DamagedRecord(str(record_id), str(error)) from error
 
+    def __init__(self, layout: Layout, repair: bool, progress: Progress) -> None:
+        self.layout = layout
+        self.owner = os.stat(layout.data_dir).st_uid  # to whom all files should belong
+        self.refused: set[str] = set()  # files and folders that the disk refuses to open
+        self._named: set[str] = set()  # places of problems
+        self._repair = repair
+        self._progress = progress
+        self._done = self._total = 0  # files
 
-def look_at_rules(path: str, record: User | Client, fields: list[str]) -> Findings:
-    """Look at fields whose rules must hold. (A newer rule for a bio's length is no damage.)"""
-    for field in fields:
+    def count(self, folders: Iterable[str]) -> Problems:
+        """Add the files in these folders to the total of the progress."""
+        for folder in folders:
+            self._total += len((yield from self.paths_in(folder)))
+
+    def check_folder(
+        self,
+        folder: str,
+        names: re.Pattern,
+        look: Callable[[str], Findings] = lambda path: iter(()),
+        locks_of: Callable[[str], Iterable[Lock]] = lambda path: (),
+        mode: int | None = 0o600,
+    ) -> Problems:
+        """Look at each file whose name has that form; the others were left behind."""
+        for path in (yield from self.paths_in(folder)):
+            if self._done % STEP == 0:
+                self._progress(self._done, self._total)
+            self._done += 1
+            if not names.fullmatch(os.path.basename(path)):
+                yield from self.confirmed(look_at_orphan, path)
+                continue
+            if mode is not None:
+                yield from self.confirmed(look_at_access, path, mode, self.owner)
+            yield from self.confirmed(look, path, locks=locks_of(path))
+
+    def paths_in(self, folder: str) -> Generator[Problem, None, list[str]]:
+        """Return the paths in a folder (9 before 10); a problem and none if the disk refuses."""
         try:
-            refuse_bad_record(record, {field})
-        except InvalidField as error:
-            yield Finding(path, str(error))
+            names = os.listdir(folder)
+        except OSError as error:
+            if folder in self.layout.folders() or os.path.lexists(folder):  # else just removed
+                yield from self._refusal(error)
+            return []
+        return [f"{folder}/{name}" for name in sorted(names, key=lambda each: (len(each), each))]
 
+    def _refusal(self, error: OSError) -> Problems:
+        """Yield the problem of a file that cannot be opened, once."""
+        file = error.filename or self.layout.data_dir
+        if file not in self.refused | self._named:
+            is_file = isinstance(error, NotADirectoryError)
+            problem = "is not a folder" if is_file else f"the disk refused: {error.strerror}"
+            yield Problem(file, problem)
+        self.refused.add(file)
 
-def look_at_taken(path: str) -> Findings:
-    """Look at an invitation: the link of a taken one exists only while an account is made."""
-    if path.endswith(".taken") and os.path.lexists(path):
-        yield Finding(path, "is of a sign-up that was interrupted", settle)
+    def confirmed(
+        self, look: Callable[..., Findings], *what: object, locks: Iterable[Lock] = ()
+    ) -> Problems:
+        """Yield what `look` finds, and finds again while the locks are held; repair it under them.
+
+        An error of the disk ends this look alone. If a lock cannot be taken, as on a read-only
+        disk, the first findings are yielded, and nothing is repaired.
+        """
+        found: list[Finding] = []
+        try:
+            found = list(look(*what))
+            if not found:
+                return
+            with contextlib.ExitStack() as held:
+                for lock in locks:
+                    held.enter_context(lock)
+                found = list(look(*what))
+                problems = [self._repaired(each) for each in found if each.file not in self.refused]
+        except OSError as error:
+            problems = [Problem(each.file, each.problem) for each in found]
+            self._named.update(each.place for each in problems)
+            problems += self._refusal(error)
+        self._named.update(each.place for each in problems)
+        yield from problems
+
+    def _repaired(self, found: Finding) -> Problem:
+        if found.repair is None or not self._repair:
+            return Problem(found.file, found.problem)
+        try:
+            with translate_os_errors():
+                return Problem(found.file, found.problem, found.repair(found.file))
+        except StorageError as error:
+            return Problem(found.file, f"{found.problem}; not repaired: {error}")

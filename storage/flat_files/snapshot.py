@@ -10,26 +10,9 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
 
-from storage import (
-    USER_ID,
-    BadInstallation,
-    Client,
-    DamagedRecord,
-    NoSuchPicture,
-    NoSuchUser,
-    NotFound,
-    Snapshot,
-    StorageFailed,
-    User,
-)
-from storage.flat_files.disk import (
-    make_folder,
-    read_file,
-    read_number,
-    read_record,
-    translate_os_errors,
-    write_new_file,
-)
+import storage
+from storage import DamagedRecord, NoSuchPicture, NoSuchUser, NotFound, StorageFailed, User
+from storage.flat_files import disk
 from storage.flat_files.layout import FROZEN, USER_LOCKS, Layout
 from storage.flat_files.load import sweep
 from storage.flat_files.pictures import will_be_generated
@@ -42,10 +25,12 @@ CANNOT_BE_READ = (DamagedRecord, NotFound, StorageFailed)
 
 
 @contextlib.contextmanager
-def snapshot(layout: Layout, before: Callable[[], None], report: Report) -> Iterator[Snapshot]:
+def snapshot(
+    layout: Layout, before: Callable[[], None], report: Report
+) -> Iterator[storage.Snapshot]:
     """As `Storage.snapshot`."""
     frozen = Layout(layout.path(FROZEN), layout.picture_dir)
-    with translate_os_errors(), layout.archive_lock():
+    with disk.translate_os_errors(), layout.archive_lock():
         sweep(layout)
         shutil.rmtree(frozen.data_dir, ignore_errors=True)
         before()
@@ -61,18 +46,27 @@ def snapshot(layout: Layout, before: Callable[[], None], report: Report) -> Iter
 def _freeze(layout: Layout, frozen: Layout) -> list[str]:
     """Link every record into a folder; return the paths of those that cannot be linked."""
     for part in ("users", "names", "emails", "clients"):
-        make_folder(frozen.path(part), 0o700)
+        disk.make_folder(frozen.path(part), 0o700)
     _refuse_without_links(layout, frozen)
+    refused = []
+
+    def link(path: str, frozen_path: str) -> None:
+        try:
+            os.link(path, frozen_path, follow_symlinks=False)
+        except PermissionError:  # proc(5), protected_hardlinks; or a folder
+            refused.append(path)
+
     with layout.accounts_lock():
         with contextlib.ExitStack() as held:
             for number in range(USER_LOCKS):
                 # The list of a folder may lack a name that is being replaced.
                 held.enter_context(layout.user_lock(number))
             users = user_ids(layout)
-        refused = _link((layout.user(each), frozen.user(each)) for each in users)
+        for user_id in users:
+            link(layout.user(user_id), frozen.user(user_id))
     with layout.clients_lock():
-        clients = client_ids(layout)
-        refused += _link((layout.client(each), frozen.client(each)) for each in clients)
+        for client_id in client_ids(layout):
+            link(layout.client(client_id), frozen.client(client_id))
     with layout.audit_lock(), contextlib.suppress(FileNotFoundError):  # it grows in place
         shutil.copyfile(layout.path("audit.log"), frozen.path("audit.log"))
     return refused
@@ -80,29 +74,19 @@ def _freeze(layout: Layout, frozen: Layout) -> list[str]:
 
 def _refuse_without_links(layout: Layout, frozen: Layout) -> None:
     own = frozen.path("own")
-    write_new_file(own, [])
+    disk.write_new_file(own, [])
     try:
         os.link(own, f"{own}.link")
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
             raise
-        raise BadInstallation(
+        raise storage.BadInstallation(
             f"the file system of {layout.data_dir} refuses hard links, which a backup needs: "
             f"stop the server, and copy this folder and {layout.picture_dir}"
         ) from error
 
 
-def _link(paths: Iterable[tuple[str, str]]) -> list[str]:
-    refused = []
-    for path, frozen_path in paths:
-        try:
-            os.link(path, frozen_path, follow_symlinks=False)
-        except PermissionError:  # proc(5), protected_hardlinks; or a folder
-            refused.append(path)
-    return refused
-
-
-class FrozenFiles(Snapshot):
+class FrozenFiles(storage.Snapshot):
     """Linked records, and the pictures as they are now."""
 
     def __init__(self, layout: Layout, frozen: Layout, report: Report) -> None:
@@ -110,36 +94,40 @@ class FrozenFiles(Snapshot):
         self._frozen = frozen
         self._report = report
         self._unique = UniqueIndex(frozen, lambda user_id: read_user(frozen, user_id))
-        names = os.listdir(layout.path("deleted"))
+        self._users = self._usable("users", user_ids(frozen))
         # Not frozen: deleted ids only grow, and later ones are true as well.
-        deleted = {int(name) for name in names if USER_ID.fullmatch(name)}
-        self._users = self._without_too_large("users", user_ids(frozen))
+        names = filter(storage.USER_ID.fullmatch, os.listdir(layout.path("deleted")))
         # A deletion that was killed leaves both, and the record is the truth.
-        self._deleted = set(self._without_too_large("deleted", deleted)).difference(self._users)
+        self._deleted = set(self._usable("deleted", map(int, names))).difference(self._users)
         self.users_total = len(self._users)
         largest = max(self._deleted.union(self._users), default=0)
         self.next_user_id = max(self._read_next_id(), largest + 1)
 
-    def _without_too_large(self, folder: str, ids: Iterable[int]) -> list[int]:
-        for user_id in sorted(each for each in ids if each >= USER_IDS_END):
-            self._leave_out(f"{folder} has the id {user_id}, which is too large")
-        return sorted(each for each in ids if each < USER_IDS_END)
+    def _leave_out(self, reason: object) -> None:
+        self._report(f"{reason}: left out")
+
+    def _usable(self, folder: str, ids: Iterable[int]) -> list[int]:
+        """Return the ids that a restore accepts, ascending."""
+        usable = []
+        for user_id in sorted(ids):
+            if user_id < USER_IDS_END:
+                usable.append(user_id)
+            else:
+                self._leave_out(f"{folder} has the id {user_id}, which is too large")
+        return usable
 
     def _read_next_id(self) -> int:
         """Return the next id; 0 if it is lost: then it follows from the ids that are there."""
         path = self._layout.path("next_user_id")
         try:
-            next_id = read_number(path)
+            next_id = disk.read_number(path)
         except StorageFailed as error:
             self._leave_out(error)
             return 0
-        if next_id > USER_IDS_END:
-            self._leave_out(f"{path} is too large")
-            return 0
-        return next_id
-
-    def _leave_out(self, reason: object) -> None:
-        self._report(f"{reason}: left out")
+        if next_id <= USER_IDS_END:
+            return next_id
+        self._leave_out(f"{path} is too large")
+        return 0
 
     def users(self) -> Iterator[tuple[User, dict[str, bytes]]]:
         for user_id in self._users:
@@ -158,10 +146,10 @@ class FrozenFiles(Snapshot):
     def deleted_ids(self) -> list[int]:
         return sorted(self._deleted)
 
-    def clients(self) -> Iterator[Client]:
+    def clients(self) -> Iterator[storage.Client]:
         for client_id in client_ids(self._frozen):
             try:
-                yield self._read(self._frozen.client(client_id), Client, id=client_id)
+                yield self._read(self._frozen.client(client_id), storage.Client, id=client_id)
             except CANNOT_BE_READ as error:
                 self._leave_out(error)
 
@@ -172,7 +160,7 @@ class FrozenFiles(Snapshot):
     def _read(self, path: str, record_type: type, **expected: object):
         name = path.removeprefix(f"{self._frozen.data_dir}/")
         missing = NotFound(f"{name} is a link that leads nowhere")
-        return read_record(path, record_type, missing, **expected)
+        return disk.read_record(path, record_type, missing, **expected)
 
     def _read_pictures(self, user: User) -> dict[str, bytes]:
         """Return a user's pictures by size.
@@ -200,7 +188,7 @@ class FrozenFiles(Snapshot):
 
 def _read_picture(size: str, path: str) -> bytes:
     try:
-        content = read_file(path, NoSuchPicture(f"{path} is missing"))
+        content = disk.read_file(path, NoSuchPicture(f"{path} is missing"))
     except StorageFailed as error:
         raise NoSuchPicture(str(error)) from error
     if problem := check_picture(size, content):

@@ -29,6 +29,7 @@ from storage import (
     unique_key,
 )
 from storage.flat_files.disk import write_file
+from storage.flat_files.index import Index, index_keys
 from storage.pictures import generate_picture
 from storage.records import encode
 
@@ -86,7 +87,7 @@ def populate(
     if storage.user_ids():
         raise StorageError(f"{data} has players already: name an empty folder")
     client, secret = storage.add_client("Chess", [REDIRECT_URI], owner_id=None)
-    password_hash = generate_password_hash(PASSWORD)
+    password_hash, index = generate_password_hash(PASSWORD), Index(f"{data}/index")
     for user_id in range(1, users + 1):
         user = make_player(user_id, client.id, password_hash)
         if pictures:
@@ -97,6 +98,8 @@ def populate(
         os.symlink(f"../{record}", f"{data}/names/{unique_key(user.name)}")
         os.symlink(f"../{record}", f"{data}/emails/{sha256(unique_key(user.email))}")
         write_file(f"{data}/{record}", encode(record_as_dict(user)), durable=False)
+        for key in index_keys(user):
+            index.add(key, str(user_id), durable=False)
         if user_id % SHARERS == 0:
             progress(f"{user_id:,} players")
     write_file(f"{data}/next_user_id", b"%d\n" % (users + 1))

@@ -1,4 +1,4 @@
-"""What belongs to the app that handles the current request."""
+"""The storage and settings of the app that handles the current request."""
 
 from flask import current_app
 

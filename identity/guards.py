@@ -8,7 +8,7 @@ from identity.context import base_url
 
 # Clients post here from any site, with their own credentials; no cookie is read.
 CROSS_SITE_POST_ALLOWED = "/api/oauth/token"
-# Load balancers and containers ask by IP address. The answer is about nobody and reads no cookie.
+# Load balancers and containers ask by IP address. The response has no player data.
 ANY_HOST_ALLOWED = "/healthz"
 
 
@@ -44,3 +44,6 @@ def refuse_cross_site_posts() -> None:
         is_own = request.headers.get("Origin", base_url()) == base_url()
     if not is_own:
         abort(403, "This form came from another site. Open the page here and send it again.")
+
+
+GUARDS = (refuse_foreign_hosts, refuse_undecodable_queries, refuse_cross_site_posts)

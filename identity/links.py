@@ -1,4 +1,4 @@
-"""One-time links: for the first account, and for a player who lost the password."""
+"""One-time links: for the first account, and for a lost password."""
 
 from itsdangerous import BadSignature
 

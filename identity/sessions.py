@@ -21,10 +21,16 @@ from storage import NoSuchUser, Session, StorageError, User, now_ms
 
 SESSION_MAX_AGE = timedelta(days=14)
 SESSIONS_KEPT = 20  # signed-in browsers of one player; the oldest is dropped first
+# Parts of User-Agent headers, in this order: most user agents name later ones as well.
+BROWSERS = ("Edg", "OPR/", "SamsungBrowser", "Firefox", "FxiOS", "Chrome", "CriOS", "Safari")
+SYSTEMS = ("Android", "iPhone", "iPad", "Windows", "Mac OS X", "CrOS", "Linux")
+NAMES = {"Edg": "Edge", "OPR/": "Opera", "SamsungBrowser": "Samsung Internet"}
+NAMES |= {"FxiOS": "Firefox", "CriOS": "Chrome", "CrOS": "ChromeOS"}
+NAMES |= {"iPhone": "an iPhone", "iPad": "an iPad", "Mac OS X": "a Mac"}
 
 
-class SignedCookieSessions(SecureCookieSessionInterface):
-    """Flask's session cookie, signed by `serializer`; nothing is computed where there is none."""
+class CookieSessions(SecureCookieSessionInterface):
+    """Flask's session cookie, signed by `serializer`; without a cookie nothing is computed."""
 
     def get_signing_serializer(self, app: Flask) -> URLSafeTimedSerializer:
         return serializer("session")
@@ -32,14 +38,14 @@ class SignedCookieSessions(SecureCookieSessionInterface):
     def open_session(self, app: Flask, request: Request) -> SecureCookieSession:
         if "HTTP_COOKIE" not in request.environ:
             return self.session_class()
-        # Two of that name: one was planted, and nothing tells which.
+        # Of two cookies with this name an attacker has planted one, and nothing tells which.
         if len(request.cookies.getlist(self.get_cookie_name(app))) > 1:
             return self.session_class()
         return super().open_session(app, request)
 
 
 def signed_in_player() -> User | None:
-    """The player whose browser sent this request, or None. Raises DamagedRecord."""
+    """Return the player whose browser sent this request, or None. Raises DamagedRecord."""
     if "player" not in g:
         g.player = _find_session_player()
     return g.player
@@ -52,32 +58,32 @@ def _find_session_player() -> User | None:
         user = get_storage().read_user(session["user"])
     except NoSuchUser:
         return None
-    # The cookie's own age is not enough: each message to the player makes it anew.
+    # The cookie's own age is not enough: each notice to the player renews it.
     oldest = now_ms() - SESSION_MAX_AGE // timedelta(milliseconds=1)
     known = any(each.id == session["id"] and each.since > oldest for each in user.sessions)
     return user if known and not user.suspended else None
 
 
-def ask_to_sign_in() -> Response:
-    """Send the browser to the sign-in page, which leads back to this address."""
+def redirect_to_sign_in() -> Response:
+    """Return a redirect to the sign-in page, which leads back to this address."""
     leads_to = request.full_path if request.method == "GET" else "/account"
     return redirect(url_for("sign_in.show_sign_in", next=leads_to), 303)
 
 
 def require_player() -> User:
-    """The signed-in player; else the browser is sent to sign in, and comes back."""
+    """Return the signed-in player; a guest is redirected to sign in, and comes back."""
     player = signed_in_player()
     if player is None:
-        abort(ask_to_sign_in())
+        abort(redirect_to_sign_in())
     return player
 
 
 def start_session(user: User, password: str, new_hash: str | None = None) -> bool:
-    """Sign in a player whose password was checked: an entry in their record and a new cookie.
+    """Add a session to the record of a player with the right password, and set the cookie.
 
-    A hash of an older kind is replaced. With `new_hash`, that of a new password, every other
-    session ends. False, and nothing is saved, where since `user` was read the password was changed
-    or the player suspended. Raises Busy, StorageFailed.
+    A hash that `needs_rehash` is replaced. With `new_hash`, of a new password, all other sessions
+    end. Return False, and save nothing, if the password was changed or the player was suspended
+    since `user` was read. Raises Busy, StorageFailed.
     """
     kept_hash = new_hash or user.password_hash
     if needs_rehash(kept_hash):
@@ -86,11 +92,11 @@ def start_session(user: User, password: str, new_hash: str | None = None) -> boo
     browser = describe_browser(request.headers.get("User-Agent", ""))
     entry = Session(secrets.token_urlsafe(16), now_ms(), browser)
     with get_storage().edit_user(user.id) as edited:
-        # Else restoring the player would bring back a session that began during the suspension.
+        # Otherwise a session from the time of a suspension would be valid after it.
         if edited.password_hash != user.password_hash or edited.suspended:
             return False
         edited.password_hash = kept_hash
-        # One save for both: who is told that it failed has the old password, and the link to it.
+        # One save for both: if it fails, the old password and the sign-in link stay valid.
         others = [] if new_hash else edited.sessions
         edited.sessions = [*others, entry][-SESSIONS_KEPT:]
     session.clear()
@@ -100,14 +106,14 @@ def start_session(user: User, password: str, new_hash: str | None = None) -> boo
 
 
 def end_session() -> None:
-    """Sign this browser out; its cookie goes even where the record cannot be written."""
+    """Sign this browser out; its cookie is removed even if the record cannot be written."""
     user_id, ended = session.get("user"), session.get("id")
     session.clear()
     if user_id is None:
         return
     try:
         drop_session(user_id, ended)
-    except StorageError as error:  # damaged or deleted among them
+    except StorageError as error:  # also a damaged or deleted record
         current_app.logger.warning("session of user %d not removed: %s", user_id, error)
 
 
@@ -118,32 +124,13 @@ def drop_session(user_id: int, session_id: str) -> None:
 
 
 def local_address(text: str) -> str:
-    """`text` where it is an address on this server to be sent to, else "/"."""
+    """Return `text` if it is a path on this server to redirect to, else "/"."""
     # Browsers read "//host" and "/\host" as another host, and drop tabs and line ends.
     return text if re.fullmatch(r"/(?![/\\])[^\x00-\x1f\x7f]*", text) else "/"
 
 
 def describe_browser(user_agent: str) -> str:
-    """What a player recognises a browser by: "Firefox on Linux"."""
-    browsers = (  # in this order: most of them claim to be those below
-        ("Edg", "Edge"),
-        ("OPR/", "Opera"),
-        ("SamsungBrowser", "Samsung Internet"),
-        ("Firefox", "Firefox"),
-        ("FxiOS", "Firefox"),
-        ("Chrome", "Chrome"),
-        ("CriOS", "Chrome"),
-        ("Safari", "Safari"),
-    )
-    systems = (
-        ("Android", "Android"),
-        ("iPhone", "an iPhone"),
-        ("iPad", "an iPad"),
-        ("Windows", "Windows"),
-        ("Mac OS X", "a Mac"),
-        ("CrOS", "ChromeOS"),
-        ("Linux", "Linux"),
-    )
-    browser = next((name for mark, name in browsers if mark in user_agent), "a browser")
-    system = next((name for mark, name in systems if mark in user_agent), "an unknown system")
-    return f"{browser} on {system}"
+    """Return words for a browser that its player recognises: "Firefox on Linux"."""
+    browser = next((mark for mark in BROWSERS if mark in user_agent), "a browser")
+    system = next((mark for mark in SYSTEMS if mark in user_agent), "an unknown system")
+    return f"{NAMES.get(browser, browser)} on {NAMES.get(system, system)}"

@@ -34,6 +34,7 @@ SETTINGS = {
     "CLIENT_REGISTRATION": Setting("admins", "who may register clients: admins or members"),
     "PROXIES": Setting("", "how many proxies in front are yours; 1 if the base URL is https"),
 }
+CHOICES = {"SIGN_UP": ("open", "invite", "closed"), "CLIENT_REGISTRATION": ("admins", "members")}
 
 
 class SettingError(ValueError):
@@ -66,10 +67,7 @@ def read_settings(overrides: dict | None = None) -> dict:
         raise SettingError("SITE_NAME", f"is {name!r}, expected 1 to 60 characters on one line")
     if about and not re.fullmatch(r"https?://\S+", about):
         raise SettingError("ABOUT_URL", f"is {about!r}, expected an https:// or http:// address")
-    for name, choices in (
-        ("SIGN_UP", ("open", "invite", "closed")),
-        ("CLIENT_REGISTRATION", ("admins", "members")),
-    ):
+    for name, choices in CHOICES.items():
         if config[name] not in choices:
             expected = f"is {config[name]!r}, expected one of {', '.join(choices)}"
             raise SettingError(name, expected)

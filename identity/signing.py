@@ -1,38 +1,26 @@
 """Signatures for everything that leaves the server and must come back unchanged."""
 
 import functools
+import hashlib
 import hmac
-import json
 
 from itsdangerous import TimestampSigner, URLSafeTimedSerializer
 from itsdangerous.encoding import base64_encode
-from itsdangerous.signer import SigningAlgorithm
 
 from identity.context import get_storage
 from storage import Storage
 
 
-class HMACSHA256(SigningAlgorithm):
-    """HMAC with SHA-256 in one call: a third of the cost of itsdangerous' own class."""
-
-    def get_signature(self, key: bytes, value: bytes) -> bytes:
-        return hmac.digest(key, value, "sha256")
-
-
-class CompactJSON:
-    """JSON by one shared encoder: two thirds of the cost of a new encoder for each call."""
-
-    dumps = staticmethod(json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode)
-    loads = staticmethod(json.loads)
-
-
 class ShortTextSerializer(URLSafeTimedSerializer):
-    """A serializer for short texts: it caches its signer and never compresses."""
+    """A serializer for short texts: it caches its signer and never compresses.
+
+    `python -m benchmarks.profile` compares it with the class that it extends.
+    """
 
     def make_signer(self, salt: str | bytes | None = None) -> TimestampSigner:
-        if "kept" not in self.__dict__:
-            self.kept = super().make_signer(salt)
-        return self.kept
+        if "cached_signer" not in self.__dict__:
+            self.cached_signer = super().make_signer(salt)
+        return self.cached_signer
 
     def loads(self, text: str | bytes, max_age: int | None = None) -> object:
         return self.load_payload(self.make_signer().unsign(text, max_age=max_age))
@@ -55,5 +43,5 @@ def serializer(purpose: str, store: Storage | None = None) -> URLSafeTimedSerial
 def _make_serializer(keys: tuple[bytes, ...], purpose: str) -> URLSafeTimedSerializer:
     # Each purpose has its own key, derived once: itsdangerous would derive it at every call.
     purpose_keys = [hmac.digest(key, purpose.encode(), "sha256") for key in keys]
-    options = {"key_derivation": "none", "algorithm": HMACSHA256()}
-    return ShortTextSerializer(purpose_keys, serializer=CompactJSON, signer_kwargs=options)
+    options = {"key_derivation": "none", "digest_method": hashlib.sha256}
+    return ShortTextSerializer(purpose_keys, signer_kwargs=options)

@@ -5,6 +5,7 @@ they test exit statuses, standard streams, terminals and serving.
 """
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -24,7 +25,7 @@ from unittest import mock
 import click
 import pytest
 from click.testing import CliRunner, Result
-from conftest import CHEAP_PASSWORD_METHOD
+from conftest import CHEAP_PASSWORD_METHOD, FLAT_FILES, Backend
 from waiting import PATIENCE, wait_until
 from werkzeug.security import check_password_hash
 
@@ -50,9 +51,12 @@ CLIENT_FIELDS = {
 class Installation:
     """A folder in which the command runs, with its data in `data` and `pictures`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, backend: Backend = FLAT_FILES) -> None:
         self.folder = folder
         self.data, self.pictures = folder / "data", folder / "pictures"
+        folders = str(self.data), str(self.pictures)
+        self.open = functools.partial(backend.open, *folders)  # returns its storage
+        self.faults = backend.faults(*folders)
         self.environment = {
             **{name: value for name, value in os.environ.items() if "IDENTITY_" not in name},
             # The command runs the code of this checkout, even if it was installed from another one.
@@ -135,13 +139,7 @@ class Installation:
 
     def audit_log(self) -> list[dict]:
         """Return the lines of the audit log."""
-        return [json.loads(line) for line in (self.data / "audit.log").read_text().splitlines()]
-
-    def stored_text(self) -> str:
-        """Return the content of all files in the data folder, without lock files."""
-        files = [each for each in self.data.rglob("*") if each.is_file()]
-        files = [each for each in files if each.parent.name != "locks"]
-        return "\n".join(each.read_text() for each in files)
+        return list(self.open().read_audit())
 
 
 @pytest.fixture(scope="module")
@@ -153,9 +151,9 @@ def installation(tmp_path_factory) -> Installation:
 
 
 @pytest.fixture
-def empty(tmp_path) -> Installation:
+def empty(tmp_path, backend) -> Installation:
     """An installation without players."""
-    return Installation(tmp_path)
+    return Installation(tmp_path, backend)
 
 
 # -- the whole command --------------------------------------------------------------------------
@@ -264,11 +262,10 @@ def test_user_add_show_and_list_print_the_same_record(empty):
     assert empty.record("user", "list") == [added]
 
 
-def test_password_from_stdin_is_stored_as_a_hash_only(empty):
+def test_password_from_standard_input_is_stored_as_its_hash_alone(empty):
     empty.add_user("ada")
-    stored = json.loads((empty.data / "users" / "1.json").read_text())["password_hash"]
-    assert check_password_hash(stored, PASSWORD)
-    assert PASSWORD not in empty.stored_text()
+    assert check_password_hash(empty.open().read_user(1).password_hash, PASSWORD)
+    assert PASSWORD not in empty.faults.stored_text()
 
 
 @pytest.mark.live
@@ -295,8 +292,7 @@ def test_prompted_password_is_hidden_and_stdout_has_only_the_record(empty):
     os.close(controller)
     assert record["name"] == "ada"
     assert PASSWORD not in terminal_output
-    stored = json.loads((empty.data / "users" / "1.json").read_text())["password_hash"]
-    assert check_password_hash(stored, PASSWORD)
+    assert check_password_hash(empty.open().read_user(1).password_hash, PASSWORD)
 
 
 @pytest.mark.parametrize(
@@ -375,12 +371,13 @@ def test_user_set_audits_each_change_but_no_no_op(installation):
     assert sorted(lines, key=str) == sorted([*fields, mod_level], key=str)
 
 
-def test_user_list_reports_a_damaged_record_and_prints_the_others(empty):
-    ada = empty.add_user("ada")
-    (empty.data / "users" / "7.json").write_text("{")
+def test_user_list_names_a_damaged_user_and_shows_the_others(empty):
+    ada, bob = empty.add_user("ada"), empty.add_user("bob")
+    empty.faults.damage_user(bob["id"])
     done = empty.run("user", "list", "--json", status=1)
     assert json.loads(done.stdout) == [ada]
-    assert done.stderr.count("\n") == 1 and "7.json is damaged" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert f"{empty.faults.user_place(bob['id'])} is damaged" in done.stderr
 
 
 def test_user_list_prints_a_table(installation):
@@ -401,7 +398,7 @@ def test_client_secret_is_printed_once_and_stored_as_a_hash(installation):
     assert shown == added
     assert shown in installation.record("client", "list")
     assert secret not in installation.output("client", "show", client_id)
-    stored = installation.stored_text()
+    stored = installation.faults.stored_text()
     assert secret not in stored and hashlib.sha256(secret.encode()).hexdigest() in stored
 
 
@@ -410,7 +407,7 @@ def test_new_secret_replaces_the_old_hash(installation):
     renewed = installation.record("client", "new-secret", added["client_id"])
     assert renewed == added | {"client_secret": renewed["client_secret"]}
     assert renewed["client_secret"] != added["client_secret"]
-    stored = installation.stored_text()
+    stored = installation.faults.stored_text()
     assert hashlib.sha256(renewed["client_secret"].encode()).hexdigest() in stored
     assert hashlib.sha256(added["client_secret"].encode()).hexdigest() not in stored
 

@@ -5,10 +5,11 @@ import re
 import shlex
 
 import pytest
+from faulty_storage import FlatFileFaults
 from test_command import Installation
 
 from commands.printing import ACTS, describe_audit_line
-from storage import Session, Storage, User, open_storage
+from storage import Session, Storage, User
 
 NEW_PASSWORD = "a wholly different phrase"
 BASE_URL = {"IDENTITY_BASE_URL": "https://id.example.org"}
@@ -16,15 +17,21 @@ BAD_FLAIR = "flair: Use 1-30 characters on one line."
 
 
 @pytest.fixture
-def installation(tmp_path) -> Installation:
+def installation(tmp_path, backend) -> Installation:
     """An empty installation."""
-    return Installation(tmp_path)
+    return Installation(tmp_path, backend)
+
+
+@pytest.fixture
+def faults(installation) -> FlatFileFaults:
+    """The faults of the installation's storage."""
+    return installation.faults
 
 
 @pytest.fixture
 def store(installation, unsynced) -> Storage:
     """The storage of the installation."""
-    return open_storage(str(installation.data), str(installation.pictures))
+    return installation.open()
 
 
 @pytest.fixture
@@ -74,7 +81,7 @@ def test_invite_prints_links_that_create_one_account_each(installation, store, a
     invites = re.findall(r"^https://id\.example\.org/sign-up\?invite=(\S+)$", output, re.MULTILINE)
     assert len(set(invites)) == len(output.splitlines()) == 2
     assert audit_lines(store) == [{"act": "invite", "by": "command", "days": 7}] * 2
-    assert not any(each in installation.stored_text() for each in invites)
+    assert not any(each in installation.faults.stored_text() for each in invites)
     for i, invite in enumerate(invites * 2):
         form = {"name": f"New {i}", "email": f"n{i}@example.org", "password": NEW_PASSWORD}
         answer = browser.post("/sign-up", data=form | {"invite": invite})
@@ -104,7 +111,7 @@ def test_sign_in_link_sets_a_new_password_and_is_audited(installation, store, ad
     assert link.startswith("https://id.example.org/new-password?link=")
     assert audit_lines(store) == [{"act": "user sign-in-link", "by": "command", "user": ada.id}]
     signed = link.partition("link=")[2]
-    assert signed not in installation.stored_text()
+    assert signed not in installation.faults.stored_text()
     assert "For <bdi" in browser.get(f"/new-password?link={signed}").text
     form = {"link": signed, "new_password": NEW_PASSWORD}
     assert browser.post("/new-password", data=form).status_code == 303
@@ -164,7 +171,7 @@ def test_player_is_deleted_after_confirmation(installation, store, ada):
     assert done.stdout == "Ada is deleted.\n"
     assert store.user_ids() == []
     assert audit_lines(store) == [{"act": "user delete", "by": "command", "user": 1}]
-    assert [each for each in installation.pictures.rglob("*") if each.is_file()] == []
+    assert installation.faults.stored("pictures") == {}
     assert store.add_user("Ada", "ada@example.org", "").id == 2
 
 
@@ -230,11 +237,13 @@ def test_invalid_flair_change_is_refused(store, ada, refusal, verb, flair, probl
     assert (store.read_user(ada.id), audit_lines(store)) == (ada, [])
 
 
-def test_flair_list_reports_a_damaged_record_and_counts_the_others(installation, store, ada):
-    (installation.data / "users" / "7.json").write_text("{")
+def test_flair_list_names_a_damaged_user_and_counts_the_others(installation, store, ada, faults):
+    bob = store.add_user("Bob", "bob@example.org", "")
+    faults.damage_user(bob.id)
     done = installation.run("flair", "list", "--json", status=1)
     assert {"flair": "Old hand", "players": 1} in json.loads(done.stdout)
-    assert "7.json is damaged" in done.stderr and done.stderr.count("\n") == 1
+    assert f"{faults.user_place(bob.id)} is damaged" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 # -- audit ----------------------------------------------------------------------------------------
@@ -270,8 +279,8 @@ def test_unknown_act_is_printed_by_its_name():
         "null",
     ],
 )
-def test_audit_line_of_another_shape_is_printed_unchanged(installation, store, line):
-    (installation.data / "audit.log").write_text(f"{line}\n")
+def test_audit_line_of_unknown_form_is_printed_as_it_is(installation, store, faults, line):
+    faults.add_audit_line(line)
     store.write_audit("backup", by="command")
     first, second = installation.output("audit").splitlines()
     assert first == line
@@ -279,15 +288,15 @@ def test_audit_line_of_another_shape_is_printed_unchanged(installation, store, l
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[" * 10**5])
-def test_damaged_audit_line_is_reported_and_the_others_printed(installation, store, damage):
+def test_audit_names_a_damaged_line_and_prints_the_others(installation, store, faults, damage):
     store.write_audit("export", by="command")
-    with (installation.data / "audit.log").open("a") as file:
-        file.write(f"{damage}\n")
+    faults.add_audit_line(damage)
     store.write_audit("backup", by="command")
     done = installation.run("audit", status=1)
     sentences = [line.partition("  ")[2] for line in done.stdout.splitlines()]
     assert sentences == ["the command exported the players", "the command made a backup"]
-    assert "line 2, is damaged" in done.stderr and done.stderr.count("\n") == 1
+    assert f"{faults.audit_line_place(2)} is damaged" in done.stderr
+    assert done.stderr.count("\n") == 1
     done = installation.run("audit", "--json", status=1)
     assert [line["act"] for line in json.loads(done.stdout)] == ["export", "backup"]
 
@@ -308,24 +317,26 @@ AUDITED_COMMANDS = {  # an act in the audit log: the command that writes it
 
 
 @pytest.mark.parametrize("act", AUDITED_COMMANDS)
-def test_act_is_not_done_if_it_cannot_be_audited(installation, store, ada, refusal, act):
+def test_act_is_not_done_if_the_audit_log_cannot_be_saved(store, ada, refusal, faults, act):
     with store.edit_user(ada.id) as user:
         user.suspended = act == "user unsuspend"  # else it would be a no-op
-    (installation.data / "audit.log").mkdir()
-    before = installation.stored_text()
+    faults.refuse_saves("audit")
+    before = faults.stored()
     assert refusal(*AUDITED_COMMANDS[act]).startswith("the disk refused")
-    assert installation.stored_text() == before
+    assert faults.stored() == before
     assert act in ACTS
 
 
-def test_user_add_without_its_mod_level_prints_the_command_to_continue(installation, store):
-    (installation.data / "audit.log").mkdir()
+def test_user_add_without_audit_log_adds_the_user_and_prints_how_to_set_the_level(
+    installation, store, faults
+):
+    faults.refuse_saves("audit")
     message = installation.refusal(
         *("user", "add", "Ada L", "--email", "ada@example.org", "--mod-level", "2"),
         "--password-stdin",
         stdin=NEW_PASSWORD,
     )
     assert message.startswith("Ada L is added, but as a player of level 0 (the disk refused")
-    (installation.data / "audit.log").rmdir()
+    faults.allow_saves()
     _, finish = message.split("go on with identity-server ")
     assert installation.record(*shlex.split(finish))["modLevel"] == 2

@@ -147,18 +147,13 @@ def test_export_can_be_imported_into_another_installation(
     assert imported == [{k: v for k, v in line.items() if k != "pfpTimestamp"} for line in lines]
 
 
-@pytest.mark.parametrize("content", ["{", None])
-def test_unreadable_player_is_reported_and_not_exported(storage, ada, tmp_path, content):
+@pytest.mark.parametrize("fault", ["damage_user", "make_user_unreadable"])
+def test_export_leaves_out_and_names_an_unreadable_user(storage, ada, tmp_path, faults, fault):
     storage.add_user("Grace", "grace@example.org", "")
-    record = Path(storage.layout.data_dir, f"users/{ada.id}.json")
-    record.unlink()
-    if content:
-        record.write_text(content)
-    else:
-        record.mkdir()  # reading a folder fails
+    getattr(faults, fault)(ada.id)
     path, reported = tmp_path / "users.jsonl", []
     assert export_users(storage, str(path), "command", False, print, reported.append) == 1
-    assert len(reported) == 1 and f"users/{ada.id}.json" in reported[0]
+    assert len(reported) == 1 and faults.user_place(ada.id) in reported[0]
     assert json.loads(path.read_text())["name"] == "Grace"
 
 
@@ -587,11 +582,11 @@ def link_to_unreadable_file(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("expected", "make"), DISK_ERRORS.values(), ids=DISK_ERRORS.keys())
-def test_disk_error_refuses_its_line_and_the_rest_is_imported(
-    storage, import_lines, folder, expected, make
+def test_import_refuses_the_line_of_an_unreadable_file_and_takes_the_others(
+    storage, import_lines, folder, flat_folders, expected, make
 ):
     storage.reserve_user_ids(70)  # like an earlier import
-    make(Path(storage.layout.data_dir), folder)
+    make(flat_folders[0], folder)
     result, refused = import_lines(ADA, *players(2), pictures=folder)
     assert (result.added, [*refused]) == (2, [1])
     assert expected in refused[1]
@@ -673,13 +668,13 @@ def test_import_and_export_commands_print_counts(tmp_path):
     assert json.loads((tmp_path / "out.jsonl").read_text())["name"] == "Ada"
 
 
-def test_incomplete_export_prints_the_omitted_players(storage, ada, tmp_path, environment):
-    environment.setenv("IDENTITY_DATA_DIR", storage.layout.data_dir)
-    environment.setenv("IDENTITY_PICTURE_DIR", storage.layout.picture_dir)
-    (Path(storage.layout.data_dir) / "users/1.json").write_text("{")
+def test_export_command_names_a_user_who_is_left_out(ada, tmp_path, environment, folders, faults):
+    environment.setenv("IDENTITY_DATA_DIR", folders[0])
+    environment.setenv("IDENTITY_PICTURE_DIR", folders[1])
+    faults.damage_user(ada.id)
     path = str(tmp_path / "out.jsonl")
     done = CliRunner().invoke(identity_server_command, ["export", path])
     assert done.exit_code == 1
-    assert done.stdout.startswith("users/1.json is damaged: ")
+    assert done.stdout.startswith(f"{faults.user_place(ada.id)} is damaged: ")
     assert done.stdout.endswith(f": not exported\n0 players in {path}\n")
     assert "something is left out" in done.stderr

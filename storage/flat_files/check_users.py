@@ -36,7 +36,7 @@ from storage.flat_files.unique_index import (
     NAME_ENTRY,
     UniqueIndex,
     can_be_key,
-    key_fields,
+    unique_keys,
     user_id_in,
 )
 from storage.flat_files.walk import Problems, Walk, user_locks
@@ -123,15 +123,15 @@ class UserCheck:
             return
         self._timestamps[user_id] = user.pfp_timestamp
         yield from _look_at_fields(path, user)
-        for kind, text in key_fields(user):
-            yield from self._look_at_entry_of(user, kind, text)
+        for kind, key in unique_keys(user):
+            yield from self._look_at_entry_of(user, kind, key)
         yield from look_at_index_of(self._layout, user)
         yield from self._look_at_pictures_of(user)
 
     # -- the unique index ----------------------------------------------------------------------
 
-    def _look_at_entry_of(self, user: User, kind: str, text: str) -> Findings:
-        record, key = self._layout.user(user.id), unique_key(text)
+    def _look_at_entry_of(self, user: User, kind: str, key: str) -> Findings:
+        record = self._layout.user(user.id)
         if not can_be_key(kind, key):
             yield Finding(record, f"nobody can be found by its {FIELDS[kind]}")
             return
@@ -143,12 +143,12 @@ class UserCheck:
                 yield Finding(record, problem)
                 return
         if holder != user.id:
-            make = functools.partial(self._make_entry, user, kind, text)
+            make = functools.partial(self._make_entry, user, kind, key)
             yield Finding(entry, f"does not lead to users/{user.id}.json", make)
 
-    def _make_entry(self, user: User, kind: str, text: str, path: str) -> str:
+    def _make_entry(self, user: User, kind: str, key: str, path: str) -> str:
         with rollback_on_error() as undo:
-            self._unique.take(kind, text, user.id, undo, durable=False)
+            self._unique.take(kind, key, user.id, undo, durable=False)
         return "leads there now"
 
     def _look_at_entry(self, path: str) -> Findings:

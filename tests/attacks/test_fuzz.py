@@ -334,7 +334,7 @@ def test_damaged_picture_is_refused_or_converted(sample, changes, kept):
     try:
         pictures = make_picture(upload)
     except PictureRefused as error:
-        assert "memory or time" not in str(error)  # the subprocess did not crash
+        assert "too long to read" not in str(error)  # the subprocess did not crash
     else:
         assert pictures.keys() == PICTURE_SIZES.keys()
         assert all(each.startswith(b"RIFF") for each in pictures.values())
@@ -358,7 +358,7 @@ BROKEN = {  # function: its broken replacement, the test that must fail
         test_any_token_request_body_is_400_or_401,
     ),
     "identity_server.read_bearer_token": (
-        lambda api_request: api_request.headers["Authorization"].split()[1],
+        lambda api_request: api_request.environ["HTTP_AUTHORIZATION"].split()[1],
         test_any_authorization_header_is_400_or_401,
     ),
     "itsdangerous.TimestampSigner.verify_signature": (
@@ -404,5 +404,5 @@ storage.BrokenPicture.__init__ = lambda *_: os._exit(1)
 def test_fuzzing_detects_a_crashing_decoder(tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(CRASHING_DECODER)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
-    with pytest.raises(AssertionError, match="memory or time"):
+    with pytest.raises(AssertionError, match="too long to read"):
         test_damaged_picture_is_refused_or_converted()

@@ -34,8 +34,7 @@ from storage import (
     pictures,
     sha256,
 )
-from storage.flat_files import attempts, clients, codes, disk, keys, record_files, users
-from storage.flat_files import pictures as pictures_as_files
+from storage.flat_files import attempts, codes, disk
 from storage.pictures import generate_picture
 
 DONE, FULL, FAILED, INTERRUPTED, OTHER_ERROR = 0, 10, 11, 12, 13  # exit codes
@@ -124,7 +123,7 @@ def prepare(storage: Storage) -> None:
     for name in ("Ada", "Bob"):
         user = storage.add_user(name, f"{name.lower()}@example.org", "")
         storage.save_picture(user.id, OLD_PICTURE)
-    storage.add_client("Chess", [], None)
+    storage.add_client("Chess", [], None, before=audit_line_writer(storage))
     storage.add_code("an old code", CODE)
     storage.issue_invite(days=7)
     (unknown,) = Path(storage.layout.data_dir, "invites").iterdir()
@@ -398,6 +397,5 @@ if __name__ == "__main__":
         prepare(storage)
         for operation in OPERATIONS.values():
             operation.act(storage)
-    for module in (users, clients, record_files, pictures_as_files, codes, keys):
-        module.write_file = WRITERS[sys.argv[1]]
+    disk.write_file = WRITERS[sys.argv[1]]
     serve(sys.stdin)

@@ -199,7 +199,7 @@ def check_backup(result: FaultResult, empty: Installation, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("name", [RESTORE, IMPORT, BACKUP])
-def test_exceeded_quota_is_reported_as_a_full_disk(injector, name):
+def test_exceeded_quota_raises_storage_full(injector, name):
     """One step of each kind is enough: see ERRORS."""
     steps = {step.kind: step for step in injector.all_steps(name)}
     assert len(steps) > 5

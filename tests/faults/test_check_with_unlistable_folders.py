@@ -61,16 +61,14 @@ def test_unlistable_folder_is_reported_and_hides_no_other_problem(
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_repair_removes_nothing_if_a_folder_is_unlistable(installation, check_without, folder):
+def test_files_of_unreadable_users_are_not_removed(installation, check_without, folder):
     before = {path: path.lstat().st_ino for path in installation.files()}
     assert [*check_without(folder, "--repair")] == [folder]
     assert {path: path.lstat().st_ino for path in installation.files()} == before
 
 
 @pytest.mark.parametrize("folder", ["instance/users", "instance/deleted"])
-def test_repair_writes_no_next_id_if_the_used_ids_are_unlistable(
-    installation, check_without, folder
-):
+def test_no_id_is_reused_if_the_used_ids_cannot_be_read(installation, check_without, folder):
     (installation.data / "next_user_id").unlink()
     check_without(folder, "--repair")
     assert not (installation.data / "next_user_id").exists()

@@ -20,7 +20,7 @@ from operations import (
 )
 
 from storage import DamagedRecord, StorageFull, TooManyAttempts
-from storage.flat_files import record_files
+from storage.flat_files import disk as disk_files
 
 pytestmark = [pytest.mark.faults, MOUNTS]
 
@@ -73,7 +73,7 @@ FILL = {"bytes": fill_bytes, "files": fill_files}
 
 @pytest.mark.parametrize("full", FILL)
 @pytest.mark.parametrize("name", sorted(ON_EXISTING))
-def test_change_on_a_full_disk_is_refused_and_keeps_the_old_record(disk, installation, name, full):
+def test_change_on_a_full_disk_raises_and_keeps_the_old_record(disk, installation, name, full):
     operation = OPERATIONS[name]
     storage = installation.open()
     FILL[full](disk)
@@ -126,7 +126,7 @@ def test_attempts_are_counted_and_returned_on_a_full_disk(disk, installation, fu
     storage.count_attempt("password", "ada", limit=6)
 
 
-def test_first_attempt_is_counted_if_a_file_is_free(disk, installation):
+def test_first_attempt_is_counted_if_an_inode_is_free(disk, installation):
     storage = installation.open()
     fill_bytes(disk)
     storage.count_attempt("password", "bob", limit=1)
@@ -152,7 +152,7 @@ def test_record_that_fits_only_in_part_is_refused(disk, installation):
     assert installation.files() == before
 
 
-def test_audit_line_that_fits_only_in_part_is_refused_and_removed(disk, installation):
+def test_audit_line_that_fits_only_in_part_is_rolled_back(disk, installation):
     log = installation.data / "audit.log"
     line = log.read_bytes()
     log.write_bytes((line * PAGE)[len(line) * PAGE - PAGE + 20 :])  # 20 bytes less than a page
@@ -168,7 +168,7 @@ def test_record_written_in_place_is_detected(disk, installation, monkeypatch):
     """Control: the tests above detect a faulty write."""
     storage = installation.open()
     fill_bytes(disk)
-    monkeypatch.setattr(record_files, "write_file", write_in_place)
+    monkeypatch.setattr(disk_files, "write_file", write_in_place)
     with pytest.raises(StorageFull), storage.edit_user(ADA) as user:
         user.flairs += ["a long list of flairs"] * 1000
     with pytest.raises(DamagedRecord):

@@ -33,7 +33,7 @@ def fill(disk):
     return lambda: fill_bytes(disk)
 
 
-def test_profile_that_does_not_fit_is_507_and_keeps_the_input(store, adas_browser, ada, fill, disk):
+def test_profile_on_a_full_disk_is_507_and_keeps_the_input(store, adas_browser, ada, fill, disk):
     before = store.read_user(ada.id)
     fill()
     page = save(adas_browser, name="Ada", bio="typed")
@@ -57,7 +57,7 @@ def test_saved_name_is_reported_if_the_rest_does_not_fit(store, adas_browser, ad
     assert "\N{SNOWMAN}" * 1000 in page.text
 
 
-def test_sign_up_that_does_not_fit_is_507_and_keeps_the_input(store, browser, ada, fill, disk):
+def test_sign_up_on_a_full_disk_is_507_and_keeps_the_input(store, browser, ada, fill, disk):
     fill()
     page = sign_up(browser)
     assert (page.status_code, problems_of(page)) == (507, {"form": FULL})
@@ -67,7 +67,7 @@ def test_sign_up_that_does_not_fit_is_507_and_keeps_the_input(store, browser, ad
     assert sign_up(browser).status_code == 303
 
 
-def test_sign_up_response_is_correct_with_any_number_of_free_files(
+def test_sign_up_response_is_correct_with_any_number_of_free_inodes(
     clock, store, open_browser, ada, disk
 ):
     """With too few files for a session the account is created, and the page says so."""

@@ -139,7 +139,7 @@ def test_start_after_a_killed_first_start_sets_the_modes(injector):
 
 @each_error
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_failing_call_is_reported_and_changes_nothing_or_is_harmless(injector, name, fault):
+def test_failing_call_raises_and_changes_nothing_or_is_harmless(injector, name, fault):
     operation, is_whole = OPERATIONS[name], name in COMPOSITE and fault is IO_ERROR
     for step in injector.chosen_steps(name, fault, is_whole=is_whole):
         with injector.subtest(step):
@@ -154,7 +154,7 @@ def test_failing_call_is_reported_and_changes_nothing_or_is_harmless(injector, n
             check_not_blocked(name, result)
 
 
-def test_exceeded_quota_is_reported_as_a_full_disk(injector):
+def test_exceeded_quota_raises_storage_full(injector):
     """One step of each kind is enough: see injection.ERRORS."""
     name = "adding an invited user"
     steps = {step.kind: step for step in injector.all_steps(name)}
@@ -194,7 +194,7 @@ def test_every_operation_has_steps(injector, name):
         assert sample == injector.chosen_steps(name, fault)
 
 
-def test_sample_depends_on_the_seed(injector):
+def test_sample_depends_on_the_seed_alone(injector):
     injector.is_full_run = False
     samples = set()
     for seed in range(20261122, 20261132):
@@ -239,7 +239,7 @@ def test_retried_fsync_is_detected(faulty_injector):
         assert path in later
 
 
-def test_fault_that_is_not_injected_is_detected(injector):
+def test_fault_that_is_not_reached_is_detected(injector):
     [*_, last] = injector.all_steps(EDIT_USER, "write")
     missing = dataclasses.replace(last, number=last.number + 1)
     for fault in (KILL, IO_ERROR):

@@ -108,7 +108,7 @@ def power(request, tmp_path, monkeypatch) -> Iterator[Disk]:
         yield ours
 
 
-def test_confirmed_saves_survive_a_power_cut(power, pytestconfig, monkeypatch):
+def test_confirmed_changes_survive_a_power_cut(power, pytestconfig, monkeypatch):
     monkeypatch.setattr(problems, "ORPHAN_AGE", -1)  # seconds: leftover files count as old at once
     seed = sample_seed(pytestconfig)
     # Four digits, because the number is in names, and a hundred times in a bio.
@@ -147,7 +147,7 @@ def test_code_that_reappears_after_a_power_cut_is_refused(power, monkeypatch):
         installation.open().read_code("a code")
 
 
-def test_deleted_account_does_not_reappear_after_a_power_cut(power):
+def test_deleted_user_stays_deleted_after_a_power_cut(power):
     installation = Installation(power.folder)
     storage = installation.open()
     storage.write_audit("a line that makes the log", by="command")

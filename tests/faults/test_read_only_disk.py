@@ -60,7 +60,7 @@ def installation(disk) -> Installation:
 
 
 @pytest.mark.parametrize("name", sorted(OPERATIONS.keys() - {FIRST_START}))
-def test_change_on_a_read_only_disk_is_refused_and_keeps_the_old_record(disk, installation, name):
+def test_change_on_a_read_only_disk_raises_and_keeps_the_old_record(disk, installation, name):
     operation = OPERATIONS[name]
     storage = installation.open()
     before = installation.files()
@@ -226,7 +226,7 @@ def rename_if_possible(path: str, target: str, real=os.rename) -> None:
 def test_silent_write_error_is_detected(disk, installation, monkeypatch):
     monkeypatch.setattr(os, "rename", rename_if_possible)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
-        test_change_on_a_read_only_disk_is_refused_and_keeps_the_old_record(
+        test_change_on_a_read_only_disk_raises_and_keeps_the_old_record(
             disk, installation, "using a code"
         )
 

@@ -379,7 +379,7 @@ def play(client_id: str) -> tuple:
         owner=find_owner(client),
         host=urlsplit(client.game_url).netloc,
         # Bound to the session, like the request on the consent page.
-        request_field=player and serializer("game").dumps(game_request_of(client)),
+        request_field=serializer("game").dumps(game_request_of(client)) if player else None,
     )
     return page, security_policy(frame_origin=origin_of(client.game_url))
 
@@ -408,7 +408,7 @@ def decide_game(client_id: str) -> JsonResponse:
 
 
 def game_request_of(client: Client) -> list[str]:
-    """Return what a game's play page signs in this session."""
+    """Return the values that the play page of a game signs in this session."""
     return [client.id, client.game_url, session["id"]]
 
 
@@ -693,7 +693,8 @@ def create_app(overrides: dict | None = None) -> Flask:
         SESSION_COOKIE_SECURE=https,
         SESSION_COOKIE_SAMESITE="Lax",
     )
-    app.extensions["storage"] = storage.open_storage(settings["DATA_DIR"], settings["PICTURE_DIR"])
+    folders = settings["DATA_DIR"], settings["PICTURE_DIR"]
+    app.extensions["storage"] = storage.open_storage(*folders, settings["STORAGE"])
     app.url_map.merge_slashes = False  # merging redirects to the Host that was sent, by http
     app.session_interface = CookieSessions()
     pages = (files, sign_in, sign_up, account, moderation, games, developer, discovery)

@@ -21,7 +21,7 @@ class Refusing(click.Group):
 
 def open_installation() -> storage.Storage:
     """Return the storage of the settings. Raises SettingError, BadInstallation."""
-    return storage.open_storage(*installation_folders())
+    return storage.open_storage(*installation_folders(), read_settings()["STORAGE"])
 
 
 def installation_folders() -> tuple[str, str]:

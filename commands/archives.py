@@ -33,7 +33,7 @@ class Report:
         clear_progress()
         click.echo(done)
         if self.lines:
-            raise click.ClickException(left_out.format(pluralize(self.lines, "line")))
+            raise click.ClickException(left_out)
 
 
 @click.command()

@@ -309,7 +309,7 @@ class Acts:
     def _set_field(
         self, user_id: int, right: Right, act: str, field: str, value: object, **ids: int
     ) -> None:
-        """Set a field of a player. The value that it has already makes a no-op."""
+        """Set a field of a player. Setting the same value is a no-op without an audit line."""
         with self._store.edit_user(user_id) as user:
             self._audited(right, act, field, value, **ids)(user)
             setattr(user, field, value)

@@ -4,7 +4,7 @@ import os
 import re
 from dataclasses import dataclass
 
-from storage import check_game_url, origin_of
+from storage import BACKENDS, check_game_url, origin_of
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # a checkout, or site-packages
 IS_WHEEL = os.path.isdir(os.path.join(ROOT, "identity", "templates"))  # setup.cfg puts them there
@@ -25,6 +25,7 @@ class Setting:
 
 
 SETTINGS = {
+    "STORAGE": Setting("files", "where records and pictures are: files means the next two folders"),
     "DATA_DIR": Setting(os.path.join(DATA, "instance"), "folder of the records"),
     "PICTURE_DIR": Setting(PICTURES, "folder of the profile pictures"),
     "BASE_URL": Setting("http://127.0.0.1:8000", "where people reach this server; https in public"),
@@ -34,7 +35,11 @@ SETTINGS = {
     "CLIENT_REGISTRATION": Setting("admins", "who may register clients: admins or members"),
     "PROXIES": Setting("", "how many proxies in front are yours; 1 if the base URL is https"),
 }
-CHOICES = {"SIGN_UP": ("open", "invite", "closed"), "CLIENT_REGISTRATION": ("admins", "members")}
+CHOICES = {
+    "STORAGE": tuple(BACKENDS),
+    "SIGN_UP": ("open", "invite", "closed"),
+    "CLIENT_REGISTRATION": ("admins", "members"),
+}
 
 
 class SettingError(ValueError):

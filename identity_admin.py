@@ -20,23 +20,18 @@ from commands.running import serve, settings
 from commands.upkeep import check, rotate_key
 from storage.flat_files.disk import storage_error_from
 
+COMMANDS = [serve, demo, settings, check, rotate_key, backup, restore, export, import_]
+COMMANDS += [user_commands, client_commands, flair_commands, invite, audit]
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)  # SIGHUP: the terminal was closed
 
 
-@click.group(cls=Refusing, context_settings={"show_default": True})
+@click.group(cls=Refusing, commands=COMMANDS, context_settings={"show_default": True})
 @click.version_option(package_name="identity-server", message="identity-server %(version)s")
 def identity_server_command() -> None:
     """Run and administer an identity server for a games community.
 
     Its settings are environment variables whose names start with IDENTITY_; `settings` prints them.
     """
-
-
-for command in (
-    *(serve, demo, settings, check, rotate_key, backup, restore, export, import_),
-    *(user_commands, client_commands, flair_commands, invite, audit),
-):
-    identity_server_command.add_command(command)
 
 
 def stop(number: int, _: object) -> None:

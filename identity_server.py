@@ -35,11 +35,7 @@ import storage
 from identity.accounts import may_manage
 from identity.context import get_storage
 from identity.fast_path import ApiRequest, ApiViews, FastPath
-from identity.guards import (
-    refuse_cross_site_posts,
-    refuse_foreign_hosts,
-    refuse_undecodable_queries,
-)
+from identity.guards import GUARDS
 from identity.limits import client_address
 from identity.oauth import SCOPES, code_challenge_of, redirect_targets
 from identity.responses import (
@@ -49,14 +45,9 @@ from identity.responses import (
     JsonResponse,
     TokenRefused,
     add_default_headers,
-    content_security_policy,
+    security_policy,
 )
-from identity.sessions import (
-    SESSION_MAX_AGE,
-    SignedCookieSessions,
-    redirect_to_sign_in,
-    signed_in_player,
-)
+from identity.sessions import SESSION_MAX_AGE, CookieSessions, redirect_to_sign_in, signed_in_player
 from identity.settings import RESOURCES, read_settings, trusted_hosts, usual_hosts
 from identity.signing import serializer
 from pages.account import account
@@ -79,14 +70,7 @@ PAGE_BODY_LIMIT = 64 * 1024  # bytes
 CLIENT_FAILURES = 100  # failed client authentications from an address, in ATTEMPTS_WINDOW
 ALWAYS_GRANTED = "userinfo"  # of SCOPES
 REQUEST_PARAMETERS = ("response_type", "scope", "state", "code_challenge", "code_challenge_method")
-TOKEN_PARAMETERS = (
-    "grant_type",
-    "code",
-    "redirect_uri",
-    "client_id",
-    "client_secret",
-    "code_verifier",
-)
+TOKEN_FIELDS = ("grant_type", "code", "redirect_uri", "client_id", "client_secret", "code_verifier")
 CODE_VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 4.1
 CODE_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636 4.2: a SHA-256 in base64url
 BEARER_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750 2.1
@@ -106,9 +90,7 @@ class UnusableClient(BadRequest):
     `client` is set if it is known and has not registered the redirect URI `received`.
     """
 
-    def __init__(
-        self, description: str, client: Client | None = None, received: str | None = None
-    ) -> None:
+    def __init__(self, description: str, client: Client | None = None, received: str = "") -> None:
         super().__init__(description)
         self.client = client
         self.received = received
@@ -280,8 +262,7 @@ def show_consent_page(player: User, client: Client, auth_request: AuthorizationR
         request_field=signed,
         again=request.full_path,
     )
-    policy = content_security_policy(form_targets=redirect_targets(auth_request.redirect_uri))
-    return page, {"Content-Security-Policy": policy}
+    return page, security_policy(form_targets=redirect_targets(auth_request.redirect_uri))
 
 
 def show_unusable_client(error: UnusableClient) -> Response:
@@ -321,10 +302,7 @@ def decide() -> Response:
 
 
 def read_approved_request(signed: str) -> AuthorizationRequest:
-    """Return the request that this session's consent page showed.
-
-    Raises BadRequest, UnusableClient.
-    """
+    """Return the request on this session's consent page. Raises BadRequest, UnusableClient."""
     try:
         values = serializer("consent").loads(signed, max_age=APPROVAL_MAX_AGE)
     except BadSignature:
@@ -400,10 +378,10 @@ def play(client_id: str) -> tuple:
         client=client,
         owner=find_owner(client),
         host=urlsplit(client.game_url).netloc,
-        request_field=sign_game_request(client) if player else None,
+        # Bound to the session, like the request on the consent page.
+        request_field=serializer("game").dumps(game_request_of(client)) if player else None,
     )
-    policy = content_security_policy(frame_origin=origin_of(client.game_url))
-    return page, {"Content-Security-Policy": policy}
+    return page, security_policy(frame_origin=origin_of(client.game_url))
 
 
 @server.post("/play/<client_id>/authorize")
@@ -429,9 +407,9 @@ def decide_game(client_id: str) -> JsonResponse:
         return message_to_game(503, error=True, message="server_error")
 
 
-def sign_game_request(client: Client) -> str:
-    """Return the `request` field of a game's play page in this session."""
-    return serializer("game").dumps([client.id, client.game_url, session["id"]])
+def game_request_of(client: Client) -> list[str]:
+    """Return the values that the play page of a game signs in this session."""
+    return [client.id, client.game_url, session["id"]]
 
 
 def read_game_request(client_id: str) -> tuple[User, AuthorizationRequest]:
@@ -446,7 +424,7 @@ def read_game_request(client_id: str) -> tuple[User, AuthorizationRequest]:
         shown = serializer("game").loads(request.form.get("request", ""))
     except BadSignature:
         shown = None
-    if shown != [client.id, client.game_url, session["id"]]:
+    if shown != game_request_of(client):
         raise AuthorizationError("no_account", "the page was opened in another session")
     # Without a redirect URI: the token endpoint refuses any that is sent with this code.
     return player, AuthorizationRequest(client.id, None, [ALWAYS_GRANTED], None, None)
@@ -497,7 +475,7 @@ def token(api_request: ApiRequest) -> JsonResponse:
 def read_token_form(api_request: ApiRequest) -> dict[str, str]:
     """Return the parameters of a token request without blank ones. Raises HTTPException."""
     body = api_request.read_body(TOKEN_BODY_LIMIT)
-    media_type, _ = parse_options_header(api_request.headers.get("Content-Type"))
+    media_type, _ = parse_options_header(api_request.content_type)
     if media_type.lower() in ("application/json", "multipart/form-data"):
         abort(400, "send the parameters form-encoded: application/x-www-form-urlencoded")
     try:
@@ -506,7 +484,7 @@ def read_token_form(api_request: ApiRequest) -> dict[str, str]:
         abort(400, "the body is not form-encoded UTF-8")
     # RFC 6749 3.2: a blank parameter counts as missing, and none of ours may be repeated.
     names = [name for name, _ in sent]
-    for name in TOKEN_PARAMETERS:
+    for name in TOKEN_FIELDS:
         if names.count(name) > 1:
             abort(400, f"{name} is repeated")
     form = {name: value for name, value in sent if value}
@@ -583,10 +561,7 @@ def refuse_bad_code(
 
 
 def refuse_bad_verifier(verifier: str | None, challenge: str | None) -> None:
-    """Refuse a PKCE verifier that does not belong to the challenge (RFC 7636 4.6).
-
-    Raises BadRequest.
-    """
+    """Raise BadRequest for a PKCE verifier that does not match the challenge (RFC 7636 4.6)."""
     if challenge is None:
         # RFC 9700 2.1.1: otherwise removing the challenge from a request would turn PKCE off.
         if verifier is not None:
@@ -718,14 +693,15 @@ def create_app(overrides: dict | None = None) -> Flask:
         SESSION_COOKIE_SECURE=https,
         SESSION_COOKIE_SAMESITE="Lax",
     )
-    app.extensions["storage"] = storage.open_storage(settings["DATA_DIR"], settings["PICTURE_DIR"])
+    folders = settings["DATA_DIR"], settings["PICTURE_DIR"]
+    app.extensions["storage"] = storage.open_storage(*folders, settings["STORAGE"])
     app.url_map.merge_slashes = False  # merging redirects to the Host that was sent, by http
-    app.session_interface = SignedCookieSessions()
+    app.session_interface = CookieSessions()
     pages = (files, sign_in, sign_up, account, moderation, games, developer, discovery)
     for blueprint in (server, *pages):
         app.register_blueprint(blueprint)
-    for refuse in (refuse_foreign_hosts, refuse_undecodable_queries, refuse_cross_site_posts):
-        app.before_request(refuse)
+    for guard in GUARDS:
+        app.before_request(guard)
     app.after_request(add_default_headers)
     app.register_error_handler(HTTPException, handle_http_error)
     app.register_error_handler(UnusableClient, show_unusable_client)

@@ -5,11 +5,8 @@ import os
 import click
 
 import storage
-from identity.accounts import COMMAND
 from identity.settings import SettingError, read_settings
 from storage.flat_files.problems import user_name
-
-BY = COMMAND.id  # the actor, in the audit log
 
 
 class Refusing(click.Group):
@@ -24,18 +21,16 @@ class Refusing(click.Group):
 
 def open_installation() -> storage.Storage:
     """Return the storage of the settings. Raises SettingError, BadInstallation."""
-    return storage.open_storage(*installation_folders())
+    return storage.open_storage(*installation_folders(), read_settings()["STORAGE"])
 
 
 def installation_folders() -> tuple[str, str]:
-    """Return the folders of records and of pictures. Raises SettingError, BadInstallation."""
+    """Return the folders of records and of pictures.
+
+    Raises SettingError, and BadInstallation if root would make records that the server cannot read.
+    """
     values = read_settings()
-    refuse_to_be_root(values["DATA_DIR"])
-    return values["DATA_DIR"], values["PICTURE_DIR"]
-
-
-def refuse_to_be_root(folder: str) -> None:
-    """Raise BadInstallation if root would make records that the server cannot read."""
+    folder = values["DATA_DIR"]
     owner = os.stat(folder).st_uid if os.path.exists(folder) else 0
     if os.geteuid() == 0 and owner != 0:
         name = user_name(owner)
@@ -43,6 +38,7 @@ def refuse_to_be_root(folder: str) -> None:
             f"{folder} belongs to {name}, who could not read what root makes in it: run this as "
             f"{name}, with sudo -u {name}"
         )
+    return folder, values["PICTURE_DIR"]
 
 
 def read_user_named(store: storage.Storage, name: str) -> storage.User:

@@ -2,8 +2,9 @@
 
 import click
 
-from commands import BY, open_installation
+from commands import open_installation
 from commands.printing import clear_progress, show_progress
+from identity.accounts import COMMAND
 from identity.formatting import pluralize
 from storage import archive
 from storage.transfer import export_users, import_users
@@ -12,6 +13,7 @@ new_file = click.argument("file", type=click.Path(dir_okay=False), metavar="FILE
 given_file = click.argument(
     "file", type=click.Path(exists=True, dir_okay=False, readable=True), metavar="FILE"
 )
+folder = click.Path(exists=True, file_okay=False)
 
 
 class Report:
@@ -31,7 +33,7 @@ class Report:
         clear_progress()
         click.echo(done)
         if self.lines:
-            raise click.ClickException(left_out.format(pluralize(self.lines, "line")))
+            raise click.ClickException(left_out)
 
 
 @click.command()
@@ -49,7 +51,7 @@ def backup(file: str) -> None:
     identity-server backup /var/backups/identity-$(date +%F).tar.gz
     """
     report = Report()
-    players = archive.backup(open_installation(), file, BY, show_progress, report.tell)
+    players = archive.backup(open_installation(), file, COMMAND.id, show_progress, report.tell)
     done = f"{pluralize(players, 'player')} in {file}"
     report.end(done, "something is left out: `identity-server check --repair` may help")
 
@@ -64,7 +66,7 @@ def restore(file: str) -> None:
     games may know players who came after the backup.
     """
     report = Report()
-    players = archive.restore(open_installation(), file, BY, show_progress, report.tell)
+    players = archive.restore(open_installation(), file, COMMAND.id, show_progress, report.tell)
     clear_progress()
     click.echo(f"{pluralize(players, 'player')} restored from {file}")
 
@@ -79,22 +81,15 @@ def export(file: str, with_passwords: bool) -> None:
     --with-passwords it has passwordHash as well. Play time is in whole minutes. The pictures are
     the files in IDENTITY_PICTURE_DIR. Only you can read FILE: keep it so.
     """
-    report = Report()
-    players = export_users(
-        open_installation(), file, BY, with_passwords, show_progress, report.tell
-    )
+    store, report = open_installation(), Report()
+    players = export_users(store, file, COMMAND.id, with_passwords, show_progress, report.tell)
     done = f"{pluralize(players, 'player')} in {file}"
     report.end(done, "something is left out: `identity-server check --repair` may help")
 
 
 @click.command("import")
 @given_file
-@click.option(
-    "--pictures",
-    metavar="FOLDER",
-    type=click.Path(exists=True, file_okay=False),
-    help="Where the players' pictures are.",
-)
+@click.option("--pictures", metavar="FOLDER", type=folder, help="Where the players' pictures are.")
 def import_(file: str, pictures: str | None) -> None:
     """Add the players that the lines of FILE describe, each in JSON.
 
@@ -113,16 +108,12 @@ def import_(file: str, pictures: str | None) -> None:
     """
     from identity.passwords import wrap_hash  # Flask, which no other command here needs
 
-    report = Report()
+    store, report = open_installation(), Report()
+
+    def refused(number: int, reason: str) -> None:
+        report.tell(f"line {number}: {reason}")
+
     with open(file, "rb") as lines:
-        tally = import_users(
-            open_installation(),
-            lines,
-            pictures,
-            BY,
-            show_progress,
-            lambda number, reason: report.tell(f"line {number}: {reason}"),
-            wrap_hash,
-        )
+        tally = import_users(store, lines, pictures, COMMAND.id, show_progress, refused, wrap_hash)
     done = f"{pluralize(tally.added, 'player')} added, {tally.there:,} were there already"
     report.end(done, f"{pluralize(tally.refused, 'line')} refused")

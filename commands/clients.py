@@ -9,6 +9,7 @@ from commands import open_installation, read_user_named
 from commands.printing import json_option, print_record, print_records, readable_records
 from identity.accounts import COMMAND, Acts
 from identity.settings import check_game, read_settings
+from storage import Client, Storage
 
 client_argument = click.argument("client_id", metavar="CLIENT_ID")
 description_option = click.option(
@@ -16,12 +17,10 @@ description_option = click.option(
 )
 
 
-def client_record(store: storage.Storage, client: storage.Client) -> dict:
+def client_record(store: Storage, client: Client) -> dict:
     """Return a client as the command prints it, with the owner as `--owner` takes it."""
-    names = {"id": "client_id", "owner_id": "owner"}
-    record = {
-        names.get(each, each): value for each, value in storage.record_as_dict(client).items()
-    }
+    fields, names = storage.record_as_dict(client), {"id": "client_id", "owner_id": "owner"}
+    record = {names.get(field, field): value for field, value in fields.items()}
     del record["secret_sha256"]
     try:
         record["owner"] = client.owner_id and store.read_user(client.owner_id).name
@@ -30,18 +29,11 @@ def client_record(store: storage.Storage, client: storage.Client) -> dict:
     return record
 
 
-def print_secret(
-    store: storage.Storage, client: storage.Client, secret: str, as_json: bool
-) -> None:
+def print_secret(store: Storage, client: Client, secret: str, as_json: bool) -> None:
     """Print a client with its secret, which cannot be printed again."""
     print_record(client_record(store, client) | {"client_secret": secret}, as_json)
     if not as_json:
         click.echo("The secret is not shown again. Keep it where the game's server can read it.")
-
-
-def unique(redirect_uris: tuple[str, ...]) -> list[str]:
-    """Return the URIs without repetitions, in their order."""
-    return list(dict.fromkeys(redirect_uris))
 
 
 def refuse_bad_game(game_url: str | None) -> None:
@@ -62,9 +54,7 @@ def client_commands() -> None:
 @description_option
 @click.option("--owner", metavar="USER", help="The player who registers it; else administrators.")
 @json_option
-def client_add(
-    name: str, redirect_uri: tuple[str, ...], owner: str | None, as_json: bool, **options
-) -> None:
+def client_add(name: str, redirect_uri, owner: str | None, as_json: bool, **options) -> None:
     """Register a client and print its secret, which is not shown again.
 
     The game of a player who is no administrator is on the home page only after `set --listed`.
@@ -74,13 +64,13 @@ def client_add(
     identity-server client add Pong --game-url https://pong.example.org/ --description "For two."
     """
     given = {field: value for field, value in options.items() if value}
+    given |= {"name": name, "redirect_uris": list(dict.fromkeys(redirect_uri))}
     if not redirect_uri and "game_url" not in given:
         raise click.UsageError("Where is it? Give --redirect-uri, --game-url or both.")
     refuse_bad_game(given.get("game_url"))
     store = open_installation()
-    user = read_user_named(store, owner) if owner else None
-    given |= {"name": name, "redirect_uris": unique(redirect_uri)}
-    client, secret = Acts(store, COMMAND).register_client(user.id if user else None, **given)
+    owner_id = read_user_named(store, owner).id if owner else None
+    client, secret = Acts(store, COMMAND).register_client(owner_id, **given)
     print_secret(store, client, secret, as_json)
 
 
@@ -92,9 +82,8 @@ def client_list(as_json: bool) -> None:
     If a record is damaged, the others are listed, an error names it, and the exit status is 1.
     """
     store = open_installation()
-    records, status = readable_records(
-        store.client_ids(), lambda client_id: client_record(store, store.read_client(client_id))
-    )
+    clients, status = readable_records(store.client_ids(), store.read_client)
+    records = [client_record(store, each) for each in clients]
     print_records(records, ["client_id", "name", "owner", "disabled"], as_json)
     sys.exit(status)
 
@@ -124,7 +113,9 @@ def client_set(client_id: str, as_json: bool, redirect_uri, owner, listed, **opt
     identity-server client set CLIENT_ID --name "Chess club" --owner ada
     """
     wanted = {field: value for field, value in options.items() if value is not None}
-    if not wanted and owner is None and listed is None and not redirect_uri:
+    if redirect_uri:
+        wanted["redirect_uris"] = list(dict.fromkeys(redirect_uri))
+    if not wanted and owner is None and listed is None:
         raise click.UsageError("Nothing to change: give one of the options.")
     refuse_bad_game(wanted.get("game_url"))
     if "game_url" in wanted:
@@ -133,8 +124,6 @@ def client_set(client_id: str, as_json: bool, redirect_uri, owner, listed, **opt
     acts = Acts(store, COMMAND)
     if owner is not None:
         wanted["owner_id"] = read_user_named(store, owner).id if owner else None
-    if redirect_uri:
-        wanted["redirect_uris"] = unique(redirect_uri)
     acts.change_client(client_id, **wanted)
     if listed is not None:
         acts.set_listed(client_id, listed)

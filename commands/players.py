@@ -10,14 +10,8 @@ from collections.abc import Callable
 import click
 
 import storage
-from commands import open_installation, read_user_named
-from commands.printing import (
-    describe_audit_line,
-    json_option,
-    print_record,
-    print_records,
-    readable_records,
-)
+from commands import open_installation, printing, read_user_named
+from commands.printing import json_option, print_record, print_records
 from identity.accounts import COMMAND, Acts
 from identity.settings import read_settings
 from storage.transfer import exported_fields
@@ -99,9 +93,8 @@ def user_list(as_json: bool) -> None:
     If a record is damaged, the others are listed, an error names it, and the exit status is 1.
     """
     store = open_installation()
-    records, status = readable_records(
-        store.user_ids(), lambda user_id: user_record(store.read_user(user_id))
-    )
+    users, status = printing.readable_records(store.user_ids(), store.read_user)
+    records = [user_record(each) for each in users]
     print_records(records, ["id", "name", "email", "modLevel", "suspended"], as_json)
     sys.exit(status)
 
@@ -161,10 +154,7 @@ def user_sign_in_link(name: str, as_json: bool) -> None:
 @user_commands.command("suspend")
 @click.argument("name", metavar="NAME")
 def user_suspend(name: str) -> None:
-    """Stop a player from signing in.
-
-    Their sessions and tokens end at once.
-    """
+    """Stop a player from signing in. Their sessions and tokens end at once."""
     moderate(name, Acts.suspend, "is suspended")
 
 
@@ -198,18 +188,12 @@ def user_delete(name: str, yes: bool) -> None:
 
 # -- invite, flair, audit -----------------------------------------------------------------------
 
+DAYS, COUNT = click.IntRange(1, 365), click.IntRange(1, 1000)
+
 
 @click.command()
-@click.option(
-    "--days",
-    metavar="N",
-    type=click.IntRange(1, 365),
-    default=7,
-    help="How long each link is valid.",
-)
-@click.option(
-    "--count", metavar="N", type=click.IntRange(1, 1000), default=1, help="How many links."
-)
+@click.option("--days", metavar="N", type=DAYS, default=7, help="How long each link is valid.")
+@click.option("--count", metavar="N", type=COUNT, default=1, help="How many links.")
 @json_option
 def invite(days: int, count: int, as_json: bool) -> None:
     """Print invitations: links that create one account each."""
@@ -245,7 +229,7 @@ def flair_revoke(name: str, flair: str) -> None:
 def flair_list(as_json: bool) -> None:
     """List all flairs, and how many players have each."""
     store = open_installation()
-    users, status = readable_records(store.user_ids(), store.read_user)
+    users, status = printing.readable_records(store.user_ids(), store.read_user)
     owners = collections.Counter(flair for user in users for flair in user.flairs)
     records = [{"flair": flair, "players": owners[flair]} for flair in sorted(owners)]
     print_records(records, ["flair", "players"], as_json)
@@ -271,5 +255,5 @@ def audit(as_json: bool) -> None:
         click.echo(json.dumps(lines, indent=2))
     else:
         for line in lines:
-            click.echo(describe_audit_line(line))
+            click.echo(printing.describe_audit_line(line))
     sys.exit(status)

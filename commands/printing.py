@@ -28,12 +28,9 @@ def print_records(records: list[dict], columns: list[str], as_json: bool) -> Non
     """Print records, a line for each, with some of their fields in columns."""
     if as_json:
         return click.echo(json.dumps(records, indent=2))
-    rows = [
-        columns,
-        *([format_value(each, record[each]) for each in columns] for record in records),
-    ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
+    rows = [[format_value(each, record[each]) for each in columns] for record in records]
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    for row in (columns, *rows):
         click.echo("  ".join(map(str.ljust, row, widths)).rstrip())
 
 
@@ -75,7 +72,7 @@ def format_value(field: str, value: object) -> str:
 def describe_audit_line(line: dict) -> str:
     """Return a line of the audit log in words: when, who, what and from where.
 
-    A line of another shape, which somebody has edited, is returned as it is.
+    A line of another shape, which was edited by hand, is returned unchanged.
     """
     try:
         who = "the command" if line["by"] == "command" else f"player {line['by']}"

@@ -12,13 +12,11 @@ from collections.abc import Callable, Iterator
 import click
 
 from commands import open_installation
-from commands.advice import Advice, check_environment
+from commands.advice import check_environment
 from identity.settings import ROOT, SETTINGS, read_settings
 from storage import Storage
 
-ADDRESS = re.compile(
-    r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*):([0-9]{1,5})"
-)
+BIND = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*):([0-9]{1,5})")
 # The address for a browser on this machine, if the server listens on all addresses.
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
 
@@ -32,7 +30,7 @@ def usable_cores() -> int:
 
 def read_address(ctx: click.Context, param: click.Parameter, text: str) -> tuple[str, int]:
     """Return the host and the port of a HOST:PORT. Raises BadParameter."""
-    match = ADDRESS.fullmatch(text)
+    match = BIND.fullmatch(text)
     if not match or int(match[2]) > 65535:
         raise click.BadParameter(f"{text!r} is not HOST:PORT, like 127.0.0.1:8000 or [::1]:8000")
     return match[1], int(match[2])
@@ -88,9 +86,7 @@ def bind_option(help: str) -> Callable:
 
 @click.command()
 @bind_option("Where the server listens.")
-@click.option(
-    "--workers", metavar="N", type=click.IntRange(1), help="Processes; one for each core."
-)
+@click.option("--workers", metavar="N", type=click.IntRange(1), help="Processes; one per core.")
 @click.option("--threads", metavar="N", type=click.IntRange(1), default=12, help="In each process.")
 def serve(bind: tuple[str, int], workers: int | None, threads: int) -> None:
     """Run the server until it is stopped.
@@ -105,7 +101,11 @@ def serve(bind: tuple[str, int], workers: int | None, threads: int) -> None:
     os.environ.setdefault("IDENTITY_BASE_URL", default_base_url(host, port))
     values = read_settings()
     click.echo(f"{values['SITE_NAME']} is at {values['BASE_URL']}/")
-    warn(check_environment(values, (host, port)))
+    problems = check_environment(values, (host, port))
+    for each in problems:
+        click.echo(f"Warning: {each.problem}.", err=True)
+    if problems:
+        click.echo("How to fix it: identity-server settings", err=True)
     if store.is_new():
         offer_first_account(store, values["BASE_URL"], command)
     # Absolute paths, and our folder: gunicorn imports from the current folder, where the
@@ -127,14 +127,6 @@ def offer_first_account(store: Storage, base_url: str, command: str) -> None:
     click.echo(f"  {issue_first_account_link(store, base_url)}")
     click.echo("or in another terminal:")
     click.echo(f"  {command} user add YOUR_NAME --email YOUR_EMAIL --mod-level 2")
-
-
-def warn(problems: list[Advice]) -> None:
-    """Print each problem as a line on standard error."""
-    for each in problems:
-        click.echo(f"Warning: {each.problem}.", err=True)
-    if problems:
-        click.echo("How to fix it: identity-server settings", err=True)
 
 
 @click.command()

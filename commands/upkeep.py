@@ -30,8 +30,12 @@ def check(repair: bool, as_json: bool) -> None:
             clear_progress()
             click.echo(in_one_line(each))
     clear_progress()
-    if as_json:
-        click.echo(json.dumps([as_record(each) for each in problems], indent=2))
+    if as_json:  # these names are an interface
+        records = [
+            {"file": each.place, "problem": each.problem, "mended": each.repaired}
+            for each in problems
+        ]
+        click.echo(json.dumps(records, indent=2))
     left = sum(each.repaired is None for each in problems)
     if left:
         count = pluralize(left, "problem")
@@ -41,11 +45,6 @@ def check(repair: bool, as_json: bool) -> None:
         raise click.ClickException(hint)
     if not problems and not as_json:
         click.echo("Nothing is wrong.")
-
-
-def as_record(problem: Problem) -> dict:
-    """Return a problem as JSON values; these names are an interface."""
-    return {"file": problem.place, "problem": problem.problem, "mended": problem.repaired}
 
 
 def in_one_line(problem: Problem) -> str:

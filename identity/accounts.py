@@ -10,19 +10,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-from storage import (
-    ADMINISTRATOR,
-    MODERATOR,
-    Client,
-    InvalidField,
-    NoSuchUser,
-    Storage,
-    User,
-    check_bio,
-    check_flair,
-    check_mod_level,
-    refuse,
-)
+import storage
+from storage import ADMINISTRATOR, MODERATOR, Client, InvalidField, Storage, User
 
 CLIENTS_EACH = 10  # apps that one player may register; administrators have no limit
 RESETS = ("bio", "name", "picture")
@@ -41,9 +30,6 @@ COMMAND = Actor("command")  # may do everything
 
 class NotAllowed(Exception):
     """The actor has no right to do this; the text is for the player."""
-
-    def __init__(self, problem: str = "You are not allowed to do this.") -> None:
-        super().__init__(problem)
 
 
 # -- rights: what a player may do about a user or a client --------------------------------------
@@ -113,44 +99,34 @@ class Acts:
 
     def unsuspend(self, user_id: int) -> None:
         """Let a suspended player sign in again."""
-        with self._store.edit_user(user_id) as user:
-            self._require(may_moderate, user)
-            if user.suspended:
-                self._audit("user unsuspend", user=user_id)
-                user.suspended = False
+        self._set_field(user_id, may_moderate, "user unsuspend", "suspended", False)
 
     def reset(self, user_id: int, what: str) -> None:
         """Take away a bio, name or picture that nobody should see; `what` is one of RESETS."""
-        if what not in RESETS:
-            raise ValueError(f"{what} cannot be reset")
         act = f"user reset {what}"
         if what == "name":
-            before = self._audited(may_moderate, act, lambda user: user.name == f"player{user_id}")
+            before = self._audited(may_moderate, act, "name", f"player{user_id}")
             self._store.reset_name(user_id, before)
         elif what == "picture":
             self._save_generated_picture(user_id, self._audited(may_moderate, act))
+        elif what == "bio":
+            self._set_field(user_id, may_moderate, act, "bio", "")
         else:
-            with self._store.edit_user(user_id) as user:
-                self._require(may_moderate, user)
-                if user.bio:
-                    self._audit(act, user=user_id)
-                    user.bio = ""
+            raise ValueError(f"{what} cannot be reset")
 
     def set_mod_level(self, user_id: int, mod_level: int) -> None:
         """Change what a player may do here. Raises InvalidField, LastAdministrator."""
-        refuse("mod_level", check_mod_level(mod_level))
+        storage.refuse("mod_level", storage.check_mod_level(mod_level))
         last = nullcontext()
         if mod_level != ADMINISTRATOR:
             last = self._keep_an_administrator(may_administer, user_id)
-        with last, self._store.edit_user(user_id) as user:
-            self._require(may_administer, user)
-            if user.mod_level != mod_level:
-                self._audit("user mod-level", user=user_id, mod_level=mod_level)
-                user.mod_level = mod_level
+        act, field = "user mod-level", "mod_level"
+        with last:
+            self._set_field(user_id, may_administer, act, field, mod_level, mod_level=mod_level)
 
     def grant_flair(self, user_id: int, flair: str) -> None:
         """Give a player a flair, which they may then equip. Raises InvalidField."""
-        refuse("flair", check_flair(flair))
+        storage.refuse("flair", storage.check_flair(flair))
         with self._store.edit_user(user_id) as user:
             self._require(may_administer, user)
             if flair not in user.flairs:
@@ -170,17 +146,14 @@ class Acts:
 
     def change_field(self, user_id: int, field: str, value: str) -> None:
         """Change a player's name, email or bio to a normalized value. Raises InvalidField."""
-        act = f"user set {field}"
-        before = self._audited(_only_the_command, act, lambda user: getattr(user, field) == value)
+        act, right = f"user set {field}", _only_the_command
         if field == "name":
-            self._store.rename_user(user_id, value, before)
+            self._store.rename_user(user_id, value, self._audited(right, act, field, value))
         elif field == "email":
-            self._store.change_email(user_id, value, before)
+            self._store.change_email(user_id, value, self._audited(right, act, field, value))
         else:
-            refuse("bio", check_bio(value))
-            with self._store.edit_user(user_id) as user:
-                before(user)
-                user.bio = value
+            storage.refuse("bio", storage.check_bio(value))
+            self._set_field(user_id, right, act, "bio", value)
 
     def remove_picture(self, user_id: int) -> None:
         """Go back to the generated picture. There is no audit line."""
@@ -308,35 +281,44 @@ class Acts:
             return True
         try:
             player = self._store.read_user(self._actor.id)
-        except NoSuchUser:
+        except storage.NoSuchUser:
             return False
         return not player.suspended and right(player, record)
 
     def _require(self, right: Right, record: User | Client | None) -> None:
         if not self._has_right(right, record):
-            raise NotAllowed
+            raise NotAllowed("You are not allowed to do this.")
 
     def _audit(self, act: str, **ids: int | str) -> None:
         origin = {"address": self._actor.address} if self._actor.address else {}
         self._store.write_audit(act, self._actor.id, **ids, **origin)
 
     def _audited(
-        self, right: Right, act: str, is_done: Callable[[User], bool] = lambda _: False
+        self, right: Right, act: str, field: str | None = None, value: object = None, **ids: int
     ) -> Callable[[User | Client], None]:
-        """Return a `before` that requires the right, and audits unless the record `is_done`."""
+        """Return a `before` that requires the right, and audits unless a field has this value."""
 
         def before(record: User | Client) -> None:
             self._require(right, record)
-            if not is_done(record):
-                self._audit(act, **{"user" if isinstance(record, User) else "client": record.id})
+            if field is None or getattr(record, field) != value:
+                kind = "user" if isinstance(record, User) else "client"
+                self._audit(act, **{kind: record.id}, **ids)
 
         return before
+
+    def _set_field(
+        self, user_id: int, right: Right, act: str, field: str, value: object, **ids: int
+    ) -> None:
+        """Set a field of a player. Setting the same value is a no-op without an audit line."""
+        with self._store.edit_user(user_id) as user:
+            self._audited(right, act, field, value, **ids)(user)
+            setattr(user, field, value)
 
     def _keep_an_administrator(self, right: Right, user_id: int) -> AbstractContextManager[None]:
         """Return `administered_without(user_id)`; the command may do without administrators."""
         if self._actor == COMMAND:
             return nullcontext()
-        # First, so that nobody else is told who the last administrator is.
+        # First, because LastAdministrator tells who the last administrator is.
         self._require(right, self._store.read_user(user_id))
         return self._store.administered_without(user_id)
 

@@ -12,24 +12,12 @@ from functools import partial
 from urllib.parse import parse_qsl
 
 from flask import Flask, request
-from werkzeug.datastructures import EnvironHeaders
-from werkzeug.exceptions import (
-    BadRequest,
-    HTTPException,
-    InternalServerError,
-    RequestEntityTooLarge,
-)
+from werkzeug import exceptions
 from werkzeug.wrappers import Response
 from werkzeug.wsgi import get_input_stream
 
 import storage
-from identity.responses import (
-    ANY_ORIGIN,
-    NO_SNIFF,
-    JsonResponse,
-    json_error,
-    storage_http_error,
-)
+from identity.responses import ANY_ORIGIN, NO_SNIFF, JsonResponse, json_error, storage_http_error
 
 
 @dataclass(slots=True)
@@ -40,25 +28,15 @@ class ApiRequest:
     storage: storage.Storage
 
     @property
-    def method(self) -> str:
-        """The method, in upper case."""
-        return self.environ["REQUEST_METHOD"]
-
-    @property
-    def path(self) -> str:
-        """The path, decoded, without the query."""
-        return self.environ.get("PATH_INFO", "")
-
-    @property
     def query(self) -> list[tuple[str, str]]:
         """The parameters in the query, blank ones included."""
         # PEP 3333 lets a server leave an empty QUERY_STRING out.
         return parse_qsl(self.environ.get("QUERY_STRING", ""), keep_blank_values=True)
 
     @property
-    def headers(self) -> EnvironHeaders:
-        """The headers; their names are compared without case."""
-        return EnvironHeaders(self.environ)
+    def content_type(self) -> str:
+        """The Content-Type header; "" if missing."""
+        return self.environ.get("CONTENT_TYPE", "")
 
     @property
     def address(self) -> str | None:
@@ -77,39 +55,36 @@ class ApiRequest:
         if length.isdecimal() and int(length) <= limit:
             body = self.environ["wsgi.input"].read(int(length))
             if len(body) < int(length):  # the client has gone, so nobody reads the response
-                raise BadRequest("the body ends before its Content-Length")
+                raise exceptions.BadRequest("the body ends before its Content-Length")
             return body
         # One byte more: Werkzeug truncates a chunked body at its limit without an error.
         body = get_input_stream(self.environ, max_content_length=limit + 1).read()
         if len(body) > limit:
-            raise RequestEntityTooLarge
+            raise exceptions.RequestEntityTooLarge
         return body
 
 
-@dataclass(frozen=True)
-class ApiView:
-    """A view of an `ApiRequest`, and the headers of all its responses, errors included."""
-
-    view: Callable[[ApiRequest], JsonResponse]
-    headers: list[tuple[str, str]]
+View = Callable[[ApiRequest], JsonResponse]
 
 
-class ApiViews(dict[tuple[str, str], ApiView]):
-    """The API views of an app, by method and path."""
+class ApiViews(dict[tuple[str, str], tuple[View, dict[str, str]]]):
+    """The API views of an app, by method and path, each with the headers of all its responses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.any_origin_paths = set()
 
     def route(self, method: str, path: str, any_origin: bool = False) -> Callable:
-        """Return a decorator that routes requests to a view, by browsers on any origin or not."""
+        """Return a decorator that routes to a view; with `any_origin`, from pages of any origin."""
         headers = {**NO_SNIFF, **ANY_ORIGIN} if any_origin else NO_SNIFF
+        if any_origin:
+            self.any_origin_paths.add(path)
 
-        def decorate(view: Callable[[ApiRequest], JsonResponse]) -> Callable:
-            self[method, path] = ApiView(view, list(headers.items()))
+        def decorate(view: View) -> View:
+            self[method, path] = view, headers
             return view
 
         return decorate
-
-    def any_origin_paths(self) -> set[str]:
-        """Return the paths that browsers may call from pages of any origin."""
-        return {path for (_, path), each in self.items() if ANY_ORIGIN.items() <= set(each.headers)}
 
 
 def preflight() -> Response:
@@ -133,16 +108,14 @@ class FastPath:
         self.app = app
         self.views = views
         self.hosts = hosts
-        self.any_origin_paths = views.any_origin_paths()
         self.flask = app.wsgi_app
         self.logger = app.logger  # created now: it has a handler before the first view logs
-        for (method, path), each in views.items():
-            view = partial(self._call_from_flask, each.view)
-            options = {"methods": [method], "provide_automatic_options": False}
-            app.add_url_rule(path, each.view.__name__, view, **options)
-        for path in self.any_origin_paths:
-            options = {"methods": ["OPTIONS"], "provide_automatic_options": False}
-            app.add_url_rule(path, "preflight", preflight, **options)
+        options = {"provide_automatic_options": False}
+        for (method, path), (view, _) in views.items():
+            view_in_flask = partial(self._call_from_flask, view)
+            app.add_url_rule(path, view.__name__, view_in_flask, methods=[method], **options)
+        for path in views.any_origin_paths:
+            app.add_url_rule(path, "preflight", preflight, methods=["OPTIONS"], **options)
         app.after_request(self._allow_any_origin)
 
     def __call__(self, environ: dict, start_response: Callable) -> Iterable[bytes]:
@@ -150,28 +123,28 @@ class FastPath:
         is_usual = environ.get("HTTP_HOST") in self.hosts
         if routed is None or not is_usual or not environ.get("QUERY_STRING", "").isascii():
             return self.flask(environ, start_response)
-        api_request = ApiRequest(environ, self.app.extensions["storage"])
+        view, headers = routed
         try:
-            response = routed.view(api_request)
+            response = view(ApiRequest(environ, self.app.extensions["storage"]))
         except Exception as error:  # of any kind, as Flask does
-            response = self._handle_error(error, api_request)
-        response.headers.extend(routed.headers)
+            response = self._handle_error(error, environ)
+        response.headers.extend(headers.items())
         return response(environ, start_response)
 
-    def _call_from_flask(self, view: Callable) -> JsonResponse:
+    def _call_from_flask(self, view: View) -> JsonResponse:
         return view(ApiRequest(request.environ, self.app.extensions["storage"]))
 
     def _allow_any_origin(self, response: Response) -> Response:
         """Let browsers read Flask's own responses as well: errors, and those to a preflight."""
-        if request.path in self.any_origin_paths:
+        if request.path in self.views.any_origin_paths:
             response.headers.update(ANY_ORIGIN)
         return response
 
-    def _handle_error(self, error: Exception, api_request: ApiRequest) -> JsonResponse:
+    def _handle_error(self, error: Exception, environ: dict) -> JsonResponse:
         if isinstance(error, storage.StorageError):
             error = storage_http_error(error, self.logger)
-        if not isinstance(error, HTTPException):
-            where = api_request.path, api_request.method
+        if not isinstance(error, exceptions.HTTPException):
+            where = environ["PATH_INFO"], environ["REQUEST_METHOD"]
             self.logger.error("Exception on %s [%s]", *where, exc_info=error)
-            error = InternalServerError()
+            error = exceptions.InternalServerError()
         return json_error(error)

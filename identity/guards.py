@@ -44,3 +44,6 @@ def refuse_cross_site_posts() -> None:
         is_own = request.headers.get("Origin", base_url()) == base_url()
     if not is_own:
         abort(403, "This form came from another site. Open the page here and send it again.")
+
+
+GUARDS = (refuse_foreign_hosts, refuse_undecodable_queries, refuse_cross_site_posts)

@@ -9,10 +9,8 @@ from werkzeug.exceptions import ServiceUnavailable
 from identity.context import get_storage
 from storage import Attempt, StorageFailed, TooManyAttempts, unique_key
 
-HASHES_RUNNING = 2  # at a time in a worker; each takes 32 MiB and a third of a second
-HASHES_WAITING = 2
-PICTURES_RUNNING = 2  # at a time in a worker
-PICTURES_WAITING = 2
+HASHES_RUNNING = HASHES_WAITING = 2  # in a worker; each takes 32 MiB and a third of a second
+PICTURES_RUNNING = PICTURES_WAITING = 2  # in a worker
 ATTEMPTS_PER_NAME = 10  # wrong passwords for a name from an address, in storage.ATTEMPTS_WINDOW
 ATTEMPTS_PER_ADDRESS = 100  # wrong passwords from an address
 BUSY_RETRY_AFTER = 2  # seconds

@@ -9,9 +9,8 @@ import time
 
 from werkzeug.security import check_password_hash, generate_password_hash
 
-from identity.context import get_storage
 from identity.limits import count_attempts, give_back_attempts, password_limit
-from storage import DamagedRecord, User
+from storage import DamagedRecord
 from storage.rules import PASSWORD_METHOD, WRAPPED
 
 # Compared with the password if there is no such user, so that the response takes as long.
@@ -28,16 +27,6 @@ def hash_password(password: str) -> str:
 def needs_rehash(kept_hash: str) -> bool:
     """Return True for a hash that is to be replaced by one of `hash_password`."""
     return not kept_hash.startswith(f"{PASSWORD_METHOD}$")
-
-
-def find_by_password(name: str, password: str) -> User | None:
-    """Return the user with this name or email address if the password matches.
-
-    Raises TooManyAttempts, Busy, PasswordsUnavailable.
-    """
-    user = get_storage().find_user(name)
-    right = verify_password_with_limits(user.password_hash if user else "", password, name)
-    return user if right else None
 
 
 def verify_password_with_limits(kept_hash: str, password: str, *names: str) -> bool:
@@ -74,9 +63,7 @@ def verify_password(kept_hash: str, password: str) -> bool:
     return right
 
 
-# ---------------------------------------------------------------------------------------------
-# Legacy hashes
-# ---------------------------------------------------------------------------------------------
+# -- legacy hashes ------------------------------------------------------------------------------
 
 
 def wrap_hash(legacy_hash: str) -> str:

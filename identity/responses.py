@@ -36,9 +36,7 @@ class JsonResponse:
         return [self.body]
 
 
-# ---------------------------------------------------------------------------------------------
-# Errors
-# ---------------------------------------------------------------------------------------------
+# -- errors -------------------------------------------------------------------------------------
 
 
 class InsufficientStorage(HTTPException):
@@ -85,27 +83,25 @@ def json_error(error: HTTPException) -> JsonResponse:
     return JsonResponse(body, headers, error.code)
 
 
-# ---------------------------------------------------------------------------------------------
-# Pages and redirects
-# ---------------------------------------------------------------------------------------------
+# -- pages and redirects ------------------------------------------------------------------------
 
 
-def content_security_policy(frame_origin: str | None = None, form_targets: str = "") -> str:
-    """Return the Content-Security-Policy of a page.
+def security_policy(frame_origin: str | None = None, form_targets: str = "") -> dict[str, str]:
+    """Return the Content-Security-Policy header of a page.
 
     `frame_origin` is the origin of the page's one frame; such a page has a script that sends
     requests. `form_targets` are CSP sources that forms may lead to besides this server.
     """
     frame = f"frame-src {frame_origin}; connect-src 'self'; " if frame_origin else ""
-    return (
+    policy = (
         "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
-        f"base-uri 'none'; frame-ancestors 'none'; {frame}"
-        f"form-action 'self' {form_targets}".rstrip()
+        f"base-uri 'none'; frame-ancestors 'none'; {frame}form-action 'self' {form_targets}"
     )
+    return {"Content-Security-Policy": policy.rstrip()}
 
 
 PAGE_HEADERS = {
-    "Content-Security-Policy": content_security_policy(),
+    **security_policy(),
     # With no-referrer, browsers would send Origin: null with our own forms.
     "Referrer-Policy": "same-origin",
     **NO_STORE,

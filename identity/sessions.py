@@ -21,9 +21,15 @@ from storage import NoSuchUser, Session, StorageError, User, now_ms
 
 SESSION_MAX_AGE = timedelta(days=14)
 SESSIONS_KEPT = 20  # signed-in browsers of one player; the oldest is dropped first
+# Parts of User-Agent headers, in this order: most user agents name later ones as well.
+BROWSERS = ("Edg", "OPR/", "SamsungBrowser", "Firefox", "FxiOS", "Chrome", "CriOS", "Safari")
+SYSTEMS = ("Android", "iPhone", "iPad", "Windows", "Mac OS X", "CrOS", "Linux")
+NAMES = {"Edg": "Edge", "OPR/": "Opera", "SamsungBrowser": "Samsung Internet"}
+NAMES |= {"FxiOS": "Firefox", "CriOS": "Chrome", "CrOS": "ChromeOS"}
+NAMES |= {"iPhone": "an iPhone", "iPad": "an iPad", "Mac OS X": "a Mac"}
 
 
-class SignedCookieSessions(SecureCookieSessionInterface):
+class CookieSessions(SecureCookieSessionInterface):
     """Flask's session cookie, signed by `serializer`; without a cookie nothing is computed."""
 
     def get_signing_serializer(self, app: Flask) -> URLSafeTimedSerializer:
@@ -125,25 +131,6 @@ def local_address(text: str) -> str:
 
 def describe_browser(user_agent: str) -> str:
     """Return words for a browser that its player recognises: "Firefox on Linux"."""
-    browsers = (  # in this order: most user agents name those below as well
-        ("Edg", "Edge"),
-        ("OPR/", "Opera"),
-        ("SamsungBrowser", "Samsung Internet"),
-        ("Firefox", "Firefox"),
-        ("FxiOS", "Firefox"),
-        ("Chrome", "Chrome"),
-        ("CriOS", "Chrome"),
-        ("Safari", "Safari"),
-    )
-    systems = (
-        ("Android", "Android"),
-        ("iPhone", "an iPhone"),
-        ("iPad", "an iPad"),
-        ("Windows", "Windows"),
-        ("Mac OS X", "a Mac"),
-        ("CrOS", "ChromeOS"),
-        ("Linux", "Linux"),
-    )
-    browser = next((name for mark, name in browsers if mark in user_agent), "a browser")
-    system = next((name for mark, name in systems if mark in user_agent), "an unknown system")
-    return f"{browser} on {system}"
+    browser = next((mark for mark in BROWSERS if mark in user_agent), "a browser")
+    system = next((mark for mark in SYSTEMS if mark in user_agent), "an unknown system")
+    return f"{NAMES.get(browser, browser)} on {NAMES.get(system, system)}"

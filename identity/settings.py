@@ -4,7 +4,7 @@ import os
 import re
 from dataclasses import dataclass
 
-from storage import check_game_url, origin_of
+from storage import BACKENDS, check_game_url, origin_of
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # a checkout, or site-packages
 IS_WHEEL = os.path.isdir(os.path.join(ROOT, "identity", "templates"))  # setup.cfg puts them there
@@ -25,6 +25,7 @@ class Setting:
 
 
 SETTINGS = {
+    "STORAGE": Setting("files", "where records and pictures are: files means the next two folders"),
     "DATA_DIR": Setting(os.path.join(DATA, "instance"), "folder of the records"),
     "PICTURE_DIR": Setting(PICTURES, "folder of the profile pictures"),
     "BASE_URL": Setting("http://127.0.0.1:8000", "where people reach this server; https in public"),
@@ -33,6 +34,11 @@ SETTINGS = {
     "SIGN_UP": Setting("invite", "who may create an account: open, invite or closed"),
     "CLIENT_REGISTRATION": Setting("admins", "who may register clients: admins or members"),
     "PROXIES": Setting("", "how many proxies in front are yours; 1 if the base URL is https"),
+}
+CHOICES = {
+    "STORAGE": tuple(BACKENDS),
+    "SIGN_UP": ("open", "invite", "closed"),
+    "CLIENT_REGISTRATION": ("admins", "members"),
 }
 
 
@@ -66,10 +72,7 @@ def read_settings(overrides: dict | None = None) -> dict:
         raise SettingError("SITE_NAME", f"is {name!r}, expected 1 to 60 characters on one line")
     if about and not re.fullmatch(r"https?://\S+", about):
         raise SettingError("ABOUT_URL", f"is {about!r}, expected an https:// or http:// address")
-    for name, choices in (
-        ("SIGN_UP", ("open", "invite", "closed")),
-        ("CLIENT_REGISTRATION", ("admins", "members")),
-    ):
+    for name, choices in CHOICES.items():
         if config[name] not in choices:
             expected = f"is {config[name]!r}, expected one of {', '.join(choices)}"
             raise SettingError(name, expected)

@@ -3,7 +3,6 @@
 import base64
 import functools
 import json
-from itertools import filterfalse
 
 from flask import Blueprint, current_app, request, session
 from werkzeug.datastructures import FileStorage
@@ -17,19 +16,9 @@ from identity.limits import password_limit, picture_limit
 from identity.links import find_linked_user
 from identity.oauth import SCOPES
 from identity.passwords import hash_password
+from identity.responses import NO_STORE
 from identity.sessions import drop_session, require_player, start_session
-from pages.forms import (
-    ACCOUNT_CHANGED,
-    SUSPENDED,
-    FormRefused,
-    as_form_errors,
-    form_view,
-    pop_notice,
-    redirect_with_notice,
-    refuse_problems,
-    refuse_taken_email,
-    refuse_wrong_password,
-)
+from pages import forms
 from pages.moderation import acts_of
 from pages.rendering import render_page
 from storage.flat_files.disk import storage_error_from
@@ -66,11 +55,11 @@ def account_page(player: storage.User, problems: dict[str, dict[str, str]]) -> s
         equipped_flair=typed.get("equippedFlair", player.equipped_flair),
         email=typed.get("email", player.email),
         problems=problems,
-        notice=pop_notice(),
+        notice=forms.pop_notice(),
     )
 
 
-account_form = functools.partial(form_view, find=lambda: (require_player(),), show=account_page)
+account_form = functools.partial(forms.form_view, lambda: (require_player(),), account_page)
 
 
 @account.post("/account")
@@ -80,27 +69,26 @@ def save_profile(player: storage.User) -> Response:
     name = storage.normal_name(request.form.get("name", player.name))
     bio = request.form.get("bio", player.bio).replace("\r\n", "\n")
     flair = request.form.get("equippedFlair", player.equipped_flair)
-    refuse_problems(
-        name=storage.check_name(name) if name != player.name else None,
+    renamed, lacks_flair = name != player.name, flair not in player.flairs
+    forms.refuse_problems(
+        name=storage.check_name(name) if renamed else None,
         bio=storage.check_bio(bio),
-        equippedFlair=None
-        if flair in player.flairs
-        else "You do not have this flair. Choose another one.",
+        equippedFlair="You do not have this flair. Choose another one." if lacks_flair else None,
     )
-    if name != player.name:
+    if renamed:
         get_storage().rename_user(player.id, name)
     try:
-        with as_form_errors(), get_storage().edit_user(player.id) as user:
+        with forms.as_form_errors(), get_storage().edit_user(player.id) as user:
             # A missing field stays as it is now, not as it was before the checks.
             user.bio = bio if "bio" in request.form else user.bio
             if "equippedFlair" in request.form and flair in user.flairs:
                 user.equipped_flair = flair
-    except FormRefused as error:
-        if name != player.name:
+    except forms.FormRefused as error:
+        if renamed:
             player.name = name  # for the page
             error.problems["form"] = "Only your new name was saved. Try the rest again later."
         raise
-    return redirect_with_notice("Profile saved.", "/account")
+    return forms.redirect_with_notice("Profile saved.", "/account")
 
 
 @account.post("/account/picture")
@@ -116,13 +104,12 @@ def change_picture(player: storage.User) -> Response:
         with picture_limit:  # around `read`: a waiting upload takes no memory
             images = make_picture(upload.read() if upload else b"")
     except RequestEntityTooLarge as error:
-        raise FormRefused(
-            {"picture": "This file is larger than 8 MB. Choose a smaller one."}, 413
-        ) from error
+        problem = "This file is larger than 8 MB. Choose a smaller one."
+        raise forms.FormRefused({"picture": problem}, 413) from error
     except storage.PictureRefused as error:
-        raise FormRefused({"picture": str(error)}, PICTURE_STATUS[type(error)]) from error
+        raise forms.FormRefused({"picture": str(error)}, PICTURE_STATUS[type(error)]) from error
     get_storage().save_picture(player.id, images)
-    return redirect_with_notice("Picture saved.", "/account")
+    return forms.redirect_with_notice("Picture saved.", "/account")
 
 
 def read_upload() -> FileStorage | None:
@@ -140,7 +127,7 @@ def read_upload() -> FileStorage | None:
 def remove_picture(player: storage.User) -> Response:
     """Replace the picture by the generated one."""
     acts_of(player).remove_picture(player.id)
-    return redirect_with_notice("Picture removed.", "/account")
+    return forms.redirect_with_notice("Picture removed.", "/account")
 
 
 @account.post("/account/email")
@@ -148,34 +135,34 @@ def remove_picture(player: storage.User) -> Response:
 def change_email(player: storage.User) -> Response:
     """Change the `email`, with the `current_password`."""
     email = request.form.get("email", "").strip()
-    refuse_problems(email=storage.check_email(email))
-    refuse_wrong_password(player, "current_password", request.form.get("current_password", ""))
+    forms.refuse_problems(email=storage.check_email(email))
+    forms.refuse_wrong_password(player, "current_password")
     if storage.unique_key(email) != storage.unique_key(player.email):
-        refuse_taken_email(email)
+        forms.refuse_taken_email(email)
     get_storage().change_email(player.id, email)
-    return redirect_with_notice("Email changed.", "/account")
+    return forms.redirect_with_notice("Email changed.", "/account")
 
 
 @account.post("/account/password")
 @account_form("password")
 def change_password(player: storage.User) -> Response:
     """Set a `new_password`, with the `current_password`; every other browser is signed out."""
-    refuse_wrong_password(player, "current_password", request.form.get("current_password", ""))
-    set_password(player, request.form.get("new_password", ""))
-    return redirect_with_notice("Password changed.", "/account")
+    forms.refuse_wrong_password(player, "current_password")
+    set_new_password(player)
+    return forms.redirect_with_notice("Password changed.", "/account")
 
 
-def set_password(user: storage.User, password: str) -> None:
-    """Set a password, end all sessions and start one here.
+def set_new_password(user: storage.User) -> None:
+    """Set the `new_password` of the form, end all sessions and start one here.
 
     Raises FormRefused, Busy, StorageFailed.
     """
-    problem = storage.check_password(password, user.name, user.email)
-    refuse_problems(new_password=problem)
+    password = request.form.get("new_password", "")
+    forms.refuse_problems(new_password=storage.check_password(password, user.name, user.email))
     with password_limit:
         password_hash = hash_password(password)
     if not start_session(user, password, password_hash):
-        raise FormRefused({"form": ACCOUNT_CHANGED}, 409)
+        raise forms.FormRefused({"form": forms.ACCOUNT_CHANGED}, 409)
 
 
 @account.get("/account/export")
@@ -192,10 +179,8 @@ def export_account() -> Response:
         del each["secret_sha256"], each["disabled_by"]
     record["picture"] = picture_data_url(player)
     record["audit"] = audit_lines_of(player, owned)
-    answer = Response(json.dumps(record, indent=2), content_type="application/json")
-    answer.headers["Content-Disposition"] = 'attachment; filename="account.json"'
-    answer.headers["Cache-Control"] = "no-store"
-    return answer
+    headers = {**NO_STORE, "Content-Disposition": 'attachment; filename="account.json"'}
+    return Response(json.dumps(record, indent=2), headers=headers, content_type="application/json")
 
 
 def picture_data_url(player: storage.User) -> str | None:
@@ -212,40 +197,32 @@ def audit_lines_of(player: storage.User, owned: list[storage.Client]) -> list[di
 
     Actor and address are left out of the acts of others. Returns None if a line is damaged.
     """
-
-    def names_player(line: dict) -> bool:
-        return player.id in (line.get("by"), line.get("user"))
-
     store = get_storage()
     try:
         lines = list(store.audit_of(player.id))
-        for client in owned:  # without the lines that `audit_of` has as well
-            lines += filterfalse(names_player, store.audit_of_client(client.id))
+        for client in owned:
+            for line in store.audit_of(client.id):
+                if player.id not in (line.get("by"), line.get("user")):  # else `audit_of` has it
+                    lines.append(line)
     except storage.DamagedRecord as error:
         current_app.logger.error("%s", error)
         return None
-    lines.sort(key=time_of)
-    return [line if line.get("by") == player.id else without_actor(line) for line in lines]
-
-
-def time_of(line: dict) -> int:
-    """Return the time of an audit line; 0 if somebody has replaced the number."""
-    return line["time"] if type(line.get("time")) is int else 0
-
-
-def without_actor(line: dict) -> dict:
-    """Return an audit line without the actor and the address."""
-    return {name: value for name, value in line.items() if name not in ("by", "address")}
+    for line in lines:
+        if line.get("by") != player.id:
+            line.pop("by", None)
+            line.pop("address", None)
+    # A line that was edited by hand may have no number.
+    return sorted(lines, key=lambda line: line["time"] if type(line.get("time")) is int else 0)
 
 
 @account.post("/account/delete")
 @account_form("delete")
 def delete_account(player: storage.User) -> Response:
     """Delete the account, with the `password`."""
-    refuse_wrong_password(player, "password", request.form.get("password", ""))
+    forms.refuse_wrong_password(player, "password")
     acts_of(player).delete_user(player.id)
     session.clear()
-    return redirect_with_notice("Account deleted.", "/")
+    return forms.redirect_with_notice("Account deleted.", "/")
 
 
 # -- apps and browsers --------------------------------------------------------------------------
@@ -268,7 +245,7 @@ def show_apps() -> str:
             }
             for each in reversed(player.sessions)
         ],
-        notice=pop_notice(),
+        notice=forms.pop_notice(),
     )
 
 
@@ -292,14 +269,14 @@ def withdraw() -> Response:
     player = require_player()
     with get_storage().edit_user(player.id) as user:
         user.grants.pop(request.form.get("client_id", ""), None)
-    return redirect_with_notice("Access removed.", "/account/apps")
+    return forms.redirect_with_notice("Access removed.", "/account/apps")
 
 
 @account.post("/account/sessions/end")
 def end_one_session() -> Response:
     """Sign out one of the player's browsers."""
     drop_session(require_player().id, request.form.get("session", ""))
-    return redirect_with_notice("Browser signed out.", "/account/apps")
+    return forms.redirect_with_notice("Browser signed out.", "/account/apps")
 
 
 @account.post("/account/sign-out-everywhere")
@@ -308,7 +285,7 @@ def sign_out_everywhere() -> Response:
     with get_storage().edit_user(require_player().id) as user:
         user.sessions = []
     session.clear()
-    return redirect_with_notice("Signed out everywhere.", "/")
+    return forms.redirect_with_notice("Signed out everywhere.", "/")
 
 
 # -- a lost password ----------------------------------------------------------------------------
@@ -316,23 +293,8 @@ def sign_out_everywhere() -> Response:
 
 @account.get("/new-password")
 def ask_new_password() -> str:
-    """Show the form of a sign-in link. Opening it uses nothing up: chat programs open links too."""
+    """Show the form of a sign-in link, which stays unused: chat programs open links too."""
     return new_password_page(request.args.get("link", ""), {})
-
-
-@account.post("/new-password")
-def take_new_password() -> Response | tuple:
-    """Set the `new_password` of the player of a sign-in `link`, and sign them in."""
-    link = request.form.get("link", "")
-    user = find_linked_user(get_storage(), link)
-    if user is None or user.suspended:
-        return new_password_page(link, {}), 403
-    try:
-        with as_form_errors():
-            set_password(user, request.form.get("new_password", ""))
-    except FormRefused as error:
-        return new_password_page(link, error.problems), error.status, error.headers
-    return redirect_with_notice("Password set. You are signed in.", "/account")
 
 
 def new_password_page(link: str, problems: dict[str, str]) -> str:
@@ -342,12 +304,19 @@ def new_password_page(link: str, problems: dict[str, str]) -> str:
     if user is None:
         refusal = "We don't recognise this link. It may be used or too old. Ask for a new one."
     elif user.suspended:
-        refusal = SUSPENDED
+        refusal = forms.SUSPENDED
+    name = user.name if user else ""
     return render_page(
-        "new_password.html",
-        None,
-        refusal=refusal,
-        user_name=user.name if user else "",
-        link=link,
-        problems=problems,
+        "new_password.html", None, refusal=refusal, user_name=name, link=link, problems=problems
     )
+
+
+@account.post("/new-password")
+@forms.form_view(lambda: (request.form.get("link", ""),), new_password_page)
+def take_new_password(link: str) -> Response:
+    """Set the `new_password` of the player of a sign-in `link`, and sign them in."""
+    user = find_linked_user(get_storage(), link)
+    if user is None or user.suspended:
+        raise forms.FormRefused({}, 403)  # the page says why
+    set_new_password(user)
+    return forms.redirect_with_notice("Password set. You are signed in.", "/account")

@@ -15,14 +15,7 @@ from identity.context import base_url, get_storage
 from identity.oauth import SCOPES, code_challenge_of
 from identity.sessions import require_player
 from identity.settings import check_game
-from pages.forms import (
-    FormRefused,
-    as_form_errors,
-    form_view,
-    pop_notice,
-    redirect_with_notice,
-    refuse_problems,
-)
+from pages.forms import form_view, pop_notice, redirect_with_notice, refuse_problems
 from pages.games import find_owner
 from pages.moderation import acts_of
 from pages.rendering import is_open_to_members, may_register, render_page
@@ -39,7 +32,7 @@ developer = Blueprint("developer", __name__)
 
 
 def require_developer() -> storage.User:
-    """The signed-in player, who may register clients. Raises Forbidden."""
+    """Return the signed-in player, who may register clients. Raises Forbidden."""
     player = require_player()
     if not may_register(player):
         abort(403, "Only administrators can register apps here. Ask one of them.")
@@ -91,17 +84,11 @@ def clients_shown(player: storage.User, after: str) -> tuple[list[storage.Client
 
 
 @developer.post("/developer")
-def register() -> str | tuple:
+@form_view(lambda: (require_developer(),), clients_page)
+def register(player: storage.User) -> str:
     """Register a client with the fields of `read_client_form`; show its secret, once."""
-    player = require_developer()
-    try:
-        fields = read_client_form()
-        with as_form_errors():
-            client, secret = acts_of(player).register_client(
-                player.id, is_open_to_members(), **fields
-            )
-    except FormRefused as error:
-        return clients_page(player, error.problems), error.status, error.headers
+    acts, fields = acts_of(player), read_client_form()
+    client, secret = acts.register_client(player.id, is_open_to_members(), **fields)
     return client_page(player, client, {}, secret)
 
 
@@ -176,7 +163,7 @@ def client_page(
     )
 
 
-client_form = functools.partial(form_view, find=find_own_client, show=client_page)
+client_form = functools.partial(form_view, find_own_client, client_page)
 
 
 @developer.post("/developer/<client_id>")
@@ -196,19 +183,14 @@ def replace_secret(player: storage.User, client: storage.Client) -> str:
 
 
 @developer.post("/developer/<client_id>/disable")
-@client_form("switch")
-def disable_client(player: storage.User, client: storage.Client) -> Response:
-    """Stop a client from getting codes and tokens."""
-    acts_of(player).set_disabled(client.id, True)
-    return redirect_with_notice("App disabled.", f"/developer/{client.id}")
-
-
 @developer.post("/developer/<client_id>/enable")
 @client_form("switch")
-def enable_client(player: storage.User, client: storage.Client) -> Response:
-    """Allow a disabled client to get codes and tokens again."""
-    acts_of(player).set_disabled(client.id, False)
-    return redirect_with_notice("App enabled.", f"/developer/{client.id}")
+def switch_client(player: storage.User, client: storage.Client) -> Response:
+    """Stop a client from getting codes and tokens, or allow it again."""
+    disabled = request.path.endswith("/disable")
+    acts_of(player).set_disabled(client.id, disabled)
+    notice = "App disabled." if disabled else "App enabled."
+    return redirect_with_notice(notice, f"/developer/{client.id}")
 
 
 @developer.post("/developer/<client_id>/delete")
@@ -232,52 +214,42 @@ def build_link(client_id: str) -> str:
     if not client.redirect_uris:
         abort(404, "This app has no redirect URI. Add one to build a link.")
     asked = request.args
-    scope = asked.get("scope", "userinfo")
-    redirect_uri = asked.get("redirect_uri", client.redirect_uris[0])
-    state = asked.get("state", secrets.token_urlsafe(12))
     # For tests only: a real client keeps its own verifier in the player's session.
     verifier = secrets.token_urlsafe(32) if asked.get("pkce", "yes") == "yes" else None
+    parameters = {  # RFC 6749 4.1.1, RFC 7636 4.3
+        "response_type": "code",
+        "client_id": client.id,
+        "redirect_uri": asked.get("redirect_uri", client.redirect_uris[0]),
+        "scope": asked.get("scope", "userinfo"),
+        "state": asked.get("state", secrets.token_urlsafe(12)),
+        "code_challenge": verifier and code_challenge_of(verifier),
+        "code_challenge_method": verifier and "S256",
+    }
+    query = urlencode({name: value for name, value in parameters.items() if value})
     return render_page(
         "link.html",
         player,
         client=client,
         scopes=SCOPE_CHOICES,
-        chosen={"scope": scope, "redirect_uri": redirect_uri, "state": state, "pkce": verifier},
-        address=authorization_address(client, redirect_uri, scope, state, verifier),
-        exchange=exchange_command(client, redirect_uri, verifier),
-        whois=whois_command(),
+        chosen=parameters,
+        address=f"{base_url()}/oauth/authorize?{query}",
+        exchange=exchange_command(client, parameters["redirect_uri"], verifier),
+        site=base_url(),
     )
-
-
-def authorization_address(
-    client: storage.Client, redirect_uri: str, scope: str, state: str, verifier: str | None
-) -> str:
-    """Return the address of an authorization request (RFC 6749 4.1.1, RFC 7636 4.3)."""
-    query = {"response_type": "code", "client_id": client.id}
-    query |= {"redirect_uri": redirect_uri, "scope": scope}
-    if state:
-        query["state"] = state
-    if verifier:
-        query["code_challenge"] = code_challenge_of(verifier)
-        query["code_challenge_method"] = "S256"
-    return f"{base_url()}/oauth/authorize?{urlencode(query)}"
 
 
 def exchange_command(
     client: storage.Client, redirect_uri: str | None = None, verifier: str | None = None
 ) -> str:
     """Return a curl command that exchanges a code, with placeholders CODE and CLIENT_SECRET."""
-    form = {"grant_type": "authorization_code", "code": "CODE", "client_id": client.id}
-    form["client_secret"] = "CLIENT_SECRET"
-    if redirect_uri:
-        form["redirect_uri"] = redirect_uri
-    if verifier:
-        form["code_verifier"] = verifier
-    lines = [f"curl {base_url()}/api/oauth/token"]
-    lines += [f"--data-urlencode {shlex.quote(f'{name}={form[name]}')}" for name in form]
-    return " \\\n    ".join(lines)
-
-
-def whois_command() -> str:
-    """Return a curl command for whois, with the placeholder ACCESS_TOKEN."""
-    return f"curl {base_url()}/api/oauth/whois \\\n    -H 'Authorization: Bearer ACCESS_TOKEN'"
+    form = {
+        "grant_type": "authorization_code",
+        "code": "CODE",
+        "client_id": client.id,
+        "client_secret": "CLIENT_SECRET",
+        "redirect_uri": redirect_uri,
+        "code_verifier": verifier,
+    }
+    given = [shlex.quote(f"{name}={value}") for name, value in form.items() if value]
+    words = [f"curl {base_url()}/api/oauth/token", *(f"--data-urlencode {each}" for each in given)]
+    return " \\\n    ".join(words)

@@ -22,23 +22,14 @@ def handle_storage_error(error: storage.StorageError) -> Response | JsonResponse
     return handle_http_error(storage_http_error(error, current_app.logger))
 
 
-def render_error_page(
-    error: HTTPException,
-    received_uri: str | None = None,
-    registered_uris: list[str] | None = None,
-) -> Response:
-    """Return the error as a page; one about a redirect URI shows the registered ones as well."""
+def render_error_page(error: HTTPException, **more: str | list[str]) -> Response:
+    """Return the error as a page, which may also show `received_uri` and `registered_uris`."""
     title, usual_problem = ERROR_PAGES.get(error.code, (error.name, error.description))
     has_own_text = error.description != type(error).description
     response = error.get_response()
-    response.data = render_page(
-        "error.html",
-        shown_player(error),
-        title=title,
-        problem=error.description if has_own_text else usual_problem,
-        received_uri=received_uri,
-        registered_uris=registered_uris,
-    )
+    problem = error.description if has_own_text else usual_problem
+    player = shown_player(error)
+    response.data = render_page("error.html", player, title=title, problem=problem, **more)
     return response
 
 

@@ -4,7 +4,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator
 
-from flask import current_app, redirect, session
+from flask import current_app, make_response, redirect, request, session
 from werkzeug.wrappers import Response
 
 import storage
@@ -27,33 +27,38 @@ class FormRefused(Exception):
     """The form has to be shown again.
 
     `problems` maps the names of its fields ("form" for the whole form) to whole sentences.
+    `retry_after` is in seconds.
     """
 
     def __init__(
-        self, problems: dict[str, str], status: int = 400, headers: dict[str, str] | None = None
+        self, problems: dict[str, str], status: int = 400, retry_after: int | None = None
     ) -> None:
         self.problems = problems
         self.status = status
-        self.headers = headers or {}
+        self.headers = {"Retry-After": str(retry_after)} if retry_after else {}
 
 
-def form_view(form_name: str, find: Callable[..., tuple], show: Callable[..., str]) -> Callable:
+def form_view(find: Callable[..., tuple], show: Callable, form_name: str | None = None) -> Callable:
     """Return a decorator for a view that handles a form, and is called with what `find` returns.
 
-    If the view raises FormRefused, or an error of `as_form_errors`, `show` renders the page again,
-    with the problems by form and field.
+    If the view raises FormRefused, or an error of `as_form_errors`, `show` is called with the same
+    values and the problems by field, and returns the page. On a page of several forms, with names,
+    the problems are by form and field.
     """
 
     def decorate(change: Callable) -> Callable:
         @functools.wraps(change)
-        def view(**parts: str) -> Response | str | tuple:
+        def view(**parts: str) -> Response | str:
             found = find(**parts)
             try:
                 with as_form_errors():
                     return change(*found)
             except FormRefused as error:
-                page = show(*found, {form_name: error.problems})
-                return page, error.status, error.headers
+                problems = {form_name: error.problems} if form_name else error.problems
+                response = make_response(show(*found, problems))
+                response.status_code = error.status
+                response.headers.update(error.headers)
+                return response
 
         return view
 
@@ -62,9 +67,9 @@ def form_view(form_name: str, find: Callable[..., tuple], show: Callable[..., st
 
 @contextlib.contextmanager
 def as_form_errors(field: str = "form") -> Iterator[None]:
-    """Raise FormRefused in place of the errors that a form can meet.
+    """Translate the errors of forms to FormRefused, which a view raises to show the form again.
 
-    It stands at the field that an InvalidField names, all else at `field`.
+    The problem is shown at the field that an InvalidField names, otherwise at `field`.
     """
     try:
         yield
@@ -77,15 +82,13 @@ def as_form_errors(field: str = "form") -> Iterator[None]:
         raise FormRefused({field: str(error)}, 409) from error
     except storage.TooManyAttempts as error:
         wait = pluralize(-(-error.retry_after // 60), "minute")
-        headers = {"Retry-After": str(error.retry_after)}
-        raise FormRefused({field: f"Too many tries. Try again in {wait}."}, 429, headers) from error
+        problem = f"Too many tries. Try again in {wait}."
+        raise FormRefused({field: problem}, 429, error.retry_after) from error
     except Busy as error:
-        headers = {"Retry-After": str(error.retry_after)}
-        raise FormRefused({field: error.description}, 503, headers) from error
+        raise FormRefused({field: error.description}, 503, error.retry_after) from error
     except storage.StorageFailed as error:
-        failure = storage_http_error(error, current_app.logger)
-        headers = {"Retry-After": str(BUSY_RETRY_AFTER)}
-        raise FormRefused({field: NOT_SAVED[failure.code]}, failure.code, headers) from error
+        status = storage_http_error(error, current_app.logger).code
+        raise FormRefused({field: NOT_SAVED[status]}, status, BUSY_RETRY_AFTER) from error
 
 
 def refuse_problems(**problems: str | None) -> None:
@@ -95,26 +98,24 @@ def refuse_problems(**problems: str | None) -> None:
         raise FormRefused(found)
 
 
-def refuse_wrong_password(player: storage.User, field: str, password: str) -> None:
-    """Raise FormRefused unless this is the player's password."""
+def refuse_wrong_password(player: storage.User, field: str) -> None:
+    """Raise FormRefused unless this field of the form has the player's password."""
+    password, kept_hash = request.form.get(field, ""), player.password_hash
     with as_form_errors(field):
         # Counted for the email address too: otherwise a changed name would allow more attempts.
-        right = verify_password_with_limits(
-            player.password_hash, password, player.name, player.email
-        )
+        right = verify_password_with_limits(kept_hash, password, player.name, player.email)
     if not right:
         raise FormRefused({field: "Wrong password. Try again."}, 403)
 
 
 def refuse_taken_email(email: str) -> None:
-    """Raise FormRefused if the address has an account.
+    """Raise EmailTaken if the address has an account, and the errors of `count_attempts`.
 
-    The answer tells who has one, so it counts like a wrong password.
+    The answer tells who has an account, so it counts like a wrong password.
     """
-    with as_form_errors():
-        counted = count_attempts(email)
+    counted = count_attempts(email)
     if get_storage().find_user(email):
-        raise FormRefused({"email": storage.EmailTaken().problem}, 409)
+        raise storage.EmailTaken
     give_back_attempts(counted)
 
 

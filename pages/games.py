@@ -9,7 +9,7 @@ from identity.context import base_url, get_storage
 from identity.sessions import signed_in_player
 from identity.settings import check_game
 from pages.forms import pop_notice, redirect_with_notice
-from pages.moderation import acts_of, require_level
+from pages.moderation import acts_of, require_moderator
 from pages.rendering import render_page
 
 SITTING_GAP = 150_000  # milliseconds between two heartbeats of one sitting
@@ -78,7 +78,7 @@ def change_listed(client_id: str) -> Response:
 
     The game is listed only at the `game_url` that the moderator has seen.
     """
-    player = require_level(storage.MODERATOR)
+    player = require_moderator()
     listed = request.form.get("listed")
     if listed not in ("yes", "no"):
         abort(400, "Choose yes or no.")

@@ -13,12 +13,9 @@ from identity.limits import client_address
 from identity.sessions import require_player, signed_in_player
 from pages.forms import as_form_errors, form_view, pop_notice, redirect_with_notice
 from pages.rendering import render_page
+from storage import User
 
 RESET_NOTICES = {"bio": "Bio reset.", "name": "Name reset.", "picture": "Picture reset."}
-ONLY_FOR = {
-    storage.MODERATOR: "Only moderators can do this.",
-    storage.ADMINISTRATOR: "Only administrators can do this.",
-}
 
 moderation = Blueprint("moderation", __name__)
 
@@ -31,14 +28,14 @@ def show_profile(user_id: str) -> str:
     return profile_page(read_shown_user(user_id), {})
 
 
-def read_shown_user(user_id: str) -> storage.User:
+def read_shown_user(user_id: str) -> User:
     """Return the player whose id is part of an address. Raises NotFound."""
     if not storage.USER_ID.fullmatch(user_id):
         abort(404)
     return get_storage().read_user(int(user_id))
 
 
-def profile_page(user: storage.User, problems: dict[str, str]) -> str:
+def profile_page(user: User, problems: dict[str, str]) -> str:
     """Return a player's public page; `problems` are by field."""
     player = signed_in_player()
     return render_page(
@@ -51,9 +48,7 @@ def profile_page(user: storage.User, problems: dict[str, str]) -> str:
     )
 
 
-def moderation_forms(
-    player: storage.User | None, user: storage.User, problems: dict[str, str]
-) -> dict | None:
+def moderation_forms(player: User | None, user: User, problems: dict[str, str]) -> dict | None:
     """Return what the page shows to the signed-in player if that is a moderator."""
     if player is None or player.mod_level < storage.MODERATOR:
         return None
@@ -75,42 +70,31 @@ def format_last_played(last_heartbeat: int) -> str:
     return f"{format_duration(seconds)} ago" if seconds >= MINUTE else "now"
 
 
-# -- who may -------------------------------------------------------------------------------------
+# -- rights -------------------------------------------------------------------------------------
 
 
-def require_level(mod_level: int) -> storage.User:
-    """Return the signed-in player, who has at least this mod level. Raises Forbidden."""
+def require_moderator() -> User:
+    """Return the signed-in player, a moderator or an administrator. Raises Forbidden."""
     player = require_player()
-    if player.mod_level < mod_level:
-        abort(403, ONLY_FOR[mod_level])
+    if player.mod_level < storage.MODERATOR:
+        abort(403, "Only moderators can do this.")
     return player
 
 
-def acts_of(player: storage.User) -> Acts:
+def acts_of(player: User) -> Acts:
     """Return what the signed-in player may do, from the address of this request."""
     return Acts(get_storage(), Actor(player.id, client_address(request.remote_addr)))
 
 
-def find_moderated_user(user_id: str) -> tuple[Acts, storage.User]:
-    """Return the signed-in player's acts and a user below them. Raises Forbidden, NotFound."""
-    player, user = require_level(storage.MODERATOR), read_shown_user(user_id)
-    if not may_moderate(player, user):
-        abort(403)
-    return acts_of(player), user
+def find_moderated_user(user_id: str) -> tuple[Acts, User]:
+    """Return the signed-in moderator's acts and a user. Raises Forbidden, NotFound."""
+    return acts_of(require_moderator()), read_shown_user(user_id)
 
 
-def find_administered_user(user_id: str) -> tuple[Acts, storage.User]:
-    """Return the signed-in administrator's acts and a user. Raises Forbidden, NotFound."""
-    return acts_of(require_level(storage.ADMINISTRATOR)), read_shown_user(user_id)
-
-
-def show_problems(_: Acts, user: storage.User, problems: dict[str, dict[str, str]]) -> str:
-    """Return the user's public page again, with what is wrong with the form that was sent."""
-    return profile_page(user, problems["moderation"])
-
-
-moderators_form = form_view("moderation", find_moderated_user, show_problems)
-administrators_form = form_view("moderation", find_administered_user, show_problems)
+# The acts check who may do them; the page is shown again with the reason.
+moderation_form = form_view(
+    find_moderated_user, lambda _, user, problems: profile_page(user, problems)
+)
 
 
 # -- moderators' pages --------------------------------------------------------------------------
@@ -119,7 +103,7 @@ administrators_form = form_view("moderation", find_administered_user, show_probl
 @moderation.get("/players")
 def find_player() -> Response | str:
     """Find a player by exact `name`."""
-    player = require_level(storage.MODERATOR)
+    player = require_moderator()
     name = request.args.get("name", "").strip()
     # By name alone: moderators do not learn who has an email address.
     found = get_storage().find_user(name) if name and "@" not in storage.unique_key(name) else None
@@ -130,24 +114,24 @@ def find_player() -> Response | str:
 
 
 @moderation.post("/users/<user_id>/suspend")
-@moderators_form
-def suspend_player(acts: Acts, user: storage.User) -> Response:
+@moderation_form
+def suspend_player(acts: Acts, user: User) -> Response:
     """Suspend the player."""
     acts.suspend(user.id)
     return redirect_with_notice("Player suspended.", f"/users/{user.id}")
 
 
 @moderation.post("/users/<user_id>/unsuspend")
-@moderators_form
-def unsuspend_player(acts: Acts, user: storage.User) -> Response:
+@moderation_form
+def unsuspend_player(acts: Acts, user: User) -> Response:
     """Let the suspended player sign in again."""
     acts.unsuspend(user.id)
     return redirect_with_notice("Player unsuspended.", f"/users/{user.id}")
 
 
 @moderation.post("/users/<user_id>/reset")
-@moderators_form
-def reset_player(acts: Acts, user: storage.User) -> Response:
+@moderation_form
+def reset_player(acts: Acts, user: User) -> Response:
     """Reset `what` of the player."""
     what = request.form.get("what", "")
     if what not in RESET_NOTICES:
@@ -157,8 +141,8 @@ def reset_player(acts: Acts, user: storage.User) -> Response:
 
 
 @moderation.post("/users/<user_id>/mod-level")
-@administrators_form
-def change_mod_level(acts: Acts, user: storage.User) -> Response:
+@moderation_form
+def change_mod_level(acts: Acts, user: User) -> Response:
     """Give the player the `mod_level` 0, 1 or 2."""
     typed = request.form.get("mod_level", "")
     with as_form_errors("mod_level"):
@@ -167,16 +151,16 @@ def change_mod_level(acts: Acts, user: storage.User) -> Response:
 
 
 @moderation.post("/users/<user_id>/flairs/grant")
-@administrators_form
-def grant_player_flair(acts: Acts, user: storage.User) -> Response:
+@moderation_form
+def grant_player_flair(acts: Acts, user: User) -> Response:
     """Grant the player a `flair`."""
     acts.grant_flair(user.id, request.form.get("flair", "").strip())
     return redirect_with_notice("Flair granted.", f"/users/{user.id}")
 
 
 @moderation.post("/users/<user_id>/flairs/revoke")
-@administrators_form
-def revoke_player_flair(acts: Acts, user: storage.User) -> Response:
+@moderation_form
+def revoke_player_flair(acts: Acts, user: User) -> Response:
     """Take a `flair` from the player."""
     acts.revoke_flair(user.id, request.form.get("flair", ""))
     return redirect_with_notice("Flair revoked.", f"/users/{user.id}")

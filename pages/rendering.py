@@ -4,7 +4,7 @@ from flask import current_app, render_template
 
 from identity import accounts
 from identity.oauth import find_pending_authorization, redirect_targets
-from identity.responses import content_security_policy
+from identity.responses import security_policy
 from storage import User
 
 
@@ -30,10 +30,7 @@ def render_guest_page(template: str, leads_to: str, **values) -> tuple[str, dict
     If that is an authorization request, the page gets `client_name`, and the form may lead to the
     client.
     """
-    pending = find_pending_authorization(leads_to)
-    if pending is None:
-        return render_page(template, None, next=leads_to, client_name=None, **values), {}
-    client, redirect_uri = pending
-    policy = content_security_policy(form_targets=redirect_targets(redirect_uri))
-    page = render_page(template, None, next=leads_to, client_name=client.name, **values)
-    return page, {"Content-Security-Policy": policy}
+    client, redirect_uri = find_pending_authorization(leads_to) or (None, None)
+    client_name = client and client.name
+    page = render_page(template, None, next=leads_to, client_name=client_name, **values)
+    return page, security_policy(form_targets=redirect_targets(redirect_uri)) if client else {}

@@ -3,15 +3,10 @@
 from flask import Blueprint, redirect, request
 from werkzeug.wrappers import Response
 
-from identity.passwords import find_by_password
+from identity.context import get_storage
+from identity.passwords import verify_password_with_limits
 from identity.sessions import end_session, local_address, signed_in_player, start_session
-from pages.forms import (
-    ACCOUNT_CHANGED,
-    SUSPENDED,
-    FormRefused,
-    as_form_errors,
-    pop_notice,
-)
+from pages.forms import ACCOUNT_CHANGED, SUSPENDED, FormRefused, form_view, pop_notice
 from pages.rendering import render_guest_page
 
 sign_in = Blueprint("sign_in", __name__)
@@ -21,37 +16,30 @@ sign_in = Blueprint("sign_in", __name__)
 def show_sign_in() -> Response | tuple:
     """Show the sign-in form; `next` is where it leads."""
     leads_to = local_address(request.args.get("next", ""))
-    if signed_in_player():
-        return redirect(leads_to, 303)
+    return redirect(leads_to, 303) if signed_in_player() else sign_in_page(leads_to, {})
+
+
+def sign_in_page(leads_to: str, problems: dict[str, str]) -> tuple[str, dict[str, str]]:
+    """Return the sign-in page, with the typed name, and its headers."""
+    name, problem = request.form.get("name", "").strip(), problems.get("form")
     notice = pop_notice()  # after sign-up, if no session could be started
-    return render_guest_page("sign_in.html", leads_to, name="", problem=None, notice=notice)
+    return render_guest_page("sign_in.html", leads_to, name=name, problem=problem, notice=notice)
 
 
 @sign_in.post("/sign-in")
-def check_sign_in() -> Response | tuple:
+@form_view(lambda: (local_address(request.form.get("next", "")),), sign_in_page)
+def check_sign_in(leads_to: str) -> Response:
     """Sign in by `name` (or email) and `password`, then redirect to `next`."""
-    name = request.form.get("name", "").strip()
-    password = request.form.get("password", "")
-    leads_to = local_address(request.form.get("next", ""))
-    try:
-        with as_form_errors():
-            sign_in_player(name, password)
-    except FormRefused as error:
-        problem = error.problems["form"]
-        page, headers = render_guest_page("sign_in.html", leads_to, name=name, problem=problem)
-        return page, error.status, headers | error.headers
-    return redirect(leads_to, 303)
-
-
-def sign_in_player(name: str, password: str) -> None:
-    """Start a session. Raises FormRefused, TooManyAttempts, Busy, StorageFailed."""
-    user = find_by_password(name, password)
-    if user is None:
+    name, password = request.form.get("name", "").strip(), request.form.get("password", "")
+    user = get_storage().find_user(name)
+    right = verify_password_with_limits(user.password_hash if user else "", password, name)
+    if user is None or not right:
         raise FormRefused({"form": "Wrong name or password."}, 403)
     if user.suspended:
         raise FormRefused({"form": SUSPENDED}, 403)
     if not start_session(user, password):
         raise FormRefused({"form": ACCOUNT_CHANGED}, 403)
+    return redirect(leads_to, 303)
 
 
 @sign_in.post("/sign-out")

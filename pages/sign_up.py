@@ -8,20 +8,15 @@ from werkzeug.wrappers import Response
 
 import storage
 from identity.context import get_storage
-from identity.formatting import DAY, pluralize
+from identity.formatting import DAY, HOUR, pluralize
 from identity.limits import Busy, client_address, password_limit
 from identity.links import is_first_account_invite
 from identity.passwords import hash_password
 from identity.sessions import local_address, signed_in_player, start_session
-from pages.forms import (
-    FormRefused,
-    as_form_errors,
-    redirect_with_notice,
-    refuse_problems,
-    refuse_taken_email,
-)
+from pages import forms
 from pages.rendering import render_guest_page
 
+DONE = "Account created. If a game sent you here, go back to it."
 FIRST_DONE = "Account created. To invite others, run: identity-server invite"
 SIGN_UPS_A_DAY = 10  # from an address
 
@@ -30,44 +25,13 @@ sign_up = Blueprint("sign_up", __name__)
 
 @sign_up.get("/sign-up")
 def show_sign_up() -> Response | tuple:
-    """Show the sign-up form; `invite` comes from a link, `next` is where the form leads."""
+    """Show the form for a new account; `invite` is an invitation, `next` where the form leads."""
     if signed_in_player():
         return redirect(local_address(request.args.get("next", "")), 303)
-    return sign_up_page(request.args, {}, get_storage().is_new())
+    return sign_up_page(request.args, get_storage().is_new(), {})
 
 
-@sign_up.post("/sign-up")
-def make_account() -> Response | tuple:
-    """Create an account by `name`, `email`, `password` and `invite`, and sign it in."""
-    form, first = request.form, get_storage().is_new()
-    if refusal_of_sign_up(read_invite(form), first):
-        page, headers = sign_up_page(form, {}, first)
-        return page, 403, headers
-    try:
-        with as_form_errors():
-            user = add_account(form, first)
-    except FormRefused as error:
-        page, headers = sign_up_page(form, error.problems, first)
-        return page, error.status, headers | error.headers
-    leads_to = local_address(form.get("next", "") or "/account")
-    try:
-        start_session(user, form["password"])
-    except (Busy, storage.StorageFailed):  # by the session only: the account is saved
-        session.clear()  # as a new session would: another player may be signed in here
-        address = url_for("sign_in.show_sign_in", next=leads_to)
-        return redirect_with_notice("Account created. Sign in to continue.", address)
-    if leads_to != "/account":
-        return redirect(leads_to, 303)
-    if first and current_app.config["SIGN_UP"] == "invite":
-        return redirect_with_notice(FIRST_DONE, leads_to)
-    return redirect_with_notice(
-        "Account created. If a game sent you here, go back to it.", leads_to
-    )
-
-
-def sign_up_page(
-    fields: MultiDict, problems: dict[str, str], first: bool
-) -> tuple[str, dict[str, str]]:
+def sign_up_page(fields: MultiDict, first: bool, problems: dict[str, str]) -> tuple[str, dict]:
     """Return the sign-up page, with all that was typed except the password, and its headers."""
     invite = read_invite(fields)
     refusal = refusal_of_sign_up(invite, first)
@@ -87,13 +51,33 @@ def sign_up_page(
     )
 
 
+@sign_up.post("/sign-up")
+@forms.form_view(lambda: (request.form, get_storage().is_new()), sign_up_page)
+def create_account(form: MultiDict, first: bool) -> Response:
+    """Create an account by `name`, `email`, `password` and an `invite` if needed; sign it in."""
+    if refusal_of_sign_up(read_invite(form), first):
+        raise forms.FormRefused({}, 403)  # the page says why
+    user = add_account(form, first)
+    leads_to = local_address(form.get("next", "") or "/account")
+    try:
+        start_session(user, form["password"])
+    except (Busy, storage.StorageFailed):  # the account is saved, only the session failed
+        session.clear()  # another player may have been signed in here
+        address = url_for("sign_in.show_sign_in", next=leads_to)
+        return forms.redirect_with_notice("Account created. Sign in to continue.", address)
+    if leads_to != "/account":
+        return redirect(leads_to, 303)
+    needs_help = first and current_app.config["SIGN_UP"] == "invite"
+    return forms.redirect_with_notice(FIRST_DONE if needs_help else DONE, leads_to)
+
+
 def read_invite(fields: MultiDict) -> str:
-    """Return the invitation in a form or query; players may paste the whole link."""
+    """Return the invitation in a form or an address: by itself, or pasted as the whole link."""
     return re.split("[&#]", fields.get("invite", "").rpartition("invite=")[2])[0].strip()
 
 
 def refusal_of_sign_up(invite: str, first: bool) -> str | None:
-    """Return the reason why this invite allows no new account, or None."""
+    """Return why nobody can create an account with this invitation, or None."""
     if first:
         if is_first_account_invite(get_storage(), invite):
             return None
@@ -113,20 +97,20 @@ def refusal_of_sign_up(invite: str, first: bool) -> str | None:
 
 
 def add_account(form: MultiDict, first: bool) -> storage.User:
-    """Add the account of a sign-up form. Raises what `as_form_errors` takes."""
+    """Add the account of a sign-up form. Raises the errors of `as_form_errors`."""
     name = storage.normal_name(form.get("name", ""))
     email = form.get("email", "").strip()
     password = form.get("password", "")
-    refuse_problems(
+    forms.refuse_problems(
         name=storage.check_name(name),
         email=storage.check_email(email),
         password=storage.check_password(password, name, email),
     )
-    refuse_taken_email(email)
+    forms.refuse_taken_email(email)
     with password_limit:  # before the count: a sign-up refused as Busy is not counted
         counted = count_sign_up()
         password_hash = hash_password(password)
-    # If sign-up is open, a used invitation is no obstacle.
+    # If sign-up is open, a used invitation stops nobody.
     needs_invite = not first and current_app.config["SIGN_UP"] != "open"
     try:
         return get_storage().add_user(
@@ -144,13 +128,10 @@ def add_account(form: MultiDict, first: bool) -> storage.User:
 
 def count_sign_up() -> storage.Attempt:
     """Count one new account of this address. Raises FormRefused."""
+    address = client_address(request.remote_addr)
     try:
-        return get_storage().count_attempt(
-            "sign-up", client_address(request.remote_addr), SIGN_UPS_A_DAY, DAY
-        )
+        return get_storage().count_attempt("sign-up", address, SIGN_UPS_A_DAY, DAY)
     except storage.TooManyAttempts as error:
-        hours = -(-error.retry_after // 3600)
-        wait = pluralize(hours, "hour")
+        wait = pluralize(-(-error.retry_after // HOUR), "hour")
         problem = f"Too many new accounts from your network. Try again in {wait}."
-        headers = {"Retry-After": str(error.retry_after)}
-        raise FormRefused({"form": problem}, 429, headers) from error
+        raise forms.FormRefused({"form": problem}, 429, error.retry_after) from error

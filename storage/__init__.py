@@ -1,9 +1,8 @@
-"""What the server keeps, and what it promises about it.
+"""The storage contract: records, rules, errors, and the methods of a backend.
 
-This module is the contract: the errors (`storage.errors`), the record types and their rules
-(`storage.rules`), and the methods that a backend offers (those for check, backup and restore are in
-`storage.maintenance`). `storage.flat_files` keeps it as JSON files. Nothing here knows of HTTP; the
-views choose a status for each error.
+The names of `storage.errors`, `storage.records` and `storage.rules` can be used from here. The
+methods for check, backup and restore are in `storage.maintenance`. `storage.flat_files` keeps
+records as JSON files. Nothing here knows of HTTP; the views choose a status for each error.
 
 Times are integer milliseconds since 1970 UTC unless a name says otherwise.
 """
@@ -13,99 +12,25 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
-from storage.errors import (
-    AlreadyThere,
-    BadFile,
-    BadInstallation,
-    BrokenPicture,
-    CodeSpent,
-    DamagedRecord,
-    EmailTaken,
-    IdTaken,
-    InvalidField,
-    InviteSpent,
-    LastAdministrator,
-    NameTaken,
-    NoSuchClient,
-    NoSuchCode,
-    NoSuchPicture,
-    NoSuchUser,
-    NotAPicture,
-    NotFound,
-    OriginTaken,
-    PictureRefused,
-    StorageError,
-    StorageFailed,
-    StorageFull,
-    TooManyAttempts,
-    TooManyBytes,
-    TooManyClients,
-    TooManyPixels,
-)
-from storage.maintenance import Load, Maintenance, Problem, Snapshot
-from storage.records import (
-    ADMINISTRATOR,
-    MODERATOR,
-    PICTURE_SIZES,
-    PLAYER,
-    RECORD_TYPES,
-    RULES,
-    Attempt,
-    AuthorizationCode,
-    Client,
-    Grant,
-    Invite,
-    Session,
-    User,
-    build_record,
-    now_ms,
-    picture_file_of,
-    record_as_dict,
-    refuse,
-    refuse_bad_record,
-    sha256,
-)
-from storage.rules import (
-    CLIENT_ID,
-    PICTURE_FILE,
-    USER_ID,
-    check_bio,
-    check_client_name,
-    check_description,
-    check_email,
-    check_flair,
-    check_game_url,
-    check_hash_format,
-    check_mod_level,
-    check_name,
-    check_password,
-    check_redirect_uri,
-    check_redirect_uris,
-    normal_name,
-    origin_of,
-    unique_key,
-    without_loopback_port,
-)
+from storage.errors import *
+from storage.maintenance import Load, Maintenance, Problem, Snapshot, ignore
+from storage.records import *
+from storage.rules import *
 
 ATTEMPTS_WINDOW = 900  # seconds: failures are counted over this and the window before it
-
-# ---------------------------------------------------------------------------------------------
-# The contract
-# ---------------------------------------------------------------------------------------------
-
-
-def no_check(record: User | Client) -> None:
-    """Allow every change: the default of `before` in the methods of Storage."""
+Images = dict[str, bytes]  # a picture: one webp file for each name in PICTURE_SIZES
+UserCallback = Callable[[User], None]
+ClientCallback = Callable[[Client], None]
 
 
 class Storage(Maintenance):
-    """What a backend offers. Several processes and threads may use one installation at once.
+    """The methods of a backend. Several processes and threads may use one installation at once.
 
     A method that saves returns when the change would survive the loss of the machine that keeps it
     (flat files: a power cut), unless it says otherwise. If that cannot be had it raises StorageFull
     or StorageFailed, and the old record stands; a backend across a network may have saved the
-    change all the same, which a later read tells. A method that reads sees the old record or the
-    new one, never a part, and takes no lock; it raises DamagedRecord for a record that cannot be
+    change all the same, as a later read shows. A method that reads sees the old record or the new
+    one, never a part, and takes no lock; it raises DamagedRecord for a record that cannot be
     decoded.
 
     Several methods take a callable `before`. It is called with the record that is about to change,
@@ -114,7 +39,7 @@ class Storage(Maintenance):
 
     @abstractmethod
     def close(self) -> None:
-        """Release what this process holds open. Nothing else may be called afterwards."""
+        """Release the resources of this process. No other method may be called afterwards."""
 
     # Users
 
@@ -140,7 +65,7 @@ class Storage(Maintenance):
 
     @abstractmethod
     def add_users(
-        self, users: list[User], pictures: dict[int, dict[str, bytes]]
+        self, users: list[User], pictures: dict[int, Images]
     ) -> list[StorageError | None]:
         """Add users that have their ids already, with the `pictures` of some, by user id.
 
@@ -180,23 +105,19 @@ class Storage(Maintenance):
         """
 
     @abstractmethod
-    def rename_user(
-        self, user_id: int, name: str, before: Callable[[User], None] = no_check
-    ) -> User:
+    def rename_user(self, user_id: int, name: str, before: UserCallback = ignore) -> User:
         """Change a user's name. Raises NoSuchUser, InvalidField, NameTaken."""
 
     @abstractmethod
-    def reset_name(self, user_id: int, before: Callable[[User], None] = no_check) -> User:
+    def reset_name(self, user_id: int, before: UserCallback = ignore) -> User:
         """Rename a user `player<id>`, which nobody can choose. Raises NoSuchUser."""
 
     @abstractmethod
-    def change_email(
-        self, user_id: int, email: str, before: Callable[[User], None] = no_check
-    ) -> User:
+    def change_email(self, user_id: int, email: str, before: UserCallback = ignore) -> User:
         """Change a user's email address. Raises NoSuchUser, InvalidField, EmailTaken."""
 
     @abstractmethod
-    def delete_user(self, user_id: int, before: Callable[[User], None] = no_check) -> None:
+    def delete_user(self, user_id: int, before: UserCallback = ignore) -> None:
         """Remove a user, who frees the name and the email address. Raises NoSuchUser."""
 
     @abstractmethod
@@ -210,9 +131,7 @@ class Storage(Maintenance):
     # Pictures: webp files of the sizes in PICTURE_SIZES
 
     @abstractmethod
-    def save_picture(
-        self, user_id: int, images: dict[str, bytes], before: Callable[[User], None] = no_check
-    ) -> int:
+    def save_picture(self, user_id: int, images: Images, before: UserCallback = ignore) -> int:
         """Replace a user's picture and return its timestamp, larger than every earlier one.
 
         `images` maps each size's name to a webp file. Raises NoSuchUser.
@@ -238,7 +157,7 @@ class Storage(Maintenance):
         description: str = "",
         listed: bool = False,
         at_most: int | None = None,
-        before: Callable[[Client], None] = no_check,
+        before: ClientCallback = ignore,
     ) -> tuple[Client, str]:
         """Register a client and return it with its secret, which cannot be read again.
 
@@ -273,13 +192,11 @@ class Storage(Maintenance):
         """
 
     @abstractmethod
-    def issue_client_secret(
-        self, client_id: str, before: Callable[[Client], None] = no_check
-    ) -> str:
+    def issue_client_secret(self, client_id: str, before: ClientCallback = ignore) -> str:
         """Replace a client's secret and return the new one. Raises NoSuchClient."""
 
     @abstractmethod
-    def delete_client(self, client_id: str, before: Callable[[Client], None] = no_check) -> None:
+    def delete_client(self, client_id: str, before: ClientCallback = ignore) -> None:
         """Remove a client. Raises NoSuchClient."""
 
     # Authorization codes
@@ -315,7 +232,7 @@ class Storage(Maintenance):
     def keys(self) -> tuple[bytes, ...]:
         """Return the signing keys, newest last: the same tuple until they change.
 
-        A backend may believe them for a second; `rotate_keys` returns after that second.
+        A backend may cache them for a second; `rotate_keys` returns after that second.
         """
 
     @abstractmethod
@@ -337,7 +254,7 @@ class Storage(Maintenance):
 
     @abstractmethod
     def give_back_attempt(self, attempt: Attempt) -> None:
-        """Stop counting an attempt, because it was right."""
+        """Stop counting an attempt, because it succeeded."""
 
     @abstractmethod
     def check_health(self) -> None:
@@ -348,7 +265,7 @@ class Storage(Maintenance):
 
     @abstractmethod
     def write_audit(self, act: str, by: int | str, **ids: int | str) -> None:
-        """Add a line to the audit log, which is saved before the act that it tells of.
+        """Add a line to the audit log, which is saved before the act that it describes.
 
         `by` and `ids` have ids, never names. In the block of an `edit_` method and in a `before`
         callable the line belongs to that change.
@@ -356,18 +273,17 @@ class Storage(Maintenance):
 
     @abstractmethod
     def read_audit(self) -> Iterator[dict]:
-        """Yield the lines of the audit log, oldest first: what `write_audit` got, and `time`.
+        """Yield the audit log, oldest line first: the arguments of `write_audit`, and `time`.
 
         Raises DamagedRecord after the last line if one is damaged.
         """
 
     @abstractmethod
-    def audit_of(self, user_id: int) -> Iterator[dict]:
-        """Yield the lines by or about a user, without reading all. Raises as `read_audit`."""
+    def audit_of(self, subject: int | str) -> Iterator[dict]:
+        """Yield the lines by or about a user id, or about a client id, without reading all.
 
-    @abstractmethod
-    def audit_of_client(self, client_id: str) -> Iterator[dict]:
-        """Yield the lines about a client, without reading all. Raises as `read_audit`."""
+        Raises as `read_audit`.
+        """
 
 
 BACKENDS = {"files": "storage.flat_files"}  # the package of each backend, by URL scheme

@@ -1,8 +1,8 @@
-"""What storage refuses or cannot do. Each error can be had from `storage` itself."""
+"""The errors of storage. All of them can be imported from `storage`."""
 
 
 class StorageError(Exception):
-    """What storage refuses or cannot do; the text is for the person who reads it."""
+    """Storage refuses something or cannot do it; the text is for people."""
 
 
 class NotFound(StorageError):
@@ -22,19 +22,19 @@ class NoSuchCode(NotFound):
 
 
 class NoSuchPicture(NotFound):
-    """There is no picture at this address."""
+    """There is no picture with this file name."""
 
 
 class PictureRefused(StorageError):
-    """An upload that does not become a picture."""
+    """An upload cannot be made into a picture."""
 
 
 class NotAPicture(PictureRefused):
-    """This is none of the formats that we take."""
+    """The file has none of the accepted formats."""
 
 
 class BrokenPicture(PictureRefused):
-    """One of the formats that we take, but empty, cut off or damaged."""
+    """The file is empty, cut off or damaged."""
 
 
 class TooManyBytes(PictureRefused):
@@ -42,11 +42,11 @@ class TooManyBytes(PictureRefused):
 
 
 class TooManyPixels(PictureRefused):
-    """A file of a size that we take, whose picture would need too much memory or time."""
+    """Decoding the picture would need too much memory or time."""
 
 
 class CodeSpent(StorageError):
-    """This authorization code was used before; `record` is what it stood for."""
+    """This authorization code was used before; `record` is its AuthorizationCode."""
 
     def __init__(self, record) -> None:
         super().__init__("this authorization code was already used")
@@ -77,7 +77,7 @@ class IdTaken(InvalidField):
 
 
 class AlreadyThere(StorageError):
-    """This very player is there: the same id, name and email address."""
+    """This player exists already: the same id, name and email address."""
 
 
 class EmailTaken(InvalidField):
@@ -97,7 +97,7 @@ class OriginTaken(InvalidField):
 
 
 class TooManyClients(StorageError):
-    """A player has as many clients as one may have."""
+    """A player has reached the limit on clients."""
 
     def __init__(self, at_most: int) -> None:
         super().__init__(f"One player may have {at_most} apps. Delete one first.")
@@ -120,7 +120,7 @@ class LastAdministrator(StorageError):
 
 
 class TooManyAttempts(StorageError):
-    """The limit on guessing is reached; `retry_after` seconds from now there is room again."""
+    """The limit on attempts is reached; the next is possible in `retry_after` seconds."""
 
     def __init__(self, retry_after: int) -> None:
         super().__init__(f"too many failed attempts: try again in {retry_after} seconds")
@@ -128,7 +128,7 @@ class TooManyAttempts(StorageError):
 
 
 class DamagedRecord(StorageError):
-    """A record cannot be read as what it should be; nobody else's is affected."""
+    """A record cannot be decoded; other records are not affected."""
 
     def __init__(self, where: str, problem: str) -> None:
         super().__init__(f"{where} is damaged: {problem}")
@@ -136,16 +136,16 @@ class DamagedRecord(StorageError):
 
 
 class StorageFailed(StorageError):
-    """The disk refused: what was to be saved is not saved, what stood before stands."""
+    """Reading or writing failed: nothing was saved, and the old record stands."""
 
 
 class StorageFull(StorageFailed):
-    """The disk, or this installation's share of it, is full."""
+    """The disk or the quota of this installation is full."""
 
 
 class BadInstallation(StorageError):
-    """The data folder as a whole cannot be used; the text says the fix."""
+    """The installation cannot be used; the text says the fix."""
 
 
 class BadFile(StorageError):
-    """A file that somebody named can be neither read as what it should be, nor written."""
+    """A file that a command was given cannot be read or written."""

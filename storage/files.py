@@ -62,14 +62,21 @@ def temporary_beside(path: str) -> str:
 
 
 @contextlib.contextmanager
-def created(path: str, mode: int = 0o600) -> Iterator[int]:
-    """Create a file and yield its descriptor. Raises FileExistsError."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+def opened(path: str, flags: int, mode: int = 0o600) -> Iterator[int]:
+    """Open a file or a folder, yield its descriptor, and close it."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC, mode)
     try:
-        os.fchmod(descriptor, mode)  # independent of the umask: nginx reads pictures
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def created(path: str, mode: int = 0o600) -> Iterator[int]:
+    """Create a file and yield its descriptor. Raises FileExistsError."""
+    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode) as descriptor:
+        os.fchmod(descriptor, mode)  # independent of the umask: nginx reads pictures
+        yield descriptor
 
 
 def replace_durably(temporary: str, path: str) -> None:
@@ -101,11 +108,8 @@ def sync(descriptor: int) -> None:
 
 def sync_folder(folder: str) -> None:
     """Sync a folder's entries: a rename is durable only after that."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened(folder, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
         sync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def remove_file(path: str) -> None:

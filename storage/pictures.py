@@ -1,9 +1,9 @@
-"""Profile pictures: an upload in, three webp files out; and the one that a new account gets.
+"""Profile pictures: three webp files made from an upload, or generated for a new account.
 
 A picture is a webp file in each of the sizes of `storage.PICTURE_SIZES`.
 
-An upload is decoded in a process of its own, which has a limit on memory and on time: whatever a
-file does to its decoder, the worker that took it goes on. This module is that process' program.
+An upload is decoded in a process of its own with limits on memory and time: whatever a file does
+to its decoder, the worker goes on. This module is that process' program.
 """
 
 import base64
@@ -32,7 +32,7 @@ MAX_PIXELS = 25_000_000
 MAX_MEMORY = 640 * 2**20  # bytes of the decoding process: WebP takes sixteen a pixel, others four
 MAX_SECONDS = 10  # of its processor time: the largest pictures take one
 WORKING_SIDE = 2 * max(PICTURE_SIZES.values())  # pixels: as much as LANCZOS needs to see
-FORMATS = ("PNG", "JPEG", "WEBP", "GIF")  # the rarer ones are where the holes are found
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF")  # the decoders of rarer ones have more holes
 SIGNATURE = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|RIFF....WEBP|GIF8[79]a", re.DOTALL)
 TOO_MANY = f"This picture has more than {MAX_PIXELS // 10**6} million pixels. Choose a smaller one."
 ORIENTATION = 0x0112  # EXIF 2.32, 4.6.4 A
@@ -45,16 +45,14 @@ TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-# What Pillow raises for a file that is not what its first bytes say.
+# The errors of Pillow for a file whose content does not match its signature.
 BROKEN = (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error, zlib.error)
 
-# ---------------------------------------------------------------------------------------------
-# An upload
-# ---------------------------------------------------------------------------------------------
+# -- an upload -----------------------------------------------------------------------------------
 
 
 def make_picture(upload: bytes) -> dict[str, bytes]:
-    """The centre square of an uploaded picture, as webp bytes by size name.
+    """Return the centre square of an uploaded picture, as webp files by size name.
 
     Raises NotAPicture, BrokenPicture, TooManyBytes or TooManyPixels.
     """
@@ -67,12 +65,12 @@ def make_picture(upload: bytes) -> dict[str, bytes]:
     if not SIGNATURE.match(upload):
         raise NotAPicture("This file is not a PNG, JPEG, WebP or GIF picture. Choose another one.")
     done = subprocess.run(
-        # Pillow warns of each odd entry in EXIF data: an upload can make that 11 MiB of warnings.
+        # Pillow warns of each odd entry in EXIF data: an upload can cause 11 MiB of warnings.
         [sys.executable, "-W", "ignore", "-m", "storage.pictures"],
         input=upload,
         capture_output=True,
         cwd=os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
-        process_group=0,  # Ctrl-C in a terminal is for the server, which ends what is under way
+        process_group=0,  # Ctrl-C in a terminal is for the server, which finishes its requests
     )
     if done.returncode != 0:
         problem = done.stderr.decode(errors="replace")[-500:]
@@ -86,9 +84,9 @@ def make_picture(upload: bytes) -> dict[str, bytes]:
 
 def main() -> None:
     """Read an upload from standard input, and print the pictures or what is wrong as JSON."""
-    with contextlib.suppress(OSError):  # where memory ends, this ends, and no worker
+    with contextlib.suppress(OSError):  # if memory runs out, this process is killed, no worker
         Path("/proc/self/oom_score_adj").write_text("1000")
-    os.nice(10)  # one account that uploads all day slows nobody's requests
+    os.nice(10)  # constant uploads must not slow other requests
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (MAX_SECONDS, MAX_SECONDS))
     try:
@@ -96,13 +94,17 @@ def main() -> None:
     except storage.PictureRefused as error:
         answer = {"error": type(error).__name__, "problem": str(error)}
     else:
-        pictures = {name: _encode_upload(square, side) for name, side in PICTURE_SIZES.items()}
+        # Lossy WebP has one colour for four pixels: nothing of a logo would be left at 16.
+        pictures = _encode(square, Image.Resampling.LANCZOS, most_lossless=16, quality=85)
         answer = {name: base64.b64encode(each).decode() for name, each in pictures.items()}
     print(json.dumps(answer))
 
 
 def read_square(upload: bytes) -> Image.Image:
-    """The centre square of a picture's first frame, upright, in sRGB with transparency."""
+    """Return the centre square of a picture's first frame, upright, in sRGB with transparency.
+
+    Raises BrokenPicture, TooManyPixels.
+    """
     try:
         with Image.open(io.BytesIO(upload), formats=FORMATS) as image:
             return _decode(image)
@@ -123,7 +125,7 @@ def _decode(image: Image.Image) -> Image.Image:
 
 
 def _shorten_transparent_colour(image: Image.Image) -> None:
-    """Of 16 bits keep the upper 8, as is done with the pixels; Pillow would keep the lower 8."""
+    """Keep the upper 8 of 16 bits, as for the pixels; Pillow would keep the lower 8."""
     colour = image.info.get("transparency")
     if colour is None or not any(";16" in str(tile.args) for tile in image.tile):
         return
@@ -132,9 +134,9 @@ def _shorten_transparent_colour(image: Image.Image) -> None:
 
 
 def _shrink(image: Image.Image) -> Image.Image:
-    """The centre square, its sides shorter than twice WORKING_SIDE. CMYK stays CMYK.
+    """Return the centre square, its sides shorter than twice WORKING_SIDE. CMYK stays CMYK.
 
-    Converted and reduced in strips: only what the decoder made is ever whole in memory.
+    It is converted and reduced in strips: only the decoded picture is ever whole in memory.
     """
     side = min(image.size)
     left, top = (image.width - side) // 2, (image.height - side) // 2
@@ -156,28 +158,26 @@ def _shrink(image: Image.Image) -> Image.Image:
 def _convert_to_srgb(square: Image.Image, profile: bytes | None) -> Image.Image:
     mode = "RGB" if square.mode == "CMYK" else "RGBA"
     if profile:
-        # A profile that is damaged, or not for these colours, is as none.
+        # A profile that is damaged or for other colours is ignored.
         with contextlib.suppress(ImageCms.PyCMSError):
             source, srgb = io.BytesIO(profile), ImageCms.createProfile("sRGB")
             square = ImageCms.profileToProfile(square, source, srgb, outputMode=mode)
     return square.convert("RGBA")
 
 
-def _encode_upload(square: Image.Image, side: int) -> bytes:
-    picture = square.resize((side, side), Image.Resampling.LANCZOS)
-    # Lossy WebP has one colour for four pixels: nothing of a logo would be left at 16.
-    return _encode(picture, lossless=side <= 16, quality=85)
+def _encode(
+    picture: Image.Image, resampling: Image.Resampling, most_lossless: int, **options: int
+) -> dict[str, bytes]:
+    """Return webp files by size name, lossless up to a side of so many pixels."""
+    encoded = {}
+    for name, side in PICTURE_SIZES.items():
+        output, options["lossless"] = io.BytesIO(), side <= most_lossless
+        picture.resize((side, side), resampling).save(output, "WEBP", icc_profile=None, **options)
+        encoded[name] = output.getvalue()
+    return encoded
 
 
-def _encode(picture: Image.Image, **options: int) -> bytes:
-    output = io.BytesIO()
-    picture.save(output, "WEBP", icc_profile=None, **options)
-    return output.getvalue()
-
-
-# ---------------------------------------------------------------------------------------------
-# The picture of a new account
-# ---------------------------------------------------------------------------------------------
+# -- the picture of a new account ----------------------------------------------------------------
 
 CELLS = 8  # a creature is drawn on 8 x 8 cells, so that 16 pixels show each as 2 x 2
 HUES = 512  # a power of two
@@ -197,40 +197,32 @@ BODY_BITS = sum(row.count("?") for row in FACE)
 
 
 def generate_picture(user_id: int) -> dict[str, bytes]:
-    """A small creature for this id, as webp bytes by size name.
+    """Return a small creature for this id, as webp files by size name.
 
     The same id gives the same picture, and ids less than 2**22 apart never the same one.
     """
-    body, hue = divmod(_scatter(user_id), HUES)
-    creature = _draw(body, hue)
+    # An odd factor permutes the numbers below a power of two: neighbouring ids are far apart.
+    body, hue = divmod(user_id * 0x9E3779B1 % (HUES << BODY_BITS), HUES)
     # Lossless: flat colours are smaller so, and no two creatures blur into one at 16 pixels.
-    return {
-        name: _encode(creature.resize((side, side), Image.Resampling.NEAREST), lossless=True)
-        for name, side in PICTURE_SIZES.items()
-    }
-
-
-def _scatter(user_id: int) -> int:
-    """Neighbouring ids far apart: an odd factor permutes the numbers below a power of two."""
-    return user_id * 0x9E3779B1 % (HUES << BODY_BITS)
+    return _encode(_draw(body, hue), Image.Resampling.NEAREST, most_lossless=256)
 
 
 def _draw(body: int, hue: int) -> Image.Image:
-    """The creature, one pixel a cell."""
-    background = _colour(hue, lightness=0.87, saturation=0.55)
-    skin = _colour(hue + HUES // 2 + HUES // 12, lightness=0.42, saturation=0.62)
-    eye = (255, 255, 255)
-    image = Image.new("RGB", (CELLS, CELLS), background)
+    """Return the creature, one pixel a cell."""
+    colours = {
+        ".": _colour(hue, lightness=0.87, saturation=0.55),
+        "#": _colour(hue + HUES // 2 + HUES // 12, lightness=0.42, saturation=0.62),
+        "o": (255, 255, 255),
+    }
+    image = Image.new("RGB", (CELLS, CELLS))
     for y, row in enumerate(FACE):
         for x, cell in enumerate(row):
-            filled = cell == "#"
+            kind = cell
             if cell == "?":
                 body, bit = divmod(body, 2)
-                filled = bool(bit)
-            if filled or cell == "o":
-                colour = eye if cell == "o" else skin
-                image.putpixel((x, y), colour)
-                image.putpixel((CELLS - 1 - x, y), colour)
+                kind = "#" if bit else "."
+            for column in (x, CELLS - 1 - x):
+                image.putpixel((column, y), colours[kind])
     return image
 
 

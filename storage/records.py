@@ -11,19 +11,12 @@ import time
 from dataclasses import asdict, dataclass, field, fields
 from types import UnionType
 
+from storage import rules
 from storage.errors import DamagedRecord, InvalidField
-from storage.rules import (
-    check_bio,
-    check_client_name,
-    check_description,
-    check_email,
-    check_game_url,
-    check_mod_level,
-    check_name,
-    check_redirect_uri,
-    check_redirect_uris,
-    without_loopback_port,
-)
+
+__all__ = ["PLAYER", "MODERATOR", "ADMINISTRATOR", "PICTURE_SIZES", "RECORD_TYPES", "RULES"]
+__all__ += ["Attempt", "AuthorizationCode", "Client", "Grant", "Invite", "Session", "User"]
+__all__ += ["build_record", "now_ms", "record_as_dict", "refuse", "refuse_bad_record", "sha256"]
 
 PLAYER, MODERATOR, ADMINISTRATOR = 0, 1, 2  # User.mod_level
 PICTURE_SIZES = {"large": 256, "medium": 64, "small": 16}  # pixels along each side
@@ -116,10 +109,10 @@ class Client:
     def accepts_redirect_uri(self, uri: str) -> bool:
         """Return True for a registered URI; a loopback address may have any port (RFC 8252)."""
         # The rule again: a record may have been edited by hand, and the port may be out of range.
-        if check_redirect_uri(uri):
+        if rules.check_redirect_uri(uri):
             return False
-        registered = map(without_loopback_port, self.redirect_uris)
-        return without_loopback_port(uri) in registered
+        registered = map(rules.without_loopback_port, self.redirect_uris)
+        return rules.without_loopback_port(uri) in registered
 
     def choose_redirect_uri(self, received: str | None) -> str | None:
         """Return the redirect URI of an authorization request, None if it has no registered one.
@@ -150,8 +143,11 @@ class Invite:
     expires: int
 
 
+@dataclass(slots=True)
 class Attempt:
-    """One counted attempt, for `give_back_attempt`; what it holds is up to the backend."""
+    """One counted attempt, for `give_back_attempt`."""
+
+    place: str  # by which the backend finds it
 
 
 def _kinds_of(record_type: type) -> dict[str, tuple[type, ...]]:
@@ -185,15 +181,11 @@ def build_record(record_type: type, values: dict):
             if type(each) is not str:
                 raise ValueError(f"{name}: This is not a list of texts.")
     if record_type is User:
-        _build_parts(record)
+        record.grants = {name: build_record(Grant, each) for name, each in record.grants.items()}
+        record.sessions = [build_record(Session, each) for each in record.sessions]
+        if record.equipped_flair not in record.flairs or "none" not in record.flairs:
+            raise ValueError("flairs: 'none' or the equipped flair is missing.")
     return record
-
-
-def _build_parts(user: User) -> None:
-    user.grants = {client_id: build_record(Grant, each) for client_id, each in user.grants.items()}
-    user.sessions = [build_record(Session, each) for each in user.sessions]
-    if user.equipped_flair not in user.flairs or "none" not in user.flairs:
-        raise ValueError("flairs: 'none' or the equipped flair is missing.")
 
 
 def record_as_dict(record) -> dict:
@@ -225,16 +217,16 @@ def decode_record(content: bytes, record_type: type, path: str, **expected: obje
 
 RULES = {
     User: {
-        "name": check_name,
-        "email": check_email,
-        "bio": check_bio,
-        "mod_level": check_mod_level,
+        "name": rules.check_name,
+        "email": rules.check_email,
+        "bio": rules.check_bio,
+        "mod_level": rules.check_mod_level,
     },
     Client: {
-        "name": check_client_name,
-        "redirect_uris": check_redirect_uris,
-        "game_url": check_game_url,
-        "description": check_description,
+        "name": rules.check_client_name,
+        "redirect_uris": rules.check_redirect_uris,
+        "game_url": rules.check_game_url,
+        "description": rules.check_description,
     },
 }
 

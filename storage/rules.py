@@ -1,6 +1,6 @@
 """The rules of each field.
 
-Each `check_` function returns None, or a sentence for the person who typed the value: what to do.
+Each `check_` function returns None, or a sentence that says how to correct the value.
 """
 
 import ipaddress
@@ -9,12 +9,17 @@ import unicodedata
 from pathlib import Path
 from urllib.parse import urlsplit
 
+__all__ = ["CLIENT_ID", "PICTURE_FILE", "USER_ID", "normal_name", "origin_of", "unique_key"]
+__all__ += ["check_bio", "check_client_name", "check_description", "check_email", "check_flair"]
+__all__ += ["check_game_url", "check_hash_format", "check_mod_level", "check_name"]
+__all__ += ["check_password", "check_redirect_uri", "check_redirect_uris"]
+
 NAME_LENGTH = (2, 30)  # characters, after NFKC
 NAME_KEY_BYTES = 120
 NAME_SEPARATORS = " _.-"
 NAME_RULE = "Use 2-30 letters or numbers. Spaces, _ . and - are fine inside."
-# Characters: NFKC takes the square of the time for a run of marks, seconds for 60 kB of them.
-NORMALISED_LENGTH = 1024
+# NFKC of a run of marks takes quadratic time: seconds for 60 kB of them.
+NORMALISED_LENGTH = 1024  # characters
 RESERVED_NAMES = frozenset(
     ("admin", "administrator", "moderator", "root", "system", "support", "staff", "none")
 )
@@ -28,8 +33,8 @@ BIO_LENGTH = 1000  # characters
 CLIENT_NAME_LENGTH = 60  # characters
 DESCRIPTION_LENGTH = 200  # characters
 PASSWORD_LENGTH = (12, 1024)  # characters
-# A hash says what checking it costs. These may cost what ours do, about 32 MiB and 0.3 s; a hash of
-# gigabytes or hours would end the worker in which its player signs in.
+# The parameters of a hash decide what checking it costs. These allow the cost of our own hashes,
+# about 32 MiB and 0.3 s. One of gigabytes or hours would end the worker that checks it.
 SCRYPT_HASH = re.compile(r"scrypt:(\d{1,7}):(\d{1,2}):(\d{1,2})\$[!-#%-~]{1,64}\$[0-9a-f]{128}")
 MOST_SCRYPT_MEMORY = 2**18  # n * r: 32 MiB
 MOST_SCRYPT = 2**20  # n * r * p
@@ -39,37 +44,38 @@ PASSWORD_METHOD = "scrypt:32768:8:3"  # OWASP's; Werkzeug's default costs a thir
 # A hash of another server's hash: wrapped:<our hash>|<method>$<salt>, without the other's digest.
 WRAPPED = "wrapped:"
 COMMON_PASSWORDS = Path(__file__).with_name("common_passwords.txt")  # lower case, one a line
-COMMON_LENGTH = 4  # characters; a shorter one stands in half of all passwords
-LETTERS_ADDED = 4  # to a common password make it one that is not
+COMMON_LENGTH = 4  # characters; shorter ones are part of half of all passwords
+LETTERS_ADDED = 4  # to a common password make it an uncommon one
 FLAIR_LENGTH = 30  # characters
 USER_ID = re.compile(r"[1-9][0-9]{0,14}")
-IDS_LEFT_OUT = 10_000  # by a restore: games may know users who came after the backup
+IDS_LEFT_OUT = 10_000  # by a restore: games may know users who signed up after the backup
 USER_IDS_END = 10**15 - 2 * IDS_LEFT_OUT  # ids have up to 15 digits, after a restore too
 TIME_END = 10**15  # milliseconds: the address of a picture has room for 15 digits
-PICTURE_FILE = re.compile(rf"({USER_ID.pattern})(-[1-9][0-9]{{0,14}})?\.webp")  # the id, and when
+PICTURE_FILE = re.compile(rf"({USER_ID.pattern})(-[1-9][0-9]{{0,14}})?\.webp")  # id, timestamp
 CLIENT_ID = re.compile(r"[a-z0-9]{16,64}")
 REDIRECT_URI_LENGTH = 2000  # characters
-LOOPBACK_PORT = re.compile(r"(https?://(?:127\.0\.0\.1|\[::1\]))(?::[0-9]{1,5})?(?=[/?]|$)")
+LOOPBACK_PORT = re.compile(r"^(https?://(?:127\.0\.0\.1|\[::1\]))(?::[0-9]{1,5})?(?=[/?]|$)")
 HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])")
 
 
 def unique_key(text: str) -> str:
-    """What two names or email addresses share where people would read them as the same."""
-    if len(text) > NORMALISED_LENGTH:  # neither
+    """Return the same key for two names or email addresses that people read as the same."""
+    if len(text) > NORMALISED_LENGTH:  # too long to be either
         return text
     folded = unicodedata.normalize("NFKC", text).casefold()
-    return unicodedata.normalize("NFKC", folded).strip()  # phones add a space to what they complete
+    # Phones append a space when they complete a word.
+    return unicodedata.normalize("NFKC", folded).strip()
 
 
 def normal_name(text: str) -> str:
-    """A typed name in the form in which it is kept."""
-    if len(text) > NORMALISED_LENGTH:  # no name
+    """Return a typed name in the form in which it is stored."""
+    if len(text) > NORMALISED_LENGTH:  # too long to be a name
         return text
     return unicodedata.normalize("NFKC", text.strip())
 
 
 def check_name(name: str) -> str | None:
-    """What is wrong with a name that went through `normal_name`."""
+    """Check a name that `normal_name` has returned."""
     if not NAME_LENGTH[0] <= len(name) <= NAME_LENGTH[1]:
         return NAME_RULE
     if name != normal_name(name):
@@ -98,9 +104,9 @@ def check_name(name: str) -> str | None:
 
 
 def _scripts_of(name: str) -> set[str]:
-    """The scripts of a name's letters; Han, kana and Hangul are written together, so they are one.
+    """Return the scripts of a name's letters; Han, kana and Hangul count as one.
 
-    The standard library has no script property: the first word of a character's name stands for it
+    The standard library has no script property: the first word of a character's name is used
     (LATIN, CYRILLIC, CJK). ASCII digits and combining accents go with every script.
     """
     scripts = set()
@@ -121,7 +127,7 @@ def check_email(email: str) -> str | None:
 
 
 def check_bio(bio: str) -> str | None:
-    """What is wrong with a bio: plain text of up to 1,000 characters, lines allowed."""
+    """Check a bio: plain text of up to 1,000 characters, in one or more lines."""
     if len(bio) > BIO_LENGTH:
         return f"Use up to {BIO_LENGTH:,} characters. This text has {len(bio):,}."
     if any(unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\t" for c in bio):
@@ -130,17 +136,17 @@ def check_bio(bio: str) -> str | None:
 
 
 def check_flair(flair: str) -> str | None:
-    """What is wrong with a flair, which is a short text that an administrator grants."""
+    """Check a flair, a short text that an administrator grants."""
     if not 1 <= len(flair) <= FLAIR_LENGTH or flair != flair.strip() or not flair.isprintable():
         return f"Use 1-{FLAIR_LENGTH} characters on one line."
     return None
 
 
 def check_password(password: str, name: str, email: str) -> str | None:
-    """What is wrong with a new password for the player of that name and email address."""
+    """Check a new password for the player of that name and email address."""
     if not PASSWORD_LENGTH[0] <= len(password) <= PASSWORD_LENGTH[1]:
         return f"Use {PASSWORD_LENGTH[0]} or more characters, up to {PASSWORD_LENGTH[1]:,}."
-    folded = unique_key(password)[: PASSWORD_LENGTH[1]]  # NFKC makes eighteen of some characters
+    folded = unique_key(password)[: PASSWORD_LENGTH[1]]  # NFKC expands some characters to eighteen
     for part in (unique_key(name), unique_key(email).partition("@")[0]):
         if len(part) >= 4 and part in folded:
             return "Leave your name and email out of your password."
@@ -150,7 +156,7 @@ def check_password(password: str, name: str, email: str) -> str | None:
 
 
 def check_hash_format(kept_hash: str) -> str | None:
-    """What is wrong with a stored password hash; the empty one is of a user without a password."""
+    """Check the format of a stored password hash, which is empty for a user without a password."""
     hashes = [kept_hash] if kept_hash else []
     if kept_hash.startswith(WRAPPED):
         ours, _, theirs = kept_hash.removeprefix(WRAPPED).partition("|")
@@ -161,7 +167,7 @@ def check_hash_format(kept_hash: str) -> str | None:
 
 
 def _is_affordable(kept_hash: str) -> bool:
-    """True for a hash that Werkzeug makes, and that takes neither much memory nor time to check."""
+    """Return True for a hash in a Werkzeug format that takes little memory and time to check."""
     if match := SCRYPT_HASH.fullmatch(kept_hash):
         n, r, p = map(int, match.groups())
         affordable = n * r <= MOST_SCRYPT_MEMORY and 0 < n * r * p <= MOST_SCRYPT
@@ -171,11 +177,11 @@ def _is_affordable(kept_hash: str) -> bool:
 
 
 def _is_common(folded: str) -> bool:
-    """True for a common password, also repeated or with anything but LETTERS_ADDED letters added.
+    """Return True for a common password, also repeated or with a few letters added.
 
-    The lists that guessers use have the same: "password1234", "qwertyqwerty", "!iloveyou!".
+    Attackers' lists have such variants: "password1234", "qwertyqwerty", "!iloveyou!".
     """
-    # Read anew for each new password, in 2 ms: a worker that seldom needs it does not keep it.
+    # Read again for each new password, in 2 ms: workers rarely need it and do not keep it.
     for common in COMMON_PASSWORDS.read_text(encoding="utf-8").split("\n"):
         if common in folded and len(common) >= COMMON_LENGTH:
             added = folded.replace(common, "")
@@ -185,10 +191,10 @@ def _is_common(folded: str) -> bool:
 
 
 def check_client_name(name: str) -> str | None:
-    """What is wrong with the name that players read when a client asks for access."""
+    """Check the name that players read when a client asks for access."""
     if not 1 <= len(name) <= CLIENT_NAME_LENGTH or name != name.strip() or not name.isprintable():
         return f"Use 1-{CLIENT_NAME_LENGTH} characters on one line."
-    # The consent page says who asks: not nobody, and not what is written over other lines.
+    # Players must be able to read it on the consent page, and it must not cover other lines.
     if not any(c.isalnum() and not INVISIBLE.match(c) for c in name):
         return "Use at least one letter or number."
     if re.search("M{3}", "".join(unicodedata.category(c)[0] for c in name)):
@@ -197,7 +203,7 @@ def check_client_name(name: str) -> str | None:
 
 
 def check_redirect_uri(uri: str) -> str | None:
-    """What is wrong with a redirect URI to be registered (RFC 6749 3.1.2, RFC 9700 2.1)."""
+    """Check a redirect URI that is to be registered (RFC 6749 3.1.2, RFC 9700 2.1)."""
     if not uri.isascii() or not uri.isprintable() or re.search(r"[\s\"'<>\\^`{|}]", uri):
         return "Use a full URL in plain ASCII, like https://example.org/callback."
     if len(uri) > REDIRECT_URI_LENGTH:
@@ -217,14 +223,17 @@ def check_redirect_uri(uri: str) -> str | None:
 
 
 def _is_host(text: str) -> bool:
-    """True for the name of a host, an IPv4 address, or an IPv6 address in brackets."""
-    if not HOST.fullmatch(text):
+    """Return True for a host name, an IPv4 address, or an IPv6 address in brackets."""
+    # urlsplit checks an IPv6 address only since Python 3.11.4.
+    is_address = not text.startswith("[") or _is_address(ipaddress.IPv6Address, text[1:-1])
+    return is_address and bool(HOST.fullmatch(text))
+
+
+def _is_address(kind: type, text: str) -> bool:
+    try:
+        kind(text)
+    except ValueError:
         return False
-    if text.startswith("["):
-        try:
-            ipaddress.IPv6Address(text[1:-1])  # urlsplit checks it only since Python 3.11.4
-        except ValueError:
-            return False
     return True
 
 
@@ -233,12 +242,12 @@ def _without_port(netloc: str) -> str:
 
 
 def without_loopback_port(uri: str) -> str:
-    """A redirect URI to compare by: RFC 8252 7.3 leaves the port of a loopback address free."""
-    return LOOPBACK_PORT.sub(r"\1", uri, count=1) if LOOPBACK_PORT.match(uri) else uri
+    """Return a redirect URI to compare: RFC 8252 7.3 leaves the port of a loopback address free."""
+    return LOOPBACK_PORT.sub(r"\1", uri)
 
 
 def check_redirect_uris(uris: list[str]) -> str | None:
-    """What is wrong with the first bad one of a client's redirect URIs."""
+    """Check a client's redirect URIs."""
     for uri in uris:
         if problem := check_redirect_uri(uri):
             return f"{uri!r}: {problem}"
@@ -246,7 +255,7 @@ def check_redirect_uris(uris: list[str]) -> str | None:
 
 
 def check_game_url(url: str | None) -> str | None:
-    """What is wrong with the address where a game is; None is the address of none."""
+    """Check the address of a game; None for a client without one."""
     if url is None:
         return None
     if problem := check_redirect_uri(url):
@@ -254,21 +263,15 @@ def check_game_url(url: str | None) -> str | None:
     host = _without_port(urlsplit(url).netloc)
     if host.startswith("["):
         return "Use a host name or an IPv4 address. Browsers can't show a game from IPv6."
-    # 127.1 and 0x7f000001 are 127.0.0.1 to a browser: one origin must not look like several.
-    if re.fullmatch(r"(.*\.)?([0-9]+|0[Xx][0-9A-Fa-f]*)", host) and not _is_plain_ipv4(host):
+    # Browsers read 127.1 and 0x7f000001 as 127.0.0.1: one origin must not look like several.
+    is_numeric = re.fullmatch(r"(.*\.)?([0-9]+|0[Xx][0-9A-Fa-f]*)", host)
+    if is_numeric and not _is_address(ipaddress.IPv4Address, host):
         return "Write the IP address as four numbers, like 127.0.0.1."
     return None
 
 
-def _is_plain_ipv4(host: str) -> bool:
-    try:
-        return str(ipaddress.IPv4Address(host)) == host
-    except ValueError:
-        return False
-
-
 def origin_of(url: str) -> str:
-    """Scheme, host and port of a URL, put together anew. Raises ValueError."""
+    """Return the origin of a URL, built from its scheme, host and port. Raises ValueError."""
     parts = urlsplit(url)
     host = _without_port(parts.netloc.rpartition("@")[2]).lower()
     if not _is_host(host):
@@ -279,7 +282,7 @@ def origin_of(url: str) -> str:
 
 
 def check_description(description: str) -> str | None:
-    """What is wrong with what players read about a game; it may be empty."""
+    """Check the description of a game; it may be empty."""
     fits = len(description) <= DESCRIPTION_LENGTH and description == description.strip()
     if not fits or not description.isprintable():
         return f"Use up to {DESCRIPTION_LENGTH} characters on one line."
@@ -287,5 +290,5 @@ def check_description(description: str) -> str | None:
 
 
 def check_mod_level(mod_level: int | None) -> str | None:
-    """What is wrong with a mod level; None is none."""
+    """Check a mod level; None is not one."""
     return None if mod_level in (0, 1, 2) else "Use 0, 1 or 2."

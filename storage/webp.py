@@ -1,8 +1,8 @@
-"""What a webp file says of itself in its first bytes (RFC 9649)."""
+"""The header of a webp file (RFC 9649)."""
 
 
 def webp_size(content: bytes) -> tuple[int, int]:
-    """Width and height in pixels. Raises ValueError where it is no whole webp file."""
+    """Return width and height in pixels. Raises ValueError if it is not a whole webp file."""
     size = int.from_bytes(content[4:8], "little")
     if content[:4] != b"RIFF" or content[8:12] != b"WEBP" or len(content) != size + size % 2 + 8:
         raise ValueError("is not a whole webp file")

@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 from flask import Flask
 
@@ -41,9 +40,10 @@ def _repeat_error(error: Exception) -> None:
 
 def record_outcomes(views: ApiViews) -> ApiViews:
     """Return these views, each of which records its outcome."""
-    return ApiViews(
-        {where: replace(each, view=record_outcome(each.view)) for where, each in views.items()}
-    )
+    recorded = ApiViews()
+    recorded.any_origin_paths = views.any_origin_paths
+    recorded.update({at: (record_outcome(view), more) for at, (view, more) in views.items()})
+    return recorded
 
 
 class ComparingFastPath(FastPath):

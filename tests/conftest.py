@@ -4,18 +4,19 @@ import functools
 import html
 import os
 import re
-import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from urllib.parse import parse_qsl, urlencode
 
 import pytest
 from cached_pictures import generate_picture
 from compare_fast_path import ComparingFastPath
+from faulty_storage import FlatFileFaults
 from flask import Flask
 from flask.testing import FlaskClient
 from jinja2 import FileSystemBytecodeCache
@@ -31,7 +32,20 @@ from storage.flat_files import disk
 
 identity_server.FastPath = ComparingFastPath  # compares every API response with Flask's
 
-BACKENDS = {"flat files": open_storage}
+
+@dataclass(frozen=True)
+class Backend:
+    """How tests open an installation of a backend and how they make faults in it.
+
+    Both take a data folder and a picture folder.
+    """
+
+    open: Callable[[str, str], Storage]
+    faults: Callable[[str, str], FlatFileFaults]
+
+
+FLAT_FILES = Backend(open_storage, FlatFileFaults)
+BACKENDS = {"flat files": FLAT_FILES}
 
 # A background job of a shell script ignores SIGINT, and child processes would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -119,10 +133,35 @@ def drawn_once(monkeypatch) -> None:
 
 
 @pytest.fixture(params=BACKENDS)
-def open_installation(request, tmp_path, unsynced, drawn_once) -> Callable[[], Storage]:
+def backend(request) -> Backend:
+    """The backend of this test."""
+    return BACKENDS[request.param]
+
+
+@pytest.fixture
+def folders(tmp_path) -> tuple[str, str]:
+    """The data folder and the picture folder of this test's installation."""
+    return str(tmp_path / "instance"), str(tmp_path / "pfp")
+
+
+@pytest.fixture
+def flat_folders(backend, folders) -> tuple[Path, Path]:
+    """The same folders, for a test that is about files: another backend skips it."""
+    if backend is not FLAT_FILES:
+        pytest.skip("about the files of the flat files")
+    return Path(folders[0]), Path(folders[1])
+
+
+@pytest.fixture
+def open_installation(backend, folders, unsynced, drawn_once) -> Callable[[], Storage]:
     """A function that opens the storage of this test's installation, empty at first."""
-    data_dir, picture_dir = tmp_path / "instance", tmp_path / "pfp"
-    return functools.partial(BACKENDS[request.param], str(data_dir), str(picture_dir))
+    return functools.partial(backend.open, *folders)
+
+
+@pytest.fixture
+def faults(backend, folders) -> FlatFileFaults:
+    """Faults in what this test's installation stores."""
+    return backend.faults(*folders)
 
 
 @pytest.fixture
@@ -260,15 +299,15 @@ def environment(monkeypatch) -> pytest.MonkeyPatch:
 
 @pytest.fixture
 def make_app(
-    tmp_path, environment, new_process, shared_apps, compiled_templates, unsynced
+    backend, folders, environment, new_process, shared_apps, compiled_templates, unsynced
 ) -> Iterator[Callable[..., Flask]]:
     """A function that returns an app with these settings, on the folders of this test.
 
     The app is as `create_app` returns it, and not shared until the test ends.
     """
     here = {
-        "DATA_DIR": str(tmp_path / "instance"),
-        "PICTURE_DIR": str(tmp_path / "pfp"),
+        "DATA_DIR": folders[0],
+        "PICTURE_DIR": folders[1],
         "BASE_URL": "http://localhost",  # the test client's cookie domain
     }
     acquired = []
@@ -374,12 +413,6 @@ def meet_before_saving(monkeypatch) -> None:
 
     for module in ("account", "sign_up"):
         monkeypatch.setattr(f"pages.{module}.hash_password", hash_password)
-
-
-def replace_by_a_file(folder) -> None:
-    """Replace a folder by a file, so that nothing can be written there."""
-    shutil.rmtree(folder)
-    folder.touch()
 
 
 class Clock:

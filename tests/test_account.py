@@ -17,14 +17,14 @@ from storage import ADMINISTRATOR, Grant, Session, User, now_ms, record_as_dict
 
 @pytest.fixture
 def app(make_app):
-    """The app, where anyone may make an account."""
+    """An app with open sign-up."""
     return make_app(SIGN_UP="open")
 
 
 # -- the account page -----------------------------------------------------------------------------
 
 
-def test_a_profile_is_saved_and_the_page_says_so_once(store, adas_browser, ada):
+def test_profile_is_saved_and_confirmed_once(store, adas_browser, ada):
     with store.edit_user(ada.id) as user:
         user.flairs.append("Champion")
     answer = save(adas_browser, name="Ada L", bio="Hello", equippedFlair="Champion")
@@ -36,7 +36,7 @@ def test_a_profile_is_saved_and_the_page_says_so_once(store, adas_browser, ada):
     assert store.find_user("Ada") is None and store.find_user("ADA L").id == ada.id
 
 
-def test_a_field_that_is_not_sent_stays(store, adas_browser, ada):
+def test_omitted_profile_field_is_unchanged(store, adas_browser, ada):
     save(adas_browser, bio="Hello")
     assert save(adas_browser, name="Ada B").status_code == 303
     assert save(adas_browser).status_code == 303
@@ -45,7 +45,7 @@ def test_a_field_that_is_not_sent_stays(store, adas_browser, ada):
 
 
 @pytest.mark.parametrize("name", ["Bob", "BOB", "Ｂｏｂ"])
-def test_somebody_elses_name_is_409_and_nothing_is_saved(store, adas_browser, ada, bob, name):
+def test_taken_name_is_409_and_saves_nothing(store, adas_browser, ada, bob, name):
     page = save(adas_browser, name=name, bio="typed")
     assert page.status_code == 409
     assert problems_of(page) == {"name": "Another player has this name. Choose a different one."}
@@ -53,7 +53,7 @@ def test_somebody_elses_name_is_409_and_nothing_is_saved(store, adas_browser, ad
     assert store.read_user(ada.id).bio == ""
 
 
-def test_a_name_may_change_its_case(store, adas_browser, ada):
+def test_name_case_can_be_changed(store, adas_browser, ada):
     assert save(adas_browser, name="ADA").status_code == 303
     assert store.find_user("ada").name == "ADA"
 
@@ -63,13 +63,13 @@ def test_a_name_may_change_its_case(store, adas_browser, ada):
     [
         ("x" * 1000, "x" * 1000),
         ("é" * 1000, "é" * 1000),
-        ("a\r\nb\r\n" * 250, "a\nb\n" * 250),  # 1,500 characters as browsers send them
+        ("a\r\nb\r\n" * 250, "a\nb\n" * 250),  # 1,500 characters with the line ends of browsers
         ("\r\n a\tb ", "\n a\tb "),
         ("</textarea><script>", "</textarea><script>"),
         ("", ""),
     ],
 )
-def test_a_bio_is_kept_as_it_was_typed(store, adas_browser, ada, typed, kept):
+def test_bio_is_saved_as_typed(store, adas_browser, ada, typed, kept):
     assert save(adas_browser, bio=typed).status_code == 303
     assert store.read_user(ada.id).bio == kept
     page = adas_browser.get("/account")
@@ -78,7 +78,7 @@ def test_a_bio_is_kept_as_it_was_typed(store, adas_browser, ada, typed, kept):
 
 
 @pytest.mark.parametrize("bio", ["x" * 1001, "a\r\n" * 501, "a\0b", "a\rb", "a\x1b[2Jb", "\x85"])
-def test_a_bio_that_is_too_long_or_has_control_characters_is_refused(store, adas_browser, ada, bio):
+def test_bio_too_long_or_with_control_characters_is_400(store, adas_browser, ada, bio):
     page = save(adas_browser, name="Changed", bio=bio)
     assert page.status_code == 400
     assert list(problems_of(page)) == ["bio"]
@@ -88,39 +88,41 @@ def test_a_bio_that_is_too_long_or_has_control_characters_is_refused(store, adas
 
 
 @pytest.mark.parametrize("flair", ["Champion", "", "NONE", "none ", "<b>"])
-def test_only_a_flair_that_one_owns_can_be_equipped(store, adas_browser, ada, flair):
+def test_equipping_a_flair_not_owned_is_400(store, adas_browser, ada, flair):
     page = save(adas_browser, equippedFlair=flair)
     assert page.status_code == 400
     assert problems_of(page) == {"flair": "You do not have this flair. Choose another one."}
     assert store.read_user(ada.id).equipped_flair == "none"
 
 
-def test_the_form_changes_nothing_but_its_fields(store, adas_browser, ada):
+def test_profile_form_ignores_other_fields(store, adas_browser, ada):
     before = store.read_user(ada.id)
     changes = {"mod_level": "2", "flairs": "Champion", "email": "x@example.org", "id": "9"}
     assert save(adas_browser, **changes, play_ms="9", suspended="1").status_code == 303
     assert store.read_user(ada.id) == before
 
 
-def test_another_name_gives_no_more_guesses_at_the_password(adas_browser, ada):
-    def guess() -> int:
-        guessed = {"email": "new@example.org", "current_password": "wrong"}
-        return adas_browser.post("/account/email", data=guessed).status_code
+def test_rename_does_not_reset_the_password_rate_limit(adas_browser, ada):
+    def try_wrong_password() -> int:
+        form = {"email": "new@example.org", "current_password": "wrong"}
+        return adas_browser.post("/account/email", data=form).status_code
 
-    assert [guess() for _ in range(ATTEMPTS_PER_NAME)] == [403] * ATTEMPTS_PER_NAME
+    assert [try_wrong_password() for _ in range(ATTEMPTS_PER_NAME)] == [403] * ATTEMPTS_PER_NAME
     assert save(adas_browser, name="Lovelace").status_code == 303
-    assert guess() == 429
+    assert try_wrong_password() == 429
 
 
 # -- email ----------------------------------------------------------------------------------------
 
 
 def change_email(browser, email: str):
-    """Send the form, with the right password."""
+    """Submit the email form with the correct password."""
     return browser.post("/account/email", data={"email": email, "current_password": PASSWORD})
 
 
-def test_a_new_email_signs_in_and_the_old_one_is_free(store, adas_browser, open_browser, ada):
+def test_email_change_replaces_the_sign_in_email_and_frees_the_old_one(
+    store, adas_browser, open_browser, ada
+):
     assert change_email(adas_browser, " Lovelace@example.org ").status_code == 303
     assert store.read_user(ada.id).email == "Lovelace@example.org"
     assert open_browser().sign_in("lovelace@example.org").status_code == 303
@@ -128,16 +130,14 @@ def test_a_new_email_signs_in_and_the_old_one_is_free(store, adas_browser, open_
     assert sign_up(open_browser(), email="ada@example.org").status_code == 303
 
 
-def test_an_email_may_change_its_case_and_is_not_counted(store, adas_browser, ada):
+def test_email_case_change_is_not_rate_limited(store, adas_browser, ada):
     for i in range(12):
         email = "ADA@example.org" if i % 2 else "Ada@example.org"
         assert change_email(adas_browser, email).status_code == 303
     assert store.read_user(ada.id).email == "ADA@example.org"
 
 
-def test_somebody_elses_email_is_409_and_counts_like_a_wrong_password(
-    store, adas_browser, ada, bob
-):
+def test_taken_email_is_409_and_counts_as_a_wrong_password(store, adas_browser, ada, bob):
     for _ in range(10):
         page = change_email(adas_browser, "BOB@example.org")
         assert page.status_code == 409
@@ -147,7 +147,7 @@ def test_somebody_elses_email_is_409_and_counts_like_a_wrong_password(
 
 
 @pytest.mark.parametrize("email", ["", "nowhere", "a@b c", "a@b\r\nc"])
-def test_what_is_no_email_is_400(store, adas_browser, ada, email):
+def test_invalid_email_is_400(store, adas_browser, ada, email):
     assert change_email(adas_browser, email).status_code == 400
     assert store.read_user(ada.id).email == "ada@example.org"
 
@@ -155,7 +155,7 @@ def test_what_is_no_email_is_400(store, adas_browser, ada, email):
 # -- export ---------------------------------------------------------------------------------------
 
 
-def test_the_export_has_everything_but_what_opens_a_door(store, adas_browser, ada, program):
+def test_export_has_all_fields_except_credentials(store, adas_browser, ada, program):
     adas_browser.allow(program, scope="email")
     answer = adas_browser.get("/account/export")
     assert answer.content_type == "application/json"
@@ -175,11 +175,11 @@ def test_the_export_has_everything_but_what_opens_a_door(store, adas_browser, ad
 
 
 def export(browser) -> dict:
-    """What is downloaded."""
+    """Return the account export."""
     return browser.get("/account/export").json
 
 
-def test_the_export_has_the_picture_as_it_is_shown(store, adas_browser, anyone, ada):
+def test_export_has_the_current_picture(store, adas_browser, anyone, ada):
     def shown() -> bytes:
         kind, _, content = export(adas_browser)["picture"].partition(",")
         assert kind == "data:image/webp;base64"
@@ -190,15 +190,13 @@ def test_the_export_has_the_picture_as_it_is_shown(store, adas_browser, anyone, 
     assert shown() == b"large"
 
 
-def test_the_export_of_a_player_whose_picture_is_lost_says_so(store, adas_browser, ada):
+def test_export_picture_is_null_if_the_file_is_missing(store, adas_browser, ada):
     with store.edit_user(ada.id) as user:
         user.pfp_timestamp += 1
     assert export(adas_browser)["picture"] is None
 
 
-def test_the_export_has_the_clients_one_registered_without_their_secrets(
-    store, adas_browser, ada, bob
-):
+def test_export_has_own_clients_without_secrets(store, adas_browser, ada, bob):
     mine, secret = store.add_client("Mine", ["https://mine.example/"], ada.id)
     store.add_client("Bobs", [], bob.id)
     store.add_client("Everybody's", [], None)
@@ -216,9 +214,7 @@ def test_the_export_has_the_clients_one_registered_without_their_secrets(
     assert disabled.keys() == {"time", "act", "client"}
 
 
-def test_the_export_has_the_audit_lines_by_and_about_one_but_not_who_moderated(
-    store, adas_browser, ada, bob
-):
+def test_export_has_own_audit_lines_without_moderators(store, adas_browser, ada, bob):
     store.write_audit("user reset bio", bob.id, user=ada.id, address="192.0.2.1")
     store.write_audit("user suspend", ada.id, user=bob.id, address="192.0.2.2")
     store.write_audit("user unsuspend", "command", user=bob.id)
@@ -228,7 +224,7 @@ def test_the_export_has_the_audit_lines_by_and_about_one_but_not_who_moderated(
     assert by == {"act": "user suspend", "by": ada.id, "user": bob.id, "address": "192.0.2.2"}
 
 
-def test_export_audit_lines_are_in_order_of_time_and_none_twice(
+def test_export_audit_lines_are_in_time_order_without_duplicates(
     store, adas_browser, ada, bob, clock
 ):
     first, second = (store.add_client(name, [], ada.id)[0] for name in ("First", "Second"))
@@ -248,7 +244,7 @@ def test_export_audit_lines_are_in_order_of_time_and_none_twice(
 def test_pages_read_neither_all_users_nor_the_whole_audit_log(
     store, adas_browser, ada, monkeypatch
 ):
-    """The developer page of administrators alone needs the ids of all clients."""
+    """Only the developer page of administrators needs the ids of all clients."""
     with store.edit_user(ada.id) as user:
         user.mod_level = ADMINISTRATOR
     for method in ("user_ids", "client_ids", "read_audit"):
@@ -261,13 +257,13 @@ def test_pages_read_neither_all_users_nor_the_whole_audit_log(
     assert adas_browser.get("/developer").status_code == 200
 
 
-def test_a_damaged_audit_log_keeps_nobody_from_the_rest(adas_browser, ada, tmp_path):
-    (tmp_path / "instance" / "audit" / f"{ada.id}").write_text("no JSON\n")
+def test_export_audit_is_null_if_the_log_is_damaged(adas_browser, ada, faults):
+    faults.damage_audit_log()
     exported = export(adas_browser)
     assert (exported["name"], exported["audit"]) == ("Ada", None)
 
 
-def test_the_export_needs_a_session(browser, ada):
+def test_export_requires_sign_in(browser, ada):
     assert browser.get("/account/export").status_code == 303
 
 
@@ -275,13 +271,11 @@ def test_the_export_needs_a_session(browser, ada):
 
 
 def delete(browser):
-    """Send the form that deletes the account, with the right password."""
+    """Submit the account deletion form with the correct password."""
     return browser.post("/account/delete", data={"password": PASSWORD})
 
 
-def test_a_deleted_account_ends_its_sessions_and_tokens(
-    store, adas_browser, open_browser, ada, program
-):
+def test_account_deletion_ends_sessions_and_tokens(store, adas_browser, open_browser, ada, program):
     other = open_browser()
     other.sign_in()
     token = program.token_for(adas_browser.allow(program))
@@ -297,26 +291,25 @@ def test_a_deleted_account_ends_its_sessions_and_tokens(
     assert store.user_ids() == []
 
 
-def test_a_deleted_account_frees_name_and_email_and_its_id_never_comes_back(
-    store, adas_browser, browser, ada, tmp_path, anyone
+def test_account_deletion_frees_name_and_email_but_not_the_id(
+    store, adas_browser, browser, ada, faults, anyone
 ):
     picture = f"/pfp/large/1-{ada.pfp_timestamp}.webp"
     assert anyone.get(picture).status_code == 200
     delete(adas_browser)
     assert anyone.get(picture).status_code == 404
-    assert [each for each in (tmp_path / "pfp").rglob("*") if each.is_file()] == []
+    assert faults.stored("pictures") == {}
     assert anyone.get("/api/users/info?id=1").status_code == 404
     assert sign_up(browser, name="Ada", email="ada@example.org").status_code == 303
     assert store.find_user("Ada").id == 2
-    kept = (tmp_path / "instance" / "users").iterdir()
-    assert [each.name for each in kept] == ["2.json"]
+    assert (store.user_ids(), len(faults.stored("users"))) == ([2], 1)
 
 
-def test_the_last_administrator_cannot_delete_the_account(store, adas_browser, ada, bob):
+def test_last_administrator_cannot_delete_the_account(store, adas_browser, ada, bob):
     with store.edit_user(ada.id) as user:
         user.mod_level = 2
     with store.edit_user(bob.id) as user:
-        user.mod_level, user.suspended = 2, True  # does not count: cannot sign in
+        user.mod_level, user.suspended = 2, True  # not counted: cannot sign in
     page = delete(adas_browser)
     assert (page.status_code, list(problems_of(page))) == (409, ["delete-form"])
     assert store.read_user(ada.id).name == "Ada"
@@ -329,11 +322,11 @@ def test_the_last_administrator_cannot_delete_the_account(store, adas_browser, a
 
 
 def withdraw(browser, client_id: str):
-    """Press the button beside an app."""
+    """Withdraw an app on the apps page."""
     return browser.post("/account/apps/withdraw", data={"client_id": client_id})
 
 
-def test_the_apps_page_says_what_was_allowed_and_since_when(adas_browser, ada, program):
+def test_apps_page_shows_scopes_and_date(adas_browser, ada, program):
     adas_browser.allow(program, scope="userinfo email")
     page = adas_browser.get("/account/apps")
     today = datetime.now(UTC)
@@ -342,15 +335,13 @@ def test_the_apps_page_says_what_was_allowed_and_since_when(adas_browser, ada, p
     assert f"Allowed on: {today.day} {today:%B %Y}" in page.text
 
 
-def test_the_ids_that_stop_tokens_are_not_on_the_apps_page(store, adas_browser, ada, program):
+def test_apps_page_hides_grant_ids(store, adas_browser, ada, program):
     adas_browser.allow(program)
     grant = store.read_user(ada.id).grants[program.id]
     assert grant.id not in adas_browser.get("/account/apps").text
 
 
-def test_a_withdrawn_app_learns_nothing_more_at_once_and_has_to_ask_again(
-    store, adas_browser, ada, program
-):
+def test_withdrawing_an_app_revokes_tokens_codes_and_consent(store, adas_browser, ada, program):
     token = program.token_for(adas_browser.allow(program))
     code = adas_browser.allow(program)  # not exchanged yet
     assert program.whois(token).status_code == 200
@@ -360,11 +351,11 @@ def test_a_withdrawn_app_learns_nothing_more_at_once_and_has_to_ask_again(
     assert "Space Game" not in adas_browser.get("/account/apps").text
     assert adas_browser.get(program.link()).status_code == 200  # the consent page
     adas_browser.allow(program)
-    assert program.whois(token).status_code == 401  # allowed anew, but not for this token
+    assert program.whois(token).status_code == 401  # the new grant is not that of this token
 
 
 @pytest.mark.parametrize("client_id", ["", "x", "../1", "0" * 16])
-def test_withdrawing_what_was_not_allowed_harms_nobody(
+def test_withdrawing_an_app_without_a_grant_is_a_no_op(
     store, adas_browser, open_browser, ada, bob, program, register, client_id
 ):
     other = register("https://other.example/callback", name="Other")
@@ -379,9 +370,7 @@ def test_withdrawing_what_was_not_allowed_harms_nobody(
     assert other.whois(token).json["name"] == "Bob"
 
 
-def test_an_app_that_is_registered_no_more_can_still_be_withdrawn(
-    store, adas_browser, ada, program
-):
+def test_deleted_app_can_be_withdrawn(store, adas_browser, ada, program):
     adas_browser.allow(program)
     store.delete_client(program.id)
     page = adas_browser.get("/account/apps")
@@ -390,7 +379,7 @@ def test_an_app_that_is_registered_no_more_can_still_be_withdrawn(
     assert store.read_user(ada.id).grants == {}
 
 
-def test_an_apps_name_is_text_and_never_markup(store, adas_browser, ada, register):
+def test_app_name_and_scope_are_escaped(store, adas_browser, ada, register):
     program = register("https://x.example/", name="<script>x</script>")
     with store.edit_user(ada.id) as user:
         user.grants[program.id] = Grant("x", ["userinfo", "<b>"], now_ms())
@@ -399,7 +388,7 @@ def test_an_apps_name_is_text_and_never_markup(store, adas_browser, ada, registe
     assert "&lt;script&gt;x" in text
 
 
-def test_one_browser_is_signed_out_and_the_others_stay(store, adas_browser, open_browser, ada):
+def test_ending_one_session_keeps_the_others(store, adas_browser, open_browser, ada):
     other, third = open_browser(), open_browser()
     other.post("/sign-in", data={"name": "Ada", "password": PASSWORD}, headers={"User-Agent": "x"})
     third.sign_in()
@@ -412,8 +401,8 @@ def test_one_browser_is_signed_out_and_the_others_stay(store, adas_browser, open
     assert [is_signed_in(each) for each in (adas_browser, other, third)] == [True, False, True]
 
 
-@pytest.mark.parametrize("since", [10**20, 10**400], ids=["too late", "too large"])
-def test_a_time_that_no_calendar_has_breaks_no_page(store, adas_browser, ada, since):
+@pytest.mark.parametrize("since", [10**20, 10**400], ids=["beyond the calendar", "beyond a float"])
+def test_apps_page_shows_a_time_beyond_the_calendar_as_a_number(store, adas_browser, ada, since):
     with store.edit_user(ada.id) as user:
         user.grants["x" * 24] = Grant("a grant", [], since)
         user.sessions[-1].since = since
@@ -421,7 +410,7 @@ def test_a_time_that_no_calendar_has_breaks_no_page(store, adas_browser, ada, si
     assert f"Allowed on: {since}" in page and f"Signed in on: {since}<" in page
 
 
-def test_browsers_of_one_kind_are_told_apart_by_the_minute(store, adas_browser, ada):
+def test_sign_out_buttons_of_similar_browsers_name_the_minute(store, adas_browser, ada):
     half_past_five = 1_795_282_200_000  # 21 November 2026, in UTC
     with store.edit_user(ada.id) as user:
         user.sessions += [Session(f"{i}", half_past_five + i * 60_000, "Firefox") for i in (0, 9)]
@@ -442,13 +431,13 @@ def test_another_players_session_cannot_be_ended(
     assert is_signed_in(bobs) and is_signed_in(adas_browser)
 
 
-def test_ending_the_session_in_use_signs_this_browser_out(store, adas_browser, ada):
+def test_ending_the_current_session_signs_out(store, adas_browser, ada):
     session = store.read_user(ada.id).sessions[0].id
     adas_browser.post("/account/sessions/end", data={"session": session})
     assert not is_signed_in(adas_browser)
 
 
-# -- what holds for all of them -------------------------------------------------------------------
+# -- all account pages ----------------------------------------------------------------------------
 
 SIGNED_IN_POSTS = [
     *("/account", "/account/picture", "/account/picture/remove", "/account/email"),
@@ -457,14 +446,14 @@ SIGNED_IN_POSTS = [
 ]
 
 
-def test_these_are_all_the_posts_there_are(app):
+def test_tests_cover_every_post_route(app):
     rules = [each for each in app.url_map.iter_rules() if "POST" in each.methods]
     ours = {each.rule for each in rules if each.endpoint.startswith(("account.", "sign_up."))}
     assert ours == {*SIGNED_IN_POSTS, "/sign-up", "/new-password"}
 
 
 @pytest.mark.parametrize("path", [*SIGNED_IN_POSTS, "/account/apps"])
-def test_who_is_signed_out_is_sent_to_sign_in(browser, ada, path):
+def test_signed_out_request_redirects_to_sign_in(browser, ada, path):
     answer = browser.get(path) if path == "/account/apps" else browser.post(path)
     assert answer.status_code == 303
     back = path if path == "/account/apps" else "/account"
@@ -473,7 +462,7 @@ def test_who_is_signed_out_is_sent_to_sign_in(browser, ada, path):
 
 @pytest.mark.parametrize("path", [*SIGNED_IN_POSTS, "/sign-up", "/new-password"])
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
-def test_a_post_from_another_site_changes_nothing(
+def test_cross_site_post_is_403_and_changes_nothing(
     store, adas_browser, ada, program, adas_link, path, site
 ):
     adas_browser.allow(program)
@@ -490,13 +479,13 @@ def test_a_post_from_another_site_changes_nothing(
     assert (store.read_user(ada.id), store.user_ids()) == (before, [1])
 
 
-def test_who_opens_the_address_of_a_form_is_told_so_in_words(adas_browser):
+def test_get_of_a_form_address_is_405_with_an_explanation(adas_browser):
     for path in SIGNED_IN_POSTS[1:]:
         page = adas_browser.get(path)
         assert (page.status_code, "opened directly" in page.text) == (405, True)
 
 
-def test_the_pages_are_not_stored_and_run_no_script_of_others(adas_browser, open_browser):
+def test_pages_are_no_store_and_have_a_strict_csp(adas_browser, open_browser):
     pages = [adas_browser.get(each) for each in ("/account", "/account/apps", "/users/1")]
     pages += [open_browser().get(each) for each in ("/sign-up", "/new-password?link=x")]
     pages += [save(adas_browser, name="x"), sign_up(open_browser(), name="x")]
@@ -507,7 +496,7 @@ def test_the_pages_are_not_stored_and_run_no_script_of_others(adas_browser, open
         assert not re.search(r"<style|<script(?! src=)|\sstyle=|\son[a-z]+=", page.text)
 
 
-def test_what_was_typed_is_text_and_never_markup(adas_browser, open_browser):
+def test_form_input_is_escaped(adas_browser, open_browser):
     bad = "\"'><script>x</script>"
     pages = [
         sign_up(open_browser(), name=bad, email=bad, next=f"/{bad}", invite=bad),
@@ -519,7 +508,7 @@ def test_what_was_typed_is_text_and_never_markup(adas_browser, open_browser):
     assert not any("<script>x" in page.text for page in pages)
 
 
-def test_what_was_done_does_not_pile_up_in_the_cookie(adas_browser):
+def test_notices_do_not_accumulate_in_the_cookie(adas_browser):
     sizes = []
     for _ in range(3):
         adas_browser.post("/account", data={"bio": "Chess."})

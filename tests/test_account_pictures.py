@@ -1,6 +1,7 @@
 """Uploads from the account page: `pages.account`."""
 
 import io
+from collections.abc import Callable
 
 import pytest
 from forms import problems_of, race, save
@@ -23,13 +24,13 @@ REFUSED_UPLOADS = {
     "text": (b"<svg xmlns='http://www.w3.org/2000/svg'/>", 415),
     "pdf": (b"%PDF-1.7\n", 415),
     "too many pixels": (encode(Image.new("1", (5001, 5000))), 422),
-    "a byte too many": (RED + bytes(8 * 2**20 + 1 - len(RED)), 413),
-    "far too many bytes": (RED + bytes(9 * 2**20), 413),
+    "one byte over the limit": (RED + bytes(8 * 2**20 + 1 - len(RED)), 413),
+    "a mebibyte over the limit": (RED + bytes(9 * 2**20), 413),
 }
 
 
 def upload(browser, content: bytes | None, name: str = "me.png"):
-    """Send the picture form, with a file or without one."""
+    """Submit the picture form, with or without a file."""
     head = f'--x\r\nContent-Disposition: form-data; name="picture"; filename="{name}"\r\n\r\n'
     field = b"" if content is None else head.encode() + content + b"\r\n"
     form_type = "multipart/form-data; boundary=x"
@@ -37,31 +38,25 @@ def upload(browser, content: bytes | None, name: str = "me.png"):
 
 
 @pytest.fixture
-def picture_files(tmp_path):
-    """The picture files that there are, and what they hold."""
-    folder = tmp_path / "pfp"
-
-    def picture_files() -> dict[str, bytes]:
-        found = (each for each in folder.rglob("*") if each.is_file())
-        return {str(each.relative_to(folder)): each.read_bytes() for each in found}
-
-    return picture_files
+def picture_files(faults) -> Callable[[], dict[str, bytes]]:
+    """A function that returns the stored pictures, by size and file name."""
+    return lambda: faults.stored("pictures")
 
 
-def generation(user: User) -> set[str]:
-    """The names of the three files of a player's picture."""
+def expected_files(user: User) -> set[str]:
+    """Return the paths of the three files of a user's picture."""
     return {f"{size}/{user.id}-{user.pfp_timestamp}.webp" for size in ("large", "medium", "small")}
 
 
 @pytest.mark.live
-def test_an_upload_makes_three_files_of_a_new_timestamp_and_the_old_address_is_404(
+def test_upload_creates_three_files_and_the_old_address_is_404(
     store, adas_browser, ada, anyone, picture_files
 ):
     answer = upload(adas_browser, RED, "../../x.html")
     assert (answer.status_code, answer.location) == (303, "/account")
     user = store.read_user(ada.id)
     assert user.pfp_timestamp > ada.pfp_timestamp
-    assert picture_files().keys() == generation(user)
+    assert picture_files().keys() == expected_files(user)
     for size, side in (("large", 256), ("medium", 64), ("small", 16)):
         assert anyone.get(f"/pfp/{size}/1-{ada.pfp_timestamp}.webp").status_code == 404
         shown = anyone.get(f"/pfp/{size}/1-{user.pfp_timestamp}.webp")
@@ -73,7 +68,7 @@ def test_an_upload_makes_three_files_of_a_new_timestamp_and_the_old_address_is_4
 
 @pytest.mark.live
 @pytest.mark.parametrize("kind", REFUSED_UPLOADS)
-def test_a_refused_upload_is_told_beside_the_field_and_changes_nothing(
+def test_refused_upload_shows_an_error_and_changes_nothing(
     store, adas_browser, ada, picture_files, kind
 ):
     content, status = REFUSED_UPLOADS[kind]
@@ -84,42 +79,34 @@ def test_a_refused_upload_is_told_beside_the_field_and_changes_nothing(
     assert (store.read_user(ada.id), picture_files()) == (before, files)
 
 
-def test_a_picture_that_is_no_file_is_400(store, adas_browser, ada):
+def test_picture_field_without_a_file_is_400(store, adas_browser, ada):
     for data in ({"picture": "text"}, None):
         assert adas_browser.post("/account/picture", data=data).status_code == 400
     assert store.read_user(ada.id).pfp_timestamp == ada.pfp_timestamp
 
 
 @pytest.mark.live
-def test_a_picture_that_cannot_be_saved_leaves_the_old_one(
-    store, adas_browser, ada, tmp_path, picture_files
-):
-    files = picture_files()
-    users = tmp_path / "instance" / "users"
-    kept = users.joinpath("1.json").read_bytes()
-    locks = tmp_path / "instance" / "locks"
-    locks.rename(locks.with_name("aside"))
-    locks.touch()
+def test_unsaved_picture_keeps_the_old_one(adas_browser, faults):
+    before = faults.stored("users", "pictures")
+    faults.refuse_saves("pictures")
     assert upload(adas_browser, RED).status_code == 503
-    assert (users.joinpath("1.json").read_bytes(), picture_files()) == (kept, files)
+    assert faults.stored("users", "pictures") == before
 
 
 @pytest.mark.live
-def test_removing_the_picture_gives_the_generated_one_again(
-    store, adas_browser, ada, picture_files
-):
+def test_removing_the_picture_restores_the_generated_one(store, adas_browser, ada, picture_files):
     generated = sorted(picture_files().values())
     upload(adas_browser, RED)
     uploaded = store.read_user(ada.id).pfp_timestamp
     assert adas_browser.post("/account/picture/remove").status_code == 303
     user = store.read_user(ada.id)
     assert user.pfp_timestamp > uploaded
-    assert picture_files().keys() == generation(user)
+    assert picture_files().keys() == expected_files(user)
     assert sorted(picture_files().values()) == generated
 
 
 @pytest.mark.load
-def test_changes_of_picture_and_profile_at_once_leave_one_generation_and_lose_nothing(
+def test_racing_picture_and_profile_changes_leave_one_set_of_files(
     store, adas_browser, open_browser, ada, picture_files
 ):
     browsers = [open_browser() for _ in range(3)]
@@ -137,4 +124,4 @@ def test_changes_of_picture_and_profile_at_once_leave_one_generation_and_lose_no
     assert [red, *statuses] == [303, {303}, {303}, {303}, {303}]
     user = store.read_user(ada.id)
     assert user.bio == "bio 7"
-    assert picture_files().keys() == generation(user)
+    assert picture_files().keys() == expected_files(user)

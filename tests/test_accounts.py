@@ -36,7 +36,7 @@ from storage import (
 )
 
 GAME = "https://game.example/"
-# Each act on a player: how it is called, the level that it needs, the ids in its audit line.
+# Each act on a player: the call, and the additional fields of its audit line.
 MODERATION = {
     "user suspend": (lambda acts, user_id: acts.suspend(user_id), {}),
     "user unsuspend": (lambda acts, user_id: acts.unsuspend(user_id), {}),
@@ -57,13 +57,13 @@ BY_COMMAND = {
     "user delete": (lambda acts, user_id: acts.delete_user(user_id), {}),
 }
 USER_ACTS = MODERATION | ADMINISTRATION | BY_COMMAND
-# Each act on an app, which its owner and administrators may do. The app is that of `game`.
+# Each act on an app that its owner and administrators are allowed to do.
 CLIENT_ACTS = {
     "client disable": lambda acts, client_id: acts.set_disabled(client_id, True),
     "client new-secret": lambda acts, client_id: acts.issue_client_secret(client_id),
     "client delete": lambda acts, client_id: acts.delete_client(client_id),
 }
-# The methods of Storage that lock a record.
+# The methods of Storage that lock a record
 CHANGES = (
     *("edit_user", "rename_user", "reset_name", "change_email", "save_picture", "delete_user"),
     *("add_client", "edit_client", "issue_client_secret", "delete_client"),
@@ -72,7 +72,7 @@ CHANGES = (
 
 @pytest.fixture
 def add_player(storage) -> Callable[..., User]:
-    """Adds a player whom each act of USER_ACTS, or this one, changes."""
+    """A function that adds a player whose record every act of USER_ACTS changes."""
     numbers = itertools.count(1)
 
     def add_player(mod_level: int = PLAYER, act: str = "", name: str = "") -> User:
@@ -112,19 +112,19 @@ def game(storage, ada) -> Client:
 
 @pytest.fixture
 def acts_of(storage) -> Callable[[User], Acts]:
-    """Returns what a player may do."""
+    """A function that returns the acts on behalf of a player."""
     return lambda user: Acts(storage, Actor(user.id, "192.0.2.7"))
 
 
 @pytest.fixture
 def command(storage) -> Acts:
-    """What the command may do."""
+    """The acts on behalf of the command."""
     return Acts(storage, COMMAND)
 
 
 @pytest.fixture
 def before_lock(storage, monkeypatch):
-    """In its block, a change by somebody else comes just before an act locks its record."""
+    """A context manager that makes a change just before an act locks its record."""
 
     @contextlib.contextmanager
     def before_lock(change: Callable[[], None]) -> Iterator[None]:
@@ -150,15 +150,15 @@ def set_fields(storage, user_id: int, **fields) -> None:
 
 
 def audit_lines(storage) -> list[dict]:
-    """The audit log, without times."""
+    """Return the lines of the audit log without their times."""
     return [{k: v for k, v in line.items() if k != "time"} for line in storage.read_audit()]
 
 
 # -- rights -------------------------------------------------------------------------------------
 
 
-def may(level: int, act: str, target_level: int) -> bool:
-    """Return True if a player of this level may do an act to another."""
+def is_allowed(level: int, act: str, target_level: int) -> bool:
+    """Return whether a player of this level may act on a player of the target level."""
     if act in MODERATION:
         return level >= MODERATOR and target_level < level
     return act in ADMINISTRATION and level == ADMINISTRATOR
@@ -172,7 +172,7 @@ def test_rights_by_level(storage, add_player, acts_of, subtests):
             for actor in actors:
                 target = add_player(target_level, act)
                 with subtests.test(f"{act}: {actor.mod_level} to {target_level}"):
-                    if may(actor.mod_level, act, target_level):
+                    if is_allowed(actor.mod_level, act, target_level):
                         do(acts_of(actor), target.id)
                     else:
                         with pytest.raises(NotAllowed):
@@ -189,7 +189,7 @@ def test_command_may_do_everything(storage, add_player, command, subtests):
             assert audit_lines(storage)[-1] == line
 
 
-def test_audit_line_says_who_did_what_from_where(storage, add_player, admin, acts_of, subtests):
+def test_audit_line_has_actor_act_user_and_address(storage, add_player, admin, acts_of, subtests):
     for act, (do, ids) in (MODERATION | ADMINISTRATION).items():
         user = add_player(PLAYER, act)
         with subtests.test(act):
@@ -198,7 +198,7 @@ def test_audit_line_says_who_did_what_from_where(storage, add_player, admin, act
             assert audit_lines(storage)[-1] == line
 
 
-def test_actor_who_lost_the_right_before_the_lock_is_refused(
+def test_actor_demoted_or_suspended_before_the_lock_is_refused(
     storage, add_player, acts_of, before_lock, subtests
 ):
     add_player(ADMINISTRATOR)
@@ -219,7 +219,7 @@ def test_deleted_actor_is_refused(storage, add_player, ada, moderator, acts_of, 
     assert (storage.read_user(ada.id), audit_lines(storage)) == (ada, [])
 
 
-def test_user_promoted_before_the_lock_is_out_of_reach(
+def test_user_promoted_before_the_lock_is_unchanged(
     storage, add_player, moderator, acts_of, before_lock, subtests
 ):
     for act, (do, _) in MODERATION.items():
@@ -232,7 +232,7 @@ def test_user_promoted_before_the_lock_is_out_of_reach(
     assert audit_lines(storage) == []
 
 
-# -- no-ops, and what comes first ---------------------------------------------------------------
+# -- no-ops and the order of steps ---------------------------------------------------------------
 
 
 def test_no_op_changes_are_not_logged(storage, add_player, command, subtests):
@@ -247,10 +247,10 @@ def test_no_op_changes_are_not_logged(storage, add_player, command, subtests):
             assert (storage.read_user(user.id), audit_lines(storage)) == (before, lines)
             assert lines[-1]["act"] == act
             if act in ("user set name", "user set email"):
-                command.delete_user(user.id)  # frees them
+                command.delete_user(user.id)  # frees name and email
 
 
-def test_audit_line_comes_before_the_change(storage, add_player, command, monkeypatch, subtests):
+def test_audit_line_precedes_the_change(storage, add_player, command, monkeypatch, subtests):
     for act, (do, _) in USER_ACTS.items():
         user = add_player(PLAYER, act)
         seen = []
@@ -344,7 +344,9 @@ def test_revoked_flair_is_no_longer_equipped(storage, ada, admin, acts_of):
     assert (user.flairs, user.equipped_flair) == (["none"], "none")
 
 
-def test_last_administrator_stays(storage, add_player, admin, moderator, acts_of, command):
+def test_last_administrator_cannot_be_demoted_or_deleted(
+    storage, add_player, admin, moderator, acts_of, command
+):
     add_player(ADMINISTRATOR, "user unsuspend")
     for act in (
         lambda: acts_of(admin).set_mod_level(admin.id, MODERATOR),
@@ -352,7 +354,7 @@ def test_last_administrator_stays(storage, add_player, admin, moderator, acts_of
     ):
         with pytest.raises(LastAdministrator):
             act()
-    with pytest.raises(NotAllowed):  # not told who the last administrator is
+    with pytest.raises(NotAllowed):  # does not reveal the last administrator
         acts_of(moderator).suspend(admin.id)
     assert (storage.read_user(admin.id), audit_lines(storage)) == (admin, [])
     acts_of(admin).set_mod_level(admin.id, ADMINISTRATOR)
@@ -362,7 +364,7 @@ def test_last_administrator_stays(storage, add_player, admin, moderator, acts_of
     assert storage.administrators() == []
 
 
-def test_moderator_does_not_suspend_who_became_the_last_administrator(
+def test_moderator_cannot_suspend_a_new_last_administrator(
     storage, ada, moderator, acts_of, monkeypatch
 ):
     administered_without = storage.administered_without
@@ -377,7 +379,7 @@ def test_moderator_does_not_suspend_who_became_the_last_administrator(
     assert storage.read_user(ada.id).administers
 
 
-def test_of_two_administrators_who_demote_each_other_one_stays(storage, add_player, acts_of):
+def test_racing_demotions_leave_one_administrator(storage, add_player, acts_of):
     for _ in range(5):
         first, second = (add_player(ADMINISTRATOR) for _ in range(2))
         barrier = threading.Barrier(2)
@@ -396,7 +398,7 @@ def test_of_two_administrators_who_demote_each_other_one_stays(storage, add_play
         set_fields(storage, left.id, mod_level=PLAYER)
 
 
-def test_players_delete_themselves_without_an_audit_line(storage, ada, admin, acts_of, before_lock):
+def test_own_account_deletion_has_no_audit_line(storage, ada, admin, acts_of, before_lock):
     suspend = functools.partial(set_fields, storage, ada.id, suspended=True)
     with before_lock(suspend), pytest.raises(NotAllowed):
         acts_of(ada).delete_user(ada.id)
@@ -407,7 +409,7 @@ def test_players_delete_themselves_without_an_audit_line(storage, ada, admin, ac
     assert (storage.user_ids(), audit_lines(storage)) == ([admin.id], [])
 
 
-def test_players_remove_their_own_pictures_without_an_audit_line(storage, ada, admin, acts_of):
+def test_own_picture_removal_has_no_audit_line(storage, ada, admin, acts_of):
     with pytest.raises(NotAllowed):
         acts_of(admin).remove_picture(ada.id)
     acts_of(ada).remove_picture(ada.id)
@@ -415,7 +417,7 @@ def test_players_remove_their_own_pictures_without_an_audit_line(storage, ada, a
     assert audit_lines(storage) == []
 
 
-def test_invitations_and_keys_are_the_commands(storage, admin, acts_of, command):
+def test_only_the_command_issues_invitations_and_rotates_keys(storage, admin, acts_of, command):
     keys = storage.keys()
     for act in (lambda acts: acts.issue_invites(7, 2), lambda acts: acts.rotate_keys(False)):
         with pytest.raises(NotAllowed):
@@ -450,7 +452,7 @@ def test_owner_and_administrators_manage_an_app(
         acts_of(moderator).change_client(game.id, name="Mine")
 
 
-def test_app_that_changed_hands_before_the_lock_is_out_of_reach(
+def test_app_transferred_before_the_lock_is_unchanged(
     storage, ada, admin, game, acts_of, before_lock, subtests
 ):
     def give_away() -> None:
@@ -467,7 +469,7 @@ def test_app_that_changed_hands_before_the_lock_is_out_of_reach(
     assert audit_lines(storage) == []
 
 
-def test_members_register_apps_if_that_is_open_and_up_to_a_limit(
+def test_member_registration_needs_the_setting_and_has_a_limit(
     storage, ada, admin, acts_of, command
 ):
     def register(acts: Acts, owner: User, is_open: bool) -> Client:
@@ -515,7 +517,7 @@ def test_refused_registration_is_not_logged(storage, game, command):
         (MODERATOR, {"game_url": f"{GAME}new"}, True),
     ],
 )
-def test_game_that_its_owner_moves_is_unlisted(storage, ada, game, acts_of, level, changes, listed):
+def test_game_moved_by_its_owner_is_unlisted(storage, ada, game, acts_of, level, changes, listed):
     set_fields(storage, ada.id, mod_level=level)
     acts_of(ada).change_client(game.id, **changes)
     client = storage.read_client(game.id)
@@ -523,7 +525,9 @@ def test_game_that_its_owner_moves_is_unlisted(storage, ada, game, acts_of, leve
     assert {name: getattr(client, name) for name in changes} == changes
 
 
-def test_disabling_by_an_administrator_outranks_the_owner(storage, ada, admin, game, acts_of):
+def test_owner_cannot_enable_an_app_disabled_by_an_administrator(
+    storage, ada, admin, game, acts_of
+):
     assert acts_of(ada).set_disabled(game.id, True).disabled_by == ada.id
     assert not acts_of(ada).set_disabled(game.id, False).disabled
     acts_of(ada).set_disabled(game.id, True)
@@ -540,12 +544,12 @@ def test_disabling_by_an_administrator_outranks_the_owner(storage, ada, admin, g
     ]
 
 
-def test_moderators_list_a_game_at_the_address_they_have_seen(
+def test_listing_a_game_requires_its_current_address(
     storage, ada, moderator, game, acts_of, command
 ):
     with pytest.raises(NotAllowed):
         acts_of(ada).set_listed(game.id, False)
-    acts_of(moderator).set_listed(game.id, True, "https://old.example/")  # is listed: a no-op
+    acts_of(moderator).set_listed(game.id, True, "https://old.example/")  # already listed: a no-op
     assert not acts_of(moderator).set_listed(game.id, False, "https://old.example/").listed
     with pytest.raises(InvalidField, match="game_url"):
         acts_of(moderator).set_listed(game.id, True, "https://old.example/")

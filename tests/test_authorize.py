@@ -1,13 +1,11 @@
-"""/oauth/authorize: a player is asked, and the client gets a code (RFC 6749 4.1.1, 4.1.2)."""
+"""/oauth/authorize: the player consents, and the client gets a code (RFC 6749 4.1.1, 4.1.2)."""
 
 import hashlib
 import html
-import json
 import re
 from urllib.parse import quote, urlencode
 
 import pytest
-from conftest import replace_by_a_file
 from forms import hidden_field
 
 from identity.signing import serializer
@@ -19,17 +17,17 @@ CHALLENGE = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"  # RFC 7636, appendix 
 
 
 def form_action(page) -> str:
-    """Where forms of this page may lead, as its CSP says."""
+    """Return the sources of form-action in the CSP of a page."""
     return re.search("form-action ([^;]*)", page.headers["Content-Security-Policy"])[1]
 
 
-def words(page) -> str:
-    """The text of a page."""
+def page_text(page) -> str:
+    """Return the text of a page without markup."""
     return " ".join(html.unescape(re.sub("<[^>]+>", " ", page.text)).split())
 
 
 def is_error_page(answer) -> bool:
-    """True for the page that tells the player, and nobody else."""
+    """Return whether this is the error page for the player, without a redirect."""
     return answer.status_code == 400 and "Location" not in answer.headers and "<h1>" in answer.text
 
 
@@ -37,7 +35,7 @@ def is_error_page(answer) -> bool:
 
 
 @pytest.mark.parametrize("address", ["/oauth/authorize", "/oauth"])
-def test_both_addresses_ask_the_player(adas_browser, program, address):
+def test_both_addresses_show_the_consent_page(adas_browser, program, address):
     page = adas_browser.get(program.link().replace("/oauth/authorize", address))
     assert page.status_code == 200
     assert program.read_callback(adas_browser.decide(page))["code"]
@@ -58,23 +56,23 @@ def test_both_addresses_ask_the_player(adas_browser, program, address):
         {"redirect_uri": [CALLBACK, "https://evil.example/"]},
     ],
 )
-def test_an_unknown_client_or_redirect_uri_is_told_the_player_and_never_redirected(
+def test_unknown_client_or_redirect_uri_shows_an_error_page(
     browser, ada, program, changes, signed_in
 ):
     """RFC 9700 4.11.2."""
     if signed_in:
         browser.sign_in()
-    for response_type in ("code", "nonsense"):  # no other error comes before
+    for response_type in ("code", "nonsense"):  # other errors are not checked first
         answer = browser.get(program.link(response_type=response_type, **changes))
         assert is_error_page(answer)
 
 
-def test_a_client_id_sent_twice_is_refused_also_where_both_are_good(adas_browser, program):
+def test_repeated_client_id_shows_an_error_page(adas_browser, program):
     answer = adas_browser.get(program.link(client_id=[program.id, program.id]))
     assert is_error_page(answer)
 
 
-def test_a_disabled_client_is_told_the_player(store, adas_browser, program):
+def test_disabled_client_shows_an_error_page(store, adas_browser, program):
     with store.edit_client(program.id) as client:
         client.disabled = True
     answer = adas_browser.get(program.link())
@@ -87,23 +85,20 @@ def test_a_disabled_client_is_told_the_player(store, adas_browser, program):
     "uri",
     ["com.example.app:/cb", "https://a b.example/", "http://[::1/", "https://a.example:99999/"],
 )
-def test_an_address_that_was_spoilt_by_hand_is_told_the_player(
-    browser, ada, register, tmp_path, uri, signed_in
-):
+def test_damaged_redirect_uri_shows_an_error_page(browser, ada, register, faults, uri, signed_in):
     program = register(CALLBACK)
     if signed_in:
         browser.sign_in()
         browser.allow(program)
-    path = tmp_path / "instance" / "clients" / f"{program.id}.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"redirect_uris": [uri]}))
+    faults.change_client(program.id, redirect_uris=[uri])
     for sent in (None, uri):
         assert is_error_page(browser.get(program.link(redirect_uri=sent)))
-        leads_to = urlencode({"next": program.link(redirect_uri=sent)})
-        assert browser.get(f"/sign-in?{leads_to}").status_code in (200, 303)
+        next_address = urlencode({"next": program.link(redirect_uri=sent)})
+        assert browser.get(f"/sign-in?{next_address}").status_code in (200, 303)
 
 
 @pytest.mark.parametrize("sent", [None, ""])
-def test_redirect_uri_may_be_left_out_where_exactly_one_is_registered(adas_browser, register, sent):
+def test_redirect_uri_is_optional_if_exactly_one_is_registered(adas_browser, register, sent):
     program = register(CALLBACK)
     page = adas_browser.get(program.link(redirect_uri=sent))
     assert program.read_callback(adas_browser.decide(page))["code"]
@@ -115,17 +110,17 @@ def test_redirect_uri_may_be_left_out_where_exactly_one_is_registered(adas_brows
 @pytest.mark.parametrize(
     "received",
     [
-        # a part of it, or more than it
+        # shorter or longer
         *(CALLBACK + "/", CALLBACK + "?", CALLBACK + "?x=1", CALLBACK + "#", CALLBACK + "#x"),
         *(CALLBACK[:-1], CALLBACK + "x", CALLBACK + "/../callback", CALLBACK + " ", " " + CALLBACK),
         *(CALLBACK + "/%2e%2e/callback", CALLBACK + "/.%2E/callback", CALLBACK + "/..;/callback"),
         *(CALLBACK + "\n", CALLBACK + "\0", CALLBACK + "\t", CALLBACK + "%00", CALLBACK + ";x"),
-        # the same to a URL parser
+        # equal after URL normalization
         *("HTTPS://space.example/callback", "https://SPACE.example/callback"),
         *("https://space.example:443/callback", "https://space.example/%63allback"),
         *("https://space.example/./callback", "https://space.example//callback"),
         *("https://space%2Eexample/callback", "https://space.example./callback"),
-        # another place
+        # another resource
         *("https://space.example/CALLBACK", "https://space.example:8443/callback"),
         *("http://space.example/callback", "https://sub.space.example/callback"),
         *("https://space.example.evil.example/callback", "https://evilspace.example/callback"),
@@ -136,7 +131,7 @@ def test_redirect_uri_may_be_left_out_where_exactly_one_is_registered(adas_brows
         *("https://space。example/callback", "https://spаce.example/callback"),  # a Cyrillic а
     ],
 )
-def test_a_redirect_uri_matches_to_the_letter(adas_browser, register, received):
+def test_redirect_uri_must_match_exactly(adas_browser, register, received):
     """RFC 9700 4.1.3."""
     answer = adas_browser.get(register(CALLBACK).link(redirect_uri=received))
     assert is_error_page(answer)
@@ -154,7 +149,7 @@ def test_a_redirect_uri_matches_to_the_letter(adas_browser, register, received):
         ("http://game.example/cb", "http://game.example/cb"),
     ],
 )
-def test_on_a_loopback_address_the_port_is_free(adas_browser, register, registered, received):
+def test_loopback_redirect_uri_may_have_any_port(adas_browser, register, registered, received):
     program = register(registered)
     page = adas_browser.get(program.link(redirect_uri=received))
     assert page.status_code == 200
@@ -187,20 +182,20 @@ def test_on_a_loopback_address_the_port_is_free(adas_browser, register, register
         ("https://space.example/cb", "https://space.example:3000/cb"),
     ],
 )
-def test_nothing_but_the_port_of_a_loopback_address_is_free(
+def test_only_the_port_of_a_loopback_redirect_uri_may_differ(
     adas_browser, register, registered, received
 ):
     """RFC 9700 4.1.3."""
     assert is_error_page(adas_browser.get(register(registered).link(redirect_uri=received)))
 
 
-@pytest.mark.parametrize(("who", "sees"), [("Ada", True), ("Bob", False), (None, False)])
-def test_only_the_owner_sees_the_received_uri_next_to_the_registered_ones(
-    browser, ada, bob, register, who, sees
+@pytest.mark.parametrize(("viewer", "sees"), [("Ada", True), ("Bob", False), (None, False)])
+def test_only_the_owner_sees_received_and_registered_redirect_uris(
+    browser, ada, bob, register, viewer, sees
 ):
     program = register(CALLBACK, "https://second.example/", owner_id=ada.id)
-    if who:
-        browser.sign_in(who)
+    if viewer:
+        browser.sign_in(viewer)
     page = browser.get(program.link(redirect_uri="https://evil.example/<script>"))
     assert is_error_page(page)
     for uri in (CALLBACK, "https://second.example/", "https://evil.example/&lt;script&gt;"):
@@ -208,7 +203,7 @@ def test_only_the_owner_sees_the_received_uri_next_to_the_registered_ones(
     assert "<script>" not in page.text
 
 
-def test_an_administrator_sees_the_redirect_uris_of_every_client(store, adas_browser, program, ada):
+def test_administrator_sees_redirect_uris_of_every_client(store, adas_browser, program, ada):
     link = program.link(redirect_uri="https://evil.example/")
     assert CALLBACK not in adas_browser.get(link).text
     with store.edit_user(ada.id) as user:
@@ -219,25 +214,25 @@ def test_an_administrator_sees_the_redirect_uris_of_every_client(store, adas_bro
 # -- signed out -----------------------------------------------------------------------------------
 
 
-def test_who_is_not_signed_in_is_asked_to_sign_in_and_led_back(browser, ada, program):
+def test_request_continues_after_sign_in(browser, ada, program):
     link = program.link(state=STATE)
     answer = browser.get(link)
     assert answer.status_code == 303
     page = browser.get(answer.location)
     assert (page.status_code, page.request.path) == (200, "/sign-in")
-    assert "Space Game" in words(page)
+    assert "Space Game" in page_text(page)
     consent = browser.get(browser.sign_in(next=hidden_field(page, "next")).location)
     assert program.read_callback(browser.decide(consent))["state"] == STATE
 
 
 @pytest.mark.parametrize("changes", [{"response_type": "token"}, {"state": ["a", "b"]}])
-def test_nobody_is_redirected_to_the_client_before_sign_in(browser, program, changes):
+def test_no_redirect_to_the_client_before_sign_in(browser, program, changes):
     """RFC 9700 4.11.2."""
     answer = browser.get(program.link(**changes))
     assert (answer.status_code, answer.location.partition("?")[0]) == (303, "/sign-in")
 
 
-# -- errors that go back to the client (RFC 6749 4.1.2.1) -----------------------------------------
+# -- errors returned to the client (RFC 6749 4.1.2.1) ---------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -250,7 +245,7 @@ def test_nobody_is_redirected_to_the_client_before_sign_in(browser, program, cha
         ({"response_type": "code token"}, "unsupported_response_type"),
         ({"response_type": "Code"}, "unsupported_response_type"),
         ({"scope": ["email", "userinfo"]}, "invalid_request"),
-        ({"code_challenge": CHALLENGE}, "invalid_request"),  # so the method is plain
+        ({"code_challenge": CHALLENGE}, "invalid_request"),  # the method defaults to plain
         ({"code_challenge": CHALLENGE, "code_challenge_method": "plain"}, "invalid_request"),
         ({"code_challenge": CHALLENGE, "code_challenge_method": "s256"}, "invalid_request"),
         ({"code_challenge_method": "S256"}, "invalid_request"),
@@ -263,7 +258,7 @@ def test_nobody_is_redirected_to_the_client_before_sign_in(browser, program, cha
     ],
 )
 @pytest.mark.parametrize("consented", [False, True])
-def test_other_errors_go_back_to_the_client_with_its_state(
+def test_request_errors_are_returned_to_the_client_with_state(
     adas_browser, program, changes, error, consented
 ):
     """RFC 9700 2.1.1 and 2.1.2."""
@@ -272,16 +267,16 @@ def test_other_errors_go_back_to_the_client_with_its_state(
     answer = program.read_callback(adas_browser.get(program.link(state=STATE, **changes)))
     description = answer.pop("error_description")
     assert answer == {"error": error, "state": STATE}
-    # RFC 6749 4.1.2.1 leaves out quotes, backslashes and everything beyond ASCII.
+    # RFC 6749 4.1.2.1 excludes quotes, backslashes and all non-ASCII characters.
     assert re.fullmatch(r"[\x20-\x21\x23-\x5b\x5d-\x7e]+", description)
 
 
-def test_a_state_sent_twice_is_an_error(adas_browser, program):
+def test_repeated_state_is_invalid_request(adas_browser, program):
     answer = program.read_callback(adas_browser.get(program.link(state=["a", "b"])))
     assert answer["error"] == "invalid_request"
 
 
-def test_unknown_parameters_are_ignored_however_often_they_come(adas_browser, program):
+def test_unknown_and_repeated_parameters_are_ignored(adas_browser, program):
     link = program.link(prompt="consent", resource=["https://a.example", "https://b.example"])
     assert adas_browser.get(link).status_code == 200
 
@@ -293,7 +288,7 @@ STATES = [
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_state_comes_back_exactly_from_sign_in_to_the_code(browser, ada, program, state):
+def test_state_is_returned_unchanged_with_the_code(browser, ada, program, state):
     """RFC 9700 4.7.1."""
     page = browser.get(browser.get(program.link(state=state)).location)
     signed_in = browser.sign_in(next=hidden_field(page, "next"))
@@ -303,7 +298,7 @@ def test_state_comes_back_exactly_from_sign_in_to_the_code(browser, ada, program
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_state_comes_back_exactly_with_a_refusal_an_error_and_a_remembered_consent(
+def test_state_is_returned_unchanged_with_denial_error_and_remembered_consent(
     adas_browser, program, state
 ):
     page = adas_browser.get(program.link(state=state))
@@ -314,7 +309,7 @@ def test_state_comes_back_exactly_with_a_refusal_an_error_and_a_remembered_conse
     assert [answer["state"] for answer in (refusal, error, again)] == [state] * 3
 
 
-def test_no_state_comes_back_where_none_was_sent(adas_browser, program):
+def test_callback_without_state_if_none_was_sent(adas_browser, program):
     page = adas_browser.get(program.link())
     assert program.read_callback(adas_browser.decide(page, "deny")).keys() == {
         "error",
@@ -352,40 +347,40 @@ def test_unknown_scopes_are_ignored_and_userinfo_is_always_granted(
 # -- the consent page -----------------------------------------------------------------------------
 
 
-def test_the_page_says_who_asks_who_registered_it_and_where_it_leads(adas_browser, bob, register):
+def test_consent_page_names_client_owner_and_redirect_host(adas_browser, bob, register):
     program = register("https://space.example:8443/callback", owner_id=bob.id)
-    said = words(adas_browser.get(program.link()))
-    assert "Space Game wants to know who you are" in said
-    assert "Registered by Bob" in said
-    assert "space.example:8443" in said
-    assert "Signed in as Ada" in said
-    assert "ada@example.org" not in said
+    text = page_text(adas_browser.get(program.link()))
+    assert "Space Game wants to know who you are" in text
+    assert "Registered by Bob" in text
+    assert "space.example:8443" in text
+    assert "Signed in as Ada" in text
+    assert "ada@example.org" not in text
 
 
-def test_the_page_shows_the_email_address_where_it_will_be_given(adas_browser, program):
-    assert "ada@example.org" in words(adas_browser.get(program.link(scope="email")))
+def test_consent_page_shows_the_email_if_requested(adas_browser, program):
+    assert "ada@example.org" in page_text(adas_browser.get(program.link(scope="email")))
 
 
-def test_the_page_has_the_two_buttons_allow_and_cancel(adas_browser, program):
+def test_consent_page_has_allow_and_cancel_buttons(adas_browser, program):
     page = adas_browser.get(program.link())
     buttons = re.findall(r'<button name="decision" value="(\w+)"[^>]*>(\w+)</button>', page.text)
     assert buttons == [("allow", "Allow"), ("deny", "Cancel")]
 
 
-def test_no_administrator_vouches_for_a_program_whose_owner_is_gone_or_damaged(
-    store, adas_browser, bob, register, tmp_path
+def test_client_of_a_missing_or_damaged_owner_is_not_the_administrators(
+    store, adas_browser, bob, register, faults
 ):
     program = register(CALLBACK, owner_id=bob.id)
-    (tmp_path / "instance" / "users" / f"{bob.id}.json").write_text("{")
-    assert "Registered by a player who left" in words(adas_browser.get(program.link()))
-    (tmp_path / "instance" / "users" / f"{bob.id}.json").unlink()
-    assert "Registered by a player who left" in words(adas_browser.get(program.link()))
-    assert "Registered by this site's administrators" in words(
+    faults.damage_user(bob.id)
+    assert "Registered by a player who left" in page_text(adas_browser.get(program.link()))
+    faults.remove_user(bob.id)
+    assert "Registered by a player who left" in page_text(adas_browser.get(program.link()))
+    assert "Registered by this site's administrators" in page_text(
         adas_browser.get(register(CALLBACK).link())
     )
 
 
-def test_names_are_text_and_never_markup(adas_browser, register):
+def test_client_name_is_escaped(adas_browser, register):
     name = "<b>\"Evil\" & 'Co'</b>"
     program = register(CALLBACK, name=name)
     consent = adas_browser.get(program.link())
@@ -395,7 +390,7 @@ def test_names_are_text_and_never_markup(adas_browser, register):
         assert name in html.unescape(page.text)
 
 
-def test_another_account_can_be_used_and_the_request_goes_on(browser, ada, bob, program):
+def test_use_another_account_continues_the_request(browser, ada, bob, program):
     browser.sign_in("Ada")
     page = browser.get(program.link(state=STATE))
     signed_out = browser.post("/sign-out", data={"next": hidden_field(page, "next")})
@@ -407,10 +402,10 @@ def test_another_account_can_be_used_and_the_request_goes_on(browser, ada, bob, 
     assert program.whois(program.token_for(answer["code"])).json["name"] == "Bob"
 
 
-# -- consent is remembered ------------------------------------------------------------------------
+# -- remembered consent ---------------------------------------------------------------------------
 
 
-def test_consent_is_remembered_for_the_player_and_the_client(
+def test_consent_is_remembered_per_player_and_client(
     adas_browser, open_browser, bob, program, register
 ):
     adas_browser.allow(program)
@@ -421,14 +416,14 @@ def test_consent_is_remembered_for_the_player_and_the_client(
     assert bobs_browser.get(program.link()).status_code == 200
 
 
-def test_consent_is_remembered_after_signing_in_anew(adas_browser, open_browser, program):
+def test_consent_is_remembered_in_a_new_session(adas_browser, open_browser, program):
     adas_browser.allow(program)
     other_browser = open_browser()
     other_browser.sign_in()
     assert program.read_callback(other_browser.get(program.link()))["code"]
 
 
-def test_a_new_scope_is_asked_for_and_an_old_one_is_not(store, adas_browser, program, ada):
+def test_only_a_new_scope_needs_consent_again(store, adas_browser, program, ada):
     adas_browser.allow(program)
     page = adas_browser.get(program.link(scope="email"))
     assert page.status_code == 200
@@ -441,22 +436,22 @@ def test_a_new_scope_is_asked_for_and_an_old_one_is_not(store, adas_browser, pro
     assert store.read_user(ada.id).grants[program.id].scope == ["userinfo", "email"]
 
 
-def test_allowing_less_takes_nothing_back(store, adas_browser, program, ada):
-    asks_less = adas_browser.get(program.link())
+def test_consent_to_fewer_scopes_keeps_the_grant(store, adas_browser, program, ada):
+    narrow_page = adas_browser.get(program.link())
     adas_browser.allow(program, scope="email")
-    token = program.token_for(program.read_callback(adas_browser.decide(asks_less))["code"])
+    token = program.token_for(program.read_callback(adas_browser.decide(narrow_page))["code"])
     assert store.read_user(ada.id).grants[program.id].scope == ["userinfo", "email"]
     assert "email" not in program.whois(token).json
 
 
-def test_withdrawn_consent_is_asked_for_again(store, adas_browser, program, ada):
+def test_withdrawn_consent_is_requested_again(store, adas_browser, program, ada):
     adas_browser.allow(program)
     with store.edit_user(ada.id) as user:
         del user.grants[program.id]
     assert adas_browser.get(program.link()).status_code == 200
 
 
-def test_a_refusal_is_not_remembered(store, adas_browser, program, ada):
+def test_denial_is_not_remembered(store, adas_browser, program, ada):
     page = adas_browser.get(program.link(state=STATE))
     answer = program.read_callback(adas_browser.decide(page, "deny"))
     assert answer.pop("error_description")
@@ -465,28 +460,28 @@ def test_a_refusal_is_not_remembered(store, adas_browser, program, ada):
     assert adas_browser.get(program.link()).status_code == 200
 
 
-# -- what is approved is the request that was shown -----------------------------------------------
+# -- the signed consent request -------------------------------------------------------------------
 
 
 def nothing_was_granted(store, user, answer) -> bool:
-    """True where the answer is a page and the player's record is as before."""
+    """Return whether there is no redirect and the user has no grant."""
     return "Location" not in answer.headers and store.read_user(user.id).grants == {}
 
 
 @pytest.fixture
 def page(adas_browser, program):
-    """The consent page that Ada sees."""
+    """The consent page for Ada."""
     return adas_browser.get(program.link(state=STATE))
 
 
-def test_the_page_of_another_session_of_the_same_player_is_refused(store, page, ada, open_browser):
+def test_consent_page_of_another_session_is_400(store, page, ada, open_browser):
     other_browser = open_browser()
     other_browser.sign_in()
     answer = other_browser.decide(page)
     assert (answer.status_code, nothing_was_granted(store, ada, answer)) == (400, True)
 
 
-def test_the_page_of_another_player_is_refused(store, page, ada, bob, open_browser):
+def test_consent_page_of_another_player_is_400(store, page, ada, bob, open_browser):
     bobs_browser = open_browser()
     bobs_browser.sign_in("Bob")
     answer = bobs_browser.decide(page)
@@ -494,25 +489,25 @@ def test_the_page_of_another_player_is_refused(store, page, ada, bob, open_brows
     assert store.read_user(ada.id).grants == {}
 
 
-def test_a_page_from_before_a_new_sign_in_is_refused(store, page, ada, adas_browser):
+def test_consent_page_from_before_a_new_sign_in_is_400(store, page, ada, adas_browser):
     adas_browser.post("/sign-out")
     adas_browser.sign_in()
     answer = adas_browser.decide(page)
     assert (answer.status_code, nothing_was_granted(store, ada, answer)) == (400, True)
 
 
-def test_a_page_is_good_for_ten_minutes(clock, store, page, ada, adas_browser, program):
+def test_consent_page_is_valid_for_ten_minutes(clock, store, page, ada, adas_browser, program):
     clock.ahead += 600
     assert program.read_callback(adas_browser.decide(page))["code"]
 
 
-def test_a_page_older_than_ten_minutes_is_refused(clock, store, page, ada, adas_browser):
+def test_consent_page_older_than_ten_minutes_is_400(clock, store, page, ada, adas_browser):
     clock.ahead += 601
     answer = adas_browser.decide(page)
     assert (answer.status_code, nothing_was_granted(store, ada, answer)) == (400, True)
 
 
-def test_a_request_that_was_not_shown_is_refused(app, store, page, ada, adas_browser, program):
+def test_forged_consent_request_is_400(app, store, page, ada, adas_browser, program):
     signed = hidden_field(page, "request")
     payload, rest = signed.split(".", 1) if not signed.startswith(".") else signed[1:].split(".", 1)
     with app.app_context():
@@ -529,9 +524,7 @@ def test_a_request_that_was_not_shown_is_refused(app, store, page, ada, adas_bro
         assert (answer.status_code, nothing_was_granted(store, ada, answer)) == (400, True)
 
 
-def test_what_is_sent_beside_the_signed_request_counts_for_nothing(
-    adas_browser, page, program, register
-):
+def test_parameters_beside_the_signed_request_are_ignored(adas_browser, page, program, register):
     other = register("https://other.example/")
     data = {
         **{"request": hidden_field(page, "request"), "decision": "allow", "state": "other"},
@@ -544,25 +537,25 @@ def test_what_is_sent_beside_the_signed_request_counts_for_nothing(
 
 
 @pytest.mark.parametrize("decision", ["", "Allow", "yes", "allow ", "cancel"])
-def test_any_other_decision_is_refused(store, page, ada, adas_browser, decision):
+def test_unknown_decision_is_400(store, page, ada, adas_browser, decision):
     answer = adas_browser.decide(page, decision)
     assert (answer.status_code, nothing_was_granted(store, ada, answer)) == (400, True)
 
 
-def test_no_decision_is_none(store, page, ada, adas_browser):
+def test_missing_decision_is_400(store, page, ada, adas_browser):
     data = {"request": hidden_field(page, "request")}
     for address in ("/oauth/authorize", "/oauth/authorize?decision=allow"):
         answer = adas_browser.post(address, data=data)
         assert (answer.status_code, nothing_was_granted(store, ada, answer)) == (400, True)
 
 
-def test_who_is_signed_out_by_now_decides_nothing(store, page, ada, adas_browser, browser):
+def test_consent_after_sign_out_is_403(store, page, ada, adas_browser, browser):
     adas_browser.post("/sign-out")
     answer = adas_browser.decide(page)
     assert (answer.status_code, nothing_was_granted(store, ada, answer)) == (403, True)
 
 
-def test_who_is_suspended_by_now_decides_nothing(store, page, ada, adas_browser):
+def test_consent_after_suspension_is_403(store, page, ada, adas_browser):
     with store.edit_user(ada.id) as user:
         user.suspended = True
     answer = adas_browser.decide(page)
@@ -571,7 +564,7 @@ def test_who_is_suspended_by_now_decides_nothing(store, page, ada, adas_browser)
 
 @pytest.mark.parametrize("decision", ["allow", "deny"])
 @pytest.mark.parametrize("change", ["redirect URI withdrawn", "disabled", "deleted"])
-def test_a_client_that_changed_since_the_page_was_shown_gets_nothing(
+def test_client_changed_after_the_consent_page_gets_no_code(
     store, page, ada, adas_browser, program, change, decision
 ):
     if change == "deleted":
@@ -585,20 +578,19 @@ def test_a_client_that_changed_since_the_page_was_shown_gets_nothing(
     assert nothing_was_granted(store, ada, answer)
 
 
-# -- the code and the way back --------------------------------------------------------------------
+# -- the code and the redirect --------------------------------------------------------------------
 
 
-def test_a_code_is_43_characters_and_kept_as_its_hash_alone(tmp_path, adas_browser, program):
+def test_code_is_43_characters_and_stored_as_a_hash_only(faults, adas_browser, program):
     codes = [adas_browser.allow(program) for _ in range(3)]
     assert all(re.fullmatch("[A-Za-z0-9_-]{43}", code) for code in codes)
-    digests = {f"{hashlib.sha256(code.encode()).hexdigest()}.json" for code in codes}
-    kept = [path for path in (tmp_path / "instance").rglob("*") if path.is_file()]
-    assert digests <= {path.name for path in kept}
-    for path in kept:
-        assert not [code for code in codes if code.encode() in path.read_bytes()]
+    stored = faults.stored_text()
+    for code in codes:
+        assert hashlib.sha256(code.encode()).hexdigest() in stored
+        assert code not in stored
 
 
-def test_the_way_back_is_303_is_never_cached_and_names_no_issuer(adas_browser, program):
+def test_callback_redirect_is_303_and_no_store_without_iss(adas_browser, program):
     page = adas_browser.get(program.link())
     for answer in (
         adas_browser.decide(page, "deny"),
@@ -625,12 +617,12 @@ def test_the_way_back_is_303_is_never_cached_and_names_no_issuer(adas_browser, p
         ("http://127.0.0.1:00080/", "http://127.0.0.1:00080/?code="),
     ],
 )
-def test_the_redirect_uri_keeps_its_own_query_and_spelling(adas_browser, register, uri, start):
+def test_callback_keeps_query_and_spelling_of_the_redirect_uri(adas_browser, register, uri, start):
     page = adas_browser.get(register(uri).link())
     assert adas_browser.decide(page).location.startswith(start)
 
 
-def test_the_players_id_is_bound_to_the_code(adas_browser, open_browser, ada, bob, program):
+def test_code_is_bound_to_the_user(adas_browser, open_browser, ada, bob, program):
     bobs_browser = open_browser()
     bobs_browser.sign_in("Bob")
     codes = [adas_browser.allow(program), bobs_browser.allow(program)]
@@ -638,7 +630,7 @@ def test_the_players_id_is_bound_to_the_code(adas_browser, open_browser, ada, bo
     assert answers == [ada.id, bob.id]
 
 
-# -- where forms may lead (CSP) -------------------------------------------------------------------
+# -- form-action (CSP) ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -656,26 +648,24 @@ def test_the_players_id_is_bound_to_the_code(adas_browser, open_browser, ada, bo
         ("http://127.0.0.1.example/", "http://127.0.0.1.example http:"),
     ],
 )
-def test_forms_on_the_way_to_a_code_may_lead_to_the_client_and_on_from_there(
-    browser, ada, register, uri, target
-):
+def test_form_action_allows_the_client_origin_and_scheme(browser, ada, register, uri, target):
     program = register(uri)
     answer = browser.get(program.link())
     sign_in_page = browser.get(answer.location)
     assert form_action(sign_in_page) == f"'self' {target}"
-    leads_to = hidden_field(sign_in_page, "next")
-    assert form_action(browser.sign_in(password="wrong", next=leads_to)) == f"'self' {target}"
-    consent = browser.get(browser.sign_in(next=leads_to).location)
+    next_address = hidden_field(sign_in_page, "next")
+    assert form_action(browser.sign_in(password="wrong", next=next_address)) == f"'self' {target}"
+    consent = browser.get(browser.sign_in(next=next_address).location)
     assert form_action(consent) == f"'self' {target}"
 
 
-def test_forms_may_lead_to_the_one_registered_uri_where_none_was_sent(adas_browser, program):
+def test_form_action_allows_the_only_registered_uri_if_none_was_sent(adas_browser, program):
     page = adas_browser.get(program.link(redirect_uri=None))
     assert form_action(page) == "'self' https://space.example https:"
 
 
 @pytest.mark.parametrize(
-    "leads_to",
+    "next_address",
     [
         "/oauth/authorize?client_id={id}&redirect_uri=https://evil.example/",
         "/oauth/authorize?client_id={id}&redirect_uri=https://space.example@evil.example/callback",
@@ -689,12 +679,12 @@ def test_forms_may_lead_to_the_one_registered_uri_where_none_was_sent(adas_brows
         "",
     ],
 )
-def test_nothing_that_is_not_registered_gets_into_the_csp(browser, program, leads_to):
-    leads_to = leads_to.format(id=program.id)
+def test_unregistered_uri_is_not_in_the_csp(browser, program, next_address):
+    next_address = next_address.format(id=program.id)
     for answer in (
-        browser.get(f"/sign-in?next={quote(leads_to)}"),
-        browser.get(leads_to) if leads_to.startswith("/oauth") else browser.get("/"),
-        browser.sign_in(password="wrong", next=leads_to),
+        browser.get(f"/sign-in?next={quote(next_address)}"),
+        browser.get(next_address) if next_address.startswith("/oauth") else browser.get("/"),
+        browser.sign_in(password="wrong", next=next_address),
     ):
         assert form_action(answer) == "'self'"
 
@@ -718,46 +708,41 @@ def test_nothing_that_is_not_registered_gets_into_the_csp(browser, program, lead
         ),
     ],
 )
-def test_no_uri_that_would_change_the_csp_can_be_registered(register, uri):
+def test_redirect_uri_with_csp_syntax_is_refused(register, uri):
     with pytest.raises(InvalidField):
         register(uri)
 
 
-# -- the disk -------------------------------------------------------------------------------------
+# -- failing saves and damaged records ------------------------------------------------------------
 
 
-def test_a_consent_that_cannot_be_saved_is_told_the_client(
-    store, page, ada, adas_browser, program, tmp_path
-):
-    replace_by_a_file(tmp_path / "instance" / "locks")
+def test_unsaved_consent_is_server_error(store, page, ada, adas_browser, program, faults):
+    faults.refuse_saves("users")
     answer = program.read_callback(adas_browser.decide(page))
     assert (answer["error"], answer["state"]) == ("server_error", STATE)
     assert store.read_user(ada.id).grants == {}
 
 
-def test_a_code_that_cannot_be_saved_is_told_the_client(page, adas_browser, program, tmp_path):
-    replace_by_a_file(tmp_path / "instance" / "codes")
+def test_unsaved_code_is_server_error(page, adas_browser, program, faults):
+    faults.refuse_saves("codes")
     asked = program.read_callback(adas_browser.decide(page))
     assert (asked["error"], asked["state"]) == ("server_error", STATE)
     remembered = program.read_callback(adas_browser.get(program.link(state=STATE)))
     assert remembered == asked
 
 
-def test_a_refusal_needs_no_disk(page, adas_browser, program, tmp_path):
-    for folder in ("locks", "codes"):
-        replace_by_a_file(tmp_path / "instance" / folder)
+def test_denial_writes_nothing(page, adas_browser, program, faults):
+    faults.refuse_saves("everything")
     answer = program.read_callback(adas_browser.decide(page, "deny"))
     assert answer["error"] == "access_denied"
 
 
-def test_a_damaged_client_or_player_is_a_page_that_says_503(
-    page, ada, adas_browser, program, register, tmp_path
-):
+def test_damaged_client_or_user_is_503(page, ada, adas_browser, program, register, faults):
     other = register("https://other.example/")
-    (tmp_path / "instance" / "clients" / f"{program.id}.json").write_text("")
+    faults.damage_client(program.id, "empty")
     for answer in (adas_browser.get(program.link()), adas_browser.decide(page)):
         assert (answer.status_code, "Location" in answer.headers) == (503, False)
     assert adas_browser.get(other.link()).status_code == 200
-    (tmp_path / "instance" / "users" / f"{ada.id}.json").write_text("")
+    faults.damage_user(ada.id, "empty")
     for link in (other.link(), other.link(redirect_uri="https://evil.example/")):
         assert adas_browser.get(link).status_code == 503

@@ -1,4 +1,4 @@
-"""What a form says where the server has no room for it now: it comes again, as it was typed."""
+"""Forms at a concurrency limit or with a failing disk: an error, and the input is kept."""
 
 import io
 
@@ -13,7 +13,7 @@ NOT_SAVED = "Nothing was saved. Try again in a moment."
 
 
 def upload(browser):
-    """Send the picture form."""
+    """Submit the picture form."""
     content = io.BytesIO()
     Image.new("RGB", (40, 30)).save(content, "PNG")
     content.seek(0)
@@ -21,31 +21,31 @@ def upload(browser):
 
 
 def change_password(browser):
-    """Send the form, with the right password."""
+    """Submit the password form with the correct password."""
     data = {"current_password": PASSWORD, "new_password": ANOTHER}
     return browser.post("/account/password", data=data)
 
 
 def change_email(browser):
-    """Send the form, with the right password."""
+    """Submit the email form with the correct password."""
     data = {"email": "new@example.org", "current_password": PASSWORD}
     return browser.post("/account/email", data=data)
 
 
 def delete(browser):
-    """Send the form, with the right password."""
+    """Submit the account deletion form with the correct password."""
     return browser.post("/account/delete", data={"password": PASSWORD})
 
 
 @pytest.fixture
 def app(make_app):
-    """The app, where anyone may make an account."""
+    """An app with open sign-up."""
     return make_app(SIGN_UP="open")
 
 
 @pytest.fixture
 def set_by_link(adas_link):
-    """Sends the form that a sign-in link leads to."""
+    """A function that submits the form of Ada's sign-in link."""
     link = adas_link.partition("link=")[2]
     return lambda browser: browser.post(
         "/new-password", data={"link": link, "new_password": ANOTHER}
@@ -53,8 +53,8 @@ def set_by_link(adas_link):
 
 
 @pytest.fixture
-def crowd(monkeypatch) -> None:
-    """As many hash a password, and decode a picture, as may and can wait."""
+def at_the_limits(monkeypatch) -> None:
+    """Concurrency limits without a free place for passwords or pictures."""
     for gate in (
         *("identity.passwords.password_limit", "pages.sign_up.password_limit"),
         *("pages.account.password_limit", "pages.account.picture_limit"),
@@ -62,21 +62,8 @@ def crowd(monkeypatch) -> None:
         monkeypatch.setattr(gate, ConcurrencyLimit(0, 0))
 
 
-@pytest.fixture
-def refuse_to_save(tmp_path, ada):
-    """Lets no record of Ada, and no new one, be saved from now on."""
-
-    def refuse_to_save() -> None:
-        for name in ("accounts.lock", f"locks/{ada.id}"):
-            lock = tmp_path / "instance" / name
-            lock.unlink(missing_ok=True)
-            lock.mkdir()
-
-    return refuse_to_save
-
-
-# Where each form says that too many use it, and where that nothing can be saved.
-PLACES = {
+# The id of each form's error at the concurrency limit, and of its error after a failed write
+ERROR_FIELDS = {
     sign_up: ("form", "form"),
     upload: ("picture-form", "picture-form"),
     change_email: ("email-password", "email-form"),
@@ -85,33 +72,31 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("send", PLACES)
-def test_who_comes_when_it_is_busy_is_told_in_the_form_and_when_to_try_again(
-    store, adas_browser, ada, crowd, send
+@pytest.mark.parametrize("send", ERROR_FIELDS)
+def test_form_at_the_concurrency_limit_is_503_with_retry_after(
+    store, adas_browser, ada, at_the_limits, send
 ):
     before = store.read_user(ada.id)
     page = send(adas_browser)
     assert (page.status_code, int(page.headers["Retry-After"]) > 0) == (503, True)
-    assert problems_of(page) == {PLACES[send][0]: BUSY}
+    assert problems_of(page) == {ERROR_FIELDS[send][0]: BUSY}
     assert (store.read_user(ada.id), store.user_ids()) == (before, [ada.id])
 
 
-def test_a_new_password_by_link_waits_for_a_better_moment(
+def test_password_link_can_be_retried_after_the_concurrency_limit(
     store, browser, ada, set_by_link, monkeypatch
 ):
-    with monkeypatch.context() as crowd:
-        crowd.setattr("pages.account.password_limit", ConcurrencyLimit(0, 0))
+    with monkeypatch.context() as at_the_limits:
+        at_the_limits.setattr("pages.account.password_limit", ConcurrencyLimit(0, 0))
         page = set_by_link(browser)
         assert (page.status_code, int(page.headers["Retry-After"]) > 0) == (503, True)
         assert problems_of(page) == {"form": BUSY}
     assert set_by_link(browser).status_code == 303
 
 
-def test_a_profile_that_cannot_be_saved_stays_as_it_was_typed(
-    store, adas_browser, ada, refuse_to_save
-):
+def test_unsaved_profile_keeps_the_input(store, adas_browser, ada, faults):
     before = store.read_user(ada.id)
-    refuse_to_save()
+    faults.refuse_saves("accounts", "users")
     for typed in ({"name": "Ada", "bio": "typed"}, {"name": "Lovelace", "bio": "typed"}):
         page = save(adas_browser, **typed)
         assert (page.status_code, int(page.headers["Retry-After"]) > 0) == (503, True)
@@ -121,30 +106,26 @@ def test_a_profile_that_cannot_be_saved_stays_as_it_was_typed(
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("send", PLACES)
-def test_what_cannot_be_saved_is_told_in_the_form(store, adas_browser, ada, refuse_to_save, send):
+@pytest.mark.parametrize("send", ERROR_FIELDS)
+def test_unsaved_form_is_503_with_an_error(store, adas_browser, ada, faults, send):
     before = store.read_user(ada.id)
-    refuse_to_save()
+    faults.refuse_saves("accounts", "users")
     page = send(adas_browser)
     assert (page.status_code, int(page.headers["Retry-After"]) > 0) == (503, True)
-    assert problems_of(page) == {PLACES[send][1]: NOT_SAVED}
+    assert problems_of(page) == {ERROR_FIELDS[send][1]: NOT_SAVED}
     assert (store.read_user(ada.id), store.user_ids()) == (before, [ada.id])
 
 
-def test_a_sign_in_that_cannot_be_saved_is_told_beside_the_name_that_was_typed(
-    open_browser, ada, refuse_to_save
-):
-    refuse_to_save()
+def test_unsaved_sign_in_is_503_and_keeps_the_name(open_browser, ada, faults):
+    faults.refuse_saves("accounts", "users")
     page = open_browser().sign_in("ADA")
     assert (page.status_code, int(page.headers["Retry-After"]) > 0) == (503, True)
     assert NOT_SAVED in page.text and value_of(page, "name") == "ADA"
 
 
-def test_a_new_password_by_link_that_cannot_be_saved_leaves_the_link_good(
-    store, browser, ada, set_by_link, refuse_to_save, tmp_path
-):
-    refuse_to_save()
+def test_unsaved_password_keeps_the_link_valid(browser, set_by_link, faults):
+    faults.refuse_saves("accounts", "users")
     page = set_by_link(browser)
     assert (page.status_code, problems_of(page)) == (503, {"form": NOT_SAVED})
-    (tmp_path / "instance" / "locks" / str(ada.id)).rmdir()
+    faults.allow_saves()
     assert set_by_link(browser).status_code == 303

@@ -5,6 +5,7 @@ they are about what only a process shows, which is exit statuses, streams, termi
 """
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -24,7 +25,7 @@ from unittest import mock
 import click
 import pytest
 from click.testing import CliRunner, Result
-from conftest import CHEAP_PASSWORD_METHOD
+from conftest import CHEAP_PASSWORD_METHOD, FLAT_FILES, Backend
 from waiting import PATIENCE, wait_until
 from werkzeug.security import check_password_hash
 
@@ -50,9 +51,12 @@ CLIENT_FIELDS = {
 class Installation:
     """A folder of its own in which the command is called; its data is in `data` and `pictures`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, backend: Backend = FLAT_FILES) -> None:
         self.folder = folder
         self.data, self.pictures = folder / "data", folder / "pictures"
+        folders = str(self.data), str(self.pictures)
+        self.open = functools.partial(backend.open, *folders)  # returns its storage
+        self.faults = backend.faults(*folders)
         self.environment = {
             **{name: value for name, value in os.environ.items() if "IDENTITY_" not in name},
             # The code of this checkout, wherever the command was installed from.
@@ -135,13 +139,7 @@ class Installation:
 
     def audit_log(self) -> list[dict]:
         """The audit log's lines."""
-        return [json.loads(line) for line in (self.data / "audit.log").read_text().splitlines()]
-
-    def everything_kept(self) -> str:
-        """The content of all files of the data folder but for locks, which have none."""
-        files = [each for each in self.data.rglob("*") if each.is_file()]
-        files = [each for each in files if each.parent.name != "locks"]
-        return "\n".join(each.read_text() for each in files)
+        return list(self.open().read_audit())
 
 
 @pytest.fixture(scope="module")
@@ -153,9 +151,9 @@ def installation(tmp_path_factory) -> Installation:
 
 
 @pytest.fixture
-def empty(tmp_path) -> Installation:
+def empty(tmp_path, backend) -> Installation:
     """An installation without players."""
-    return Installation(tmp_path)
+    return Installation(tmp_path, backend)
 
 
 # -- the whole command --------------------------------------------------------------------------
@@ -264,11 +262,10 @@ def test_a_player_who_was_added_is_printed_the_same_by_add_show_and_list(empty):
     assert empty.record("user", "list") == [added]
 
 
-def test_of_a_password_from_standard_input_only_a_hash_is_kept(empty):
+def test_password_from_standard_input_is_stored_as_its_hash_alone(empty):
     empty.add_user("ada")
-    kept = json.loads((empty.data / "users" / "1.json").read_text())["password_hash"]
-    assert check_password_hash(kept, PASSWORD)
-    assert PASSWORD not in empty.everything_kept()
+    assert check_password_hash(empty.open().read_user(1).password_hash, PASSWORD)
+    assert PASSWORD not in empty.faults.stored_text()
 
 
 @pytest.mark.live
@@ -295,8 +292,7 @@ def test_a_prompted_password_is_hidden_and_standard_output_has_the_record_alone(
     os.close(ours)
     assert record["name"] == "ada"
     assert PASSWORD not in seen
-    kept = json.loads((empty.data / "users" / "1.json").read_text())["password_hash"]
-    assert check_password_hash(kept, PASSWORD)
+    assert check_password_hash(empty.open().read_user(1).password_hash, PASSWORD)
 
 
 @pytest.mark.parametrize(
@@ -377,12 +373,13 @@ def test_each_change_is_in_the_audit_log_by_id_and_what_is_so_already_is_not(ins
     assert sorted(lines, key=str) == sorted([*fields, mod_level], key=str)
 
 
-def test_a_damaged_record_is_named_and_hides_nobody_else(empty):
-    ada = empty.add_user("ada")
-    (empty.data / "users" / "7.json").write_text("{")
+def test_user_list_names_a_damaged_user_and_shows_the_others(empty):
+    ada, bob = empty.add_user("ada"), empty.add_user("bob")
+    empty.faults.damage_user(bob["id"])
     done = empty.run("user", "list", "--json", status=1)
     assert json.loads(done.stdout) == [ada]
-    assert done.stderr.count("\n") == 1 and "7.json is damaged" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert f"{empty.faults.user_place(bob['id'])} is damaged" in done.stderr
 
 
 def test_a_list_for_people_has_a_line_for_each_record(installation):
@@ -403,7 +400,7 @@ def test_a_client_secret_is_printed_once_and_only_its_hash_is_kept(installation)
     assert shown == added
     assert shown in installation.record("client", "list")
     assert secret not in installation.output("client", "show", client_id)
-    kept = installation.everything_kept()
+    kept = installation.faults.stored_text()
     assert secret not in kept and hashlib.sha256(secret.encode()).hexdigest() in kept
 
 
@@ -412,7 +409,7 @@ def test_a_new_secret_is_another_one_and_the_old_hash_is_gone(installation):
     renewed = installation.record("client", "new-secret", added["client_id"])
     assert renewed == added | {"client_secret": renewed["client_secret"]}
     assert renewed["client_secret"] != added["client_secret"]
-    kept = installation.everything_kept()
+    kept = installation.faults.stored_text()
     assert hashlib.sha256(renewed["client_secret"].encode()).hexdigest() in kept
     assert hashlib.sha256(added["client_secret"].encode()).hexdigest() not in kept
 

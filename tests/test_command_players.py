@@ -5,10 +5,11 @@ import re
 import shlex
 
 import pytest
+from faulty_storage import FlatFileFaults
 from test_command import Installation
 
 from commands.printing import ACTS, describe_audit_line
-from storage import Session, Storage, User, open_storage
+from storage import Session, Storage, User
 
 ANOTHER = "a wholly different phrase"
 BASE_URL = {"IDENTITY_BASE_URL": "https://id.example.org"}
@@ -16,15 +17,21 @@ BAD_FLAIR = "flair: Use 1-30 characters on one line."
 
 
 @pytest.fixture
-def installation(tmp_path) -> Installation:
+def installation(tmp_path, backend) -> Installation:
     """An installation."""
-    return Installation(tmp_path)
+    return Installation(tmp_path, backend)
+
+
+@pytest.fixture
+def faults(installation) -> FlatFileFaults:
+    """Faults in what it stores."""
+    return installation.faults
 
 
 @pytest.fixture
 def store(installation, unsynced) -> Storage:
-    """What it keeps."""
-    return open_storage(str(installation.data), str(installation.pictures))
+    """Its storage."""
+    return installation.open()
 
 
 @pytest.fixture
@@ -74,7 +81,7 @@ def test_invitations_are_links_that_each_make_one_account(installation, store, a
     invites = re.findall(r"^https://id\.example\.org/sign-up\?invite=(\S+)$", output, re.MULTILINE)
     assert len(set(invites)) == len(output.splitlines()) == 2
     assert acts(store) == [{"act": "invite", "by": "command", "days": 7}] * 2
-    assert not any(each in installation.everything_kept() for each in invites)
+    assert not any(each in installation.faults.stored_text() for each in invites)
     for i, invite in enumerate(invites * 2):
         form = {"name": f"New {i}", "email": f"n{i}@example.org", "password": ANOTHER}
         answer = browser.post("/sign-up", data=form | {"invite": invite})
@@ -104,7 +111,7 @@ def test_a_sign_in_link_sets_a_new_password_and_is_written_down(installation, st
     assert link.startswith("https://id.example.org/new-password?link=")
     assert acts(store) == [{"act": "user sign-in-link", "by": "command", "user": ada.id}]
     signed = link.partition("link=")[2]
-    assert signed not in installation.everything_kept()
+    assert signed not in installation.faults.stored_text()
     assert "For <bdi" in browser.get(f"/new-password?link={signed}").text
     form = {"link": signed, "new_password": ANOTHER}
     assert browser.post("/new-password", data=form).status_code == 303
@@ -161,7 +168,7 @@ def test_a_player_is_deleted_once_that_was_confirmed(installation, store, ada):
     assert done.stdout == "Ada is deleted.\n"
     assert store.user_ids() == []
     assert acts(store) == [{"act": "user delete", "by": "command", "user": 1}]
-    assert [each for each in installation.pictures.rglob("*") if each.is_file()] == []
+    assert installation.faults.stored("pictures") == {}
     assert store.add_user("Ada", "ada@example.org", "").id == 2
 
 
@@ -227,11 +234,13 @@ def test_a_flair_that_cannot_be_had_or_taken_is_refused(store, ada, refusal, ver
     assert (store.read_user(ada.id), acts(store)) == (ada, [])
 
 
-def test_a_damaged_record_is_told_and_hides_no_flair(installation, store, ada):
-    (installation.data / "users" / "7.json").write_text("{")
+def test_flair_list_names_a_damaged_user_and_counts_the_others(installation, store, ada, faults):
+    bob = store.add_user("Bob", "bob@example.org", "")
+    faults.damage_user(bob.id)
     done = installation.run("flair", "list", "--json", status=1)
     assert {"flair": "Old hand", "players": 1} in json.loads(done.stdout)
-    assert "7.json is damaged" in done.stderr and done.stderr.count("\n") == 1
+    assert f"{faults.user_place(bob.id)} is damaged" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 # -- audit ----------------------------------------------------------------------------------------
@@ -267,8 +276,8 @@ def test_an_act_of_a_later_version_is_printed_by_its_name():
         "null",
     ],
 )
-def test_a_line_of_another_shape_is_printed_as_it_is(installation, store, line):
-    (installation.data / "audit.log").write_text(f"{line}\n")
+def test_audit_line_of_unknown_form_is_printed_as_it_is(installation, store, faults, line):
+    faults.add_audit_line(line)
     store.write_audit("backup", by="command")
     first, second = installation.output("audit").splitlines()
     assert first == line
@@ -276,15 +285,15 @@ def test_a_line_of_another_shape_is_printed_as_it_is(installation, store, line):
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[" * 10**5])
-def test_a_damaged_line_is_named_and_hides_no_other(installation, store, damage):
+def test_audit_names_a_damaged_line_and_prints_the_others(installation, store, faults, damage):
     store.write_audit("export", by="command")
-    with (installation.data / "audit.log").open("a") as file:
-        file.write(f"{damage}\n")
+    faults.add_audit_line(damage)
     store.write_audit("backup", by="command")
     done = installation.run("audit", status=1)
     told = [line.partition("  ")[2] for line in done.stdout.splitlines()]
     assert told == ["the command exported the players", "the command made a backup"]
-    assert "line 2, is damaged" in done.stderr and done.stderr.count("\n") == 1
+    assert f"{faults.audit_line_place(2)} is damaged" in done.stderr
+    assert done.stderr.count("\n") == 1
     done = installation.run("audit", "--json", status=1)
     assert [line["act"] for line in json.loads(done.stdout)] == ["export", "backup"]
 
@@ -305,24 +314,26 @@ UNDONE = {  # each command that writes a line, and the act that it tells of
 
 
 @pytest.mark.parametrize("act", UNDONE)
-def test_what_cannot_be_written_down_is_not_done(installation, store, ada, refusal, act):
+def test_act_is_not_done_if_the_audit_log_cannot_be_saved(store, ada, refusal, faults, act):
     with store.edit_user(ada.id) as user:
         user.suspended = act == "user unsuspend"  # else there is nothing to do
-    (installation.data / "audit.log").mkdir()
-    before = installation.everything_kept()
+    faults.refuse_saves("audit")
+    before = faults.stored()
     assert refusal(*UNDONE[act]).startswith("the disk refused")
-    assert installation.everything_kept() == before
+    assert faults.stored() == before
     assert act in ACTS
 
 
-def test_a_player_who_was_added_without_the_level_is_no_failure_but_half_done(installation, store):
-    (installation.data / "audit.log").mkdir()
+def test_user_add_without_audit_log_adds_the_user_and_prints_how_to_set_the_level(
+    installation, store, faults
+):
+    faults.refuse_saves("audit")
     told = installation.refusal(
         *("user", "add", "Ada L", "--email", "ada@example.org", "--mod-level", "2"),
         "--password-stdin",
         stdin=ANOTHER,
     )
     assert told.startswith("Ada L is added, but as a player of level 0 (the disk refused")
-    (installation.data / "audit.log").rmdir()
+    faults.allow_saves()
     _, finish = told.split("go on with identity-server ")
     assert installation.record(*shlex.split(finish))["modLevel"] == 2

@@ -1,4 +1,4 @@
-"""/developer: players register programs, manage them, and build links to try them out."""
+"""/developer: players register and manage apps, and build links that test them."""
 
 import hashlib
 import html
@@ -13,19 +13,19 @@ from werkzeug.test import TestResponse
 from storage import ADMINISTRATOR, MODERATOR, Client
 
 CALLBACK = "https://space.example/callback"
-TYPED = {"name": "Space Game", "redirect_uris": CALLBACK}
+FORM = {"name": "Space Game", "redirect_uris": CALLBACK}
 
 
 @pytest.fixture
 def app(make_app):
-    """The app of a site where every member may register clients."""
+    """An app whose members may register OAuth clients."""
     return make_app(CLIENT_REGISTRATION="members")
 
 
 @pytest.fixture
 def registered(store, adas_browser) -> Client:
-    """Ada's client."""
-    assert adas_browser.post("/developer", data=TYPED).status_code == 200
+    """Ada's OAuth client."""
+    assert adas_browser.post("/developer", data=FORM).status_code == 200
     return all_clients(store)[0]
 
 
@@ -41,61 +41,61 @@ def promote(store, user_id: int, mod_level: int) -> None:
         user.mod_level = mod_level
 
 
-def secret_on(page: TestResponse) -> str | None:
-    """The client secret that a page shows."""
+def find_secret(page: TestResponse) -> str | None:
+    """Return the client secret on a page, or None."""
     found = re.search(r'<code dir="ltr">([A-Za-z0-9_-]{43})</code>', page.text)
     return found[1] if found else None
 
 
-def codes_on(page: TestResponse) -> list[str]:
-    """What stands in the page's blocks of code."""
+def code_blocks(page: TestResponse) -> list[str]:
+    """Return the text of each code block of a page."""
     found = re.findall("<pre.*?><code>(.*?)</code>", page.text, re.DOTALL)
     return [html.unescape(each) for each in found]
 
 
-def problem_with(page: TestResponse, field: str) -> str | None:
-    """What the page says is wrong with a field, to which it is tied."""
+def find_problem(page: TestResponse, field: str) -> str | None:
+    """Return the error of a field or None; check that the field refers to it."""
     found = re.search(f'<p class="problem" id="{field}-problem"[^>]*>(.*?)</p>', page.text)
     if found and field != "form":
         assert re.search(f'id="{field}"[^>]* aria-describedby="{field}-problem', page.text)
     return html.unescape(found[1]) if found else None
 
 
-# -- who may ------------------------------------------------------------------------------------
+# -- rights --------------------------------------------------------------------------------------
 
 
-def test_by_default_administrators_alone_register_clients(make_app, store, ada):
+def test_only_administrators_register_apps_by_default(make_app, store, ada):
     app = make_app()
     browser = Browser(app, app.response_class)
     browser.sign_in()
     for mod_level, status in ((0, 403), (MODERATOR, 403), (ADMINISTRATOR, 200)):
         promote(store, ada.id, mod_level)
         assert browser.get("/developer").status_code == status
-        assert browser.post("/developer", data=TYPED).status_code == status
+        assert browser.post("/developer", data=FORM).status_code == status
         assert ('href="/developer"' in browser.get("/").text) == (status == 200)
     assert len(all_clients(store)) == 1
 
 
-def test_members_may_where_the_setting_says_so(store, adas_browser):
+def test_members_register_apps_if_the_setting_allows_it(store, adas_browser):
     assert adas_browser.get("/developer").status_code == 200
     assert 'href="/developer"' in adas_browser.get("/").text
 
 
-def test_signed_out_one_is_sent_to_sign_in_and_comes_back(browser, registered):
+def test_signed_out_request_redirects_to_sign_in(browser, registered):
     browser.post("/sign-out")
     for page in ("", f"/{registered.id}", f"/{registered.id}/link"):
         answer = browser.get(f"/developer{page}")
         assert (answer.status_code, answer.location.split("?")[0]) == (303, "/sign-in")
-    assert browser.post("/developer", data=TYPED).status_code == 303
+    assert browser.post("/developer", data=FORM).status_code == 303
 
 
 ACTS = ["", "/secret", "/disable", "/enable", "/delete"]
 
 
 @pytest.mark.parametrize("act", ACTS)
-def test_nobody_touches_the_client_of_another_player(store, bobs_browser, bob, registered, act):
+def test_app_of_another_player_is_403(store, bobs_browser, bob, registered, act):
     promote(store, bob.id, MODERATOR)
-    assert bobs_browser.post(f"/developer/{registered.id}{act}", data=TYPED).status_code == 403
+    assert bobs_browser.post(f"/developer/{registered.id}{act}", data=FORM).status_code == 403
     for page in ("", "/link"):
         answer = bobs_browser.get(f"/developer/{registered.id}{page}")
         assert (answer.status_code, CALLBACK in answer.text) == (403, False)
@@ -103,10 +103,10 @@ def test_nobody_touches_the_client_of_another_player(store, bobs_browser, bob, r
     assert store.read_client(registered.id) == registered
 
 
-def test_administrators_manage_all_clients(store, bobs_browser, bob, registered):
+def test_administrators_manage_all_apps(store, bobs_browser, bob, registered):
     promote(store, bob.id, ADMINISTRATOR)
     assert registered.id in bobs_browser.get("/developer").text
-    bobs_browser.post(f"/developer/{registered.id}", data=TYPED | {"name": "Space Club"})
+    bobs_browser.post(f"/developer/{registered.id}", data=FORM | {"name": "Space Club"})
     bobs_browser.post(f"/developer/{registered.id}/disable")
     client = store.read_client(registered.id)
     assert (client.name, client.disabled, client.owner_id) == (
@@ -117,14 +117,14 @@ def test_administrators_manage_all_clients(store, bobs_browser, bob, registered)
 
 
 @pytest.mark.parametrize("client_id", ["0" * 24, "x", "..%2F..%2Fusers%2F1"])
-def test_an_unknown_client_is_404(adas_browser, client_id):
+def test_unknown_app_is_404(adas_browser, client_id):
     for act in ACTS[1:]:
         assert adas_browser.post(f"/developer/{client_id}{act}").status_code == 404
     for page in ("", "/link"):
         assert adas_browser.get(f"/developer/{client_id}{page}").status_code == 404
 
 
-def test_many_clients_are_paged_by_id_after_those_of_administrators(
+def test_administrator_list_is_paged_with_own_apps_first(
     store, adas_browser, bobs_browser, ada, bob, monkeypatch, clock
 ):
     def add(owner_id: int | None) -> Client:
@@ -152,10 +152,10 @@ def test_many_clients_are_paged_by_id_after_those_of_administrators(
     assert len(re.findall("<code>[0-9a-f]{24}</code>", bobs_browser.get("/developer").text)) == 5
 
 
-def test_a_damaged_client_hides_no_other(store, adas_browser, ada, registered, tmp_path):
+def test_damaged_app_is_skipped_in_the_list(store, adas_browser, ada, registered, faults):
     promote(store, ada.id, ADMINISTRATOR)
     damaged, _ = store.add_client("Chess", [CALLBACK], None)
-    (tmp_path / "instance" / "clients" / f"{damaged.id}.json").write_text("{")
+    faults.damage_client(damaged.id)
     page = adas_browser.get("/developer").text
     assert registered.id in page and damaged.id not in page
 
@@ -163,9 +163,7 @@ def test_a_damaged_client_hides_no_other(store, adas_browser, ada, registered, t
 # -- registering --------------------------------------------------------------------------------
 
 
-def test_a_client_is_registered_as_typed_and_its_secret_shown_this_once(
-    store, adas_browser, ada, anyone, tmp_path
-):
+def test_registration_saves_the_input_and_shows_the_secret_once(store, adas_browser, ada, anyone):
     typed = {
         "name": " Space Game ",
         "redirect_uris": f"\r\n{CALLBACK}\r\n http://127.0.0.1:5000/ \r\n{CALLBACK}",
@@ -177,8 +175,8 @@ def test_a_client_is_registered_as_typed_and_its_secret_shown_this_once(
     assert (client.name, client.description) == ("Space Game", "Shoot the rocks.")
     assert client.redirect_uris == [CALLBACK, "http://127.0.0.1:5000/"]
     assert (client.game_url, client.owner_id) == ("https://space.example/play", ada.id)
-    assert not client.listed  # a moderator does that
-    secret = secret_on(page)
+    assert not client.listed  # only moderators list a member's game
+    secret = find_secret(page)
     assert client.secret_sha256 == hashlib.sha256(secret.encode()).hexdigest()
     assert page.headers["Cache-Control"] == "no-store"
     assert [(each["act"], each["by"]) for each in store.read_audit()] == [("client add", ada.id)]
@@ -187,7 +185,7 @@ def test_a_client_is_registered_as_typed_and_its_secret_shown_this_once(
     assert program.whois(program.token_for(adas_browser.allow(program))).json["id"] == ada.id
 
 
-def test_an_administrators_own_game_is_listed_at_once(store, adas_browser, ada):
+def test_game_of_an_administrator_is_listed_at_once(store, adas_browser, ada):
     promote(store, ada.id, ADMINISTRATOR)
     adas_browser.post("/developer", data={"name": "Chess", "game_url": "https://chess.example/"})
     assert all_clients(store)[0].listed
@@ -204,14 +202,14 @@ def test_an_administrators_own_game_is_listed_at_once(store, adas_browser, ada):
     ],
 )
 @pytest.mark.parametrize("changing", [False, True])
-def test_an_error_stands_by_its_field_and_what_was_typed_is_kept(
+def test_field_error_is_400_and_keeps_the_input(
     store, adas_browser, registered, field, typed, changing
 ):
     address = f"/developer/{registered.id}" if changing else "/developer"
-    sent = TYPED | {"name": "<Other>", "description": "A & B"} | {field: typed}
+    sent = FORM | {"name": "<Other>", "description": "A & B"} | {field: typed}
     page = adas_browser.post(address, data=sent)
     assert page.status_code == 400
-    assert problem_with(page, field).endswith(".")
+    assert find_problem(page, field).endswith(".")
     for each in sent.values():
         assert html.escape(each, quote=False) in page.text
     assert "<title>Problem: " in page.text
@@ -219,40 +217,38 @@ def test_an_error_stands_by_its_field_and_what_was_typed_is_kept(
 
 
 @pytest.mark.parametrize("changing", [False, True])
-def test_a_game_on_the_origin_of_another_is_refused_by_its_field(
-    store, adas_browser, registered, changing
-):
+def test_game_on_a_taken_origin_is_409(store, adas_browser, registered, changing):
     store.add_client("Chess", [], None, game_url="https://chess.example/")
     address = f"/developer/{registered.id}" if changing else "/developer"
-    page = adas_browser.post(address, data=TYPED | {"game_url": "https://chess.example/mine"})
+    page = adas_browser.post(address, data=FORM | {"game_url": "https://chess.example/mine"})
     assert page.status_code == 409
     assert (
-        problem_with(page, "game_url")
+        find_problem(page, "game_url")
         == "Another game is on the same origin. Use another host or port."
     )
     assert len(all_clients(store)) == 2
 
 
-def test_a_member_has_ten_clients_at_most_and_an_administrator_any_number(
+def test_member_limit_is_ten_apps_and_administrators_have_none(
     store, adas_browser, ada, bobs_browser
 ):
     for _ in range(10):
-        assert adas_browser.post("/developer", data=TYPED).status_code == 200
-    page = adas_browser.post("/developer", data=TYPED)
+        assert adas_browser.post("/developer", data=FORM).status_code == 200
+    page = adas_browser.post("/developer", data=FORM)
     assert page.status_code == 409
     assert "up to 10 apps" in page.text
-    assert problem_with(page, "form").startswith("One player may have 10 apps.")
-    assert bobs_browser.post("/developer", data=TYPED).status_code == 200
+    assert find_problem(page, "form").startswith("One player may have 10 apps.")
+    assert bobs_browser.post("/developer", data=FORM).status_code == 200
     promote(store, ada.id, ADMINISTRATOR)
     assert "up to 10 apps" not in adas_browser.get("/developer").text
-    assert adas_browser.post("/developer", data=TYPED).status_code == 200
+    assert adas_browser.post("/developer", data=FORM).status_code == 200
     assert len(all_clients(store)) == 12
 
 
 # -- changing -----------------------------------------------------------------------------------
 
 
-def test_a_client_is_changed_as_typed(store, adas_browser, registered):
+def test_app_changes_are_saved(store, adas_browser, registered):
     typed = {"name": "Chess", "redirect_uris": "", "game_url": "https://chess.example/"}
     answer = adas_browser.post(f"/developer/{registered.id}", data=typed)
     assert (answer.status_code, answer.location) == (303, f"/developer/{registered.id}")
@@ -260,7 +256,7 @@ def test_a_client_is_changed_as_typed(store, adas_browser, registered):
     assert (client.name, client.redirect_uris) == ("Chess", [])
     assert client.game_url == "https://chess.example/"
     assert "App saved." in adas_browser.get(answer.location).text
-    adas_browser.post(f"/developer/{registered.id}", data=TYPED)
+    adas_browser.post(f"/developer/{registered.id}", data=FORM)
     assert store.read_client(registered.id).game_url is None
 
 
@@ -272,33 +268,31 @@ def test_a_client_is_changed_as_typed(store, adas_browser, registered):
         (MODERATOR, "https://space.example/new", True),
     ],
 )
-def test_a_listed_game_that_moves_has_to_be_listed_anew(
+def test_moved_game_of_a_member_is_unlisted(
     store, adas_browser, ada, registered, mod_level, game_url, listed
 ):
     promote(store, ada.id, mod_level)
     with store.edit_client(registered.id) as client:
         client.game_url, client.listed = "https://space.example/play", True
-    adas_browser.post(f"/developer/{registered.id}", data=TYPED | {"game_url": game_url})
+    adas_browser.post(f"/developer/{registered.id}", data=FORM | {"game_url": game_url})
     client = store.read_client(registered.id)
     assert (client.game_url, client.listed) == (game_url, listed)
 
 
-def test_a_new_secret_is_shown_this_once_and_the_old_one_ends(
+def test_new_secret_is_shown_once_and_replaces_the_old_one(
     store, adas_browser, ada, registered, anyone
 ):
     page = adas_browser.post(f"/developer/{registered.id}/secret")
-    secret = secret_on(page)
+    secret = find_secret(page)
     kept = store.read_client(registered.id).secret_sha256
     assert kept == hashlib.sha256(secret.encode()).hexdigest() != registered.secret_sha256
     assert page.headers["Cache-Control"] == "no-store"
-    assert secret_on(adas_browser.get(f"/developer/{registered.id}")) is None
+    assert find_secret(adas_browser.get(f"/developer/{registered.id}")) is None
     line = list(store.read_audit())[-1]
     assert (line["act"], line["by"]) == ("client new-secret", ada.id)
 
 
-def test_a_client_is_switched_off_and_on_with_lines_in_the_audit_log(
-    store, adas_browser, ada, registered
-):
+def test_disabling_and_enabling_are_audited(store, adas_browser, ada, registered):
     for act, disabled in (("disable", True), ("disable", True), ("enable", False)):
         answer = adas_browser.post(f"/developer/{registered.id}/{act}")
         assert answer.status_code == 303
@@ -307,7 +301,7 @@ def test_a_client_is_switched_off_and_on_with_lines_in_the_audit_log(
     assert lines == [(f"client {act}", ada.id, "127.0.0.1") for act in ("disable", "enable")]
 
 
-def test_what_an_administrator_switched_off_its_owner_cannot_switch_on(
+def test_owner_cannot_enable_an_app_disabled_by_an_administrator(
     store, adas_browser, bobs_browser, bob, registered
 ):
     promote(store, bob.id, ADMINISTRATOR)
@@ -319,7 +313,7 @@ def test_what_an_administrator_switched_off_its_owner_cannot_switch_on(
     assert not store.read_client(registered.id).disabled
 
 
-def test_what_its_owner_switched_off_an_administrator_keeps_off(
+def test_owner_cannot_enable_an_app_that_an_administrator_keeps_disabled(
     store, adas_browser, bobs_browser, bob, registered
 ):
     promote(store, bob.id, ADMINISTRATOR)
@@ -335,9 +329,7 @@ def test_what_its_owner_switched_off_an_administrator_keeps_off(
     assert store.read_client(registered.id).disabled
 
 
-def test_a_deleted_client_is_gone_with_a_line_in_the_audit_log(
-    store, adas_browser, ada, registered
-):
+def test_app_deletion_is_audited(store, adas_browser, ada, registered):
     answer = adas_browser.post(f"/developer/{registered.id}/delete")
     assert (answer.status_code, answer.location) == (303, "/developer")
     assert all_clients(store) == []
@@ -346,22 +338,20 @@ def test_a_deleted_client_is_gone_with_a_line_in_the_audit_log(
 
 
 @pytest.mark.parametrize("act", ACTS)
-def test_where_the_disk_refuses_the_page_says_so(adas_browser, registered, tmp_path, act):
-    folder = tmp_path / "instance" / "locks"
-    folder.rename(tmp_path / "gone")
-    folder.touch()
-    page = adas_browser.post(f"/developer/{registered.id}{act}", data=TYPED)
+def test_failed_write_is_503(adas_browser, registered, faults, act):
+    faults.refuse_saves("clients")
+    page = adas_browser.post(f"/developer/{registered.id}{act}", data=FORM)
     assert page.status_code == 503
     assert "Nothing was saved." in page.text
 
 
-# -- links to try out ---------------------------------------------------------------------------
+# -- test links ----------------------------------------------------------------------------------
 
 
-def build(browser: Browser, client: Client, **query: str) -> tuple[str, list[str], list[str]]:
-    """The address, and the words of the commands that exchange the code and ask who it is."""
+def build_link(browser: Browser, client: Client, **query: str) -> tuple[str, list[str], list[str]]:
+    """Return the link, and the arguments of the token and whois commands."""
     page = browser.get(f"/developer/{client.id}/link", query_string=query)
-    address, *commands = codes_on(page)
+    address, *commands = code_blocks(page)
     assert f'href="{html.escape(address)}"' in page.text
     exchange, whois = (shlex.split(each.replace("\\\n", "")) for each in commands)
     return address, exchange, whois
@@ -369,7 +359,7 @@ def build(browser: Browser, client: Client, **query: str) -> tuple[str, list[str
 
 @pytest.mark.parametrize("pkce", ["yes", "no"])
 @pytest.mark.parametrize("scope", ["userinfo", "userinfo email"])
-def test_the_link_and_the_command_work_together(
+def test_link_and_commands_complete_a_grant(
     store, adas_browser, ada, anyone, registered, pkce, scope
 ):
     with store.edit_client(registered.id) as client:
@@ -377,17 +367,17 @@ def test_the_link_and_the_command_work_together(
     secret = store.issue_client_secret(registered.id)
     redirect_uri = client.redirect_uris[-1]
     query = {"scope": scope, "redirect_uri": redirect_uri, "state": "a b&c", "pkce": pkce}
-    address, exchange, whois = build(adas_browser, registered, **query)
+    address, exchange, whois = build_link(adas_browser, registered, **query)
     assert address.startswith("http://localhost/oauth/authorize?")
     assert ("code_challenge" in address) == (pkce == "yes")
     program = Program(anyone, registered.id, secret, redirect_uri)
-    told = program.read_callback(adas_browser.decide(adas_browser.get(address)))
-    assert told["state"] == "a b&c"
+    parameters = program.read_callback(adas_browser.decide(adas_browser.get(address)))
+    assert parameters["state"] == "a b&c"
     assert exchange[:2] == ["curl", "http://localhost/api/oauth/token"]
     form = dict(each.split("=", 1) for each in exchange[3::2])
     assert set(exchange[2::2]) == {"--data-urlencode"}
     assert ("code_verifier" in form) == (pkce == "yes")
-    form |= {"code": told["code"], "client_secret": secret}
+    form |= {"code": parameters["code"], "client_secret": secret}
     token = anyone.post("/api/oauth/token", data=form).json["access_token"]
     assert ("email" in program.whois(token).json) == ("email" in scope)
     assert whois == [
@@ -396,8 +386,8 @@ def test_the_link_and_the_command_work_together(
     ]
 
 
-def test_without_a_choice_the_link_has_a_state_and_pkce_of_its_own(adas_browser, registered):
-    addresses = [build(adas_browser, registered)[0] for _ in range(2)]
+def test_link_has_a_random_state_and_pkce_by_default(adas_browser, registered):
+    addresses = [build_link(adas_browser, registered)[0] for _ in range(2)]
     for address in addresses:
         query = parse_qs(urlsplit(address).query)
         assert query["redirect_uri"] == [CALLBACK]
@@ -409,25 +399,25 @@ def test_without_a_choice_the_link_has_a_state_and_pkce_of_its_own(adas_browser,
     assert (len(states), len(challenges)) == (2, 2)
 
 
-def test_a_link_may_have_no_state(adas_browser, registered):
-    assert "state=" not in build(adas_browser, registered, state="")[0]
+def test_link_without_state(adas_browser, registered):
+    assert "state=" not in build_link(adas_browser, registered, state="")[0]
 
 
-def test_what_is_typed_into_the_link_stays_text(adas_browser, registered):
+def test_link_parameters_are_escaped(adas_browser, registered):
     typed = "\"><script>alert('x')</script>"
     page = adas_browser.get(f"/developer/{registered.id}/link", query_string={"state": typed})
     assert "<script>" not in page.text
-    assert "%3Cscript%3E" in codes_on(page)[0]
+    assert "%3Cscript%3E" in code_blocks(page)[0]
 
 
-def test_a_client_without_redirect_uri_has_no_link_but_a_games_question(
+def test_game_without_redirect_uri_has_a_message_example_instead_of_a_link(
     store, adas_browser, registered
 ):
     typed = {"name": "Chess", "game_url": "https://chess.example/"}
     adas_browser.post(f"/developer/{registered.id}", data=typed)
     assert adas_browser.get(f"/developer/{registered.id}/link").status_code == 404
     page = adas_browser.get(f"/developer/{registered.id}")
-    question, exchange = codes_on(page)
-    assert f'client_id: "{registered.id}"' in question
-    assert '"http://localhost"' in question
+    message, exchange = code_blocks(page)
+    assert f'client_id: "{registered.id}"' in message
+    assert '"http://localhost"' in message
     assert "redirect_uri" not in exchange

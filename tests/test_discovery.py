@@ -1,4 +1,4 @@
-"""What programs ask first: how the grant goes, what the API is, and whether all is well."""
+"""Discovery: the metadata of the grant, the description of the API, and the health check."""
 
 import subprocess
 import sys
@@ -18,21 +18,21 @@ SITE = "https://id.example.org"
 
 @pytest.fixture
 def https_site(make_app):
-    """The site as it is in public."""
+    """A client of a site with a public https base URL."""
     return make_app(BASE_URL=SITE).test_client()
 
 
 # -- the grant and the API ------------------------------------------------------------------------
 
 
-def test_the_metadata_is_what_rfc_8414_asks_for(https_site):
+def test_metadata_is_valid_by_rfc_8414(https_site):
     metadata = https_site.get(METADATA, base_url=SITE).json
     AuthorizationServerMetadata(metadata).validate()
     assert metadata["issuer"] == SITE
 
 
-def test_the_metadata_says_nothing_that_is_not_so(make_app, https_site):
-    """That the client authentications and PKCE work is in test_token.py and test_authorize.py."""
+def test_metadata_lists_supported_features_only(make_app, https_site):
+    """test_token.py and test_authorize.py test client authentication and PKCE."""
     metadata = https_site.get(METADATA, base_url=SITE).json
     assert metadata == {
         "issuer": SITE,
@@ -49,26 +49,26 @@ def test_the_metadata_says_nothing_that_is_not_so(make_app, https_site):
     assert {"/oauth/authorize", "/api/oauth/token"} <= routes
 
 
-def test_the_description_names_the_site_and_only_addresses_that_there_are(make_app):
+def test_openapi_names_the_site_and_existing_routes_only(make_app):
     app = make_app(BASE_URL=SITE, SITE_NAME='Ada\'s "Games" </script> ♞')
-    described = app.test_client().get("/openapi.json", base_url=SITE).json
-    assert described["openapi"] == "3.1.0"
-    assert described["info"]["title"] == 'Ada\'s "Games" </script> ♞'
-    assert described["servers"] == [{"url": SITE}]
-    scheme = described["components"]["securitySchemes"]["session"]
+    description = app.test_client().get("/openapi.json", base_url=SITE).json
+    assert description["openapi"] == "3.1.0"
+    assert description["info"]["title"] == 'Ada\'s "Games" </script> ♞'
+    assert description["servers"] == [{"url": SITE}]
+    scheme = description["components"]["securitySchemes"]["session"]
     assert scheme["name"] == app.config["SESSION_COOKIE_NAME"]
-    assert list(described["paths"]) == [
+    assert list(description["paths"]) == [
         *("/api/oauth/token", "/api/oauth/whois", "/api/users/info", "/api/users/heartbeat"),
         "/pfp/{size}/{file}",
     ]
     adapter = app.url_map.bind("id.example.org")
-    for path, methods in described["paths"].items():
+    for path, methods in description["paths"].items():
         example = path.format(size="small", file="1-2.webp")
         assert [each.upper() for each in methods if adapter.test(example, each)] != []
 
 
 @pytest.mark.parametrize("path", [METADATA, "/openapi.json"])
-def test_any_program_may_read_and_keep_it(anyone, path):
+def test_metadata_is_cacheable_and_readable_from_any_origin(anyone, path):
     answer = anyone.get(path, headers={"Origin": "https://game.example"})
     assert answer.status_code == 200
     assert answer.content_type == "application/json"
@@ -80,54 +80,44 @@ def test_any_program_may_read_and_keep_it(anyone, path):
 # -- health ---------------------------------------------------------------------------------------
 
 
-def test_a_healthy_server_says_so_and_leaves_nothing_behind(anyone, store):
-    before = files_of(store)
+def test_healthz_is_200_and_leaves_no_file(anyone, faults):
+    before = faults.stored()
     answer = anyone.get("/healthz")
     assert (answer.status_code, answer.json) == (200, {"message": "ok"})
     assert answer.headers["Cache-Control"] == "no-store"
-    assert files_of(store) == before
-
-
-def files_of(store) -> set[Path]:
-    return {*Path(store.layout.data_dir).rglob("*"), *Path(store.layout.picture_dir).rglob("*")}
+    assert faults.stored() == before
 
 
 @pytest.mark.parametrize("host", ["10.1.2.3", "localhost", "elsewhere.example", "[::1]:8000"])
-def test_it_may_be_asked_by_address(anyone, host):
-    """As load balancers and containers do; no other address answers to a foreign name."""
+def test_healthz_accepts_any_host(anyone, host):
+    """Load balancers and containers use an IP address; all other routes refuse foreign hosts."""
     assert anyone.get("/healthz", headers={"Host": host}).status_code == 200
     assert anyone.get("/healthz", method="HEAD", headers={"Host": host}).status_code == 200
     if host not in ("localhost", "[::1]:8000"):
         assert anyone.get("/openapi.json", headers={"Host": host}).status_code == 400
 
 
-@pytest.mark.parametrize("gone", ["users", "secret_key", "pictures"])
-def test_without_its_records_its_keys_or_its_pictures_a_server_is_not_healthy(anyone, store, gone):
-    """Which is what it looks like when a disk is not mounted."""
-    places = {
-        "users": Path(store.layout.data_dir, "users"),
-        "secret_key": Path(store.layout.data_dir, "secret_key"),
-        "pictures": Path(store.layout.picture_dir),
-    }
-    places[gone].rename(places[gone].with_name("gone"))
+@pytest.mark.parametrize("part", ["users", "keys", "pictures"])
+def test_healthz_is_503_without_records_keys_or_pictures(anyone, faults, folders, part):
+    """An unmounted disk looks like this."""
+    faults.take_away(part)
     answer = anyone.get("/healthz")
     assert answer.status_code == 503
     assert answer.content_type == "application/json"
     assert list(answer.json) == ["message"]
-    assert str(places[gone]) not in answer.text
+    assert not any(folder in answer.text for folder in folders)
 
 
-def test_the_disk_is_tried_at_most_every_five_seconds(store, monkeypatch):
-    """However often it is asked; and it is well again as late."""
-    users = Path(store.layout.data_dir, "users")
+def test_write_probe_runs_at_most_every_five_seconds(store, faults, monkeypatch):
+    """Failure and recovery are both noticed by the next probe only."""
     store.check_health()
-    users.rename(users.with_name("gone"))
+    faults.take_away("users")
     for _ in range(100):
         store.check_health()
     pass_time(monkeypatch, PROBE_INTERVAL)
     with pytest.raises(StorageFailed):
         store.check_health()
-    users.with_name("gone").rename(users)
+    faults.put_back("users")
     with pytest.raises(StorageFailed):
         store.check_health()
     pass_time(monkeypatch, PROBE_INTERVAL)
@@ -141,8 +131,8 @@ def pass_time(monkeypatch, seconds: float) -> None:
 
 
 @pytest.mark.live
-def test_a_disk_that_makes_only_empty_files_is_full(tmp_path):
-    """As a full one does: here the limit on a file's size stands for it."""
+def test_health_check_fails_if_only_empty_files_can_be_created(tmp_path):
+    """A full disk still creates empty files; the limit on file size simulates one."""
     program = (
         "import resource, sys, storage;"
         "store = storage.open_storage(sys.argv[1], sys.argv[2]);"

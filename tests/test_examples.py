@@ -1,4 +1,4 @@
-"""The programs in `examples/`, each a process of its own, against a stand-in for the server."""
+"""The programs in `examples/`, each in its own process, against a stub of the identity server."""
 
 import base64
 import contextlib
@@ -26,11 +26,11 @@ pytestmark = pytest.mark.live
 TOKEN = "eyJ1c2VyIjoxfQ.A-token"
 PLAYER = {"id": 1, "name": "ada", "pfpTimestamp": 1700000000000}
 
-# -- the stand-in, and who asks ------------------------------------------------------------------
+# -- the stub and the browser --------------------------------------------------------------------
 
 
 class IdentityServer(ThreadingHTTPServer):
-    """Answers as the identity server does, or as `answers` says; keeps the forms it was sent."""
+    """A stub whose responses are in `answers`; records the forms of token requests."""
 
     request_queue_size = 128
 
@@ -54,7 +54,7 @@ class IdentityServerRequest(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         status, values = self.server.answers[self.path]
         if values is None:
-            return  # without a word
+            return  # closes the connection without a response
         self.send_response(status)
         self.end_headers()
         self.wfile.write(values if isinstance(values, bytes) else json.dumps(values).encode())
@@ -64,7 +64,7 @@ class IdentityServerRequest(BaseHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def stand_in() -> Iterator[IdentityServer]:
+def stub_server() -> Iterator[IdentityServer]:
     with IdentityServer() as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
@@ -72,23 +72,23 @@ def stand_in() -> Iterator[IdentityServer]:
 
 
 @pytest.fixture
-def identity_server(stand_in: IdentityServer) -> IdentityServer:
-    stand_in.forget()
-    return stand_in
+def identity_server(stub_server: IdentityServer) -> IdentityServer:
+    stub_server.forget()
+    return stub_server
 
 
 class Browser:
-    """Sends one request after another, and keeps the cookie."""
+    """An HTTP client that keeps one cookie."""
 
     def __init__(self, port: int) -> None:
         self.port = port
         self.cookie = ""
 
     def send(self, method: str, path: str, body: str | None = None, **headers: str):
-        """The answer, its body in `text`."""
+        """Send a request; return the response with its body as `text`."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
-        kept = {"Cookie": self.cookie} if self.cookie else {}
-        connection.request(method, path, body, kept | headers)
+        saved = {"Cookie": self.cookie} if self.cookie else {}
+        connection.request(method, path, body, saved | headers)
         answer = connection.getresponse()
         answer.text = answer.read().decode()
         connection.close()
@@ -97,19 +97,19 @@ class Browser:
         return answer
 
     def page(self) -> str:
-        """What the first page shows."""
+        """Return the home page."""
         return self.send("GET", "/").text
 
     def start_sign_in(self) -> dict[str, str]:
-        """The parameters of the address that leads to the identity server."""
+        """Start a sign-in; return the parameters of the authorization request."""
         self.send("GET", "/sign-in")
         link = self.page().partition('href="http://127.0.0.1')[2].partition('"')[0]
         return dict(parse_qsl(urlsplit(link.replace("&amp;", "&")).query, strict_parsing=True))
 
 
 @pytest.fixture(scope="module")
-def web_app_port(stand_in: IdentityServer, score_file: Path) -> Iterator[int]:
-    with running(WEB_APP, stand_in.address, score_file) as port:
+def web_app_port(stub_server: IdentityServer, score_file: Path) -> Iterator[int]:
+    with running(WEB_APP, stub_server.address, score_file) as port:
         yield port
 
 
@@ -124,8 +124,8 @@ def score_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def game_port(stand_in: IdentityServer, score_file: Path) -> Iterator[int]:
-    with running(GAME, stand_in.address, score_file) as port:
+def game_port(stub_server: IdentityServer, score_file: Path) -> Iterator[int]:
+    with running(GAME, stub_server.address, score_file) as port:
         yield port
 
 
@@ -135,25 +135,25 @@ def game(game_port: int, identity_server: IdentityServer, score_file: Path) -> B
     return Browser(game_port)
 
 
-# -- both ---------------------------------------------------------------------------------------
+# -- both programs -------------------------------------------------------------------------------
 
 
-def test_the_web_app_has_fewer_than_150_lines():
+def test_web_app_has_fewer_than_150_lines():
     assert (ROOT / WEB_APP).read_text().count("\n") < 150
 
 
 @pytest.mark.parametrize("program", [WEB_APP, GAME])
-def test_of_browsers_that_leave_nothing_is_said(program: str, subtests, tmp_path: Path):
-    """`running` fails where the program has printed a traceback."""
+def test_aborted_connections_print_no_traceback(program: str, subtests, tmp_path: Path):
+    """`running` fails if the program has printed a traceback."""
     with running(program, "http://127.0.0.1:9", tmp_path / "scores.json") as port:
         for sent in (b"", b"GET / HT", b"GET / HTTP/1.1\r\n\r\n"):
             with subtests.test(sent.decode()):
-                leave_early(port, sent)
+                reset_connections(port, sent)
                 assert Browser(port).send("GET", "/").status == 200
 
 
-def leave_early(port: int, sent: bytes) -> None:
-    """Send this and close the connection with a reset, four times: as browsers that crash."""
+def reset_connections(port: int, sent: bytes) -> None:
+    """Send this and reset the connection, four times, as a crashing browser does."""
     for _ in range(4):
         with socket.create_connection(("127.0.0.1", port)) as browser:
             linger = struct.pack("ii", 1, 0)
@@ -162,7 +162,7 @@ def leave_early(port: int, sent: bytes) -> None:
 
 
 @pytest.mark.parametrize("program", [WEB_APP, GAME])
-def test_an_example_needs_the_standard_library_alone(program: str):
+def test_examples_import_the_standard_library_only(program: str):
     modules = imported_modules((ROOT / program).read_text(), set())
     assert {each.partition(".")[0] for each in modules} <= sys.stdlib_module_names
 
@@ -174,11 +174,11 @@ def callback(**answer: str) -> str:
     return f"/callback?{urlencode(answer)}"
 
 
-def test_the_web_app_learns_who_signed_in_and_shows_all_six_messages(
+def test_web_app_shows_the_player_and_all_six_messages(
     web_app: Browser, identity_server: IdentityServer
 ):
-    asked = web_app.start_sign_in()
-    answer = web_app.send("GET", callback(code="a-code", state=asked["state"]))
+    request = web_app.start_sign_in()
+    answer = web_app.send("GET", callback(code="a-code", state=request["state"]))
     assert (answer.status, answer.getheader("Location")) == (303, "/")
     page = web_app.page()
     assert "Hello, <bdi>ada</bdi>!" in page
@@ -195,27 +195,27 @@ def test_the_web_app_learns_who_signed_in_and_shows_all_six_messages(
     assert f"{identity_server.address}/pfp/medium/1-1700000000000.webp" in page
 
 
-def test_the_exchange_has_the_verifier_of_the_challenge_and_all_that_the_rfc_asks_for(
+def test_token_request_has_the_verifier_and_all_required_parameters(
     web_app: Browser, identity_server: IdentityServer
 ):
-    asked = web_app.start_sign_in()
-    web_app.send("GET", callback(code="a-code", state=asked["state"]))
+    request = web_app.start_sign_in()
+    web_app.send("GET", callback(code="a-code", state=request["state"]))
     [form] = identity_server.exchanged
     digest = hashlib.sha256(form.pop("code_verifier").encode()).digest()
-    assert base64.urlsafe_b64encode(digest).decode().rstrip("=") == asked["code_challenge"]
+    assert base64.urlsafe_b64encode(digest).decode().rstrip("=") == request["code_challenge"]
     assert form == {
         "grant_type": "authorization_code",
         "code": "a-code",
         "client_id": CLIENT_ID,
         "client_secret": CLIENT_SECRET,
-        "redirect_uri": asked["redirect_uri"],
+        "redirect_uri": request["redirect_uri"],
     }
-    assert asked["redirect_uri"] == f"http://127.0.0.1:{web_app.port}/callback"
+    assert request["redirect_uri"] == f"http://127.0.0.1:{web_app.port}/callback"
 
 
 def test_secrets_are_not_shown(web_app: Browser, identity_server: IdentityServer):
-    asked = web_app.start_sign_in()
-    web_app.send("GET", callback(code="a-code-that-is-secret", state=asked["state"]))
+    request = web_app.start_sign_in()
+    web_app.send("GET", callback(code="a-code-that-is-secret", state=request["state"]))
     page = web_app.page()
     verifier = identity_server.exchanged[0]["code_verifier"]
     for secret in (CLIENT_SECRET, TOKEN, "a-code-that-is-secret", verifier):
@@ -226,78 +226,76 @@ def test_secrets_are_not_shown(web_app: Browser, identity_server: IdentityServer
 @pytest.mark.parametrize(
     "answer",
     [{}, {"state": ""}, {"state": "another"}, {"state": "é"}],
-    ids=["no", "", "other", "é"],
+    ids=["missing", "empty", "other", "non-ASCII"],
 )
-def test_an_answer_with_a_wrong_state_is_not_exchanged(
+def test_callback_with_a_wrong_state_is_not_exchanged(
     web_app: Browser, identity_server: IdentityServer, answer: dict[str, str]
 ):
-    asked = web_app.start_sign_in()
+    request = web_app.start_sign_in()
     web_app.send("GET", callback(code="a-code", **answer))
     assert "a state that is not this browser" in web_app.page()
     assert identity_server.exchanged == []
-    # Whoever sent this browser there did not end its own sign-in.
-    web_app.send("GET", callback(code="a-code", state=asked["state"]))
+    # The forged callback did not end this browser's own sign-in.
+    web_app.send("GET", callback(code="a-code", state=request["state"]))
     assert "Hello, <bdi>ada</bdi>!" in web_app.page()
 
 
-def test_a_state_is_good_in_the_browser_it_was_made_for_and_once(
-    web_app: Browser, identity_server: IdentityServer
-):
+def test_state_is_valid_once_in_its_own_browser(web_app: Browser, identity_server: IdentityServer):
     state = web_app.start_sign_in()["state"]
-    stranger = Browser(web_app.port)
-    for guess in ({"state": state}, {"state": ""}, {}):
-        stranger.send("GET", callback(code="a-code", **guess))
-    stranger.start_sign_in()
-    stranger.send("GET", callback(code="a-code", state=state))
+    other_browser = Browser(web_app.port)
+    for parameters in ({"state": state}, {"state": ""}, {}):
+        other_browser.send("GET", callback(code="a-code", **parameters))
+    other_browser.start_sign_in()
+    other_browser.send("GET", callback(code="a-code", state=state))
     assert identity_server.exchanged == []
     web_app.send("GET", callback(code="a-code", state=state))
     web_app.send("GET", callback(code="a-code", state=state))
     assert len(identity_server.exchanged) == 1
 
 
-def test_a_cookie_that_was_known_before_does_not_lead_to_who_signed_in(web_app: Browser):
-    """A stranger may have planted it."""
+def test_session_fixation_is_prevented(web_app: Browser):
+    """An attacker could have planted the cookie."""
     web_app.cookie = "web_app=planted"
-    asked = web_app.start_sign_in()
+    request = web_app.start_sign_in()
     before = web_app.cookie
     assert before != "web_app=planted"
-    answer = web_app.send("GET", callback(code="a-code", state=asked["state"]))
+    answer = web_app.send("GET", callback(code="a-code", state=request["state"]))
     assert "; HttpOnly; SameSite=Lax; Path=/" in answer.getheader("Set-Cookie")
     for cookie in ("web_app=planted", before):
-        stranger = Browser(web_app.port)
-        stranger.cookie = cookie
-        assert "ada" not in stranger.page()
+        other_browser = Browser(web_app.port)
+        other_browser.cookie = cookie
+        assert "ada" not in other_browser.page()
     web_app.cookie = f"session=another; {web_app.cookie}; last=1"
     assert "ada" in web_app.page()
 
 
-def test_what_comes_back_is_shown_as_text(web_app: Browser):
-    asked = web_app.start_sign_in()
+def test_callback_parameters_are_escaped(web_app: Browser):
+    request = web_app.start_sign_in()
     answer = {"error": "<script>1</script>", "error_description": "<u>", "<i>": '"<em>'}
-    web_app.send("GET", callback(state=asked["state"], **answer))
+    web_app.send("GET", callback(state=request["state"], **answer))
     page = web_app.page()
     assert "It says &lt;script&gt;1&lt;/script&gt;: &lt;u&gt;" in page
     assert re.findall("<(script|u|i|em)>", page) == []
 
 
 @pytest.mark.parametrize(
-    "path, status, values, told",
+    "path, status, values, message",
     [
         ("token", 400, {"message": "this code is old"}, "It refuses: this code is old"),
         ("whois", 401, {"message": "it ended"}, "It refuses: it ended"),
         ("token", 502, b"<h1>Bad gateway</h1>", "It does not answer as it should"),
         ("token", 0, None, "It does not answer as it should: Remote end closed connection"),
     ],
-    ids=["token", "whois", "gateway", "gone"],
+    ids=["token refused", "whois refused", "bad gateway", "no response"],
 )
-def test_a_refused_exchange_is_told(
-    web_app: Browser, identity_server: IdentityServer, path: str, status: int, values, told: str
+def test_failed_exchange_shows_an_error(
+    web_app: Browser, identity_server: IdentityServer, path: str, status: int, values, message: str
 ):
-    asked = web_app.start_sign_in()
+    request = web_app.start_sign_in()
     identity_server.answers[f"/api/oauth/{path}"] = (status, values)
-    web_app.send("GET", callback(code="a-code", state=asked["state"]))
+    web_app.send("GET", callback(code="a-code", state=request["state"]))
     page = web_app.page()
-    assert told in page
+    assert message in page
     assert "ada" not in page
 
 
@@ -305,14 +303,14 @@ def test_a_refused_exchange_is_told(
 
 
 def post(game: Browser, path: str, values: object, **headers: str):
-    """The answer to what the game's own page sends."""
+    """Send a same-origin post, as the game's page does."""
     own = {"Origin": f"http://127.0.0.1:{game.port}", "Sec-Fetch-Site": "same-origin"}
     body = values if isinstance(values, str) else json.dumps(values)
     return game.send("POST", path, body, **own | headers)
 
 
 def sign_in(game: Browser) -> dict[str, str]:
-    """The header with which the signed-in player's page sends scores."""
+    """Sign a player in; return the authorization header for scores."""
     token = json.loads(post(game, "/sign-in", {"code": "a-code"}).text)["token"]
     return {"Authorization": f"Bearer {token}"}
 
@@ -321,7 +319,7 @@ def scores(game: Browser) -> list[dict[str, int]]:
     return json.loads(game.send("GET", "/scores").text)
 
 
-def test_the_game_exchanges_a_code_and_tells_its_page_a_token_of_its_own(
+def test_game_exchanges_a_code_and_returns_its_own_token(
     game: Browser, identity_server: IdentityServer
 ):
     answer = post(game, "/sign-in", {"code": "a-code"})
@@ -347,7 +345,7 @@ def test_the_game_exchanges_a_code_and_tells_its_page_a_token_of_its_own(
     ],
     ids=str,
 )
-def test_a_post_from_elsewhere_is_refused(
+def test_cross_site_post_is_403(
     game: Browser, identity_server: IdentityServer, headers: dict[str, str]
 ):
     assert post(game, "/sign-in", {"code": "a-code"}, **headers).status == 403
@@ -357,39 +355,39 @@ def test_a_post_from_elsewhere_is_refused(
     assert scores(game) == []
 
 
-def test_a_post_without_an_origin_is_refused(game: Browser, identity_server: IdentityServer):
+def test_post_without_origin_is_403(game: Browser, identity_server: IdentityServer):
     assert game.send("POST", "/sign-in", '{"code": "a-code"}').status == 403
     assert identity_server.exchanged == []
 
 
-def test_over_plain_http_where_browsers_send_no_sec_fetch_site_the_origin_is_enough(game: Browser):
+def test_origin_suffices_without_sec_fetch_site(game: Browser):
     origin = {"Origin": f"http://127.0.0.1:{game.port}"}
     assert game.send("POST", "/sign-in", '{"code": "a-code"}', **origin).status == 200
 
 
 @pytest.mark.parametrize("score", [-1, 1001, 1.5, "5", True, None, [5], 10**30], ids=str)
-def test_a_score_that_no_flight_can_have_is_refused(game: Browser, score: object):
+def test_invalid_score_is_400(game: Browser, score: object):
     answer = post(game, "/scores", {"score": score}, **sign_in(game))
     assert answer.status == 400
     assert "from 0 to 1000" in json.loads(answer.text)["message"]
     assert scores(game) == []
 
 
-def test_a_score_belongs_to_who_is_signed_in_whatever_the_page_says(game: Browser):
+def test_score_belongs_to_the_signed_in_player(game: Browser):
     sent = {"score": 5, "id": 2, "player": 2}
     assert json.loads(post(game, "/scores", sent, **sign_in(game)).text) == [{"id": 1, "score": 5}]
     assert scores(game) == [{"id": 1, "score": 5}]
 
 
 @pytest.mark.parametrize("token", ["", "Bearer ", "Bearer wrong", "Basic eDp5"])
-def test_nobody_else_keeps_a_score(game: Browser, token: str):
+def test_score_without_a_valid_token_is_401(game: Browser, token: str):
     sign_in(game)
     answer = post(game, "/scores", {"score": 5}, Authorization=token)
     assert answer.status == 401
     assert scores(game) == []
 
 
-def test_the_best_score_of_each_player_stays_and_the_ten_best_are_listed(
+def test_score_list_has_the_best_score_of_the_ten_best_players(
     game: Browser, identity_server: IdentityServer
 ):
     for player_id in range(1, 13):
@@ -400,7 +398,7 @@ def test_the_best_score_of_each_player_stays_and_the_ten_best_are_listed(
     assert scores(game) == [{"id": each, "score": 100 + each} for each in range(12, 2, -1)]
 
 
-def test_scores_that_come_at_once_are_all_kept(
+def test_concurrent_scores_are_all_saved(
     game: Browser, identity_server: IdentityServer, score_file: Path
 ):
     players = []
@@ -409,28 +407,26 @@ def test_scores_that_come_at_once_are_all_kept(
         players.append(sign_in(game))
     with ThreadPoolExecutor(len(players)) as pool:
         list(pool.map(lambda player: post(game, "/scores", {"score": 9}, **player), players))
-    kept = json.loads(score_file.read_text())
-    assert kept == {str(player_id): 9 for player_id in range(1, 17)}
+    saved = json.loads(score_file.read_text())
+    assert saved == {str(player_id): 9 for player_id in range(1, 17)}
     assert list(score_file.parent.iterdir()) == [score_file]
 
 
-def test_sixteen_players_at_once_are_all_accepted(environment):
-    """They wait in the queue of the listening socket, which is longer than socketserver's."""
+def test_listen_backlog_holds_sixteen_connections(environment):
+    """The listen backlog is longer than the default of socketserver."""
     environment.setenv("PORT", "0")
     backend = runpy.run_path(str(ROOT / GAME))
     with (
         backend["Server"](("127.0.0.1", 0), backend["RequestHandler"]) as server,
         contextlib.ExitStack() as connections,
     ):
-        # Nobody accepts them, and where the queue is full the system does not answer.
+        # The server accepts none; the kernel does not respond if the backlog is full.
         for _ in range(16):
             connection = socket.create_connection(server.server_address, timeout=PATIENCE)
             connections.enter_context(connection)
 
 
-def test_a_code_that_the_identity_server_refuses_signs_nobody_in(
-    game: Browser, identity_server: IdentityServer
-):
+def test_refused_code_is_403_and_bad_gateway_is_502(game: Browser, identity_server: IdentityServer):
     identity_server.answers["/api/oauth/token"] = (400, {"message": "this code is old"})
     answer = post(game, "/sign-in", {"code": "a-code"})
     assert (answer.status, "this code is old" in answer.text) == (403, True)
@@ -441,21 +437,21 @@ def test_a_code_that_the_identity_server_refuses_signs_nobody_in(
 @pytest.mark.parametrize(
     "body, status",
     [("", 400), ("{", 400), ("[]", 400), ("[" * 400, 400), ("null", 400), (" " * 499 + "{}", 413)],
-    ids=["empty", "cut off", "a list", "deep", "null", "long"],
+    ids=["empty", "truncated", "list", "deeply nested", "null", "too long"],
 )
-def test_a_body_that_makes_no_sense_is_refused_in_json(game: Browser, body: str, status: int):
+def test_invalid_body_is_refused_as_json(game: Browser, body: str, status: int):
     answer = post(game, "/sign-in", body)
     assert answer.status == status
     assert list(json.loads(answer.text)) == ["message"]
 
 
 @pytest.mark.parametrize("code", ['"\\ud800"', '"é"', "null", "7", '["a-code"]'])
-def test_what_can_be_no_code_is_refused(game: Browser, code: str):
+def test_invalid_code_is_400(game: Browser, code: str):
     assert post(game, "/sign-in", f'{{"code": {code}}}').status == 400
 
 
 @pytest.mark.parametrize("length", ["-1", "1" * 5000, "x", "²"])
-def test_a_length_that_is_none_is_refused(game: Browser, length: str):
+def test_invalid_content_length_is_413(game: Browser, length: str):
     assert post(game, "/sign-in", "", **{"Content-Length": length}).status == 413
 
 
@@ -472,13 +468,13 @@ def test_a_length_that_is_none_is_refused(game: Browser, length: str):
         "/a\0b",
     ],
 )
-def test_only_the_files_of_the_page_are_given_out(game: Browser, path: str):
+def test_only_the_static_files_of_the_game_are_served(game: Browser, path: str):
     with socket.create_connection(("127.0.0.1", game.port), timeout=PATIENCE) as connection:
         connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
         assert connection.makefile("rb").readline().split()[1] == b"404"
 
 
-def test_the_identity_server_alone_may_frame_the_game(
+def test_only_the_identity_server_may_frame_the_game(
     game: Browser, identity_server: IdentityServer
 ):
     policy = game.send("GET", "/").getheader("Content-Security-Policy")

@@ -1,6 +1,6 @@
-"""The API calls ahead of Flask: `identity.fast_path`. What each call answers is in its own tests.
+"""The API calls ahead of Flask: `identity.fast_path`. Other tests cover the responses.
 
-In all tests `compare_fast_path.ComparingFastPath` compares each answer with Flask's.
+In all tests `compare_fast_path.ComparingFastPath` compares each response with Flask's.
 """
 
 import json
@@ -20,7 +20,7 @@ CALLS = {"/api/oauth/token": "POST", "/api/oauth/whois": "GET", "/api/users/info
 
 @pytest.fixture
 def make_plain_app(tmp_path, environment, monkeypatch, unsynced) -> Callable[[type], Flask]:
-    """Makes an app with this class as its fast path, and a player, who has the id 1."""
+    """A function that returns an app with this fast path class and a player with id 1."""
 
     def make_plain_app(fast_path: type) -> Flask:
         monkeypatch.setattr(identity_server, "FastPath", fast_path)
@@ -34,12 +34,12 @@ def make_plain_app(tmp_path, environment, monkeypatch, unsynced) -> Callable[[ty
 
 @pytest.fixture
 def plain_app(make_plain_app) -> Flask:
-    """An app with the fast path as the server has it."""
+    """An app with the server's own fast path."""
     return make_plain_app(FastPath)
 
 
 def answer(app: Flask, path: str, query: str = "id=1", host: str = "localhost", **environ: str):
-    """Return status, headers and JSON of an API call; None leaves a variable out."""
+    """Return status, headers and JSON of an API call; None omits a variable."""
     builder = EnvironBuilder(path, method=CALLS[path], query_string=query)
     given = builder.get_environ() | {"HTTP_HOST": host} | environ
     body, status, headers = run_wsgi_app(
@@ -50,15 +50,15 @@ def answer(app: Flask, path: str, query: str = "id=1", host: str = "localhost", 
 
 @pytest.fixture
 def reached_flask(plain_app, monkeypatch) -> list[str]:
-    """The paths of the requests that Flask answers, from now on."""
+    """The paths of the requests that reach Flask."""
     paths = []
     flask = plain_app.wsgi_app.flask
 
-    def noted(environ, start_response):
+    def record_path(environ, start_response):
         paths.append(environ["PATH_INFO"])
         return flask(environ, start_response)
 
-    monkeypatch.setattr(plain_app.wsgi_app, "flask", noted)
+    monkeypatch.setattr(plain_app.wsgi_app, "flask", record_path)
     return paths
 
 
@@ -70,19 +70,19 @@ def test_usual_api_requests_never_reach_flask(plain_app, reached_flask, subtests
 
 
 @pytest.mark.parametrize("unusual", [{"host": "LOCALHOST"}, {"query": "id=é"}], ids=str)
-def test_api_requests_that_need_a_closer_look_reach_flask(plain_app, reached_flask, unusual):
+def test_unusual_api_requests_reach_flask(plain_app, reached_flask, unusual):
     for path in CALLS:
         answer(plain_app, path, **unusual)
     assert reached_flask == list(CALLS)
 
 
-def test_the_app_is_flasks_own_class(plain_app):
-    """Nothing of Flask is overridden: its next minor release changes those methods."""
+def test_app_is_a_plain_flask_object(plain_app):
+    """No method of Flask is overridden: its next minor release changes their signatures."""
     assert type(plain_app) is Flask
 
 
-def test_an_omitted_query_string_is_an_empty_one(plain_app, subtests):
-    """PEP 3333 lets a server leave it out. Under gunicorn it is always there."""
+def test_omitted_query_string_is_an_empty_one(plain_app, subtests):
+    """PEP 3333 lets a server omit it. gunicorn always sets it."""
     for path in CALLS:
         with subtests.test(path):
             without = answer(plain_app, path, QUERY_STRING=None)
@@ -90,9 +90,7 @@ def test_an_omitted_query_string_is_an_empty_one(plain_app, subtests):
             assert not without[0].startswith("500 ")
 
 
-def test_an_unexpected_error_of_a_view_is_logged_and_answered_as_json(
-    plain_app, monkeypatch, caplog
-):
+def test_unexpected_error_is_logged_and_500_as_json(plain_app, monkeypatch, caplog):
     def fail(user_id: int) -> None:
         raise RuntimeError("broken")
 
@@ -118,7 +116,7 @@ def test_an_unexpected_error_of_a_view_is_logged_and_answered_as_json(
     ],
     ids=lambda each: type(each).__name__,
 )
-def test_what_storage_raises_is_answered_alike_both_ways(app, anyone, monkeypatch, error, status):
+def test_storage_errors_have_the_same_response_as_in_flask(app, anyone, monkeypatch, error, status):
     def fail(user_id: int) -> None:
         raise error
 
@@ -135,13 +133,13 @@ def test_what_storage_raises_is_answered_alike_both_ways(app, anyone, monkeypatc
         lambda answer: setattr(answer, "status_code", 203),
         lambda answer: answer.set_data(b'{"message": "no"}'),
     ],
-    ids=["another header", "a header less", "another status", "another body"],
+    ids=["changed header", "missing header", "changed status", "changed body"],
 )
-def test_an_answer_that_differs_between_the_two_ways_would_be_found(make_plain_app, change):
-    """The negative control of `ComparingFastPath`."""
+def test_control_differing_response_is_detected(make_plain_app, change):
+    """The control of `ComparingFastPath`."""
     app = make_plain_app(ComparingFastPath)
     assert answer(app, "/api/users/info")[0] == "200 OK"
-    # A hook of Flask's that the fast path does not know. It cannot be registered any later.
+    # A Flask hook unknown to the fast path. Flask refuses after_request() after its first request.
     app.after_request_funcs[None].insert(0, lambda answer: change(answer) or answer)
     with pytest.raises(AssertionError):
         answer(app, "/api/users/info")

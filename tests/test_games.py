@@ -1,9 +1,7 @@
-"""Games: the home page, the play page, and the code that a game gets there."""
+"""Games: the home page, the play page and the authorization code of the game flow."""
 
 import html
-import json
 import re
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
@@ -31,7 +29,7 @@ SANDBOX = "allow-scripts allow-same-origin allow-forms allow-popups allow-pointe
 
 @pytest.fixture
 def add_game(store, anyone):
-    """Registers a game, the administrators' and listed unless told otherwise."""
+    """A function that registers a game: by default a listed one of the administrators."""
 
     def add_game(name: str = "Space Game", game_url: str = GAME, **options) -> Program:
         options = {"owner_id": None, "listed": True, "description": "Shoot the rocks."} | options
@@ -47,34 +45,32 @@ def game(add_game) -> Program:
 
 
 def open_game(browser: Browser, game: Program) -> str | None:
-    """Load the play page; what it signed for its script."""
+    """Load the play page; return the signed request for its script, or None."""
     page = browser.get(f"/play/{game.id}")
     assert page.status_code == 200
     signed = re.search('data-request="([^"]*)"', page.text)
     return html.unescape(signed[1]) if signed else None
 
 
-def ask(browser: Browser, game: Program, signed: str | None, **fields: str) -> TestResponse:
-    """What the page's script sends when the game asks."""
+def request_code(
+    browser: Browser, game: Program, signed: str | None, **fields: str
+) -> TestResponse:
+    """Send a request as the script of the play page does."""
     return browser.post(f"/play/{game.id}/authorize", data={"request": signed, **fields})
 
 
 def allow(browser: Browser, game: Program) -> TestResponse:
-    """The same when the player pressed Allow."""
-    return ask(browser, game, open_game(browser, game), decision="allow")
+    """Open the play page and allow the game."""
+    return request_code(browser, game, open_game(browser, game), decision="allow")
 
 
 def refusal(answer: TestResponse) -> str:
-    """Why the game gets no code."""
+    """Return the reason of a refusal; check its format."""
     assert answer.json == {"type": "authorized", "error": True, "message": answer.json["message"]}
     return answer.json["message"]
 
 
-def codes_kept(tmp_path) -> list:
-    return list((tmp_path / "instance" / "codes").rglob("*.json"))
-
-
-# -- where a game may be ------------------------------------------------------------------------
+# -- game URLs -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -84,7 +80,7 @@ def codes_kept(tmp_path) -> list:
         *("https://123.example/", "https://1and1.example/", "https://0xyz.example/", None),
     ],
 )
-def test_a_game_is_at_an_http_address(game_url):
+def test_http_game_url_is_valid(game_url):
     assert check_game_url(game_url) is None
 
 
@@ -101,12 +97,12 @@ def test_a_game_is_at_an_http_address(game_url):
         *("https://spaçe.example/", "https://space.example/a b", "https://space.example\\@evil/"),
         *("https://space.example;script-src *", "https://*.example/", "https://space.example:x/"),
         *("https://space.example:99999/", f"https://space.example/{'a' * 2000}", "http://[::1]/"),
-        # To a browser all of these are 127.0.0.1.
+        # Browsers read all of these as 127.0.0.1.
         *("http://127.1/", "http://2130706433/", "http://0x7f.0.0.1/", "http://127.0.0.0X1:80/"),
         *("http://0177.0.0.1/", "http://127.0.0.01/", "http://017700000001/"),
     ],
 )
-def test_a_game_is_nowhere_else(store, game_url):
+def test_other_game_url_is_invalid(store, game_url):
     assert check_game_url(game_url)
     with pytest.raises(InvalidField) as refused:
         store.add_client("Space Game", [], None, game_url=game_url)
@@ -114,46 +110,44 @@ def test_a_game_is_nowhere_else(store, game_url):
 
 
 @pytest.mark.parametrize("description", ["", "Shoot the rocks, für zwei.", "x" * 200])
-def test_a_description_is_a_line_of_text(description):
+def test_one_line_description_is_valid(description):
     assert check_description(description) is None
 
 
 @pytest.mark.parametrize("description", ["x" * 201, "two\nlines", " x", "\x00", "a\u202eb"])
-def test_a_description_is_nothing_else(description):
+def test_long_or_multiline_description_is_invalid(description):
     assert check_description(description)
 
 
 @pytest.mark.parametrize(
-    ("game_url", "base_url", "good"),
+    ("game_url", "base_url", "accepted"),
     [
         ("https://id.example.org/game", "https://id.example.org", False),
         ("https://ID.example.org:443/game", "https://id.example.org", False),
         ("http://id.example.org/", "https://id.example.org", False),
         ("https://game.example.org/", "https://id.example.org", True),
-        ("https://id.example.org:8443/", "https://id.example.org", False),  # cookies know no ports
+        ("https://id.example.org:8443/", "https://id.example.org", False),  # ports share cookies
         ("https://id.example.org/", "https://id.example.org:8443", False),
         ("http://127.0.0.1:5000/", "http://127.0.0.1:8000", True),  # the developer's own machine
-        ("http://game.example.org/", "https://id.example.org", False),  # blocked by browsers
+        ("http://game.example.org/", "https://id.example.org", False),  # mixed content
         ("http://localhost:5000/", "https://id.example.org", True),
         ("http://127.0.0.1:5000/", "https://id.example.org", True),
         ("http://127.0.0.1.example/", "https://id.example.org", False),
         ("http://127.0.0.1:8000/", "http://127.0.0.1:8000", False),
-        ("http://localhost:8000/", "http://127.0.0.1:8000", False),  # the server answers there too
+        ("http://localhost:8000/", "http://127.0.0.1:8000", False),  # the same server
         ("http://localhost:5000/", "http://127.0.0.1:8000", True),
         ("http://127.1:8000/", "http://127.0.0.1:8000", False),
     ],
 )
-def test_no_game_is_on_the_sites_own_origin_or_where_browsers_do_not_show_it(
-    game_url, base_url, good
-):
-    assert (check_game(game_url, base_url) is None) == good
+def test_game_url_on_the_own_host_or_mixed_content_is_refused(game_url, base_url, accepted):
+    assert (check_game(game_url, base_url) is None) == accepted
 
 
 @pytest.mark.parametrize(
     "same_origin",
     ["https://space.example/", "https://SPACE.example:443/other", "https://space.example:/x?y"],
 )
-def test_no_two_games_are_on_one_origin(store, add_game, game, same_origin):
+def test_second_game_on_one_origin_is_refused(store, add_game, game, same_origin):
     with pytest.raises(OriginTaken):
         add_game("Other", same_origin)
     other = add_game("Other", "https://other.example/")
@@ -163,19 +157,19 @@ def test_no_two_games_are_on_one_origin(store, add_game, game, same_origin):
     assert len(store.client_ids()) == 2
 
 
-def test_a_client_may_change_its_own_game_on_the_same_origin(store, game):
+def test_game_can_move_within_its_own_origin(store, game):
     with store.edit_client(game.id) as client:
         client.game_url = "https://space.example/new"
     assert store.read_client(game.id).game_url == "https://space.example/new"
 
 
-def test_an_origin_is_free_again_when_its_client_is_gone(store, add_game, game):
+def test_client_deletion_frees_its_origin(store, add_game, game):
     store.delete_client(game.id)
     assert store.read_client(add_game().id).game_url == GAME
 
 
 def race(acts: list) -> list:
-    """What each act returns, or the StorageError it raises, all at once."""
+    """Call the functions at the same time; return their results or StorageErrors."""
     start = Barrier(len(acts))
 
     def run(act):
@@ -189,7 +183,7 @@ def race(acts: list) -> list:
         return list(threads.map(run, acts))
 
 
-def test_of_racing_games_on_one_origin_one_is_registered(store, add_game):
+def test_racing_registrations_on_one_origin_register_one_game(store, add_game):
     other = add_game("Other", "https://other.example/")
 
     def move() -> None:
@@ -206,7 +200,7 @@ def test_of_racing_games_on_one_origin_one_is_registered(store, add_game):
             client.game_url = "https://other.example/"
 
 
-def test_of_racing_clients_a_player_gets_as_many_as_one_may_have(store, ada, bob):
+def test_racing_registrations_respect_the_client_limit(store, ada, bob):
     def add():
         return store.add_client("Chess", [], ada.id, at_most=3)
 
@@ -216,23 +210,20 @@ def test_of_racing_clients_a_player_gets_as_many_as_one_may_have(store, ada, bob
     store.add_client("Chess", [], bob.id, at_most=3)
 
 
-def test_a_record_from_before_games_is_read(store, game, tmp_path):
-    path = tmp_path / "instance" / "clients" / f"{game.id}.json"
-    record = json.loads(path.read_text())
-    for field in ("game_url", "description", "listed"):
-        del record[field]
-    path.write_text(json.dumps(record))
+def test_client_record_without_game_fields_is_read(store, game, faults):
+    faults.remove_client_fields(game.id, "game_url", "description", "listed")
     client = store.read_client(game.id)
     assert (client.game_url, client.description, client.listed) == (None, "", False)
 
 
-def test_a_record_that_is_damaged_or_was_edited_stands_in_no_other_games_way(
-    store, add_game, game, browser, tmp_path
+def test_damaged_or_edited_record_does_not_block_other_games(
+    store, add_game, game, browser, faults
 ):
-    path = tmp_path / "instance" / "clients" / f"{game.id}.json"
-    record = path.read_text()
-    for content in (record.replace(GAME, "https://"), "{"):
-        path.write_text(content)
+    for damage in (
+        lambda: faults.change_client(game.id, game_url="https://"),
+        lambda: faults.damage_client(game.id),
+    ):
+        damage()
         other = add_game("Chess")
         assert "Chess" in browser.get("/").text
         store.delete_client(other.id)
@@ -241,7 +232,7 @@ def test_a_record_that_is_damaged_or_was_edited_stands_in_no_other_games_way(
 # -- the play page ------------------------------------------------------------------------------
 
 
-def test_the_play_page_frames_the_game_and_nothing_else(adas_browser, game):
+def test_play_page_frames_only_the_game(adas_browser, game):
     page = adas_browser.get(f"/play/{game.id}")
     frames = re.findall("<iframe[^>]*>", page.text)
     assert len(frames) == 1
@@ -255,20 +246,20 @@ def test_the_play_page_frames_the_game_and_nothing_else(adas_browser, game):
     assert page.headers["Cache-Control"] == "no-store"
 
 
-def test_other_pages_frame_nothing_and_send_nothing(adas_browser, game):
+def test_other_pages_have_no_frame_src_or_connect_src(adas_browser, game):
     adas_browser.get(f"/play/{game.id}")
     for address in ("/", "/account", "/play/nothing"):
         policy = adas_browser.get(address).headers["Content-Security-Policy"]
         assert "frame-src" not in policy and "connect-src" not in policy
 
 
-def test_the_play_page_shows_who_plays_and_a_way_out(store, adas_browser, ada, game):
+def test_play_page_shows_the_player_and_a_home_link(store, adas_browser, ada, game):
     page = adas_browser.get(f"/play/{game.id}").text
     assert f"/pfp/medium/{ada.id}-{ada.pfp_timestamp}.webp" in page
     assert ">Ada</bdi>" in page and 'href="/"' in page
 
 
-def test_a_guest_sees_the_game_and_is_offered_to_sign_in_and_come_back(browser, ada, game):
+def test_signed_out_play_page_shows_the_game_and_a_sign_in_link(browser, ada, game):
     assert open_game(browser, game) is None
     page = browser.get(f"/play/{game.id}").text
     address = re.search('href="(/sign-in[^"]*)"', page)[1]
@@ -278,9 +269,7 @@ def test_a_guest_sees_the_game_and_is_offered_to_sign_in_and_come_back(browser, 
 
 
 @pytest.mark.parametrize("change", ["disabled", "deleted", "no game", "unknown", "moved here"])
-def test_where_no_game_can_be_played_a_page_says_so(
-    store, adas_browser, game, tmp_path, make_app, change
-):
+def test_unavailable_game_is_404_and_invalid_app(store, adas_browser, game, faults, change):
     signed = open_game(adas_browser, game)
     if change == "deleted":
         store.delete_client(game.id)
@@ -294,14 +283,14 @@ def test_where_no_game_can_be_played_a_page_says_so(
     page = adas_browser.get(f"/play/{game.id}")
     assert (page.status_code, "This game was deleted or disabled." in page.text) == (404, True)
     for fields in ({}, {"decision": "allow"}):
-        assert refusal(ask(adas_browser, game, signed, **fields)) == "invalid_app"
-    assert codes_kept(tmp_path) == []
+        assert refusal(request_code(adas_browser, game, signed, **fields)) == "invalid_app"
+    assert faults.stored("codes") == {}
 
 
 # -- the code -----------------------------------------------------------------------------------
 
 
-def test_allow_gives_a_code_that_is_exchanged_without_a_redirect_uri(adas_browser, ada, game):
+def test_allow_returns_a_code_exchanged_without_redirect_uri(adas_browser, ada, game):
     answer = allow(adas_browser, game)
     assert answer.status_code == 200
     assert answer.headers["Cache-Control"] == "no-store"
@@ -312,50 +301,46 @@ def test_allow_gives_a_code_that_is_exchanged_without_a_redirect_uri(adas_browse
     assert game.whois(game.token_for(code)).json["id"] == ada.id
 
 
-def test_a_game_learns_no_email_address_even_where_its_site_does(store, adas_browser, ada, game):
+def test_game_flow_code_never_has_the_email_scope(store, adas_browser, ada, game):
     with store.edit_user(ada.id) as user:
         user.grants[game.id] = Grant("a grant", ["userinfo", "email"], 1)
     signed = open_game(adas_browser, game)
     for fields in ({}, {"decision": "allow"}):
-        code = ask(adas_browser, game, signed, **fields).json["code"]
+        code = request_code(adas_browser, game, signed, **fields).json["code"]
         assert "email" not in game.whois(game.token_for(code)).json
     assert store.read_user(ada.id).grants[game.id] == Grant("a grant", ["userinfo", "email"], 1)
 
 
 @pytest.mark.parametrize("decision", [{}, {"decision": "deny"}, {"decision": ""}])
-def test_without_allow_a_new_player_has_to_be_asked(
-    store, adas_browser, ada, game, tmp_path, decision
+def test_request_without_allow_is_consent_required(
+    store, adas_browser, ada, game, faults, decision
 ):
-    answer = ask(adas_browser, game, open_game(adas_browser, game), **decision)
+    answer = request_code(adas_browser, game, open_game(adas_browser, game), **decision)
     assert refusal(answer) == "consent_required"
     assert store.read_user(ada.id).grants == {}
-    assert codes_kept(tmp_path) == []
+    assert faults.stored("codes") == {}
 
 
-def test_a_player_who_allowed_the_game_is_not_asked_again_until_they_withdraw(
-    adas_browser, ada, game
-):
+def test_consent_is_remembered_until_withdrawn(adas_browser, ada, game):
     allow(adas_browser, game)
     signed = open_game(adas_browser, game)
-    code = ask(adas_browser, game, signed).json["code"]
+    code = request_code(adas_browser, game, signed).json["code"]
     assert game.whois(game.token_for(code)).json["id"] == ada.id
     adas_browser.post("/account/apps/withdraw", data={"client_id": game.id})
-    assert refusal(ask(adas_browser, game, signed)) == "consent_required"
+    assert refusal(request_code(adas_browser, game, signed)) == "consent_required"
 
 
-def test_who_is_signed_out_or_suspended_by_now_has_no_account(
-    store, adas_browser, ada, game, tmp_path
-):
+def test_request_after_sign_out_or_suspension_is_no_account(store, adas_browser, ada, game, faults):
     signed = open_game(adas_browser, game)
     with store.edit_user(ada.id) as user:
         user.suspended = True
-    assert refusal(ask(adas_browser, game, signed, decision="allow")) == "no_account"
+    assert refusal(request_code(adas_browser, game, signed, decision="allow")) == "no_account"
     with store.edit_user(ada.id) as user:
         user.suspended = False
     adas_browser.post("/sign-out")
-    answer = ask(adas_browser, game, signed, decision="allow")
+    answer = request_code(adas_browser, game, signed, decision="allow")
     assert (answer.status_code, refusal(answer)) == (403, "no_account")
-    assert codes_kept(tmp_path) == []
+    assert faults.stored("codes") == {}
 
 
 @pytest.fixture(
@@ -371,7 +356,7 @@ def test_who_is_signed_out_or_suspended_by_now_has_no_account(
     ]
 )
 def wrong_request(request, app, store, adas_browser, ada, bob, game, add_game, open_browser):
-    """A request that this session's page of this game did not sign."""
+    """A signed request that is not valid for this session and this game."""
     signed = open_game(adas_browser, game)
     if request.param == "consent":
         with app.app_context():
@@ -391,8 +376,8 @@ def wrong_request(request, app, store, adas_browser, ada, bob, game, add_game, o
 
 
 @pytest.mark.parametrize("allowed_before", [True, False])
-def test_only_what_this_sessions_page_of_this_game_signed_is_approved(
-    store, adas_browser, ada, game, wrong_request, allowed_before, tmp_path
+def test_request_not_signed_for_this_session_and_game_is_no_account(
+    store, adas_browser, ada, game, wrong_request, allowed_before, faults
 ):
     if allowed_before:
         with store.edit_user(ada.id) as user:
@@ -404,29 +389,27 @@ def test_only_what_this_sessions_page_of_this_game_signed_is_approved(
         assert answer.status_code == 403
         assert refusal(answer) == "no_account"
     assert store.read_user(ada.id) == before
-    assert codes_kept(tmp_path) == []
+    assert faults.stored("codes") == {}
 
 
-def test_a_page_from_before_the_player_signed_in_anew_gets_nothing(adas_browser, game):
+def test_request_signed_before_a_new_sign_in_is_no_account(adas_browser, game):
     signed = open_game(adas_browser, game)
     adas_browser.post("/sign-out")
     adas_browser.sign_in()
-    assert refusal(ask(adas_browser, game, signed, decision="allow")) == "no_account"
+    assert refusal(request_code(adas_browser, game, signed, decision="allow")) == "no_account"
 
 
 @pytest.mark.parametrize("fetch_site", ["cross-site", "same-site"])
-def test_the_game_itself_and_other_sites_cannot_ask_the_server(
-    adas_browser, game, fetch_site, tmp_path
-):
+def test_cross_site_authorize_request_is_403(adas_browser, game, fetch_site, faults):
     signed = open_game(adas_browser, game)
     headers = {"Sec-Fetch-Site": fetch_site}
     data = {"request": signed, "decision": "allow"}
     answer = adas_browser.post(f"/play/{game.id}/authorize", data=data, headers=headers)
     assert answer.status_code == 403
-    assert codes_kept(tmp_path) == []
+    assert faults.stored("codes") == {}
 
 
-def test_no_code_is_given_for_a_link(adas_browser, game):
+def test_authorize_request_in_the_query_gets_no_code(adas_browser, game):
     signed = open_game(adas_browser, game)
     query = {"request": signed, "decision": "allow"}
     assert adas_browser.get(f"/play/{game.id}/authorize", query_string=query).status_code == 405
@@ -434,12 +417,11 @@ def test_no_code_is_given_for_a_link(adas_browser, game):
     assert refusal(answer) == "no_account"
 
 
-@pytest.mark.parametrize("folder", ["locks", "codes"])
-def test_what_the_disk_refuses_is_a_server_error(adas_browser, game, tmp_path, folder):
+@pytest.mark.parametrize("kind", ["users", "codes"])
+def test_failed_write_is_server_error(adas_browser, game, faults, kind):
     signed = open_game(adas_browser, game)
-    shutil.rmtree(tmp_path / "instance" / folder)
-    (tmp_path / "instance" / folder).touch()
-    answer = ask(adas_browser, game, signed, decision="allow")
+    faults.refuse_saves(kind)
+    answer = request_code(adas_browser, game, signed, decision="allow")
     assert (answer.status_code, refusal(answer)) == (503, "server_error")
 
 
@@ -447,11 +429,11 @@ def test_what_the_disk_refuses_is_a_server_error(adas_browser, game, tmp_path, f
 
 
 def cards(page: TestResponse) -> list[str]:
-    """The names on the cards, from top to bottom."""
+    """Return the names of the games on a page, from top to bottom."""
     return re.findall(r"<h3><bdi>(.*?)</bdi></h3>", page.text)
 
 
-def test_everyone_sees_the_listed_games_in_the_order_of_their_names(browser, ada, add_game, store):
+def test_home_page_shows_listed_games_sorted_by_name(browser, ada, add_game, store):
     add_game("zebra", "https://z.example/", owner_id=ada.id, description="Black <and> white.")
     add_game("Ant", "https://a.example/")
     add_game("Bee", "https://b.example/", listed=False)
@@ -470,7 +452,7 @@ def test_everyone_sees_the_listed_games_in_the_order_of_their_names(browser, ada
     assert page.index("administrators") < page.index("zebra")
 
 
-def test_where_no_game_is_listed_the_home_page_says_so_and_who_may_can_add_one(
+def test_home_page_without_games_offers_registration_if_allowed(
     app, adas_browser, add_game, moderators_browser
 ):
     add = '<a href="/developer">Add a game</a>'
@@ -483,7 +465,7 @@ def test_where_no_game_is_listed_the_home_page_says_so_and_who_may_can_add_one(
     assert "No games here yet." not in moderators_browser.get("/").text
 
 
-def test_signed_out_the_home_page_says_what_this_is_and_how_to_sign_in(browser, ada):
+def test_signed_out_home_page_explains_the_site_and_links_to_sign_in(browser, ada):
     page = browser.get("/").text
     assert "One account for all our games" in page and 'href="/sign-in"' in page
 
@@ -497,7 +479,7 @@ def moderators_browser(store, bob, open_browser) -> Browser:
     return browser
 
 
-def test_a_moderator_lists_a_members_game_and_takes_it_off_with_a_line_in_the_audit_log(
+def test_moderator_lists_and_unlists_a_game_with_audit_lines(
     store, browser, moderators_browser, ada, bob, add_game
 ):
     game = add_game(owner_id=ada.id, listed=False)
@@ -505,7 +487,7 @@ def test_a_moderator_lists_a_members_game_and_takes_it_off_with_a_line_in_the_au
     assert cards(moderators_browser.get("/")) == ["Space Game"]
     for listed, shown, act in (
         ("yes", ["Space Game"], "client listed"),
-        ("yes", ["Space Game"], "client listed"),  # is so already: no act
+        ("yes", ["Space Game"], "client listed"),  # a no-op
         ("no", [], "client unlisted"),
     ):
         sent = {"listed": listed, "game_url": GAME}
@@ -518,9 +500,7 @@ def test_a_moderator_lists_a_members_game_and_takes_it_off_with_a_line_in_the_au
     assert [line["act"] for line in store.read_audit()] == ["client listed", "client unlisted"]
 
 
-def test_a_game_is_listed_at_the_address_that_the_moderator_saw(
-    store, moderators_browser, ada, add_game
-):
+def test_listing_a_game_with_an_outdated_address_is_409(store, moderators_browser, ada, add_game):
     game = add_game(owner_id=ada.id, listed=False)
     seen = {"listed": "yes", "game_url": GAME}
     page = moderators_browser.get("/").text
@@ -544,7 +524,9 @@ def test_only_moderators_list_games(store, browser, adas_browser, game):
 
 
 @pytest.mark.parametrize("listed", ["", "Yes", "maybe"])
-def test_a_game_is_listed_or_not(store, moderators_browser, game, listed):
+def test_invalid_listed_value_is_400_and_unknown_game_is_404(
+    store, moderators_browser, game, listed
+):
     answer = moderators_browser.post(f"/play/{game.id}/listed", data={"listed": listed})
     assert answer.status_code == 400
     assert store.read_client(game.id).listed
@@ -552,7 +534,7 @@ def test_a_game_is_listed_or_not(store, moderators_browser, game, listed):
     assert answer.status_code == 404
 
 
-def test_no_administrator_vouches_for_the_game_of_a_player_who_left(
+def test_game_of_a_deleted_player_is_not_the_administrators(
     store, adas_browser, ada, bob, add_game
 ):
     game = add_game(owner_id=bob.id)

@@ -1,4 +1,4 @@
-"""`identity.gunicorn_config` fits the installed gunicorn. tests/live/ tests its effects."""
+"""`identity.gunicorn_config` matches the installed gunicorn. tests/live/ tests its effects."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from identity import gunicorn_config
 
 def test_gunicorn_knows_every_setting():
     known = Config().settings
-    # gunicorn ignores a name that it does not know.
+    # gunicorn ignores unknown names.
     settings = {name for name, value in vars(gunicorn_config).items() if type(value) in (str, int)}
     assert {name for name in settings if not name.startswith("__")} <= known.keys()
     for name in (
@@ -31,7 +31,7 @@ def test_import_patches_nothing():
     assert parser.RequestParser.mesg_class is message.Request
 
 
-def test_missing_internal_of_gunicorn_is_named_in_one_line(monkeypatch, subtests):
+def test_missing_gunicorn_internal_is_named_in_one_line(monkeypatch, subtests):
     for module, path in gunicorn_config.INTERNALS:
         *owner, name = path.split(".")
         holder = getattr(module, owner[0]) if owner else module
@@ -49,7 +49,7 @@ def test_missing_internal_of_gunicorn_is_named_in_one_line(monkeypatch, subtests
 
 @pytest.mark.live
 def test_gunicorn_without_a_patched_attribute_does_not_start():
-    """As `serve` starts it, with a gunicorn whose log could not be redacted."""
+    """Start it as `serve` does, with a gunicorn whose log cannot be redacted."""
     program = (
         "import sys; from gunicorn.glogging import Logger; del Logger.atoms; "
         "from gunicorn.app.wsgiapp import run; sys.exit(run())"

@@ -1,6 +1,5 @@
-"""POST /api/users/heartbeat: how long, and when last, a player played."""
+"""POST /api/users/heartbeat: the play time and the last heartbeat."""
 
-import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,8 +9,8 @@ ADDRESS = "/api/users/heartbeat"
 START = 1_795_239_191_948  # milliseconds
 
 
-class Moment:
-    """A time that stands still until a test moves it."""
+class StoppedClock:
+    """A clock in milliseconds that is advanced by the test."""
 
     def __init__(self) -> None:
         self.ms = START
@@ -24,20 +23,20 @@ class Moment:
 
 
 @pytest.fixture
-def moment(monkeypatch) -> Moment:
-    """The server's time; the player was last seen at START."""
-    moment = Moment()
-    monkeypatch.setattr(time, "time_ns", moment.time_ns)
-    monkeypatch.setattr(time, "time", moment.time)
-    return moment
+def stopped_clock(monkeypatch) -> StoppedClock:
+    """The server's clock; Ada's last heartbeat is at START."""
+    stopped_clock = StoppedClock()
+    monkeypatch.setattr(time, "time_ns", stopped_clock.time_ns)
+    monkeypatch.setattr(time, "time", stopped_clock.time)
+    return stopped_clock
 
 
 @pytest.fixture
-def beat(moment, adas_browser, ada):
-    """Sends a heartbeat so many seconds after the last, and reads the public profile."""
+def beat(stopped_clock, adas_browser, ada):
+    """A function that sends a heartbeat after these seconds and returns the public profile."""
 
     def beat(seconds: float) -> dict:
-        moment.ms += round(seconds * 1000)
+        stopped_clock.ms += round(seconds * 1000)
         answer = adas_browser.post(ADDRESS)
         assert (answer.status_code, answer.json) == (200, {"message": "ok"})
         assert answer.content_type == "application/json"
@@ -47,7 +46,7 @@ def beat(moment, adas_browser, ada):
 
 
 def seen(user: dict) -> int:
-    """Seconds between START and the last heartbeat."""
+    """Return the seconds from START to the last heartbeat."""
     return (user["lastHeartbeat"] - START) / 1000
 
 
@@ -72,7 +71,7 @@ def test_play_minutes_are_whole_minutes_of_a_sum_kept_in_milliseconds(store, bea
 
 
 @pytest.mark.parametrize(("gap", "added"), [(150, 150_000), (150.001, 0), (3600, 0)])
-def test_a_gap_of_over_150_seconds_starts_a_new_sitting(store, beat, ada, gap, added):
+def test_gap_over_150_seconds_starts_a_new_sitting(store, beat, ada, gap, added):
     assert seen(beat(gap)) == gap
     assert store.read_user(ada.id).play_ms == added
     beat(60)
@@ -80,20 +79,17 @@ def test_a_gap_of_over_150_seconds_starts_a_new_sitting(store, beat, ada, gap, a
 
 
 @pytest.mark.parametrize("gap", [0, 0.001, 29, 30])
-def test_one_within_30_seconds_changes_and_writes_nothing(store, beat, ada, gap, tmp_path):
+def test_heartbeat_within_30_seconds_writes_nothing(store, beat, ada, gap, faults):
     beat(60)
-    path = tmp_path / "instance" / "users" / f"{ada.id}.json"
-    before, record = os.stat(path), path.read_bytes()
+    before = faults.saved_version_of_user(ada.id)
     assert seen(beat(gap)) == 60
-    after = os.stat(path)
-    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-    assert path.read_bytes() == record
+    assert faults.saved_version_of_user(ada.id) == before
     assert seen(beat(31)) == 60 + gap + 31
     assert store.read_user(ada.id).play_ms == round((60 + gap + 31) * 1000)
 
 
 @pytest.mark.parametrize("apart", [1, 20, 30, 45])
-def test_two_games_at_once_count_once(store, beat, ada, apart):
+def test_two_open_games_count_once(store, beat, ada, apart):
     for _ in range(10):
         beat(apart)
         beat(60 - apart)
@@ -101,7 +97,7 @@ def test_two_games_at_once_count_once(store, beat, ada, apart):
 
 
 @pytest.mark.parametrize("ahead", [0.001, 5, 3600])
-def test_a_last_one_in_the_future_starts_a_new_sitting(store, beat, ada, ahead):
+def test_last_heartbeat_in_the_future_starts_a_new_sitting(store, beat, ada, ahead):
     with store.edit_user(ada.id) as user:
         user.last_heartbeat += round((60 + ahead) * 1000)
     assert seen(beat(60)) == 60
@@ -110,26 +106,26 @@ def test_a_last_one_in_the_future_starts_a_new_sitting(store, beat, ada, ahead):
     assert store.read_user(ada.id).play_ms == 60_000
 
 
-def test_heartbeats_that_race_count_once(store, moment, app, ada, adas_browser, open_browser):
+def test_racing_heartbeats_count_once(store, stopped_clock, app, ada, adas_browser, open_browser):
     browsers = [open_browser() for _ in range(8)]
     for browser in browsers:
         browser.sign_in()
-    moment.ms += 60_000
+    stopped_clock.ms += 60_000
     with ThreadPoolExecutor(8) as threads:
         answers = list(threads.map(lambda browser: browser.post(ADDRESS).status_code, browsers))
     assert answers == [200] * 8
     assert store.read_user(ada.id).play_ms == 60_000
 
 
-def test_signed_out_it_is_401(store, moment, browser, adas_browser, ada):
-    moment.ms += 60_000
+def test_signed_out_heartbeat_is_401(store, stopped_clock, browser, adas_browser, ada):
+    stopped_clock.ms += 60_000
     adas_browser.post("/sign-out")
     assert browser.post(ADDRESS).status_code == 401
     assert store.read_user(ada.id).play_ms == 0
 
 
-def test_suspended_it_is_401(store, moment, adas_browser, ada):
-    moment.ms += 60_000
+def test_suspended_heartbeat_is_401(store, stopped_clock, adas_browser, ada):
+    stopped_clock.ms += 60_000
     with store.edit_user(ada.id) as user:
         user.suspended = True
     assert adas_browser.post(ADDRESS).status_code == 401
@@ -137,8 +133,8 @@ def test_suspended_it_is_401(store, moment, adas_browser, ada):
 
 
 @pytest.mark.parametrize("fetch_site", ["cross-site", "same-site"])
-def test_a_game_cannot_send_one_itself(store, moment, adas_browser, ada, fetch_site):
-    moment.ms += 60_000
+def test_cross_site_heartbeat_is_403(store, stopped_clock, adas_browser, ada, fetch_site):
+    stopped_clock.ms += 60_000
     answer = adas_browser.post(ADDRESS, headers={"Sec-Fetch-Site": fetch_site})
     assert answer.status_code == 403
     assert store.read_user(ada.id).play_ms == 0
@@ -149,10 +145,8 @@ def test_any_other_method_is_405(adas_browser):
     assert (answer.status_code, "POST" in answer.headers["Allow"]) == (405, True)
 
 
-def test_what_the_disk_refuses_is_told(beat, adas_browser, moment, tmp_path):
+def test_failed_write_is_503(beat, adas_browser, stopped_clock, faults):
     beat(60)
-    moment.ms += 60_000
-    users = tmp_path / "instance" / "locks"
-    users.rename(tmp_path / "gone")
-    users.touch()
+    stopped_clock.ms += 60_000
+    faults.refuse_saves("users")
     assert adas_browser.post(ADDRESS).status_code == 503

@@ -1,4 +1,4 @@
-"""Who may make an account, with an invitation or without: `pages.sign_up`."""
+"""Sign-up with and without an invitation, and the first account: `pages.sign_up`."""
 
 import html
 import re
@@ -15,21 +15,21 @@ DAY = 86_400  # seconds
 
 @pytest.fixture
 def app(make_app):
-    """The app, where anyone may make an account."""
+    """An app with open sign-up."""
     return make_app(SIGN_UP="open")
 
 
 @pytest.fixture
 def first_invite(app) -> str:
-    """What the link that the server prints on an empty installation carries."""
+    """The invitation in the link that the server prints on an empty installation."""
     with app.app_context():
         return issue_first_account_link(app.extensions["storage"], "").partition("invite=")[2]
 
 
-# -- who may --------------------------------------------------------------------------------------
+# -- open, by invitation, closed ------------------------------------------------------------------
 
 
-def test_where_sign_up_is_open_anyone_makes_an_account_and_is_signed_in(store, ada, browser):
+def test_open_sign_up_creates_an_account_and_signs_in(store, ada, browser):
     assert browser.get("/sign-up").status_code == 200
     answer = sign_up(browser)
     assert (answer.status_code, answer.location) == (303, "/account")
@@ -43,7 +43,7 @@ def test_where_sign_up_is_open_anyone_makes_an_account_and_is_signed_in(store, a
 
 @pytest.mark.parametrize("mode", ["invite", "closed"])
 @pytest.mark.parametrize("invite", ["", "x", "../../users/1", "é\0"])
-def test_where_sign_up_is_not_open_no_made_up_invite_helps(
+def test_invalid_invitation_is_403_unless_sign_up_is_open(
     app, store, ada, browser, mode, invite, first_invite
 ):
     app.config["SIGN_UP"] = mode
@@ -56,14 +56,14 @@ def test_where_sign_up_is_not_open_no_made_up_invite_helps(
     assert not is_signed_in(browser)
 
 
-def test_where_sign_up_is_closed_a_good_invite_is_refused_and_stays_good(app, store, ada, browser):
+def test_closed_sign_up_refuses_and_keeps_a_valid_invitation(app, store, ada, browser):
     app.config["SIGN_UP"] = "closed"
     invite = store.issue_invite(7)
     assert sign_up(browser, invite=invite).status_code == 403
     assert store.is_good_invite(invite)
 
 
-def test_the_query_of_the_address_makes_no_account(app, store, ada, browser):
+def test_sign_up_ignores_the_query_string(app, store, ada, browser):
     invite = store.issue_invite(7)
     app.config["SIGN_UP"] = "invite"
     query = {"name": "Grace", "email": "g@example.org", "password": PASSWORD, "invite": invite}
@@ -72,13 +72,13 @@ def test_the_query_of_the_address_makes_no_account(app, store, ada, browser):
     assert (store.user_ids(), store.is_good_invite(invite)) == ([1], True)
 
 
-def test_an_invite_is_good_once(app, store, ada, browser, open_browser):
+def test_invitation_is_valid_once(app, store, ada, browser, open_browser):
     app.config["SIGN_UP"] = "invite"
     invite = store.issue_invite(7)
-    for _ in range(2):  # opening the link spends nothing
+    for _ in range(2):  # opening the link does not use it
         page = browser.get(f"/sign-up?invite={invite}")
         assert f'name="invite" value="{invite}"' in page.text
-    assert sign_up(browser, name="x", invite=invite).status_code == 400  # nor does a mistake
+    assert sign_up(browser, name="x", invite=invite).status_code == 400  # nor does an invalid form
     assert sign_up(browser, invite=invite).status_code == 303
     again = sign_up(open_browser(), name="Heidi", email="h@example.org", invite=invite)
     assert (again.status_code, "may be used" in again.text) == (403, True)
@@ -86,7 +86,7 @@ def test_an_invite_is_good_once(app, store, ada, browser, open_browser):
     assert store.user_ids() == [1, 2]
 
 
-def test_an_invite_ends_after_its_days(app, store, ada, browser, clock):
+def test_invitation_expires_after_its_days(app, store, ada, browser, clock):
     app.config["SIGN_UP"] = "invite"
     invite = store.issue_invite(2)
     clock.ahead = 2 * DAY + 1
@@ -95,7 +95,7 @@ def test_an_invite_ends_after_its_days(app, store, ada, browser, clock):
     assert sign_up(browser, invite=invite).status_code == 303
 
 
-def test_two_who_race_with_one_invite_make_one_account(
+def test_racing_sign_ups_with_one_invitation_create_one_account(
     app, store, ada, open_browser, meet_before_saving
 ):
     app.config["SIGN_UP"] = "invite"
@@ -111,7 +111,7 @@ def test_two_who_race_with_one_invite_make_one_account(
     assert sum(map(is_signed_in, browsers)) == 1
 
 
-def test_where_sign_up_is_open_a_spent_invite_stops_nobody(store, ada, browser, first_invite):
+def test_open_sign_up_ignores_an_invalid_invitation(store, ada, browser, first_invite):
     for i, invite in enumerate(["x", first_invite]):
         answer = sign_up(browser, invite=invite, name=f"New {i}", email=f"n{i}@example.org")
         assert answer.status_code == 303
@@ -123,37 +123,35 @@ def test_where_sign_up_is_open_a_spent_invite_stops_nobody(store, ada, browser, 
 
 @pytest.fixture
 def by_invitation(app, ada) -> None:
-    """The site has players, and others come by invitation."""
+    """A site with one player and sign-up by invitation."""
     app.config["SIGN_UP"] = "invite"
 
 
-def link_on(page, words: str) -> str | None:
-    """Where the link of these words leads."""
+def find_link(page, words: str) -> str | None:
+    """Return the target of the link with this text, or None."""
     found = re.search(f'<a href="([^"]*)">{words}</a>', page.text)
     return found and html.unescape(found[1])
 
 
 def paste(browser, page, pasted: str):
-    """Fill in the field for an invitation, and go on."""
+    """Submit an invitation in the form of a page."""
     assert '<form method="get" action="/sign-up">' in page.text
-    leads_to = html.unescape(re.search('name="next" value="([^"]*)"', page.text)[1])
-    return browser.get("/sign-up", query_string={"next": leads_to, "invite": pasted})
+    next_address = html.unescape(re.search('name="next" value="([^"]*)"', page.text)[1])
+    return browser.get("/sign-up", query_string={"next": next_address, "invite": pasted})
 
 
 @pytest.mark.parametrize(
     ("mode", "words"), [("open", "New here?"), ("invite", "Got an invitation?")]
 )
-def test_the_sign_in_page_leads_to_sign_up_and_keeps_where_that_leads(
-    app, browser, ada, program, mode, words
-):
+def test_sign_in_page_links_to_sign_up_with_next(app, browser, ada, program, mode, words):
     app.config["SIGN_UP"] = mode
     page = browser.get(browser.get(program.link()).location)
     query = urlencode({"next": program.link()})
-    assert parse_qs(link_on(page, "Create an account").partition("?")[2]) == parse_qs(query)
+    assert parse_qs(find_link(page, "Create an account").partition("?")[2]) == parse_qs(query)
     assert {each for each in ("New here?", "Got an invitation?") if each in page.text} == {words}
 
 
-def test_where_sign_up_is_closed_the_sign_in_page_leads_nowhere_else(app, browser, ada):
+def test_sign_in_page_has_no_sign_up_link_if_closed(app, browser, ada):
     app.config["SIGN_UP"] = "closed"
     assert "/sign-up" not in browser.get("/sign-in").text
 
@@ -161,51 +159,51 @@ def test_where_sign_up_is_closed_the_sign_in_page_leads_nowhere_else(app, browse
 @pytest.mark.parametrize(
     "pasted", ["{}", " {}\n", "http://localhost/sign-up?invite={}", "/sign-up?invite={}&x=1#y"]
 )
-def test_who_pastes_an_invitation_inside_an_authorization_request_is_led_back_to_it(
+def test_pasted_invitation_continues_the_authorization_request(
     store, by_invitation, browser, program, pasted
 ):
     invite = store.issue_invite(7)
     sign_in = browser.get(browser.get(program.link(state="a b&c")).location)
-    asked = browser.get(link_on(sign_in, "Create an account"))
-    assert "to continue to" in asked.text and "Space Game" in asked.text
-    assert 'name="password"' not in asked.text
-    form = paste(browser, asked, pasted.format(invite))
+    sign_up_page = browser.get(find_link(sign_in, "Create an account"))
+    assert "to continue to" in sign_up_page.text and "Space Game" in sign_up_page.text
+    assert 'name="password"' not in sign_up_page.text
+    form = paste(browser, sign_up_page, pasted.format(invite))
     assert "https://space.example" in form.headers["Content-Security-Policy"]
     found = re.findall('type="hidden" name="([a-z]+)" value="([^"]*)"', form.text)
     hidden = {name: html.unescape(value) for name, value in found}
     assert hidden["invite"] == invite
     consent = browser.get(sign_up(browser, **hidden).location)
-    told = program.read_callback(browser.decide(consent))
-    assert told["state"] == "a b&c"
-    assert program.whois(program.token_for(told["code"])).json["name"] == "Grace"
+    parameters = program.read_callback(browser.decide(consent))
+    assert parameters["state"] == "a b&c"
+    assert program.whois(program.token_for(parameters["code"])).json["name"] == "Grace"
     assert not store.is_good_invite(invite)
 
 
 @pytest.mark.parametrize("pasted", ["x", "http://localhost/sign-up?invite=", "é\0", "x" * 5000])
-def test_an_invitation_that_is_none_is_told_beside_the_field_and_the_way_is_kept(
+def test_invalid_pasted_invitation_shows_an_error_and_keeps_next(
     by_invitation, browser, program, pasted
 ):
-    leads_to = program.link()
-    asked = browser.get("/sign-up", query_string={"next": leads_to})
-    assert "You need an invitation" in asked.text and "problem" not in asked.text
-    page = paste(browser, asked, pasted)
+    next_address = program.link()
+    sign_up_page = browser.get("/sign-up", query_string={"next": next_address})
+    assert "You need an invitation" in sign_up_page.text and "problem" not in sign_up_page.text
+    page = paste(browser, sign_up_page, pasted)
     if not pasted.endswith("="):
         assert problems_of(page)["invite"].startswith("We don't recognise this invitation.")
     assert 'name="password"' not in page.text
-    assert f'name="next" value="{html.escape(leads_to)}"' in page.text
+    assert f'name="next" value="{html.escape(next_address)}"' in page.text
 
 
-def test_an_invitation_that_was_used_meanwhile_can_be_replaced_by_another(
+def test_used_invitation_can_be_replaced_by_another(
     store, by_invitation, browser, open_browser, program
 ):
-    spent, good = (store.issue_invite(7) for _ in range(2))
-    assert sign_up(open_browser(), invite=spent).status_code == 303
-    page = sign_up(browser, name="Heidi", email="h@x.org", invite=spent, next=program.link())
+    used, good = (store.issue_invite(7) for _ in range(2))
+    assert sign_up(open_browser(), invite=used).status_code == 303
+    page = sign_up(browser, name="Heidi", email="h@x.org", invite=used, next=program.link())
     assert (page.status_code, list(problems_of(page))) == (403, ["invite"])
     assert 'name="password"' in paste(browser, page, good).text
 
 
-def test_who_opened_the_link_and_signed_up_is_told_to_go_back_and_can_go_on(
+def test_waiting_authorization_request_continues_after_an_invite_link(
     store, by_invitation, browser, program
 ):
     waiting = browser.get(program.link()).location  # a sign-in page, left open
@@ -219,7 +217,7 @@ def test_who_opened_the_link_and_signed_up_is_told_to_go_back_and_can_go_on(
 
 
 @pytest.mark.parametrize("mode", ["open", "invite", "closed"])
-def test_the_first_link_makes_an_administrator_whatever_the_setting(
+def test_first_account_link_creates_an_administrator_in_every_mode(
     app, store, browser, first_invite, mode
 ):
     app.config["SIGN_UP"] = mode
@@ -227,14 +225,14 @@ def test_the_first_link_makes_an_administrator_whatever_the_setting(
     assert value_of(page, "name") == ""
     assert store.is_new()
     assert sign_up(browser, invite=first_invite).status_code == 303
-    told = "run: identity-server invite" in browser.get("/account").text
-    assert told == (mode == "invite")
+    explained = "run: identity-server invite" in browser.get("/account").text
+    assert explained == (mode == "invite")
     assert store.read_user(1).mod_level == 2
     assert browser.get("/players").status_code == 200
 
 
 @pytest.mark.parametrize("mode", ["open", "invite", "closed"])
-def test_nobody_makes_an_account_before_the_first_one_is_made(app, store, browser, mode):
+def test_sign_up_before_the_first_account_is_403(app, store, browser, mode):
     app.config["SIGN_UP"] = mode
     invite = store.issue_invite(7)
     for tried in ("", invite):
@@ -243,24 +241,24 @@ def test_nobody_makes_an_account_before_the_first_one_is_made(app, store, browse
     assert (store.is_new(), store.is_good_invite(invite)) == (True, True)
 
 
-def test_a_forged_first_link_makes_no_account(app, store, browser, first_invite):
+def test_forged_first_account_link_is_403(app, store, browser, first_invite):
     with app.app_context():
         other_purpose = signing.serializer("session").dumps("")
     first, rest = first_invite[0], first_invite[1:]
-    turned = ("B" if first == "A" else "A") + rest
-    signature_turned = re.sub(
+    bad_payload = ("B" if first == "A" else "A") + rest
+    bad_signature = re.sub(
         r"\.([^.])([^.]*)$",
         lambda match: f".{'B' if match[1] == 'A' else 'A'}{match[2]}",
         first_invite,
     )
-    for forged in (turned, signature_turned, other_purpose, first_invite[:-9], "..", "IiI.x.y"):
+    for forged in (bad_payload, bad_signature, other_purpose, first_invite[:-9], "..", "IiI.x.y"):
         assert forged != first_invite
         assert sign_up(browser, invite=forged).status_code == 403
     assert store.is_new()
 
 
 @pytest.mark.parametrize("deleted", [False, True])
-def test_the_first_link_is_dead_once_an_account_was_made(
+def test_first_account_link_is_403_after_the_first_account(
     app, store, ada, browser, first_invite, deleted
 ):
     app.config["SIGN_UP"] = "invite"
@@ -271,7 +269,7 @@ def test_the_first_link_is_dead_once_an_account_was_made(
 
 
 @pytest.mark.parametrize("mode", ["open", "invite", "closed"])
-def test_two_who_race_with_the_first_link_make_one_administrator(
+def test_racing_sign_ups_with_the_first_link_create_one_administrator(
     app, store, open_browser, first_invite, meet_before_saving, mode
 ):
     app.config["SIGN_UP"] = mode

@@ -1,4 +1,4 @@
-"""Passwords: where they are asked, how they are changed, and which may be chosen."""
+"""Passwords: the forms that require one, password changes, rules and sign-in links."""
 
 import pytest
 from forms import ANOTHER, PASSWORD, is_signed_in, problems_of, race, value_of
@@ -7,60 +7,58 @@ from identity import signing
 
 
 def set_by_link(browser, address: str, new_password: str = ANOTHER):
-    """Send the form that a sign-in link leads to."""
+    """Submit the form of a sign-in link."""
     link = address.partition("link=")[2]
     return browser.post("/new-password", data={"link": link, "new_password": new_password})
 
 
-# -- what asks for the password -------------------------------------------------------------------
+# -- forms that require the password --------------------------------------------------------------
 
-# What each form sends besides the password, and the name of the field that has it.
-GUARDED = {
+# The other fields of each form, and the name of its password field
+PASSWORD_FORMS = {
     "/account/email": ({"email": "new@example.org"}, "current_password"),
     "/account/password": ({"new_password": ANOTHER}, "current_password"),
     "/account/delete": ({}, "password"),
 }
 
 
-@pytest.fixture(params=GUARDED)
-def guarded(request, adas_browser):
-    """Sends one of the forms that ask for the password."""
-    form, field = GUARDED[request.param]
+@pytest.fixture(params=PASSWORD_FORMS)
+def submit(request, adas_browser):
+    """A function that submits one of PASSWORD_FORMS with this password."""
+    form, field = PASSWORD_FORMS[request.param]
     return lambda password: adas_browser.post(request.param, data={**form, field: password})
 
 
 @pytest.mark.parametrize("password", ["", "wrong", PASSWORD.upper(), f"{PASSWORD} "])
-def test_without_the_password_nothing_changes(store, ada, guarded, password):
+def test_wrong_password_is_403_and_changes_nothing(store, ada, submit, password):
     before = store.read_user(ada.id)
-    page = guarded(password)
+    page = submit(password)
     assert page.status_code == 403
     assert list(problems_of(page).values()) == ["Wrong password. Try again."]
     assert store.read_user(ada.id) == before
     assert ANOTHER not in page.text
 
 
-def test_the_limit_on_guessing_holds_wherever_a_password_is_asked(
-    store, ada, guarded, open_browser
-):
+def test_password_rate_limit_covers_every_password_form(store, ada, submit, open_browser):
     before = store.read_user(ada.id)
     for _ in range(5):
-        assert guarded("wrong").status_code == 403
+        assert submit("wrong").status_code == 403
         assert open_browser().sign_in(password="wrong").status_code == 403
-    page = guarded(PASSWORD)
+    page = submit(PASSWORD)
     assert page.status_code == 429
     assert 0 < int(page.headers["Retry-After"]) <= 1800
     assert "Too many tries" in page.text
     assert store.read_user(ada.id) == before
 
 
-def test_right_passwords_are_not_counted(store, adas_browser, ada):
+def test_correct_passwords_are_not_rate_limited(store, adas_browser, ada):
     for i in range(11):
         data = {"email": f"a{i}@example.org", "current_password": PASSWORD}
         assert adas_browser.post("/account/email", data=data).status_code == 303
     assert store.read_user(ada.id).email == "a10@example.org"
 
 
-def test_the_form_that_was_refused_keeps_the_email_and_never_the_password(adas_browser):
+def test_refused_form_keeps_the_email_but_not_the_password(adas_browser):
     data = {"email": "new@example.org", "current_password": "tell nobody"}
     page = adas_browser.post("/account/email", data=data)
     assert value_of(page, "email") == "new@example.org"
@@ -71,14 +69,12 @@ def test_the_form_that_was_refused_keeps_the_email_and_never_the_password(adas_b
 
 
 def change_password(browser, new_password: str = ANOTHER):
-    """Send the form, with the right password."""
+    """Submit the password form with the correct password."""
     data = {"current_password": PASSWORD, "new_password": new_password}
     return browser.post("/account/password", data=data)
 
 
-def test_a_new_password_ends_every_other_session_and_keeps_this_one(
-    store, adas_browser, open_browser, ada
-):
+def test_password_change_ends_all_other_sessions(store, adas_browser, open_browser, ada):
     other = open_browser()
     other.sign_in()
     stolen = open_browser()
@@ -92,7 +88,7 @@ def test_a_new_password_ends_every_other_session_and_keeps_this_one(
 
 
 @pytest.mark.parametrize("new", ["", "short", "x" * 1025, "password1234"])
-def test_a_new_password_keeps_the_rules(store, adas_browser, ada, new):
+def test_invalid_new_password_is_400(store, adas_browser, ada, new):
     before = store.read_user(ada.id)
     page = change_password(adas_browser, new)
     assert page.status_code == 400
@@ -100,7 +96,7 @@ def test_a_new_password_keeps_the_rules(store, adas_browser, ada, new):
     assert store.read_user(ada.id) == before
 
 
-def test_a_common_password_is_refused_in_words_wherever_one_is_chosen(
+def test_common_password_is_refused_in_every_form(
     store, adas_browser, open_browser, ada, adas_link
 ):
     pages = [
@@ -114,13 +110,13 @@ def test_a_common_password_is_refused_in_words_wherever_one_is_chosen(
     assert store.read_user(ada.id).password_hash == ada.password_hash
 
 
-def test_a_new_password_does_not_contain_the_name(store, adas_browser, ada):
+def test_new_password_containing_the_name_is_400(store, adas_browser, ada):
     store.rename_user(ada.id, "Lovelace")
     adas_browser.sign_in("Lovelace")
     assert change_password(adas_browser, "i am LOVELACE and fine").status_code == 400
 
 
-def test_of_two_password_changes_at_once_one_is_told_that_it_lost(
+def test_second_of_racing_password_changes_is_409(
     store, adas_browser, open_browser, ada, meet_before_saving
 ):
     other = open_browser()
@@ -155,24 +151,24 @@ def test_sign_out_everywhere_ends_all_sessions(store, adas_browser, open_browser
 # -- a lost password ------------------------------------------------------------------------------
 
 
-def test_a_link_sets_a_new_password_once_and_ends_all_sessions(
+def test_sign_in_link_sets_a_password_once_and_ends_all_sessions(
     adas_browser, open_browser, ada, adas_link
 ):
-    browser, thief = open_browser(), open_browser()
-    for _ in range(3):  # chat programs open links, too
+    browser, other_browser = open_browser(), open_browser()
+    for _ in range(3):  # chat programs open links for a preview
         page = browser.get(adas_link)
         assert (page.status_code, 'name="new_password"' in page.text) == (200, True)
     assert is_signed_in(adas_browser)
     assert set_by_link(browser, adas_link, "short").status_code == 400
     assert set_by_link(browser, adas_link).status_code == 303
     assert (is_signed_in(browser), is_signed_in(adas_browser)) == (True, False)
-    assert 'name="new_password"' not in thief.get(adas_link).text
-    assert set_by_link(thief, adas_link, "another phrase again").status_code == 403
-    assert not is_signed_in(thief)
+    assert 'name="new_password"' not in other_browser.get(adas_link).text
+    assert set_by_link(other_browser, adas_link, "another phrase again").status_code == 403
+    assert not is_signed_in(other_browser)
     assert open_browser().sign_in(password=ANOTHER).status_code == 303
 
 
-def test_a_link_is_good_for_an_hour(clock, browser, ada, adas_link):
+def test_sign_in_link_expires_after_an_hour(clock, browser, ada, adas_link):
     clock.ahead = 3601
     assert "recognise this link" in browser.get(adas_link).text
     assert set_by_link(browser, adas_link).status_code == 403
@@ -180,20 +176,20 @@ def test_a_link_is_good_for_an_hour(clock, browser, ada, adas_link):
     assert set_by_link(browser, adas_link).status_code == 303
 
 
-def test_any_change_of_the_password_ends_a_link(adas_browser, open_browser, ada, adas_link):
+def test_password_change_invalidates_the_sign_in_link(adas_browser, open_browser, ada, adas_link):
     change_password(adas_browser)
     assert set_by_link(open_browser(), adas_link, "yet another phrase").status_code == 403
     assert is_signed_in(adas_browser)
 
 
-def test_a_link_survives_a_new_name(store, browser, ada, adas_link):
+def test_sign_in_link_stays_valid_after_a_rename(store, browser, ada, adas_link):
     store.rename_user(ada.id, "Lovelace")
     assert "Lovelace" in browser.get(adas_link).text
     assert set_by_link(browser, adas_link).status_code == 303
 
 
 @pytest.mark.parametrize("how", ["suspended", "deleted"])
-def test_a_link_never_lifts_a_suspension_or_a_deletion(store, browser, ada, adas_link, how):
+def test_sign_in_link_of_a_suspended_or_deleted_user_is_403(store, browser, ada, adas_link, how):
     if how == "deleted":
         store.delete_user(ada.id)
     else:
@@ -206,7 +202,7 @@ def test_a_link_never_lifts_a_suspension_or_a_deletion(store, browser, ada, adas
     assert how == "deleted" or store.read_user(ada.id).password_hash == ada.password_hash
 
 
-def test_two_who_race_with_one_link_set_one_password(
+def test_racing_uses_of_a_sign_in_link_set_one_password(
     open_browser, ada, adas_link, meet_before_saving
 ):
     browsers = [open_browser(), open_browser()]
@@ -218,7 +214,7 @@ def test_two_who_race_with_one_link_set_one_password(
     assert sum(map(is_signed_in, browsers)) == 1
 
 
-def test_a_forged_link_is_refused(app, store, browser, ada, bob, adas_link):
+def test_forged_sign_in_link_is_403(app, store, browser, ada, bob, adas_link):
     signed = adas_link.partition("link=")[2]
     with app.app_context():
         dumps = signing.serializer("session").dumps
@@ -231,5 +227,5 @@ def test_a_forged_link_is_refused(app, store, browser, ada, bob, adas_link):
     assert store.read_user(ada.id).password_hash == ada.password_hash
 
 
-def test_the_sign_in_page_says_whom_to_ask_for_a_lost_password(browser):
+def test_sign_in_page_explains_a_lost_password(browser):
     assert "Ask the people who run this site" in browser.get("/sign-in").text

@@ -19,9 +19,9 @@ def address(ada) -> str:
 
 
 @pytest.fixture
-def plain_address(tmp_path, ada) -> str:
-    """Where the small picture of an imported account is."""
-    (tmp_path / "pfp" / "small" / "7.webp").write_bytes(generate_picture(7)["small"])
+def plain_address(store) -> str:
+    """The path of the small picture of an imported account."""
+    store.add_users([User(7, "Grace", "grace@example.org", "")], {7: generate_picture(7)})
     return "/pfp/small/7.webp"
 
 
@@ -43,17 +43,17 @@ def test_an_account_without_a_timestamp_has_its_picture_at_the_plain_address(any
 @pytest.mark.parametrize("can_be_kept", [True, False])
 @pytest.mark.parametrize("size", PICTURE_SIZES)
 def test_an_imported_account_without_a_picture_has_one_drawn(
-    store, anyone, tmp_path, size, can_be_kept
+    store, anyone, faults, size, can_be_kept
 ):
-    """And kept, where the disk takes it."""
+    """The generated picture is stored, if it can be saved."""
     store.add_users([User(7, "Grace", "grace@example.org", "")], {})
     if not can_be_kept:
-        (tmp_path / "instance/locks/7").mkdir()
+        faults.refuse_saves("pictures")
     answer = anyone.get(f"/pfp/{size}/7.webp")
     assert (answer.status_code, answer.content_type) == (200, "image/webp")
     assert answer.data == generate_picture(7)[size]
     assert answer.headers["Cache-Control"] == "no-cache"
-    assert (tmp_path / "pfp" / size / "7.webp").exists() == can_be_kept
+    assert (f"{size}/7.webp" in faults.stored("pictures")) == can_be_kept
     assert anyone.get(f"/pfp/{size}/8.webp").status_code == 404
 
 
@@ -206,8 +206,9 @@ def test_any_other_method_is_405(anyone, address, method):
         f"/pfp/small/{'1' * 4400}.webp",
     ],
 )
-def test_any_other_file_name_is_404(anyone, tmp_path, address):
-    (tmp_path / "pfp/small/1.webp").write_bytes(b"RIFF")
+def test_any_other_file_name_is_404(store, anyone, address):
+    picture = dict.fromkeys(PICTURE_SIZES, b"RIFF")
+    store.add_users([User(1, "Grace", "grace@example.org", "")], {1: picture})
     assert anyone.get("/pfp/small/1.webp").status_code == 200
     assert anyone.get(address).status_code == 404
 
@@ -227,9 +228,10 @@ def test_any_other_file_name_is_404(anyone, tmp_path, address):
         "/pfp/small/%2e%2e/%2e%2e/instance/secret_key",
     ],
 )
-def test_no_address_leads_out_of_the_folder(anyone, tmp_path, address):
-    for folder in ("pfp", "."):
-        (tmp_path / folder / "secret.webp").write_bytes(b"secret")
+def test_no_address_leads_out_of_the_folder(anyone, flat_folders, address):
+    pictures = flat_folders[1]
+    for folder in (pictures, pictures.parent):
+        (folder / "secret.webp").write_bytes(b"secret")
     answer = anyone.get(address)
     assert answer.status_code == 404
     assert answer.data != b"secret"
@@ -238,8 +240,8 @@ def test_no_address_leads_out_of_the_folder(anyone, tmp_path, address):
 @pytest.mark.parametrize(
     "name", [".1.webp", ".1.webp.0a1b2c3d", "1.webp.0a1b2c3d", ".7-1700.webp.0a1b2c3d.old"]
 )
-def test_temporary_files_are_never_served(anyone, tmp_path, name):
-    (tmp_path / "pfp/small" / name).write_bytes(b"half a picture")
+def test_temporary_files_are_never_served(anyone, flat_folders, name):
+    (flat_folders[1] / "small" / name).write_bytes(b"half a picture")
     assert anyone.get(f"/pfp/small/{name}").status_code == 404
 
 

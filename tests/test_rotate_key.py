@@ -23,13 +23,13 @@ from storage.flat_files.backend import FlatFiles
 
 
 @pytest.fixture
-def store(tmp_path, unsynced) -> FlatFiles:
-    return FlatFiles(str(tmp_path / "instance"), str(tmp_path / "pfp"))
+def store(flat_folders, unsynced) -> FlatFiles:
+    return FlatFiles(*map(str, flat_folders))
 
 
 @pytest.fixture
-def key_file(store, tmp_path) -> Path:
-    return tmp_path / "instance/secret_key"
+def key_file(store, flat_folders) -> Path:
+    return flat_folders[0] / "secret_key"
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def rotate(store, environment):
     return rotate
 
 
-def test_the_command_adds_a_key_and_says_what_goes_on(rotate, key_file):
+def test_rotate_key_adds_a_key_and_explains_what_stays_valid(rotate, key_file):
     (first,) = key_file.read_text().splitlines()
     told = rotate()
     assert told == (
@@ -57,7 +57,7 @@ def test_the_command_adds_a_key_and_says_what_goes_on(rotate, key_file):
     assert first not in told and second not in told
 
 
-def test_the_command_drops_the_old_keys_and_says_what_ends(rotate, key_file):
+def test_rotate_key_drops_old_keys_and_explains_what_ends(rotate, key_file):
     rotate()
     before = key_file.read_text().splitlines()
     told = rotate("--drop-old")
@@ -68,7 +68,7 @@ def test_the_command_drops_the_old_keys_and_says_what_ends(rotate, key_file):
     assert key not in before
 
 
-def test_the_audit_log_tells_of_both_in_words(rotate, store):
+def test_the_audit_log_describes_both_rotations(rotate, store):
     rotate()
     rotate("--drop-old")
     first, second = map(describe_audit_line, store.read_audit())
@@ -77,7 +77,7 @@ def test_the_audit_log_tells_of_both_in_words(rotate, store):
 
 
 @pytest.mark.parametrize("drop_old", [False, True])
-def test_the_key_file_is_replaced_whole_and_is_its_owners_alone(store, key_file, drop_old):
+def test_the_key_file_is_replaced_whole_with_mode_0600(store, key_file, drop_old):
     before = key_file.stat().st_ino
     with open(key_file, "rb") as old:
         store.rotate_keys(drop_old)
@@ -87,9 +87,9 @@ def test_the_key_file_is_replaced_whole_and_is_its_owners_alone(store, key_file,
     assert [name for name in os.listdir(store.layout.data_dir) if name.startswith(".")] == []
 
 
-def test_nothing_is_rotated_where_the_audit_log_cannot_be_written(store, key_file, tmp_path):
+def test_keys_are_not_rotated_if_the_audit_log_cannot_be_saved(store, key_file, faults):
     before = key_file.read_bytes()
-    (tmp_path / "instance/audit.log").mkdir()
+    faults.refuse_saves("audit")
     with pytest.raises(StorageFailed):
         Acts(store, COMMAND).rotate_keys(drop_old=True)
     assert key_file.read_bytes() == before
@@ -116,7 +116,7 @@ def test_a_rotation_waits_for_the_one_before_and_keeps_its_key(store, monkeypatc
     assert store.keys() == (b"first", b"second")
 
 
-def test_a_first_start_that_a_rotation_has_overtaken_keeps_the_keys(store):
+def test_a_first_start_after_a_rotation_keeps_the_keys(store):
     store.rotate_keys(drop_old=False)
     keys = store.keys()
     store.key_file.make()  # as if it had looked for the file just before there was one

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.usefixtures("environment")
 
 def test_defaults():
     assert {name: str(value) for name, value in read_settings().items()} == {
+        "STORAGE": "files",
         "DATA_DIR": f"{ROOT}/instance",
         "PICTURE_DIR": f"{ROOT}/static/pfp",
         "BASE_URL": "http://127.0.0.1:8000",

@@ -7,7 +7,7 @@ import time
 from email.utils import parsedate_to_datetime
 
 import pytest
-from conftest import PASSWORD, replace_by_a_file
+from conftest import PASSWORD
 from waiting import PATIENCE, wait_until
 from werkzeug.security import check_password_hash, generate_password_hash
 
@@ -22,14 +22,14 @@ FOURTEEN_DAYS = 14 * 86400  # seconds
 
 
 def is_signed_in(browser) -> bool:
-    """True where the home page greets Ada."""
+    """Return whether the home page greets Ada."""
     page = browser.get("/")
     assert page.status_code == 200
     return "Hello, <bdi>Ada</bdi>" in page.text
 
 
 def cookie_parts(answer) -> dict[str, str]:
-    """The one cookie that an answer sets: its attributes in lower case, its name and its value."""
+    """Return name, value and attributes (in lower case) of the only cookie that is set."""
     [header] = answer.headers.getlist("Set-Cookie")
     pair, *attributes = header.split("; ")
     parts = {key.lower(): value for key, _, value in (each.partition("=") for each in attributes)}
@@ -38,7 +38,7 @@ def cookie_parts(answer) -> dict[str, str]:
 
 
 def sign_in_from(open_browser, address: str, name: str = "Ada", password: str = "wrong") -> int:
-    """The answer to one try from an address."""
+    """Sign in from this address; return the status code."""
     browser = open_browser()
     browser.environ_base["REMOTE_ADDR"] = address
     return browser.sign_in(name, password).status_code
@@ -47,7 +47,7 @@ def sign_in_from(open_browser, address: str, name: str = "Ada", password: str = 
 # -- the form -------------------------------------------------------------------------------------
 
 
-def test_the_page_asks_for_name_and_password_and_keeps_next(browser):
+def test_page_has_name_and_password_fields_and_keeps_next(browser):
     page = browser.get("/sign-in?next=/a%3Fb%3D%22c")
     assert page.status_code == 200
     fields = dict(re.findall(r'<input[^>]* name="(\w+)"(?: value="([^"]*)")?', page.text))
@@ -61,31 +61,31 @@ def test_the_page_asks_for_name_and_password_and_keeps_next(browser):
         *("ada@example.org", "ADA@Example.ORG", "ada@example.org "),
     ],
 )
-def test_a_player_signs_in_by_name_or_email_however_it_is_written(browser, ada, name):
+def test_sign_in_normalizes_name_and_email(browser, ada, name):
     assert browser.sign_in(name).status_code == 303
     assert is_signed_in(browser)
 
 
 @pytest.mark.parametrize("password", [PASSWORD + " ", PASSWORD.upper(), "", PASSWORD[:-1], "wrong"])
-def test_a_password_is_right_to_the_letter(browser, ada, password):
+def test_password_must_match_exactly(browser, ada, password):
     assert browser.sign_in(password=password).status_code == 403
     assert not is_signed_in(browser)
 
 
-def test_the_query_string_is_never_read(browser, ada):
+def test_query_string_is_ignored(browser, ada):
     query = f"name=Ada&password={PASSWORD}"
     assert browser.post(f"/sign-in?{query}").status_code == 403
     assert not is_signed_in(browser)
 
 
-def test_the_password_is_never_shown_again(browser, ada):
+def test_refused_form_does_not_show_the_password(browser, ada):
     page = browser.sign_in(password="a password with a slip")
     assert "slip" not in page.text
     assert 'value="Ada"' in page.text
 
 
 @pytest.mark.parametrize("name", ['"><script>', "<b>"])
-def test_a_typed_name_is_text_and_never_markup(browser, name):
+def test_name_is_escaped(browser, name):
     page = browser.sign_in(name)
     assert name not in page.text
     assert name in html.unescape(page.text)
@@ -103,14 +103,14 @@ DROPPED = [
 
 
 @pytest.mark.parametrize("address", KEPT)
-def test_next_is_kept_where_it_is_an_address_here(browser, ada, address):
+def test_local_next_is_kept(browser, ada, address):
     assert browser.sign_in(next=address).location == address
     assert browser.get("/sign-in", query_string={"next": address}).location == address
     assert browser.post("/sign-out", data={"next": address}).location == address
 
 
 @pytest.mark.parametrize("address", DROPPED)
-def test_any_other_next_leads_home(browser, ada, address):
+def test_foreign_next_redirects_to_the_home_page(browser, ada, address):
     page = browser.get("/sign-in", query_string={"next": address})
     assert 'name="next" value="/"' in page.text
     assert 'name="next" value="/"' in browser.sign_in(password="wrong", next=address).text
@@ -119,20 +119,20 @@ def test_any_other_next_leads_home(browser, ada, address):
     assert browser.post("/sign-out", data={"next": address}).location == "/"
 
 
-def test_next_survives_a_wrong_password(browser, ada):
+def test_next_is_kept_after_a_wrong_password(browser, ada):
     page = browser.sign_in(password="wrong", next="/a?b=c&d=e")
     assert 'name="next" value="/a?b=c&amp;d=e"' in page.text
 
 
-# -- what is refused tells nothing ----------------------------------------------------------------
+# -- refusals reveal nothing ----------------------------------------------------------------------
 
 
 def without_name(page, name: str) -> str:
-    """A page as it would be for any typed name."""
+    """Return the text of a page with this name replaced by a constant."""
     return page.text.replace(str(html.escape(name)), "NAME")
 
 
-def test_a_wrong_password_and_an_unknown_name_are_told_the_same(store, browser, ada, bob):
+def test_unknown_name_has_the_same_response_as_a_wrong_password(store, browser, ada, bob):
     store.delete_user(bob.id)
     wrong = browser.sign_in("Ada", "wrong")
     assert wrong.status_code == 403
@@ -144,12 +144,15 @@ def test_a_wrong_password_and_an_unknown_name_are_told_the_same(store, browser, 
 
 
 @pytest.mark.parametrize("name", ["\0", "a\0b", ".", "..", "/", "é" * 5000, "x" * 60_000, "", "@"])
-def test_a_name_that_nobody_could_have_is_just_unknown(browser, ada, name):
+def test_impossible_name_is_403_like_an_unknown_one(browser, ada, name):
     assert browser.sign_in(name).status_code == 403
 
 
 class HashingWork:
-    """Checks no password, and counts what that would cost: `spent` is the thread's clock."""
+    """A stub of the hash functions that adds the cost of each call to `spent`.
+
+    `spent` replaces the processor time of the thread, in seconds.
+    """
 
     costs = {  # seconds of processor time, by method
         REAL_METHOD: 0.3,
@@ -161,10 +164,10 @@ class HashingWork:
 
     def __init__(self) -> None:
         self.spent, self.slowness = 0.0, 1
-        self.nobodys: float | None = None  # seconds; the real method's unless a test says so
+        self.nobodys: float | None = None  # seconds; None: the cost of the real method
 
     def spend(self, method: str) -> None:
-        if method not in self.costs:  # a multiple, as each wrapping is
+        if method not in self.costs:  # a wrapping: a multiple of a method in `costs`
             method, _, times = method.rpartition(":")
             self.spent += self.costs[f"{method}:1"] * int(times) * self.slowness
         else:
@@ -184,7 +187,7 @@ class HashingWork:
 
 @pytest.fixture
 def work(ada, monkeypatch) -> HashingWork:
-    """The hashing of the server with its real methods, at no cost."""
+    """The stub in place of the server's hash functions, with the real method names."""
     work = HashingWork()
     monkeypatch.setattr(passwords, "PASSWORD_METHOD", PASSWORD_METHOD)
     monkeypatch.setattr(passwords, "NOBODYS_HASH", NOBODYS_HASH)
@@ -198,8 +201,8 @@ LEGACY = ["scrypt:32768:8:1", "pbkdf2:sha256:1000", "pbkdf2:sha256:260000"]  # W
 
 
 @pytest.fixture(params=[PASSWORD_METHOD, *LEGACY, *(f"wrapped {each}" for each in LEGACY)])
-def kept_method(request, store, ada, work) -> str:
-    """How Ada's password is kept: as today, or by an import, now or before hashes were wrapped."""
+def stored_method(request, store, ada, work) -> str:
+    """The hash method of Ada's password: the current one, or a legacy one, wrapped or not."""
     kind, _, method = request.param.rpartition(" ")
     kept_hash = f"{method}$salt$00"
     with store.edit_user(ada.id) as user:
@@ -208,24 +211,22 @@ def kept_method(request, store, ada, work) -> str:
 
 
 def cost_of(browser, work: HashingWork, name: str) -> float:
-    """The seconds of hashing for a wrong password at this name."""
+    """Return the seconds of hashing for a sign-in with this name and a wrong password."""
     before = work.spent
     assert browser.sign_in(name, "wrong").status_code == 403
     return work.spent - before
 
 
-def test_an_unknown_name_takes_as_long_as_a_wrong_password(browser, work, kept_method):
+def test_unknown_name_takes_as_long_as_a_wrong_password(browser, work, stored_method):
     """tests/attacks/test_grant.py measures the same with real hashes."""
-    cost_of(browser, work, "Ada")  # the first of a legacy method also measures what that costs
+    cost_of(browser, work, "Ada")  # the first check also measures the cost of a legacy method
     known, unknown = (cost_of(browser, work, name) for name in ("Ada", "Zoe"))
     assert known == pytest.approx(unknown, rel=0.03)
     assert unknown == pytest.approx(work.costs[REAL_METHOD])
 
 
-def test_an_unknown_name_takes_as_long_where_the_machine_has_become_slower(
-    browser, work, kept_method
-):
-    """Half as fast as when the cost of the legacy method was measured."""
+def test_unknown_name_takes_as_long_on_a_slowed_machine(browser, work, stored_method):
+    """The machine is half as fast as at the measurement of the legacy method."""
     cost_of(browser, work, "Ada")
     work.slowness = 2
     unknown, known = (cost_of(browser, work, name) for name in ("Zoe", "Ada"))
@@ -233,10 +234,8 @@ def test_an_unknown_name_takes_as_long_where_the_machine_has_become_slower(
     assert unknown == pytest.approx(2 * work.costs[REAL_METHOD])
 
 
-def test_a_legacy_hash_that_nothing_is_added_to_would_be_found_out(
-    browser, work, store, ada, monkeypatch
-):
-    """The negative control for imported accounts."""
+def test_control_legacy_hash_without_extra_work_is_detected(browser, work, store, ada, monkeypatch):
+    """The control for imported accounts."""
     monkeypatch.setattr(passwords, "wrapping_method", lambda _: "scrypt:4096:8:1")
     for method in LEGACY:
         for kept_hash in (f"{method}$salt$00", passwords.wrap_hash(f"{method}$salt$00")):
@@ -247,8 +246,8 @@ def test_a_legacy_hash_that_nothing_is_added_to_would_be_found_out(
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.1])
-def test_a_cheaper_hash_for_nobody_would_be_found_out(browser, work, store, ada, seconds):
-    """The negative control for names that there are not: no hash at all, and one of a third."""
+def test_control_cheaper_hash_for_unknown_names_is_detected(browser, work, store, ada, seconds):
+    """The control for unknown names: without a hash, and with a third of its cost."""
     with store.edit_user(ada.id) as user:
         user.password_hash = f"{PASSWORD_METHOD}$salt$00"
     work.nobodys = seconds
@@ -256,14 +255,14 @@ def test_a_cheaper_hash_for_nobody_would_be_found_out(browser, work, store, ada,
     assert unknown < 0.5 * known
 
 
-def test_who_has_no_password_signs_in_with_none(store, browser, ada):
+def test_account_without_a_password_cannot_sign_in(store, browser, ada):
     with store.edit_user(ada.id) as user:
         user.password_hash = ""
     for password in ("", "nobody's", PASSWORD):
         assert browser.sign_in(password=password).status_code == 403
 
 
-def test_a_suspended_player_is_told_so_only_with_the_right_password(store, browser, ada):
+def test_suspension_is_revealed_only_with_the_correct_password(store, browser, ada):
     wrong = browser.sign_in(password="wrong")
     with store.edit_user(ada.id) as user:
         user.suspended = True
@@ -275,45 +274,45 @@ def test_a_suspended_player_is_told_so_only_with_the_right_password(store, brows
     assert not is_signed_in(browser)
 
 
-# -- limits on guessing ---------------------------------------------------------------------------
+# -- rate limits ----------------------------------------------------------------------------------
 
 
-def test_the_11th_failure_at_a_name_from_an_address_is_429_with_retry_after(browser, ada):
+def test_sign_in_rate_limit_per_name_and_address(browser, ada):
     assert [browser.sign_in(password="wrong").status_code for _ in range(10)] == [403] * 10
-    for password in ("wrong", PASSWORD):  # the password is not looked at
+    for password in ("wrong", PASSWORD):  # the password is not checked
         answer = browser.sign_in(password=password)
         assert answer.status_code == 429
         assert 0 < int(answer.headers["Retry-After"]) <= 1800
     assert not is_signed_in(browser)
 
 
-def test_another_address_may_still_sign_in(open_browser, ada):
+def test_name_rate_limit_does_not_affect_other_addresses(open_browser, ada):
     for _ in range(11):
         sign_in_from(open_browser, "192.0.2.1")
     assert sign_in_from(open_browser, "192.0.2.1", password=PASSWORD) == 429
     assert sign_in_from(open_browser, "192.0.2.2", password=PASSWORD) == 303
 
 
-def test_another_name_may_still_be_tried(browser, ada, bob):
+def test_name_rate_limit_does_not_affect_other_names(browser, ada, bob):
     for _ in range(11):
         browser.sign_in("Ada", "wrong")
     assert browser.sign_in("Bob").status_code == 303
 
 
-def test_a_name_is_one_name_however_it_is_written(browser, ada):
+def test_name_rate_limit_normalizes_names(browser, ada):
     for name in ("Ada", "ada", "ADA", " ada", "Ａda") * 2:
         assert browser.sign_in(name, "wrong").status_code == 403
     assert browser.sign_in("aDa", "wrong").status_code == 429
 
 
-def test_an_unknown_name_is_limited_like_a_known_one(browser, ada):
+def test_name_rate_limit_covers_unknown_names(browser, ada):
     statuses = {}
     for name in ("Ada", "Zoe"):
         statuses[name] = [browser.sign_in(name, "wrong").status_code for _ in range(12)]
     assert statuses["Ada"] == statuses["Zoe"] == [403] * 10 + [429] * 2
 
 
-def test_a_right_password_is_given_back_and_the_failures_stay(browser, ada):
+def test_correct_password_is_not_counted_and_keeps_the_failures(browser, ada):
     for _ in range(9):
         browser.sign_in(password="wrong")
     for _ in range(5):
@@ -322,7 +321,7 @@ def test_a_right_password_is_given_back_and_the_failures_stay(browser, ada):
     assert browser.sign_in(password="wrong").status_code == 429
 
 
-def test_the_limit_ends_after_two_quarters_of_an_hour(browser, ada, clock):
+def test_rate_limit_ends_after_two_windows(browser, ada, clock):
     for _ in range(10):
         browser.sign_in(password="wrong")
     assert browser.sign_in().status_code == 429
@@ -330,7 +329,7 @@ def test_the_limit_ends_after_two_quarters_of_an_hour(browser, ada, clock):
     assert browser.sign_in().status_code == 303
 
 
-def test_failures_of_the_quarter_of_an_hour_before_still_count(browser, ada, clock):
+def test_rate_limit_includes_the_previous_window(browser, ada, clock):
     clock.begin_window()
     for _ in range(10):
         browser.sign_in(password="wrong")
@@ -338,7 +337,7 @@ def test_failures_of_the_quarter_of_an_hour_before_still_count(browser, ada, clo
     assert browser.sign_in().status_code == 429
 
 
-def test_the_101st_failure_from_an_address_is_429_whatever_the_name(open_browser, ada):
+def test_sign_in_rate_limit_per_address(open_browser, ada):
     browser = open_browser()
     browser.environ_base["REMOTE_ADDR"] = "192.0.2.1"
     statuses = [browser.sign_in(f"Name{i}", "wrong").status_code for i in range(100)]
@@ -349,34 +348,26 @@ def test_the_101st_failure_from_an_address_is_429_whatever_the_name(open_browser
     assert sign_in_from(open_browser, "192.0.2.2", password=PASSWORD) == 303
 
 
-def test_one_ipv6_network_of_64_bits_counts_as_one_address(open_browser, ada):
+def test_rate_limit_per_ipv6_64_bit_network(open_browser, ada):
     for i in range(10):
         assert sign_in_from(open_browser, f"2001:db8:0:1::{i:x}") == 403
     assert sign_in_from(open_browser, "2001:db8:0:1:ffff::", password=PASSWORD) == 429
     assert sign_in_from(open_browser, "2001:db8:0:2::", password=PASSWORD) == 303
 
 
-def test_a_refused_try_makes_no_file_and_does_not_count_for_the_address(
-    browser, ada, bob, clock, tmp_path
-):
+def test_refused_attempt_is_not_counted(browser, ada, bob, clock, faults):
     clock.begin_window()
-
-    def counted() -> dict[str, int]:
-        files = (tmp_path / "instance" / "attempts").rglob("*")
-        return {str(each): each.stat().st_size for each in files if each.is_file()}
-
     for _ in range(10):
         browser.sign_in(password="wrong")
-    before = counted()
-    assert sorted(before.values()) == [10, 10]  # at the name, and from the address
+    assert faults.attempt_counts() == [10, 10]  # of the name and of the address
     for _ in range(100):
         browser.sign_in(password="wrong")
-    assert counted() == before
+    assert faults.attempt_counts() == [10, 10]
     assert browser.sign_in("Bob").status_code == 303
 
 
-def test_where_tries_cannot_be_counted_no_password_is_looked_at(browser, ada, tmp_path):
-    replace_by_a_file(tmp_path / "instance" / "attempts")
+def test_attempt_that_cannot_be_counted_is_503(browser, ada, faults):
+    faults.refuse_saves("attempts")
     for password in (PASSWORD, "wrong"):
         answer = browser.sign_in(password=password)
         assert (answer.status_code, "Sign in" in answer.text) == (503, True)
@@ -384,25 +375,22 @@ def test_where_tries_cannot_be_counted_no_password_is_looked_at(browser, ada, tm
     assert not is_signed_in(browser)
 
 
-def test_a_sign_in_that_cannot_be_saved_is_503_and_not_counted(store, browser, ada, tmp_path):
-    locks = tmp_path / "instance" / "locks"
-    locks.rename(locks.with_name("aside"))
-    locks.touch()
+def test_unsaved_sign_in_is_503_and_not_counted(browser, ada, faults):
+    faults.refuse_saves("users")
     for _ in range(11):
         answer = browser.sign_in()
         assert (answer.status_code, "Set-Cookie" in answer.headers) == (503, False)
-    locks.unlink()
-    locks.with_name("aside").rename(locks)
+    faults.allow_saves()
     assert browser.sign_in().status_code == 303
 
 
-def test_two_hashes_run_two_wait_and_the_next_is_busy_at_once():
-    gate = ConcurrencyLimit(HASHES_RUNNING, HASHES_WAITING)
+def test_concurrency_limit_runs_two_hashes_and_queues_two():
+    limit = ConcurrencyLimit(HASHES_RUNNING, HASHES_WAITING)
     entered, busy, leave = [], [], threading.Event()
 
     def use() -> None:
         try:
-            with gate:
+            with limit:
                 entered.append(threading.get_ident())
                 assert leave.wait(PATIENCE)
         except Busy:
@@ -416,14 +404,14 @@ def test_two_hashes_run_two_wait_and_the_next_is_busy_at_once():
     for thread in threads:
         thread.join()
     assert (len(entered), len(busy)) == (4, 1)
-    with gate, gate:  # all places are free again
+    with limit, limit:  # all places are released
         pass
 
 
-def test_who_comes_when_it_is_busy_gets_503_and_the_try_is_not_counted(browser, ada, monkeypatch):
-    gate = ConcurrencyLimit(1, 0)
-    monkeypatch.setattr(passwords, "password_limit", gate)
-    with gate:
+def test_sign_in_at_the_concurrency_limit_is_503_and_not_counted(browser, ada, monkeypatch):
+    limit = ConcurrencyLimit(1, 0)
+    monkeypatch.setattr(passwords, "password_limit", limit)
+    with limit:
         for _ in range(11):
             answer = browser.sign_in(password="wrong")
             assert answer.status_code == 503
@@ -434,7 +422,7 @@ def test_who_comes_when_it_is_busy_gets_503_and_the_try_is_not_counted(browser, 
 # -- passwords ------------------------------------------------------------------------------------
 
 
-def test_passwords_are_kept_as_owasp_says_and_nobodys_takes_as_long(monkeypatch):
+def test_password_hash_and_dummy_hash_use_the_owasp_parameters(monkeypatch):
     assert PASSWORD_METHOD == REAL_METHOD
     assert NOBODYS_HASH.startswith(f"{REAL_METHOD}$")
     monkeypatch.setattr(passwords, "PASSWORD_METHOD", PASSWORD_METHOD)
@@ -445,7 +433,7 @@ def test_passwords_are_kept_as_owasp_says_and_nobodys_takes_as_long(monkeypatch)
 
 @pytest.mark.parametrize("weaker", ["scrypt:1024:8:1", "pbkdf2:sha256:1000", "pbkdf2:sha1:1"])
 @pytest.mark.parametrize("wrap", [str, passwords.wrap_hash])
-def test_a_legacy_hash_is_replaced_at_sign_in(store, browser, ada, weaker, wrap):
+def test_legacy_hash_is_replaced_at_sign_in(store, browser, ada, weaker, wrap):
     old_hash = wrap(generate_password_hash(PASSWORD, weaker))
     with store.edit_user(ada.id) as user:
         user.password_hash = old_hash
@@ -457,7 +445,7 @@ def test_a_legacy_hash_is_replaced_at_sign_in(store, browser, ada, weaker, wrap)
     assert check_password_hash(new_hash, PASSWORD)
 
 
-def test_a_wrapped_hash_lacks_the_digest_that_an_attacker_would_try_passwords_on():
+def test_wrapped_hash_does_not_contain_the_legacy_digest():
     legacy_hash = generate_password_hash(PASSWORD, "pbkdf2:sha256:1000")
     wrapped = passwords.wrap_hash(legacy_hash)
     method, salt, digest = legacy_hash.split("$")
@@ -468,18 +456,18 @@ def test_a_wrapped_hash_lacks_the_digest_that_an_attacker_would_try_passwords_on
 
 
 @pytest.mark.parametrize("damaged", ["wrapped:", "wrapped:|", "wrapped:a$b$c|pbkdf2", "md9$a$b"])
-def test_a_damaged_hash_is_503_and_no_password_is_right(store, browser, ada, damaged):
+def test_damaged_hash_is_503(store, browser, ada, damaged):
     with store.edit_user(ada.id) as user:
         user.password_hash = damaged
     assert browser.sign_in().status_code == 503
 
 
-def test_a_hash_of_today_stays_as_it_is(store, browser, ada):
+def test_current_hash_is_not_replaced(store, browser, ada):
     browser.sign_in()
     assert store.read_user(ada.id).password_hash == ada.password_hash
 
 
-def test_no_session_starts_where_the_password_was_changed_meanwhile(app, store, ada):
+def test_password_change_during_sign_in_starts_no_session(app, store, ada):
     with store.edit_user(ada.id) as user:
         user.password_hash = "the hash of a new one"
     with app.test_request_context():
@@ -491,7 +479,7 @@ def test_no_session_starts_where_the_password_was_changed_meanwhile(app, store, 
 # -- the cookie -----------------------------------------------------------------------------------
 
 
-def test_the_cookie_is_httponly_lax_and_lasts_14_days(browser, ada):
+def test_cookie_is_httponly_lax_and_lasts_14_days(browser, ada):
     cookie = cookie_parts(browser.sign_in())
     assert cookie["name"] == "session"
     assert {"httponly", "path", "samesite", "expires"} <= cookie.keys()
@@ -501,7 +489,7 @@ def test_the_cookie_is_httponly_lax_and_lasts_14_days(browser, ada):
     assert abs(seconds - FOURTEEN_DAYS) < 60
 
 
-def test_on_https_the_cookie_is_secure_and_bound_to_the_host(make_app):
+def test_https_cookie_is_secure_with_host_prefix(make_app):
     app = make_app(BASE_URL="https://id.example.org")
     store = app.extensions["storage"]
     store.add_user("Ada", "ada@example.org", passwords.hash_password(PASSWORD))
@@ -511,15 +499,15 @@ def test_on_https_the_cookie_is_secure_and_bound_to_the_host(make_app):
     assert cookie["name"] == "__Host-session"
     assert {"secure", "httponly"} <= cookie.keys()
     assert (cookie["samesite"], cookie["path"], "domain" in cookie) == ("Lax", "/", False)
-    gone = cookie_parts(browser.post("/sign-out", base_url="https://id.example.org"))
-    assert gone["name"] == "__Host-session"
-    assert {"secure", "httponly"} <= gone.keys()
-    assert (gone["value"], gone["path"], gone["max-age"]) == ("", "/", "0")
+    deleted = cookie_parts(browser.post("/sign-out", base_url="https://id.example.org"))
+    assert deleted["name"] == "__Host-session"
+    assert {"secure", "httponly"} <= deleted.keys()
+    assert (deleted["value"], deleted["path"], deleted["max-age"]) == ("", "/", "0")
 
 
-def test_a_session_ends_after_14_days(browser, ada, clock):
+def test_session_expires_after_14_days(browser, ada, clock):
     browser.sign_in()
-    value = browser.get_cookie("session").value  # the browser drops it by itself
+    value = browser.get_cookie("session").value  # the test client deletes it at its expiry
     clock.ahead += FOURTEEN_DAYS - 60
     browser.set_cookie("session", value)
     assert is_signed_in(browser)
@@ -528,7 +516,7 @@ def test_a_session_ends_after_14_days(browser, ada, clock):
     assert not is_signed_in(browser)
 
 
-def test_each_sign_in_makes_a_new_cookie_and_an_entry_in_the_record(store, browser, ada):
+def test_each_sign_in_creates_a_new_session(store, browser, ada):
     before = now_ms()
     cookies = []
     for _ in range(2):
@@ -555,13 +543,13 @@ def test_each_sign_in_makes_a_new_cookie_and_an_entry_in_the_record(store, brows
         ),
     ],
 )
-def test_a_session_names_the_browser_in_words_of_our_own(store, browser, ada, user_agent, words):
+def test_session_describes_the_browser_in_fixed_words(store, browser, ada, user_agent, words):
     browser.environ_base["HTTP_USER_AGENT"] = user_agent
     browser.sign_in()
     assert [each.browser for each in store.read_user(ada.id).sessions] == [words]
 
 
-def test_nothing_that_was_in_the_cookie_before_survives_a_sign_in(browser, ada, bob):
+def test_sign_in_discards_the_previous_cookie_data(browser, ada, bob):
     browser.sign_in("Bob")
     with browser.session_transaction() as session:
         session["planted"] = True
@@ -577,13 +565,13 @@ def test_nothing_that_was_in_the_cookie_before_survives_a_sign_in(browser, ada, 
     "change",
     [lambda v: v[:-5], lambda v: "x", lambda v: "", lambda v: v.swapcase(), lambda v: v * 2],
 )
-def test_a_cookie_that_was_not_signed_here_is_nobodys(browser, ada, change):
+def test_cookie_with_an_invalid_signature_is_ignored(browser, ada, change):
     browser.sign_in()
     browser.set_cookie("session", change(browser.get_cookie("session").value))
     assert not is_signed_in(browser)
 
 
-def test_two_cookies_of_the_name_are_nobodys(browser, anyone, ada, bob):
+def test_duplicate_session_cookies_are_ignored(browser, anyone, ada, bob):
     browser.sign_in("Ada")
     adas = browser.get_cookie("session").value
     browser.sign_in("Bob")
@@ -595,7 +583,7 @@ def test_two_cookies_of_the_name_are_nobodys(browser, anyone, ada, bob):
         assert (page.status_code, "Hello" in page.text) == (200, False)
 
 
-def test_a_page_of_somebody_signed_out_sets_and_reads_no_cookie(browser, ada):
+def test_signed_out_pages_set_no_cookie(browser, ada):
     assert "Set-Cookie" not in browser.get("/").headers
     assert "Set-Cookie" not in browser.get("/sign-in").headers
     assert "Set-Cookie" not in browser.sign_in(password="wrong").headers
@@ -604,7 +592,7 @@ def test_a_page_of_somebody_signed_out_sets_and_reads_no_cookie(browser, ada):
 # -- the end of a session -------------------------------------------------------------------------
 
 
-def test_a_copy_of_the_cookie_is_dead_after_sign_out(browser, anyone, ada):
+def test_copied_cookie_is_invalid_after_sign_out(browser, anyone, ada):
     browser.sign_in()
     stolen = {"Cookie": f"session={browser.get_cookie('session').value}"}
     assert "Hello" in anyone.get("/", headers=stolen).text
@@ -614,7 +602,7 @@ def test_a_copy_of_the_cookie_is_dead_after_sign_out(browser, anyone, ada):
     assert "Hello" not in anyone.get("/", headers=stolen).text
 
 
-def test_signing_out_ends_this_session_alone(store, browser, open_browser, ada):
+def test_sign_out_ends_only_the_current_session(store, browser, open_browser, ada):
     browser.sign_in()
     other_browser = open_browser()
     other_browser.sign_in()
@@ -623,20 +611,20 @@ def test_signing_out_ends_this_session_alone(store, browser, open_browser, ada):
     assert len(store.read_user(ada.id).sessions) == 1
 
 
-def test_sign_out_takes_a_post(browser, ada):
+def test_sign_out_requires_post(browser, ada):
     browser.sign_in()
     for method in ("GET", "HEAD"):
         assert browser.open("/sign-out", method=method).status_code == 405
     assert is_signed_in(browser)
 
 
-def test_who_is_not_signed_in_may_sign_out(browser):
+def test_sign_out_without_a_session_redirects_to_next(browser):
     assert browser.post("/sign-out", data={"next": "/sign-in"}).location == "/sign-in"
 
 
-def test_sign_out_drops_the_cookie_even_where_the_record_cannot_be_written(browser, ada, tmp_path):
+def test_sign_out_deletes_the_cookie_if_the_record_cannot_be_written(browser, ada, faults):
     browser.sign_in()
-    replace_by_a_file(tmp_path / "instance" / "locks")
+    faults.refuse_saves("users")
     answer = browser.post("/sign-out")
     assert answer.status_code == 303
     assert cookie_parts(answer)["max-age"] == "0"
@@ -644,17 +632,14 @@ def test_sign_out_drops_the_cookie_even_where_the_record_cannot_be_written(brows
 
 
 @pytest.mark.parametrize("record", ["damaged", "deleted"])
-def test_sign_out_drops_the_cookie_even_where_the_record_cannot_be_read(
-    browser, ada, tmp_path, record
-):
+def test_sign_out_deletes_the_cookie_if_the_record_cannot_be_read(browser, ada, faults, record):
     browser.sign_in()
-    path = tmp_path / "instance" / "users" / f"{ada.id}.json"
-    path.write_text("{") if record == "damaged" else path.unlink()
+    faults.damage_user(ada.id) if record == "damaged" else faults.remove_user(ada.id)
     assert browser.post("/sign-out").status_code == 303
     assert browser.get_cookie("session") is None
 
 
-def test_the_newest_20_sessions_stay(store, open_browser, ada):
+def test_only_the_newest_20_sessions_are_kept(store, open_browser, ada):
     browsers = [open_browser() for _ in range(22)]
     for each in browsers:
         each.sign_in()
@@ -662,29 +647,29 @@ def test_the_newest_20_sessions_stay(store, open_browser, ada):
     assert len(store.read_user(ada.id).sessions) == 20
 
 
-def test_suspension_ends_a_session_at_once(store, browser, ada):
+def test_suspension_ends_the_session_at_once(store, browser, ada):
     browser.sign_in()
     with store.edit_user(ada.id) as user:
         user.suspended = True
     assert not is_signed_in(browser)
 
 
-def test_a_deleted_players_session_is_nobodys(store, browser, ada):
+def test_account_deletion_ends_the_session(store, browser, ada):
     browser.sign_in()
     store.delete_user(ada.id)
     assert not is_signed_in(browser)
 
 
-def test_taking_the_entry_out_of_the_record_ends_the_session(store, browser, ada):
+def test_removing_the_session_from_the_record_signs_out(store, browser, ada):
     browser.sign_in()
     with store.edit_user(ada.id) as user:
         user.sessions = []
     assert not is_signed_in(browser)
 
 
-def test_a_damaged_record_is_503_for_that_player_alone(browser, open_browser, ada, bob, tmp_path):
+def test_damaged_record_is_503_for_that_user_only(browser, open_browser, ada, bob, faults):
     browser.sign_in()
-    (tmp_path / "instance" / "users" / f"{ada.id}.json").write_text("{")
+    faults.damage_user(ada.id)
     assert browser.get("/").status_code == 503
     assert open_browser().sign_in().status_code == 503
     assert open_browser().sign_in("Bob").status_code == 303

@@ -1,4 +1,4 @@
-"""Sign-up: what is typed, and where it leads: `pages.sign_up`."""
+"""The sign-up form: its fields, rate limits and redirects: `pages.sign_up`."""
 
 import html
 import re
@@ -8,17 +8,23 @@ from forms import PASSWORD, from_address, problems_of, race, sign_up, value_of
 
 from identity.limits import ConcurrencyLimit
 
-NO_ADDRESS_HERE = ["//evil.example", "/\\evil.example", "https://evil.example", "/\t/x", "/a\r\nb"]
+FOREIGN_ADDRESSES = [
+    "//evil.example",
+    "/\\evil.example",
+    "https://evil.example",
+    "/\t/x",
+    "/a\r\nb",
+]
 DAY = 86_400  # seconds
 
 
 @pytest.fixture
 def app(make_app):
-    """The app, where anyone may make an account."""
+    """An app with open sign-up."""
     return make_app(SIGN_UP="open")
 
 
-# -- what is typed --------------------------------------------------------------------------------
+# -- fields and limits ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -34,9 +40,7 @@ def app(make_app):
         ("password", "qwerty123456"),
     ],
 )
-def test_a_field_that_breaks_its_rule_is_told_beside_it_and_the_rest_is_kept(
-    store, ada, browser, field, typed
-):
+def test_invalid_field_shows_an_error_and_keeps_the_input(store, ada, browser, field, typed):
     page = sign_up(browser, **{field: typed})
     assert page.status_code == 400
     assert list(problems_of(page)) == [field]
@@ -46,7 +50,7 @@ def test_a_field_that_breaks_its_rule_is_told_beside_it_and_the_rest_is_kept(
     assert store.user_ids() == [1]
 
 
-def test_all_problems_are_told_at_once(browser, ada):
+def test_all_errors_are_shown_together(browser, ada):
     page = sign_up(browser, name="x", email="x", password="short")
     assert list(problems_of(page)) == ["name", "email", "password"]
     assert (
@@ -55,20 +59,20 @@ def test_all_problems_are_told_at_once(browser, ada):
     )
 
 
-def test_a_form_that_lacks_its_fields_is_shown_again(browser, ada):
+def test_form_without_fields_is_400(browser, ada):
     page = browser.post("/sign-up")
     assert (page.status_code, len(problems_of(page))) == (400, 3)
 
 
 @pytest.mark.parametrize("changes", [{"name": "x"}, {"name": "Ada"}, {"email": "ada@example.org"}])
-def test_a_refused_sign_up_never_shows_the_password_again(browser, ada, changes):
+def test_refused_sign_up_does_not_show_the_password(browser, ada, changes):
     page = sign_up(browser, password="tell nobody of this", **changes)
     assert page.status_code in (400, 409)
     assert "tell nobody" not in page.text
 
 
 @pytest.mark.parametrize("name", ["Ada", "ADA", " ada ", "Ａｄａ", "ａＤＡ"])
-def test_a_name_that_reads_like_a_taken_one_is_409_beside_the_field(store, ada, browser, name):
+def test_name_equal_to_a_taken_one_after_normalization_is_409(store, ada, browser, name):
     page = sign_up(browser, name=name)
     assert page.status_code == 409
     assert problems_of(page) == {"name": "Another player has this name. Choose a different one."}
@@ -76,7 +80,7 @@ def test_a_name_that_reads_like_a_taken_one_is_409_beside_the_field(store, ada, 
     assert store.user_ids() == [1]
 
 
-def test_sixteen_who_race_for_one_name_make_one_account(store, ada, open_browser):
+def test_racing_sign_ups_with_one_name_create_one_account(store, ada, open_browser):
     names = ["grace", "GRACE", "Ｇｒａｃｅ", "gRACE"] * 4
 
     def make(i: int) -> int:
@@ -85,24 +89,24 @@ def test_sixteen_who_race_for_one_name_make_one_account(store, ada, open_browser
 
     statuses = race(*(lambda i=i: make(i) for i in range(16)))
     assert statuses.count(303) == 1
-    assert set(statuses) <= {303, 409, 503}  # busy: each worker takes four passwords at once
+    assert set(statuses) <= {303, 409, 503}  # 503: each worker accepts four passwords at once
     assert len(store.user_ids()) == 2
 
 
-def test_a_name_is_kept_as_nfkc_has_it(store, ada, browser):
+def test_name_is_saved_in_nfkc(store, ada, browser):
     assert sign_up(browser, name=" Ｚｏｅ\u0301 ").status_code == 303
     assert store.find_user("zoé").name == "Zoé"
 
 
 @pytest.mark.parametrize("email", ["ada@example.org", " ADA@EXAMPLE.ORG ", "ａda@example.org"])
-def test_a_taken_email_is_told_beside_the_field(store, ada, browser, email):
+def test_taken_email_is_409(store, ada, browser, email):
     page = sign_up(browser, email=email)
     assert page.status_code == 409
     assert problems_of(page)["email"] == "Another account has this email. Use a different one."
     assert store.user_ids() == [1]
 
 
-def test_asking_for_a_taken_email_counts_like_a_wrong_password(browser, open_browser, ada):
+def test_taken_email_counts_as_a_wrong_password(browser, open_browser, ada):
     for _ in range(10):
         assert sign_up(browser, email="ada@example.org").status_code == 409
     page = sign_up(browser, email="ADA@example.org")
@@ -114,7 +118,7 @@ def test_asking_for_a_taken_email_counts_like_a_wrong_password(browser, open_bro
     assert sign_up(elsewhere, email="ada@example.org").status_code == 409
 
 
-def test_nobody_asks_for_more_than_a_hundred_emails(app, store, ada, browser):
+def test_taken_email_rate_limit_per_address(app, store, ada, browser):
     emails = [f"p{i}@example.org" for i in range(11)]
     for i, email in enumerate(emails):
         store.add_user(f"P {i}", email, "")
@@ -122,14 +126,14 @@ def test_nobody_asks_for_more_than_a_hundred_emails(app, store, ada, browser):
     assert statuses == [409] * 100 + [429]
 
 
-def test_an_email_that_is_free_is_not_counted(browser, ada):
+def test_free_email_is_not_counted(browser, ada):
     for _ in range(11):
         assert sign_up(browser, name="Ada").status_code == 409
     assert browser.sign_in("grace@example.org").status_code == 403
     assert sign_up(browser).status_code == 303
 
 
-def test_ten_accounts_a_day_come_from_an_address(store, ada, open_browser, clock):
+def test_sign_up_rate_limit_per_address(store, ada, open_browser, clock):
     def make(i: int, address: str):
         browser = from_address(open_browser(), address)
         return sign_up(browser, name=f"New {i}", email=f"n{i}@example.org")
@@ -148,22 +152,20 @@ def test_ten_accounts_a_day_come_from_an_address(store, ada, open_browser, clock
     assert make(12, here).status_code == 303
 
 
-def test_a_sign_up_that_was_refused_is_none_of_the_ten(browser, ada):
+def test_refused_sign_up_is_not_counted(browser, ada):
     for changes in ({"name": "Ada"}, {"name": "x"}, {"password": "short"}) * 4:
         assert sign_up(browser, **changes).status_code in (400, 409)
     assert sign_up(browser).status_code == 303
 
 
-def test_a_sign_up_that_cannot_be_saved_is_503_and_none_of_the_ten(browser, ada, tmp_path):
-    lock = tmp_path / "instance" / "accounts.lock"
-    lock.unlink()
-    lock.mkdir()
+def test_unsaved_sign_up_is_503_and_not_counted(browser, ada, faults):
+    faults.refuse_saves("accounts")
     assert [sign_up(browser).status_code for _ in range(11)] == [503] * 11
-    lock.rmdir()
+    faults.allow_saves()
     assert sign_up(browser).status_code == 303
 
 
-def test_who_comes_when_it_is_busy_keeps_what_was_typed(browser, ada, monkeypatch):
+def test_sign_up_at_the_concurrency_limit_is_503_and_keeps_the_input(browser, ada, monkeypatch):
     with monkeypatch.context() as busy:
         busy.setattr("pages.sign_up.password_limit", ConcurrencyLimit(0, 0))
         for _ in range(11):
@@ -173,11 +175,11 @@ def test_who_comes_when_it_is_busy_keeps_what_was_typed(browser, ada, monkeypatc
     assert sign_up(browser).status_code == 303
 
 
-# -- where it leads -------------------------------------------------------------------------------
+# -- redirects ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("query", "address"), [("", "/"), ("?next=/account", "/account")])
-def test_who_is_signed_in_is_sent_on(adas_browser, query, address):
+def test_signed_in_player_is_redirected_to_next(adas_browser, query, address):
     answer = adas_browser.get(f"/sign-up{query}")
     assert (answer.status_code, answer.location) == (303, address)
 
@@ -190,16 +192,16 @@ def test_next_is_kept_and_followed(browser, ada):
     assert sign_up(browser, next="/a?b=1&c=2").location == "/a?b=1&c=2"
 
 
-@pytest.mark.parametrize("address", NO_ADDRESS_HERE)
-def test_next_never_leads_to_another_site(browser, ada, address):
+@pytest.mark.parametrize("address", FOREIGN_ADDRESSES)
+def test_foreign_next_redirects_to_the_home_page(browser, ada, address):
     page = browser.get("/sign-up", query_string={"next": address})
     assert 'name="next" value="/"' in page.text
     assert sign_up(browser, next=address).location == "/"
 
 
-def test_sign_up_inside_an_authorization_request_leads_back_to_it(browser, ada, program):
-    asked = program.link(state="a b&c")
-    to_sign_in = browser.get(asked)
+def test_sign_up_continues_the_authorization_request(browser, ada, program):
+    link = program.link(state="a b&c")
+    to_sign_in = browser.get(link)
     page = browser.get(to_sign_in.location)
     to_sign_up = html.unescape(re.search('href="(/sign-up[^"]*)"', page.text)[1])
     form = browser.get(to_sign_up)
@@ -209,6 +211,6 @@ def test_sign_up_inside_an_authorization_request_leads_back_to_it(browser, ada, 
     refused = sign_up(browser, name="x", next=next_)
     assert "https://space.example" in refused.headers["Content-Security-Policy"]
     consent = browser.get(sign_up(browser, next=next_).location)
-    told = program.read_callback(browser.decide(consent))
-    assert told["state"] == "a b&c"
-    assert program.whois(program.token_for(told["code"])).json["name"] == "Grace"
+    parameters = program.read_callback(browser.decide(consent))
+    assert parameters["state"] == "a b&c"
+    assert program.whois(program.token_for(parameters["code"])).json["name"] == "Grace"

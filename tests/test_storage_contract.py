@@ -101,7 +101,7 @@ def test_a_user_is_read_back_as_added(storage, ada):
     assert storage.read_user(ada.id) == ada
 
 
-def test_a_new_user_is_a_plain_player_who_was_here_just_now(storage):
+def test_a_new_user_is_a_player_with_a_current_heartbeat(storage):
     before = now_ms()
     ada = storage.add_user("Ada", "ada@example.org", "a hash")
     assert (ada.name, ada.email, ada.password_hash) == ("Ada", "ada@example.org", "a hash")
@@ -136,7 +136,7 @@ def test_everything_is_there_when_another_process_opens_the_storage(
     assert again.keys() == storage.keys()
 
 
-def test_a_name_is_kept_in_its_normal_form(storage):
+def test_a_name_is_stored_in_its_normal_form(storage):
     user = storage.add_user("  Ａｄａ\u00a0ｂ ", " ada@example.org\n", "a hash")
     assert (user.name, user.email) == ("Ada b", "ada@example.org")
 
@@ -157,7 +157,7 @@ def test_a_name_is_kept_in_its_normal_form(storage):
         ("İpek", "i\u0307pek"),
     ],
 )
-def test_a_user_is_found_by_name_however_it_is_written(storage, kept, written):
+def test_a_user_is_found_by_any_spelling_of_the_name(storage, kept, written):
     user = storage.add_user(kept, "ada@example.org", "a hash")
     assert storage.find_user(written) == user
 
@@ -172,14 +172,14 @@ def test_a_user_is_found_by_name_however_it_is_written(storage, kept, written):
         "ada@example.org ",
     ],
 )
-def test_a_user_is_found_by_email_however_it_is_written(storage, ada, written):
+def test_a_user_is_found_by_any_spelling_of_the_email(storage, ada, written):
     assert storage.find_user(written) == ada
 
 
 @pytest.mark.parametrize(
     "written", ["", " ", "Bob", "1", "@", "ada@", "Ada@example.net", "a" * 9999]
 )
-def test_nobody_is_found_by_what_is_nobodys(storage, ada, written):
+def test_nobody_is_found_by_an_unknown_name_or_email(storage, ada, written):
     assert storage.find_user(written) is None
 
 
@@ -264,7 +264,7 @@ def test_one_of_racing_threads_gets_a_name(storage):
     ],
     ids=["read", "edit", "rename", "change_email", "save_picture", "delete"],
 )
-def test_an_unknown_user_is_no_such_user_and_leaves_no_trace(storage, ada, act):
+def test_an_unknown_user_raises_and_leaves_no_trace(storage, ada, act):
     with pytest.raises(NoSuchUser):
         act(storage)
     assert storage.user_ids() == [ada.id]
@@ -346,7 +346,7 @@ def test_an_edit_saves_nothing_that_could_not_be_read_again(storage, ada, field,
     assert storage.read_user(ada.id) == ada
 
 
-def test_a_rule_that_came_later_locks_nobody_out(storage, ada, monkeypatch):
+def test_a_newer_rule_does_not_block_other_changes(storage, ada, monkeypatch):
     monkeypatch.setitem(contract.RULES[User], "bio", lambda bio: "must rhyme")
     with storage.edit_user(ada.id) as user:
         user.play_ms = 1
@@ -411,7 +411,7 @@ def test_a_renamed_user_is_found_by_the_new_name_only(storage, ada):
     assert storage.find_user("Ada") is None
 
 
-def test_a_name_given_up_is_free(storage, ada):
+def test_an_abandoned_name_is_free(storage, ada):
     storage.rename_user(ada.id, "Grace")
     other = storage.add_user("Ada", "other@example.org", "")
     assert storage.find_user("Ada") == other
@@ -510,9 +510,7 @@ def set_mod_level(storage, user_id: int, mod_level: int) -> None:
         user.mod_level = mod_level
 
 
-def test_a_site_is_administered_without_each_of_two_but_not_without_the_last(
-    storage, administrators
-):
+def test_only_the_last_administrator_cannot_be_lost(storage, administrators):
     first, second = administrators
     for user in (first, second):
         with storage.administered_without(user.id):
@@ -524,7 +522,7 @@ def test_a_site_is_administered_without_each_of_two_but_not_without_the_last(
 
 
 @pytest.mark.parametrize("change", [{"suspended": True}, {"mod_level": MODERATOR}])
-def test_who_is_suspended_or_moderates_administers_nothing(storage, administrators, change):
+def test_suspended_users_and_moderators_are_no_administrators(storage, administrators, change):
     first, second = administrators
     with storage.edit_user(second.id) as user:
         for name, value in change.items():
@@ -535,14 +533,14 @@ def test_who_is_suspended_or_moderates_administers_nothing(storage, administrato
         pytest.fail("the block was entered")
 
 
-def test_a_site_that_has_no_administrator_is_not_held_up(storage, ada):
+def test_a_site_without_administrators_blocks_nothing(storage, ada):
     with storage.administered_without(ada.id):
         storage.delete_user(ada.id)
     with pytest.raises(NoSuchUser), storage.administered_without(ada.id):
         pytest.fail("the block was entered")
 
 
-def test_of_administrators_who_race_to_step_down_one_is_left(storage, administrators):
+def test_of_racing_demotions_one_administrator_is_left(storage, administrators):
     administrators += [storage.add_user(f"C{n}", f"c{n}@example.org", "") for n in range(2)]
 
     def step_down(user: User) -> None:
@@ -579,7 +577,7 @@ def test_a_saved_picture_replaces_the_old_one(storage, ada):
             storage.read_picture(size, f"{ada.id}-{ada.pfp_timestamp}.webp")
 
 
-def test_the_timestamp_of_a_picture_grows_even_where_the_clock_does_not(storage, ada):
+def test_the_timestamp_of_a_picture_grows_though_the_clock_does_not(storage, ada):
     timestamps = [ada.pfp_timestamp, *(storage.save_picture(ada.id, PICTURE) for _ in range(5))]
     in_an_hour = now_ms() + 3_600_000
     with storage.edit_user(ada.id) as user:
@@ -617,7 +615,7 @@ def grace(storage) -> User:
     return user
 
 
-def test_players_from_elsewhere_keep_their_ids_and_are_found(storage, ada):
+def test_imported_users_keep_their_ids_and_are_found(storage, ada):
     users = [imported(70, "Grace"), imported(9, "Linus"), imported(10**14 - 1, "Edsger")]
     assert storage.add_users(users, {}) == [None] * 3
     for user in users:
@@ -626,7 +624,7 @@ def test_players_from_elsewhere_keep_their_ids_and_are_found(storage, ada):
     assert storage.user_ids() == sorted([ada.id, *(user.id for user in users)])
 
 
-def test_who_is_there_is_not_added_again_and_stays_as_they_are(storage, grace):
+def test_an_imported_user_is_not_added_twice(storage, grace):
     with storage.edit_user(grace.id) as user:
         user.bio = "new"
     (answer,) = storage.add_users([imported(70, "GRACE")], {})
@@ -646,9 +644,7 @@ def test_who_is_there_is_not_added_again_and_stays_as_they_are(storage, grace):
     ],
     ids=["id, name", "id, email", "name", "email", "all of it"],
 )
-def test_an_id_a_name_or_an_address_that_is_taken_keeps_that_one_out(
-    storage, arrival, refusal, together
-):
+def test_an_import_refuses_users_with_a_taken_id_name_or_email(storage, arrival, refusal, together):
     """Whether they come together or one after the other."""
     grace, other = imported(70, "Grace"), imported(72, "Other")
     if together:
@@ -661,7 +657,7 @@ def test_an_id_a_name_or_an_address_that_is_taken_keeps_that_one_out(
     assert storage.find_user("linus") is storage.find_user("linus@example.org") is None
 
 
-def test_the_id_of_a_deleted_player_is_not_given_to_one_from_elsewhere(storage, ada):
+def test_an_import_refuses_the_id_of_a_deleted_user(storage, ada):
     storage.delete_user(ada.id)
     (answer,) = storage.add_users([imported(ada.id, "Ada")], {})
     assert type(answer) is IdTaken
@@ -682,7 +678,7 @@ def test_nothing_is_reserved_by_no_ids(storage):
     assert storage.add_user("Ada", "ada@example.org", "").id == 1
 
 
-def test_of_sign_ups_and_imports_that_race_for_a_name_one_has_it(storage):
+def test_racing_sign_ups_and_imports_give_a_name_once(storage):
     def arrive(number: int) -> StorageError | None:
         if number % 2:
             return storage.add_users([imported(100 + number, "Grace")], {})[0]
@@ -697,7 +693,7 @@ def test_of_sign_ups_and_imports_that_race_for_a_name_one_has_it(storage):
 
 
 @pytest.mark.parametrize("pfp_timestamp", [None, 1_700_000_000_000])
-def test_a_player_from_elsewhere_can_bring_a_picture(storage, pfp_timestamp):
+def test_an_imported_user_may_have_a_picture(storage, pfp_timestamp):
     grace = imported(70, "Grace", pfp_timestamp)
     storage.add_users([grace, imported(71, "Linus")], {70: PICTURE})
     for size, content in PICTURE.items():
@@ -705,7 +701,7 @@ def test_a_player_from_elsewhere_can_bring_a_picture(storage, pfp_timestamp):
 
 
 @pytest.mark.parametrize("size", PICTURE_SIZES)
-def test_who_has_no_picture_gets_one_when_it_is_asked_for_which_stays(storage, grace, size):
+def test_a_missing_picture_is_generated_once(storage, grace, size):
     before = time.time()
     first, written = storage.read_picture(size, "70.webp")
     assert first == generate_picture(70)[size]
@@ -715,12 +711,12 @@ def test_who_has_no_picture_gets_one_when_it_is_asked_for_which_stays(storage, g
     assert storage.read_user(grace.id) == grace
 
 
-def test_a_picture_that_many_ask_for_at_once_is_drawn_for_all(storage, grace):
+def test_concurrent_requests_get_the_same_generated_picture(storage, grace):
     told = together(lambda size: storage.read_picture(size, "70.webp")[0], [*PICTURE_SIZES] * 4)
     assert told == [generate_picture(70)[size] for size in PICTURE_SIZES] * 4
 
 
-def test_a_picture_of_ones_own_takes_the_place_of_the_drawn_one(storage, grace):
+def test_a_saved_picture_replaces_the_generated_one(storage, grace):
     storage.read_picture("small", "70.webp")
     timestamp = storage.save_picture(grace.id, PICTURE)
     assert storage.read_picture("small", f"70-{timestamp}.webp")[0] == PICTURE["small"]
@@ -729,7 +725,7 @@ def test_a_picture_of_ones_own_takes_the_place_of_the_drawn_one(storage, grace):
             storage.read_picture(size, "70.webp")
 
 
-def test_no_picture_is_drawn_for_who_has_one_is_deleted_or_never_was(storage, ada, grace):
+def test_no_picture_is_generated_for_others(storage, ada, grace):
     storage.read_picture("small", "70.webp")
     storage.delete_user(grace.id)
     for name in (f"{ada.id}.webp", "70.webp", "71.webp", f"{ada.id}-5.webp"):
@@ -788,7 +784,7 @@ def test_a_client_that_breaks_a_rule_is_refused(storage, name, uris, field):
         "\ud800",
     ],
 )
-def test_an_unknown_client_id_is_no_such_client_whatever_text_it_is(storage, client, client_id):
+def test_an_unknown_client_id_of_any_text_raises(storage, client, client_id):
     with pytest.raises(NoSuchClient):
         storage.read_client(client_id)
     with pytest.raises(NoSuchClient):
@@ -799,7 +795,7 @@ def test_an_unknown_client_id_is_no_such_client_whatever_text_it_is(storage, cli
         storage.delete_client(client_id)
 
 
-def test_clients_come_in_the_order_of_their_ids(storage):
+def test_client_ids_are_sorted(storage):
     added = [storage.add_client(f"Game {n}", [], None)[0] for n in range(5)]
     assert list(map(storage.read_client, storage.client_ids())) == sorted(
         added, key=lambda client: client.id
@@ -829,7 +825,7 @@ def test_a_refused_edit_of_a_client_saves_nothing(storage, client, field, value,
     assert list(map(storage.read_client, storage.client_ids())) == [client]
 
 
-def test_a_new_secret_ends_the_old_one(storage, client):
+def test_a_new_secret_replaces_the_old_one(storage, client):
     secret = storage.issue_client_secret(client.id)
     kept = storage.read_client(client.id).secret_sha256
     assert kept == hashlib.sha256(secret.encode()).hexdigest() != client.secret_sha256
@@ -847,7 +843,7 @@ def test_a_deleted_client_is_gone(storage, client):
 # ---------------------------------------------------------------------------------------------
 
 
-def test_a_code_stands_for_what_it_was_added_with_until_it_is_spent(storage, code_record):
+def test_a_code_is_read_as_added_until_it_is_used(storage, code_record):
     storage.add_code("a code", code_record)
     for _ in range(2):  # reading spends nothing
         assert storage.read_code("a code") == code_record
@@ -863,7 +859,7 @@ def test_a_code_for_a_game_has_no_redirect_uri(storage, code_record):
 @pytest.mark.parametrize(
     "code", ["", "unknown", "a code ", "A CODE", "../spent", "\x00", "c" * 9999]
 )
-def test_an_unknown_code_is_no_such_code(storage, code_record, code):
+def test_an_unknown_code_raises(storage, code_record, code):
     storage.add_code("a code", code_record)
     with pytest.raises(NoSuchCode):
         storage.read_code(code)
@@ -871,7 +867,7 @@ def test_an_unknown_code_is_no_such_code(storage, code_record, code):
         storage.spend_code(code)
 
 
-def test_a_replayed_code_is_known_with_what_it_stood_for(storage, code_record):
+def test_a_replayed_code_raises_with_its_record(storage, code_record):
     storage.add_code("a code", code_record)
     storage.spend_code("a code")
     for act in (storage.read_code, storage.spend_code):
@@ -933,7 +929,7 @@ def test_a_rotation_that_drops_the_old_leaves_one_new_key(storage, rotations):
 
 
 @pytest.mark.parametrize("drop_old", [False, True])
-def test_rotated_keys_are_everybodys_at_the_next_call(storage, open_installation, drop_old):
+def test_rotated_keys_reach_other_processes_at_once(storage, open_installation, drop_old):
     other = open_installation()
     before = other.keys()
     storage.rotate_keys(drop_old)
@@ -1002,7 +998,7 @@ def test_audit_lines_of_a_user_are_those_by_and_about_them(storage, ada, bob, cl
         for subject, lines in (
             ("ada", storage.audit_of(ada.id)),
             ("bob", storage.audit_of(bob.id)),
-            ("client", storage.audit_of_client(client.id)),
+            ("client", storage.audit_of(client.id)),
             ("nobody", storage.audit_of(77)),
         )
     }
@@ -1061,14 +1057,14 @@ def test_before_sees_the_record_as_it_is_and_may_write_an_audit_line(storage, ad
     assert [line["act"] for line in storage.read_audit()] == ["seen"]
 
 
-def test_tries_are_refused_from_the_limit_on(storage, clock):
+def test_attempts_are_refused_at_the_limit(storage, clock):
     for _ in range(3):
         storage.count_attempt("password", "ada", limit=3)
     with pytest.raises(TooManyAttempts):
         storage.count_attempt("password", "ada", limit=3)
 
 
-def test_each_kind_and_each_subject_is_counted_for_itself(storage, clock):
+def test_kinds_and_subjects_are_counted_separately(storage, clock):
     for kind, subject in (("password", "ada"), ("password", "bob"), ("sign-up", "ada")):
         storage.count_attempt(kind, subject, limit=1)
 
@@ -1080,13 +1076,13 @@ def test_a_subject_may_be_any_text(storage, clock):
             storage.count_attempt("password", subject, limit=1)
 
 
-def test_a_try_that_is_given_back_does_not_count(storage, clock):
+def test_a_returned_attempt_does_not_count(storage, clock):
     for _ in range(20):
         storage.give_back_attempt(storage.count_attempt("password", "ada", limit=2))
     storage.count_attempt("password", "ada", limit=1)
 
 
-def test_a_refused_try_counts_nothing(storage, clock):
+def test_a_refused_attempt_is_not_counted(storage, clock):
     attempts = [storage.count_attempt("password", "ada", limit=2) for _ in range(2)]
     for _ in range(20):
         with pytest.raises(TooManyAttempts):
@@ -1095,7 +1091,7 @@ def test_a_refused_try_counts_nothing(storage, clock):
     storage.count_attempt("password", "ada", limit=2)
 
 
-def test_the_window_before_counts_and_the_one_before_that_does_not(storage, clock):
+def test_only_this_window_and_the_previous_one_count(storage, clock):
     for _ in range(3):
         storage.count_attempt("password", "ada", limit=5)
     clock.now += ATTEMPTS_WINDOW
@@ -1112,7 +1108,7 @@ def test_the_window_before_counts_and_the_one_before_that_does_not(storage, cloc
 
 @pytest.mark.parametrize("before, now", [(3, 0), (2, 1), (0, 3), (1, 2)])
 @pytest.mark.parametrize("second", [0, 400, ATTEMPTS_WINDOW - 1])
-def test_there_is_room_again_when_the_refusal_says_so(storage, clock, before, now, second):
+def test_attempts_are_accepted_after_retry_after(storage, clock, before, now, second):
     for _ in range(before):
         storage.count_attempt("password", "ada", limit=3)
     clock.now += ATTEMPTS_WINDOW + second
@@ -1139,12 +1135,12 @@ def test_an_attempt_can_be_given_back_in_the_next_window_and_long_after(storage,
         storage.count_attempt("password", "ada", limit=1)
 
 
-def test_parallel_tries_are_counted_exactly(storage, clock):
+def test_parallel_attempts_are_counted_exactly(storage, clock):
     results = together(lambda _: storage.count_attempt("password", "ada", limit=10), range(32))
     assert sum(isinstance(result, TooManyAttempts) for result in results) == 22
 
 
-def test_tries_counted_and_given_back_in_parallel_leave_none(storage, clock):
+def test_attempts_counted_and_returned_in_parallel_leave_none(storage, clock):
     def try_often(_):
         for _ in range(20):
             storage.give_back_attempt(storage.count_attempt("password", "ada", limit=8))

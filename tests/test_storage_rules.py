@@ -74,7 +74,7 @@ def test_a_name_that_is_not_in_its_normal_form_is_refused(subtests):
             assert "look like others" in check_name(name)
 
 
-def test_a_key_is_its_own_key_for_every_character():
+def test_unique_key_is_idempotent_for_every_character():
     """Else a claim made under one key would be looked for under another."""
     for number in (*range(0xD800), *range(0xE000, 0x20000)):
         for text in (chr(number), f"α{chr(number)}\u0301"):

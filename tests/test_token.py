@@ -1,10 +1,9 @@
 """POST /api/oauth/token: the client exchanges its code for an access token (RFC 6749 4.1.3).
 
-The refusals come in a fixed order, and whatever is refused leaves the code good.
+The errors have a fixed order, and a refused request keeps the code valid.
 """
 
 import base64
-import contextlib
 import hashlib
 import io
 import shutil
@@ -24,28 +23,23 @@ S256 = {"code_challenge": CHALLENGE, "code_challenge_method": "S256"}
 
 @pytest.fixture
 def code(adas_browser, program) -> str:
-    """A good code, which Ada allowed the program."""
+    """A valid code of Ada's for `program`."""
     return adas_browser.allow(program)
 
 
-@pytest.fixture
-def client_file(tmp_path, program):
-    return tmp_path / "instance" / "clients" / f"{program.id}.json"
-
-
 def basic(client_id: str, secret: str) -> dict[str, str]:
-    """The header of HTTP Basic."""
+    """Return the Authorization header of HTTP Basic."""
     return {"Authorization": "Basic " + base64.b64encode(f"{client_id}:{secret}".encode()).decode()}
 
 
 def good_form(program, code, /, **changes) -> dict[str, str]:
-    """The parameters of a good request."""
+    """Return the parameters of a valid token request."""
     form = {"grant_type": "authorization_code", "code": code}
     return form | {"client_id": program.id, "client_secret": program.secret} | changes
 
 
 def make_code(store, user, program, **changes) -> str:
-    """A code that no browser asked for."""
+    """Issue a code without an authorization request; return it."""
     with store.edit_user(user.id) as edited:
         grant = edited.grants[program.id]
     values = {
@@ -63,7 +57,7 @@ def make_code(store, user, program, **changes) -> str:
 # -- success --------------------------------------------------------------------------------------
 
 
-def test_a_good_code_gives_a_bearer_token_and_nothing_else(program, code):
+def test_token_success_response(program, code):
     answer = program.exchange(code)
     assert answer.status_code == 200
     token = answer.json["access_token"]
@@ -71,7 +65,7 @@ def test_a_good_code_gives_a_bearer_token_and_nothing_else(program, code):
     assert program.whois(token).status_code == 200
 
 
-def test_the_token_is_never_cached_and_comes_without_a_cookie(program, code):
+def test_token_response_is_no_store_and_sets_no_cookie(program, code):
     headers = program.exchange(code).headers
     assert headers["Content-Type"] == "application/json"
     assert headers["Cache-Control"] == "no-store"
@@ -89,7 +83,7 @@ def test_the_token_is_never_cached_and_comes_without_a_cookie(program, code):
         {"Cookie": "session=x"},
     ],
 )
-def test_a_post_from_another_site_is_exchanged_as_any(program, code, headers):
+def test_cross_site_post_is_accepted(program, code, headers):
     assert program.exchange(code, headers).status_code == 200
 
 
@@ -97,7 +91,7 @@ def test_a_post_from_another_site_is_exchanged_as_any(program, code, headers):
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE", "TRACE"])
-def test_any_other_method_is_405_with_allow(program, code, method):
+def test_other_method_is_405_with_allow(program, code, method):
     form = good_form(program, code)
     answer = program.http.open("/api/oauth/token", method=method, data=form)
     assert answer.status_code == 405
@@ -108,33 +102,33 @@ def test_any_other_method_is_405_with_allow(program, code, method):
 
 
 def send(program, body: bytes, chunked: bool, content_type: str = FORM):
-    """A token request with just this body."""
+    """Send a token request with this body."""
     if not chunked:
         return program.http.post("/api/oauth/token", data=body, content_type=content_type)
     return program.http.post(
         "/api/oauth/token",
         input_stream=io.BytesIO(body),
         content_type=content_type,
-        # What gunicorn says of a chunked body: no length, and its end is known.
+        # As under gunicorn, a chunked body has no length and its end is detected.
         environ_overrides={"wsgi.input_terminated": True, "HTTP_TRANSFER_ENCODING": "chunked"},
     )
 
 
 def padded(program, code, length: int) -> bytes:
-    """A good body, made this long by a parameter that nobody knows."""
+    """Return a valid body, extended to this length by an unknown parameter."""
     body = urlencode(good_form(program, code)) + "&padding="
     return body.encode().ljust(length, b"x")
 
 
 @pytest.mark.parametrize("chunked", [False, True])
 @pytest.mark.parametrize("length", [BODY_LIMIT + 1, BODY_LIMIT + 2, 1024 * 1024])
-def test_a_body_over_16_kib_is_413_and_the_code_stays_good(program, code, length, chunked):
+def test_body_over_16_kib_is_413_and_keeps_the_code(program, code, length, chunked):
     assert send(program, padded(program, code, length), chunked).status_code == 413
     assert program.exchange(code).status_code == 200
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_body_of_16_kib_is_read_whole(program, code, chunked):
+def test_body_of_16_kib_is_accepted(program, code, chunked):
     assert send(program, padded(program, code, BODY_LIMIT), chunked).status_code == 200
 
 
@@ -150,11 +144,11 @@ def test_a_body_of_16_kib_is_read_whole(program, code, chunked):
         "no type at all",
     ],
 )
-def test_the_body_is_a_form_whatever_type_it_claims(program, code, content_type):
+def test_body_is_read_as_a_form_with_any_content_type(program, code, content_type):
     assert program.exchange(code, {"Content-Type": content_type}).status_code == 200
 
 
-def test_the_body_is_a_form_where_no_type_is_sent(program, code):
+def test_body_is_read_as_a_form_without_content_type(program, code):
     body = urlencode(good_form(program, code)).encode()
     answer = program.http.post("/api/oauth/token", data=body)
     assert "Content-Type" not in answer.request.headers
@@ -170,20 +164,20 @@ def test_the_body_is_a_form_where_no_type_is_sent(program, code):
         {"content_type": "multipart/form-data; boundary=x"},
     ],
 )
-def test_json_and_multipart_are_told_what_to_send(program, code, sent):
+def test_json_and_multipart_are_400_with_the_expected_type(program, code, sent):
     answer = program.http.post("/api/oauth/token", data=b"{}", **sent)
     assert answer.status_code == 400
     assert FORM in answer.json["message"]
 
 
-def test_a_multipart_form_is_told_what_to_send_and_the_code_stays_good(program, code):
+def test_multipart_form_is_400_and_keeps_the_code(program, code):
     form = good_form(program, code)
     answer = program.http.post("/api/oauth/token", data=form, content_type="multipart/form-data")
     assert (answer.status_code, FORM in answer.json["message"]) == (400, True)
     assert program.exchange(code).status_code == 200
 
 
-def test_the_query_string_is_never_read(program, code):
+def test_query_string_is_ignored(program, code):
     query = urlencode(good_form(program, code))
     assert program.http.post(f"/api/oauth/token?{query}").status_code == 400
     body = urlencode(good_form(program, "")).encode()
@@ -194,7 +188,7 @@ def test_the_query_string_is_never_read(program, code):
 
 
 @pytest.mark.parametrize("body", [b"code=%FF", b"\xff=1", b"code=%ED%A0%80", b"", b"&&=&=x;"])
-def test_a_body_that_is_no_utf_8_form_is_400(program, body):
+def test_body_that_is_not_a_utf_8_form_is_400(program, body):
     assert send(program, body, chunked=False).status_code == 400
 
 
@@ -206,7 +200,7 @@ OPTIONAL = ["redirect_uri", "code_verifier"]
 
 @pytest.mark.parametrize("value", [None, ""])
 @pytest.mark.parametrize("name", REQUIRED)
-def test_a_missing_or_blank_parameter_is_named_and_the_code_stays_good(program, code, name, value):
+def test_missing_or_blank_parameter_is_400_and_keeps_the_code(program, code, name, value):
     answer = program.exchange(code, **{name: value})
     assert answer.status_code == 400
     assert name in answer.json["message"]
@@ -215,7 +209,7 @@ def test_a_missing_or_blank_parameter_is_named_and_the_code_stays_good(program, 
 
 @pytest.mark.parametrize("second", ["the same", "another", ""])
 @pytest.mark.parametrize("name", REQUIRED + OPTIONAL)
-def test_a_repeated_parameter_is_named_and_the_code_stays_good(program, code, name, second):
+def test_repeated_parameter_is_400_and_keeps_the_code(program, code, name, second):
     first = good_form(program, code, redirect_uri=program.redirect_uri).get(name, VERIFIER)
     answer = program.exchange(code, **{name: [first, first if second == "the same" else second]})
     assert answer.status_code == 400
@@ -224,18 +218,18 @@ def test_a_repeated_parameter_is_named_and_the_code_stays_good(program, code, na
 
 
 @pytest.mark.parametrize("name", OPTIONAL)
-def test_a_blank_optional_parameter_counts_as_not_sent(program, code, name):
+def test_blank_optional_parameter_is_ignored(program, code, name):
     assert program.exchange(code, **{name: ""}).status_code == 200
 
 
-def test_unknown_parameters_are_ignored_however_often_they_come(program, code):
+def test_unknown_and_repeated_parameters_are_ignored(program, code):
     assert program.exchange(code, scope="email", audience=["a", "b", ""]).status_code == 200
 
 
 @pytest.mark.parametrize(
     "grant_type", ["refresh_token", "client_credentials", "Authorization_Code", "password"]
 )
-def test_another_grant_type_is_400(program, code, grant_type):
+def test_other_grant_type_is_400(program, code, grant_type):
     """RFC 9700 2.4."""
     assert program.exchange(code, grant_type=grant_type).status_code == 400
     assert program.exchange(code).status_code == 200
@@ -246,13 +240,13 @@ def test_another_grant_type_is_400(program, code, grant_type):
 NO_BODY_CREDENTIALS = {"client_id": None, "client_secret": None}
 
 
-def test_http_basic_stands_for_both_client_parameters(program, code):
+def test_http_basic_replaces_both_client_parameters(program, code):
     headers = basic(program.id, program.secret)
     assert program.exchange(code, headers, **NO_BODY_CREDENTIALS).status_code == 200
 
 
 @pytest.mark.parametrize("scheme", ["basic", "BASIC", "bAsIc", "Basic  "])
-def test_the_scheme_is_read_in_any_case(program, code, scheme):
+def test_scheme_is_case_insensitive(program, code, scheme):
     credentials = basic(program.id, program.secret)["Authorization"].removeprefix("Basic")
     headers = {"Authorization": scheme + credentials}
     assert program.exchange(code, headers, **NO_BODY_CREDENTIALS).status_code == 200
@@ -264,14 +258,14 @@ def test_basic_credentials_may_be_percent_encoded(program, code):
 
 
 @pytest.mark.parametrize("secret", ["the same", "another"])
-def test_basic_and_a_body_secret_at_once_are_400(program, code, secret):
+def test_basic_and_a_body_secret_are_400(program, code, secret):
     headers = basic(program.id, program.secret)
     sent = program.secret if secret == "the same" else secret
     assert program.exchange(code, headers, client_secret=sent).status_code == 400
     assert program.exchange(code).status_code == 200
 
 
-def test_basic_with_a_blank_body_secret_and_the_same_client_id_is_fine(program, code):
+def test_basic_with_a_blank_body_secret_and_the_same_client_id_is_accepted(program, code):
     headers = basic(program.id, program.secret)
     assert program.exchange(code, headers, client_secret="").status_code == 200
 
@@ -302,7 +296,7 @@ def test_basic_with_characters_that_are_not_base64_is_malformed(program, code):
         assert answer.status_code == 401
 
 
-def test_the_challenge_comes_only_where_basic_was_tried(program, code):
+def test_challenge_is_sent_only_for_basic(program, code):
     wrong = program.exchange(code, client_secret="wrong")
     assert (wrong.status_code, "WWW-Authenticate" in wrong.headers) == (401, False)
     headers = {"Authorization": "Bearer x"}
@@ -312,17 +306,17 @@ def test_the_challenge_comes_only_where_basic_was_tried(program, code):
     assert wrong.headers["WWW-Authenticate"] == 'Basic realm="OAuth clients"'
 
 
-def test_unknown_disabled_and_wrong_secret_are_told_one_and_the_same(
+def test_unknown_or_disabled_client_has_the_same_response_as_a_wrong_secret(
     store, program, code, register
 ):
     """RFC 9700 2.5."""
-    switched_off = register("https://off.example/")
-    with store.edit_client(switched_off.id) as client:
+    disabled = register("https://off.example/")
+    with store.edit_client(disabled.id) as client:
         client.disabled = True
     others = [
         {"client_id": "0" * 24},
-        {"client_id": switched_off.id, "client_secret": switched_off.secret},
-        {"client_id": switched_off.id},
+        {"client_id": disabled.id, "client_secret": disabled.secret},
+        {"client_id": disabled.id},
     ]
     wrong = program.exchange(code, client_secret="wrong")
     assert wrong.status_code == 401
@@ -340,20 +334,21 @@ def test_unknown_disabled_and_wrong_secret_are_told_one_and_the_same(
         *("A" * 24, "é" * 24, "a" * 24 + "\n", "a" * 24 + "\0", "a" * 24 + "/", "٣" * 24),
     ],
 )
-def test_a_client_id_of_another_form_is_just_unknown(program, code, client_id):
+def test_malformed_client_id_is_401_like_an_unknown_one(program, code, client_id):
     wrong = program.exchange(code, client_secret="wrong")
     answer = program.exchange(code, client_id=client_id)
     assert (answer.status_code, answer.data) == (401, wrong.data)
 
 
-def test_a_client_id_never_leads_to_a_file_elsewhere(program, code, client_file):
-    shutil.copy(client_file, client_file.parent.parent / "users" / client_file.name)
+def test_client_id_cannot_traverse_paths(program, code, flat_folders):
+    data, name = flat_folders[0], f"{program.id}.json"
+    shutil.copy(data / "clients" / name, data / "users" / name)
     answer = program.exchange(code, client_id=f"../users/{program.id}")
     assert answer.status_code == 401
 
 
 @pytest.mark.parametrize("changed", ["the case", "one character", "a space", "cut", "the hash"])
-def test_a_secret_that_is_nearly_right_is_wrong(program, code, changed):
+def test_similar_secret_is_401(program, code, changed):
     secret = program.secret
     nearly = {
         "the case": secret.swapcase(),
@@ -365,76 +360,74 @@ def test_a_secret_that_is_nearly_right_is_wrong(program, code, changed):
     assert program.exchange(code, client_secret=nearly[changed]).status_code == 401
 
 
-def test_a_new_secret_ends_the_old_one(store, program, code):
+def test_new_secret_replaces_the_old_one(store, program, code):
     new_secret = store.issue_client_secret(program.id)
     assert program.exchange(code).status_code == 401
     assert program.exchange(code, client_secret=new_secret).status_code == 200
 
 
-# -- the limit on guessing ------------------------------------------------------------------------
+# -- the rate limit -------------------------------------------------------------------------------
 
 
 def fail(program, address: str, times: int = 1, **changes) -> list[int]:
-    """The answers to so many failed client authentications from an address."""
+    """Fail client authentications from an address; return the status codes."""
     program.http.environ_base["REMOTE_ADDR"] = address
     wrong = {"client_secret": "wrong"} | changes
     return [program.exchange("x", **wrong).status_code for _ in range(times)]
 
 
-def test_the_101st_failure_from_an_address_is_429_with_retry_after(program):
+def test_client_rate_limit_per_address(program):
     assert fail(program, "192.0.2.1", 100) == [401] * 100
     answer = program.exchange("x", client_secret="wrong")
     assert answer.status_code == 429
     assert 0 < int(answer.headers["Retry-After"]) <= 1800
 
 
-def test_right_credentials_are_never_answered_429(program, code):
+def test_valid_credentials_are_never_429(program, code):
     fail(program, "192.0.2.1", 100)
     assert program.exchange(code).status_code == 200
-    assert program.exchange(code).status_code == 400  # used by now
+    assert program.exchange(code).status_code == 400  # already used
     assert fail(program, "192.0.2.1") == [429]
 
 
-def test_another_address_is_not_limited(program):
+def test_client_rate_limit_does_not_affect_other_addresses(program):
     fail(program, "192.0.2.1", 100)
     assert fail(program, "192.0.2.2") == [401]
 
 
-def test_nothing_is_limited_by_client_id(program, register):
+def test_client_rate_limit_is_not_per_client_id(program, register):
     fail(program, "192.0.2.1", 100)
     other = register("https://other.example/")
     assert fail(other, "192.0.2.1") == [429]
     assert fail(program, "192.0.2.9") == [401]
 
 
-def test_one_ipv6_network_of_64_bits_counts_as_one_address(program):
+def test_client_rate_limit_per_ipv6_64_bit_network(program):
     fail(program, "2001:db8:0:1::1", 50)
     fail(program, "2001:db8:0:1:ffff::2", 50)
     assert fail(program, "2001:db8:0:1::3") == [429]
     assert fail(program, "2001:db8:0:2::1") == [401]
 
 
-def test_an_ipv4_address_written_as_ipv6_counts_as_itself(program):
+def test_client_rate_limit_of_ipv4_mapped_addresses(program):
     fail(program, "::ffff:192.0.2.1", 100)
     assert fail(program, "192.0.2.1") == [429]
     assert fail(program, "::ffff:192.0.2.2") == [401]
 
 
-def test_the_limit_ends_after_two_quarters_of_an_hour(program, clock):
+def test_client_rate_limit_ends_after_two_windows(program, clock):
     fail(program, "192.0.2.1", 100)
     clock.ahead += 1800
     assert fail(program, "192.0.2.1") == [401]
 
 
-def test_requests_that_are_refused_for_something_else_count_nowhere(program):
+def test_other_refusals_are_not_rate_limited(program):
     assert fail(program, "192.0.2.1", 101, grant_type="x") == [400] * 101
     assert fail(program, "192.0.2.1") == [401]
 
 
-def test_a_failure_that_cannot_be_counted_is_still_401(program, tmp_path):
-    attempts = tmp_path / "instance" / "attempts"
-    attempts.rmdir()
-    attempts.touch()
+def test_failure_that_cannot_be_counted_is_401(program, faults):
+    faults.refuse_saves("attempts")
     assert fail(program, "192.0.2.1") == [401]
 
 
@@ -442,43 +435,41 @@ def test_a_failure_that_cannot_be_counted_is_still_401(program, tmp_path):
 
 
 @pytest.mark.parametrize("code", ["x", "../spent/x", "\0", "/", "é", "x" * 10_000])
-def test_a_code_that_was_never_issued_is_400(program, code):
+def test_unknown_code_is_400(program, code):
     assert program.exchange(code).status_code == 400
 
 
-def test_a_code_is_good_for_sixty_seconds(clock, program, code):
+def test_code_is_valid_for_sixty_seconds(clock, program, code):
     clock.ahead += 60
     assert program.exchange(code).status_code == 200
 
 
-def test_a_code_older_than_sixty_seconds_is_400(clock, program, code):
+def test_code_older_than_sixty_seconds_is_400(clock, program, code):
     clock.ahead += 61
     assert program.exchange(code).status_code == 400
 
 
-def test_a_code_from_the_future_is_400(clock, program, code):
+def test_code_from_the_future_is_400(clock, program, code):
     clock.ahead -= 61  # the clock was set back
     assert program.exchange(code).status_code == 400
 
 
-def test_a_code_of_another_client_is_refused_as_unknown_and_stays_good(program, code, register):
+def test_code_of_another_client_is_400_like_an_unknown_one(program, code, register):
     """RFC 9700 4.5.3."""
-    thief = register("https://thief.example/")
-    unknown = thief.exchange("x")
-    answer = thief.exchange(code)
+    other_client = register("https://thief.example/")
+    unknown = other_client.exchange("x")
+    answer = other_client.exchange(code)
     assert (answer.status_code, answer.data) == (400, unknown.data)
     assert program.exchange(code).status_code == 200
 
 
-def test_a_code_is_good_once(program, code):
+def test_code_is_valid_once(program, code):
     """RFC 9700 4.3.1."""
     assert program.exchange(code).status_code == 200
     assert program.exchange(code).status_code == 400
 
 
-def test_a_replayed_code_ends_the_tokens_and_the_consent_stands(
-    store, program, code, adas_browser, ada
-):
+def test_code_reuse_revokes_tokens_but_not_consent(store, program, code, adas_browser, ada):
     """RFC 9700 4.2.4."""
     token = program.token_for(code)
     grant_before = store.read_user(ada.id).grants[program.id]
@@ -486,13 +477,13 @@ def test_a_replayed_code_ends_the_tokens_and_the_consent_stands(
     assert program.whois(token).status_code == 401
     grant = store.read_user(ada.id).grants[program.id]
     assert (grant.scope, grant.since) == (grant_before.scope, grant_before.since)
-    # Nothing is asked again, and the next code is good.
+    # The player is not asked again, and the next code is valid.
     next_code = program.read_callback(adas_browser.get(program.link()))["code"]
     assert program.whois(program.token_for(next_code)).status_code == 200
 
 
-def test_a_token_carries_the_grant_of_its_code_and_never_one_read_later(store, program, code, ada):
-    # A replay that comes between the check and this ends the token of whoever was first.
+def test_token_has_the_grant_id_of_its_code(store, program, code, ada):
+    # A reuse between the check and issue_access_token() revokes the token of the first use.
     grant_id = store.read_user(ada.id).grants[program.id].id
     program.exchange(code)
     program.exchange(code)
@@ -500,14 +491,14 @@ def test_a_token_carries_the_grant_of_its_code_and_never_one_read_later(store, p
     assert program.whois(issue_access_token(first, store)).status_code == 401
 
 
-def test_a_code_issued_before_a_replay_dies_with_the_tokens(program, code, adas_browser):
-    waiting = adas_browser.allow(program)
+def test_code_reuse_invalidates_other_codes(program, code, adas_browser):
+    second_code = adas_browser.allow(program)
     program.exchange(code)
     program.exchange(code)
-    assert program.exchange(waiting).status_code == 400
+    assert program.exchange(second_code).status_code == 400
 
 
-def test_a_third_use_does_not_end_what_was_granted_after_the_second(program, code, adas_browser):
+def test_third_use_of_a_code_keeps_later_tokens(program, code, adas_browser):
     program.exchange(code)
     program.exchange(code)
     token = program.token_for(adas_browser.allow(program))
@@ -516,37 +507,35 @@ def test_a_third_use_does_not_end_what_was_granted_after_the_second(program, cod
 
 
 @pytest.mark.parametrize("changes", [{"redirect_uri": "x"}, {"code_verifier": VERIFIER}])
-def test_a_replay_ends_the_tokens_whatever_else_is_wrong(program, code, changes):
+def test_code_reuse_with_other_errors_revokes_tokens(program, code, changes):
     token = program.token_for(code)
     assert program.exchange(code, **changes).status_code == 400
     assert program.whois(token).status_code == 401
 
 
-def test_a_replay_ten_minutes_late_still_ends_the_tokens(program, code, clock):
+def test_code_reuse_after_ten_minutes_revokes_tokens(program, code, clock):
     token = program.token_for(code)
     clock.ahead += 590
     assert program.exchange(code).status_code == 400
     assert program.whois(token).status_code == 401
 
 
-def test_a_replay_by_another_client_ends_nothing(program, code, register):
+def test_code_reuse_by_another_client_keeps_tokens(program, code, register):
     token = program.token_for(code)
-    thief = register("https://thief.example/")
-    assert thief.exchange(code).status_code == 400
+    other_client = register("https://thief.example/")
+    assert other_client.exchange(code).status_code == 400
     assert program.whois(token).status_code == 200
 
 
-def test_a_replay_with_a_wrong_secret_ends_nothing(program, code):
+def test_code_reuse_with_a_wrong_secret_keeps_tokens(program, code):
     token = program.token_for(code)
     assert program.exchange(code, client_secret="wrong").status_code == 401
     assert program.whois(token).status_code == 200
 
 
-def test_a_replay_is_refused_also_where_the_tokens_cannot_be_ended(program, code, tmp_path):
+def test_code_reuse_is_400_if_tokens_cannot_be_revoked(program, code, faults):
     token = program.token_for(code)
-    locks = tmp_path / "instance" / "locks"
-    shutil.rmtree(locks)
-    locks.touch()
+    faults.refuse_saves("users")
     assert program.exchange(code).status_code == 400
     assert program.whois(token).status_code == 200
 
@@ -554,7 +543,7 @@ def test_a_replay_is_refused_also_where_the_tokens_cannot_be_ended(program, code
 # -- the player -----------------------------------------------------------------------------------
 
 
-def test_a_suspended_players_code_is_400_and_good_again_after(store, program, code, ada):
+def test_code_of_a_suspended_user_is_400_until_unsuspended(store, program, code, ada):
     with store.edit_user(ada.id) as user:
         user.suspended = True
     assert program.exchange(code).status_code == 400
@@ -563,14 +552,12 @@ def test_a_suspended_players_code_is_400_and_good_again_after(store, program, co
     assert program.exchange(code).status_code == 200
 
 
-def test_a_deleted_players_code_is_400(store, program, code, ada):
+def test_code_of_a_deleted_user_is_400(store, program, code, ada):
     store.delete_user(ada.id)
     assert program.exchange(code).status_code == 400
 
 
-def test_a_withdrawn_code_is_400_also_after_consent_is_given_anew(
-    store, program, code, ada, adas_browser
-):
+def test_code_stays_revoked_after_consent_is_granted_again(store, program, code, ada, adas_browser):
     with store.edit_user(ada.id) as user:
         del user.grants[program.id]
     assert program.exchange(code).status_code == 400
@@ -581,7 +568,7 @@ def test_a_withdrawn_code_is_400_also_after_consent_is_given_anew(
 # -- redirect_uri ---------------------------------------------------------------------------------
 
 
-def test_redirect_uri_is_fine_where_it_is_the_one_of_the_request(program, code):
+def test_redirect_uri_of_the_request_is_accepted(program, code):
     assert program.exchange(code, redirect_uri=program.redirect_uri).status_code == 200
 
 
@@ -590,23 +577,23 @@ def test_redirect_uri_is_fine_where_it_is_the_one_of_the_request(program, code):
     [
         *("https://space.example/callback/", "https://space.example/callback?", "x"),
         *("HTTPS://space.example/callback", "https://space.example/callback#"),
-        "https://space.example/second",  # registered, but not asked for
+        "https://space.example/second",  # registered, but not in the request
     ],
 )
-def test_another_redirect_uri_is_400_and_the_code_stays_good(adas_browser, register, other):
+def test_other_redirect_uri_is_400_and_keeps_the_code(adas_browser, register, other):
     program = register("https://space.example/callback", "https://space.example/second")
     code = adas_browser.allow(program)
     assert program.exchange(code, redirect_uri=other).status_code == 400
     assert program.exchange(code).status_code == 200
 
 
-def test_redirect_uri_may_be_sent_where_the_request_left_out_the_only_one(adas_browser, program):
+def test_redirect_uri_omitted_in_the_request_may_be_sent(adas_browser, program):
     code = adas_browser.allow(program, redirect_uri=None)
     assert program.exchange(code, redirect_uri="https://other.example/").status_code == 400
     assert program.exchange(code, redirect_uri=program.redirect_uri).status_code == 200
 
 
-def test_the_redirect_uri_of_a_loopback_request_has_the_port_of_the_request(adas_browser, register):
+def test_loopback_redirect_uri_must_have_the_port_of_the_request(adas_browser, register):
     program = register("http://127.0.0.1/callback")
     program.redirect_uri = "http://127.0.0.1:50123/callback"
     code = adas_browser.allow(program)
@@ -615,7 +602,7 @@ def test_the_redirect_uri_of_a_loopback_request_has_the_port_of_the_request(adas
     assert program.exchange(code, redirect_uri=program.redirect_uri).status_code == 200
 
 
-def test_a_games_code_has_no_redirect_uri(store, program, code, ada):
+def test_game_flow_code_with_redirect_uri_is_400(store, program, code, ada):
     games_code = make_code(store, ada, program, redirect_uri=None)
     answer = program.exchange(games_code, redirect_uri=program.redirect_uri)
     assert answer.status_code == 400
@@ -625,7 +612,7 @@ def test_a_games_code_has_no_redirect_uri(store, program, code, ada):
 # -- code_verifier (RFC 7636) ---------------------------------------------------------------------
 
 
-def test_the_verifier_that_fits_the_challenge_is_fine(adas_browser, program):
+def test_matching_verifier_is_accepted(adas_browser, program):
     code = adas_browser.allow(program, **S256)
     assert program.exchange(code, code_verifier=VERIFIER).status_code == 200
 
@@ -634,12 +621,10 @@ def test_the_verifier_that_fits_the_challenge_is_fine(adas_browser, program):
     "verifier",
     [
         *(None, "", VERIFIER[:-1] + "l", VERIFIER.swapcase(), VERIFIER + " "),
-        CHALLENGE,  # what `plain` would compare
+        CHALLENGE,  # accepted by the method `plain`
     ],
 )
-def test_a_missing_or_wrong_verifier_is_400_and_the_code_stays_good(
-    adas_browser, program, verifier
-):
+def test_missing_or_wrong_verifier_is_400_and_keeps_the_code(adas_browser, program, verifier):
     """RFC 9700 4.5.3."""
     code = adas_browser.allow(program, **S256)
     assert program.exchange(code, code_verifier=verifier).status_code == 400
@@ -657,7 +642,7 @@ def test_a_missing_or_wrong_verifier_is_400_and_the_code_stays_good(
         ("é" * 43, 400),
     ],
 )
-def test_a_verifier_has_43_to_128_unreserved_characters(adas_browser, program, verifier, status):
+def test_verifier_is_43_to_128_unreserved_characters(adas_browser, program, verifier, status):
     digest = hashlib.sha256(verifier.encode()).digest()
     challenge = base64.urlsafe_b64encode(digest).decode().rstrip("=")
     parameters = {"code_challenge": challenge, "code_challenge_method": "S256"}
@@ -665,100 +650,84 @@ def test_a_verifier_has_43_to_128_unreserved_characters(adas_browser, program, v
     assert program.exchange(code, code_verifier=verifier).status_code == status
 
 
-def test_a_verifier_without_a_challenge_before_is_400_and_the_code_stays_good(program, code):
+def test_verifier_without_challenge_is_400_and_keeps_the_code(program, code):
     """RFC 9700 4.8.2."""
     assert program.exchange(code, code_verifier=VERIFIER).status_code == 400
     assert program.exchange(code).status_code == 200
 
 
-# -- the disk -------------------------------------------------------------------------------------
+# -- failing saves and damaged records ------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def codes_that_cannot_be_spent(tmp_path):
-    """While it holds, the rename that spends a code fails."""
-    [code] = (tmp_path / "instance" / "codes").rglob("*.json")
-    spent = code.with_suffix(".spent")
-    spent.mkdir()  # a file is not renamed over a folder
-    yield
-    spent.rmdir()
-
-
-def test_where_the_disk_refuses_it_is_503_and_the_code_stays_good(program, code, tmp_path):
-    with codes_that_cannot_be_spent(tmp_path):
-        answer = program.exchange(code)
-        assert answer.status_code == 503
-        assert int(answer.headers["Retry-After"]) > 0
+def test_failed_write_is_503_and_keeps_the_code(program, code, faults):
+    faults.refuse_saves("used codes")
+    answer = program.exchange(code)
+    assert answer.status_code == 503
+    assert int(answer.headers["Retry-After"]) > 0
+    faults.allow_saves()
     assert program.exchange(code).status_code == 200
 
 
-def test_a_damaged_player_is_503_and_the_others_are_served(
-    program, code, ada, bob, open_browser, tmp_path
-):
+def test_damaged_user_is_503_for_that_user_only(program, code, ada, bob, open_browser, faults):
     bobs_browser = open_browser()
     bobs_browser.sign_in("Bob")
     bobs_code = bobs_browser.allow(program)
-    record = tmp_path / "instance" / "users" / f"{ada.id}.json"
-    whole = record.read_bytes()
-    record.write_bytes(whole[:-20])
+    faults.damage_user(ada.id)
     answer = program.exchange(code)
     assert (answer.status_code, int(answer.headers["Retry-After"]) > 0) == (503, True)
     assert program.exchange(bobs_code).status_code == 200
-    record.write_bytes(whole)
+    faults.repair_user(ada.id)
     assert program.exchange(code).status_code == 200
 
 
-def test_a_damaged_client_is_503_and_the_others_are_served(
-    program, code, register, adas_browser, client_file
-):
+def test_damaged_client_is_503_for_that_client_only(program, code, register, adas_browser, faults):
     other = register("https://other.example/")
     others_code = adas_browser.allow(other)
-    client_file.write_text("{}")
+    faults.damage_client(program.id, "incomplete")
     assert program.exchange(code).status_code == 503
     assert other.exchange(others_code).status_code == 200
 
 
 # -- the order ------------------------------------------------------------------------------------
 
-# What is wrong, in the order in which it is told.
+# The faults, in the order in which they are checked
 FAULTS = {
-    "another method": {"method": "GET"},
-    "too long": {"padding": "x" * BODY_LIMIT},
-    "no form": {"content_type": "application/json"},
-    "a parameter missing": {"grant_type": ""},
-    "a wrong secret": {"client_secret": "wrong"},
-    "an unknown code": {"code": "x"},
-    "a suspended player": {"suspended": True},
-    "another redirect_uri": {"redirect_uri": "x"},
-    "a verifier": {"code_verifier": VERIFIER},
-    "the disk": {"unspendable": True},
+    "other method": {"method": "GET"},
+    "body too long": {"padding": "x" * BODY_LIMIT},
+    "not a form": {"content_type": "application/json"},
+    "missing parameter": {"grant_type": ""},
+    "wrong secret": {"client_secret": "wrong"},
+    "unknown code": {"code": "x"},
+    "suspended user": {"suspended": True},
+    "other redirect_uri": {"redirect_uri": "x"},
+    "unexpected verifier": {"code_verifier": VERIFIER},
+    "failing disk": {"unspendable": True},
 }
 
 
 @pytest.mark.parametrize(
     ("first", "second"), [(a, b) for i, a in enumerate(FAULTS) for b in list(FAULTS)[i + 1 :]]
 )
-def test_a_request_wrong_in_two_ways_is_told_the_first(
-    store, ada, program, code, tmp_path, first, second
-):
-    def answer_to(
+def test_first_of_two_errors_is_returned(store, ada, program, code, faults, first, second):
+    def send_with_faults(
         method="POST", content_type=FORM, suspended=False, unspendable=False, **changes: str
     ) -> tuple[int, bytes]:
-        """What is told of a good request with these faults."""
+        """Send a valid request with these faults; return status and body."""
         with store.edit_user(ada.id) as user:
             user.suspended = suspended
-        disk = codes_that_cannot_be_spent(tmp_path) if unspendable else contextlib.nullcontext()
-        with disk:
-            answer = program.http.open(
-                "/api/oauth/token",
-                method=method,
-                data=urlencode(good_form(program, code, **changes)),
-                content_type=content_type,
-            )
+        if unspendable:
+            faults.refuse_saves("used codes")
+        answer = program.http.open(
+            "/api/oauth/token",
+            method=method,
+            data=urlencode(good_form(program, code, **changes)),
+            content_type=content_type,
+        )
+        faults.allow_saves()
         return answer.status_code, answer.data
 
-    told = answer_to(**FAULTS[first])
-    assert told[0] >= 400
-    assert answer_to(**FAULTS[first] | FAULTS[second]) == told
-    assert answer_to(**FAULTS[second]) != told
-    assert answer_to()[0] == 200
+    expected = send_with_faults(**FAULTS[first])
+    assert expected[0] >= 400
+    assert send_with_faults(**FAULTS[first] | FAULTS[second]) == expected
+    assert send_with_faults(**FAULTS[second]) != expected
+    assert send_with_faults()[0] == 200

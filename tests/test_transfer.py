@@ -145,18 +145,13 @@ def test_what_was_exported_can_be_imported_elsewhere(
     assert again == [{k: v for k, v in line.items() if k != "pfpTimestamp"} for line in lines]
 
 
-@pytest.mark.parametrize("content", ["{", None])
-def test_who_cannot_be_read_is_not_exported_and_named(storage, ada, tmp_path, content):
+@pytest.mark.parametrize("fault", ["damage_user", "make_user_unreadable"])
+def test_export_leaves_out_and_names_an_unreadable_user(storage, ada, tmp_path, faults, fault):
     storage.add_user("Grace", "grace@example.org", "")
-    record = Path(storage.layout.data_dir, f"users/{ada.id}.json")
-    record.unlink()
-    if content:
-        record.write_text(content)
-    else:
-        record.mkdir()  # which no disk gives to read
+    getattr(faults, fault)(ada.id)
     path, reported = tmp_path / "users.jsonl", []
     assert export_users(storage, str(path), "command", False, print, reported.append) == 1
-    assert len(reported) == 1 and f"users/{ada.id}.json" in reported[0]
+    assert len(reported) == 1 and faults.user_place(ada.id) in reported[0]
     assert json.loads(path.read_text())["name"] == "Grace"
 
 
@@ -591,11 +586,11 @@ def link_to_what_fails(path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "make"), REFUSED_BY_THE_DISK.values(), ids=REFUSED_BY_THE_DISK.keys()
 )
-def test_what_the_disk_refuses_to_give_refuses_its_line_and_the_rest_is_taken(
-    storage, import_lines, folder, words, make
+def test_import_refuses_the_line_of_an_unreadable_file_and_takes_the_others(
+    storage, import_lines, folder, flat_folders, words, make
 ):
     storage.reserve_user_ids(70)  # as an earlier import did
-    make(Path(storage.layout.data_dir), folder)
+    make(flat_folders[0], folder)
     tally, refused = import_lines(ADA, *players(2), pictures=folder)
     assert (tally.added, [*refused]) == (2, [1])
     assert words in refused[1]
@@ -677,13 +672,13 @@ def test_the_commands_say_what_became_of_the_lines(tmp_path):
     assert json.loads((tmp_path / "out.jsonl").read_text())["name"] == "Ada"
 
 
-def test_an_export_that_left_somebody_out_says_whom(storage, ada, tmp_path, environment):
-    environment.setenv("IDENTITY_DATA_DIR", storage.layout.data_dir)
-    environment.setenv("IDENTITY_PICTURE_DIR", storage.layout.picture_dir)
-    (Path(storage.layout.data_dir) / "users/1.json").write_text("{")
+def test_export_command_names_a_user_who_is_left_out(ada, tmp_path, environment, folders, faults):
+    environment.setenv("IDENTITY_DATA_DIR", folders[0])
+    environment.setenv("IDENTITY_PICTURE_DIR", folders[1])
+    faults.damage_user(ada.id)
     path = str(tmp_path / "out.jsonl")
     done = CliRunner().invoke(identity_server_command, ["export", path])
     assert done.exit_code == 1
-    assert done.stdout.startswith("users/1.json is damaged: ")
+    assert done.stdout.startswith(f"{faults.user_place(ada.id)} is damaged: ")
     assert done.stdout.endswith(f": not exported\n0 players in {path}\n")
     assert "something is left out" in done.stderr

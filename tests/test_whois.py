@@ -1,6 +1,5 @@
-"""GET /api/oauth/whois: who gave this access token? (RFC 6750)"""
+"""GET /api/oauth/whois: the user of an access token (RFC 6750)."""
 
-import os
 import re
 
 import pytest
@@ -13,54 +12,54 @@ INVALID_REQUEST = 'Bearer error="invalid_request"'
 
 @pytest.fixture
 def token(adas_browser, program) -> str:
-    """A good access token of Ada's, without the email scope."""
+    """A valid access token of Ada's without the email scope."""
     return program.token_for(adas_browser.allow(program))
 
 
-def ask(program, header: str, query: str = "", method: str = "GET"):
-    """Call whois with just this Authorization header."""
+def request_whois(program, header: str, query: str = "", method: str = "GET"):
+    """Request whois with this Authorization header."""
     headers = {"Authorization": header}
     return program.http.open(f"/api/oauth/whois{query}", method=method, headers=headers)
 
 
 def refusal(answer) -> tuple[int, str | None]:
-    """The status and the challenge; what holds for every refusal is looked at on the way."""
+    """Return the status and the challenge; check the headers common to all refusals."""
     assert answer.headers["Access-Control-Allow-Origin"] == "*"
     assert answer.headers["Cache-Control"] == "no-store"
     return answer.status_code, answer.headers.get("WWW-Authenticate")
 
 
-# -- the answer -----------------------------------------------------------------------------------
+# -- success --------------------------------------------------------------------------------------
 
 
-def test_the_answer_is_id_name_and_picture_and_nothing_else(program, token, ada):
+def test_response_has_id_name_and_pfp_timestamp_only(program, token, ada):
     answer = program.whois(token)
     assert answer.status_code == 200
     assert answer.content_type == "application/json"
     assert answer.json == {"id": ada.id, "name": "Ada", "pfpTimestamp": ada.pfp_timestamp}
 
 
-def test_the_email_address_is_told_where_that_scope_was_granted(program, adas_browser):
+def test_email_scope_adds_the_email(program, adas_browser):
     code = adas_browser.allow(program, scope="userinfo email")
     answer = program.whois(program.token_for(code)).json
     assert sorted(answer) == ["email", "id", "name", "pfpTimestamp"]
     assert answer["email"] == "ada@example.org"
 
 
-def test_a_token_asked_without_the_email_scope_never_tells_it(program, adas_browser):
+def test_token_without_the_email_scope_has_no_email(program, adas_browser):
     """RFC 9700 2.3."""
     adas_browser.allow(program, scope="email")
-    code = adas_browser.allow(program)  # the grant has it, this code has not
+    code = adas_browser.allow(program)  # the grant has the scope, this code does not
     assert "email" not in program.whois(program.token_for(code)).json
 
 
-def test_an_account_without_a_picture_of_its_own_has_no_timestamp(store, program, token, ada):
+def test_account_without_a_timestamped_picture_has_no_pfp_timestamp(store, program, token, ada):
     with store.edit_user(ada.id) as user:
         user.pfp_timestamp = None
     assert program.whois(token).json == {"id": ada.id, "name": "Ada"}
 
 
-def test_what_changed_since_is_told_as_it_is_now(store, program, adas_browser, ada):
+def test_response_has_the_current_name_and_email(store, program, adas_browser, ada):
     token = program.token_for(adas_browser.allow(program, scope="email"))
     store.rename_user(ada.id, "Lovelace")
     store.change_email(ada.id, "lovelace@example.org")
@@ -68,7 +67,7 @@ def test_what_changed_since_is_told_as_it_is_now(store, program, adas_browser, a
     assert (answer["name"], answer["email"]) == ("Lovelace", "lovelace@example.org")
 
 
-def test_the_answer_is_never_cached_and_comes_without_a_cookie(program, token):
+def test_response_is_no_store_and_sets_no_cookie(program, token):
     headers = program.whois(token).headers
     assert headers["Cache-Control"] == "no-store"
     assert headers["X-Content-Type-Options"] == "nosniff"
@@ -76,27 +75,29 @@ def test_the_answer_is_never_cached_and_comes_without_a_cookie(program, token):
 
 
 def test_head_has_the_same_headers_and_no_body(program, token):
-    head, get = (ask(program, f"Bearer {token}", method=method) for method in ("HEAD", "GET"))
+    head, get = (
+        request_whois(program, f"Bearer {token}", method=method) for method in ("HEAD", "GET")
+    )
     assert (head.status_code, head.data) == (200, b"")
     assert sorted(head.headers) == sorted(get.headers)
 
 
 @pytest.mark.parametrize("scheme", ["bearer", "BEARER", "bEaReR", "Bearer "])
-def test_the_scheme_is_read_in_any_case(program, token, scheme):
-    assert ask(program, f"{scheme} {token}").status_code == 200
+def test_scheme_is_case_insensitive(program, token, scheme):
+    assert request_whois(program, f"{scheme} {token}").status_code == 200
 
 
-# -- browsers on other origins --------------------------------------------------------------------
+# -- CORS -----------------------------------------------------------------------------------------
 
 
-def test_a_page_on_any_origin_may_read_the_answer(program, token):
+def test_response_is_readable_from_any_origin(program, token):
     headers = {"Authorization": f"Bearer {token}", "Origin": "https://game.example"}
     answer = program.http.get("/api/oauth/whois", headers=headers)
     assert answer.headers["Access-Control-Allow-Origin"] == "*"
     assert "Access-Control-Allow-Credentials" not in answer.headers
 
 
-def test_the_preflight_lets_the_authorization_header_through(anyone):
+def test_preflight_allows_the_authorization_header(anyone):
     headers = {
         "Origin": "https://game.example",
         "Access-Control-Request-Method": "GET",
@@ -111,8 +112,8 @@ def test_the_preflight_lets_the_authorization_header_through(anyone):
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
-def test_any_other_method_is_405_and_readable_from_any_origin(program, token, method):
-    answer = ask(program, f"Bearer {token}", method=method)
+def test_other_method_is_405_and_readable_from_any_origin(program, token, method):
+    answer = request_whois(program, f"Bearer {token}", method=method)
     assert answer.status_code == 405
     assert {"GET", "HEAD", "OPTIONS"} == set(answer.headers["Allow"].split(", "))
     assert answer.headers["Access-Control-Allow-Origin"] == "*"
@@ -121,34 +122,34 @@ def test_any_other_method_is_405_and_readable_from_any_origin(program, token, me
 # -- no token -------------------------------------------------------------------------------------
 
 
-def test_no_header_is_401_without_an_error_code(anyone):
+def test_missing_header_is_401_without_an_error_code(anyone):
     assert refusal(anyone.get("/api/oauth/whois")) == (401, "Bearer")
 
 
 @pytest.mark.parametrize("header", ["", "Basic YTpi", "Digest x", "{token}", "Token {token}"])
-def test_another_scheme_is_401_without_an_error_code(program, token, header):
-    assert refusal(ask(program, header.format(token=token))) == (401, "Bearer")
+def test_other_scheme_is_401_without_an_error_code(program, token, header):
+    assert refusal(request_whois(program, header.format(token=token))) == (401, "Bearer")
 
 
-def test_a_token_in_the_query_alone_counts_as_none(anyone, token):
+def test_token_in_the_query_only_is_ignored(anyone, token):
     """RFC 9700 4.3.2."""
     answer = anyone.get(f"/api/oauth/whois?access_token={token}")
     assert refusal(answer) == (401, "Bearer")
 
 
-def test_a_token_in_a_form_or_a_cookie_counts_as_none(anyone, token):
+def test_token_in_a_form_or_cookie_is_ignored(anyone, token):
     answer = anyone.get("/api/oauth/whois", data={"access_token": token})
     assert refusal(answer) == (401, "Bearer")
     answer = anyone.get("/api/oauth/whois", headers={"Cookie": f"access_token={token}"})
     assert refusal(answer) == (401, "Bearer")
 
 
-# -- a malformed request --------------------------------------------------------------------------
+# -- malformed requests ---------------------------------------------------------------------------
 
 
-def test_a_token_in_the_query_beside_one_in_the_header_is_400(program, token):
+def test_tokens_in_query_and_header_are_400(program, token):
     for query in (f"?access_token={token}", "?access_token=", "?a=1&access_token=x"):
-        assert refusal(ask(program, f"Bearer {token}", query)) == (400, INVALID_REQUEST)
+        assert refusal(request_whois(program, f"Bearer {token}", query)) == (400, INVALID_REQUEST)
 
 
 @pytest.mark.parametrize(
@@ -172,24 +173,24 @@ def test_a_token_in_the_query_beside_one_in_the_header_is_400(program, token):
         *("Bearer {token}%", "Bearer {token}\x80", "Bearer {token}, Bearer {token}"),
     ],
 )
-def test_a_malformed_header_is_400(program, token, header):
-    assert refusal(ask(program, header.format(token=token))) == (400, INVALID_REQUEST)
+def test_malformed_header_is_400(program, token, header):
+    assert refusal(request_whois(program, header.format(token=token))) == (400, INVALID_REQUEST)
 
 
-# -- a token that is not good ---------------------------------------------------------------------
+# -- invalid tokens -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "forged",
     ["x", "0", "null", "a.b.c", "..", "-._~+/==", "a" * 5000, "eyJ1c2VyIjoxfQ.aaaaaa.AAAA"],
 )
-def test_a_forged_token_is_401(program, token, forged):
+def test_forged_token_is_401(program, token, forged):
     assert refusal(program.whois(forged)) == (401, INVALID_TOKEN)
 
 
-def test_a_token_altered_anywhere_in_what_it_says_is_401(program, token):
+def test_altered_token_is_401(program, token):
     payload, stamp, signature = token.split(".")[-3:]
-    # Not its last character: the two lowest bits of that are not signed.
+    # Not the last character: its two lowest bits are not part of the signature.
     first = "A" if signature[0] != "A" else "B"
     other = "A" if payload[3] != "A" else "B"
     later = "A" if stamp[-1] != "A" else "B"
@@ -203,7 +204,7 @@ def test_a_token_altered_anywhere_in_what_it_says_is_401(program, token):
         assert refusal(program.whois(altered)) == (401, INVALID_TOKEN)
 
 
-def test_what_was_signed_for_another_purpose_is_no_token(program, token, adas_browser, register):
+def test_value_signed_for_another_purpose_is_401(program, token, adas_browser, register):
     cookie = adas_browser.get_cookie("session").value
     assert refusal(program.whois(cookie)) == (401, INVALID_TOKEN)
     page = adas_browser.get(register("https://other.example/").link())
@@ -211,24 +212,24 @@ def test_what_was_signed_for_another_purpose_is_no_token(program, token, adas_br
     assert refusal(program.whois(consent_field)) == (401, INVALID_TOKEN)
 
 
-def test_a_token_is_no_session(adas_browser, token):
+def test_access_token_is_not_a_session(adas_browser, token):
     assert "Ada" in adas_browser.get("/").text
     adas_browser.set_cookie("session", token)
     assert "Ada" not in adas_browser.get("/").text
 
 
-def test_a_token_is_good_for_600_seconds(clock, program, token):
+def test_token_is_valid_for_600_seconds(clock, program, token):
     clock.ahead += 600
     assert program.whois(token).status_code == 200
 
 
-def test_a_token_older_than_600_seconds_is_401(clock, program, token):
+def test_token_older_than_600_seconds_is_401(clock, program, token):
     """RFC 9700 4.10."""
     clock.ahead += 601
     assert refusal(program.whois(token)) == (401, INVALID_TOKEN)
 
 
-def test_a_token_ends_when_consent_is_withdrawn_also_where_it_is_given_anew(
+def test_token_stays_revoked_after_consent_is_granted_again(
     store, program, token, ada, adas_browser
 ):
     with store.edit_user(ada.id) as user:
@@ -239,13 +240,13 @@ def test_a_token_ends_when_consent_is_withdrawn_also_where_it_is_given_anew(
     assert program.whois(new_token).status_code == 200
 
 
-def test_a_token_outlives_a_consent_that_is_widened(program, token, adas_browser):
+def test_token_stays_valid_after_consent_to_more_scopes(program, token, adas_browser):
     adas_browser.allow(program, scope="email")
     answer = program.whois(token)
     assert (answer.status_code, "email" in answer.json) == (200, False)
 
 
-def test_withdrawing_one_programs_consent_ends_no_other_token(
+def test_withdrawing_consent_keeps_tokens_of_other_clients(
     store, program, token, ada, adas_browser, register
 ):
     adas_browser.allow(other := register("https://other.example/"))
@@ -254,13 +255,13 @@ def test_withdrawing_one_programs_consent_ends_no_other_token(
     assert program.whois(token).status_code == 200
 
 
-def test_a_suspended_players_token_is_401(store, program, token, ada):
+def test_token_of_a_suspended_user_is_401(store, program, token, ada):
     with store.edit_user(ada.id) as user:
         user.suspended = True
     assert refusal(program.whois(token)) == (401, INVALID_TOKEN)
 
 
-def test_a_deleted_players_token_is_401_like_a_withdrawn_one(store, program, token, ada):
+def test_token_of_a_deleted_user_is_401_like_a_revoked_one(store, program, token, ada):
     with store.edit_user(ada.id) as user:
         user.suspended = True
     suspended = program.whois(token)
@@ -270,7 +271,7 @@ def test_a_deleted_players_token_is_401_like_a_withdrawn_one(store, program, tok
     assert deleted.data == suspended.data
 
 
-def test_a_token_outlives_its_client_disabled_or_deleted(store, program, token):
+def test_token_stays_valid_after_its_client_is_disabled_or_deleted(store, program, token):
     with store.edit_client(program.id) as client:
         client.disabled = True
     assert program.whois(token).status_code == 200
@@ -278,13 +279,11 @@ def test_a_token_outlives_its_client_disabled_or_deleted(store, program, token):
     assert program.whois(token).status_code == 200
 
 
-def test_a_damaged_player_is_503_and_the_others_are_served(
-    program, token, ada, bob, open_browser, tmp_path
-):
+def test_damaged_user_is_503_for_that_user_only(program, token, ada, bob, open_browser, faults):
     bobs_browser = open_browser()
     bobs_browser.sign_in("Bob")
     bobs_token = program.token_for(bobs_browser.allow(program))
-    (tmp_path / "instance" / "users" / f"{ada.id}.json").write_text('{"id": 1}')
+    faults.damage_user(ada.id, "only an id")
     answer = program.whois(token)
     assert answer.status_code == 503
     assert answer.headers["Access-Control-Allow-Origin"] == "*"
@@ -295,35 +294,28 @@ def test_a_damaged_player_is_503_and_the_others_are_served(
 # -- keys -----------------------------------------------------------------------------------------
 
 
-def replace_keys(app, tmp_path, change) -> None:
-    """Put other lines into the key file, as `rotate-key` does: a new file, renamed over it."""
-    path = tmp_path / "instance" / "secret_key"
-    lines = change(path.read_text().split())
-    new = path.with_name(".secret_key.new")
-    new.write_text("\n".join(lines) + "\n")
-    os.rename(new, path)
-
-
-def test_an_older_key_still_verifies_and_the_newest_signs(app, tmp_path, program, token, ada):
+def test_older_key_verifies_and_the_newest_signs(app, store, faults, program, token, ada):
     with app.app_context():
         signed_before = serializer("access token").loads(token)
-    replace_keys(app, tmp_path, lambda lines: [*lines, "a-new-key-of-some-length"])
+    faults.replace_keys(*store.keys(), b"a-new-key-of-some-length")
     assert program.whois(token).status_code == 200
     with app.app_context():
         signed_now = serializer("access token").dumps(signed_before)
-    replace_keys(app, tmp_path, lambda lines: lines[-1:])
+    faults.replace_keys(store.keys()[-1])
     assert program.whois(signed_now).status_code == 200
     assert refusal(program.whois(token)) == (401, INVALID_TOKEN)
 
 
-def test_a_removed_key_ends_its_tokens_at_once(app, tmp_path, program, token):
-    replace_keys(app, tmp_path, lambda lines: ["another-key-of-some-length"])
+def test_removing_a_key_revokes_its_tokens_at_once(faults, program, token):
+    faults.replace_keys(b"another-key-of-some-length")
     assert refusal(program.whois(token)) == (401, INVALID_TOKEN)
 
 
-def test_sessions_and_consent_pages_outlive_a_rotation(app, tmp_path, adas_browser, program):
+def test_sessions_and_consent_pages_stay_valid_after_a_rotation(
+    store, faults, adas_browser, program
+):
     page = adas_browser.get(program.link())
-    replace_keys(app, tmp_path, lambda lines: [*lines, "a-new-key-of-some-length"])
+    faults.replace_keys(*store.keys(), b"a-new-key-of-some-length")
     assert "code" in program.read_callback(adas_browser.decide(page))
-    replace_keys(app, tmp_path, lambda lines: lines[-1:])
+    faults.replace_keys(store.keys()[-1])
     assert adas_browser.get(program.link()).location.startswith("/sign-in")

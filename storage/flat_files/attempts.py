@@ -9,20 +9,12 @@ import contextlib
 import hmac
 import os
 import time
-from dataclasses import dataclass
 
 from storage import ATTEMPTS_WINDOW, Attempt, TooManyAttempts
 from storage.flat_files.disk import locked
 from storage.flat_files.keys import KeyFile
 from storage.flat_files.layout import Layout
 from storage.flat_files.windows import make_window, window_of_now
-
-
-@dataclass(slots=True)
-class CountedAttempt(Attempt):
-    """One counted attempt."""
-
-    path: str  # of the file that has its byte
 
 
 class AttemptFiles:
@@ -32,9 +24,7 @@ class AttemptFiles:
         self._layout = layout
         self._key_file = key_file
 
-    def count(
-        self, kind: str, subject: str, limit: int, window: int = ATTEMPTS_WINDOW
-    ) -> CountedAttempt:
+    def count(self, kind: str, subject: str, limit: int, window: int = ATTEMPTS_WINDOW) -> Attempt:
         """As `Storage.count_attempt`; no file is made if `limit` attempts are counted already."""
         # Quarters of an hour stand in attempts/ itself, longer windows in folders of their own.
         longer = [] if window == ATTEMPTS_WINDOW else [f"every-{window}-seconds"]
@@ -48,12 +38,12 @@ class AttemptFiles:
         with locked(now) as descriptor:
             size = _check_room(now, before, limit, window)
             os.ftruncate(descriptor, size + 1)
-        return CountedAttempt(now)
+        return Attempt(now)
 
-    def give_back(self, attempt: CountedAttempt) -> None:
-        """Stop counting an attempt."""
-        gone = contextlib.suppress(FileNotFoundError)  # its window has expired
-        with gone, locked(attempt.path) as descriptor:
+    def give_back(self, attempt: Attempt) -> None:
+        """As `Storage.give_back_attempt`."""
+        expired = contextlib.suppress(FileNotFoundError)  # with its window
+        with expired, locked(attempt.place) as descriptor:
             os.ftruncate(descriptor, max(0, os.fstat(descriptor).st_size - 1))
 
 
@@ -67,7 +57,6 @@ def _check_room(now: str, before: str, limit: int, window: int) -> int:
 
 
 def _size_of(path: str) -> int:
-    try:
+    with contextlib.suppress(FileNotFoundError):
         return os.stat(path).st_size
-    except FileNotFoundError:
-        return 0
+    return 0

@@ -1,10 +1,7 @@
 """The audit log as a file with one JSON line for each act, and an index of it.
 
-    audit.log               all lines, oldest first
-    audit/7                 the lines by user 7 and about user 7
-    audit/<client id>       the lines about a client, as long as it exists
-
-A line is on the disk in all of these before the act that it tells of.
+The index has a file with the lines by and about each user, and one with the lines about each
+client, as long as it exists. A line is on the disk in all of its files before the act it describes.
 """
 
 import json
@@ -30,12 +27,9 @@ def subjects_in(layout: Layout, line: bytes) -> set[str]:
     except (ValueError, RecursionError):
         return set()
     subjects = subjects_of(values) if isinstance(values, dict) else set()
-    return {each for each in subjects if is_kept(layout, each)}
-
-
-def is_kept(layout: Layout, subject: str) -> bool:
-    """Return True if the lines about a subject are indexed: not those of a client that is gone."""
-    return bool(USER_ID.fullmatch(subject)) or os.path.lexists(layout.client(subject))
+    return {
+        each for each in subjects if USER_ID.fullmatch(each) or os.path.lexists(layout.client(each))
+    }
 
 
 class AuditLog:
@@ -58,5 +52,5 @@ class AuditLog:
         return read_json_lines(self._layout.path("audit.log"))
 
     def about(self, subject: int | str) -> Iterator[dict]:
-        """Yield the lines by or about a user id, or about a client id. Raises as `read`."""
+        """As `Storage.audit_of`."""
         return read_json_lines(self._layout.path("audit", str(subject)))

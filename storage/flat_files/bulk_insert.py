@@ -3,31 +3,14 @@
 import contextlib
 import os
 
-from storage import (
-    AlreadyThere,
-    DamagedRecord,
-    IdTaken,
-    InvalidField,
-    NoSuchUser,
-    StorageError,
-    StorageFailed,
-    User,
-    record_as_dict,
-    unique_key,
-)
-from storage.flat_files.disk import (
-    remove_file,
-    sync_folder,
-    synced,
-    temporary_beside,
-    translate_os_errors,
-    write_new_file,
-)
+import storage
+from storage import Images, StorageError, User
+from storage.flat_files import disk
 from storage.flat_files.index import Index, index_keys
 from storage.flat_files.layout import Layout
 from storage.flat_files.pictures import PictureFiles
 from storage.flat_files.record_files import read_user
-from storage.flat_files.unique_index import TAKEN, UniqueIndex, key_fields
+from storage.flat_files.unique_index import TAKEN, UniqueIndex, unique_keys
 from storage.records import encode
 
 
@@ -49,47 +32,46 @@ class BulkInsert:
         self._keys: set[tuple[str, str]] = set()
         self._records: dict[str, str] = {}  # the final paths, by temporary path
 
-    def add(
-        self, users: list[User], pictures: dict[int, dict[str, bytes]]
-    ) -> list[StorageError | None]:
+    def add(self, users: list[User], pictures: dict[int, Images]) -> list[StorageError | None]:
         """As `Storage.add_users`."""
         # Rolled back also after Ctrl-C, unlike elsewhere: none of the users counts yet.
         with contextlib.ExitStack() as undo:
-            with synced(self._layout.data_dir), synced(self._layout.picture_dir):
+            with disk.synced(self._layout.data_dir), disk.synced(self._layout.picture_dir):
                 answers = [self._add(user, pictures.get(user.id), undo) for user in users]
             undo.pop_all()
         try:
             for temporary, path in self._records.items():
                 os.rename(temporary, path)
-            sync_folder(self._layout.users)
+            disk.sync_folder(self._layout.users)
         finally:
             for temporary in self._records:
-                remove_file(temporary)
+                disk.remove_file(temporary)
         return answers
 
     def _add(
-        self, user: User, images: dict[str, bytes] | None, undo: contextlib.ExitStack
+        self, user: User, images: Images | None, undo: contextlib.ExitStack
     ) -> StorageError | None:
+        keys = unique_keys(user)
         try:
-            with translate_os_errors():  # an unreadable record refuses this user alone
+            with disk.translate_os_errors():  # an unreadable record refuses this user alone
                 self._refuse_known(user)
-                for kind, text in key_fields(user):
-                    if (kind, unique_key(text)) in self._keys:
+                for kind, key in keys:
+                    if (kind, key) in self._keys:
                         raise TAKEN[kind]
-                    self._unique.refuse_taken(kind, text)
-        except (AlreadyThere, InvalidField, DamagedRecord, StorageFailed) as error:
+                    self._unique.refuse_taken(kind, key)
+        except StorageError as error:
             return error
         self._users[user.id] = user
-        for kind, text in key_fields(user):
-            self._unique.take(kind, text, user.id, undo, durable=False)
-            self._keys.add((kind, unique_key(text)))
+        self._keys.update(keys)
+        for kind, key in keys:
+            self._unique.take(kind, key, user.id, undo, durable=False)
         for key in index_keys(user):
             undo.callback(self._index.remove, [key], str(user.id))
             self._index.add(key, str(user.id), durable=False)
         path = self._layout.user(user.id)
-        temporary = temporary_beside(path)
-        undo.callback(remove_file, temporary)
-        write_new_file(temporary, [encode(record_as_dict(user))])
+        temporary = disk.temporary_beside(path)
+        undo.callback(disk.remove_file, temporary)
+        disk.write_new_file(temporary, [encode(storage.record_as_dict(user))])
         self._records[temporary] = path
         if images:
             undo.callback(self._pictures.remove, user.id, user.pfp_timestamp)
@@ -99,14 +81,8 @@ class BulkInsert:
     def _refuse_known(self, user: User) -> None:
         try:
             known = self._users.get(user.id) or read_user(self._layout, user.id)
-        except NoSuchUser:
+        except storage.NoSuchUser:
             if os.path.exists(self._layout.deleted(user.id)):
-                raise IdTaken from None
+                raise storage.IdTaken from None
             return
-        if _unique_keys(known) != _unique_keys(user):
-            raise IdTaken
-        raise AlreadyThere
-
-
-def _unique_keys(user: User) -> list[str]:
-    return [unique_key(text) for _, text in key_fields(user)]
+        raise storage.AlreadyThere if unique_keys(known) == unique_keys(user) else storage.IdTaken

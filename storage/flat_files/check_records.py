@@ -23,7 +23,7 @@ from storage.flat_files.unique_index import (
     NAME_ENTRY,
     UniqueIndex,
     can_be_key,
-    key_fields,
+    unique_keys,
     user_id_in,
 )
 from storage.maintenance import check_picture, has_picture_time
@@ -156,7 +156,7 @@ class RecordCheck:
 
     def _entries_of(self, record: Record) -> list[str]:
         """Return the paths of the index entries that a record needs."""
-        unique = _unique_keys(record) if isinstance(record, User) else []
+        unique = unique_keys(record) if isinstance(record, User) else []
         entries = [self._unique.path(*each) for each in unique if can_be_key(*each)]
         keys = sorted(index_keys(record))
         return entries + [self._layout.path("index", key, str(record.id)) for key in keys]
@@ -192,8 +192,8 @@ class RecordCheck:
         kind, name = path.split("/")[-2:]
         if kind in FIELDS:
             with disk.rollback_on_error() as undo:
-                text = getattr(record, FIELDS[kind])
-                self._unique.take(kind, text, record.id, undo, durable=False)
+                key = dict(unique_keys(record))[kind]
+                self._unique.take(kind, key, record.id, undo, durable=False)
         else:
             self._index.add(kind, name, durable=False)
         return "added"
@@ -298,10 +298,6 @@ def _holder(entry: str) -> int | None:
         return None
 
 
-def _unique_keys(user: User) -> list[tuple[str, str]]:
-    return [(kind, storage.unique_key(text)) for kind, text in key_fields(user)]
-
-
 def _problems_in_fields(record: Record) -> Iterator[str]:
     """Yield what is wrong with the fields without which pages or signing in would not work."""
     for field in CHECKED_FIELDS[type(record)]:
@@ -314,7 +310,7 @@ def _problems_in_fields(record: Record) -> Iterator[str]:
         times |= {f"sessions[{n}].since": each.since for n, each in enumerate(record.sessions)}
         if problem := storage.check_hash_format(record.password_hash):
             yield f"password_hash: {problem}"
-        for kind, key in _unique_keys(record):
+        for kind, key in unique_keys(record):
             if not can_be_key(kind, key):
                 yield f"nobody can be found by its {FIELDS[kind]}"
     elif not HASH.fullmatch(record.secret_sha256):

@@ -3,29 +3,14 @@
 import contextlib
 import functools
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from storage import (
-    Client,
-    DamagedRecord,
-    NoSuchClient,
-    OriginTaken,
-    TooManyClients,
-    no_check,
-    record_as_dict,
-    refuse_bad_record,
-    sha256,
-)
-from storage.flat_files.disk import (
-    StatCache,
-    remove_durably,
-    remove_file,
-    write_file,
-)
+import storage
+from storage import Client, ClientCallback, ignore
+from storage.flat_files import disk
 from storage.flat_files.index import Index, games_key, index_keys, origin_key, owner_key
 from storage.flat_files.layout import Layout
 from storage.flat_files.record_files import client_ids, edit_record, read_client
-from storage.records import encode
 
 
 class ClientFiles:
@@ -34,7 +19,7 @@ class ClientFiles:
     def __init__(self, layout: Layout, index: Index) -> None:
         self._layout = layout
         self._index = index
-        self._cache = StatCache()
+        self._cache = disk.StatCache()
 
     # -- look-ups ------------------------------------------------------------------------------
 
@@ -46,17 +31,10 @@ class ClientFiles:
         return client_ids(self._layout)
 
     def of_owner(self, owner_id: int | None) -> list[Client]:
-        return self._with_key(owner_key(owner_id))
+        return self._index.records(owner_key(owner_id), self.read)
 
     def games(self, listed: bool) -> list[Client]:
-        return self._with_key(games_key(listed))
-
-    def _with_key(self, key: str) -> list[Client]:
-        readable = []
-        for client_id in self._index.members(key):
-            with contextlib.suppress(NoSuchClient, DamagedRecord):
-                readable.append(self.read(client_id))
-        return [each for each in readable if key in index_keys(each)]
+        return self._index.records(games_key(listed), self.read)
 
     # -- changes -------------------------------------------------------------------------------
 
@@ -66,20 +44,20 @@ class ClientFiles:
         redirect_uris: list[str],
         owner_id: int | None,
         at_most: int | None = None,
-        before: Callable[[Client], None] = no_check,
+        before: ClientCallback = ignore,
         **fields: str | bool | None,
     ) -> tuple[Client, str]:
         secret = secrets.token_urlsafe(32)
         client_id = secrets.token_hex(12)
-        client = Client(client_id, name, sha256(secret), redirect_uris, owner_id, **fields)
-        refuse_bad_record(client)
+        client = Client(client_id, name, storage.sha256(secret), redirect_uris, owner_id, **fields)
+        storage.refuse_bad_record(client)
         with self._layout.clients_lock():
             self._refuse_taken_origin(client)
             if at_most is not None and len(self.of_owner(client.owner_id)) >= at_most:
-                raise TooManyClients(at_most)
+                raise storage.TooManyClients(at_most)
             before(client)
             with self._index.updated(client):
-                write_file(self._layout.client(client.id), encode(record_as_dict(client)))
+                disk.write_record(self._layout.client(client.id), client)
         return client, secret
 
     @contextlib.contextmanager
@@ -91,28 +69,28 @@ class ClientFiles:
             game_url = client.game_url
             yield client
             if client.game_url != game_url:
-                refuse_bad_record(client, {"game_url"})
+                storage.refuse_bad_record(client, {"game_url"})
                 self._refuse_taken_origin(client)
 
-    def issue_secret(self, client_id: str, before: Callable[[Client], None] = no_check) -> str:
+    def issue_secret(self, client_id: str, before: ClientCallback = ignore) -> str:
         secret = secrets.token_urlsafe(32)
         with self.edit(client_id) as client:
             before(client)
-            client.secret_sha256 = sha256(secret)
+            client.secret_sha256 = storage.sha256(secret)
         return secret
 
-    def delete(self, client_id: str, before: Callable[[Client], None] = no_check) -> None:
+    def delete(self, client_id: str, before: ClientCallback = ignore) -> None:
         with self._layout.clients_lock():
             client = self.read(client_id)
             before(client)
-            remove_durably(self._layout.client(client_id))
+            disk.remove_durably(self._layout.client(client_id))
             self._index.remove(index_keys(client), client_id)
-            remove_file(self._layout.path("audit", client_id))
+            disk.remove_file(self._layout.path("audit", client_id))
 
     def _refuse_taken_origin(self, client: Client) -> None:
         """Raise OriginTaken if another client's game is on the origin of this one's."""
         if client.game_url is None:
             return
-        games = self._with_key(origin_key(client.game_url))
+        games = self._index.records(origin_key(client.game_url), self.read)
         if any(each.id != client.id for each in games):
-            raise OriginTaken
+            raise storage.OriginTaken

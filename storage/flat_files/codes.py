@@ -1,11 +1,8 @@
 """Authorization codes as files, named after their hash, in a folder for each quarter of an hour.
 
-    <quarter hour>/<sha256>.json     live
-    <quarter hour>/<sha256>.spent    used, kept to recognise a second use
-
-Renaming the file spends a code: of racing callers one wins. A file holds the kernel's boot id, and
-a code of an earlier boot is refused. So nothing is synced here: a code that a power cut brings back
-is invalid.
+Renaming the file from .json to .spent uses a code up: of racing callers one wins, and a second use
+is recognised. A file holds the kernel's boot id, and a code of an earlier boot is refused. So
+nothing is synced here: a code that a power cut brings back is invalid.
 """
 
 import contextlib
@@ -13,15 +10,9 @@ import json
 import os
 from collections.abc import Iterator
 
-from storage import AuthorizationCode, CodeSpent, NoSuchCode, build_record, record_as_dict, sha256
-from storage.flat_files.disk import (
-    move_durably,
-    read_boot_id,
-    read_file,
-    storage_error_from,
-    translate_os_errors,
-    write_file,
-)
+import storage
+from storage import AuthorizationCode
+from storage.flat_files import disk
 from storage.flat_files.windows import make_window, window_of_now
 from storage.records import encode
 
@@ -34,62 +25,51 @@ class CodeFiles:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._boot_id = read_boot_id()  # None if the system has none: then everything is synced
+        self._boot_id = disk.read_boot_id()  # None if the system has none: then all is synced
 
     def add(self, code: str, record: AuthorizationCode) -> None:
         number = window_of_now(WINDOW)
-        with translate_os_errors():
-            make_window(self._folder, number)
-            path = f"{self._folder}/{number}/{sha256(code)}.json"
-            write_file(
-                path,
-                encode(record_as_dict(record) | {"boot_id": self._boot_id}),
-                durable=self._boot_id is None,
-            )
+        make_window(self._folder, number)
+        path = f"{self._folder}/{number}/{storage.sha256(code)}.json"
+        content = encode(storage.record_as_dict(record) | {"boot_id": self._boot_id})
+        disk.write_file(path, content, durable=self._boot_id is None)
 
     def read(self, code: str) -> AuthorizationCode:
         for place in self._places(code):
-            try:
+            with contextlib.suppress(storage.NoSuchCode):
                 return self._read_file(f"{place}.json")
-            except NoSuchCode:
-                continue
         raise self._spent(code)
 
     def spend(self, code: str) -> None:
-        rename = move_durably if self._boot_id is None else os.rename
+        rename = disk.move_durably if self._boot_id is None else os.rename
         for place in self._places(code):
-            try:
+            with contextlib.suppress(FileNotFoundError):
                 return rename(f"{place}.json", f"{place}.spent")
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise storage_error_from(error) from error
         raise self._spent(code)
 
     def _places(self, code: str) -> Iterator[str]:
-        """Yield where a code's file may be, without its ending."""
-        name, now = sha256(code), window_of_now(WINDOW)
+        """Yield the possible paths of a code's file, without the extension."""
+        name, now = storage.sha256(code), window_of_now(WINDOW)
         yield f"{self._folder}/{now}/{name}"
         # Rarely another window: one that has just ended, or any after the clock was set.
-        with translate_os_errors():
-            windows = {int(each) for each in os.listdir(self._folder) if each.isdecimal()}
+        windows = {int(each) for each in os.listdir(self._folder) if each.isdecimal()}
         for each in windows - {now}:
             yield f"{self._folder}/{each}/{name}"
 
-    def _spent(self, code: str) -> CodeSpent:
+    def _spent(self, code: str) -> storage.CodeSpent:
         """Return the error for a code that is not live. Raises NoSuchCode if it is unknown."""
         for place in self._places(code):
-            with contextlib.suppress(NoSuchCode):
-                return CodeSpent(self._read_file(f"{place}.spent"))
-        raise NoSuchCode(UNKNOWN)
+            with contextlib.suppress(storage.NoSuchCode):
+                return storage.CodeSpent(self._read_file(f"{place}.spent"))
+        raise storage.NoSuchCode(UNKNOWN)
 
     def _read_file(self, path: str) -> AuthorizationCode:
-        unknown = NoSuchCode(UNKNOWN)
-        content = read_file(path, unknown)
+        unknown = storage.NoSuchCode(UNKNOWN)
+        content = disk.read_file(path, unknown)
         try:
             values = json.loads(content)
             boot_id = values.pop("boot_id")
-            record = build_record(AuthorizationCode, values)
+            record = storage.build_record(AuthorizationCode, values)
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             raise unknown from None  # never synced: after a power cut it may hold anything
         if boot_id != self._boot_id:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from storage import DamagedRecord, NotFound
 from storage.files import (
     created,
+    opened,
     remove_file,
     replace_durably,
     storage_error_from,
@@ -21,7 +22,7 @@ from storage.files import (
     temporary_beside,
     translate_os_errors,
 )
-from storage.records import decode_record
+from storage.records import decode_record, encode, record_as_dict
 
 BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
 READ_SIZE = 65536  # bytes: one read takes every ordinary record whole
@@ -73,10 +74,9 @@ class StatCache:
 
 def read_number(path: str) -> int:
     """Return the number in a file, 0 if there is none. Raises StorageFailed."""
-    try:
+    with contextlib.suppress(NotFound, ValueError):
         return int(read_file(path, NotFound()))
-    except (NotFound, ValueError):
-        return 0
+    return 0
 
 
 def write_file(path: str, content: bytes, mode: int = 0o600, durable: bool = True) -> None:
@@ -119,9 +119,7 @@ def append_durably(path: str, lines: bytes) -> None:
 
     The caller holds a lock against other writers.
     """
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-    descriptor = os.open(path, flags, 0o600)
-    try:
+    with opened(path, os.O_RDWR | os.O_APPEND | os.O_CREAT) as descriptor:
         end = os.fstat(descriptor).st_size
         # The last line may lack its end, after a kill or an edit: the first new one would join it.
         is_torn = end > 0 and os.pread(descriptor, 1, end - 1) != b"\n"
@@ -133,8 +131,6 @@ def append_durably(path: str, lines: bytes) -> None:
             if not end:
                 remove_file(path)
             raise
-    finally:
-        os.close(descriptor)
 
 
 def remove_durably(path: str) -> None:
@@ -180,12 +176,9 @@ def rollback_on_error() -> Iterator[contextlib.ExitStack]:
 def locked(path: str) -> Iterator[int]:
     """Hold an exclusive lock on a file that is never renamed; yield its descriptor."""
     # flock, not lockf: POSIX locks are shared by threads and end when any descriptor is closed.
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
+    with opened(path, os.O_RDWR | os.O_CREAT) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def make_folder(path: str, mode: int) -> None:
@@ -202,12 +195,9 @@ def synced(folder: str) -> Iterator[None]:
     One sync of everything is faster than a thousand single ones.
     """
     # Opened first: the sync then reports every error since.
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened(folder, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
         yield
         sync_file_system(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def sync_file_system(descriptor: int) -> None:
@@ -225,6 +215,11 @@ def read_record(path: str, record_type: type, missing: NotFound, **expected: obj
     Raises `missing`, StorageFailed, and DamagedRecord, also if a field is not as `expected`.
     """
     return decode_record(read_file(path, missing), record_type, path, **expected)
+
+
+def write_record(path: str, record) -> None:
+    """Write a record as `write_file` writes it."""
+    write_file(path, encode(record_as_dict(record)))
 
 
 def read_json_lines(path: str) -> Iterator[dict]:
@@ -245,8 +240,6 @@ def read_json_lines(path: str) -> Iterator[dict]:
 
 def read_boot_id() -> str | None:
     """Return an id that changes with each start of the machine, None if the system has none."""
-    try:
-        with open(BOOT_ID_FILE, encoding="ascii") as file:
-            return file.read().strip() or None
-    except OSError:
-        return None
+    with contextlib.suppress(OSError), open(BOOT_ID_FILE, encoding="ascii") as file:
+        return file.read().strip() or None
+    return None

@@ -6,16 +6,16 @@
     index/origin-<sha256>/<client id>   its game is on this origin
 
 The entries are empty files. An entry is written before the record that needs it and removed after
-the record that no longer does. So none is ever missing, and one that is too many, after a kill, is
-recognised: an entry counts only if its record has the property.
+the record that no longer does, so none is ever missing. A kill may leave an entry too many, but an
+entry counts only if its record has the property.
 """
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from storage import Client, User, check_game_url, origin_of, sha256
-from storage.flat_files.disk import created, make_folder, remove_file, sync_folder
+from storage import Client, DamagedRecord, NotFound, User, check_game_url, origin_of, sha256
+from storage.flat_files import disk
 
 ADMINISTRATORS = "administrators"
 
@@ -52,41 +52,45 @@ class Index:
     def __init__(self, folder: str) -> None:
         self._folder = folder
 
-    def members(self, key: str) -> list[str]:
-        """Return the ids of the records that have an entry under this key, sorted."""
-        try:
-            return sorted(os.listdir(f"{self._folder}/{key}"))
-        except FileNotFoundError:
-            return []
+    def records(self, key: str, read: Callable[[str], User | Client]) -> list:
+        """Return the readable records that are found under this key, by id.
+
+        `read` gets the name of an entry. Its NotFound, DamagedRecord and ValueError are ignored.
+        """
+        readable = []
+        with contextlib.suppress(FileNotFoundError):  # no record has the key
+            for member in os.listdir(f"{self._folder}/{key}"):
+                with contextlib.suppress(NotFound, DamagedRecord, ValueError):
+                    readable.append(read(member))
+        found = (each for each in readable if key in index_keys(each))
+        return sorted(found, key=lambda record: record.id)
 
     @contextlib.contextmanager
     def updated(self, record: User | Client, old_keys: Iterable[str] = ()) -> Iterator[None]:
         """Make the block, which saves the record, leave the index as the record needs it."""
         new_keys, member = index_keys(record), str(record.id)
         added = new_keys - set(old_keys)
-        for key in added:
-            self.add(key, member)
-        try:
+        with disk.rollback_on_error() as undo:
+            undo.callback(self.remove, added, member)
+            for key in added:
+                self.add(key, member)
             yield
-        except Exception:
-            self.remove(added, member)
-            raise
         self.remove(set(old_keys) - new_keys, member)
 
     def add(self, key: str, member: str, durable: bool = True) -> None:
         """Add an entry."""
         folder = f"{self._folder}/{key}"
-        make_folder(folder, 0o700)
-        with contextlib.suppress(FileExistsError), created(f"{folder}/{member}"):
+        disk.make_folder(folder, 0o700)
+        with contextlib.suppress(FileExistsError), disk.created(f"{folder}/{member}"):
             pass
         if durable:
-            sync_folder(folder)
-            sync_folder(self._folder)
+            disk.sync_folder(folder)
+            disk.sync_folder(self._folder)
 
     def remove(self, keys: Iterable[str], member: str) -> None:
-        """Remove entries. One that the disk keeps does not count and harms nobody."""
+        """Remove entries. One that cannot be removed does not count."""
         for key in keys:
-            remove_file(f"{self._folder}/{key}/{member}")
+            disk.remove_file(f"{self._folder}/{key}/{member}")
             if key != ADMINISTRATORS:  # the others are changed under one lock
                 with contextlib.suppress(OSError):  # it has other entries
                     os.rmdir(f"{self._folder}/{key}")

@@ -12,16 +12,10 @@ import os
 import secrets
 from collections.abc import Iterator
 
-from storage import DamagedRecord, Invite, NotFound, now_ms, record_as_dict, sha256
-from storage.flat_files.disk import (
-    read_record,
-    remove_file,
-    sync_folder,
-    write_file,
-)
+from storage import DamagedRecord, Invite, NotFound, now_ms, sha256
+from storage.flat_files import disk
 from storage.flat_files.layout import Layout
 from storage.flat_files.unique_index import user_id_in
-from storage.records import encode
 
 DAY_MS = 86_400_000
 
@@ -40,15 +34,14 @@ class InviteFiles:
     def issue(self, days: int) -> str:
         """As `Storage.issue_invite`."""
         invite = secrets.token_urlsafe(32)
-        record = Invite(now_ms() + days * DAY_MS)
-        write_file(self._paths(invite)[0], encode(record_as_dict(record)))
+        disk.write_record(self._paths(invite)[0], Invite(now_ms() + days * DAY_MS))
         return invite
 
     def is_good(self, invite: str) -> bool:
         """As `Storage.is_good_invite`."""
         path, link = self._paths(invite)
         try:
-            record = read_record(path, Invite, NotFound())
+            record = disk.read_record(path, Invite, NotFound())
         except (NotFound, DamagedRecord):
             return False
         return now_ms() < record.expires and not _is_used(link)
@@ -60,14 +53,12 @@ class InviteFiles:
             yield
             return
         link = self._paths(invite)[1]
-        remove_file(link)  # left by a sign-up that was killed
-        try:
+        disk.remove_file(link)  # left by a sign-up that was killed
+        with disk.rollback_on_error() as undo:
+            undo.callback(disk.remove_file, link)
             os.symlink(f"../users/{user_id}.json", link)
-            sync_folder(self._folder)
+            disk.sync_folder(self._folder)
             yield
-        except OSError:
-            remove_file(link)
-            raise
         with contextlib.suppress(OSError):  # files that stay are recognised as used
             settle(link)
 
@@ -78,7 +69,7 @@ def settle(link: str) -> str:
     if was_used:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{link.removesuffix('.taken')}.json")
-        sync_folder(os.path.dirname(link))
+        disk.sync_folder(os.path.dirname(link))
     os.unlink(link)
     return "removed, and the invitation with it" if was_used else "removed"
 

@@ -5,14 +5,7 @@ import os
 import secrets
 
 from storage import BadInstallation, StorageFailed
-from storage.flat_files.disk import (
-    StatCache,
-    read_file,
-    remove_file,
-    sync_folder,
-    temporary_beside,
-    write_file,
-)
+from storage.flat_files import disk
 from storage.flat_files.layout import Layout
 
 NO_KEY = "has no key in it: put the lost one back, or remove the file and everyone signs in again"
@@ -25,35 +18,35 @@ class KeyFile:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._path = layout.path("secret_key")
-        self._cache = StatCache()
+        self._cache = disk.StatCache()
         if not os.path.exists(self._path):
             self.make()
         self.read()
 
     def make(self) -> None:
         """Make the file, unless another worker is first."""
-        temporary = temporary_beside(self._path)
-        write_file(temporary, _new_key() + b"\n")
+        temporary = disk.temporary_beside(self._path)
+        disk.write_file(temporary, _new_key() + b"\n")
         try:
             # link(2) fails if another worker was first: then all read the same key.
             with contextlib.suppress(FileExistsError):
                 os.link(temporary, self._path)
         finally:
-            remove_file(temporary)
-        sync_folder(os.path.dirname(self._path))
+            disk.remove_file(temporary)
+        disk.sync_folder(os.path.dirname(self._path))
 
     def rotate(self, drop_old: bool) -> None:
         """Add a key; with `drop_old`, remove all others."""
         with self._layout.keys_lock():
             kept = [] if drop_old else self._read_file()[1 - KEPT :]
-            write_file(self._path, b"".join(key + b"\n" for key in (*kept, _new_key())))
+            disk.write_file(self._path, b"".join(key + b"\n" for key in (*kept, _new_key())))
 
     def read(self) -> tuple[bytes, ...]:
         """Return the keys, newest last: the same tuple until the file changes."""
         return self._cache.get(self._path, self._read_file)
 
     def _read_file(self) -> tuple[bytes, ...]:
-        keys = read_file(self._path, StorageFailed(f"{self._path} is missing")).split()
+        keys = disk.read_file(self._path, StorageFailed(f"{self._path} is missing")).split()
         if not keys:
             raise BadInstallation(f"{self._path} {NO_KEY}")
         return tuple(keys)

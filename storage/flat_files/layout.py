@@ -94,7 +94,7 @@ class Layout:
         """
         self.refuse_other_version()
         if self.has_lost_users():
-            # A new folder would be empty: each index entry and picture would seem to be nobody's.
+            # In a new, empty folder every index entry and picture would seem to have no owner.
             raise BadInstallation(
                 f"{self.users} is missing, and players were added: put it back, or restore a "
                 "backup into an empty installation"

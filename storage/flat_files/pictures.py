@@ -4,28 +4,11 @@ import contextlib
 import os
 import time
 
-from storage import (
-    NoSuchPicture,
-    NoSuchUser,
-    NotFound,
-    StorageError,
-    StorageFailed,
-    User,
-    now_ms,
-    record_as_dict,
-)
-from storage.flat_files.disk import (
-    read_file,
-    remove_file,
-    rollback_on_error,
-    storage_error_from,
-    sync_removals,
-    translate_os_errors,
-    write_file,
-)
+import storage
+from storage import Images, User
+from storage.flat_files import disk
 from storage.flat_files.layout import Layout
 from storage.flat_files.record_files import read_user
-from storage.records import encode
 
 MODE = 0o644  # nginx reads pictures
 
@@ -37,46 +20,38 @@ class PictureFiles:
         self._layout = layout
 
     def write(
-        self,
-        user_id: int,
-        timestamp: int | None,
-        images: dict[str, bytes],
-        durable: bool = True,
+        self, user_id: int, timestamp: int | None, images: Images, durable: bool = True
     ) -> None:
         """Write one generation of a user's picture."""
         for size, path in self._layout.pictures(user_id, timestamp).items():
-            write_file(path, images[size], MODE, durable)
+            disk.write_file(path, images[size], MODE, durable)
 
     def remove(self, user_id: int, timestamp: int | None) -> None:
         """Remove one generation of a user's picture."""
         for path in self._layout.pictures(user_id, timestamp).values():
-            remove_file(path)
+            disk.remove_file(path)
 
-    def replace(self, user: User, images: dict[str, bytes]) -> int:
+    def replace(self, user: User, images: Images) -> int:
         """Save a new picture and return its timestamp; the caller holds the user's lock.
 
         New files, record (the commit), old files: in this order a kill leaves a whole picture.
         """
         old = user.pfp_timestamp
-        user.pfp_timestamp = max(now_ms(), (old or 0) + 1)
-        with rollback_on_error() as undo:
+        user.pfp_timestamp = max(storage.now_ms(), (old or 0) + 1)
+        with disk.rollback_on_error() as undo:
             undo.callback(self.remove, user.id, user.pfp_timestamp)
             self.write(user.id, user.pfp_timestamp, images)
-            write_file(self._layout.user(user.id), encode(record_as_dict(user)))
+            disk.write_record(self._layout.user(user.id), user)
         self.remove(user.id, old)
-        sync_removals(self._layout.picture_folders())
+        disk.sync_removals(self._layout.picture_folders())
         return user.pfp_timestamp
 
     def read(self, size: str, file_name: str) -> tuple[bytes, float]:
         """As `Storage.read_picture`."""
         path = f"{self._layout.picture_dir}/{size}/{file_name}"
-        missing = NoSuchPicture(f"there is no picture {size}/{file_name}")
-        try:
-            return read_file(path, missing), os.stat(path).st_mtime
-        except (NoSuchPicture, FileNotFoundError):
-            pass
-        except OSError as error:
-            raise storage_error_from(error) from error
+        missing = storage.NoSuchPicture(f"there is no picture {size}/{file_name}")
+        with contextlib.suppress(storage.NoSuchPicture, FileNotFoundError):
+            return disk.read_file(path, missing), os.stat(path).st_mtime
         # An imported account has neither timestamp nor picture: its picture is generated now.
         user_id = file_name.removesuffix(".webp")
         if not user_id.isdecimal() or not self._lacks_picture(int(user_id)):
@@ -84,23 +59,21 @@ class PictureFiles:
         return self._generate(int(user_id))[size], time.time()
 
     def _lacks_picture(self, user_id: int) -> bool:
-        try:
-            user = read_user(self._layout, user_id)
-        except NoSuchUser:
-            return False
-        return user.pfp_timestamp is None
+        with contextlib.suppress(storage.NoSuchUser):
+            return read_user(self._layout, user_id).pfp_timestamp is None
+        return False
 
-    def _generate(self, user_id: int) -> dict[str, bytes]:
+    def _generate(self, user_id: int) -> Images:
         from storage.pictures import generate_picture  # Pillow: memory a worker rarely needs
 
         images = generate_picture(user_id)
         # On a full disk the picture is generated at every request.
         lock = self._layout.user_lock(user_id)
-        with contextlib.suppress(StorageFailed), translate_os_errors(), lock:
+        with contextlib.suppress(storage.StorageFailed), disk.translate_os_errors(), lock:
             if self._lacks_picture(user_id):  # still
                 for size, path in self._layout.pictures(user_id, None).items():
                     if not os.path.exists(path):
-                        write_file(path, images[size], MODE)
+                        disk.write_file(path, images[size], MODE)
         return images
 
 
@@ -116,8 +89,7 @@ def will_be_generated(user: User, paths: dict[str, str]) -> bool:
         return not there
     from storage.pictures import generate_picture  # Pillow: slow to import
 
-    generated = generate_picture(user.id)
-    try:
-        return all(read_file(paths[size], NotFound()) == generated[size] for size in there)
-    except StorageError:
-        return False
+    generated, missing = generate_picture(user.id), storage.NotFound()
+    with contextlib.suppress(storage.StorageError):
+        return all(disk.read_file(paths[size], missing) == generated[size] for size in there)
+    return False

@@ -2,20 +2,11 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 
-from storage import (
-    CLIENT_ID,
-    USER_ID,
-    Client,
-    NoSuchClient,
-    NoSuchUser,
-    User,
-    build_record,
-    record_as_dict,
-    refuse_bad_record,
-)
-from storage.flat_files.disk import read_record, translate_os_errors, write_file
+import storage
+from storage import Client, User
+from storage.flat_files import disk
 from storage.flat_files.index import Index, index_keys
 from storage.flat_files.layout import Layout, Lock
 from storage.records import encode
@@ -23,26 +14,26 @@ from storage.records import encode
 
 def read_user(layout: Layout, user_id: int) -> User:
     """Return the user with this id. Raises NoSuchUser, DamagedRecord, StorageFailed."""
-    missing = NoSuchUser(f"there is no user {user_id}")
-    return read_record(layout.user(user_id), User, missing, id=user_id)
+    missing = storage.NoSuchUser(f"there is no user {user_id}")
+    return disk.read_record(layout.user(user_id), User, missing, id=user_id)
 
 
 def read_client(layout: Layout, client_id: str) -> Client:
     """Return the client with this id. Raises NoSuchClient, DamagedRecord, StorageFailed."""
-    missing = NoSuchClient("there is no such client")
-    return read_record(layout.client(client_id), Client, missing, id=client_id)
+    missing = storage.NoSuchClient("there is no such client")
+    return disk.read_record(layout.client(client_id), Client, missing, id=client_id)
 
 
 def user_ids(layout: Layout) -> list[int]:
     """Return the ids of all users, ascending. Raises OSError."""
     names = (name.removesuffix(".json") for name in os.listdir(layout.users))
-    return sorted(int(name) for name in names if USER_ID.fullmatch(name))
+    return sorted(int(name) for name in names if storage.USER_ID.fullmatch(name))
 
 
 def client_ids(layout: Layout) -> list[str]:
     """Return the ids of all clients, ascending. Raises OSError."""
     names = (name.removesuffix(".json") for name in os.listdir(layout.path("clients")))
-    return sorted(filter(CLIENT_ID.fullmatch, names))
+    return sorted(filter(storage.CLIENT_ID.fullmatch, names))
 
 
 @contextlib.contextmanager
@@ -53,7 +44,7 @@ def edit_record(
     path: str,
     read: Callable,
     fixed: set[str],
-    unchecked: frozenset[str] = frozenset(),
+    unchecked: Set[str] = frozenset(),
 ) -> Iterator:
     """Hold `lock`, yield the record that `read` returns, and save it at the end of the block.
 
@@ -61,19 +52,19 @@ def edit_record(
     Raises ValueError if a field in `fixed` has changed, InvalidField, StorageFailed.
     """
     with contextlib.ExitStack() as held:
-        with translate_os_errors():
+        with disk.translate_os_errors():
             held.enter_context(lock)
         held.enter_context(layout.editing())
         record = read()
-        before = record_as_dict(record)
+        before = storage.record_as_dict(record)
         old_keys = index_keys(record)
         yield record
-        after = record_as_dict(record)
+        after = storage.record_as_dict(record)
         changed = {name for name in after if after[name] != before[name]}
         if changed & fixed:
             raise ValueError(f"not changed by an edit: {', '.join(sorted(changed & fixed))}")
-        refuse_bad_record(record, changed - unchecked)
+        storage.refuse_bad_record(record, changed - unchecked)
         if changed:
-            build_record(type(record), after)  # a record that could not be read is not written
-            with translate_os_errors(), index.updated(record, old_keys):
-                write_file(path, encode(after))
+            storage.build_record(type(record), after)  # refuses what could not be read again
+            with disk.translate_os_errors(), index.updated(record, old_keys):
+                disk.write_file(path, encode(after))

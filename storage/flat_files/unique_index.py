@@ -1,10 +1,7 @@
 """The unique index of names and of email addresses: links to the record of the user.
 
-    names/ada               -> ../users/1.json
-    emails/<sha256>         -> ../users/1.json
-
-An entry counts only while that record exists and has the name or address. Whoever changes entries
-holds accounts.lock.
+An entry counts only while that record exists and has the name or address. Callers that change
+entries hold accounts.lock.
 """
 
 import contextlib
@@ -37,14 +34,9 @@ def user_id_in(target: str) -> int | None:
     return int(number) if number.isdecimal() else None
 
 
-def key_fields(user: User) -> list[tuple[str, str]]:
-    """Return the kind of each index with the text that the user has in it."""
-    return [(kind, getattr(user, field)) for kind, field in FIELDS.items()]
-
-
-def owns_key(user: User, kind: str, key: str) -> bool:
-    """Return True if this is the key of the user's name or email address."""
-    return unique_key(getattr(user, FIELDS[kind])) == key
+def unique_keys(user: User) -> list[tuple[str, str]]:
+    """Return the kind of each index with the key that the user has in it."""
+    return [(kind, unique_key(getattr(user, field))) for kind, field in FIELDS.items()]
 
 
 class UniqueIndex:
@@ -60,39 +52,31 @@ class UniqueIndex:
 
     def holder(self, kind: str, key: str) -> int | None:
         """Return the id that an entry links to, whether or not the entry counts."""
-        if not can_be_key(kind, key):
-            return None
-        try:
-            return user_id_in(os.readlink(self.path(kind, key)))
-        except FileNotFoundError:
-            return None
+        with contextlib.suppress(FileNotFoundError):
+            if can_be_key(kind, key):
+                return user_id_in(os.readlink(self.path(kind, key)))
+        return None
 
     def counts(self, kind: str, key: str, holder: int) -> bool:
         """Return True if an entry that links to this user reserves the name or address."""
         try:
-            return owns_key(self._read_user(holder), kind, key)
+            return (kind, key) in unique_keys(self._read_user(holder))
         except NoSuchUser:
             return False
         except DamagedRecord:
             return True  # the owner gets it back once the record is repaired
 
-    def refuse_taken(self, kind: str, text: str, but: int | None = None) -> None:
-        """Raise NameTaken or EmailTaken if it belongs to a user other than `but`."""
-        key = unique_key(text)
+    def refuse_taken(self, kind: str, key: str, but: int | None = None) -> None:
+        """Raise NameTaken or EmailTaken if the key belongs to a user other than `but`."""
         holder = self.holder(kind, key)
         if holder not in (None, but) and self.counts(kind, key, holder):
             raise TAKEN[kind]
 
     def take(
-        self,
-        kind: str,
-        text: str,
-        user_id: int,
-        undo: contextlib.ExitStack,
-        durable: bool = True,
+        self, kind: str, key: str, user_id: int, undo: contextlib.ExitStack, durable: bool = True
     ) -> None:
         """Link an entry to a user, in place of one that no longer counts."""
-        path = self.path(kind, unique_key(text))
+        path = self.path(kind, key)
         temporary = temporary_beside(path)
         for each in (path, temporary):
             undo.callback(remove_file, each)
@@ -104,8 +88,7 @@ class UniqueIndex:
     def add(self, user: User) -> None:
         """Add the entries of a user to a new index. Raises DamagedRecord for a duplicate."""
         record = f"users/{user.id}.json"
-        for kind, text in key_fields(user):
-            key = unique_key(text)
+        for kind, key in unique_keys(user):
             if not can_be_key(kind, key):
                 raise DamagedRecord(record, f"nobody can be found by its {FIELDS[kind]}")
             path = self.path(kind, key)
@@ -117,7 +100,7 @@ class UniqueIndex:
                 raise DamagedRecord(record, problem) from None
 
     def release(self, kind: str, key: str, user_id: int) -> None:
-        """Remove a user's old entry. One that the disk keeps no longer counts."""
+        """Remove a user's old entry. One that cannot be removed no longer counts."""
         with contextlib.suppress(OSError):
             if self.holder(kind, key) == user_id:
                 os.unlink(self.path(kind, key))

@@ -7,9 +7,9 @@ import contextlib
 import os
 import shutil
 
-from storage import Client, DamagedRecord, NotFound, User
+from storage import DamagedRecord, NotFound
+from storage.flat_files import disk
 from storage.flat_files.audit import subjects_in
-from storage.flat_files.disk import make_folder, synced, write_file
 from storage.flat_files.index import Index, index_keys
 from storage.flat_files.layout import LAYOUT_VERSION, Layout
 from storage.flat_files.record_files import client_ids, read_client, read_user, user_ids
@@ -27,34 +27,30 @@ def upgrade(layout: Layout, index: Index) -> None:
             return
         has_records = any(map(os.listdir, (layout.users, layout.path("clients"))))
         if has_records or os.path.exists(layout.path("audit.log")):
-            with synced(layout.data_dir), layout.audit_lock():
+            with disk.synced(layout.data_dir), layout.audit_lock():
                 index_records(layout, index)
                 index_audit_log(layout)
         # Last: an installation without this file was never whole.
-        write_file(layout.path("format"), b"%d\n" % LAYOUT_VERSION)
+        disk.write_file(layout.path("format"), b"%d\n" % LAYOUT_VERSION)
 
 
 def index_records(layout: Layout, index: Index) -> None:
     """Add the index entries of every record that can be read."""
-    readers = [(read_user, each) for each in user_ids(layout)]
-    readers += [(read_client, each) for each in client_ids(layout)]
-    for read, record_id in readers:
-        with contextlib.suppress(NotFound, DamagedRecord):
-            record: User | Client = read(layout, record_id)
-            for key in index_keys(record):
-                index.add(key, str(record.id), durable=False)
+    for read, ids in ((read_user, user_ids(layout)), (read_client, client_ids(layout))):
+        for record_id in ids:
+            with contextlib.suppress(NotFound, DamagedRecord):
+                for key in index_keys(read(layout, record_id)):
+                    index.add(key, str(record_id), durable=False)
 
 
 def index_audit_log(layout: Layout) -> None:
     """Write the index files of the audit log again; the caller holds its lock."""
     folder = layout.path("audit")
     shutil.rmtree(folder, ignore_errors=True)
-    make_folder(folder, 0o700)
+    disk.make_folder(folder, 0o700)
+    append = os.O_WRONLY | os.O_APPEND | os.O_CREAT
     with contextlib.suppress(FileNotFoundError), open(layout.path("audit.log"), "rb") as log:
         for line in log:
             for subject in subjects_in(layout, line):
-                with open(os.open(f"{folder}/{subject}", _APPEND, 0o600), "ab") as file:
-                    file.write(line)
-
-
-_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+                with disk.opened(f"{folder}/{subject}", append) as descriptor:
+                    disk.write_all(descriptor, line)

@@ -2,44 +2,19 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from storage import (
-    PLAYER,
-    DamagedRecord,
-    InviteSpent,
-    LastAdministrator,
-    NoSuchUser,
-    NotFound,
-    StorageError,
-    User,
-    check_email,
-    check_name,
-    no_check,
-    normal_name,
-    record_as_dict,
-    refuse,
-    refuse_bad_record,
-    unique_key,
-)
+import storage
+from storage import Images, User, UserCallback, ignore
+from storage.flat_files import disk
 from storage.flat_files.bulk_insert import BulkInsert
-from storage.flat_files.disk import (
-    read_file,
-    remove_durably,
-    remove_file,
-    rollback_on_error,
-    sync_removals,
-    translate_os_errors,
-    write_file,
-)
 from storage.flat_files.index import ADMINISTRATORS, Index
 from storage.flat_files.invites import InviteFiles
 from storage.flat_files.layout import Layout
 from storage.flat_files.pictures import PictureFiles
 from storage.flat_files.record_files import edit_record, read_user, user_ids
-from storage.flat_files.unique_index import FIELDS, UniqueIndex, key_fields, owns_key
+from storage.flat_files.unique_index import FIELDS, UniqueIndex, unique_keys
 from storage.flat_files.user_ids import UserIds
-from storage.records import encode
 
 
 class UserFiles:
@@ -59,31 +34,26 @@ class UserFiles:
     # -- look-ups ------------------------------------------------------------------------------
 
     def find(self, name_or_email: str) -> User | None:
-        key = unique_key(name_or_email)
+        key = storage.unique_key(name_or_email)
         kind = "emails" if "@" in key else "names"  # no name has an @
         holder = self._unique.holder(kind, key)
         try:
             user = self.read(holder) if holder else None
-        except NoSuchUser:
+        except storage.NoSuchUser:
             return None
-        return user if user and owns_key(user, kind, key) else None
+        return user if user and (kind, key) in unique_keys(user) else None
 
     def ids(self) -> list[int]:
         return user_ids(self._layout)
 
     def is_new(self) -> bool:
-        try:
-            content = read_file(self._layout.path("next_user_id"), NotFound())
-        except NotFound:
-            return not self.ids()
-        return content.strip() == b"1"
+        path = self._layout.path("next_user_id")
+        with contextlib.suppress(storage.NotFound):
+            return disk.read_file(path, storage.NotFound()).strip() == b"1"
+        return not self.ids()
 
     def administrators(self) -> list[User]:
-        readable = []
-        for member in filter(str.isdecimal, self._index.members(ADMINISTRATORS)):
-            with contextlib.suppress(NoSuchUser, DamagedRecord):
-                readable.append(self.read(int(member)))
-        return sorted((each for each in readable if each.administers), key=lambda user: user.id)
+        return self._index.records(ADMINISTRATORS, lambda member: self.read(int(member)))
 
     # -- adding --------------------------------------------------------------------------------
 
@@ -92,27 +62,27 @@ class UserFiles:
         name: str,
         email: str,
         password_hash: str,
-        mod_level: int = PLAYER,
+        mod_level: int = storage.PLAYER,
         invite: str | None = None,
         first: bool = False,
     ) -> User:
         from storage.pictures import generate_picture  # Pillow: memory a worker rarely needs
 
-        user = User(0, normal_name(name), email.strip(), password_hash, mod_level)
+        user = User(0, storage.normal_name(name), email.strip(), password_hash, mod_level)
         user.last_heartbeat = user.pfp_timestamp = user.created
-        refuse_bad_record(user)
-        with self._layout.accounts_lock(), rollback_on_error() as undo:
-            for kind, text in key_fields(user):
-                self._unique.refuse_taken(kind, text)
+        storage.refuse_bad_record(user)
+        with self._layout.accounts_lock(), disk.rollback_on_error() as undo:
+            for kind, key in unique_keys(user):
+                self._unique.refuse_taken(kind, key)
             if (first and not self.is_new()) or (invite and not self._invites.is_good(invite)):
-                raise InviteSpent
+                raise storage.InviteSpent
             user.id = self._ids.take()
             undo.callback(self._pictures.remove, user.id, user.pfp_timestamp)
             self._pictures.write(user.id, user.pfp_timestamp, generate_picture(user.id))
-            for kind, text in key_fields(user):
-                self._unique.take(kind, text, user.id, undo)
+            for kind, key in unique_keys(user):
+                self._unique.take(kind, key, user.id, undo)
             with self._invites.taken(invite, user.id), self._index.updated(user):
-                write_file(self._layout.user(user.id), encode(record_as_dict(user)))
+                disk.write_record(self._layout.user(user.id), user)
         return user
 
     def reserve_ids(self, largest: int) -> None:
@@ -120,8 +90,8 @@ class UserFiles:
             self._ids.reserve(largest)
 
     def add_many(
-        self, users: list[User], pictures: dict[int, dict[str, bytes]]
-    ) -> list[StorageError | None]:
+        self, users: list[User], pictures: dict[int, Images]
+    ) -> list[storage.StorageError | None]:
         with self._layout.accounts_lock():
             insert = BulkInsert(self._layout, self._unique, self._index, self._pictures)
             return insert.add(users, pictures)
@@ -129,79 +99,71 @@ class UserFiles:
     # -- changing ------------------------------------------------------------------------------
 
     def edit(
-        self,
-        user_id: int,
-        fixed: frozenset[str] = frozenset(("id", "name", "email")),
-        unchecked: frozenset[str] = frozenset(),
+        self, user_id: int, key_field: str | None = None
     ) -> contextlib.AbstractContextManager[User]:
-        layout, read = self._layout, functools.partial(self.read, user_id)
+        """As `Storage.edit_user`; the "name" or "email" named by `key_field` may change as well."""
+        layout, fixed = self._layout, {"id", "name", "email"} - {key_field}
         lock, path = layout.user_lock(user_id), layout.user(user_id)
-        return edit_record(layout, self._index, lock, path, read, fixed, unchecked)
+        read = functools.partial(self.read, user_id)
+        return edit_record(layout, self._index, lock, path, read, fixed, {key_field})
 
-    def rename(self, user_id: int, name: str, before: Callable[[User], None] = no_check) -> User:
-        name = normal_name(name)
-        refuse("name", check_name(name))
+    def rename(self, user_id: int, name: str, before: UserCallback = ignore) -> User:
+        name = storage.normal_name(name)
+        storage.refuse("name", storage.check_name(name))
         return self._change_key(user_id, "names", name, before)
 
-    def reset_name(self, user_id: int, before: Callable[[User], None] = no_check) -> User:
+    def reset_name(self, user_id: int, before: UserCallback = ignore) -> User:
         return self._change_key(user_id, "names", f"player{user_id}", before)
 
-    def change_email(
-        self, user_id: int, email: str, before: Callable[[User], None] = no_check
-    ) -> User:
+    def change_email(self, user_id: int, email: str, before: UserCallback = ignore) -> User:
         email = email.strip()
-        refuse("email", check_email(email))
+        storage.refuse("email", storage.check_email(email))
         return self._change_key(user_id, "emails", email, before)
 
-    def _change_key(
-        self, user_id: int, kind: str, text: str, before: Callable[[User], None]
-    ) -> User:
+    def _change_key(self, user_id: int, kind: str, text: str, before: UserCallback) -> User:
         """New index entry, record (the commit), old entry: in this order a kill blocks nobody."""
-        field = FIELDS[kind]
-        edit = self.edit(user_id, frozenset(("id",)), unchecked=frozenset((field,)))
+        field, key = FIELDS[kind], storage.unique_key(text)
         with self._layout.accounts_lock():
-            with rollback_on_error() as undo, edit as user:
-                self._unique.refuse_taken(kind, text, but=user_id)
+            with disk.rollback_on_error() as undo, self.edit(user_id, field) as user:
+                self._unique.refuse_taken(kind, key, but=user_id)
                 before(user)
-                old_key = unique_key(getattr(user, field))
+                old_key = storage.unique_key(getattr(user, field))
                 setattr(user, field, text)
-                if unique_key(text) != old_key:
-                    self._unique.take(kind, text, user_id, undo)
-            if unique_key(text) != old_key:
+                if key != old_key:
+                    self._unique.take(kind, key, user_id, undo)
+            if key != old_key:
                 self._unique.release(kind, old_key, user_id)
         return user
 
-    def delete(self, user_id: int, before: Callable[[User], None] = no_check) -> None:
+    def delete(self, user_id: int, before: UserCallback = ignore) -> None:
         layout = self._layout
         with layout.accounts_lock(), layout.user_lock(user_id):
             user = self.read(user_id)
             before(user)
-            with rollback_on_error() as undo:
-                undo.callback(remove_file, layout.deleted(user_id))
-                write_file(layout.deleted(user_id), b"")
-                remove_durably(layout.user(user_id))
-            for kind, text in key_fields(user):
-                self._unique.release(kind, unique_key(text), user_id)
+            with disk.rollback_on_error() as undo:
+                undo.callback(disk.remove_file, layout.deleted(user_id))
+                disk.write_file(layout.deleted(user_id), b"")
+                disk.remove_durably(layout.user(user_id))
+            for kind, key in unique_keys(user):
+                self._unique.release(kind, key, user_id)
             self._index.remove([ADMINISTRATORS], str(user_id))
             self._pictures.remove(user_id, user.pfp_timestamp)
-            sync_removals([*map(layout.path, FIELDS), *layout.picture_folders()])
+            disk.sync_removals([*map(layout.path, FIELDS), *layout.picture_folders()])
 
     @contextlib.contextmanager
     def administered_without(self, user_id: int) -> Iterator[None]:
         with contextlib.ExitStack() as held:
-            with translate_os_errors():
+            with disk.translate_os_errors():
                 # Not accounts.lock: sign-ups and renames need not wait.
                 held.enter_context(self._layout.administrators_lock())
             others = (each for each in self.administrators() if each.id != user_id)
             if self.read(user_id).administers and not any(others):
-                raise LastAdministrator
+                raise storage.LastAdministrator
             yield
 
     # -- pictures ------------------------------------------------------------------------------
 
-    def save_picture(
-        self, user_id: int, images: dict[str, bytes], before: Callable[[User], None] = no_check
-    ) -> int:
+    def save_picture(self, user_id: int, images: Images, before: UserCallback = ignore) -> int:
         with self._layout.user_lock(user_id):
             user = self.read(user_id)
             before(user)

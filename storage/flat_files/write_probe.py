@@ -5,7 +5,7 @@ import os
 import secrets
 import time
 
-from storage.flat_files.disk import created, storage_error_from, sync, temporary_beside, write_all
+from storage.flat_files import disk
 
 PROBE_INTERVAL = 5  # seconds between two writes
 BLOCK = 4096  # bytes: a full disk still makes empty files
@@ -25,23 +25,18 @@ class WriteProbe:
             self._written = time.monotonic()  # before the write: of many calls at once one writes
             self._error = self._write()
         if self._error:
-            raise storage_error_from(self._error)
+            raise disk.storage_error_from(self._error)
 
     def _write(self) -> OSError | None:
+        """Sync a block of bytes in each folder, in a file that is removed; return the error."""
         try:
             for folder in self._folders:
-                write_and_remove(folder)
+                path = disk.temporary_beside(f"{folder}/probe")
+                with disk.created(path) as descriptor:
+                    os.unlink(path)  # before the write: a kill leaves no file
+                    # Random: a file system may store zeros without a block.
+                    disk.write_all(descriptor, secrets.token_bytes(BLOCK))
+                    disk.sync(descriptor)
         except OSError as error:
             return error
         return None
-
-
-def write_and_remove(folder: str) -> None:
-    """Sync a block of bytes to the disk, in a file that is removed. Raises OSError."""
-    path = temporary_beside(f"{folder}/probe")
-    with created(path) as descriptor:
-        os.unlink(path)  # before the write: a kill leaves no file
-        write_all(
-            descriptor, secrets.token_bytes(BLOCK)
-        )  # a file system may store zeros without a block
-        sync(descriptor)

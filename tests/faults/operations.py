@@ -34,8 +34,7 @@ from storage import (
     pictures,
     sha256,
 )
-from storage.flat_files import attempts, clients, codes, disk, keys, record_files, users
-from storage.flat_files import pictures as pictures_as_files
+from storage.flat_files import attempts, codes, disk
 from storage.pictures import generate_picture
 
 DONE, FULL, FAILED, STOPPED, ANOTHER_ERROR = 0, 10, 11, 12, 13  # exit codes
@@ -391,6 +390,5 @@ if __name__ == "__main__":
         prepare(warm)
         for operation in OPERATIONS.values():
             operation.act(warm)
-    for module in (users, clients, record_files, pictures_as_files, codes, keys):
-        module.write_file = WRITERS[sys.argv[1]]
+    disk.write_file = WRITERS[sys.argv[1]]
     serve(sys.stdin)

@@ -51,9 +51,7 @@ def check_without(program, there):
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_a_folder_that_cannot_be_listed_is_named_and_hides_no_other_problem(
-    there, check_without, folder
-):
+def test_an_unreadable_folder_is_reported_and_hides_no_other_problem(there, check_without, folder):
     (there.data / "audit.log").chmod(0o644)
     found = check_without(folder)
     assert found.pop("instance/audit.log") == "has the mode 0644 and not 0600"
@@ -61,14 +59,14 @@ def test_a_folder_that_cannot_be_listed_is_named_and_hides_no_other_problem(
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_nothing_of_players_who_cannot_be_seen_is_removed(there, check_without, folder):
+def test_files_of_unreadable_users_are_not_removed(there, check_without, folder):
     before = {path: path.lstat().st_ino for path in there.files()}
     assert [*check_without(folder, "--repair")] == [folder]
     assert {path: path.lstat().st_ino for path in there.files()} == before
 
 
 @pytest.mark.parametrize("folder", ["instance/users", "instance/deleted"])
-def test_no_id_is_given_again_where_those_given_cannot_be_seen(there, check_without, folder):
+def test_no_id_is_reused_if_the_used_ids_cannot_be_read(there, check_without, folder):
     (there.data / "next_user_id").unlink()
     check_without(folder, "--repair")
     assert not (there.data / "next_user_id").exists()

@@ -164,7 +164,7 @@ def game(server) -> Game:
 
 
 @STEPS
-def test_a_token_of_what_is_now_the_future_is_refused_until_that_is_reached(clock, ada, game, step):
+def test_a_token_from_the_future_is_refused_until_its_time(clock, ada, game, step):
     """Else it would live longer than ten minutes by the hour. The next one is good at once."""
     token = game.token(ada)
     clock.step(-step)
@@ -177,9 +177,7 @@ def test_a_token_of_what_is_now_the_future_is_refused_until_that_is_reached(cloc
 
 
 @STEPS
-def test_a_cookie_of_what_is_now_the_future_asks_for_the_password_until_that_is_reached(
-    clock, ada, step
-):
+def test_a_cookie_from_the_future_asks_for_sign_in_until_its_time(clock, ada, step):
     """One of before goes on. A page that says what was done makes a new one, like a sign-in."""
     ada.sign_in(ada.user.name)
     clock.step(step)
@@ -192,7 +190,7 @@ def test_a_cookie_of_what_is_now_the_future_asks_for_the_password_until_that_is_
     assert ada.is_signed_in()
 
 
-def test_a_code_lives_through_a_step_of_seconds_and_ends_with_one_of_an_hour(clock, ada, game):
+def test_a_code_survives_a_step_of_seconds_but_not_of_an_hour(clock, ada, game):
     """A minute before or after its issue, and no longer: it must not live for an hour."""
     codes = [game.code(ada) for _ in range(2)]
     clock.step(-SECONDS)
@@ -202,7 +200,7 @@ def test_a_code_lives_through_a_step_of_seconds_and_ends_with_one_of_an_hour(clo
 
 
 @STEPS
-def test_a_spent_code_stays_spent(clock, ada, game, step):
+def test_a_used_code_stays_used(clock, ada, game, step):
     code = game.code(ada)
     assert game.exchange(code).status_code == 200
     clock.step(-step)
@@ -224,23 +222,23 @@ def test_a_new_picture_has_a_later_timestamp_than_the_old_one(clock, ada, step):
     assert change_picture(2) > before
 
 
-def test_guesses_are_counted_through_a_step_of_seconds_and_anew_after_one_of_an_hour(clock, ada):
-    """Whoever was locked out is not for longer; a guesser gets one more window, and no more."""
+def test_attempt_counts_survive_a_step_of_seconds_but_not_of_an_hour(clock, ada):
+    """Nobody is locked out for longer; an attacker gets at most one more window."""
 
-    def guess() -> int:
+    def attempt() -> int:
         form = {"name": ada.user.name, "password": "a wrong password"}
         return ada.post("/sign-in", data=form).status_code
 
-    assert {guess() for _ in range(ATTEMPTS_PER_NAME)} == {403}
-    assert guess() == 429
+    assert {attempt() for _ in range(ATTEMPTS_PER_NAME)} == {403}
+    assert attempt() == 429
     clock.step(-SECONDS)
-    assert guess() == 429
+    assert attempt() == 429
     clock.step(SECONDS - HOUR)
-    assert guess() == 403
+    assert attempt() == 403
 
 
 @STEPS
-def test_play_time_never_shrinks_and_is_counted_on(clock, ada, step):
+def test_play_time_never_shrinks_and_goes_on(clock, ada, step):
     """The heartbeat after the step begins a new sitting."""
     clock.step(-step)
     ada.sign_in(ada.user.name)
@@ -262,9 +260,7 @@ def test_play_time_never_shrinks_and_is_counted_on(clock, ada, step):
 
 
 @STEPS
-def test_a_sign_in_link_of_what_is_now_the_future_waits_and_the_next_one_is_good(
-    clock, server, ada, step
-):
+def test_a_sign_in_link_from_the_future_waits_and_a_new_one_works(clock, server, ada, step):
     def refused(link: str) -> bool:
         page = requests.get(link, timeout=ANSWER_TIMEOUT)
         assert page.status_code == 200
@@ -278,7 +274,7 @@ def test_a_sign_in_link_of_what_is_now_the_future_waits_and_the_next_one_is_good
     assert not refused(links[0])
 
 
-def test_the_audit_log_is_in_the_order_of_what_was_done(clock, server, ada):
+def test_the_audit_log_keeps_the_order_of_acts(clock, server, ada):
     """The times of its lines tell that the clock was set back."""
     for act in ("suspend", "unsuspend"):
         server.command_output("user", act, ada.user.name)
@@ -312,17 +308,17 @@ def careless_server(tmp_path_factory, module_clock) -> Iterator[RunningServer]:
 @pytest.mark.parametrize(
     "test",
     [
-        test_a_token_of_what_is_now_the_future_is_refused_until_that_is_reached,
-        test_a_cookie_of_what_is_now_the_future_asks_for_the_password_until_that_is_reached,
-        test_a_code_lives_through_a_step_of_seconds_and_ends_with_one_of_an_hour,
-        test_a_spent_code_stays_spent,
+        test_a_token_from_the_future_is_refused_until_its_time,
+        test_a_cookie_from_the_future_asks_for_sign_in_until_its_time,
+        test_a_code_survives_a_step_of_seconds_but_not_of_an_hour,
+        test_a_used_code_stays_used,
         test_a_new_picture_has_a_later_timestamp_than_the_old_one,
-        test_guesses_are_counted_through_a_step_of_seconds_and_anew_after_one_of_an_hour,
-        test_play_time_never_shrinks_and_is_counted_on,
-        test_a_sign_in_link_of_what_is_now_the_future_waits_and_the_next_one_is_good,
+        test_attempt_counts_survive_a_step_of_seconds_but_not_of_an_hour,
+        test_play_time_never_shrinks_and_goes_on,
+        test_a_sign_in_link_from_the_future_waits_and_a_new_one_works,
     ],
 )
-def test_a_server_that_is_careless_of_the_clock_would_be_found_out(careless_server, clock, test):
+def test_a_server_without_clock_checks_fails_the_tests(careless_server, clock, test):
     ada, grace = (Player(careless_server) for _ in range(2))
     game = Game(careless_server)
     assert game.whois(game.token(grace)) == 200  # all is well until it steps

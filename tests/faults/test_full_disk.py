@@ -20,7 +20,7 @@ from operations import (
 )
 
 from storage import DamagedRecord, StorageFull, TooManyAttempts
-from storage.flat_files import record_files
+from storage.flat_files import disk as disk_files
 
 pytestmark = [pytest.mark.faults, MOUNTS]
 
@@ -73,7 +73,7 @@ FILL = {"bytes": fill_bytes, "files": fill_files}
 
 @pytest.mark.parametrize("full", FILL)
 @pytest.mark.parametrize("name", sorted(ON_EXISTING))
-def test_a_full_disk_is_told_and_the_old_record_stands(disk, there, name, full):
+def test_a_full_disk_raises_and_keeps_the_old_record(disk, there, name, full):
     operation = OPERATIONS[name]
     storage = there.open()
     FILL[full](disk)
@@ -102,7 +102,7 @@ def test_reading_and_starting_go_on_on_a_full_disk(disk, there, full):
 
 
 @pytest.mark.parametrize("full", FILL)
-def test_an_installation_that_cannot_be_begun_can_be_begun_later(disk, full):
+def test_an_installation_that_could_not_be_made_can_be_made_later(disk, full):
     FILL[full](disk)
     if full == "bytes":
         with pytest.raises(StorageFull):
@@ -116,7 +116,7 @@ def test_an_installation_that_cannot_be_begun_can_be_begun_later(disk, full):
 
 
 @pytest.mark.parametrize("full", FILL)
-def test_tries_are_counted_and_given_back_on_a_full_disk(disk, there, full):
+def test_attempts_are_counted_and_returned_on_a_full_disk(disk, there, full):
     storage = there.open()
     FILL[full](disk)
     attempts = [storage.count_attempt("password", "ada", limit=6) for _ in range(5)]
@@ -126,7 +126,7 @@ def test_tries_are_counted_and_given_back_on_a_full_disk(disk, there, full):
     storage.count_attempt("password", "ada", limit=6)
 
 
-def test_somebody_who_never_tried_is_counted_where_there_is_a_file_left(disk, there):
+def test_a_new_subject_is_counted_while_an_inode_is_free(disk, there):
     storage = there.open()
     fill_bytes(disk)
     storage.count_attempt("password", "bob", limit=1)
@@ -134,7 +134,7 @@ def test_somebody_who_never_tried_is_counted_where_there_is_a_file_left(disk, th
         storage.count_attempt("password", "bob", limit=1)
 
 
-def test_a_try_that_cannot_be_counted_is_told(disk, there):
+def test_an_attempt_that_cannot_be_counted_raises(disk, there):
     storage = there.open()
     fill_files(disk)
     with pytest.raises(StorageFull):
@@ -152,7 +152,7 @@ def test_a_record_that_fits_in_part_is_refused(disk, there):
     assert there.files() == before
 
 
-def test_an_audit_line_that_fits_in_part_is_refused_and_leaves_no_half(disk, there):
+def test_an_audit_line_that_fits_in_part_is_rolled_back(disk, there):
     log = there.data / "audit.log"
     line = log.read_bytes()
     log.write_bytes((line * PAGE)[len(line) * PAGE - PAGE + 20 :])  # 20 bytes short of a page
@@ -164,11 +164,11 @@ def test_an_audit_line_that_fits_in_part_is_refused_and_leaves_no_half(disk, the
     assert log.read_bytes() == before
 
 
-def test_a_record_written_in_place_would_be_found_out(disk, there, monkeypatch):
+def test_a_record_written_in_place_fails_the_tests(disk, there, monkeypatch):
     """The tests above can fail."""
     storage = there.open()
     fill_bytes(disk)
-    monkeypatch.setattr(record_files, "write_file", write_in_place)
+    monkeypatch.setattr(disk_files, "write_file", write_in_place)
     with pytest.raises(StorageFull), storage.edit_user(ADA) as user:
         user.flairs += ["a long list of flairs"] * 1000
     with pytest.raises(DamagedRecord):

@@ -33,7 +33,7 @@ def fill(disk):
     return lambda: fill_bytes(disk)
 
 
-def test_a_profile_that_does_not_fit_stays_as_it_was_typed(store, adas_browser, ada, fill, disk):
+def test_a_profile_on_a_full_disk_keeps_the_form(store, adas_browser, ada, fill, disk):
     before = store.read_user(ada.id)
     fill()
     page = save(adas_browser, name="Ada", bio="typed")
@@ -44,7 +44,7 @@ def test_a_profile_that_does_not_fit_stays_as_it_was_typed(store, adas_browser, 
     assert save(adas_browser, name="Ada", bio="typed").status_code == 303
 
 
-def test_where_the_name_alone_fits_that_is_said(store, adas_browser, ada, disk):
+def test_a_page_says_if_only_the_name_was_saved(store, adas_browser, ada, disk):
     with store.edit_user(ada.id) as user:
         user.flairs.append("x" * 2000)
     fill_bytes(disk, but=PAGE)
@@ -57,9 +57,7 @@ def test_where_the_name_alone_fits_that_is_said(store, adas_browser, ada, disk):
     assert "\N{SNOWMAN}" * 1000 in page.text
 
 
-def test_a_sign_up_that_does_not_fit_is_none_and_keeps_what_was_typed(
-    store, browser, ada, fill, disk
-):
+def test_a_sign_up_on_a_full_disk_adds_nobody_and_keeps_the_form(store, browser, ada, fill, disk):
     fill()
     page = sign_up(browser)
     assert (page.status_code, problems_of(page)) == (507, {"form": FULL})
@@ -69,7 +67,9 @@ def test_a_sign_up_that_does_not_fit_is_none_and_keeps_what_was_typed(
     assert sign_up(browser).status_code == 303
 
 
-def test_a_sign_up_is_told_as_it_went_however_many_files_fit(clock, store, open_browser, ada, disk):
+def test_a_sign_up_page_is_right_for_any_number_of_free_inodes(
+    clock, store, open_browser, ada, disk
+):
     """With too few for a session the account is made all the same, and that is said."""
     clock.begin_window()  # else one may begin meanwhile, and needs a folder
     ends = []
@@ -108,7 +108,7 @@ def test_a_new_password_is_set_with_its_session_or_not_at_all(
     assert is_signed_in(browser)
 
 
-def test_a_right_password_is_told_what_is_in_the_way(open_browser, ada, fill):
+def test_a_right_password_on_a_full_disk_gets_507(open_browser, ada, fill):
     fill()
     page = open_browser().sign_in("Ada", PASSWORD)
     assert (page.status_code, FULL in page.text) == (507, True)

@@ -86,7 +86,7 @@ def reload(server: RunningServer) -> None:
 
 
 @pytest.mark.parametrize("full", FILL)
-def test_it_starts_on_a_full_disk_and_reloads(tmp_path, full):
+def test_the_server_starts_and_reloads_on_a_full_disk(tmp_path, full):
     with installed(tmp_path) as (server, disk):
         FILL[full](disk)
         server.start()
@@ -96,7 +96,7 @@ def test_it_starts_on_a_full_disk_and_reloads(tmp_path, full):
 
 
 @pytest.mark.parametrize("full", FILL)
-def test_it_reloads_on_a_disk_that_filled_up(served, full):
+def test_the_server_reloads_after_the_disk_filled_up(served, full):
     server, disk = served
     FILL[full](disk)
     reload(server)
@@ -119,12 +119,12 @@ def answers_to_pictures(server: RunningServer, refuse: Callable[[Path], None], d
 
 
 @pytest.mark.parametrize("full", FILL)
-def test_a_large_picture_is_told_what_a_small_one_is(served, full):
+def test_a_large_picture_gets_the_same_error_as_a_small_one(served, full):
     server, disk = served
     assert answers_to_pictures(server, FILL[full], disk) == [507, 507]
 
 
-def test_a_large_picture_is_told_of_a_read_only_disk_what_a_small_one_is(tmp_path):
+def test_a_large_picture_gets_the_same_error_on_a_read_only_disk(tmp_path):
     """By a server of its own: for five seconds a server tells why the disk refused the last one."""
     with installed(tmp_path) as (server, disk):
         server.start()

@@ -45,7 +45,7 @@ from storage.flat_files.check import check
 pytestmark = [pytest.mark.faults, STRACE]
 disk, same_calls_each_time = injection.disk, injection.same_calls_each_time
 
-# More than one record changes, or a record with its claims or its pictures.
+# More than one record changes, or a record with its index entries or its pictures.
 COMPOSITE = {
     *(FIRST_START, "adding a user", "adding an invited user", "deleting an account"),
     *("renaming a user", "changing an email address", "changing a picture"),
@@ -139,7 +139,7 @@ def test_after_a_killed_first_start_the_next_one_makes_the_right_modes(injector)
 
 @each_error
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_a_failing_call_is_told_and_changes_nothing_or_does_not_matter(injector, name, fault):
+def test_a_failing_call_raises_and_changes_nothing_or_does_not_matter(injector, name, fault):
     operation, is_whole = OPERATIONS[name], name in COMPOSITE and fault is FAILING_DISK
     for step in injector.chosen_steps(name, fault, is_whole=is_whole):
         with injector.told(step):
@@ -154,7 +154,7 @@ def test_a_failing_call_is_told_and_changes_nothing_or_does_not_matter(injector,
             check_goes_on(name, met)
 
 
-def test_a_used_up_quota_is_told_as_a_full_disk(injector):
+def test_an_exceeded_quota_raises_storage_full(injector):
     """At one step of each kind: no other test takes EDQUOT."""
     name = "adding an invited user"
     steps = {step.kind: step for step in injector.all_steps(name)}
@@ -168,7 +168,7 @@ def test_a_used_up_quota_is_told_as_a_full_disk(injector):
 
 
 @pytest.mark.parametrize("name", sorted(OPERATIONS.keys() - NEVER_SYNCED))
-def test_a_failed_fsync_is_not_tried_again(injector, name):
+def test_a_failed_fsync_is_not_retried(injector, name):
     """The kernel may have dropped what it could not write: a second fsync would succeed."""
     codes = []
     for step in injector.all_steps(name, "fsync"):
@@ -194,7 +194,7 @@ def test_every_operation_has_steps_to_be_killed_at(injector, name):
         assert sample == injector.chosen_steps(name, fault)
 
 
-def test_a_sample_is_drawn_anew_by_the_seed(injector):
+def test_a_sample_depends_on_the_seed_alone(injector):
     injector.is_full_run = False
     samples = set()
     for seed in range(20261122, 20261132):
@@ -218,26 +218,26 @@ EDITING = "editing a user"
 
 
 @pytest.mark.parametrize("careless", ["write_in_place"], indirect=True)
-def test_a_record_written_in_place_would_be_found_out_by_a_kill(careless):
+def test_a_record_written_in_place_fails_the_kill_tests(careless):
     with pytest.raises((AssertionError, StorageError)):
         for step in careless.all_steps(EDITING, "write"):
             check_goes_on(EDITING, careless.meet(EDITING, KILL, step))
 
 
 @pytest.mark.parametrize("careless", ["write_and_leave"], indirect=True)
-def test_a_temporary_file_left_behind_would_be_found_out(careless):
+def test_a_temporary_file_left_behind_fails_the_tests(careless):
     [step] = careless.all_steps(EDITING, "rename")
     assert careless.meet(EDITING, FAILING_DISK, step).there.temporary_files()
 
 
 @pytest.mark.parametrize("careless", ["write_and_try_again"], indirect=True)
-def test_a_second_try_of_fsync_would_be_found_out(careless):
+def test_a_retried_fsync_fails_the_tests(careless):
     for step in careless.all_steps(EDITING, "fsync"):
         path, later = syncs_after_the_failed_one(careless.meet(EDITING, FAILING_DISK, step).log)
         assert path in later
 
 
-def test_a_fault_that_is_not_met_would_be_found_out(injector):
+def test_a_fault_that_is_not_reached_fails_the_tests(injector):
     [*_, last] = injector.all_steps(EDITING, "write")
     missing = dataclasses.replace(last, number=last.number + 1)
     for fault in (KILL, FAILING_DISK):

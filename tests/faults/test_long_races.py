@@ -71,7 +71,7 @@ def race_for_a_name(browsers: list[FormBrowser], name: str) -> Counter[int]:
     )
 
 
-def test_a_name_that_sixteen_want_at_once_is_given_to_one(server, pytestconfig):
+def test_racing_renames_to_one_name_give_it_once(server, pytestconfig):
     browsers = sign_in(server, [f"ada-{number}" for number in range(RACERS)])
     for number in range(ALL_ROUNDS if is_full_run(pytestconfig) else ROUNDS):
         answers = race_for_a_name(browsers, f"Racer {number}")
@@ -190,7 +190,7 @@ def long_bio(number: int) -> str:
     return "-".join([f"{number:06}"] * (1 + number % 100))
 
 
-def test_who_plays_edits_and_uploads_at_once_for_a_minute_loses_nothing(server, pytestconfig):
+def test_concurrent_edits_uploads_and_heartbeats_lose_nothing(server, pytestconfig):
     """For a minute with --all-faults, and a few seconds every day."""
     busy = BusyPlayer(server)
     done = busy.go_on(ALL_SECONDS if is_full_run(pytestconfig) else SECONDS)

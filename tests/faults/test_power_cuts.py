@@ -108,7 +108,7 @@ def power(request, tmp_path, monkeypatch) -> Iterator[Disk]:
         yield ours
 
 
-def test_what_was_confirmed_is_there_after_a_power_cut(power, pytestconfig, monkeypatch):
+def test_confirmed_changes_survive_a_power_cut(power, pytestconfig, monkeypatch):
     monkeypatch.setattr(problems, "ORPHAN_AGE", -1)  # seconds: what is left behind is old at once
     seed = seed_of(pytestconfig)
     # Four digits: the number is in names, and a hundred times in a bio.
@@ -131,7 +131,7 @@ def test_what_was_confirmed_is_there_after_a_power_cut(power, pytestconfig, monk
     assert saves > len(numbers) * MOST_SAVES / 6
 
 
-def test_what_a_power_cut_brings_back_of_a_code_is_no_code(power, monkeypatch):
+def test_a_code_brought_back_by_a_power_cut_is_refused(power, monkeypatch):
     """A code that was spent is live again on the disk, and dead since its boot id is of before."""
     there = Installation(power.folder)
     with monkeypatch.context() as before:
@@ -147,7 +147,7 @@ def test_what_a_power_cut_brings_back_of_a_code_is_no_code(power, monkeypatch):
         there.open().read_code("a code")
 
 
-def test_nothing_of_who_was_deleted_comes_back(power):
+def test_a_deleted_user_stays_deleted_after_a_power_cut(power):
     there = Installation(power.folder)
     storage = there.open()
     storage.write_audit("a line that makes the log", by="command")
@@ -216,7 +216,7 @@ def machine(power, tmp_path, monkeypatch) -> Iterator[Machine]:
     machine.stop()
 
 
-def test_what_the_server_answered_holds_after_a_power_cut(machine, pytestconfig):
+def test_responses_of_the_server_hold_after_a_power_cut(machine, pytestconfig):
     """Sign-ins, consents, exchanges and look-ups. Only codes are dead."""
     cuts = ALL_SERVER_CUTS if is_full_run(pytestconfig) else SERVER_CUTS
     told: Counter[str] = Counter()
@@ -247,7 +247,7 @@ def test_what_the_server_answered_holds_after_a_power_cut(machine, pytestconfig)
     [pytest.param((), NO_SYNC, marks=STRACE), (("files",), ()), (("folders",), ())],
     ids=["all syncs", "the syncs of files", "the syncs of folders"],
 )
-def test_without_syncs_something_confirmed_would_be_lost(power, unsynced, command):
+def test_without_syncs_confirmed_changes_are_lost(power, unsynced, command):
     with Program(*unsynced, command=command) as careless:
         assert any(Cut(number, careless, power).problems() for number in range(50))
 

@@ -60,7 +60,7 @@ def there(disk) -> Installation:
 
 
 @pytest.mark.parametrize("name", sorted(OPERATIONS.keys() - {FIRST_START}))
-def test_a_read_only_disk_is_told_and_the_old_record_stands(disk, there, name):
+def test_a_read_only_disk_raises_and_keeps_the_old_record(disk, there, name):
     operation = OPERATIONS[name]
     storage = there.open()
     before = there.files()
@@ -86,7 +86,7 @@ def test_reading_and_starting_go_on_on_a_read_only_disk(disk, there):
         storage.count_attempt("password", "ada", limit=6)
 
 
-def test_an_installation_that_cannot_be_begun_can_be_begun_later(disk):
+def test_an_installation_that_could_not_be_made_can_be_made_later(disk):
     remount(disk, "ro")
     with pytest.raises(StorageFailed):
         Installation(disk).open()
@@ -174,7 +174,7 @@ def test_look_ups_tokens_and_signed_in_pages_go_on(site):
     assert site.ask("/healthz").status_code == 503
 
 
-def test_a_save_is_answered_in_words_and_nothing_is_saved(site):
+def test_a_failed_save_gets_a_message_and_saves_nothing(site):
     consent = site.ada.open(link(site.other)).form_with("Allow")
     before = site.server.open_storage().read_user(1)
     remount(site.disk, "ro")
@@ -201,7 +201,7 @@ def test_signing_out_drops_the_cookie(site):
     assert "Hello, " not in site.ada.open("/").text
 
 
-def test_a_code_stays_good_until_it_can_be_spent(site):
+def test_a_code_stays_valid_until_it_can_be_used(site):
     spent, good = site.new_code(), site.new_code()
     assert site.exchange(spent).status_code == 200
     remount(site.disk, "ro")
@@ -223,10 +223,10 @@ def rename_if_possible(path: str, target: str, real=os.rename) -> None:
         real(path, target)
 
 
-def test_a_change_that_tells_nobody_would_be_found_out(disk, there, monkeypatch):
+def test_a_change_without_an_error_fails_the_tests(disk, there, monkeypatch):
     monkeypatch.setattr(os, "rename", rename_if_possible)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
-        test_a_read_only_disk_is_told_and_the_old_record_stands(disk, there, "spending a code")
+        test_a_read_only_disk_raises_and_keeps_the_old_record(disk, there, "spending a code")
 
 
 SAVING = """
@@ -241,7 +241,7 @@ FlatFiles.read_user = read_user
 """
 
 
-def test_a_look_up_that_saves_something_would_be_found_out(tmp_path):
+def test_a_look_up_that_writes_fails_the_tests(tmp_path):
     with (
         served(tmp_path, SAVING) as site,
         site.ada_signed_in(),

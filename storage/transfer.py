@@ -276,7 +276,7 @@ def make_picture_of(user: User, folder: str) -> dict[str, bytes] | None:
     from storage.pictures import MAX_BYTES, make_picture
 
     names = [f"{user.id}.{ending}" for ending in PICTURE_ENDINGS]
-    # Or it is the picture folder of a server.
+    # Or the folder is the picture folder of another server.
     names += [f"large/{user.picture_file}", f"large/{user.id}.webp"]
     path = next(filter(os.path.isfile, (f"{folder}/{name}" for name in names)), None)
     if path is None:

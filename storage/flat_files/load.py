@@ -36,7 +36,7 @@ def sweep(layout: Layout) -> bool:
     unfinished = os.path.exists(staged.users) and not user_ids(layout)
     if unfinished and os.path.exists(staged.path("clients")):
         for client_id in client_ids(staged):
-            # Only the client that the load put in place: nobody has changed it since.
+            # A client that the load put in place and that nobody has changed since.
             with contextlib.suppress(FileNotFoundError):
                 path = layout.client(client_id)
                 if os.path.samefile(path, staged.client(client_id)):

@@ -7,7 +7,7 @@ import contextlib
 import errno
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 import storage
@@ -96,9 +96,10 @@ class FrozenFiles(storage.Snapshot):
         self._unique = UniqueIndex(frozen, lambda user_id: read_user(frozen, user_id))
         self._users = self._usable("users", user_ids(frozen))
         # Not frozen: deleted ids only grow, and later ones are true as well.
-        names = filter(storage.USER_ID.fullmatch, os.listdir(layout.path("deleted")))
+        names = os.listdir(layout.path("deleted"))
+        deleted = [int(name) for name in names if storage.USER_ID.fullmatch(name)]
         # A deletion that was killed leaves both, and the record is the truth.
-        self._deleted = set(self._usable("deleted", map(int, names))).difference(self._users)
+        self._deleted = set(self._usable("deleted", deleted)).difference(self._users)
         self.users_total = len(self._users)
         largest = max(self._deleted.union(self._users), default=0)
         self.next_user_id = max(self._read_next_id(), largest + 1)
@@ -106,15 +107,11 @@ class FrozenFiles(storage.Snapshot):
     def _leave_out(self, reason: object) -> None:
         self._report(f"{reason}: left out")
 
-    def _usable(self, folder: str, ids: Iterable[int]) -> list[int]:
+    def _usable(self, folder: str, ids: list[int]) -> list[int]:
         """Return the ids that a restore accepts, ascending."""
-        usable = []
-        for user_id in sorted(ids):
-            if user_id < USER_IDS_END:
-                usable.append(user_id)
-            else:
-                self._leave_out(f"{folder} has the id {user_id}, which is too large")
-        return usable
+        for user_id in sorted(each for each in ids if each >= USER_IDS_END):
+            self._leave_out(f"{folder} has the id {user_id}, which is too large")
+        return sorted(each for each in ids if each < USER_IDS_END)
 
     def _read_next_id(self) -> int:
         """Return the next id; 0 if it is lost: then it follows from the ids that are there."""

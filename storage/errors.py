@@ -54,26 +54,25 @@ class CodeSpent(StorageError):
 
 
 class InvalidField(StorageError):
-    """A value breaks the rules of its field; `problem` is a whole sentence."""
+    """A value breaks the rules of its `field`; `problem` is a whole sentence."""
 
-    def __init__(self, field_name: str, problem: str) -> None:
-        super().__init__(f"{field_name}: {problem}")
-        self.field = field_name
-        self.problem = problem
+    field = problem = ""  # a subclass has both
+
+    def __init__(self, field: str = "", problem: str = "") -> None:
+        self.field, self.problem = field or self.field, problem or self.problem
+        super().__init__(f"{self.field}: {self.problem}")
 
 
 class NameTaken(InvalidField):
     """Another player has this name, or one that looks the same."""
 
-    def __init__(self) -> None:
-        super().__init__("name", "Another player has this name. Choose a different one.")
+    field, problem = "name", "Another player has this name. Choose a different one."
 
 
 class IdTaken(InvalidField):
     """Another player has, or had, this id."""
 
-    def __init__(self) -> None:
-        super().__init__("id", "Another player has, or had, this id.")
+    field, problem = "id", "Another player has, or had, this id."
 
 
 class AlreadyThere(StorageError):
@@ -83,17 +82,14 @@ class AlreadyThere(StorageError):
 class EmailTaken(InvalidField):
     """Another player has this email address."""
 
-    def __init__(self) -> None:
-        super().__init__("email", "Another account has this email. Use a different one.")
+    field, problem = "email", "Another account has this email. Use a different one."
 
 
 class OriginTaken(InvalidField):
     """Another client's game is on the same origin: each could ask in the other's name."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "game_url", "Another game is on the same origin. Use another host or port."
-        )
+    field = "game_url"
+    problem = "Another game is on the same origin. Use another host or port."
 
 
 class TooManyClients(StorageError):
@@ -106,8 +102,7 @@ class TooManyClients(StorageError):
 class InviteSpent(InvalidField):
     """This invitation is used, expired or unknown."""
 
-    def __init__(self) -> None:
-        super().__init__("invite", "This invitation was used or has expired. Ask for a new one.")
+    field, problem = "invite", "This invitation was used or has expired. Ask for a new one."
 
 
 class LastAdministrator(StorageError):

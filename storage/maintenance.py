@@ -9,7 +9,6 @@ from typing import BinaryIO
 from storage.errors import DamagedRecord
 from storage.records import PICTURE_SIZES, Client, User
 from storage.rules import TIME_END, check_mod_level
-from storage.webp import webp_size
 
 MAX_PICTURE_BYTES = 2**20  # of one size
 
@@ -134,3 +133,20 @@ def check_picture(size: str, content: bytes) -> str | None:
     if len(content) > MAX_PICTURE_BYTES:
         return f"has {len(content)} bytes, and may have {MAX_PICTURE_BYTES}"
     return None
+
+
+def webp_size(content: bytes) -> tuple[int, int]:
+    """Return width and height in pixels (RFC 9649). Raises ValueError for any other file."""
+    size = int.from_bytes(content[4:8], "little")
+    if content[:4] != b"RIFF" or content[8:12] != b"WEBP" or len(content) != size + size % 2 + 8:
+        raise ValueError("is not a whole webp file")
+    kind, width, height = content[12:16], content[26:28], content[28:30]
+    if kind == b"VP8 ":  # 2.5: after a frame tag and a start code, 14 bits each
+        return int.from_bytes(width, "little") & 0x3FFF, int.from_bytes(height, "little") & 0x3FFF
+    if kind == b"VP8L":  # 2.6: after a signature byte, 14 bits each, one less
+        both = int.from_bytes(content[21:25], "little")
+        return (both & 0x3FFF) + 1, (both >> 14 & 0x3FFF) + 1
+    if kind == b"VP8X":  # 2.7: after four bytes of flags, 24 bits each, one less
+        both = int.from_bytes(content[24:30], "little")
+        return (both & 0xFFFFFF) + 1, (both >> 24) + 1
+    raise ValueError("is not a webp picture")

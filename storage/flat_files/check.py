@@ -44,7 +44,7 @@ def check(
     layout = Layout(data_dir, picture_dir)
     if not os.path.isdir(layout.data_dir):
         raise BadInstallation(f"there is no installation in {layout.data_dir}")
-    layout.refuse_other_version()
+    layout.version()
     walk = Walk(layout, repair, progress)
     # One sync for all repairs: single ones of 100,000 index entries would take an hour.
     sync = disk.synced(layout.data_dir) if repair else contextlib.nullcontext()
@@ -61,7 +61,7 @@ def _check_contents(walk: Walk) -> Problems:
     yield from walk.count(layout.folders())
     yield from records.check_users()
     # After the pictures, which a restore may have left, and before its clients.
-    yield from walk.confirmed(_look_at_leftovers, layout, locks=[layout.archive_lock()])
+    yield from walk.confirmed(_look_at_leftovers, layout, locks=[layout.lock("archive")])
     yield from records.check_clients()
     invites, accounts_lock = layout.path("invites"), lambda path: [layout.accounts_lock()]
     yield from walk.check_folder(invites, INVITE_FILE, _look_at_invite, accounts_lock)
@@ -70,7 +70,7 @@ def _check_contents(walk: Walk) -> Problems:
         yield from records.check_index()
         # Its files are looked at with the log.
         yield from walk.check_folder(layout.path("audit"), AUDIT_SUBJECT)
-        locks = [layout.clients_lock(), layout.audit_lock()]
+        locks = [layout.lock("clients"), layout.audit_lock()]
         yield from walk.confirmed(_look_at_audit, layout, locks=locks)
 
 

@@ -93,7 +93,7 @@ class RecordCheck:
             return [self._layout.accounts_lock()]
         record_id = _id_in(name)
         if isinstance(record_id, str):
-            return [self._layout.clients_lock()]
+            return [self._layout.lock("clients")]
         return [self._layout.accounts_lock(), self._layout.user_lock(record_id)]
 
     # -- ids -----------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ class ClientFiles:
         client_id = secrets.token_hex(12)
         client = Client(client_id, name, storage.sha256(secret), redirect_uris, owner_id, **fields)
         storage.refuse_bad_record(client)
-        with self._layout.clients_lock():
+        with self._layout.lock("clients"):
             self._refuse_taken_origin(client)
             if at_most is not None and len(self.of_owner(client.owner_id)) >= at_most:
                 raise storage.TooManyClients(at_most)
@@ -64,7 +64,7 @@ class ClientFiles:
     def edit(self, client_id: str) -> Iterator[Client]:
         layout, path = self._layout, self._layout.client(client_id)
         read = functools.partial(read_client, layout, client_id)
-        lock = layout.clients_lock()
+        lock = layout.lock("clients")
         with edit_record(layout, self._index, lock, path, read, fixed={"id"}) as client:
             game_url = client.game_url
             yield client
@@ -80,7 +80,7 @@ class ClientFiles:
         return secret
 
     def delete(self, client_id: str, before: ClientCallback = ignore) -> None:
-        with self._layout.clients_lock():
+        with self._layout.lock("clients"):
             client = self.read(client_id)
             before(client)
             disk.remove_durably(self._layout.client(client_id))

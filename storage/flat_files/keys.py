@@ -37,7 +37,7 @@ class KeyFile:
 
     def rotate(self, drop_old: bool) -> None:
         """Add a key; with `drop_old`, remove all others."""
-        with self._layout.keys_lock():
+        with self._layout.lock("keys"):
             kept = [] if drop_old else self._read_file()[1 - KEPT :]
             disk.write_file(self._path, b"".join(key + b"\n" for key in (*kept, _new_key())))
 

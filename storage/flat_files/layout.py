@@ -92,7 +92,7 @@ class Layout:
 
         Raises BadInstallation, OSError.
         """
-        self.refuse_other_version()
+        self.version()
         if self.has_lost_users():
             # In a new, empty folder every index entry and picture would seem to have no owner.
             raise BadInstallation(
@@ -111,7 +111,7 @@ class Layout:
     def version(self) -> int:
         """Return the layout's version; 0 before the first start has ended.
 
-        Raises BadInstallation.
+        Raises BadInstallation if a newer program made this layout.
         """
         try:
             content = read_file(self.path("format"), NotFound()).strip()
@@ -119,49 +119,38 @@ class Layout:
             return 0
         if not NUMBER.fullmatch(content):
             raise BadInstallation(f"{self.path('format')} holds no version number")
-        return int(content)
-
-    def refuse_other_version(self) -> None:
-        """Raise BadInstallation if a newer program made this layout."""
-        version = self.version()
+        version = int(content)
         if version > LAYOUT_VERSION:
             raise BadInstallation(
                 f"{self.data_dir} has layout {version} and this program knows {LAYOUT_VERSION}: "
                 "run the newer program that made it"
             )
+        return version
 
-    # -- locks, in the order in which they may be held together --------------------------------
-
-    def archive_lock(self) -> Lock:
-        """Return the lock of backup and restore: one of them runs at a time."""
-        return self._lock("locks", "archive")
-
-    def administrators_lock(self) -> Lock:
-        """Return the lock held while an administrator may be lost."""
-        return self._lock("locks", "administrators")
+    # -- locks: archive or administrators before accounts, then a user, clients, keys ----------
 
     def accounts_lock(self) -> Lock:
         """Return the lock held while accounts are added, renamed or deleted."""
-        return self._lock("accounts.lock")
+        return self._locked("accounts.lock")
 
     def user_lock(self, user_id: int) -> Lock:
         """Return the lock of a user's record and pictures; one of USER_LOCKS."""
-        return self._lock("locks", str(user_id % USER_LOCKS))
+        return self._locked("locks", str(user_id % USER_LOCKS))
 
-    def clients_lock(self) -> Lock:
-        """Return the lock of all clients."""
-        return self._lock("locks", "clients")
+    def lock(self, name: str) -> Lock:
+        """Return one of the other locks.
 
-    def keys_lock(self) -> Lock:
-        """Return the lock of the signing keys."""
-        return self._lock("locks", "keys")
+        "archive": one backup or restore runs at a time. "administrators": held while the last
+        administrator may be lost. "clients": all clients. "keys": the signing keys.
+        """
+        return self._locked("locks", name)
 
     def audit_lock(self) -> Lock:
         """Return the lock of the audit log, which may be taken inside an edit."""
         # Not the log's own file: a restore replaces it.
         return locked(self.path("locks", "audit"))
 
-    def _lock(self, *parts: str) -> Lock:
+    def _locked(self, *parts: str) -> Lock:
         if getattr(self._editing, "now", False):
             raise RuntimeError("edits never nest: two threads could each wait for the other")
         return locked(self.path(*parts))

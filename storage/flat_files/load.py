@@ -49,7 +49,7 @@ def sweep(layout: Layout) -> bool:
 @contextlib.contextmanager
 def load(layout: Layout, before: Callable[[], None], report: Report) -> Iterator[Load]:
     """As `Storage.load`."""
-    with disk.translate_os_errors(), layout.archive_lock(), contextlib.ExitStack() as swept:
+    with disk.translate_os_errors(), layout.lock("archive"), contextlib.ExitStack() as swept:
         if sweep(layout):
             report("an earlier restore was interrupted: what it left is removed")
         _refuse_unless_empty(layout)
@@ -113,7 +113,7 @@ class StagedFiles(Load):
 def _put_in_place(layout: Layout, loaded: StagedFiles) -> None:
     """Move everything else before the users: once they are there, all is."""
     staged = loaded.layout
-    with layout.accounts_lock(), layout.clients_lock():
+    with layout.accounts_lock(), layout.lock("clients"):
         _refuse_unless_empty(layout)
         for source, folder in zip(staged.picture_folders(), layout.picture_folders(), strict=True):
             for name in os.listdir(source):

@@ -30,7 +30,7 @@ def snapshot(
 ) -> Iterator[storage.Snapshot]:
     """As `Storage.snapshot`."""
     frozen = Layout(layout.path(FROZEN), layout.picture_dir)
-    with disk.translate_os_errors(), layout.archive_lock():
+    with disk.translate_os_errors(), layout.lock("archive"):
         sweep(layout)
         shutil.rmtree(frozen.data_dir, ignore_errors=True)
         before()
@@ -64,7 +64,7 @@ def _freeze(layout: Layout, frozen: Layout) -> list[str]:
             users = user_ids(layout)
         for user_id in users:
             link(layout.user(user_id), frozen.user(user_id))
-    with layout.clients_lock():
+    with layout.lock("clients"):
         for client_id in client_ids(layout):
             link(layout.client(client_id), frozen.client(client_id))
     with layout.audit_lock(), contextlib.suppress(FileNotFoundError):  # it grows in place

@@ -22,7 +22,7 @@ def upgrade(layout: Layout, index: Index) -> None:
     """
     if layout.version() == LAYOUT_VERSION:
         return
-    with layout.accounts_lock(), layout.clients_lock():
+    with layout.accounts_lock(), layout.lock("clients"):
         if layout.version() == LAYOUT_VERSION:  # another worker was first
             return
         has_records = any(map(os.listdir, (layout.users, layout.path("clients"))))

@@ -155,7 +155,7 @@ class UserFiles:
         with contextlib.ExitStack() as held:
             with disk.translate_os_errors():
                 # Not accounts.lock: sign-ups and renames need not wait.
-                held.enter_context(self._layout.administrators_lock())
+                held.enter_context(self._layout.lock("administrators"))
             others = (each for each in self.administrators() if each.id != user_id)
             if self.read(user_id).administers and not any(others):
                 raise storage.LastAdministrator

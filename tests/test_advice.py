@@ -22,17 +22,17 @@ from commands.advice import (
 from identity.settings import read_settings
 from storage import Storage
 
-HERE = ("127.0.0.1", 8000)
-EVERYWHERE = ("0.0.0.0", 8000)
-IN_PUBLIC = {"BASE_URL": "https://id.example.org"}
+LOOPBACK = ("127.0.0.1", 8000)
+ALL_INTERFACES = ("0.0.0.0", 8000)
+PUBLIC = {"BASE_URL": "https://id.example.org"}
 
 
 @pytest.fixture
 def advise(environment, tmp_path) -> Callable[..., list[Advice]]:
-    """Returns the advice on these settings, with the folders of `storage`."""
+    """A function that returns the advice on these settings, with the folders of `storage`."""
     folders = {"DATA_DIR": str(tmp_path / "instance"), "PICTURE_DIR": str(tmp_path / "pfp")}
 
-    def advise(bind: tuple[str, int] = HERE, **settings: str) -> list[Advice]:
+    def advise(bind: tuple[str, int] = LOOPBACK, **settings: str) -> list[Advice]:
         return check_environment(read_settings(folders | settings), bind)
 
     return advise
@@ -41,14 +41,14 @@ def advise(environment, tmp_path) -> Callable[..., list[Advice]]:
 @pytest.mark.parametrize(
     ("bind", "settings"),
     [
-        (HERE, {}),
+        (LOOPBACK, {}),
         (("localhost", 8000), {"BASE_URL": "http://localhost:8000"}),
         (("[::1]", 8000), {"BASE_URL": "http://[::1]:8000"}),
-        (HERE, IN_PUBLIC),
-        (("[::1]", 8000), IN_PUBLIC | {"SIGN_UP": "open"}),
+        (LOOPBACK, PUBLIC),
+        (("[::1]", 8000), PUBLIC | {"SIGN_UP": "open"}),
         (("192.168.1.2", 80), {"BASE_URL": "http://192.168.1.2"}),
         (("0.0.0.0", 8000), {"BASE_URL": "http://games.local:8000"}),
-        (HERE, {"SIGN_UP": "open"}),
+        (LOOPBACK, {"SIGN_UP": "open"}),
     ],
 )
 def test_consistent_settings_get_no_advice(advise, storage: Storage, bind, settings):
@@ -75,37 +75,37 @@ def test_missing_folders_get_no_advice(advise):
             "deploy/nginx.conf",
         ),
         (
-            EVERYWHERE,
-            IN_PUBLIC,
+            ALL_INTERFACES,
+            PUBLIC,
             "clients that reach 0.0.0.0:8000 past the proxy can forge the address",
             "--bind 127.0.0.1:8000",
         ),
         (
-            HERE,
+            LOOPBACK,
             {"BASE_URL": "http://games.local"},
             "only this machine reaches 127.0.0.1:8000",
             "IDENTITY_PROXIES=1",
         ),
         (
-            EVERYWHERE,
+            ALL_INTERFACES,
             {"BASE_URL": "http://127.0.0.1:8000"},
             "the server answers to 127.0.0.1 only",
             "--bind 127.0.0.1:8000",
         ),
         (
-            HERE,
+            LOOPBACK,
             {"BASE_URL": "http://localhost"},
             "links lead to http://localhost, but the server listens at port 8000",
             "--bind 127.0.0.1:80,",
         ),
         (
-            EVERYWHERE,
+            ALL_INTERFACES,
             {"BASE_URL": "http://games.local:9000"},
             "links lead to http://games.local:9000",
             "the port 8000",
         ),
         (
-            EVERYWHERE,
+            ALL_INTERFACES,
             {"BASE_URL": "http://games.local:8000", "SIGN_UP": "open"},
             "no proxy in front limits the rate of requests",
             "IDENTITY_SIGN_UP=invite",
@@ -120,14 +120,14 @@ def test_inconsistent_addresses(advise, bind, settings, problem, fix):
 
 def test_addresses_are_not_checked_in_a_container(advise, monkeypatch):
     monkeypatch.setattr(os, "getpid", lambda: 1)
-    assert advise(EVERYWHERE) == advise(EVERYWHERE, **IN_PUBLIC) == []
+    assert advise(ALL_INTERFACES) == advise(ALL_INTERFACES, **PUBLIC) == []
 
 
 @pytest.mark.parametrize(("name", "mode"), [("", 0o700), ("secret_key", 0o600)])
-@pytest.mark.parametrize("too_much", [0o040, 0o004, 0o055])
-def test_permissions_for_others(advise, storage, tmp_path, name, mode, too_much):
+@pytest.mark.parametrize("extra_mode", [0o040, 0o004, 0o055])
+def test_permissions_for_others(advise, storage, tmp_path, name, mode, extra_mode):
     path = tmp_path / "instance" / name
-    path.chmod(mode | too_much)
+    path.chmod(mode | extra_mode)
     [advice] = advise()
     assert str(path) in advice.problem
     command, fixed_mode, fixed_path = shlex.split(advice.fix)
@@ -149,7 +149,7 @@ def test_folder_of_another_user(advise, storage, tmp_path, monkeypatch):
 
 @pytest.fixture
 def own_folder():
-    """A folder of an unprivileged user, which root becomes until the test ends."""
+    """A folder of an unprivileged user; a test as root runs as that user."""
     was_root = os.geteuid() == 0
     if was_root:
         os.seteuid(4242)
@@ -180,7 +180,7 @@ def test_folder_that_only_root_can_create(environment, own_folder):
     assert re.fullmatch(r"install -d -o \S+ /no-such/instance, as root", advice.fix)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder of somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can use another user id")
 def test_folder_below_an_inaccessible_one(environment, tmp_path):
     tmp_path.chmod(0o700)
     settings = {"DATA_DIR": f"{tmp_path}/instance", "PICTURE_DIR": f"{tmp_path}/pfp"}
@@ -203,7 +203,7 @@ def test_file_instead_of_a_folder(advise, tmp_path, below):
 
 
 @pytest.mark.parametrize(
-    ("blocks", "files", "free_files", "told"),
+    ("blocks", "files", "free_files", "expected"),
     [
         (MIN_FREE_SPACE // 4096 - 1, 10**6, MIN_FREE_FILES, "only 199 MiB are free"),
         (MIN_FREE_SPACE // 4096, 10**6, MIN_FREE_FILES - 1, "only 9999 more files"),
@@ -211,14 +211,14 @@ def test_file_instead_of_a_folder(advise, tmp_path, below):
         (MIN_FREE_SPACE // 4096, 0, 0, None),  # a file system without a limit
     ],
 )
-def test_low_disk_space(advise, storage, monkeypatch, blocks, files, free_files, told):
+def test_low_disk_space(advise, storage, monkeypatch, blocks, files, free_files, expected):
     size = os.statvfs_result(
         (4096, 4096, 10**9, blocks, blocks, files, free_files, free_files, 0, 255)
     )
     monkeypatch.setattr(os, "statvfs", lambda folder: size)
     problems = [advice.problem for advice in advise()]
-    assert len(problems) == (told is not None)  # once: both folders are on one disk
-    assert all(told in problem for problem in problems)
+    assert len(problems) == (expected is not None)  # once: both folders are on one disk
+    assert all(expected in problem for problem in problems)
 
 
 def test_clock_before_the_newest_record(advise, storage, clock):
@@ -241,17 +241,17 @@ def test_clock_far_from_the_date_of_the_code(advise, clock):
 # -- the commands ---------------------------------------------------------------------------------
 
 
-MISTAKEN = {"IDENTITY_BASE_URL": "http://id.example.org"}
+INCONSISTENT = {"IDENTITY_BASE_URL": "http://id.example.org"}
 
 
 @pytest.fixture
 def installation(tmp_path) -> Installation:
-    """The command on an installation of its own."""
+    """The command on a new installation."""
     return Installation(tmp_path)
 
 
 def test_settings_prints_settings_then_warnings_with_fixes(installation):
-    done = installation.run("settings", "--bind", "0.0.0.0:80", **MISTAKEN)
+    done = installation.run("settings", "--bind", "0.0.0.0:80", **INCONSISTENT)
     assert done.stderr == ""
     settings, _, problems = done.stdout.partition("\n\n")
     assert "IDENTITY_BASE_URL=http://id.example.org  (environment)" in settings
@@ -267,7 +267,7 @@ def test_settings_default_base_url_follows_bind(installation):
 
 
 def test_serve_prints_warnings_and_starts(installation):
-    done = installation.run("serve", "--bind", "127.0.0.1:0", **MISTAKEN)
+    done = installation.run("serve", "--bind", "127.0.0.1:0", **INCONSISTENT)
     lines = done.stderr.splitlines()
     assert [line.partition(":")[0] for line in lines[:2]] == ["Warning", "Warning"]
     assert "http on a public name." in "".join(lines[:2])
@@ -275,7 +275,7 @@ def test_serve_prints_warnings_and_starts(installation):
     assert "gunicorn" in installation.served
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the owner of a folder")
 @pytest.mark.parametrize("arguments", [["user", "list"], ["invite"], ["serve"]])
 def test_command_refuses_root_on_another_users_folder(installation, arguments):
     installation.run("user", "list")  # creates the folders

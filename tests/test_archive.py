@@ -1,4 +1,4 @@
-"""Backup and restore: storage/archive.py, and the snapshot and load of the backend."""
+"""Backup and restore: storage/archive.py, with the snapshot and load of the backend."""
 
 import contextlib
 import gzip
@@ -19,7 +19,7 @@ import pytest
 from archives import Members, Site, read_archive, write_archive
 from cached_pictures import cache_pictures, generate_picture
 from click.testing import CliRunner
-from test_check import A_HASH, somebody_waits_for_a_lock
+from test_check import A_HASH, is_waiting_for_a_lock
 from test_command import Installation
 from waiting import PATIENCE, wait_until
 
@@ -39,12 +39,12 @@ from storage.flat_files import disk
 from storage.flat_files.user_ids import USER_IDS_END
 
 ROOT = Path(__file__).parent.parent
-ADA, BOB, CLEO, DORA = 1, 2, 3, 4  # ids; Cleo was deleted, and Dora has no picture of her own
+ADA, BOB, CLEO, DORA = 1, 2, 3, 4  # ids; Cleo is deleted, and Dora has no picture
 
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory) -> Path:
-    """A folder with an installation that has been in use, and a backup of it."""
+    """A folder with an installation that was used, and a backup of it."""
     folder = tmp_path_factory.mktemp("prepared")
     site = Site(folder / "site")
     store = site.open()
@@ -67,7 +67,7 @@ def prepared(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def site(tmp_path, prepared, unsynced, monkeypatch) -> Site:
-    """The installation, for this test alone."""
+    """A copy of the prepared installation for this test."""
     cache_pictures(monkeypatch)
     shutil.copytree(prepared / "site", tmp_path / "site", symlinks=True)
     return Site(tmp_path / "site")
@@ -75,19 +75,19 @@ def site(tmp_path, prepared, unsynced, monkeypatch) -> Site:
 
 @pytest.fixture
 def empty(tmp_path) -> Site:
-    """Folders that are not there yet."""
+    """An installation whose folders do not exist yet."""
     return Site(tmp_path / "empty")
 
 
 @pytest.fixture
 def path(tmp_path) -> Path:
-    """Where the archive is to be."""
+    """The path of the archive to write."""
     return tmp_path / "backup.tar.gz"
 
 
 @pytest.fixture
 def archive(prepared, path, unsynced) -> Path:
-    """A good one."""
+    """A valid archive of `site`."""
     return Path(shutil.copy(prepared / path.name, path))
 
 
@@ -96,7 +96,7 @@ def names_in(path: Path) -> list[str]:
 
 
 def change_record(path: Path, **values) -> None:
-    """Edit a record by hand."""
+    """Change fields of a record's file."""
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
@@ -105,7 +105,7 @@ def change_record(path: Path, **values) -> None:
 # ---------------------------------------------------------------------------------------------
 
 
-def test_everything_comes_back(site, archive, empty):
+def test_restore_returns_everything(site, archive, empty):
     assert empty.restore(archive) == 3
     before, after = site.open(), empty.open()
     assert empty.players() == site.players()
@@ -117,7 +117,7 @@ def test_everything_comes_back(site, archive, empty):
     assert empty.problems() == []
 
 
-def test_an_archive_of_an_earlier_version_is_restored(empty, unsynced):
+def test_archive_of_an_earlier_version_is_restored(empty, unsynced):
     """installations/archive-1.tar.gz: a backup by version 717a893 of layout-1.tar.gz beside it."""
     assert empty.restore(Path(__file__).parent / "installations/archive-1.tar.gz") == 5
     store = empty.open()
@@ -129,7 +129,7 @@ def test_an_archive_of_an_earlier_version_is_restored(empty, unsynced):
     assert empty.problems() == []
 
 
-def test_an_archive_has_the_records_and_pictures_in_their_order(site, archive):
+def test_archive_members_have_a_fixed_order(site, archive):
     store = site.open()
     pictures = {
         user_id: [
@@ -144,15 +144,15 @@ def test_an_archive_has_the_records_and_pictures_in_their_order(site, archive):
     ]
 
 
-def test_nothing_that_opens_a_door_is_in_an_archive(site, archive):
-    """Neither keys, invitations and sessions, nor what was guessed at."""
+def test_archive_contains_no_credentials(site, archive):
+    """Keys, invitations, sessions and counted attempts are left out."""
     content = gzip.decompress(archive.read_bytes())
     assert b"a grant" in content and A_HASH.encode() in content
     for secret in (*site.open().keys(), b"adas session", b"Firefox", b"invites", b"attempts"):
         assert secret not in content
 
 
-def test_only_its_owner_may_read_an_archive_whatever_the_umask(site, path):
+def test_archive_has_mode_0600_with_any_umask(site, path):
     before = os.umask(0)
     try:
         site.backup(path)
@@ -161,24 +161,24 @@ def test_only_its_owner_may_read_an_archive_whatever_the_umask(site, path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_file_that_is_there_is_never_replaced(site, path, tmp_path):
+def test_backup_never_replaces_a_file(site, path, tmp_path):
     path.write_text("mine")
     (tmp_path / "link").symlink_to("nowhere")
-    for taken in (path, tmp_path / "link", tmp_path):
+    for existing in (path, tmp_path / "link", tmp_path):
         with pytest.raises(BadFile, match="is there already"):
-            site.backup(taken)
+            site.backup(existing)
     assert path.read_text() == "mine"
     assert site.acts().count("backup") == 1
 
 
-def test_a_backup_of_nothing_is_refused(empty, path, unsynced):
-    """Who forgot to name the data folder is told so, and not that all is well."""
+def test_backup_of_an_empty_installation_is_refused(empty, path, unsynced):
+    """A forgotten IDENTITY_DATA_DIR must not look like a successful backup."""
     with pytest.raises(BadInstallation, match="no players"):
         empty.backup(path)
     assert not path.exists()
 
 
-def test_a_backup_leaves_nothing_behind_but_the_archive_and_a_line_in_the_log(site, path):
+def test_backup_adds_only_the_archive_and_an_audit_line(site, path):
     before = site.files()
     site.backup(path)
     after = site.files()
@@ -188,16 +188,16 @@ def test_a_backup_leaves_nothing_behind_but_the_archive_and_a_line_in_the_log(si
     assert sorted(each.name for each in path.parent.iterdir()) == [path.name, "site"]
 
 
-def test_the_line_in_the_log_is_in_the_archive_too(archive):
+def test_archive_contains_the_audit_line_of_its_backup(archive):
     assert b'"act": "backup"' in {h.name: c for h, c in read_archive(archive)}["audit.log"]
 
 
-# -- what goes on meanwhile ---------------------------------------------------------------------
+# -- changes during a backup --------------------------------------------------------------------
 
 
 @pytest.fixture
 def while_packing(site, path, monkeypatch) -> Callable[[Callable[[Storage], object]], list[str]]:
-    """Does something once the first player is packed; returns what was reported."""
+    """A function that runs a backup and calls `act` after the first player; returns the reports."""
     monkeypatch.setattr("storage.archive.STEP", 1)
 
     def while_packing(act: Callable[[Storage], object]) -> list[str]:
@@ -213,7 +213,7 @@ def while_packing(site, path, monkeypatch) -> Callable[[Callable[[Storage], obje
     return while_packing
 
 
-def test_a_picture_changed_meanwhile_is_in_the_archive_with_its_timestamp(
+def test_picture_changed_during_a_backup_is_archived_with_its_timestamp(
     while_packing, site, path, empty
 ):
     def change(store: Storage) -> None:
@@ -230,32 +230,32 @@ def test_a_picture_changed_meanwhile_is_in_the_archive_with_its_timestamp(
         assert user.pfp_timestamp == store.read_user(user_id).pfp_timestamp
         picture = restored.read_picture("small", user.picture_file)[0]
         assert picture == generate_picture(1000 + user_id)["small"]
-        assert user.bio == ""  # the record is that of before
+        assert user.bio == ""  # the record is that of the snapshot
     assert empty.problems() == []
 
 
-def test_a_picture_that_is_drawn_meanwhile_is_waited_for(while_packing, site, path):
+def test_backup_waits_while_a_picture_is_generated(while_packing, site, path):
     large, *others = (site.pictures / size / f"{DORA}.webp" for size in PICTURE_SIZES)
-    begun = threading.Event()
+    started = threading.Event()
 
     def keep(store: Storage) -> None:
-        with store.layout.user_lock(DORA):  # as for a picture that is generated
+        with store.layout.user_lock(DORA):  # as the storage does while it generates a picture
             large.write_bytes(generate_picture(DORA)["large"])
-            begun.set()
-            wait_until(somebody_waits_for_a_lock)
+            started.set()
+            wait_until(is_waiting_for_a_lock)
             for path in others:
                 path.write_bytes(generate_picture(DORA)[path.parent.name])
 
     def begin(store: Storage) -> None:
         threading.Thread(target=keep, args=[store], daemon=True).start()
-        begun.wait()
+        started.wait()
 
     assert while_packing(begin) == []
     assert f"pictures/small/{DORA}.webp" in names_in(path)
 
 
-def test_who_has_some_of_the_drawn_pictures_gets_the_others_after_a_restore(site, path, empty):
-    """A server that was killed while it kept them, and no lost picture."""
+def test_restore_completes_a_partly_saved_generated_picture(site, path, empty):
+    """A killed server may have saved only some sizes; that is not reported as a lost picture."""
     (site.pictures / f"large/{DORA}.webp").write_bytes(generate_picture(DORA)["large"])
     reported = []
     site.backup(path, report=reported.append)
@@ -264,7 +264,7 @@ def test_who_has_some_of_the_drawn_pictures_gets_the_others_after_a_restore(site
     assert empty.players() == site.players()
 
 
-def test_a_player_who_is_deleted_meanwhile_is_deleted_in_the_archive(while_packing, path, empty):
+def test_player_deleted_during_a_backup_is_deleted_in_the_archive(while_packing, path, empty):
     assert while_packing(lambda store: store.delete_user(BOB)) == []
     assert empty.restore(path) == 2
     assert empty.open().user_ids() == [ADA, DORA]
@@ -272,7 +272,7 @@ def test_a_player_who_is_deleted_meanwhile_is_deleted_in_the_archive(while_packi
     assert empty.problems() == []
 
 
-def test_who_is_added_and_renamed_meanwhile_is_so_in_the_next_backup(while_packing, path, empty):
+def test_additions_and_renames_during_a_backup_are_not_in_the_archive(while_packing, path, empty):
     def change(store: Storage) -> None:
         store.rename_user(BOB, "Robert")
         store.add_user("Bob", "another@example.org", "")
@@ -283,7 +283,7 @@ def test_who_is_added_and_renamed_meanwhile_is_so_in_the_next_backup(while_packi
     assert empty.problems() == []
 
 
-def test_progress_is_told_in_players_and_in_bytes(site, path, empty, monkeypatch):
+def test_progress_counts_players_in_a_backup_and_bytes_in_a_restore(site, path, empty, monkeypatch):
     monkeypatch.setattr("storage.archive.STEP", 2)
     packing, restoring = [], []
     site.backup(path, progress=lambda *each: packing.append(each))
@@ -293,7 +293,7 @@ def test_progress_is_told_in_players_and_in_bytes(site, path, empty, monkeypatch
     assert restoring == [(size, size)]
 
 
-# -- what is wrong with an installation ---------------------------------------------------------
+# -- damaged installations ----------------------------------------------------------------------
 
 
 def hand_edit(**values) -> Callable[[Site], None]:
@@ -301,22 +301,22 @@ def hand_edit(**values) -> Callable[[Site], None]:
 
 
 DAMAGE = {
-    "no JSON": lambda site: (site.data / "users/2.json").write_text("{"),
+    "invalid JSON": lambda site: (site.data / "users/2.json").write_text("{"),
     "another id": hand_edit(id=7),
     "an unknown field": hand_edit(shoe_size=42),
-    "a name that makes no path": hand_edit(name="../ada"),
-    "an address by which nobody is found": hand_edit(email="bob"),
-    "another player's name": hand_edit(name="ADA"),
-    "another player's address": hand_edit(email="Ada@example.org"),
-    "a mod level that there is not": hand_edit(mod_level=9),
-    "a timestamp that makes no address": hand_edit(pfp_timestamp=10**15),
-    "half a character": hand_edit(bio="\ud800"),
-    "too large": hand_edit(bio="x" * 2**20),
+    "a path as a name": hand_edit(name="../ada"),
+    "an invalid email": hand_edit(email="bob"),
+    "a duplicate name": hand_edit(name="ADA"),
+    "a duplicate email": hand_edit(email="Ada@example.org"),
+    "an invalid mod level": hand_edit(mod_level=9),
+    "an invalid picture timestamp": hand_edit(pfp_timestamp=10**15),
+    "a lone surrogate": hand_edit(bio="\ud800"),
+    "a too large record": hand_edit(bio="x" * 2**20),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_record_that_no_restore_would_take_is_left_out_and_named(site, path, empty, damage):
+def test_invalid_record_is_reported_and_left_out(site, path, empty, damage):
     DAMAGE[damage](site)
     reported = []
     assert site.backup(path, report=reported.append) == 2
@@ -326,7 +326,7 @@ def test_a_record_that_no_restore_would_take_is_left_out_and_named(site, path, e
     assert empty.problems() == []
 
 
-def test_a_client_that_cannot_be_read_is_left_out_and_named(site, path, empty):
+def test_invalid_client_is_reported_and_left_out(site, path, empty):
     (record,) = (site.data / "clients").iterdir()
     change_record(record, name=5)
     reported = []
@@ -336,11 +336,11 @@ def test_a_client_that_cannot_be_read_is_left_out_and_named(site, path, empty):
     assert empty.open().client_ids() == []
 
 
-NO_FILES = {"a link that leads nowhere": lambda path: path.symlink_to("x"), "a folder": Path.mkdir}
+UNREADABLE_ENTRIES = {"a dangling link": lambda path: path.symlink_to("x"), "a folder": Path.mkdir}
 
 
-@pytest.mark.parametrize("make", NO_FILES.values(), ids=NO_FILES)
-def test_a_record_that_is_no_file_is_left_out_and_named(site, path, empty, make):
+@pytest.mark.parametrize("make", UNREADABLE_ENTRIES.values(), ids=UNREADABLE_ENTRIES)
+def test_record_that_is_not_a_file_is_reported_and_left_out(site, path, empty, make):
     (client,) = (site.data / "clients").iterdir()
     for record in (site.data / "users/2.json", client):
         record.unlink()
@@ -354,7 +354,7 @@ def test_a_record_that_is_no_file_is_left_out_and_named(site, path, empty, make)
     assert empty.problems() == []
 
 
-def test_folders_among_the_records_are_in_nobodys_way(site, path):
+def test_folders_among_the_records_are_ignored(site, path):
     for part in ("users", "deleted", "clients"):
         (site.data / part / "old").mkdir()
     reported = []
@@ -363,14 +363,14 @@ def test_folders_among_the_records_are_in_nobodys_way(site, path):
 
 
 @pytest.mark.parametrize("next_id", [None, USER_IDS_END + 1])
-def test_a_next_id_that_no_restore_would_take_is_left_out_and_named(site, path, empty, next_id):
-    """The ids that were given say what the next one may be."""
+def test_invalid_next_id_is_reported_and_left_out(site, path, empty, next_id):
+    """The next id follows from the ids in use."""
     file = site.data / "next_user_id"
     file.unlink()
     if next_id:
         file.write_text(f"{next_id}\n")
     else:
-        file.mkdir()  # and so cannot be read
+        file.mkdir()  # reading a folder fails
     reported = []
     assert site.backup(path, report=reported.append) == 3
     assert len(reported) == 1 and str(file) in reported[0]
@@ -379,7 +379,7 @@ def test_a_next_id_that_no_restore_would_take_is_left_out_and_named(site, path, 
 
 
 @pytest.mark.parametrize("name", ["deleted/{}", "users/{}.json"])
-def test_an_id_that_no_restore_would_take_is_left_out_and_named(site, path, empty, name):
+def test_too_large_id_is_reported_and_left_out(site, path, empty, name):
     for user_id in (USER_IDS_END, USER_IDS_END - 1):
         (site.data / name.format(user_id)).touch()
         if name.startswith("users"):
@@ -389,17 +389,17 @@ def test_an_id_that_no_restore_would_take_is_left_out_and_named(site, path, empt
     site.backup(path, report=reported.append)
     assert [line for line in reported if str(USER_IDS_END) in line] == reported[:1]
     empty.restore(path)
-    left = {each.name for each in (empty.data / name).parent.iterdir()}
-    assert Path(name.format(USER_IDS_END - 1)).name in left
-    assert Path(name.format(USER_IDS_END)).name not in left
+    restored_names = {each.name for each in (empty.data / name).parent.iterdir()}
+    assert Path(name.format(USER_IDS_END - 1)).name in restored_names
+    assert Path(name.format(USER_IDS_END)).name not in restored_names
 
 
 @pytest.mark.parametrize("user_id", [BOB, DORA])
 @pytest.mark.parametrize("content", [None, b"", b"RIFF....WEBP", "large", "a folder"])
-def test_a_player_whose_picture_is_lost_is_in_the_archive_with_the_drawn_one(
+def test_lost_picture_is_reported_and_restored_as_the_generated_one(
     site, path, empty, content, user_id
 ):
-    """Also one who was imported with a picture, at the plain address."""
+    """Dora's picture is at the plain address, as of an imported account."""
     user = site.open().read_user(user_id)
     small, large = (site.pictures / size / user.picture_file for size in ("small", "large"))
     if user_id == DORA:
@@ -422,8 +422,8 @@ def test_a_player_whose_picture_is_lost_is_in_the_archive_with_the_drawn_one(
     assert empty.problems() == []
 
 
-def test_a_deletion_that_was_killed_half_way_is_not_yet_one(site, path, empty):
-    """Both the mark and the record are there; the record is the truth."""
+def test_player_with_record_and_deletion_mark_is_archived(site, path, empty):
+    """A killed deletion leaves both; the record counts."""
     (site.data / "deleted/2").touch()
     site.backup(path)
     assert empty.restore(path) == 3
@@ -431,7 +431,7 @@ def test_a_deletion_that_was_killed_half_way_is_not_yet_one(site, path, empty):
     assert empty.problems() == []
 
 
-def test_temporary_files_are_not_packed(site, path):
+def test_temporary_files_are_not_archived(site, path):
     for name in ("users/.7.json.0123abcd", "users/.2.json.0123abcd.old", "clients/.x.0123abcd"):
         (site.data / name).write_text("{")
     reported = []
@@ -440,10 +440,10 @@ def test_temporary_files_are_not_packed(site, path):
     assert not [name for name in names_in(path) if "/." in name]
 
 
-# -- what is left by one that dies --------------------------------------------------------------
+# -- interrupted backups ------------------------------------------------------------------------
 
 
-def test_a_backup_that_fails_leaves_nothing(site, path):
+def test_failed_backup_leaves_no_files(site, path):
     before = site.files()
     with pytest.raises(KeyboardInterrupt):
         site.backup(path, progress=interrupt)
@@ -458,11 +458,11 @@ def interrupt(done: int, total: int) -> None:
 
 @contextlib.contextmanager
 def waiting_backup(site, path, *before: str) -> Iterator[subprocess.Popen]:
-    """One that waits, in a process of its own, until another one ends with the block."""
+    """Start a backup in a process that waits for a lock until the block ends."""
     call = [sys.executable, "-c", "from identity_admin import main; main()", "backup", str(path)]
     with disk.locked(str(site.data / "locks/archive")):
         process = subprocess.Popen(
-            # Under nohup SIGHUP is ignored, and what is started inherits that.
+            # nohup ignores SIGHUP, and child processes inherit that.
             ["env", "--default-signal=HUP", *before, *call],
             env=os.environ
             | {"IDENTITY_DATA_DIR": site.folders[0], "IDENTITY_PICTURE_DIR": site.folders[1]},
@@ -475,7 +475,7 @@ def waiting_backup(site, path, *before: str) -> Iterator[subprocess.Popen]:
 
 
 @pytest.mark.live
-def test_a_backup_goes_on_where_a_closed_terminal_is_to_be_ignored(site, path):
+def test_backup_under_nohup_ignores_sighup(site, path):
     with waiting_backup(site, path, "nohup") as process:
         process.send_signal(signal.SIGHUP)
     assert process.wait(PATIENCE) == 0
@@ -483,19 +483,21 @@ def test_a_backup_goes_on_where_a_closed_terminal_is_to_be_ignored(site, path):
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_backup_that_is_stopped_leaves_nothing(site, path, end):
-    """Stopped while it waits for another one to end."""
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_backup_ended_by_a_signal_leaves_no_files(site, path, signal_number):
+    """The signal comes while the backup waits for a lock."""
     before = site.files()
     with waiting_backup(site, path) as process:
-        process.send_signal(end)
-        assert process.wait(PATIENCE) == (1 if end == signal.SIGINT else 128 + end)
+        process.send_signal(signal_number)
+        assert process.wait(PATIENCE) == (
+            1 if signal_number == signal.SIGINT else 128 + signal_number
+        )
     assert site.files() == before
     assert [each.name for each in path.parent.iterdir()] == ["site"]
 
 
-def killed_while(site: Site, call: str) -> None:
-    """Make this call in another process, which kills itself at the first report of progress."""
+def run_until_killed(site: Site, call: str) -> None:
+    """Make this call in a process that kills itself at the first report of progress."""
     program = f"""
 import os, signal
 from pathlib import Path
@@ -509,8 +511,8 @@ Site(Path({str(site.folder)!r})).{call}
 
 
 @pytest.mark.live
-def test_what_a_killed_backup_leaves_is_in_nobodys_way_and_goes_with_the_next(site, path, empty):
-    killed_while(site, f"backup(Path({str(path)!r}), progress=kill)")
+def test_next_backup_removes_the_files_of_a_killed_one(site, path, empty):
+    run_until_killed(site, f"backup(Path({str(path)!r}), progress=kill)")
     assert (site.data / ".backup/users/1.json").exists()
     assert not path.exists()
     store = site.open()
@@ -529,12 +531,12 @@ def test_what_a_killed_backup_leaves_is_in_nobodys_way_and_goes_with_the_next(si
 # ---------------------------------------------------------------------------------------------
 
 
-def test_ids_that_may_have_been_given_after_the_backup_are_left_out(archive, empty):
+def test_restore_skips_ids_possibly_assigned_after_the_backup(archive, empty):
     empty.restore(archive)
     assert empty.open().add_user("Emmy", "emmy@example.org", "").id == 5 + 10_000
 
 
-def test_where_an_installation_had_given_larger_ids_none_comes_again(archive, empty, unsynced):
+def test_restore_never_reuses_larger_ids_of_the_target(archive, empty, unsynced):
     store = empty.open()
     store.reserve_user_ids(20_000)
     store.delete_user(store.add_user("Test", "test@example.org", "").id)
@@ -543,21 +545,21 @@ def test_where_an_installation_had_given_larger_ids_none_comes_again(archive, em
     assert empty.problems() == []
 
 
-def test_an_installation_that_lost_its_next_id_is_restored_with_one(site, path, empty):
+def test_backup_without_next_id_is_restored_with_one(site, path, empty):
     (site.data / "next_user_id").unlink()
     site.backup(path)
     empty.restore(path)
     assert empty.open().add_user("Emmy", "emmy@example.org", "").id == 5 + 10_000
 
 
-def test_a_restored_installation_signs_with_a_key_of_its_own(site, archive, empty, unsynced):
+def test_restored_installation_has_new_keys(site, archive, empty, unsynced):
     keys = empty.open().keys()
     empty.restore(archive)
     assert not set(empty.open().keys()) & {*keys, *site.open().keys()}
 
 
-def test_a_restored_installation_works_for_who_has_it_open(archive, empty, unsynced):
-    """A server that runs on the empty folders, for one."""
+def test_open_storage_sees_the_restored_data(archive, empty, unsynced):
+    """A server may run on the empty folders during the restore."""
     store = empty.open()
     assert store.is_new()
     empty.restore(archive)
@@ -565,7 +567,7 @@ def test_a_restored_installation_works_for_who_has_it_open(archive, empty, unsyn
     assert not store.is_new()
 
 
-def test_both_logs_are_kept_and_say_that_it_was_restored(site, archive, empty, unsynced):
+def test_restore_keeps_both_audit_logs_and_adds_a_line(site, archive, empty, unsynced):
     empty.open().write_audit("invite", by="command", days=1)
     before = site.acts()
     empty.restore(archive)
@@ -573,36 +575,36 @@ def test_both_logs_are_kept_and_say_that_it_was_restored(site, archive, empty, u
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o077])
-def test_modes_are_as_a_new_installation_has_them(archive, empty, umask):
+def test_restored_files_have_standard_modes_with_any_umask(archive, empty, umask):
     before = os.umask(umask)
     try:
         empty.restore(archive)
     finally:
         os.umask(before)
-    assert empty.problems() == []  # it looks at modes
+    assert empty.problems() == []  # `check` compares the modes
     assert stat.S_IMODE((empty.data / "users/1.json").stat().st_mode) == 0o600
 
 
-def test_where_players_are_signed_in_is_not_restored(archive, empty):
-    """Not even from an archive that somebody wrote by hand."""
+def test_sessions_are_not_restored(archive, empty):
+    """Sessions in a handwritten archive are dropped."""
     tamper(archive, edit("users/1.json", sessions=[{"id": "x", "since": 1, "browser": "y"}]))
     empty.restore(archive)
     assert empty.open().read_user(ADA).sessions == []
 
 
-def test_where_somebody_is_nothing_is_restored(site, archive):
+def test_restore_into_an_installation_in_use_is_refused(site, archive):
     before = site.files()
     with pytest.raises(BadInstallation, match="has players or clients"):
         site.restore(archive)
     for user_id in site.open().user_ids():
         site.open().delete_user(user_id)
     with pytest.raises(BadInstallation, match="has players or clients"):
-        site.restore(archive)  # into one that has a client
+        site.restore(archive)  # a client remains
     assert [name for name in before if "clients/" in name]
     assert "restore" not in site.acts()
 
 
-# -- archives that no backup wrote --------------------------------------------------------------
+# -- invalid archives ---------------------------------------------------------------------------
 
 
 Change = Callable[[Members], Members]
@@ -613,10 +615,10 @@ def tamper(path: Path, change: Change, **options) -> None:
 
 
 def header(name: str, **values) -> tarfile.TarInfo:
-    made = tarfile.TarInfo(name)
+    info = tarfile.TarInfo(name)
     for field, value in values.items():
-        setattr(made, field, value)
-    return made
+        setattr(info, field, value)
+    return info
 
 
 def member(name: str, content: bytes = b"") -> tuple[tarfile.TarInfo, bytes]:
@@ -638,7 +640,7 @@ def edit(file: str, /, **values) -> Change:
 
 
 def put(name: str, content: bytes) -> Change:
-    """Another content of a file."""
+    """Replace the content of a file."""
     return lambda members: [
         member(name, content) if re.fullmatch(name, each.name) else (each, old)
         for each, old in members
@@ -649,13 +651,13 @@ def drop(pattern: str) -> Change:
     return lambda members: [each for each in members if not re.fullmatch(pattern, each[0].name)]
 
 
-def add(*made: tuple[tarfile.TarInfo, bytes], before: str = "audit.log") -> Change:
-    """Put members before the first whose name has this form."""
+def add(*new: tuple[tarfile.TarInfo, bytes], before: str = "audit.log") -> Change:
+    """Insert members before the first one whose name matches the pattern `before`."""
 
     def change(members: Members) -> Members:
         names = [each.name for each, _ in members]
         at = next(n for n, name in enumerate(names) if re.fullmatch(before, name))
-        return members[:at] + list(made) + members[at:]
+        return members[:at] + list(new) + members[at:]
 
     return change
 
@@ -670,7 +672,7 @@ def repeat(pattern: str) -> Change:
 
 
 def picture(content: bytes) -> Change:
-    """Other bytes in the place of Ada's small picture."""
+    """Replace Ada's small picture."""
 
     def change(members: Members) -> Members:
         return [
@@ -686,17 +688,17 @@ ZOE = json.dumps(record_as_dict(User(900, "Zoe", "zoe@example.org", ""))).encode
 
 
 def add_zoe(name: str = "users/900.json", **values) -> Change:
-    """Another player, in her place, and nothing wrong with her but the header."""
-    made = header(name, **{"size": len(ZOE)} | values), ZOE[: values.get("size")]
-    return add(made, before="deleted/3")
+    """Add a valid player in the right place, with these header fields."""
+    zoe = header(name, **{"size": len(ZOE)} | values), ZOE[: values.get("size")]
+    return add(zoe, before="deleted/3")
 
 
-HOSTILE: dict[str, Change] = {
-    "an absolute name": add_zoe("/users/900.json"),
-    "a way out": add_zoe("../users/900.json"),
-    "a name of nothing we keep": add_zoe("secret_key"),
-    "a name that is not ASCII": add_zoe("users/é.json"),
-    "an id with a zero before it": add_zoe("users/0900.json"),
+INVALID_ARCHIVES: dict[str, Change] = {
+    "an absolute path": add_zoe("/users/900.json"),
+    "a path outside": add_zoe("../users/900.json"),
+    "an unknown path": add_zoe("secret_key"),
+    "a path that is not ASCII": add_zoe("users/é.json"),
+    "an id with a leading zero": add_zoe("users/0900.json"),
     "a folder": add_zoe(type=tarfile.DIRTYPE),
     "a symbolic link": add_zoe(type=tarfile.SYMTYPE, linkname="/etc/passwd"),
     "a hard link": add_zoe(type=tarfile.LNKTYPE, linkname="users/1.json"),
@@ -705,75 +707,77 @@ HOSTILE: dict[str, Change] = {
     "a sparse file": add_zoe(type=tarfile.GNUTYPE_SPARSE),
     "a long name": add_zoe(type=tarfile.GNUTYPE_LONGNAME),
     "a pax header": add_zoe(type=tarfile.XHDTYPE),
-    "a record that is cut off": add_zoe(size=100),
-    "a player twice": repeat("users/4.json"),
-    "a player twice, with pictures": repeat("users/1.json"),
-    "a picture twice": repeat("pictures/small/1-.*"),
-    "a deleted player twice": repeat("deleted/3"),
-    "a client twice": repeat("clients/.*"),
-    "two logs": repeat("audit.log"),
+    "a truncated record": add_zoe(size=100),
+    "a duplicate player": repeat("users/4.json"),
+    "a duplicate player with pictures": repeat("users/1.json"),
+    "a duplicate picture": repeat("pictures/small/1-.*"),
+    "a duplicate deleted player": repeat("deleted/3"),
+    "a duplicate client": repeat("clients/.*"),
+    "two audit logs": repeat("audit.log"),
     "two layouts": repeat("format"),
     "two next ids": repeat("next_user_id"),
     "no layout": drop("format"),
     "no next id": drop("next_user_id"),
-    "no log": drop("audit.log"),
-    "nothing": lambda members: [],
+    "no audit log": drop("audit.log"),
+    "no members": lambda members: [],
     "a newer layout": put("format", b"2\n"),
-    "a layout that is no number": put("format", b"one\n"),
-    "a next id that is no number": put("next_user_id", "٣".encode()),
+    "a layout that is not a number": put("format", b"one\n"),
+    "a next id that is not a number": put("next_user_id", "٣".encode()),
     "a next id of zero": put("next_user_id", b"0\n"),
-    "no room for ids": put("next_user_id", b"999999999999999\n"),
-    "a large number": put("format", b"1" * 21),
+    "a too large next id": put("next_user_id", b"999999999999999\n"),
+    "a number with too many digits": put("format", b"1" * 21),
     "a picture missing": drop("pictures/small/1-.*"),
-    "all of a player's pictures missing": drop("pictures/.*/1-.*"),
-    "half of a drawn picture": add(
+    "all pictures of a player missing": drop("pictures/.*/1-.*"),
+    "a part of a generated picture": add(
         member("pictures/large/4.webp", generate_picture(4)["large"]), before="deleted/3"
     ),
-    "a stranger's picture": add(member("pictures/large/900-1.webp"), before="users/2.json"),
+    "a picture of an unknown player": add(
+        member("pictures/large/900-1.webp"), before="users/2.json"
+    ),
     "a picture before its player": lambda members: [*members[:2], *members[3:6], members[2]],
     "players after clients": lambda members: [*members[:2], *members[-2:], *members[2:-2]],
-    "a picture that is none": picture(b"<svg/>"),
+    "not a picture": picture(b"<svg/>"),
     "a picture of another size": picture(generate_picture(1)["large"]),
-    "a picture that is cut off": picture(generate_picture(1)["small"][:-1]),
-    "a picture with something behind": picture(generate_picture(1)["small"] + b"<?php"),
-    "a large picture": picture(bytes(2**20 + 1)),
-    "a large record": put("users/1.json", b" " * (2**20 + 1)),
+    "a truncated picture": picture(generate_picture(1)["small"][:-1]),
+    "a picture with trailing bytes": picture(generate_picture(1)["small"] + b"<?php"),
+    "a too large picture": picture(bytes(2**20 + 1)),
+    "a too large record": put("users/1.json", b" " * (2**20 + 1)),
     "a deleted player with content": put("deleted/3", b"x"),
-    "somebody who is deleted and there": add(member("deleted/1"), before="deleted/3"),
-    "no JSON": put("users/1.json", b"{"),
-    "deep JSON": put("users/1.json", b"[" * 100_000),
-    "no record": put("users/1.json", b"[]"),
+    "a player with a deletion mark": add(member("deleted/1"), before="deleted/3"),
+    "invalid JSON": put("users/1.json", b"{"),
+    "deeply nested JSON": put("users/1.json", b"[" * 100_000),
+    "a list as a record": put("users/1.json", b"[]"),
     "another id": edit("users/1.json", id=900),
     "an unknown field": edit("users/1.json", shoe_size=42),
     "a field of another type": edit("users/1.json", suspended="no"),
-    "a name that makes no path": edit("users/1.json", name="../../x"),
-    "a name that is hidden": edit("users/1.json", name=".x"),
-    "no name": edit("users/1.json", name=""),
-    "half a character": edit("users/1.json", name="\ud800"),
-    "two players of one name": edit("users/2.json", name="ADA"),
-    "two players of one address": edit("users/2.json", email="ADA@example.org"),
-    "a mod level that there is not": edit("users/1.json", mod_level=3),
-    "a timestamp that makes no address": edit("users/1.json", pfp_timestamp=-1),
-    "a client of another id": add(member(CLIENT, b'{"id": "x"}')),
-    "a client that is none": add(member(CLIENT, b"null")),
+    "a path as a name": edit("users/1.json", name="../../x"),
+    "a name with a leading dot": edit("users/1.json", name=".x"),
+    "an empty name": edit("users/1.json", name=""),
+    "a lone surrogate": edit("users/1.json", name="\ud800"),
+    "a duplicate name": edit("users/2.json", name="ADA"),
+    "a duplicate email": edit("users/2.json", email="ADA@example.org"),
+    "an invalid mod level": edit("users/1.json", mod_level=3),
+    "an invalid picture timestamp": edit("users/1.json", pfp_timestamp=-1),
+    "another client id": add(member(CLIENT, b'{"id": "x"}')),
+    "null as a client": add(member(CLIENT, b"null")),
 }
 
 
-@pytest.mark.parametrize("change", HOSTILE)
-def test_an_archive_that_no_backup_wrote_is_refused_and_leaves_nothing(archive, empty, change):
+@pytest.mark.parametrize("change", INVALID_ARCHIVES)
+def test_invalid_archive_is_refused_without_changes(archive, empty, change):
     good = archive.with_name("good.tar.gz")
     good.write_bytes(archive.read_bytes())
     empty.open()
     before = empty.files()
-    tamper(archive, HOSTILE[change])
+    tamper(archive, INVALID_ARCHIVES[change])
     with pytest.raises(BadFile, match=f"^{archive} cannot be restored: "):
         empty.restore(archive)
     assert empty.files() == before
     assert empty.restore(good) == 3
 
 
-def test_what_was_tampered_with_and_is_still_good_is_taken(archive, empty):
-    """The tests above refuse for what they changed, and not because it was written anew."""
+def test_rewritten_valid_archive_is_restored(archive, empty):
+    """Control: rewriting an archive does not make it invalid."""
     tamper(archive, edit("users/1.json", bio="tampered with"))
     tamper(archive, add_zoe())
     assert empty.restore(archive) == 4
@@ -782,7 +786,7 @@ def test_what_was_tampered_with_and_is_still_good_is_taken(archive, empty):
 
 
 def negative_size(content: bytes) -> bytes:
-    """Ada's record has minus 512 bytes, which a header can say: to be read again and again."""
+    """Give Ada's record a size of -512 bytes, which could make a reader loop over it."""
     at = content.index(b"users/1.json")
     record = bytearray(content[at : at + 512])
     record[124:136] = (2**96 - 512).to_bytes(12, "big")
@@ -790,35 +794,35 @@ def negative_size(content: bytes) -> bytes:
     return content[:at] + bytes(record) + content[at + 512 :]
 
 
-SPOILT: dict[str, Callable[[bytes], bytes]] = {
-    "empty": lambda content: b"",
-    "not packed": gzip.decompress,
-    "packed twice": gzip.compress,
-    "cut off": lambda content: content[:-1],
+FILE_DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "an empty file": lambda content: b"",
+    "not compressed": gzip.decompress,
+    "compressed twice": gzip.compress,
+    "truncated": lambda content: content[:-1],
     "cut in half": lambda content: content[: len(content) // 2],
-    "a byte changed": lambda content: content[:500] + bytes([content[500] ^ 1]) + content[501:],
-    "a check sum changed": lambda content: content[:-8] + bytes([content[-8] ^ 1]) + content[-7:],
-    "something behind": lambda content: content + gzip.compress(b"x"),
-    "another archive behind": lambda content: content + content,
-    "without its end": lambda content: gzip.compress(gzip.decompress(content)[:-1024]),
-    "with half its end": lambda content: gzip.compress(gzip.decompress(content)[:-512]),
-    "more end": lambda content: gzip.compress(gzip.decompress(content) + bytes(512)),
-    "a header that is none": lambda content: gzip.compress(b"x" * 512),
-    "a size below zero": lambda content: gzip.compress(negative_size(gzip.decompress(content))),
+    "a changed byte": lambda content: content[:500] + bytes([content[500] ^ 1]) + content[501:],
+    "a changed checksum": lambda content: content[:-8] + bytes([content[-8] ^ 1]) + content[-7:],
+    "trailing bytes": lambda content: content + gzip.compress(b"x"),
+    "a second archive": lambda content: content + content,
+    "no end blocks": lambda content: gzip.compress(gzip.decompress(content)[:-1024]),
+    "one end block": lambda content: gzip.compress(gzip.decompress(content)[:-512]),
+    "an extra end block": lambda content: gzip.compress(gzip.decompress(content) + bytes(512)),
+    "an invalid header": lambda content: gzip.compress(b"x" * 512),
+    "a negative size": lambda content: gzip.compress(negative_size(gzip.decompress(content))),
 }
 
 
-@pytest.mark.parametrize("spoil", SPOILT)
-def test_a_file_that_was_damaged_is_refused_and_leaves_nothing(archive, empty, spoil):
+@pytest.mark.parametrize("damage", FILE_DAMAGE)
+def test_damaged_archive_file_is_refused_without_changes(archive, empty, damage):
     empty.open()
     before = empty.files()
-    archive.write_bytes(SPOILT[spoil](archive.read_bytes()))
+    archive.write_bytes(FILE_DAMAGE[damage](archive.read_bytes()))
     with pytest.raises(BadFile, match="cannot be restored"):
         empty.restore(archive)
     assert empty.files() == before
 
 
-def test_every_archive_that_is_cut_off_is_refused(archive, empty):
+def test_archive_truncated_at_any_length_is_refused(archive, empty):
     whole = archive.read_bytes()
     for length in range(0, len(whole), 97):
         archive.write_bytes(whole[:length])
@@ -828,14 +832,14 @@ def test_every_archive_that_is_cut_off_is_refused(archive, empty):
 
 
 @pytest.mark.live
-def test_a_pipe_cannot_be_restored(archive, empty):
+def test_restore_from_a_pipe_is_refused(archive, empty):
     cat = subprocess.Popen(["cat", archive], stdout=subprocess.PIPE)
     with cat, pytest.raises(BadFile, match="no pipe"):
         empty.restore(Path(f"/dev/fd/{cat.stdout.fileno()}"))
 
 
-def test_a_small_file_cannot_fill_the_disk(archive, empty):
-    """A megabyte of blanks in each of a thousand records: JSON allows them."""
+def test_highly_compressed_archive_is_refused(archive, empty):
+    """Each of 50 records ends with a megabyte of blanks, which JSON allows."""
     blanks = b" " * (2**20 - 400)
     record = {each.name: content for each, content in read_archive(archive)}["users/4.json"]
 
@@ -859,14 +863,14 @@ def test_a_small_file_cannot_fill_the_disk(archive, empty):
     assert empty.open().user_ids() == []
 
 
-# -- interrupted --------------------------------------------------------------------------------
+# -- interrupted restores -----------------------------------------------------------------------
 
 
 @pytest.mark.live
-def test_a_restore_that_was_killed_is_told_of_and_done_again(archive, empty, unsynced):
-    killed_while(empty, f"restore(Path({str(archive)!r}), progress=kill)")
+def test_restore_after_a_killed_one_reports_it_and_succeeds(archive, empty, unsynced):
+    run_until_killed(empty, f"restore(Path({str(archive)!r}), progress=kill)")
     store = empty.open()
-    assert store.is_new()  # nothing of it counts
+    assert store.is_new()  # the killed restore added nothing
     reported = []
     assert empty.restore(archive, report=reported.append) == 3
     assert reported == ["an earlier restore was interrupted: what it left is removed"]
@@ -875,8 +879,8 @@ def test_a_restore_that_was_killed_is_told_of_and_done_again(archive, empty, uns
 
 
 @pytest.mark.live
-def test_a_start_after_a_killed_restore_is_as_the_first(archive, empty, unsynced):
-    killed_while(empty, f"restore(Path({str(archive)!r}), progress=kill)")
+def test_start_after_a_killed_restore_is_a_first_start(archive, empty, unsynced):
+    run_until_killed(empty, f"restore(Path({str(archive)!r}), progress=kill)")
     user = empty.open().add_user("Zoe", "zoe@example.org", "")
     with pytest.raises(BadInstallation, match="has players"):
         empty.restore(archive)
@@ -888,23 +892,23 @@ def test_a_start_after_a_killed_restore_is_as_the_first(archive, empty, unsynced
 # ---------------------------------------------------------------------------------------------
 
 
-ELSEWHERE = {"IDENTITY_DATA_DIR": "new/data", "IDENTITY_PICTURE_DIR": "new/pictures"}
+NEW_FOLDERS = {"IDENTITY_DATA_DIR": "new/data", "IDENTITY_PICTURE_DIR": "new/pictures"}
 
 
 @pytest.fixture
 def installation(site) -> Installation:
-    """The command on that installation."""
+    """The command on the installation of `site`."""
     return Installation(site.folder)
 
 
-def test_the_commands_say_how_many_players_they_took(installation, site):
+def test_backup_and_restore_commands_print_the_player_count(installation, site):
     assert installation.output("backup", "a.tar.gz") == "3 players in a.tar.gz\n"
-    told = installation.output("restore", "a.tar.gz", **ELSEWHERE)
-    assert told == "3 players restored from a.tar.gz\n"
-    assert installation.output("check", **ELSEWHERE) == "Nothing is wrong.\n"
+    printed = installation.output("restore", "a.tar.gz", **NEW_FOLDERS)
+    assert printed == "3 players restored from a.tar.gz\n"
+    assert installation.output("check", **NEW_FOLDERS) == "Nothing is wrong.\n"
 
 
-def test_a_backup_that_left_something_out_says_what_and_exits_with_1(installation, site):
+def test_incomplete_backup_prints_the_omissions_and_exits_with_1(installation, site):
     (site.data / "users/2.json").write_text("{")
     done = installation.run("backup", "a.tar.gz", status=1)
     first, second = done.stdout.splitlines()
@@ -912,10 +916,10 @@ def test_a_backup_that_left_something_out_says_what_and_exits_with_1(installatio
     assert (
         done.stderr == "Error: something is left out: `identity-server check --repair` may help\n"
     )
-    assert installation.output("restore", "a.tar.gz", **ELSEWHERE).startswith("2 players")
+    assert installation.output("restore", "a.tar.gz", **NEW_FOLDERS).startswith("2 players")
 
 
-def test_what_cannot_be_done_is_refused_in_one_line(site, empty, path, environment):
+def test_refused_backup_or_restore_prints_one_line(site, empty, path, environment):
     def refusal(*arguments: str, on: Site, status: int = 1) -> str:
         environment.setenv("IDENTITY_DATA_DIR", str(on.data))
         environment.setenv("IDENTITY_PICTURE_DIR", str(on.pictures))
@@ -932,7 +936,7 @@ def test_what_cannot_be_done_is_refused_in_one_line(site, empty, path, environme
     assert "no players" in refusal("backup", f"{path}x", on=empty)
 
 
-def test_the_log_tells_of_it_in_words(archive, empty):
+def test_audit_log_describes_backup_and_restore(archive, empty):
     empty.restore(archive)
-    told = [describe_audit_line(line).partition("  ")[2] for line in empty.open().read_audit()]
-    assert told[-3:-1] == ["the command made a backup", "the command restored a backup"]
+    printed = [describe_audit_line(line).partition("  ")[2] for line in empty.open().read_audit()]
+    assert printed[-3:-1] == ["the command made a backup", "the command restored a backup"]

@@ -1,7 +1,7 @@
-"""The `identity-server` command, as the administrator calls it.
+"""The `identity-server` command.
 
-Most tests call it in their own process. Those that are marked `live` start the installed command:
-they are about what only a process shows, which is exit statuses, streams, terminals and serving.
+Most tests call it in their own process. Tests with the marker `live` start the installed command:
+they test exit statuses, standard streams, terminals and serving.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ CLIENT_FIELDS = {
 
 
 class Installation:
-    """A folder of its own in which the command is called; its data is in `data` and `pictures`."""
+    """A folder in which the command runs, with its data in `data` and `pictures`."""
 
     def __init__(self, folder: Path, backend: Backend = FLAT_FILES) -> None:
         self.folder = folder
@@ -59,7 +59,7 @@ class Installation:
         self.faults = backend.faults(*folders)
         self.environment = {
             **{name: value for name, value in os.environ.items() if "IDENTITY_" not in name},
-            # The code of this checkout, wherever the command was installed from.
+            # The command runs the code of this checkout, even if it was installed from another one.
             "PYTHONPATH": str(ROOT),
             "IDENTITY_DATA_DIR": "data",
             "IDENTITY_PICTURE_DIR": "pictures",
@@ -68,10 +68,10 @@ class Installation:
     def run(
         self, *arguments: str | bytes, status: int = 0, stdin: str | bytes = "", **variables: str
     ) -> Result:
-        """Call the command in this process to its end; it must exit with this status.
+        """Run the command in this process; it must exit with this status.
 
-        Passwords get a cheap hash, and nothing is synced. `serve` ends where gunicorn would begin:
-        `self.served` is what it would have been started with.
+        Passwords get a cheap hash, and nothing is synced. `serve` ends before it starts gunicorn:
+        `self.served` is the command line.
         """
         self.served: list[str] | None = None
         with (
@@ -98,7 +98,7 @@ class Installation:
     def run_process(
         self, *arguments: str, status: int = 0, stdin: str = "", **options
     ) -> subprocess.CompletedProcess[str]:
-        """Call the installed command to its end; it must exit with this status."""
+        """Run the installed command; it must exit with this status."""
         assert COMMAND.exists(), "the command is not installed: pip install -e ."
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
         done = subprocess.run(
@@ -113,15 +113,15 @@ class Installation:
         return done
 
     def output(self, *arguments: str, **options) -> str:
-        """What the command prints on standard output."""
+        """Run the command; return its standard output."""
         return self.run(*arguments, **options).stdout
 
     def record(self, *arguments: str, **options):
-        """The JSON that the command prints, which must be all that it prints."""
+        """Run the command with --json; return its decoded output."""
         return json.loads(self.output(*arguments, "--json", **options))
 
     def refusal(self, *arguments: str, **options) -> str:
-        """The one line on standard error with which the command refuses, without "Error: "."""
+        """Run the command, which must refuse; return its one-line message without "Error: "."""
         done = self.run(*arguments, status=1, **options)
         assert done.stdout == ""
         assert done.stderr.startswith("Error: ") and done.stderr.count("\n") == 1, done.stderr
@@ -134,20 +134,20 @@ class Installation:
         return self.record(*arguments, stdin=f"{PASSWORD}\n")
 
     def add_client(self, name: str) -> dict:
-        """Register a client; its record with the secret."""
+        """Register a client; return its record with the secret."""
         return self.record("client", "add", name, "--redirect-uri", CALLBACK)
 
     def audit_log(self) -> list[dict]:
-        """The audit log's lines."""
+        """Return the lines of the audit log."""
         return list(self.open().read_audit())
 
 
 @pytest.fixture(scope="module")
 def installation(tmp_path_factory) -> Installation:
     """An installation with the player `ada`, id 1, shared by the tests of this module."""
-    made = Installation(tmp_path_factory.mktemp("installation"))
-    made.add_user("ada")
-    return made
+    installation = Installation(tmp_path_factory.mktemp("installation"))
+    installation.add_user("ada")
+    return installation
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def empty(tmp_path, backend) -> Installation:
 
 
 def all_commands() -> dict[str, click.Command]:
-    """Every command that does something, by what is typed to call it."""
+    """Return every command that is not a group, by its words."""
     found = {}
     for name, command in identity_server_command.commands.items():
         verbs = command.commands if isinstance(command, click.Group) else {"": command}
@@ -168,12 +168,12 @@ def all_commands() -> dict[str, click.Command]:
     return found
 
 
-def test_every_command_and_option_is_explained_by_its_help(subtests):
+def test_every_command_and_option_has_help(subtests):
     for name, command in all_commands().items():
         with subtests.test(command=name):
             assert command.help
             assert all(each.help for each in command.params if isinstance(each, click.Option))
-            # A list of commands cuts a longer first sentence.
+            # click cuts a longer first sentence in a list of commands.
             assert not command.get_short_help_str(66).endswith("...")
 
 
@@ -182,7 +182,7 @@ def test_every_command_and_option_is_explained_by_its_help(subtests):
     [
         ("fly",),
         ("user", "add", "bob"),
-        ("user", "add", "bob", "--email", "b@example.org"),  # and no terminal to ask at
+        ("user", "add", "bob", "--email", "b@example.org"),  # without a terminal for the prompt
         ("user", "set", "ada"),
         ("user", "set", "ada", "--mod-level", "3"),
         ("user", "show"),
@@ -194,7 +194,7 @@ def test_every_command_and_option_is_explained_by_its_help(subtests):
         ("serve", "--workers", "0"),
     ],
 )
-def test_wrong_usage_exits_with_status_2_and_prints_nothing_but_the_reason(installation, arguments):
+def test_wrong_usage_exits_with_2_and_prints_the_reason(installation, arguments):
     done = installation.run(*arguments, status=2)
     assert done.stdout == ""
     assert "Error: " in done.stderr
@@ -214,12 +214,12 @@ def test_installed_command_exit_status_and_streams(installation, subtests):
 @pytest.mark.live
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs the device /dev/full")
 @pytest.mark.parametrize("unbuffered", [False, True], ids=["buffered", "unbuffered"])
-def test_output_that_cannot_be_written_is_told_in_one_line(installation, subtests, unbuffered):
-    """Buffered output fails when it is flushed, and again when the interpreter shuts down."""
+def test_unwritable_output_is_reported_in_one_line(installation, subtests, unbuffered):
+    """Buffered output fails when it is flushed, and again at interpreter shutdown."""
     environment = installation.environment | {"PYTHONUNBUFFERED": "1"}
     if not unbuffered:
         del environment["PYTHONUNBUFFERED"]
-    # One command ends in the parser of options, one with sys.exit, and one returns.
+    # One command ends in the option parser, one with sys.exit, and one returns.
     for command in ("--help",) if unbuffered else ("--help", "user list --json", "settings"):
         with subtests.test(command), open("/dev/full", "wb") as full:
             done = installation.run_process(
@@ -229,17 +229,17 @@ def test_output_that_cannot_be_written_is_told_in_one_line(installation, subtest
 
 
 @pytest.mark.parametrize("command", ["settings", "user list", "client list", "serve"])
-def test_an_unknown_setting_is_refused_by_name(installation, command):
+def test_unknown_setting_is_refused_by_name(installation, command):
     refusal = installation.refusal(*command.split(), IDENTITY_SITENAME="Games")
     assert "IDENTITY_SITENAME" in refusal
 
 
-def test_a_data_folder_that_cannot_be_made_is_told_in_one_line(empty):
+def test_data_folder_creation_error_is_one_line(empty):
     empty.data.write_text("not a folder")
     assert empty.refusal("user", "list")
 
 
-def test_settings_prints_each_setting_with_its_value_and_where_that_comes_from(installation):
+def test_settings_prints_each_value_and_its_source(installation):
     lines = installation.output("settings", IDENTITY_SITE_NAME="Ada's games").splitlines()
     assert "IDENTITY_SITE_NAME=Ada's games  (environment)" in lines
     assert "IDENTITY_SIGN_UP=invite  (default)" in lines
@@ -252,7 +252,7 @@ def test_settings_prints_each_setting_with_its_value_and_where_that_comes_from(i
 # -- user ---------------------------------------------------------------------------------------
 
 
-def test_a_player_who_was_added_is_printed_the_same_by_add_show_and_list(empty):
+def test_user_add_show_and_list_print_the_same_record(empty):
     added = empty.add_user("ada", "--mod-level", "2")
     assert set(added) == USER_FIELDS
     assert (added["id"], added["name"], added["modLevel"]) == (1, "ada", 2)
@@ -269,29 +269,29 @@ def test_password_from_standard_input_is_stored_as_its_hash_alone(empty):
 
 
 @pytest.mark.live
-def test_a_prompted_password_is_hidden_and_standard_output_has_the_record_alone(empty):
-    ours, terminal = pty.openpty()
-    called = [COMMAND, "user", "add", "ada", "--email", "ada@example.org", "--json"]
+def test_prompted_password_is_hidden_and_stdout_has_only_the_record(empty):
+    controller, terminal = pty.openpty()
+    command_line = [COMMAND, "user", "add", "ada", "--email", "ada@example.org", "--json"]
     with subprocess.Popen(
-        called,
+        command_line,
         stdin=terminal,
         stderr=terminal,
         stdout=subprocess.PIPE,
         cwd=empty.folder,
         env=empty.environment,
-        start_new_session=True,  # or the prompt would go to the terminal of whoever runs this
+        start_new_session=True,  # else the prompt would go to the terminal of the test run
     ) as process:
-        seen = ""
-        for prompts in (1, 2):  # the password, and again
-            while seen.count(": ") < prompts:
-                seen += os.read(ours, 1000).decode()
-            os.write(ours, f"{PASSWORD}\n".encode())
+        terminal_output = ""
+        for prompts in (1, 2):  # the password and its repetition
+            while terminal_output.count(": ") < prompts:
+                terminal_output += os.read(controller, 1000).decode()
+            os.write(controller, f"{PASSWORD}\n".encode())
         record = json.loads(process.stdout.read())
         assert process.wait(timeout=PATIENCE) == 0
     os.close(terminal)
-    os.close(ours)
+    os.close(controller)
     assert record["name"] == "ada"
-    assert PASSWORD not in seen
+    assert PASSWORD not in terminal_output
     assert check_password_hash(empty.open().read_user(1).password_hash, PASSWORD)
 
 
@@ -318,26 +318,24 @@ def test_a_prompted_password_is_hidden_and_standard_output_has_the_record_alone(
         ("bob", "b@example.org", "", "password: Use 12 or more characters"),
     ],
 )
-def test_a_field_that_breaks_its_rule_is_refused_in_one_line(
-    installation, name, email, password, refusal
-):
+def test_invalid_user_field_is_refused_in_one_line(installation, name, email, password, refusal):
     arguments = ("user", "add", name, "--email", email, "--password-stdin")
     assert installation.refusal(*arguments, stdin=password).startswith(refusal)
     assert name == "ADA" or installation.refusal("user", "show", name)
 
 
-def test_a_name_that_cannot_be_had_is_refused_before_a_password_is_asked_for(installation):
-    # Without a terminal, asking for one would be wrong usage.
+def test_taken_name_is_refused_before_the_password_prompt(installation):
+    # A prompt without a terminal would exit with 2.
     refusal = installation.refusal("user", "add", "Ada", "--email", "b@example.org")
     assert refusal == "name: Another player has this name. Choose a different one."
 
 
 @pytest.mark.parametrize("name", ["nobody", "", "../1", b"\xff", "x" * 5000])
-def test_a_player_who_is_not_there_is_refused_whatever_the_name(installation, name):
+def test_unknown_player_is_refused_for_any_name(installation, name):
     assert installation.refusal("user", "show", name).startswith("there is no player")
 
 
-def test_set_changes_what_it_is_given_and_nothing_else(installation):
+def test_user_set_changes_only_the_given_fields(installation):
     before = installation.add_user("carla")
     changes = ("--name", "Carla B", "--email", "cb@example.org", "--bio", "One\nTwo")
     after = installation.record("user", "set", "carla", *changes)
@@ -349,7 +347,7 @@ def test_set_changes_what_it_is_given_and_nothing_else(installation):
     assert shown[at + 1] == "               Two"
 
 
-def test_set_changes_nothing_where_one_of_its_changes_is_refused(installation):
+def test_user_set_changes_nothing_if_one_field_is_invalid(installation):
     before = installation.add_user("dora")
     changes = ("--name", "dorothy", "--email", "ada@example.org", "--bio", "new")
     assert installation.refusal("user", "set", "dora", *changes).startswith(
@@ -359,7 +357,7 @@ def test_set_changes_nothing_where_one_of_its_changes_is_refused(installation):
     assert installation.record("user", "show", "dora") == before
 
 
-def test_each_change_is_in_the_audit_log_by_id_and_what_is_so_already_is_not(installation):
+def test_user_set_audits_each_change_but_no_no_op(installation):
     user_id = installation.add_user("emil")["id"]
     before = len(installation.audit_log())
     changes = ("--name", "Emil", "--email", "e@example.org", "--bio", "new", "--mod-level", "1")
@@ -382,7 +380,7 @@ def test_user_list_names_a_damaged_user_and_shows_the_others(empty):
     assert f"{empty.faults.user_place(bob['id'])} is damaged" in done.stderr
 
 
-def test_a_list_for_people_has_a_line_for_each_record(installation):
+def test_user_list_prints_a_table(installation):
     first, second, *_ = installation.output("user", "list").splitlines()
     assert first.split() == ["id", "name", "email", "modLevel", "suspended"]
     assert second.split() == ["1", "ada", "ada@example.org", "0", "no"]
@@ -391,7 +389,7 @@ def test_a_list_for_people_has_a_line_for_each_record(installation):
 # -- client -------------------------------------------------------------------------------------
 
 
-def test_a_client_secret_is_printed_once_and_only_its_hash_is_kept(installation):
+def test_client_secret_is_printed_once_and_stored_as_a_hash(installation):
     added = installation.add_client("Chess")
     assert set(added) == CLIENT_FIELDS | {"client_secret"}
     assert (added["name"], added["redirect_uris"], added["owner"]) == ("Chess", [CALLBACK], None)
@@ -400,21 +398,21 @@ def test_a_client_secret_is_printed_once_and_only_its_hash_is_kept(installation)
     assert shown == added
     assert shown in installation.record("client", "list")
     assert secret not in installation.output("client", "show", client_id)
-    kept = installation.faults.stored_text()
-    assert secret not in kept and hashlib.sha256(secret.encode()).hexdigest() in kept
+    stored = installation.faults.stored_text()
+    assert secret not in stored and hashlib.sha256(secret.encode()).hexdigest() in stored
 
 
-def test_a_new_secret_is_another_one_and_the_old_hash_is_gone(installation):
+def test_new_secret_replaces_the_old_hash(installation):
     added = installation.add_client("Go")
     renewed = installation.record("client", "new-secret", added["client_id"])
     assert renewed == added | {"client_secret": renewed["client_secret"]}
     assert renewed["client_secret"] != added["client_secret"]
-    kept = installation.faults.stored_text()
-    assert hashlib.sha256(renewed["client_secret"].encode()).hexdigest() in kept
-    assert hashlib.sha256(added["client_secret"].encode()).hexdigest() not in kept
+    stored = installation.faults.stored_text()
+    assert hashlib.sha256(renewed["client_secret"].encode()).hexdigest() in stored
+    assert hashlib.sha256(added["client_secret"].encode()).hexdigest() not in stored
 
 
-def test_a_client_may_belong_to_a_player_and_be_given_back_to_the_administrators(installation):
+def test_client_owner_can_be_set_and_removed(installation):
     uris = (
         "--redirect-uri",
         CALLBACK,
@@ -436,7 +434,7 @@ def test_a_client_may_belong_to_a_player_and_be_given_back_to_the_administrators
     )
 
 
-def test_a_disabled_client_can_be_enabled_and_a_deleted_one_is_gone(installation):
+def test_client_disable_enable_and_delete(installation):
     client_id = installation.add_client("Halma")["client_id"]
     for verb, disabled in (("disable", True), ("enable", False)):
         assert f"is {verb}d" in installation.output("client", verb, client_id)
@@ -450,7 +448,7 @@ def test_a_disabled_client_can_be_enabled_and_a_deleted_one_is_gone(installation
 
 
 @pytest.mark.parametrize("verb", ["show", "new-secret", "disable", "enable", "delete"])
-def test_a_client_that_is_not_there_is_refused(installation, verb):
+def test_unknown_client_is_refused(installation, verb):
     client_id = "../users/1" if verb == "show" else "0123456789abcdef"
     assert installation.refusal("client", verb, client_id) == "there is no such client"
 
@@ -463,7 +461,7 @@ def test_a_client_that_is_not_there_is_refused(installation, verb):
         (("Chess", "--redirect-uri", CALLBACK, "--owner", "nobody"), "there is no player 'nobody'"),
     ],
 )
-def test_a_client_that_breaks_a_rule_is_refused(installation, arguments, refusal):
+def test_invalid_client_is_refused(installation, arguments, refusal):
     assert installation.refusal("client", "add", *arguments).startswith(refusal)
 
 
@@ -471,7 +469,7 @@ def test_a_client_that_breaks_a_rule_is_refused(installation, arguments, refusal
 
 
 class Server:
-    """`identity-server serve` on a free port, until it is stopped."""
+    """A running `identity-server serve` on a free port."""
 
     def __init__(self, installation: Installation, *arguments: str, **variables: str) -> None:
         logs = Path(tempfile.mkdtemp(dir=installation.folder))
@@ -487,19 +485,19 @@ class Server:
         self.wait_for(self.errors, "Booting worker")
         self.port = int(re.search(r"Listening at: http://.*:(\d+)", self.errors.read_text())[1])
         self.url = f"http://127.0.0.1:{self.port}"
-        self.get("/")  # a worker that is told to stop while it starts may not know how yet
+        self.get("/")  # a worker that is still starting may not handle SIGTERM yet
 
     def wait_for(self, file: Path, text: str) -> str:
-        """The file's content, once `text` is in it."""
+        """Wait until the file contains `text`; return its content."""
         wait_until(lambda: text in file.read_text(), self.process, file.read_text)
         return file.read_text()
 
     def get(self, path: str, **headers: str) -> int:
-        """The status of the answer, once the log has its line, which comes after it."""
+        """Return the status of the response after the access log has its line."""
         lines = self.output.read_text().count("\n")
-        asked = urllib.request.Request(self.url + path, headers=headers)
+        request = urllib.request.Request(self.url + path, headers=headers)
         try:
-            answer = urllib.request.urlopen(asked, timeout=PATIENCE)
+            answer = urllib.request.urlopen(request, timeout=PATIENCE)
         except urllib.error.HTTPError as error:
             answer = error
         answer.close()
@@ -507,27 +505,27 @@ class Server:
         return answer.status
 
     def send(self, request: bytes) -> bytes:
-        """What comes back for these bytes."""
+        """Send these bytes; return the response."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as connection:
             connection.sendall(request)
             connection.shutdown(socket.SHUT_WR)
             return b"".join(iter(lambda: connection.recv(65536), b""))
 
-    def logged_by(self, path: str, **headers: str) -> str:
-        """What a request adds to standard output."""
+    def log_of_request(self, path: str, **headers: str) -> str:
+        """Make a request; return the text that it adds to standard output."""
         before = self.output.read_text()
         self.get(path, **headers)
         return self.output.read_text().removeprefix(before)
 
     def stop(self) -> int:
-        """End it as a service manager does; its exit status."""
+        """Stop the server with SIGTERM; return its exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(PATIENCE)
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """A server on an installation without players, in a folder with names that it imports."""
+    """A server without players, in a folder with files named like modules that it imports."""
     installation = Installation(tmp_path_factory.mktemp("with space"))
     (installation.folder / "storage").mkdir()
     for decoy in ("wsgi.py", "gunicorn.conf.py", "storage/__init__.py"):
@@ -539,18 +537,18 @@ def server(tmp_path_factory):
 
 
 @pytest.mark.live
-def test_serve_answers_wherever_it_is_started(server):
+def test_serve_ignores_modules_in_the_current_folder(server):
     assert server.get("/") == 200
     assert (server.installation.data / "secret_key").exists()
 
 
 @pytest.mark.live
-def test_serve_prints_the_address_and_on_an_empty_installation_a_next_step_to_paste(server):
+def test_serve_prints_the_address_and_the_next_step_if_empty(server):
     address, why, link, _, step, *_ = server.output.read_text().splitlines()
     assert address == f"Identity Server is at {server.url}/"
     assert why.startswith("Nobody has an account yet.")
     assert server.get(link.strip().removeprefix(server.url)) == 200
-    # As it is printed it is refused, so that nobody becomes YOUR_NAME.
+    # The printed command is refused unchanged, so that no player is named YOUR_NAME.
     typed = subprocess.run(
         ["bash", "-c", f"{step} --password-stdin"],
         input=PASSWORD,
@@ -561,7 +559,7 @@ def test_serve_prints_the_address_and_on_an_empty_installation_a_next_step_to_pa
     )
     assert typed.returncode == 1 and typed.stderr.startswith("Error: email: Enter an email")
     ada = step.replace("YOUR_NAME", "ada").replace("YOUR_EMAIL", "ada@example.org")
-    bare = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}  # another terminal
+    bare = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}  # without IDENTITY_ variables
     subprocess.run(
         ["bash", "-c", f"{ada} --password-stdin"],
         input=PASSWORD,
@@ -574,30 +572,30 @@ def test_serve_prints_the_address_and_on_an_empty_installation_a_next_step_to_pa
     shown = server.installation.record("user", "show", "ada")
     assert shown["modLevel"] == 2
     assert server.get("/api/users/info?id=1") == 200
-    again = server.installation.output("serve", "--bind", "127.0.0.1:0")
-    assert re.fullmatch(r"Identity Server is at http://127\.0\.0\.1:\d+/\n", again)
+    second_output = server.installation.output("serve", "--bind", "127.0.0.1:0")
+    assert re.fullmatch(r"Identity Server is at http://127\.0\.0\.1:\d+/\n", second_output)
 
 
 @pytest.mark.live
-def test_an_access_line_has_no_query_no_header_and_no_key(server):
+def test_access_log_has_no_query_header_or_key(server):
     key = "eyJ1c2VyIjoxfQ.aZ09-_.c0d3" + "x1Y-_" * 9
     headers = {"Referer": "http://a/?k=SECRET", "Authorization": "Bearer SECRET"}
-    line = server.logged_by("/x?code=SECRET", **headers)
+    line = server.log_of_request("/x?code=SECRET", **headers)
     pattern = r'127\.0\.0\.1 - - \[[^]]+\] "GET /x HTTP/1\.1" 404 \d+ \d+\.\d{6}\n'
     assert re.fullmatch(pattern, line)
-    assert "c0d3" not in server.logged_by(f"/link/{key}")
+    assert "c0d3" not in server.log_of_request(f"/link/{key}")
 
 
 @pytest.mark.live
-def test_a_request_is_one_line_whatever_its_path(server):
+def test_access_log_has_one_line_per_request_for_any_path(server):
     path = "/a%0Aforged%0D%1B%5B2J%20%22x%5C%C3%A9%E2%80%AE%E2%80%A8%25"
-    logged = server.logged_by(path)
+    logged = server.log_of_request(path)
     assert logged.count("\n") == 1 and logged.isascii()
     assert f'"GET {path} HTTP/1.1" 404' in logged
 
 
 @pytest.mark.live
-def test_a_malformed_request_is_not_quoted_in_the_log(server):
+def test_malformed_request_is_not_quoted_in_the_log(server):
     for request in (
         b"GET /?code=SECRET and more HTTP/1.1\r\n\r\n",
         b"GET / HTTP/1.1\r\nAuthorization Bearer SECRET\r\n\r\n",
@@ -610,19 +608,19 @@ def test_a_malformed_request_is_not_quoted_in_the_log(server):
 
 
 @pytest.mark.live
-def test_proxies_are_believed_by_the_setting_alone(server):
-    # Gunicorn answers 400 of its own to these, from an address that it believes.
+def test_proxy_headers_are_trusted_only_by_the_setting(server):
+    # Gunicorn itself answers 400 to these headers if it trusts the address.
     assert server.get("/", **{"X-Forwarded-Proto": "https", "X-Forwarded-Ssl": "off"}) == 200
 
 
-def test_the_base_url_is_what_serve_prints_where_it_is_set(empty):
+def test_serve_prints_the_base_url_setting(empty):
     variables = {"IDENTITY_BASE_URL": "https://id.example.org", "IDENTITY_SITE_NAME": "Ada's"}
     printed = empty.output("serve", "--bind", "127.0.0.1:0", "--workers", "3", **variables)
     assert printed.startswith("Ada's is at https://id.example.org/\n")
     assert {"gunicorn", "--workers=3", "--threads=12"} <= set(empty.served)
 
 
-def test_a_taken_port_is_told_in_one_line(installation):
+def test_port_in_use_is_reported_in_one_line(installation):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         refusal = installation.refusal("serve", "--bind", address)
@@ -631,25 +629,25 @@ def test_a_taken_port_is_told_in_one_line(installation):
     )
 
 
-# The second is longer than any name may be (RFC 1035 2.3.4): no name server is asked for it.
+# The second name is longer than RFC 1035 2.3.4 allows, so that no name server is queried.
 @pytest.mark.parametrize("address", ["192.0.2.1:8000", f"{'.'.join(['a' * 63] * 5)}:8000"])
-def test_an_address_that_is_not_here_is_told_in_one_line(installation, address):
+def test_foreign_bind_address_is_reported_in_one_line(installation, address):
     assert address in installation.refusal("serve", "--bind", address)
 
 
-def test_a_wrong_setting_stops_serve_in_one_line_that_names_it(installation):
+def test_invalid_setting_stops_serve_in_one_line(installation):
     refusal = installation.refusal("serve", IDENTITY_BASE_URL="id.example.org")
     assert refusal.startswith("IDENTITY_BASE_URL ")
 
 
-def test_a_data_folder_of_a_newer_version_stops_serve_in_one_line(empty):
+def test_newer_data_layout_stops_serve_in_one_line(empty):
     empty.run("user", "list")
     (empty.data / "format").write_text("99\n")
     assert "layout 99" in empty.refusal("serve", "--bind", "127.0.0.1:0")
 
 
 @pytest.mark.live
-def test_serve_passes_its_workers_and_threads_on(server):
-    called = Path(f"/proc/{server.process.pid}/cmdline").read_text().split("\0")
-    assert {"--workers=1", "--threads=12", f"--bind=127.0.0.1:{server.port}"} <= set(called)
-    assert shlex.join(called).count("IDENTITY") == 0
+def test_serve_passes_workers_and_threads_to_gunicorn(server):
+    command_line = Path(f"/proc/{server.process.pid}/cmdline").read_text().split("\0")
+    assert {"--workers=1", "--threads=12", f"--bind=127.0.0.1:{server.port}"} <= set(command_line)
+    assert shlex.join(command_line).count("IDENTITY") == 0

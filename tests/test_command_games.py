@@ -1,4 +1,4 @@
-"""What the command says of a client's game: `commands.clients`."""
+"""The command's options for games: `commands.clients`."""
 
 import json
 
@@ -16,7 +16,7 @@ BASE_URL = "https://id.example.org"
 
 @pytest.fixture
 def store(tmp_path, environment, unsynced) -> Storage:
-    """What the installation keeps that the command finds."""
+    """The storage of the command's installation."""
     folders = str(tmp_path / "data"), str(tmp_path / "pictures")
     environment.setenv("IDENTITY_DATA_DIR", folders[0])
     environment.setenv("IDENTITY_PICTURE_DIR", folders[1])
@@ -29,7 +29,7 @@ def store(tmp_path, environment, unsynced) -> Storage:
 
 @pytest.fixture
 def run(store):
-    """Calls `client` with these words; returns the record that it prints."""
+    """A function that runs `client` with these arguments; returns the printed record."""
 
     def run(*arguments: str) -> dict:
         done = CliRunner().invoke(identity_server_command, ["client", *arguments, "--json"])
@@ -41,7 +41,7 @@ def run(store):
 
 @pytest.fixture
 def refusal(store):
-    """Calls `client` with these words; returns the line that refuses."""
+    """A function that runs `client`, which must refuse; returns the error message."""
 
     def refusal(*arguments: str, status: int = 1) -> str:
         done = CliRunner().invoke(identity_server_command, ["client", *arguments])
@@ -52,14 +52,14 @@ def refusal(store):
 
 
 @pytest.mark.parametrize(("owner", "listed"), [(None, True), ("Hopper", True), ("ada", False)])
-def test_a_client_with_a_game_needs_no_redirect_uri_and_a_members_is_not_listed(run, owner, listed):
+def test_game_needs_no_redirect_uri_and_is_listed_if_not_a_players(run, owner, listed):
     owned = ["--owner", owner] if owner else []
     added = run("add", "Space", "--game-url", GAME, "--description", " Shoot the rocks. ", *owned)
     assert (added["game_url"], added["description"]) == (GAME, "Shoot the rocks.")
     assert (added["redirect_uris"], added["listed"]) == ([], listed)
 
 
-def test_a_client_needs_a_redirect_uri_or_a_game(refusal, store):
+def test_client_needs_a_redirect_uri_or_a_game(refusal, store):
     for options in ([], ["--game-url", ""], ["--description", "Shoot the rocks."]):
         problem = refusal("add", "Space", *options, status=2)
         assert problem == "Where is it? Give --redirect-uri, --game-url or both."
@@ -78,7 +78,7 @@ def test_a_client_needs_a_redirect_uri_or_a_game(refusal, store):
         ),
     ],
 )
-def test_a_game_that_cannot_be_shown_here_is_refused(run, refusal, store, game_url, problem):
+def test_invalid_game_url_is_refused(run, refusal, store, game_url, problem):
     run("add", "Taken", "--game-url", "https://taken.example/")
     other = run("add", "Other", "--redirect-uri", "https://other.example/")
     before = all_clients(store)
@@ -87,7 +87,7 @@ def test_a_game_that_cannot_be_shown_here_is_refused(run, refusal, store, game_u
     assert all_clients(store) == before
 
 
-def test_a_game_is_changed_and_taken_away(run):
+def test_game_is_changed_and_removed(run):
     added = run("add", "Space", "--game-url", GAME, "--redirect-uri", "https://space.example/cb")
     client_id = added.pop("client_id")
     del added["client_secret"]
@@ -98,13 +98,13 @@ def test_a_game_is_changed_and_taken_away(run):
     assert run("set", client_id, "--game-url", "", "--description", "")["game_url"] is None
 
 
-def test_listing_a_game_is_written_down_with_words_for_people(run, store):
+def test_listing_a_game_is_audited(run, store):
     client_id = run("add", "Space", "--game-url", GAME, "--owner", "Ada")["client_id"]
     for option, listed in (("--listed", True), ("--listed", True), ("--unlisted", False)):
         assert run("set", client_id, option)["listed"] is listed
         assert store.read_client(client_id).listed is listed
-    words = [describe_audit_line(line).partition("  ")[2] for line in store.read_audit()][1:]
-    assert words == [
+    sentences = [describe_audit_line(line).partition("  ")[2] for line in store.read_audit()][1:]
+    assert sentences == [
         f"the command listed the game of the client {client_id} on the home page",
         f"the command removed the game of the client {client_id} from the home page",
     ]

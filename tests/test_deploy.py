@@ -17,7 +17,7 @@ DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
 KIBIBYTES = {"k": 1, "m": 1024}
 
 
-def all_of(pattern: str, text: str) -> list[str]:
+def find_all(pattern: str, text: str) -> list[str]:
     """Return the matches of the pattern's group."""
     return re.findall(pattern, text, re.MULTILINE)
 
@@ -33,19 +33,19 @@ def limits_in_nginx() -> dict[str, int]:
 
 
 def test_nginx_upstream_is_the_address_of_the_service():
-    [command] = all_of(r"^ExecStart=(.*)$", UNIT)
-    assert all_of(r"^    server ([^;]+);$", SITE) == [shlex.split(command)[-1]]
+    [command] = find_all(r"^ExecStart=(.*)$", UNIT)
+    assert find_all(r"^    server ([^;]+);$", SITE) == [shlex.split(command)[-1]]
 
 
 def test_nginx_serves_the_folders_of_the_service_and_the_image():
-    [pictures] = all_of(r"IDENTITY_PICTURE_DIR=(\S+)$", UNIT)
-    [program] = all_of(r"^ExecStart=(.*)/\.venv/", UNIT)
-    assert set(all_of(r"^        root (/[^;]+);", SITE)) == {
+    [pictures] = find_all(r"IDENTITY_PICTURE_DIR=(\S+)$", UNIT)
+    [program] = find_all(r"^ExecStart=(.*)/\.venv/", UNIT)
+    assert set(find_all(r"^        root (/[^;]+);", SITE)) == {
         *(str(Path(pictures).parent), program, "/var/www/html")
     }
     assert pictures.endswith("/pfp")  # in the address and so in the folder
     for name in ("DATA_DIR", "PICTURE_DIR"):
-        [folder] = all_of(rf"IDENTITY_{name}=(\S+)$", UNIT)
+        [folder] = find_all(rf"IDENTITY_{name}=(\S+)$", UNIT)
         assert f"IDENTITY_{name}={folder}" in DOCKERFILE
 
 
@@ -60,7 +60,7 @@ def test_nginx_body_limits_equal_those_of_the_server():
 
 def test_nginx_keep_alive_is_shorter_than_that_of_gunicorn():
     """A POST on a connection that gunicorn is closing would fail, and is not retried."""
-    [seconds] = all_of(r"^    keepalive_timeout ([0-9]+)s;", SITE)
+    [seconds] = find_all(r"^    keepalive_timeout ([0-9]+)s;", SITE)
     assert int(seconds) < gunicorn_config.keepalive
 
 
@@ -71,9 +71,9 @@ def test_image_has_the_code_and_no_data_of_this_checkout():
     )
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg", encoding="utf-8")
-    let_in = {rule.removeprefix("!") for rule in rules if rule.startswith("!")}
+    allowed = {rule.removeprefix("!") for rule in rules if rule.startswith("!")}
     assert ignored == "*"
     folders = {each for each in setup["options"]["packages"].split() if "." not in each}
-    assert {*folders, "*.py", "constraints.txt", "examples", "static", "templates"} <= let_in
-    assert let_in.isdisjoint({"instance", "tests", ".git", ".venv"})
+    assert {*folders, "*.py", "constraints.txt", "examples", "static", "templates"} <= allowed
+    assert allowed.isdisjoint({"instance", "tests", ".git", ".venv"})
     assert {rule for rule in rules if not rule.startswith("!")} == {"static/pfp", "**/__pycache__"}

@@ -44,8 +44,8 @@ def fill(load: Load) -> None:
 
 
 @contextmanager
-def is_refused(storage: Storage, error: type[Exception]) -> Iterator[Load]:
-    """A load that raises, and leaves the installation as it was."""
+def load_is_refused(storage: Storage, error: type[Exception]) -> Iterator[Load]:
+    """Expect that the load in this block raises `error` and changes nothing."""
     keys = storage.keys()
     with pytest.raises(error), storage.load() as load:
         yield load
@@ -116,7 +116,7 @@ def test_load_that_raises_changes_nothing(storage):
     with pytest.raises(ZeroDivisionError), storage.load(lambda: called.append(1)) as load:
         fill(load)
         raise ZeroDivisionError
-    with is_refused(storage, ZeroDivisionError) as load:
+    with load_is_refused(storage, ZeroDivisionError) as load:
         fill(load)
         raise ZeroDivisionError
     assert called == []
@@ -126,10 +126,10 @@ def test_load_that_raises_changes_nothing(storage):
     assert storage.user_ids() == [ADA, 9]
 
 
-@pytest.mark.parametrize("what", ["user", "client"])
-def test_load_into_an_installation_in_use_is_refused(storage, what):
+@pytest.mark.parametrize("record", ["user", "client"])
+def test_load_into_an_installation_in_use_is_refused(storage, record):
     called = []
-    if what == "user":
+    if record == "user":
         storage.add_user("Zoe", "zoe@example.org", "")
     else:
         storage.add_client("Go", [], None)
@@ -152,6 +152,6 @@ DUPLICATES: dict[str, Callable[[Load], None]] = {
 
 @pytest.mark.parametrize("add", DUPLICATES.values(), ids=DUPLICATES)
 def test_load_of_a_duplicate_is_refused(storage, add):
-    with is_refused(storage, DamagedRecord) as load:
+    with load_is_refused(storage, DamagedRecord) as load:
         fill(load)
         add(load)

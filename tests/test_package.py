@@ -57,9 +57,9 @@ def test_constraints_pin_every_distribution_to_an_allowed_version(subtests):
     """An installation with constraints.txt has the tested versions."""
     required = required_distributions()
     assert {"flask", "gunicorn", "pillow", "pytest"} <= required.keys()
-    for name, requirements_of_it in required.items():
+    for name, its_requirements in required.items():
         with subtests.test(name):
-            assert all(each.specifier.contains(CONSTRAINTS[name]) for each in requirements_of_it)
+            assert all(each.specifier.contains(CONSTRAINTS[name]) for each in its_requirements)
 
 
 def test_dependencies_with_overridden_internals_have_an_upper_bound():

@@ -1,4 +1,4 @@
-"""GET /pfp/<size>/<file>: the profile pictures, as nginx serves them in production."""
+"""GET /pfp/<size>/<file>: the profile pictures, with the headers that nginx sends in production."""
 
 import io
 from email.utils import formatdate, parsedate_to_datetime
@@ -14,7 +14,7 @@ from storage.pictures import generate_picture
 
 @pytest.fixture
 def address(ada) -> str:
-    """Where Ada's small picture is."""
+    """The path of Ada's small picture."""
     return f"/pfp/small/{ada.id}-{ada.pfp_timestamp}.webp"
 
 
@@ -26,7 +26,7 @@ def plain_address(store) -> str:
 
 
 @pytest.mark.parametrize(("size", "side"), [("large", 256), ("medium", 64), ("small", 16)])
-def test_a_new_account_has_a_webp_picture_in_every_size(anyone, ada, size, side):
+def test_new_account_has_a_webp_picture_in_each_size(anyone, ada, size, side):
     answer = anyone.get(f"/pfp/{size}/{ada.id}-{ada.pfp_timestamp}.webp")
     assert (answer.status_code, answer.content_type) == (200, "image/webp")
     assert int(answer.headers["Content-Length"]) == len(answer.data)
@@ -34,34 +34,34 @@ def test_a_new_account_has_a_webp_picture_in_every_size(anyone, ada, size, side)
     assert (image.format, image.size) == ("WEBP", (side, side))
 
 
-def test_an_account_without_a_timestamp_has_its_picture_at_the_plain_address(anyone, plain_address):
+def test_account_without_timestamp_has_its_picture_at_the_plain_address(anyone, plain_address):
     answer = anyone.get(plain_address)
     assert (answer.status_code, answer.content_type) == (200, "image/webp")
     assert answer.data == generate_picture(7)["small"]
 
 
-@pytest.mark.parametrize("can_be_kept", [True, False])
+@pytest.mark.parametrize("is_writable", [True, False])
 @pytest.mark.parametrize("size", PICTURE_SIZES)
-def test_an_imported_account_without_a_picture_has_one_drawn(
-    store, anyone, faults, size, can_be_kept
+def test_imported_account_without_picture_gets_a_generated_one(
+    store, anyone, faults, size, is_writable
 ):
     """The generated picture is stored, if it can be saved."""
     store.add_users([User(7, "Grace", "grace@example.org", "")], {})
-    if not can_be_kept:
+    if not is_writable:
         faults.refuse_saves("pictures")
     answer = anyone.get(f"/pfp/{size}/7.webp")
     assert (answer.status_code, answer.content_type) == (200, "image/webp")
     assert answer.data == generate_picture(7)[size]
     assert answer.headers["Cache-Control"] == "no-cache"
-    assert (f"{size}/7.webp" in faults.stored("pictures")) == can_be_kept
+    assert (f"{size}/7.webp" in faults.stored("pictures")) == is_writable
     assert anyone.get(f"/pfp/{size}/8.webp").status_code == 404
 
 
-def test_an_account_with_a_timestamp_has_none_at_the_plain_address(anyone, ada):
+def test_plain_address_of_an_account_with_timestamp_is_404(anyone, ada):
     assert anyone.get(f"/pfp/small/{ada.id}.webp").status_code == 404
 
 
-def test_a_changed_picture_has_another_address_and_the_old_one_is_404(store, anyone, ada, address):
+def test_old_address_of_a_changed_picture_is_404(store, anyone, ada, address):
     timestamp = store.save_picture(ada.id, generate_picture(99))
     assert timestamp > ada.pfp_timestamp
     assert anyone.get(address).status_code == 404
@@ -69,7 +69,7 @@ def test_a_changed_picture_has_another_address_and_the_old_one_is_404(store, any
     assert answer.data == generate_picture(99)["small"]
 
 
-def test_a_deleted_players_picture_is_404(store, anyone, ada, address):
+def test_picture_of_a_deleted_player_is_404(store, anyone, ada, address):
     assert anyone.get(address).status_code == 200
     store.delete_user(ada.id)
     assert [anyone.get(address.replace("small", s)).status_code for s in PICTURE_SIZES] == [404] * 3
@@ -78,26 +78,26 @@ def test_a_deleted_players_picture_is_404(store, anyone, ada, address):
 # -- headers --------------------------------------------------------------------------------------
 
 
-def test_a_timestamped_picture_may_be_cached_for_a_day(anyone, address):
+def test_timestamped_picture_is_cacheable_for_a_day(anyone, address):
     headers = anyone.get(address).headers
     assert headers["Cache-Control"] == "public, max-age=86400, immutable"
 
 
-def test_a_plain_picture_is_asked_for_again_each_time(anyone, plain_address):
+def test_plain_picture_is_no_cache_with_etag(anyone, plain_address):
     headers = anyone.get(plain_address).headers
     assert headers["Cache-Control"] == "no-cache"
     assert headers["ETag"]
 
 
 @pytest.mark.parametrize("sent", [{}, {"Range": "bytes=0-9"}, {"If-None-Match": "*"}])
-def test_a_picture_may_be_drawn_on_any_games_canvas(anyone, address, sent):
+def test_picture_allows_cross_origin_use(anyone, address, sent):
     headers = anyone.get(address, headers={"Origin": "https://game.example", **sent}).headers
     assert headers["Access-Control-Allow-Origin"] == "*"
     assert headers["Cross-Origin-Resource-Policy"] == "cross-origin"
     assert headers["X-Content-Type-Options"] == "nosniff"
 
 
-def test_a_picture_comes_without_a_cookie_and_looks_at_none(adas_browser, address):
+def test_picture_response_has_no_set_cookie_and_no_vary(adas_browser, address):
     headers = adas_browser.get(address).headers
     assert not {"Set-Cookie", "Vary"} & set(headers.keys())
 
@@ -116,7 +116,7 @@ def without_date(answer) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("wrap", ["{}", "W/{}", '"other", {}', "*"])
-def test_if_none_match_is_304_where_it_has_the_etag(anyone, plain_address, wrap):
+def test_if_none_match_with_the_etag_is_304(anyone, plain_address, wrap):
     etag = anyone.get(plain_address).headers["ETag"]
     answer = anyone.get(plain_address, headers={"If-None-Match": wrap.format(etag)})
     assert (answer.status_code, answer.data) == (304, b"")
@@ -124,13 +124,13 @@ def test_if_none_match_is_304_where_it_has_the_etag(anyone, plain_address, wrap)
     assert answer.headers["Cache-Control"] == "no-cache"
 
 
-def test_if_none_match_with_another_etag_is_answered_whole(anyone, address):
+def test_if_none_match_with_another_etag_is_200(anyone, address):
     whole = anyone.get(address)
     answer = anyone.get(address, headers={"If-None-Match": '"other"'})
     assert (answer.status_code, answer.data) == (200, whole.data)
 
 
-def test_if_modified_since_is_304_where_nothing_changed(anyone, address):
+def test_if_modified_since_is_304_if_unchanged(anyone, address):
     modified = anyone.get(address).headers["Last-Modified"]
     answer = anyone.get(address, headers={"If-Modified-Since": modified})
     assert (answer.status_code, answer.data) == (304, b"")
@@ -141,7 +141,7 @@ def test_if_modified_since_is_304_where_nothing_changed(anyone, address):
 @pytest.mark.parametrize(
     ("sent", "first", "last"), [("bytes=0-9", 0, 9), ("bytes=5-", 5, None), ("bytes=-7", -7, None)]
 )
-def test_a_range_is_206_with_just_those_bytes(anyone, address, sent, first, last):
+def test_range_is_206_with_those_bytes(anyone, address, sent, first, last):
     whole = anyone.get(address).data
     wanted = whole[first:] if last is None else whole[first : last + 1]
     answer = anyone.get(address, headers={"Range": sent})
@@ -152,33 +152,35 @@ def test_a_range_is_206_with_just_those_bytes(anyone, address, sent, first, last
     assert int(answer.headers["Content-Length"]) == len(wanted)
 
 
-NO_DATES = [f"Mon, 01 Jan {year} 00:00:00 +{zone}" for year, zone in ((2020, 9**20), (9**20, 0))]
+INVALID_DATES = [
+    f"Mon, 01 Jan {year} 00:00:00 +{zone}" for year, zone in ((2020, 9**20), (9**20, 0))
+]
 
 
 @pytest.mark.parametrize(
     "headers",
     [
         *({"Range": sent} for sent in ("items=0-1", "bytes=0-1,3-4", "", "bytes")),
-        *({"If-Modified-Since": sent} for sent in NO_DATES),
-        *({"Range": "bytes=0-1", "If-Range": sent} for sent in NO_DATES),
+        *({"If-Modified-Since": sent} for sent in INVALID_DATES),
+        *({"Range": "bytes=0-1", "If-Range": sent} for sent in INVALID_DATES),
     ],
     ids=str,
 )
-def test_what_is_no_range_or_no_date_is_ignored(anyone, address, headers):
+def test_invalid_range_or_date_is_ignored(anyone, address, headers):
     """RFC 9110 13.1.3, 13.1.5 and 14.2"""
     for path in (address, "/static/style.css"):
         with anyone.get(path) as whole, anyone.get(path, headers=headers) as answer:
             assert (answer.status_code, answer.data) == (200, whole.data)
 
 
-def test_a_range_past_the_end_is_416_with_the_length(anyone, address):
+def test_range_past_the_end_is_416_with_the_length(anyone, address):
     length = len(anyone.get(address).data)
     answer = anyone.get(address, headers={"Range": f"bytes={length}-"})
     assert answer.status_code == 416
     assert answer.headers["Content-Range"] == f"bytes */{length}"
 
 
-def test_if_range_gives_the_range_of_the_same_picture_only(anyone, address):
+def test_if_range_with_another_etag_returns_the_whole_picture(anyone, address):
     whole = anyone.get(address)
     headers = {"Range": "bytes=0-9", "If-Range": whole.headers["ETag"]}
     assert anyone.get(address, headers=headers).status_code == 206
@@ -187,11 +189,11 @@ def test_if_range_gives_the_range_of_the_same_picture_only(anyone, address):
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
-def test_any_other_method_is_405(anyone, address, method):
+def test_other_method_is_405(anyone, address, method):
     assert anyone.open(address, method=method).status_code == 405
 
 
-# -- what is no picture ---------------------------------------------------------------------------
+# -- other paths ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -206,7 +208,7 @@ def test_any_other_method_is_405(anyone, address, method):
         f"/pfp/small/{'1' * 4400}.webp",
     ],
 )
-def test_any_other_file_name_is_404(store, anyone, address):
+def test_invalid_picture_path_is_404(store, anyone, address):
     picture = dict.fromkeys(PICTURE_SIZES, b"RIFF")
     store.add_users([User(1, "Grace", "grace@example.org", "")], {1: picture})
     assert anyone.get("/pfp/small/1.webp").status_code == 200
@@ -228,7 +230,7 @@ def test_any_other_file_name_is_404(store, anyone, address):
         "/pfp/small/%2e%2e/%2e%2e/instance/secret_key",
     ],
 )
-def test_no_address_leads_out_of_the_folder(anyone, flat_folders, address):
+def test_path_traversal_is_404(anyone, flat_folders, address):
     pictures = flat_folders[1]
     for folder in (pictures, pictures.parent):
         (folder / "secret.webp").write_bytes(b"secret")
@@ -249,14 +251,14 @@ def test_temporary_files_are_never_served(anyone, flat_folders, name):
     "address",
     ["/static/pfp/small/1.webp", "/static/pfp/small", "/static/pfp/", "/static/pfp/1.webp"],
 )
-def test_the_folder_under_static_is_no_second_address_of_the_pictures(app, address):
-    # Where the pictures are by default is not where these tests keep theirs.
+def test_static_route_does_not_serve_pictures(app, address):
+    # static/pfp is the default picture folder; the tests use another one.
     with pytest.raises(NotFound):
         app.url_map.bind("localhost").match(address)
 
 
 @pytest.mark.parametrize("name", ["pfp", ".", "..", ".style.css", "..%2fstyle.css", ""])
-def test_static_files_are_those_of_the_folder_itself(anyone, tmp_path, monkeypatch, name):
+def test_static_route_serves_only_visible_files_of_its_folder(anyone, tmp_path, monkeypatch, name):
     monkeypatch.setattr(files, "RESOURCES", str(tmp_path))
     (tmp_path / "static" / "pfp").mkdir(parents=True)
     for file in ("static/style.css", "static/.style.css", "style.css"):

@@ -1,4 +1,4 @@
-"""How the tests know which of them start processes."""
+"""The test guard `forbid_processes`, which finds tests that start a process without a marker."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.live
 @pytest.mark.parametrize(
     "start", [lambda: subprocess.run(["true"]), lambda: os.system("true")], ids=["run", "system"]
 )
-def test_a_process_that_is_started_is_noticed(start):
+def test_started_process_is_detected(start):
     with forbid_processes():
         pass
     with pytest.raises(AssertionError, match="needs the marker `live`"), forbid_processes():

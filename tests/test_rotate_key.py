@@ -1,7 +1,7 @@
-"""`rotate-key`: what the command says and does, and what stands on the disk.
+"""The command `rotate-key`: its output, its effect and the key file.
 
-What any backend promises is in test_storage_contract.py, kills are in faults/, and that each worker
-of a running server has the new keys at once is in live/test_rotated_keys.py.
+test_storage_contract.py has the contract for all backends, faults/ has kills, and
+live/test_rotated_keys.py tests that the workers of a running server use the new keys at once.
 """
 
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from test_check import somebody_waits_for_a_lock
+from test_check import is_waiting_for_a_lock
 from waiting import PATIENCE, wait_until
 
 from commands.printing import describe_audit_line
@@ -34,7 +34,7 @@ def key_file(store, flat_folders) -> Path:
 
 @pytest.fixture
 def rotate(store, environment):
-    """Calls `identity-server rotate-key` with these arguments; returns what it prints."""
+    """A function that runs `identity-server rotate-key` and returns its output."""
     environment.setenv("IDENTITY_DATA_DIR", store.layout.data_dir)
     environment.setenv("IDENTITY_PICTURE_DIR", store.layout.picture_dir)
 
@@ -48,27 +48,27 @@ def rotate(store, environment):
 
 def test_rotate_key_adds_a_key_and_explains_what_stays_valid(rotate, key_file):
     (first,) = key_file.read_text().splitlines()
-    told = rotate()
-    assert told == (
+    printed = rotate()
+    assert printed == (
         "A new key signs. What the key before signed goes on until the next rotation.\n"
     )
     kept, second = key_file.read_text().splitlines()
     assert kept == first
-    assert first not in told and second not in told
+    assert first not in printed and second not in printed
 
 
 def test_rotate_key_drops_old_keys_and_explains_what_ends(rotate, key_file):
     rotate()
     before = key_file.read_text().splitlines()
-    told = rotate("--drop-old")
-    assert told == (
+    printed = rotate("--drop-old")
+    assert printed == (
         "A new key signs. Everything signed before has ended: everyone signs in again.\n"
     )
     (key,) = key_file.read_text().splitlines()
     assert key not in before
 
 
-def test_the_audit_log_describes_both_rotations(rotate, store):
+def test_audit_log_describes_both_rotations(rotate, store):
     rotate()
     rotate("--drop-old")
     first, second = map(describe_audit_line, store.read_audit())
@@ -77,11 +77,11 @@ def test_the_audit_log_describes_both_rotations(rotate, store):
 
 
 @pytest.mark.parametrize("drop_old", [False, True])
-def test_the_key_file_is_replaced_whole_with_mode_0600(store, key_file, drop_old):
+def test_key_file_is_replaced_atomically_with_mode_0600(store, key_file, drop_old):
     before = key_file.stat().st_ino
     with open(key_file, "rb") as old:
         store.rotate_keys(drop_old)
-        assert len(old.read().splitlines()) == 1, "it was written in place"
+        assert len(old.read().splitlines()) == 1, "the file was written in place"
     assert key_file.stat().st_ino != before
     assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
     assert [name for name in os.listdir(store.layout.data_dir) if name.startswith(".")] == []
@@ -95,29 +95,29 @@ def test_keys_are_not_rotated_if_the_audit_log_cannot_be_saved(store, key_file, 
     assert key_file.read_bytes() == before
 
 
-def test_a_rotation_waits_for_the_one_before_and_keeps_its_key(store, monkeypatch):
+def test_concurrent_rotations_keep_both_keys(store, monkeypatch):
     new_keys = iter((b"first", b"second"))
-    begun, go_on = threading.Event(), threading.Event()
+    started, resume = threading.Event(), threading.Event()
 
     def new_key() -> bytes:
-        begun.set()
-        go_on.wait(PATIENCE)
+        started.set()
+        resume.wait(PATIENCE)
         return next(new_keys)
 
     monkeypatch.setattr(key_files, "_new_key", new_key)
     first, second = (threading.Thread(target=store.rotate_keys, args=(False,)) for _ in range(2))
     first.start()
-    begun.wait(PATIENCE)
+    started.wait(PATIENCE)
     second.start()
-    wait_until(lambda: not second.is_alive() or somebody_waits_for_a_lock())
-    go_on.set()
+    wait_until(lambda: not second.is_alive() or is_waiting_for_a_lock())
+    resume.set()
     first.join()
     second.join()
     assert store.keys() == (b"first", b"second")
 
 
-def test_a_first_start_after_a_rotation_keeps_the_keys(store):
+def test_first_start_after_a_rotation_keeps_the_keys(store):
     store.rotate_keys(drop_old=False)
     keys = store.keys()
-    store.key_file.make()  # as if it had looked for the file just before there was one
+    store.key_file.make()  # as a first start that found no file just before the rotation
     assert store.keys() == keys

@@ -1,4 +1,4 @@
-"""Nothing that one test does to a shared app is seen by the next."""
+"""Shared apps: a test sees no change that an earlier test made to its app."""
 
 import pytest
 from conftest import CHEAP_PASSWORD_METHOD
@@ -10,7 +10,7 @@ from storage import PLAYER
 
 @pytest.fixture
 def acquire(make_app, tmp_path):
-    """Lends apps of a pool of this test's own, with the default settings but for the folders."""
+    """A function that acquires an app, with new folders, from a pool of this test."""
     pool = SharedApps()
     numbers = iter(range(100))
 
@@ -23,7 +23,7 @@ def acquire(make_app, tmp_path):
     return acquire
 
 
-def test_an_app_is_lent_again_as_new_and_with_an_empty_storage(acquire):
+def test_released_app_is_reused_in_its_initial_state(acquire):
     pooled = acquire()
     app, store = pooled.app, pooled.app.extensions["storage"]
     wsgi_app = app.wsgi_app
@@ -35,22 +35,22 @@ def test_an_app_is_lent_again_as_new_and_with_an_empty_storage(acquire):
     data_dir = app.config["DATA_DIR"]
     acquire.pool.release(pooled)
 
-    again = acquire().app
-    assert again is app  # the pool makes no second one
-    assert again.extensions["storage"].user_ids() == []
-    assert again.extensions["storage"] is not store
-    assert again.config["DATA_DIR"] != data_dir
-    assert (again.config["SIGN_UP"], again.config["BASE_URL"]) == ("invite", "http://localhost")
-    assert again.jinja_env.globals["site_name"] == "Identity Server"
-    assert again.wsgi_app == wsgi_app
-    for names in (again.config, again.extensions, again.jinja_env.globals):
+    reused = acquire().app
+    assert reused is app  # the pool creates no second app
+    assert reused.extensions["storage"].user_ids() == []
+    assert reused.extensions["storage"] is not store
+    assert reused.config["DATA_DIR"] != data_dir
+    assert (reused.config["SIGN_UP"], reused.config["BASE_URL"]) == ("invite", "http://localhost")
+    assert reused.jinja_env.globals["site_name"] == "Identity Server"
+    assert reused.wsgi_app == wsgi_app
+    for names in (reused.config, reused.extensions, reused.jinja_env.globals):
         assert names.keys().isdisjoint({"ADDED", "another", "added"})
-    page = again.test_client().get("/sign-up")
+    page = reused.test_client().get("/sign-up")
     assert page.status_code == 200 and "Identity Server" in page.text
 
 
 @pytest.mark.parametrize("register", ["route", "before", "after", "error handler"])
-def test_an_app_with_a_route_or_handler_more_is_not_lent_again(acquire, register):
+def test_app_with_an_added_route_or_handler_is_not_reused(acquire, register):
     pooled = acquire()
     pooled.app.test_client().get("/nowhere")  # looks up handlers
     acquire.pool.release(pooled)
@@ -66,19 +66,19 @@ def test_an_app_with_a_route_or_handler_more_is_not_lent_again(acquire, register
     assert acquire().app is not pooled.app
 
 
-def test_two_apps_of_one_test_are_two(make_app):
+def test_apps_of_one_test_are_distinct(make_app):
     one, two, other = make_app(), make_app(), make_app(SIGN_UP="open")
     assert len({id(each) for each in (one, two, other)}) == 3
     one.config["SITE_NAME"] = "Changed"
     assert two.config["SITE_NAME"] == other.config["SITE_NAME"] == "Identity Server"
-    # On the same folders, as two processes of one server.
+    # They share their folders, like two processes of one server.
     user = one.extensions["storage"].add_user("Ada", "ada@example.org", "", PLAYER)
     assert two.extensions["storage"].read_user(user.id) == user
 
 
-@pytest.mark.parametrize("time", ["once", "again"])
-def test_a_test_begins_as_a_new_process_on_an_empty_installation(app, store, browser, time):
-    """The second finds nothing of what the first left."""
+@pytest.mark.parametrize("run", ["first", "second"])
+def test_each_test_starts_with_an_empty_installation(app, store, browser, run):
+    """The second run would find what the first one left."""
     assert app.config["SIGN_UP"] == "invite"
     assert store.user_ids() == [] and store.client_ids() == []
     assert passwords.wrapping_method.cache_info().currsize == 0

@@ -29,7 +29,7 @@ from storage.transfer import ImportResult, export_users, import_users, write_lin
 ROOT = Path(__file__).parent.parent
 A_HASH = generate_password_hash("correct horse battery staple", "pbkdf2:sha256:1")
 ADA = {"id": 70, "name": "Ada", "email": "ada@example.org"}
-WHOLE = ADA | {
+ALL_FIELDS = ADA | {
     "bio": "Zoë says „hi“\n☃ 🙂",
     "flairs": ["none", "founder"],
     "equippedFlair": "founder",
@@ -44,36 +44,36 @@ WHOLE = ADA | {
 
 @pytest.fixture
 def import_lines(storage, monkeypatch) -> Callable[..., tuple[ImportResult, dict[int, str]]]:
-    """Imports lines: what is given as a dict as JSON, the rest as it is."""
+    """A function that imports lines: dicts as JSON, bytes unchanged."""
 
     cache_pictures(monkeypatch)
 
     def import_lines(*lines: dict | bytes, pictures: Path | None = None, **options):
-        made = [json.dumps(each).encode() if isinstance(each, dict) else each for each in lines]
+        encoded = [json.dumps(each).encode() if isinstance(each, dict) else each for each in lines]
         refused = {}
-        tally = import_users(
+        result = import_users(
             storage,
-            io.BytesIO(b"\n".join(made) + b"\n"),
+            io.BytesIO(b"\n".join(encoded) + b"\n"),
             pictures and str(pictures),
             "command",
             options.get("progress", lambda done, total: None),
             refused.__setitem__,
             options.get("wrap_hash", str),
         )
-        assert tally.refused == len(refused)
-        return tally, refused
+        assert result.refused == len(refused)
+        return result, refused
 
     return import_lines
 
 
 @pytest.fixture
 def export(storage, tmp_path) -> Callable[..., list[dict]]:
-    """Exports all players, and reads what was written."""
+    """A function that exports all players and returns the decoded lines."""
 
     def export(with_passwords: bool = False) -> list[dict]:
         path = tmp_path / "users.jsonl"
         path.unlink(missing_ok=True)
-        ignore = lambda *told: None  # noqa: E731
+        ignore = lambda *reported: None  # noqa: E731
         count = export_users(storage, str(path), "command", with_passwords, ignore, ignore)
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         assert count == len(lines)
@@ -93,7 +93,7 @@ def players(count: int) -> list[dict]:
 
 @pytest.fixture
 def ada(storage) -> User:
-    """A player with something in every field."""
+    """A player with a value in every field."""
     user_id = storage.add_user("Ada", "ada@example.org", A_HASH).id
     with storage.edit_user(user_id) as user:
         user.bio, user.play_ms, user.mod_level = "Zoë says „hi“\n☃ 🙂", 90 * 60_000 + 59_999, 1
@@ -102,20 +102,20 @@ def ada(storage) -> User:
     return user
 
 
-def test_a_line_is_the_public_profile_with_what_administrators_know(ada, export):
+def test_export_line_is_the_public_profile_plus_private_fields(ada, export):
     (line,) = export()
     private = {"email": "ada@example.org", "suspended": True, "created": ada.created}
     assert line == public_profile(ada) | private
     assert export(with_passwords=True) == [line | {"passwordHash": A_HASH}]
 
 
-def test_who_has_no_picture_and_no_password_has_a_line_without(storage, import_lines, export):
+def test_export_line_omits_a_missing_picture_and_password(storage, import_lines, export):
     import_lines(ADA)
     (line,) = export(with_passwords=True)
     assert not {"pfpTimestamp", "passwordHash"} & line.keys()
 
 
-def test_only_its_owner_may_read_an_export_and_none_is_replaced(storage, ada, tmp_path):
+def test_export_has_mode_0600_and_replaces_no_file(storage, ada, tmp_path):
     path = tmp_path / "users.jsonl"
     before = os.umask(0)
     try:
@@ -131,18 +131,20 @@ def test_only_its_owner_may_read_an_export_and_none_is_replaced(storage, ada, tm
 
 
 @pytest.mark.parametrize("with_passwords", [True, False])
-def test_what_was_exported_can_be_imported_elsewhere(
+def test_export_can_be_imported_into_another_installation(
     storage, ada, export, tmp_path, with_passwords
 ):
-    """All that a line has stays the same; whole minutes of play, and no picture, are in it."""
+    """Lines have whole minutes of play and no picture."""
     storage.reset_name(storage.add_user("Grace", "grace@example.org", "").id)
     lines = export(with_passwords)
     other = Site(tmp_path / "other").open()
     content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-    tally = import_users(other, io.BytesIO(content), None, "command", print, print, str)
-    assert tally == ImportResult(added=2)
-    again = [json.loads(write_line(other.read_user(n), with_passwords)) for n in other.user_ids()]
-    assert again == [{k: v for k, v in line.items() if k != "pfpTimestamp"} for line in lines]
+    result = import_users(other, io.BytesIO(content), None, "command", print, print, str)
+    assert result == ImportResult(added=2)
+    imported = [
+        json.loads(write_line(other.read_user(n), with_passwords)) for n in other.user_ids()
+    ]
+    assert imported == [{k: v for k, v in line.items() if k != "pfpTimestamp"} for line in lines]
 
 
 @pytest.mark.parametrize("fault", ["damage_user", "make_user_unreadable"])
@@ -156,12 +158,12 @@ def test_export_leaves_out_and_names_an_unreadable_user(storage, ada, tmp_path, 
 
 
 # ---------------------------------------------------------------------------------------------
-# Import: what a line may be
+# Import: valid and invalid lines
 # ---------------------------------------------------------------------------------------------
 
 
-def test_a_player_comes_with_everything_that_the_line_says(storage, import_lines):
-    assert import_lines(WHOLE) == (ImportResult(added=1), {})
+def test_import_reads_every_field(storage, import_lines):
+    assert import_lines(ALL_FIELDS) == (ImportResult(added=1), {})
     user = storage.read_user(70)
     assert user == User(
         id=70,
@@ -180,7 +182,7 @@ def test_a_player_comes_with_everything_that_the_line_says(storage, import_lines
     assert storage.find_user("ada") == storage.find_user("ADA@example.org") == user
 
 
-def test_three_fields_are_enough(storage, import_lines):
+def test_import_requires_only_id_name_and_email(storage, import_lines):
     before = now_ms()
     import_lines(ADA)
     user = storage.read_user(70)
@@ -189,29 +191,29 @@ def test_three_fields_are_enough(storage, import_lines):
     assert user == rest
 
 
-def test_names_and_addresses_are_kept_as_sign_up_keeps_them(storage, import_lines):
+def test_import_normalizes_names_and_emails(storage, import_lines):
     import_lines(ADA | {"name": " Ａｄａ ", "email": " ada@example.org "})
     user = storage.read_user(70)
     assert (user.name, user.email) == ("Ada", "ada@example.org")
 
 
-def test_a_name_that_a_moderator_gave_comes_along_for_that_id_alone(storage, import_lines):
-    tally, refused = import_lines(ADA | {"name": "player70"}, ADA | {"id": 71, "name": "player72"})
-    assert tally.added == 1
+def test_reset_name_is_imported_for_its_own_id_only(storage, import_lines):
+    result, refused = import_lines(ADA | {"name": "player70"}, ADA | {"id": 71, "name": "player72"})
+    assert result.added == 1
     assert refused == {2: "name: This name is reserved. Choose another one."}
 
 
 NUMBER = "Use a number from 1 to 99999999999999."
 TIME = "Use milliseconds since 1970, not in the future."
-NO_HASH = "This is not a Werkzeug hash, or it takes too long to check."
+INVALID_HASH = "This is not a Werkzeug hash, or it takes too long to check."
 REFUSED: dict[str, tuple[dict | bytes, str]] = {
-    "text": (b"hello", "it is not JSON"),
-    "half a line": (json.dumps(ADA).encode()[:-5], "it is not JSON"),
-    "bytes that are no text": (b'{"id": 70, "name": "\xff"}', "it is not JSON"),
-    "deep": (b"[" * 50_000, "it is not JSON"),
+    "not JSON": (b"hello", "it is not JSON"),
+    "a truncated line": (json.dumps(ADA).encode()[:-5], "it is not JSON"),
+    "invalid UTF-8": (b'{"id": 70, "name": "\xff"}', "it is not JSON"),
+    "deeply nested JSON": (b"[" * 50_000, "it is not JSON"),
     "a number of 5,000 digits": (b'{"id": %s}' % (b"1" * 5000), "it is not JSON"),
     "a list": (b"[]", "it is no JSON object"),
-    "too long": (ADA | {"bio": "x" * 2**16}, "it is longer than 65536 bytes"),
+    "a too long line": (ADA | {"bio": "x" * 2**16}, "it is longer than 65536 bytes"),
     "an unknown field": (ADA | {"shoeSize": 42}, "there is no field 'shoeSize'"),
     "the record's own name of a field": (ADA | {"mod_level": 0}, "there is no field 'mod_level'"),
     "sessions": (ADA | {"sessions": []}, "there is no field 'sessions'"),
@@ -219,11 +221,11 @@ REFUSED: dict[str, tuple[dict | bytes, str]] = {
     "no name": ({"id": 70, "email": "ada@example.org"}, "name is missing"),
     "no email": ({"id": 70, "name": "Ada"}, "email is missing"),
     "an id of zero": (ADA | {"id": 0}, f"id: {NUMBER}"),
-    "an id below zero": (ADA | {"id": -1}, f"id: {NUMBER}"),
-    "an id that leaves no room": (ADA | {"id": 10**14}, f"id: {NUMBER}"),
-    "an id in text": (ADA | {"id": "70"}, "id: This has the wrong type."),
-    "an id with a point": (ADA | {"id": 70.0}, "id: This has the wrong type."),
-    "an id that is true": (ADA | {"id": True}, "id: This has the wrong type."),
+    "a negative id": (ADA | {"id": -1}, f"id: {NUMBER}"),
+    "a too large id": (ADA | {"id": 10**14}, f"id: {NUMBER}"),
+    "an id as text": (ADA | {"id": "70"}, "id: This has the wrong type."),
+    "an id as a float": (ADA | {"id": 70.0}, "id: This has the wrong type."),
+    "a boolean id": (ADA | {"id": True}, "id: This has the wrong type."),
     "a name that is null": (ADA | {"name": None}, "name: This has the wrong type."),
     "a short name": (
         ADA | {"name": "A"},
@@ -237,26 +239,26 @@ REFUSED: dict[str, tuple[dict | bytes, str]] = {
         *(ADA | {"name": "../../ada"},),
         "name: Use 2-30 letters or numbers. Spaces, _ . and - are fine inside.",
     ),
-    "half a character": (
+    "a lone surrogate": (
         ADA | {"bio": "\ud800"},
         "bio: Use plain text. Some characters here can't be shown.",
     ),
-    "no address": (ADA | {"email": "ada"}, "email: Enter an email like ada@example.org."),
+    "an invalid email": (ADA | {"email": "ada"}, "email: Enter an email like ada@example.org."),
     "a long bio": (
         ADA | {"bio": "x" * 1001},
         "bio: Use up to 1,000 characters. This text has 1,001.",
     ),
-    "a mod level": (ADA | {"modLevel": 3}, "modLevel: Use 0, 1 or 2."),
-    "suspended in a word": (ADA | {"suspended": "no"}, "suspended: This has the wrong type."),
+    "an invalid mod level": (ADA | {"modLevel": 3}, "modLevel: Use 0, 1 or 2."),
+    "suspended as text": (ADA | {"suspended": "no"}, "suspended: This has the wrong type."),
     "flairs without none": (
         *(ADA | {"flairs": ["founder"], "equippedFlair": "founder"},),
         "flairs: 'none' or the equipped flair is missing.",
     ),
-    "a flair that is not theirs": (
+    "an equipped flair not owned": (
         *(ADA | {"equippedFlair": "founder"},),
         "flairs: 'none' or the equipped flair is missing.",
     ),
-    "a flair twice": (
+    "a duplicate flair": (
         *(ADA | {"flairs": ["none", "none"]},),
         "flairs: Use up to 500 different flairs.",
     ),
@@ -268,96 +270,94 @@ REFUSED: dict[str, tuple[dict | bytes, str]] = {
         ADA | {"flairs": ["none", 1]},
         "flairs: This is not a list of texts.",
     ),
-    "flairs in text": (ADA | {"flairs": "none"}, "flairs: This has the wrong type."),
-    "play below zero": (
+    "flairs as text": (ADA | {"flairs": "none"}, "flairs: This has the wrong type."),
+    "negative play time": (
         *(ADA | {"playMinutes": -1},),
         "playMinutes: Use a number from 0 to 1000000000.",
     ),
-    "play in part": (ADA | {"playMinutes": 1.5}, "playMinutes: This has the wrong type."),
+    "fractional play time": (ADA | {"playMinutes": 1.5}, "playMinutes: This has the wrong type."),
     "a time before 1970": (ADA | {"created": -1}, f"created: {TIME}"),
-    "a time to come": (ADA | {"lastHeartbeat": 2 * now_ms()}, f"lastHeartbeat: {TIME}"),
-    "a picture at no time": (ADA | {"pfpTimestamp": 0}, f"pfpTimestamp: {TIME}"),
-    "no number": (b'{"id": 70, "playMinutes": NaN}', "name is missing"),
-    "no hash": (ADA | {"passwordHash": "correct horse"}, f"passwordHash: {NO_HASH}"),
-    "a hash without salt": (
+    "a time in the future": (ADA | {"lastHeartbeat": 2 * now_ms()}, f"lastHeartbeat: {TIME}"),
+    "a picture timestamp of zero": (ADA | {"pfpTimestamp": 0}, f"pfpTimestamp: {TIME}"),
+    "NaN": (b'{"id": 70, "playMinutes": NaN}', "name is missing"),
+    "an invalid hash": (ADA | {"passwordHash": "correct horse"}, f"passwordHash: {INVALID_HASH}"),
+    "a hash without a salt": (
         *(ADA | {"passwordHash": f"pbkdf2:sha256:1$${'0' * 64}"},),
-        f"passwordHash: {NO_HASH}",
+        f"passwordHash: {INVALID_HASH}",
     ),
-    "a hash of gigabytes": (
+    "a hash that needs too much memory": (
         *(ADA | {"passwordHash": f"scrypt:1048576:8:1$x${'0' * 128}"},),
-        f"passwordHash: {NO_HASH}",
+        f"passwordHash: {INVALID_HASH}",
     ),
-    "a hash that cannot be": (
+    "a hash with impossible parameters": (
         *(ADA | {"passwordHash": f"scrypt:32767:8:1$x${'0' * 128}"},),
-        f"passwordHash: {NO_HASH}",
+        f"passwordHash: {INVALID_HASH}",
     ),
-    "a wrapped hash of hours": (
+    "a wrapped hash that takes too long": (
         *(ADA | {"passwordHash": f"wrapped:scrypt:32768:8:3$x${'0' * 128}|pbkdf2:sha1:9999999$y"},),
-        f"passwordHash: {NO_HASH}",
+        f"passwordHash: {INVALID_HASH}",
     ),
-    "a wrapped hash of nothing": (
+    "a wrapped hash without the inner method": (
         *(ADA | {"passwordHash": f"wrapped:scrypt:32768:8:3$x${'0' * 128}"},),
-        f"passwordHash: {NO_HASH}",
+        f"passwordHash: {INVALID_HASH}",
     ),
-    "a hash of hours": (
+    "a hash that takes too long": (
         *(ADA | {"passwordHash": f"pbkdf2:sha256:9999999$x${'0' * 64}"},),
-        f"passwordHash: {NO_HASH}",
+        f"passwordHash: {INVALID_HASH}",
     ),
 }
 
 
-def test_a_line_that_describes_no_player_is_refused_by_its_number_and_the_rest_taken(
-    storage, import_lines, subtests
-):
-    """Each is among good lines; those that are refused leave nothing."""
+def test_invalid_line_is_refused_by_number_and_the_rest_imported(storage, import_lines, subtests):
+    """Each invalid line is followed by a valid one, and leaves no user and no index entry."""
     good = players(len(REFUSED))
     lines = [
         each for pair in zip(REFUSED.values(), good, strict=True) for each in (pair[0][0], pair[1])
     ]
-    tally, refused = import_lines(*lines)
+    result, refused = import_lines(*lines)
     for number, (name, (_, reason)) in enumerate(REFUSED.items()):
         with subtests.test(name):
             assert refused.get(2 * number + 1) == reason
     assert list(refused) == [*range(1, len(lines), 2)]
-    assert tally == ImportResult(added=len(good), refused=len(REFUSED))
+    assert result == ImportResult(added=len(good), refused=len(REFUSED))
     assert storage.user_ids() == [each["id"] for each in good]
     assert storage.find_user("Ada") is storage.find_user("ada@example.org") is None
 
 
-def test_hashes_that_werkzeug_makes_are_taken(storage, import_lines):
+def test_werkzeug_hashes_are_imported_unchanged(storage, import_lines):
     scrypt = generate_password_hash("x", "scrypt:32768:8:1")
     longer = scrypt.replace("scrypt:32768:8:1", "scrypt:32768:8:3")  # takes three times as long
-    kept = [scrypt, longer, generate_password_hash("x", "pbkdf2:sha256:1000")]
+    hashes = [scrypt, longer, generate_password_hash("x", "pbkdf2:sha256:1000")]
     import_lines(
-        *(each | {"passwordHash": hash_} for each, hash_ in zip(players(3), kept, strict=True))
+        *(each | {"passwordHash": hash_} for each, hash_ in zip(players(3), hashes, strict=True))
     )
-    assert [storage.read_user(user_id).password_hash for user_id in (1, 2, 3)] == kept
+    assert [storage.read_user(user_id).password_hash for user_id in (1, 2, 3)] == hashes
 
 
-OURS = f"scrypt:32768:8:3$salt${'0' * 128}"
+OWN_HASH = f"scrypt:32768:8:3$salt${'0' * 128}"
 
 
-def test_a_hash_of_another_method_is_wrapped_once_and_ours_is_kept(storage, import_lines):
+def test_foreign_hash_is_wrapped_once_and_own_hash_unchanged(storage, import_lines):
     def wrap_hash(kept_hash: str) -> str:
-        asked.append(kept_hash)
+        wrapped_hashes.append(kept_hash)
         method, salt, _ = kept_hash.split("$")
-        return f"wrapped:{OURS}|{method}${salt}"
+        return f"wrapped:{OWN_HASH}|{method}${salt}"
 
-    asked = []
-    hashes = [A_HASH, OURS, f"wrapped:{OURS}|pbkdf2:sha256:1000$other", ""]
-    lines = [each | {"passwordHash": kept} for each, kept in zip(players(4), hashes, strict=True)]
+    wrapped_hashes = []
+    hashes = [A_HASH, OWN_HASH, f"wrapped:{OWN_HASH}|pbkdf2:sha256:1000$other", ""]
+    lines = [each | {"passwordHash": hash_} for each, hash_ in zip(players(4), hashes, strict=True)]
     method, salt, _ = A_HASH.split("$")
-    for _ in range(2):  # the second time nobody is added, and nothing is hashed
+    for _ in range(2):  # the second import adds no user and hashes nothing
         import_lines(*lines, wrap_hash=wrap_hash)
         assert [storage.read_user(user_id).password_hash for user_id in (1, 2, 3, 4)] == [
-            f"wrapped:{OURS}|{method}${salt}",
+            f"wrapped:{OWN_HASH}|{method}${salt}",
             *hashes[1:],
         ]
-        assert asked == [A_HASH]
+        assert wrapped_hashes == [A_HASH]
 
 
-def test_who_has_no_hash_cannot_sign_in_until_a_link_set_a_password(store, app, browser):
-    """Whatever they type, also nothing."""
+def test_player_without_hash_cannot_sign_in_before_a_sign_in_link(store, app, browser):
+    """No password matches, not even an empty one."""
     line = json.dumps(ADA | {"passwordHash": ""}).encode()
     import_users(store, io.BytesIO(line), None, "command", print, print, str)
     for password in ("", " ", "correct horse battery staple"):
@@ -373,7 +373,7 @@ def test_who_has_no_hash_cannot_sign_in_until_a_link_set_a_password(store, app, 
     assert "Hello, " in browser.get("/").text
 
 
-def test_blank_lines_a_last_line_without_an_end_and_windows_ends_are_fine(storage, import_lines):
+def test_blank_lines_bom_crlf_and_missing_last_newline_are_accepted(storage, import_lines):
     first, second = (json.dumps(each).encode() for each in players(2))
     assert import_lines(b"\xef\xbb\xbf" + first + b"\r", b"", b" \t", second) == (
         *(ImportResult(added=2),),
@@ -383,7 +383,7 @@ def test_blank_lines_a_last_line_without_an_end_and_windows_ends_are_fine(storag
     assert import_users(storage, content, None, "command", print, print, str).added == 1
 
 
-def test_a_file_without_lines_adds_nobody(storage, import_lines):
+def test_empty_file_adds_no_player(storage, import_lines):
     assert (
         import_users(storage, io.BytesIO(b""), None, "command", print, print, str) == ImportResult()
     )
@@ -391,27 +391,25 @@ def test_a_file_without_lines_adds_nobody(storage, import_lines):
 
 
 # ---------------------------------------------------------------------------------------------
-# Import: who is there
+# Import: existing players
 # ---------------------------------------------------------------------------------------------
 
 
-def test_no_id_of_the_file_is_given_to_anyone_who_comes_while_it_is_read(
-    storage, import_lines, monkeypatch
-):
-    """Not even one of a line that is refused: it may be put right and come again."""
+def test_ids_of_the_file_are_reserved_during_the_import(storage, import_lines, monkeypatch):
+    """Also the id of a refused line, which can be corrected and imported again."""
     monkeypatch.setattr(transfer, "SYNC_EVERY", 1)
-    came = []
+    new_ids = []
 
     def sign_up(done: int, total: int) -> None:
-        came.append(storage.add_user(f"New {done}", f"new{done}@example.org", "").id)
+        new_ids.append(storage.add_user(f"New {done}", f"new{done}@example.org", "").id)
 
     lines = [*players(2), {"id": 5000, "name": "x", "email": "x"}]
-    tally, refused = import_lines(*lines, progress=sign_up)
-    assert (tally.added, [*refused]) == (2, [3])
-    assert came == [5001, 5002, 5003]
+    result, refused = import_lines(*lines, progress=sign_up)
+    assert (result.added, [*refused]) == (2, [3])
+    assert new_ids == [5001, 5002, 5003]
 
 
-def test_who_is_there_already_is_counted_and_stays_as_they_are(storage, import_lines):
+def test_existing_player_is_counted_and_not_changed(storage, import_lines):
     import_lines(*players(2))
     with storage.edit_user(1) as user:
         user.bio = "my own words"
@@ -419,7 +417,7 @@ def test_who_is_there_already_is_counted_and_stays_as_they_are(storage, import_l
     assert storage.read_user(1).bio == "my own words"
 
 
-def test_what_is_taken_is_refused_and_says_so(storage, import_lines):
+def test_taken_id_name_or_email_is_refused(storage, import_lines):
     deleted = storage.add_user("Zoe", "zoe@example.org", "").id
     storage.delete_user(deleted)
     storage.add_user("Grace", "grace@example.org", "")
@@ -440,14 +438,14 @@ def test_what_is_taken_is_refused_and_says_so(storage, import_lines):
     }
 
 
-def test_progress_is_told_in_lines(import_lines, monkeypatch):
+def test_import_progress_counts_lines(import_lines, monkeypatch):
     monkeypatch.setattr(transfer, "SYNC_EVERY", 2)
-    told = []
-    import_lines(*players(5), progress=lambda *each: told.append(each))
-    assert told == [(2, 5), (4, 5), (5, 5)]
+    reported = []
+    import_lines(*players(5), progress=lambda *each: reported.append(each))
+    assert reported == [(2, 5), (4, 5), (5, 5)]
 
 
-def test_a_pipe_cannot_be_imported(storage, tmp_path):
+def test_import_from_a_pipe_is_refused(storage, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     descriptor = os.open(tmp_path / "pipe", os.O_RDWR)
     with open(descriptor, "rb", buffering=0) as file, pytest.raises(BadFile, match="no pipe"):
@@ -455,19 +453,19 @@ def test_a_pipe_cannot_be_imported(storage, tmp_path):
     assert list(storage.read_audit()) == []
 
 
-def test_the_disk_is_not_blamed_where_nobody_reads_what_is_refused(storage):
-    """As in `identity-server import FILE | head -2`."""
-    ours, theirs = os.pipe()
-    os.close(ours)
-    with open(theirs, "wb", buffering=0) as told, pytest.raises(BrokenPipeError):
+def test_broken_output_pipe_is_not_reported_as_a_disk_error(storage):
+    """For example in `identity-server import FILE | head -2`."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with open(write_end, "wb", buffering=0) as reported, pytest.raises(BrokenPipeError):
         import_users(
             *(storage, io.BytesIO(b"no player\n"), None, "command", print),
-            lambda number, reason: told.write(reason.encode()),
+            lambda number, reason: reported.write(reason.encode()),
             str,
         )
 
 
-def test_the_log_has_both_in_words(storage, import_lines, export):
+def test_audit_log_describes_import_and_export(storage, import_lines, export):
     import_lines(ADA)
     export()
     export(with_passwords=True)
@@ -485,17 +483,17 @@ def test_the_log_has_both_in_words(storage, import_lines, export):
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """The folder of pictures."""
+    """A folder of pictures to import."""
     (tmp_path / "uploads/large").mkdir(parents=True)
     return tmp_path / "uploads"
 
 
-def draw(path: Path, colour: str = "red") -> None:
+def draw_picture(path: Path, colour: str = "red") -> None:
     Image.new("RGB", (40, 30), colour).save(path)
 
 
 def colour_of(storage: Storage, user: User, size: str = "small") -> str:
-    """The colour of a player's picture, of those that are drawn here."""
+    """Return the colour of a player's picture, "red" or "blue"."""
     content, _ = storage.read_picture(size, user.picture_file)
     pixel = Image.open(io.BytesIO(content)).convert("RGB").getpixel((8, 8))
     return {(255, 0, 0): "red", (0, 0, 255): "blue"}[
@@ -503,22 +501,22 @@ def colour_of(storage: Storage, user: User, size: str = "small") -> str:
     ]
 
 
-NOW_AND_THEN = [None, 1_700_000_000_000]
+TIMESTAMPS = [None, 1_700_000_000_000]
 
 
 @pytest.mark.live
 @pytest.mark.parametrize(
     ("name", "timestamp"),
     [
-        *((f"70.{each}", now) for each in ("webp", "png", "jpg", "gif") for now in NOW_AND_THEN),
+        *((f"70.{each}", now) for each in ("webp", "png", "jpg", "gif") for now in TIMESTAMPS),
         *(("70.jpeg", None), ("large/70.webp", None), ("large/70-1700000000000.webp", 17 * 10**11)),
     ],
 )
-def test_pictures_come_from_uploads_or_another_servers_folder(
+def test_pictures_are_imported_from_uploads_or_a_picture_folder(
     storage, import_lines, folder, name, timestamp
 ):
-    """Their address stays what it was there, with its timestamp or plain."""
-    draw(folder / name)
+    """The address keeps its timestamp, or stays plain."""
+    draw_picture(folder / name)
     import_lines(ADA | ({"pfpTimestamp": timestamp} if timestamp else {}), pictures=folder)
     user = storage.read_user(70)
     assert user.pfp_timestamp == timestamp
@@ -528,8 +526,8 @@ def test_pictures_come_from_uploads_or_another_servers_folder(
     assert colour_of(storage, user) == "red"
 
 
-def test_a_timestamp_without_its_picture_is_not_kept(storage, import_lines, folder):
-    """There is nothing at that address: the player has a drawn picture at the plain one."""
+def test_timestamp_without_its_picture_is_dropped(storage, import_lines, folder):
+    """The player gets a generated picture at the plain address."""
     import_lines(ADA | {"pfpTimestamp": 1_700_000_000_000}, pictures=folder)
     import_lines(ADA | {"id": 71, "name": "B B", "email": "b@example.org", "pfpTimestamp": 5})
     for user_id in (70, 71):
@@ -548,62 +546,60 @@ def test_a_timestamp_without_its_picture_is_not_kept(storage, import_lines, fold
         (bytes(8 * 2**20 + 1), "This file is larger than 8 MB. Choose a smaller one."),
     ],
 )
-def test_a_picture_that_is_none_refuses_its_player_who_can_come_again(
+def test_invalid_picture_refuses_its_player_until_it_is_replaced(
     storage, import_lines, folder, content, reason
 ):
     (folder / "70.png").write_bytes(content)
-    tally, refused = import_lines(ADA, *players(1), pictures=folder)
-    assert tally.added == 1
+    result, refused = import_lines(ADA, *players(1), pictures=folder)
+    assert result.added == 1
     assert refused == {1: f"{folder}/70.png: {reason}"}
-    draw(folder / "70.png")
+    draw_picture(folder / "70.png")
     assert import_lines(ADA, *players(1), pictures=folder) == (ImportResult(added=1, there=1), {})
     assert colour_of(storage, storage.read_user(70)) == "red"
 
 
 @pytest.mark.live
-def test_nobody_who_is_there_gets_another_picture(storage, import_lines, folder):
-    draw(folder / "70.png")
+def test_import_keeps_the_picture_of_an_existing_player(storage, import_lines, folder):
+    draw_picture(folder / "70.png")
     import_lines(ADA, pictures=folder)
-    draw(folder / "70.png", "blue")
+    draw_picture(folder / "70.png", "blue")
     stranger = ADA | {"name": "Stranger", "email": "stranger@example.org"}
-    tally, _ = import_lines(ADA, stranger, pictures=folder)
-    assert (tally.there, tally.refused) == (1, 1)
+    result, _ = import_lines(ADA, stranger, pictures=folder)
+    assert (result.there, result.refused) == (1, 1)
     assert colour_of(storage, storage.read_user(70)) == "red"
 
 
-REFUSED_BY_THE_DISK = {
-    "a picture": ("70.png: Input", lambda data, folder: link_to_what_fails(folder / "70.png")),
+DISK_ERRORS = {
+    "a picture": ("70.png: Input", lambda data, folder: link_to_unreadable_file(folder / "70.png")),
     "a record": ("users/70.json: Is a", lambda data, folder: (data / "users/70.json").mkdir()),
     "an index entry": ("names/ada: Invalid", lambda data, folder: (data / "names/ada").mkdir()),
 }
 
 
-def link_to_what_fails(path: Path) -> None:
-    """proc(5): a file that anyone may open, and nobody can read where there is no memory."""
+def link_to_unreadable_file(path: Path) -> None:
+    """Link to a file that opens, and whose first bytes cannot be read (proc(5))."""
     path.symlink_to("/proc/self/mem")
 
 
-@pytest.mark.parametrize(
-    ("words", "make"), REFUSED_BY_THE_DISK.values(), ids=REFUSED_BY_THE_DISK.keys()
-)
+@pytest.mark.parametrize(("expected", "make"), DISK_ERRORS.values(), ids=DISK_ERRORS.keys())
 def test_import_refuses_the_line_of_an_unreadable_file_and_takes_the_others(
-    storage, import_lines, folder, flat_folders, words, make
+    storage, import_lines, folder, flat_folders, expected, make
 ):
-    storage.reserve_user_ids(70)  # as an earlier import did
+    storage.reserve_user_ids(70)  # like an earlier import
     make(flat_folders[0], folder)
-    tally, refused = import_lines(ADA, *players(2), pictures=folder)
-    assert (tally.added, [*refused]) == (2, [1])
-    assert words in refused[1]
+    result, refused = import_lines(ADA, *players(2), pictures=folder)
+    assert (result.added, [*refused]) == (2, [1])
+    assert expected in refused[1]
 
 
-def test_what_lies_about_in_the_folder_is_no_picture(storage, import_lines, folder):
+def test_folders_and_pipes_are_not_imported_as_pictures(storage, import_lines, folder):
     (folder / "70.png").mkdir()
     os.mkfifo(folder / "70.webp")
     assert import_lines(ADA, pictures=folder) == (ImportResult(added=1), {})
 
 
 # ---------------------------------------------------------------------------------------------
-# Interrupted
+# Interrupted imports
 # ---------------------------------------------------------------------------------------------
 
 
@@ -618,22 +614,22 @@ def start_import(site: Site, path: Path) -> subprocess.Popen:
 
 
 @pytest.mark.load
-def test_an_import_that_is_killed_again_and_again_is_whole_in_the_end(tmp_path):
-    """After each kill the installation is sound, and every user is whole and can be found."""
+def test_repeatedly_killed_import_is_complete_in_the_end(tmp_path):
+    """After each kill `check` finds nothing, and every record is complete."""
     site, path, count = Site(tmp_path), tmp_path / "users.jsonl", 1500
     path.write_text("".join(f"{json.dumps(each)}\n" for each in players(count)))
-    seen = []
+    record_counts = []
     for after in (0, 1, 1000):
         process, deadline = start_import(site, path), time.monotonic() + PATIENCE
-        while process.poll() is None and users_in(site) <= after:
+        while process.poll() is None and count_user_records(site) <= after:
             assert time.monotonic() < deadline
-            time.sleep(0.001)  # to look takes the folder from who writes there
+            time.sleep(0.001)  # listing the folder blocks its writer
         process.kill()
         process.wait()
-        seen.append(users_in(site))
-        # Index entries whose user was not added do not count.
+        record_counts.append(count_user_records(site))
+        # Index entries of users that were not added are allowed.
         assert [each for each in site.problems() if not each.endswith("leads to no user")] == []
-    assert seen == sorted(seen) and seen[0] > 0
+    assert record_counts == sorted(record_counts) and record_counts[0] > 0
     store = site.open()
     assert store.add_user("New", "new@example.org", "").id > count
     assert start_import(site, path).wait(60) == 0
@@ -641,8 +637,8 @@ def test_an_import_that_is_killed_again_and_again_is_whole_in_the_end(tmp_path):
     assert site.problems() == []
 
 
-def users_in(site: Site) -> int:
-    """How many records there are; asked often, while they are written."""
+def count_user_records(site: Site) -> int:
+    """Return the number of user records; called often while the import writes."""
     try:
         return sum(not name.startswith(".") for name in os.listdir(site.data / "users"))
     except FileNotFoundError:
@@ -655,19 +651,19 @@ def users_in(site: Site) -> int:
 
 
 @pytest.mark.live
-def test_the_commands_say_what_became_of_the_lines(tmp_path):
+def test_import_and_export_commands_print_counts(tmp_path):
     installation = Installation(tmp_path)
     path = tmp_path / "users.jsonl"
     path.write_text(f"{json.dumps(ADA)}\nhello\n")
     (tmp_path / "uploads").mkdir()
-    draw(tmp_path / "uploads/70.png")
+    draw_picture(tmp_path / "uploads/70.png")
     arguments = ("import", "users.jsonl", "--pictures", "uploads")
     done = installation.run(*arguments, status=1)
     assert done.stdout == "line 2: it is not JSON\n1 player added, 0 were there already\n"
     assert done.stderr == "Error: 1 line refused\n"
     path.write_text(f"{json.dumps(ADA)}\n")
-    told = installation.output(*arguments)
-    assert told == "0 players added, 1 were there already\n"
+    printed = installation.output(*arguments)
+    assert printed == "0 players added, 1 were there already\n"
     assert installation.output("export", "out.jsonl") == "1 player in out.jsonl\n"
     assert json.loads((tmp_path / "out.jsonl").read_text())["name"] == "Ada"
 

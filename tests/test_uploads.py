@@ -1,4 +1,4 @@
-"""How an uploaded file becomes a picture: what is taken, what it looks like, what it may cost."""
+"""Conversion of an uploaded file into a picture: formats, appearance, time and memory."""
 
 import io
 import os
@@ -40,7 +40,7 @@ COLOURS = {
 every_format = pytest.mark.parametrize("format_", FORMATS)
 
 
-# -- files, and how they look afterwards --------------------------------------------------------
+# -- sample files, and how a picture looks ------------------------------------------------------
 
 
 def encode(image: Image.Image, format_: str, **options) -> bytes:
@@ -50,12 +50,12 @@ def encode(image: Image.Image, format_: str, **options) -> bytes:
 
 
 def tiles(rows: list[str], side: int = 40) -> Image.Image:
-    """A picture of square tiles, each named by the letter of its colour."""
+    """Return a picture of square tiles; a letter of COLOURS stands for each."""
     image = Image.new("RGBA", (len(rows[0]) * side, len(rows) * side))
     for y, row in enumerate(rows):
         for x, letter in enumerate(row):
-            place = (x * side, y * side, (x + 1) * side, (y + 1) * side)
-            image.paste(COLOURS[letter], place)
+            box = (x * side, y * side, (x + 1) * side, (y + 1) * side)
+            image.paste(COLOURS[letter], box)
     return image
 
 
@@ -63,15 +63,17 @@ def opaque(rows: list[str]) -> Image.Image:
     return tiles(rows).convert("RGB")
 
 
-def looks(upload: bytes, rows: int = 2) -> str:
-    """The picture made of an upload, as the letters of so many rows of tiles."""
-    square = read_square(upload)  # without the tenth of a second that a process takes
-    middles = [(2 * n + 1) * square.width // (2 * rows) for n in range(rows)]
-    return " ".join("".join(nearest(square.getpixel((x, y))) for x in middles) for y in middles)
+def tile_letters(upload: bytes, rows: int = 2) -> str:
+    """Convert an upload; return the letters of its tiles, in this number of rows and columns."""
+    square = read_square(upload)  # without the child process, which takes 0.1 s
+    centres = [(2 * n + 1) * square.width // (2 * rows) for n in range(rows)]
+    return " ".join(
+        "".join(nearest_letter(square.getpixel((x, y))) for x in centres) for y in centres
+    )
 
 
-def nearest(pixel: tuple[int, ...]) -> str:
-    """The letter of this colour, or "?" where it is none of them."""
+def nearest_letter(pixel: tuple[int, ...]) -> str:
+    """Return the letter of this colour, or "?" if it is none of COLOURS."""
     if pixel[3] < 10:
         return "-"
     found = [
@@ -82,8 +84,8 @@ def nearest(pixel: tuple[int, ...]) -> str:
     return found[0] if found else "?"
 
 
-def middle(upload: bytes) -> tuple[int, ...]:
-    """The colour in the middle of the picture made of an upload."""
+def centre_colour(upload: bytes) -> tuple[int, ...]:
+    """Convert an upload; return the colour of its centre."""
     square = read_square(upload)
     return square.getpixel((square.width // 2, square.height // 2))
 
@@ -96,7 +98,7 @@ def png_chunk(kind: bytes, content: bytes) -> bytes:
 def flat_png(
     width: int, height: int, bits: int, colour_type: int, *chunks: bytes, row: bytes = b""
 ) -> bytes:
-    """A PNG file made by hand, all of its rows alike, black unless said otherwise."""
+    """Return a PNG file with equal rows, black by default, and these additional chunks."""
     channels = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[colour_type]
     row = row or bytes((width * bits * channels + 7) // 8)
     packer = zlib.compressobj(1)
@@ -116,7 +118,7 @@ def riff(*chunks: tuple[bytes, bytes]) -> bytes:
 
 
 def flat_webp(width: int, height: int) -> bytes:
-    """A lossless WebP file made by hand, all red: five codes of no bits each draw every pixel."""
+    """Return a red lossless WebP file: five prefix codes of one symbol need no bits per pixel."""
     fields = [(0x2F, 8), (width - 1, 14), (height - 1, 14), (1, 1), (0, 3), (0, 3)]
     for symbol in (0, 255, 0, 255, 0):  # green, red, blue, alpha, distance
         fields += [(1, 1), (0, 1), (1, 1), (symbol, 8)]
@@ -128,7 +130,7 @@ def flat_webp(width: int, height: int) -> bytes:
 
 
 def exif(orientation: int, order: str = "<") -> bytes:
-    """EXIF data with a camera, an orientation, and a place, in either byte order."""
+    """Return EXIF data with a camera name, an orientation and a GPS position."""
     entries = [
         (0x010F, 2, 7, struct.pack(f"{order}I", 50)),
         (0x0112, 3, 1, struct.pack(f"{order}2H", orientation, 0)),
@@ -146,7 +148,7 @@ def exif(orientation: int, order: str = "<") -> bytes:
 
 
 def swapped_profile() -> bytes:
-    """A colour profile whose red is blue and whose blue is red."""
+    """Return an sRGB profile with red and blue swapped."""
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     for old, new in ((b"rXYZ", b"tmp."), (b"bXYZ", b"rXYZ"), (b"tmp.", b"bXYZ")):
         assert old in profile
@@ -154,12 +156,12 @@ def swapped_profile() -> bytes:
     return profile
 
 
-# -- what it becomes ----------------------------------------------------------------------------
+# -- size, crop and orientation -----------------------------------------------------------------
 
 
 @pytest.mark.live
 @every_format
-def test_an_upload_becomes_one_square_webp_file_of_each_size_that_show_the_same(format_):
+def test_upload_becomes_a_square_webp_file_in_each_size(format_):
     images = make_picture(encode(opaque(["KRGK", "KBWK"]), format_))
     seen = {name: Image.open(io.BytesIO(content)) for name, content in images.items()}
     assert {name: (image.format, image.size, image.n_frames) for name, image in seen.items()} == {
@@ -168,11 +170,11 @@ def test_an_upload_becomes_one_square_webp_file_of_each_size_that_show_the_same(
     for image in (each.convert("RGBA") for each in seen.values()):
         near, far = image.width // 4, image.width * 3 // 4
         corners = [(near, near), (far, near), (near, far), (far, far)]
-        assert "".join(nearest(image.getpixel(each)) for each in corners) == "RGBW"
+        assert "".join(nearest_letter(image.getpixel(each)) for each in corners) == "RGBW"
 
 
 @pytest.mark.live
-def test_the_smallest_size_keeps_the_colour_of_every_pixel():
+def test_small_size_keeps_every_pixel_of_a_16_pixel_upload():
     noise = Image.effect_noise((16, 16), 90)
     upload = Image.merge("RGB", [noise, noise.rotate(90), noise.rotate(180)])
     small = Image.open(io.BytesIO(make_picture(encode(upload, "PNG"))["small"]))
@@ -180,7 +182,7 @@ def test_the_smallest_size_keeps_the_colour_of_every_pixel():
 
 
 @pytest.mark.live
-def test_fine_lines_become_their_mean():
+def test_fine_lines_are_averaged():
     lines = Image.frombytes("L", (2, 1), b"\0\xff").resize((2, 512))
     upload = Image.new("L", (512, 512))
     for x in range(0, 512, 2):
@@ -190,49 +192,49 @@ def test_fine_lines_become_their_mean():
 
 
 @every_format
-def test_only_a_small_square_leaves_the_decoder(format_):
+def test_decoder_returns_a_small_square(format_):
     assert read_square(encode(Image.new("RGB", (3000, 1700)), format_)).width < 1024
 
 
 @every_format
 @pytest.mark.parametrize("rows", [["RRGWBB", "RRBKGG"], ["RR", "BB", "GW", "BK", "WW", "GG"]])
-def test_the_centre_square_is_cut_out(format_, rows):
-    assert looks(encode(opaque(rows), format_)) == "GW BK"
+def test_picture_is_cropped_to_the_centre_square(format_, rows):
+    assert tile_letters(encode(opaque(rows), format_)) == "GW BK"
 
 
 @every_format
 @pytest.mark.parametrize("enlarged", [1, 7, 16])
-def test_pictures_of_every_size_look_alike(format_, enlarged):
-    """Small ones are enlarged; above 1,000 pixels each format has its own way to be reduced."""
+def test_picture_looks_the_same_at_any_upload_size(format_, enlarged):
+    """Small pictures are enlarged; above 1,000 pixels each format is reduced differently."""
     picture = opaque(["KRGK", "KBWK"])
     size = (picture.width * enlarged - 1, picture.height * enlarged + 3)
-    assert looks(encode(picture.resize(size, Image.Resampling.NEAREST), format_)) == "RG BW"
+    assert tile_letters(encode(picture.resize(size, Image.Resampling.NEAREST), format_)) == "RG BW"
 
 
 @every_format
 @pytest.mark.parametrize("size", [(1, 1), (10_000, 1), (1, 10_000), (2, 3), (16_000, 20)])
-def test_the_thinnest_pictures_are_taken(format_, size):
-    assert middle(encode(Image.new("RGB", size, (255, 0, 0)), format_))[0] > 240
+def test_extreme_aspect_ratios_are_accepted(format_, size):
+    assert centre_colour(encode(Image.new("RGB", size, (255, 0, 0)), format_))[0] > 240
 
 
 @pytest.mark.parametrize("format_", ["GIF", "PNG", "WEBP"])
-def test_the_first_frame_of_an_animation_is_taken(format_):
+def test_first_frame_of_an_animation_is_used(format_):
     frames = [opaque(["R"]), opaque(["G"]), opaque(["B"])]
     upload = encode(frames[0], format_, save_all=True, append_images=frames[1:], duration=100)
     assert Image.open(io.BytesIO(upload)).n_frames == 3
-    assert looks(upload, 1) == "R"
+    assert tile_letters(upload, 1) == "R"
 
 
 @pytest.mark.parametrize("disposal", [0, 1, 2, 3])
-def test_the_first_frame_of_a_gif_keeps_its_place(disposal):
-    """A frame may be smaller than the screen, and then larger than what the screen said."""
+def test_first_gif_frame_keeps_its_position(disposal):
+    """The frame is smaller than the logical screen."""
     gif = encode(opaque(["R"]), "GIF")
     at = gif.index(b",")
     control = struct.pack("<4BHBB", 0x21, 0xF9, 4, disposal << 2 | 1, 10, 255, 0)
-    place = struct.pack("<c4H", b",", 80, 40, 40, 40)
-    upload = gif[:6] + struct.pack("<HH", 120, 120) + gif[10:at] + control + place + gif[at + 9 :]
-    assert looks(upload, 3).split()[1][2] == "R"
-    assert "R" not in looks(upload, 3).split()[0]
+    box = struct.pack("<c4H", b",", 80, 40, 40, 40)
+    upload = gif[:6] + struct.pack("<HH", 120, 120) + gif[10:at] + control + box + gif[at + 9 :]
+    assert tile_letters(upload, 3).split()[1][2] == "R"
+    assert "R" not in tile_letters(upload, 3).split()[0]
 
 
 @pytest.mark.parametrize(
@@ -250,15 +252,15 @@ def test_the_first_frame_of_a_gif_keeps_its_place(disposal):
 )
 @pytest.mark.parametrize("order", "<>")
 @pytest.mark.parametrize("format_", ["JPEG", "PNG", "WEBP"])
-def test_the_picture_is_turned_upright(format_, order, orientation, corners):
+def test_exif_orientation_is_applied(format_, order, orientation, corners):
     prefix = b"Exif\0\0" if format_ == "JPEG" else b""
     upload = encode(opaque(["KRGK", "KBWK"]), format_, exif=prefix + exif(orientation, order))
-    assert looks(upload) == corners
+    assert tile_letters(upload) == corners
 
 
 @pytest.mark.parametrize("orientation", [0, 9, 65535])
-def test_an_unknown_orientation_is_none(orientation):
-    assert looks(encode(opaque(["RG", "BW"]), "PNG", exif=exif(orientation))) == "RG BW"
+def test_unknown_exif_orientation_is_ignored(orientation):
+    assert tile_letters(encode(opaque(["RG", "BW"]), "PNG", exif=exif(orientation))) == "RG BW"
 
 
 # -- colours ------------------------------------------------------------------------------------
@@ -268,7 +270,7 @@ def test_an_unknown_orientation_is_none(orientation):
 def test_colours_are_the_same_in_every_mode(mode):
     image = opaque(["RG", "BW"])
     image = image.quantize() if mode == "P" else image.convert(mode)
-    assert looks(encode(image, "JPEG" if mode == "CMYK" else "PNG")) == "RG BW"
+    assert tile_letters(encode(image, "JPEG" if mode == "CMYK" else "PNG")) == "RG BW"
 
 
 @pytest.mark.parametrize("level", [0, 64, 128, 200, 255])
@@ -277,37 +279,37 @@ def test_grey_levels_are_the_same_in_every_depth(bits, colour_type, level):
     colours, alpha = {0: (1, 0), 2: (3, 0), 4: (1, 1), 6: (3, 1)}[colour_type]
     sample = bytes([level, 0x80][: bits // 8])
     pixel = sample * colours + b"\xff" * alpha * (bits // 8)
-    red, green, blue, opacity = middle(flat_png(8, 8, bits, colour_type, row=pixel * 8))
+    red, green, blue, opacity = centre_colour(flat_png(8, 8, bits, colour_type, row=pixel * 8))
     assert max(abs(each - level) for each in (red, green, blue)) <= 3
     assert opacity == 255
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4])
-def test_shallow_greys_reach_from_black_to_white(bits):
+def test_low_bit_depths_reach_black_and_white(bits):
     white = flat_png(64, 64, bits, 0, row=b"\xff" * (8 * bits))
-    assert (looks(white, 1), looks(flat_png(64, 64, bits, 0), 1)) == ("W", "K")
+    assert (tile_letters(white, 1), tile_letters(flat_png(64, 64, bits, 0), 1)) == ("W", "K")
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA"])
 @pytest.mark.parametrize("format_", ["PNG", "WEBP"])
 def test_transparency_is_kept(format_, mode):
-    assert looks(encode(tiles(["W-", "-K"]).convert(mode), format_)) == "W- -K"
+    assert tile_letters(encode(tiles(["W-", "-K"]).convert(mode), format_)) == "W- -K"
 
 
 @pytest.mark.parametrize("format_", ["PNG", "WEBP"])
-def test_half_transparency_is_kept(format_):
+def test_partial_transparency_is_kept(format_):
     colour = (200, 100, 40, 120)
-    seen = middle(encode(Image.new("RGBA", (9, 9), colour), format_, lossless=True))
+    seen = centre_colour(encode(Image.new("RGBA", (9, 9), colour), format_, lossless=True))
     assert max(abs(a - b) for a, b in zip(seen, colour, strict=True)) <= 4
 
 
-def test_a_palette_may_be_transparent_by_degrees():
+def test_palette_transparency_is_kept():
     image = Image.new("P", (40, 40), 1)
     image.putpalette([0, 0, 0, 255, 0, 0])
-    assert middle(encode(image, "PNG", transparency=bytes([255, 128])))[3] in range(126, 131)
-    assert looks(encode(image, "PNG", transparency=1), 1) == "-"
-    assert looks(encode(image, "GIF", transparency=1), 1) == "-"
-    assert looks(encode(image, "GIF"), 1) == "R"
+    assert centre_colour(encode(image, "PNG", transparency=bytes([255, 128])))[3] in range(126, 131)
+    assert tile_letters(encode(image, "PNG", transparency=1), 1) == "-"
+    assert tile_letters(encode(image, "GIF", transparency=1), 1) == "-"
+    assert tile_letters(encode(image, "GIF"), 1) == "R"
 
 
 @pytest.mark.parametrize(
@@ -324,21 +326,21 @@ def test_a_palette_may_be_transparent_by_degrees():
         (16, 2, (0x00FF, 0x00FF, 0x00FF), b"\xff" * 48, "W"),
     ],
 )
-def test_a_transparent_colour_is_transparent(bits, colour_type, key, row, expected):
+def test_png_transparent_colour_is_applied(bits, colour_type, key, row, expected):
     key = struct.pack(f">{len(key)}H", *key)
-    assert looks(flat_png(8, 8, bits, colour_type, b"tRNS", key, row=row), 1) == expected
+    assert tile_letters(flat_png(8, 8, bits, colour_type, b"tRNS", key, row=row), 1) == expected
 
 
 @pytest.mark.parametrize("format_", ["PNG", "JPEG", "WEBP"])
-def test_colours_go_through_the_profile(format_):
+def test_colour_profile_is_applied(format_):
     picture = opaque(["RG", "BW"])
     if format_ != "JPEG":
         picture.putalpha(255)
-    assert looks(encode(picture, format_, icc_profile=swapped_profile())) == "BG RW"
+    assert tile_letters(encode(picture, format_, icc_profile=swapped_profile())) == "BG RW"
 
 
-def test_the_inks_of_print_go_through_their_profile():
-    """Here cyan ink is black, and the others are white: a table of two steps for each ink."""
+def test_cmyk_profile_is_applied():
+    """In this profile cyan is black and the other inks are white, with two grid points per ink."""
     white, black = b"\xff\x80\x80", b"\0\x80\x80"  # CIE Lab
     table = struct.pack(">4s4x4B9i", b"mft1", 4, 3, 2, 0, *(1 << 16, 0, 0, 0) * 2, 1 << 16)
     table += bytes(range(256)) * 4 + white * 8 + black * 8 + bytes(range(256)) * 3
@@ -355,16 +357,16 @@ def test_the_inks_of_print_go_through_their_profile():
     profile = header + struct.pack(">I4sII", 1, b"A2B0", 144, len(table)) + table
     picture = Image.new("CMYK", (80, 80))
     picture.paste((255, 0, 0, 0), (0, 0, 40, 80))
-    assert looks(encode(picture, "JPEG", icc_profile=profile)) == "KW KW"
+    assert tile_letters(encode(picture, "JPEG", icc_profile=profile)) == "KW KW"
 
 
 @pytest.mark.parametrize("profile", [b"no profile", swapped_profile()[:300], b"\0" * 5000])
-def test_a_broken_profile_is_passed_over(profile):
+def test_invalid_colour_profile_is_ignored(profile):
     for format_ in ("PNG", "JPEG", "WEBP"):
-        assert looks(encode(opaque(["RG", "BW"]), format_, icc_profile=profile)) == "RG BW"
+        assert tile_letters(encode(opaque(["RG", "BW"]), format_, icc_profile=profile)) == "RG BW"
 
 
-# -- what survives ------------------------------------------------------------------------------
+# -- metadata -----------------------------------------------------------------------------------
 
 
 def webp_chunks(content: bytes) -> set[bytes]:
@@ -379,8 +381,8 @@ def webp_chunks(content: bytes) -> set[bytes]:
 
 @pytest.mark.live
 @every_format
-def test_nothing_survives_but_pixels(format_):
-    """No camera, no place, no profile, no comment, nothing that stands behind the picture."""
+def test_only_pixels_are_kept(format_):
+    """Camera, GPS position, profile, comments and trailing bytes are removed."""
     picture = Image.new("RGBA", (80, 80), (255, 0, 0, 128))
     text = PngImagePlugin.PngInfo()
     text.add_text("SECRET", "SECRET")
@@ -404,7 +406,7 @@ def test_nothing_survives_but_pixels(format_):
 
 
 @pytest.mark.live
-def test_what_nobody_can_see_does_not_survive():
+def test_colours_of_transparent_pixels_are_removed():
     hidden = Image.new("RGBA", (300, 300), (255, 255, 255, 0))
     ImageDraw.Draw(hidden).text((10, 10), "SECRET", fill=(255, 0, 0, 0), font_size=80)
     blank = make_picture(encode(Image.new("RGBA", (300, 300)), "PNG"))
@@ -412,7 +414,7 @@ def test_what_nobody_can_see_does_not_survive():
     assert make_picture(encode(hidden, "WEBP", lossless=True, exact=True)) == blank
 
 
-# -- what is refused ----------------------------------------------------------------------------
+# -- refused files ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -433,12 +435,12 @@ def test_what_nobody_can_see_does_not_survive():
     ],
     ids=lambda upload: re.sub(r"\W+", " ", upload[:20].decode("latin-1")).strip() or "zero",
 )
-def test_another_format_is_refused(upload):
+def test_other_format_is_refused(upload):
     with pytest.raises(NotAPicture):
         make_picture(upload)
 
 
-def test_an_empty_file_is_refused():
+def test_empty_file_is_refused():
     with pytest.raises(BrokenPicture, match="empty"):
         make_picture(b"")
 
@@ -446,7 +448,7 @@ def test_an_empty_file_is_refused():
 @every_format
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.9, 0.98])
 @pytest.mark.parametrize("options", [{}, {"progressive": True, "lossless": True}])
-def test_a_truncated_file_is_refused(format_, part, options):
+def test_truncated_file_is_refused(format_, part, options):
     noise = Image.effect_noise((200, 150), 60)
     upload = encode(Image.merge("RGB", [noise] * 3), format_, **options)
     assert read_square(upload).size == (150, 150)
@@ -455,14 +457,14 @@ def test_a_truncated_file_is_refused(format_, part, options):
 
 
 @pytest.mark.live
-def test_a_refusal_comes_back_from_the_process():
+def test_decoder_process_returns_a_refusal():
     upload = encode(Image.effect_noise((200, 150), 60), "PNG")
     with pytest.raises(BrokenPicture, match="damaged"):
         make_picture(upload[: len(upload) // 2])
 
 
 @pytest.mark.live
-def test_a_line_break_in_the_length_of_a_webp_file_is_no_line_break():
+def test_newline_byte_in_the_webp_length_is_accepted():
     files = (riff((b"VP8L", flat_webp(9, 9)[20:]), (b"junk", bytes(n))) for n in range(256))
     upload = next(each for each in files if each[4] == ord("\n"))
     assert make_picture(upload).keys() == PICTURE_SIZES.keys()
@@ -477,18 +479,18 @@ def test_a_line_break_in_the_length_of_a_webp_file_is_no_line_break():
         *((b"RIFF\0\0\1\0WEBP", each) for each in ("PNG", "JPEG", "GIF")),
     ],
 )
-def test_the_first_bytes_decide_what_a_file_is(signature, format_):
-    """A picture behind the signature of another format is none, whoever would find it there."""
+def test_first_bytes_decide_the_format(signature, format_):
+    """A picture after the signature of another format is refused."""
     with pytest.raises((BrokenPicture, TooManyPixels)):
         read_square(signature + encode(opaque(["R"]), format_))
 
 
 @pytest.mark.live
-def test_eight_mib_are_taken_and_not_a_byte_more():
+def test_upload_limit_is_exactly_8_mib():
     *uploads, upload = (encode(opaque(["R"]), each).ljust(MAX_BYTES, b"\0") for each in FORMATS)
     assert len(upload) == 8 * 1024 * 1024
     for other_format in uploads:
-        assert looks(other_format, 1) == "R"
+        assert tile_letters(other_format, 1) == "R"
     assert make_picture(upload).keys() == PICTURE_SIZES.keys()
     for too_large in (*uploads, upload):
         with pytest.raises(TooManyBytes, match="8 MB"):
@@ -496,14 +498,14 @@ def test_eight_mib_are_taken_and_not_a_byte_more():
 
 
 def gif_of_size(screen: tuple[int, int], frame: tuple[int, int], before: bytes = b"") -> bytes:
-    """A GIF file of this size that ends before its pixels; its frame is to be disposed of."""
+    """Return a GIF file of this size without pixels, whose frame has a disposal method."""
     header = b"GIF89a" + struct.pack("<2H3B", *screen, 0x80, 0, 0) + bytes(6)
     control = b"!\xf9\4\x08\0\0\0\0"
     return header + control + before + b"," + struct.pack("<4HB", 0, 0, *frame, 0) + b"\2\1\4\0;"
 
 
 def jpeg_of_size(width: int, height: int, **options) -> bytes:
-    """A JPEG file whose header lies: what follows are the pixels of a small picture."""
+    """Return a JPEG file with this size in its header and the pixels of a small picture."""
     jpeg = encode(Image.new(options.pop("mode", "RGB"), (64, 64)), "JPEG", **options)
     at = re.search(rb"\xff[\xc0-\xc2]\0.\x08", jpeg, re.DOTALL).end()
     return jpeg[:at] + struct.pack(">2H", height, width) + jpeg[at + 4 :]
@@ -526,7 +528,7 @@ def jpeg_of_size(width: int, height: int, **options) -> bytes:
         *("GIF", "GIF frame", "largest GIF", "JPEG", "largest JPEG"),
     ],
 )
-def test_more_than_25_megapixels_are_refused(upload):
+def test_over_25_megapixels_is_refused(upload):
     with pytest.raises(TooManyPixels, match="25 million"):
         read_square(upload())
 
@@ -542,7 +544,7 @@ def test_more_than_25_megapixels_are_refused(upload):
     ],
     ids=["PNG", "WebP", "JPEG", "GIF"],
 )
-def test_25_megapixels_are_taken(upload):
+def test_25_megapixels_are_accepted(upload):
     assert make_picture(upload()).keys() == PICTURE_SIZES.keys()
 
 
@@ -560,11 +562,11 @@ def test_25_megapixels_are_taken(upload):
         (25_000, 1000, {"subsampling": 0}),
     ],
 )
-def test_jpegs_of_25_megapixels_are_taken(width, height, options):
+def test_jpegs_of_25_megapixels_are_accepted(width, height, options):
     assert make_picture(jpeg_of_size(width, height, **options)).keys() == PICTURE_SIZES.keys()
 
 
-# -- what it may cost ---------------------------------------------------------------------------
+# -- memory and time ----------------------------------------------------------------------------
 
 WORKER = """
 import sys, threading
@@ -592,14 +594,17 @@ print(memory("VmHWM") - before, memory("VmRSS") - before)
 """
 
 
-def work_on(upload: bytes, threads: int = 1) -> tuple[str, int, int]:
-    """What comes of an upload in a new process; its memory at most and afterwards, in MiB."""
+def measure_conversion(upload: bytes, threads: int = 1) -> tuple[str, int, int]:
+    """Convert an upload in a new process; return the result, and its peak and final memory in MiB.
+
+    The memory does not count what the process used before.
+    """
     command = [sys.executable, "-c", WORKER, str(threads)]
     done = subprocess.run(command, input=upload, cwd=ROOT, capture_output=True, check=True)
     *results, memory = done.stdout.decode().splitlines()
-    most, afterwards = map(int, memory.split())
+    peak, remaining = map(int, memory.split())
     assert results == results[:1] * threads
-    return results[0], most, afterwards
+    return results[0], peak, remaining
 
 
 PICTURE_MADE = str(sorted(PICTURE_SIZES))
@@ -614,22 +619,22 @@ PICTURE_MADE = str(sorted(PICTURE_SIZES))
     ],
     ids=["PNG", "lossless WebP"],
 )
-def test_25_megapixels_of_the_largest_kinds_leave_a_worker_under_200_mib(upload):
-    """It has 50 MiB before; and it stays so where several are uploaded at once."""
-    result, most, afterwards = work_on(upload(), threads=3)
-    assert (result, most < 150, afterwards < 50) == (PICTURE_MADE, True, True), (most, afterwards)
+def test_parallel_25_megapixel_uploads_keep_a_worker_under_200_mib(upload):
+    """The worker has 50 MiB before; three uploads are converted in parallel."""
+    result, peak, remaining = measure_conversion(upload(), threads=3)
+    assert (result, peak < 150, remaining < 50) == (PICTURE_MADE, True, True), (peak, remaining)
 
 
-def packed_texts() -> bytes:
-    """150 KiB of texts, which take 200 MiB unpacked, and more as Python keeps them."""
+def text_bomb() -> bytes:
+    """Return a PNG file with 150 KiB of texts that take 200 MiB decompressed."""
     text = zlib.compress(("\N{GRINNING FACE}" + "a" * 1_000_000).encode(), 9)
     return flat_png(
         8, 8, 8, 2, *(each for n in range(60) for each in (b"iTXt", b"%d\0\1\0\0\0" % n + text))
     )
 
 
-def packed_profile() -> bytes:
-    """A colour profile that takes 95 MiB unpacked."""
+def profile_bomb() -> bytes:
+    """Return a PNG file with a colour profile that takes 95 MiB decompressed."""
     return flat_png(8, 8, 8, 2, b"iCCP", b"x\0\0" + zlib.compress(bytes(10**8)))
 
 
@@ -638,19 +643,19 @@ def packed_profile() -> bytes:
     "upload, result",
     [
         (lambda: flat_png(13_000, 13_000, 1, 0), "TooManyPixels"),
-        (packed_texts, PICTURE_MADE),
-        (packed_profile, "BrokenPicture"),
+        (text_bomb, PICTURE_MADE),
+        (profile_bomb, "BrokenPicture"),
         (lambda: gif_of_size((8, 8), (8, 8), b"!\xfe\2xx\0" * 10**6), "BrokenPicture"),
         (lambda: b"\xff\xd8" + b"\xff\xe0\0\2" * 2_000_000, "BrokenPicture"),
         (lambda: riff(*((b"ALPH", b"12345678") for _ in range(400_000))), "BrokenPicture"),
     ],
     ids=["pixels", "texts", "profile", "GIF comments", "segments", "WebP chunks"],
 )
-def test_a_bomb_goes_off_in_little_memory(upload, result):
+def test_decompression_bomb_uses_little_memory(upload, result):
     bomb = upload()
     assert len(bomb) <= MAX_BYTES
-    seen, most, _ = work_on(bomb)
-    assert (seen, most < 60) == (result, True), most
+    seen, peak, _ = measure_conversion(bomb)
+    assert (seen, peak < 60) == (result, True), peak
 
 
 def decode_with(limit: str, upload: bytes) -> subprocess.CompletedProcess:
@@ -662,8 +667,8 @@ def decode_with(limit: str, upload: bytes) -> subprocess.CompletedProcess:
 
 
 @pytest.mark.load
-def test_decoding_ends_at_its_limit_on_time():
-    """A progressive JPEG may go over 25 megapixels a hundred thousand times."""
+def test_decoder_is_killed_at_the_time_limit():
+    """A progressive JPEG file can have 100,000 scans of 25 megapixels each."""
     jpeg = encode(Image.new("RGB", (5000, 5000)), "JPEG", progressive=True)
     last = jpeg[jpeg.rindex(b"\xff\xc4") : -2]
     endless = jpeg[:-2] + last * 10_000 + jpeg[-2:]
@@ -671,28 +676,28 @@ def test_decoding_ends_at_its_limit_on_time():
 
 
 @pytest.mark.live
-def test_a_jpeg_is_decoded_at_a_part_of_its_size():
+def test_large_jpeg_is_decoded_at_reduced_size():
     jpeg = encode(Image.new("RGB", (5000, 5000)), "JPEG")
     assert b"large" in decode_with("MAX_MEMORY = 128 * 2**20", jpeg).stdout
 
 
 @pytest.mark.live
-def test_decoding_ends_at_its_limit_on_memory():
+def test_decoder_fails_at_the_memory_limit():
     for side, fits in ((5000, False), (50, True)):
         done = decode_with("MAX_MEMORY = 200 * 2**20", flat_webp(side, side))
         assert (b"large" in done.stdout) is fits
 
 
 @pytest.mark.live
-def test_ctrl_c_in_the_servers_terminal_ends_no_decoding(tmp_path):
-    """The terminal sends it to each process of the group in front; the server decides."""
-    decoder = tmp_path / "python"  # one that comes up just when Ctrl-C is pressed
+def test_ctrl_c_in_the_terminal_does_not_stop_decoding(tmp_path):
+    """The terminal sends SIGINT to each process of the foreground group."""
+    decoder = tmp_path / "python"  # sends SIGINT while the decoder starts
     decoder.write_text(
         f'#!/bin/sh\nkill -s INT -- -$PPID\nexec {shlex.quote(sys.executable)} "$@"\n'
     )
     decoder.chmod(0o700)
-    goes_on = "import signal, sys; signal.signal(signal.SIGINT, lambda *_: print('heard'))"
-    program = f"{goes_on}; sys.executable = {str(decoder)!r}{WORKER}"
+    ignore_sigint = "import signal, sys; signal.signal(signal.SIGINT, lambda *_: print('heard'))"
+    program = f"{ignore_sigint}; sys.executable = {str(decoder)!r}{WORKER}"
     done = subprocess.run(
         [sys.executable, "-c", program, "1"],
         input=encode(opaque(["RGB"]), "PNG"),
@@ -704,7 +709,7 @@ def test_ctrl_c_in_the_servers_terminal_ends_no_decoding(tmp_path):
 
 
 @pytest.mark.live
-def test_decoding_gives_way_to_who_answers_requests():
+def test_decoder_has_low_priority():
     program = "import os; from storage import pictures; pictures.main(); print(os.nice(0))"
     upload = encode(opaque(["R"]), "PNG")
     command = [sys.executable, "-c", program]
@@ -713,17 +718,17 @@ def test_decoding_gives_way_to_who_answers_requests():
 
 
 @pytest.mark.live
-def test_a_decoding_process_that_dies_is_a_refusal(monkeypatch):
+def test_crashed_decoder_refuses_the_picture(monkeypatch):
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
     with pytest.raises(TooManyPixels, match="too long to read"):
         make_picture(encode(opaque(["R"]), "PNG"))
 
 
-# -- whatever else ------------------------------------------------------------------------------
+# -- damaged files ------------------------------------------------------------------------------
 
 
 def samples() -> list[bytes]:
-    """A small file of every kind."""
+    """Return a small file of every supported kind."""
     noise = Image.effect_noise((23, 17), 60)
     colours = Image.merge("RGB", [noise, noise.rotate(180), noise.transpose(0)])
     alpha = colours.copy()
@@ -751,7 +756,7 @@ SAMPLES = samples()
 
 
 def with_right_checksums(png: bytes) -> bytes:
-    """A changed PNG file gets past its checksums."""
+    """Return a changed PNG file with correct checksums."""
     fixed, at = bytearray(png), 8
     while at + 12 <= len(png):
         end = at + 8 + int.from_bytes(png[at : at + 4])
@@ -773,24 +778,24 @@ def with_right_checksums(png: bytes) -> bytes:
     sample=st.sampled_from(SAMPLES),
     changes=st.lists(
         st.tuples(
-            st.floats(0, 1, exclude_max=True),  # where
-            st.integers(0, 4),  # so many bytes go
-            st.binary(max_size=4),  # and these come instead
+            st.floats(0, 1, exclude_max=True),  # the position
+            st.integers(0, 4),  # the number of removed bytes
+            st.binary(max_size=4),  # the inserted bytes
         ),
         max_size=4,
     ),
     kept=st.just(1.0) | st.floats(0, 1),
 )
-def test_a_damaged_file_is_a_picture_or_refused(sample, changes, kept):
+def test_damaged_file_is_converted_or_refused(sample, changes, kept):
     upload = sample
-    for where, gone, new in changes:
-        at = int(where * len(upload))
-        upload = upload[:at] + new + upload[at + gone :]
+    for position, removed, new in changes:
+        at = int(position * len(upload))
+        upload = upload[:at] + new + upload[at + removed :]
     upload = upload[: round(kept * len(upload))]
     if upload.startswith(b"\x89PNG"):
         upload = with_right_checksums(upload)
     try:
-        # As the process of its own does it, without starting 400 of them
+        # The decoder's function, without 400 child processes.
         square = read_square(upload)
     except PictureRefused as error:
         assert str(error)

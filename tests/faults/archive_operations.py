@@ -1,6 +1,6 @@
-"""Backup, restore and import for operations.py, which does them while faults are injected.
+"""Backup, restore and import as operations for operations.py, for the injection of faults.
 
-The archive to restore is where ARCHIVE says.
+The environment variable ARCHIVE is the path of the archive to restore.
 """
 
 import errno
@@ -12,28 +12,28 @@ import tempfile
 from pathlib import Path
 
 import operations
-from operations import Installation, Operation, prepare, stop_windows
+from operations import Installation, Operation, prepare, stop_time_windows
 
 from storage import Storage, StorageFailed, StorageFull
 from storage.archive import backup, restore
 from storage.maintenance import ignore
 from storage.transfer import ImportResult, import_users
 
-RESTORE, IMPORT, BACKUP = "restoring", "importing", "backing up"
-CLEO, DORA = 70, 71  # ids of those who are imported
+RESTORE, IMPORT, BACKUP = "restore", "import", "backup"
+CLEO, DORA = 70, 71  # ids of the imported players
 LINES = b"".join(
     json.dumps({"id": user_id, "name": name, "email": f"{name}@example.org"}).encode() + b"\n"
     for user_id, name in ((CLEO, "Cleo"), (DORA, "Dora"))
 )
 
 
-def archive_of(storage: Storage) -> Path:
-    """Where a backup of this installation goes."""
+def archive_path(storage: Storage) -> Path:
+    """Return the path for a backup of this installation."""
     return Path(storage.layout.data_dir).with_name("archive.tar.gz")
 
 
 def do_backup(storage: Storage) -> int:
-    return backup(storage, str(archive_of(storage)), "command")
+    return backup(storage, str(archive_path(storage)), "command")
 
 
 def do_restore(storage: Storage, report=ignore) -> int:
@@ -45,8 +45,11 @@ def do_import(storage: Storage, refused=ignore) -> ImportResult:
     return import_users(storage, io.BytesIO(LINES), None, "command", ignore, refused, str)
 
 
-def import_everyone(storage: Storage) -> None:
-    """A line is refused where what is there already cannot be read: here that is a failure too."""
+def import_all(storage: Storage) -> None:
+    """Import LINES; raise StorageFull or StorageFailed if a line is refused.
+
+    An import refuses a line if an existing record is unreadable.
+    """
     reasons = []
     do_import(storage, lambda number, reason: reasons.append(reason))
     for reason in reasons:
@@ -59,7 +62,7 @@ def operation(act) -> Operation:
 
 
 def rename_in_steps(source: str, target: str, real=os.rename) -> None:
-    """What `os.rename` is not: a file is there in part for a while, and a folder too."""
+    """Replace `os.rename` by a move in several steps, which the tests must detect."""
     if os.path.isdir(source):
         for name in os.listdir(source):
             real(f"{source}/{name}", f"{target}/{name}")
@@ -72,32 +75,32 @@ def rename_in_steps(source: str, target: str, real=os.rename) -> None:
     return os.remove(source)
 
 
-def sync_or_try_again(descriptor: int, real=os.fsync) -> None:
-    """What `disk.sync` must not do: the tests must find it out."""
+def sync_and_retry(descriptor: int, real=os.fsync) -> None:
+    """Replace `os.fsync` by one that retries, which the tests must detect."""
     try:
         real(descriptor)
     except OSError:
         real(descriptor)
 
 
-CARELESS = {"rename": rename_in_steps, "fsync": sync_or_try_again}
+FAULTY = {"rename": rename_in_steps, "fsync": sync_and_retry}
 OPERATIONS = {
     RESTORE: operation(do_restore),
-    IMPORT: operation(import_everyone),
+    IMPORT: operation(import_all),
     BACKUP: operation(do_backup),
 }
 
 
 if __name__ == "__main__":
-    stop_windows()
+    stop_time_windows()
     operations.OPERATIONS.clear()
     operations.OPERATIONS.update(OPERATIONS)
     with tempfile.TemporaryDirectory() as folder:
         for name, act in ((BACKUP, do_backup), (IMPORT, do_import), (RESTORE, do_restore)):
-            warm = Installation(Path(folder, name)).open()
+            storage = Installation(Path(folder, name)).open()
             if act is do_backup:
-                prepare(warm)
-            act(warm)
+                prepare(storage)
+            act(storage)
     for name in sys.argv[1:]:
-        setattr(os, name, CARELESS[name])
+        setattr(os, name, FAULTY[name])
     operations.serve(sys.stdin)

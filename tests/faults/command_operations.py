@@ -1,6 +1,6 @@
-"""The `identity-server` command for operations.py, which runs it while faults are injected.
+"""The `identity-server` command as an operation for operations.py, for the injection of faults.
 
-An operation's name is its arguments; what it prints goes to a file beside the two folders.
+The name of an operation is its list of arguments. The output goes to DATA_FOLDER.printed.
 """
 
 import os
@@ -15,10 +15,10 @@ from operations import Installation, prepare
 from identity_admin import main
 
 
-def begin(arguments: list[str], data: str, pictures: str) -> Callable[[], int]:
-    """What the forked process is to do; it returns the command's exit status."""
+def prepare_run(arguments: list[str], data: str, pictures: str) -> Callable[[], int]:
+    """Return a function that runs the command in the forked process and returns its exit status."""
 
-    def act() -> int:
+    def run_command() -> int:
         sys.argv[1:] = arguments
         os.environ |= {"IDENTITY_DATA_DIR": data, "IDENTITY_PICTURE_DIR": pictures}
         with open(f"{data}.printed", "w") as printed:
@@ -31,15 +31,19 @@ def begin(arguments: list[str], data: str, pictures: str) -> Callable[[], int]:
             sys.stdout.flush()
         return 0
 
-    return act
+    return run_command
 
 
 if __name__ == "__main__":
     sys.stdin.reconfigure(line_buffering=True)
-    with tempfile.TemporaryDirectory() as folder:  # all is imported, and has run once
-        warm = Installation(Path(folder))
-        prepare(warm.open())
+    with tempfile.TemporaryDirectory() as folder:  # a first run imports all modules
+        installation = Installation(Path(folder))
+        prepare(installation.open())
         if not os.fork():
-            os._exit(begin(["check", "--json"], str(warm.data), str(warm.pictures))())
+            os._exit(
+                prepare_run(
+                    ["check", "--json"], str(installation.data), str(installation.pictures)
+                )()
+            )
         os.wait()
-    operations.serve(sys.stdin, begin)
+    operations.serve(sys.stdin, prepare_run)

@@ -1,4 +1,4 @@
-"""What every Python of a server under test does when it starts: it imports `sitecustomize`."""
+"""Code that every Python process of a server under test runs first, as `sitecustomize`."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from werkzeug.security import generate_password_hash
 
 from identity.settings import ROOT
 
-# A real hash takes a third of a second; these tests are about other things.
+# The real hash takes a third of a second.
 CHEAP_METHOD = "pbkdf2:sha256:1"
 CHEAP_HASH = generate_password_hash(PASSWORD, CHEAP_METHOD)
 CHEAP_PASSWORDS = f"""
@@ -18,6 +18,6 @@ passwords.PASSWORD_METHOD = {CHEAP_METHOD!r}
 
 
 def customize(environment: pytest.MonkeyPatch, folder: Path, program: str) -> None:
-    """Let the servers that are started from now on run this program first."""
+    """Make every Python process started from now on run this program first."""
     (folder / "sitecustomize.py").write_text(program)
     environment.setenv("PYTHONPATH", f"{folder}:{ROOT}")

@@ -1,4 +1,4 @@
-"""A program of this folder in a process of its own, which does what each line tells it."""
+"""A program of this folder in a child process, controlled by lines on its standard input."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ FOLDER = Path(__file__).parent
 
 
 class DrivenProgram:
-    """The program at work until the `with` block ends; `command` stands before it, to trace it."""
+    """The program, running until the `with` block ends; `command` is a prefix such as strace."""
 
     def __init__(self, name: str, *arguments: str, command: tuple[str, ...] = ()) -> None:
         self.process = subprocess.Popen(
@@ -28,11 +28,11 @@ class DrivenProgram:
     def __exit__(self, *_: object) -> None:
         self.process.communicate()
 
-    def tell(self, line: str) -> None:
+    def send_line(self, line: str) -> None:
         """Send one line."""
         self.process.stdin.write(f"{line}\n")
         self.process.stdin.flush()
 
-    def hear(self) -> str:
-        """The next line that it prints."""
+    def read_line(self) -> str:
+        """Return the next line of its standard output."""
         return self.process.stdout.readline()

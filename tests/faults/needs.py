@@ -1,4 +1,4 @@
-"""Marks that skip tests where the machine lacks what they need."""
+"""Marks that skip tests if the machine lacks their requirements."""
 
 import os
 import shutil

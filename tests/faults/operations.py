@@ -1,9 +1,9 @@
-"""What is done to an installation while faults are injected, and the program that does it.
+"""Operations on an installation for the injection of faults, and the program that runs them.
 
-The program forks a process for each operation, so that what is traced makes no system call but the
-operation's own: everything is imported, and has run once, before. A request on standard input is
-one JSON line, an operation's name and the two folders. The answer is the process's id; once a line
-follows (the tracer is attached) the process goes on, and its exit code is the second answer.
+The program runs every operation once, so that all modules are imported. Then it forks a process for
+each request, which makes only the operation's own system calls. A request on standard input is one
+JSON line: an operation's name and the two folders. The program prints the id of the process, waits
+for a line (the tracer is attached), runs the operation and prints its exit code.
 """
 
 import contextlib
@@ -37,9 +37,9 @@ from storage import (
 from storage.flat_files import attempts, codes, disk
 from storage.pictures import generate_picture
 
-DONE, FULL, FAILED, STOPPED, ANOTHER_ERROR = 0, 10, 11, 12, 13  # exit codes
+DONE, FULL, FAILED, INTERRUPTED, OTHER_ERROR = 0, 10, 11, 12, 13  # exit codes
 KILLED = -9
-ADA, BOB = 1, 2  # ids: what is done is done to Ada, and Bob must not notice
+ADA, BOB = 1, 2  # ids: operations change Ada, and must not affect Bob
 OLD_PICTURE, NEW_PICTURE = generate_picture(1001), generate_picture(1002)
 KEY = b"the-first-key"
 INVITE = "an invitation"
@@ -47,7 +47,7 @@ CODE = AuthorizationCode("c" * 24, ADA, "a grant", ["userinfo"], "https://a.exam
 
 
 class Installation:
-    """The folders of an installation that may be in any state."""
+    """The folders of an installation in any state."""
 
     def __init__(self, folder: Path) -> None:
         self.data, self.pictures = folder / "instance", folder / "pfp"
@@ -56,7 +56,7 @@ class Installation:
         return open_storage(str(self.data), str(self.pictures))
 
     def files(self) -> set[Path]:
-        """Every file, temporary ones too, but for locks, which are never removed."""
+        """Return every file, also temporary ones, except lock files, which are never removed."""
         paths = [path for top in (self.data, self.pictures) for path in top.rglob("*")]
         locks = {self.data / "accounts.lock", *self.data.glob("locks/*")}
         return {path for path in paths if not path.is_dir()} - locks
@@ -65,15 +65,18 @@ class Installation:
         return {path for path in self.files() if path.name.startswith(".")}
 
     def lasting_temporary_files(self) -> set[Path]:
-        """Temporary files that are not removed when a window expires."""
+        """Return the temporary files that are not removed when a time window ends."""
         return {each for each in self.temporary_files() if "codes" not in each.parts}
 
     def copy(self, folder: Path) -> "Installation":
-        there = Installation(folder)
-        for source, target in ((self.data, there.data), (self.pictures, there.pictures)):
-            if source.exists():  # a first start may have ended before
+        installation = Installation(folder)
+        for source, target in (
+            (self.data, installation.data),
+            (self.pictures, installation.pictures),
+        ):
+            if source.exists():  # a first start may have been killed before
                 shutil.copytree(source, target, symlinks=True)
-        return there
+        return installation
 
 
 def small_disk(folder: Path, files: int) -> AbstractContextManager[Path]:
@@ -82,13 +85,13 @@ def small_disk(folder: Path, files: int) -> AbstractContextManager[Path]:
 
 
 def large_disk(folder: Path) -> AbstractContextManager[Path]:
-    """Mount a disk on which nothing needs to be removed."""
+    """Mount a disk that is large enough for all copies of an installation."""
     return _disk_in_memory(folder, "size=2g")
 
 
 @contextlib.contextmanager
 def _disk_in_memory(folder: Path, options: str) -> Iterator[Path]:
-    # In memory no sync takes long.
+    # A sync in memory takes no time.
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True)
     try:
         yield folder
@@ -98,29 +101,29 @@ def _disk_in_memory(folder: Path, options: str) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Operation:
-    """Something to do, and what is seen of it before and after."""
+    """An operation, the state that it changes, and names and emails that are free."""
 
     act: Callable[[Storage], object]
     state: Callable[[Storage], object]
     old: object
     new: object
-    wants: tuple[str, str] = ("Zed", "zed@example.org")  # anybody's, where it was not done
-    frees: tuple[str, str] = ("Zed", "zed@example.org")  # and where it was
+    free_before: tuple[str, str] = ("Zed", "zed@example.org")  # free before it
+    free_after: tuple[str, str] = ("Zed", "zed@example.org")  # free after it
 
 
-def stop_windows(replace: Callable[[object, str, object], None] = setattr) -> None:
-    """Let no window of codes or counts end: then an operation makes the same calls each time."""
+def stop_time_windows(replace: Callable[[object, str, object], None] = setattr) -> None:
+    """Stop the time windows of codes and attempts, so that an operation repeats its calls."""
     for module in (attempts, codes):
         replace(module, "window_of_now", lambda seconds: 10**6)
 
 
 def prepare(storage: Storage) -> None:
-    """The installation that the operations are done to."""
-    Path(storage.layout.data_dir, "secret_key").write_bytes(KEY + b"\n")  # one that is known again
+    """Add the users, the client, the code and the invitation that the operations need."""
+    Path(storage.layout.data_dir, "secret_key").write_bytes(KEY + b"\n")  # a known key
     for name in ("Ada", "Bob"):
         user = storage.add_user(name, f"{name.lower()}@example.org", "")
         storage.save_picture(user.id, OLD_PICTURE)
-    storage.add_client("Chess", [], None, before=audited(storage))
+    storage.add_client("Chess", [], None, before=audit_line_writer(storage))
     storage.add_code("an old code", CODE)
     storage.issue_invite(days=7)
     (unknown,) = Path(storage.layout.data_dir, "invites").iterdir()
@@ -128,8 +131,8 @@ def prepare(storage: Storage) -> None:
     storage.count_attempt("password", "ada", limit=1000)
 
 
-def names_of(*texts: str) -> Callable[[Storage], list]:
-    """The names of those who are found by these names and addresses."""
+def find_names(*texts: str) -> Callable[[Storage], list]:
+    """Return a function that returns the names of the users with these names or emails."""
 
     def found(storage: Storage) -> list:
         users = [storage.find_user(text) for text in texts]
@@ -139,7 +142,7 @@ def names_of(*texts: str) -> Callable[[Storage], list]:
 
 
 def new_user(storage: Storage, name: str = "Cleo") -> list | None:
-    """A player as found by name and by address, with the sizes in which she has a picture."""
+    """Return the user's name, found by name and by email, and the sizes of the picture."""
     found = [storage.find_user(text) for text in (name, f"{name.lower()}@example.org")]
     if found == [None, None]:
         return None
@@ -149,7 +152,7 @@ def new_user(storage: Storage, name: str = "Cleo") -> list | None:
 
 
 def picture_of(storage: Storage, user_id: int = ADA) -> dict[str, bytes]:
-    """What the three files of a user's picture hold."""
+    """Return the content of the three files of a user's picture."""
     name = f"{user_id}-{storage.read_user(user_id).pfp_timestamp}.webp"
     return {size: storage.read_picture(size, name)[0] for size in PICTURE_SIZES}
 
@@ -161,8 +164,8 @@ def state_of_code(code: str) -> Callable[[Storage], str]:
         except NoSuchCode:
             return "unknown"
         except CodeSpent:
-            return "spent"
-        return "live"
+            return "used"
+        return "valid"
 
     return state
 
@@ -172,13 +175,13 @@ def make_administrator(storage: Storage) -> None:
         user.mod_level = ADMINISTRATOR
 
 
-def audited(storage: Storage) -> Callable[[object], None]:
-    """Write an audit line under the lock of the change."""
+def audit_line_writer(storage: Storage) -> Callable[[object], None]:
+    """Return a function that writes an audit line, to call under the lock of the change."""
     return lambda record: storage.write_audit("act", "command", client=record.id)
 
 
-def old_keys(storage: Storage) -> list[bool]:
-    """For each key, whether it is the one of before."""
+def keys_are_old(storage: Storage) -> list[bool]:
+    """Return for each key whether it is KEY."""
     keys = storage.keys()
     return [key == KEY for key in keys]
 
@@ -201,7 +204,7 @@ def edit_bio(storage: Storage) -> None:
         user.bio = "new " * 250
 
 
-def is_gone(storage: Storage) -> bool:
+def is_deleted(storage: Storage) -> bool:
     try:
         return storage.read_user(ADA) is None
     except NoSuchUser:
@@ -221,14 +224,14 @@ OPERATIONS = {
         state=new_user,
         old=None,
         new=["Cleo", "Cleo", *PICTURE_SIZES],
-        wants=("CLEO", "CLEO@example.org"),
+        free_before=("CLEO", "CLEO@example.org"),
     ),
     "adding an invited user": Operation(
         act=lambda storage: storage.add_user("Dora", "dora@example.org", "", invite=INVITE),
         state=lambda storage: [new_user(storage, "Dora"), storage.is_good_invite(INVITE)],
         old=[None, True],
         new=[["Dora", "Dora", *PICTURE_SIZES], False],
-        wants=("DORA", "DORA@example.org"),
+        free_before=("DORA", "DORA@example.org"),
     ),
     "editing a user": Operation(
         act=edit_bio,
@@ -238,19 +241,19 @@ OPERATIONS = {
     ),
     "renaming a user": Operation(
         act=lambda storage: storage.rename_user(ADA, "Grace"),
-        state=names_of("Ada", "Grace", "ada@example.org"),
+        state=find_names("Ada", "Grace", "ada@example.org"),
         old=["Ada", None, "Ada"],
         new=[None, "Grace", "Grace"],
-        wants=("Grace", "zed@example.org"),
-        frees=("Ada", "zed@example.org"),
+        free_before=("Grace", "zed@example.org"),
+        free_after=("Ada", "zed@example.org"),
     ),
     "changing an email address": Operation(
         act=lambda storage: storage.change_email(ADA, "grace@example.org"),
-        state=names_of("ada@example.org", "grace@example.org", "Ada"),
+        state=find_names("ada@example.org", "grace@example.org", "Ada"),
         old=["Ada", None, "Ada"],
         new=[None, "Ada", "Ada"],
-        wants=("Zed", "grace@example.org"),
-        frees=("Zed", "ada@example.org"),
+        free_before=("Zed", "grace@example.org"),
+        free_after=("Zed", "ada@example.org"),
     ),
     "becoming an administrator": Operation(
         act=make_administrator,
@@ -266,19 +269,21 @@ OPERATIONS = {
     ),
     "deleting an account": Operation(
         act=lambda storage: storage.delete_user(ADA),
-        state=lambda storage: [is_gone(storage), *names_of("Ada", "ada@example.org")(storage)],
+        state=lambda storage: [is_deleted(storage), *find_names("Ada", "ada@example.org")(storage)],
         old=[False, "Ada", "Ada"],
         new=[True, None, None],
-        frees=("Ada", "ada@example.org"),
+        free_after=("Ada", "ada@example.org"),
     ),
     "adding a client": Operation(
-        act=lambda storage: storage.add_client("Checkers", [], None, before=audited(storage)),
+        act=lambda storage: storage.add_client(
+            "Checkers", [], None, before=audit_line_writer(storage)
+        ),
         state=client_names,
         old=["Chess"],
         new=["Checkers", "Chess"],
     ),
     "deleting a client": Operation(
-        act=lambda storage: storage.delete_client(id_of_chess(storage), audited(storage)),
+        act=lambda storage: storage.delete_client(id_of_chess(storage), audit_line_writer(storage)),
         state=client_names,
         old=["Chess"],
         new=[],
@@ -287,23 +292,23 @@ OPERATIONS = {
         act=lambda storage: storage.add_code("a code", CODE),
         state=state_of_code("a code"),
         old="unknown",
-        new="live",
+        new="valid",
     ),
-    "spending a code": Operation(
+    "using a code": Operation(
         act=lambda storage: storage.spend_code("an old code"),
         state=state_of_code("an old code"),
-        old="live",
-        new="spent",
+        old="valid",
+        new="used",
     ),
     "rotating the key": Operation(
         act=lambda storage: storage.rotate_keys(drop_old=False),
-        state=old_keys,
+        state=keys_are_old,
         old=[True],
         new=[True, False],
     ),
     "dropping the old keys": Operation(
         act=lambda storage: storage.rotate_keys(drop_old=True),
-        state=old_keys,
+        state=keys_are_old,
         old=[True],
         new=[False],
     ),
@@ -311,23 +316,25 @@ OPERATIONS = {
 
 
 def write_in_place(path: str, content: bytes, mode: int = 0o600, durable: bool = True) -> None:
-    """What `disk.write_file` must not be: the tests must find it out."""
+    """Replace `disk.write_file` by one that writes in place, which the tests must detect."""
     with open(path, "wb") as file:
         for part in (content[:20], content[20:]):
             file.write(part)
             file.flush()
 
 
-def write_and_leave(path: str, content: bytes, mode: int = 0o600, durable: bool = True) -> None:
-    """Whole, but never synced, with a temporary file left behind where the rename fails."""
+def write_without_sync(path: str, content: bytes, mode: int = 0o600, durable: bool = True) -> None:
+    """Write without fsync, and leave the temporary file if the rename fails."""
     temporary = f"{os.path.dirname(path)}/.temporary"
     with open(temporary, "wb") as file:
         file.write(content)
     os.rename(temporary, path)
 
 
-def write_and_try_again(path: str, content: bytes, mode: int = 0o600, durable: bool = True) -> None:
-    """Whole, and synced a second time where the first one failed."""
+def write_with_retried_fsync(
+    path: str, content: bytes, mode: int = 0o600, durable: bool = True
+) -> None:
+    """Write, and retry a failed fsync."""
     with open(f"{os.path.dirname(path)}/.temporary", "wb") as file:
         file.write(content)
         file.flush()
@@ -340,12 +347,12 @@ def write_and_try_again(path: str, content: bytes, mode: int = 0o600, durable: b
 
 WRITERS = {
     writer.__name__: writer
-    for writer in (disk.write_file, write_in_place, write_and_leave, write_and_try_again)
+    for writer in (disk.write_file, write_in_place, write_without_sync, write_with_retried_fsync)
 }
 
 
-def outcome(name: str, storage: Storage | None, folders: tuple[str, ...]) -> int:
-    """Carry out an operation; returns the exit code that tells how it went."""
+def run_operation(name: str, storage: Storage | None, folders: tuple[str, ...]) -> int:
+    """Run an operation; return the exit code for its result."""
     try:
         OPERATIONS[name].act(storage or open_storage(*folders))
     except StorageFull:
@@ -353,42 +360,42 @@ def outcome(name: str, storage: Storage | None, folders: tuple[str, ...]) -> int
     except StorageFailed:
         return FAILED
     except KeyboardInterrupt:
-        return STOPPED
+        return INTERRUPTED
     except Exception:
         traceback.print_exc()
-        return ANOTHER_ERROR
+        return OTHER_ERROR
     return DONE
 
 
-def begin(name: str, *folders: str) -> Callable[[], int]:
-    """What the forked process is to do."""
+def prepare_run(name: str, *folders: str) -> Callable[[], int]:
+    """Return the function for the forked process to call."""
     storage = None if name == FIRST_START else open_storage(*folders)
-    return lambda: outcome(name, storage, folders)
+    return lambda: run_operation(name, storage, folders)
 
 
-def serve(requests, begin: Callable[..., Callable[[], int]] = begin) -> None:
+def serve(requests, prepare_run: Callable[..., Callable[[], int]] = prepare_run) -> None:
     for line in requests:
-        act = begin(*json.loads(line))
-        waits, goes = os.pipe()
+        act = prepare_run(*json.loads(line))
+        read_end, write_end = os.pipe()
         process = os.fork()
         if not process:
-            os.read(waits, 1)
+            os.read(read_end, 1)
             os._exit(act())
         print(process, flush=True)
         requests.readline()
-        os.write(goes, b"\n")
+        os.write(write_end, b"\n")
         print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
-        os.close(waits)
-        os.close(goes)
+        os.close(read_end)
+        os.close(write_end)
 
 
 if __name__ == "__main__":
-    stop_windows()
+    stop_time_windows()
     pictures.generate_picture = functools.cache(generate_picture)
     with tempfile.TemporaryDirectory() as folder:
-        warm = open_storage(f"{folder}/instance", f"{folder}/pfp")
-        prepare(warm)
+        storage = open_storage(f"{folder}/instance", f"{folder}/pfp")
+        prepare(storage)
         for operation in OPERATIONS.values():
-            operation.act(warm)
+            operation.act(storage)
     disk.write_file = WRITERS[sys.argv[1]]
     serve(sys.stdin)

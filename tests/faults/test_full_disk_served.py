@@ -1,4 +1,4 @@
-"""What `identity-server serve` does where temporary files, too, are on a disk that is full."""
+"""`identity-server serve` with its data and all temporary files on a full disk."""
 
 import contextlib
 import signal
@@ -22,9 +22,9 @@ from storage.pictures import generate_picture
 
 pytestmark = [pytest.mark.faults, MOUNTS]
 
-# A command in mounts of its own, in which nothing but the disk is written to. (/tmp itself cannot
-# be covered: the code, or Python, may be in it.)
-NOWHERE_ELSE = """
+# Run a command in a mount namespace in which only the disk is writable. (/tmp cannot be replaced,
+# because the code or Python may be in it.)
+CONFINED = """
 for folder in /tmp /var/tmp "$PWD"; do
     mount --rbind "$folder" "$folder" && mount -o remount,bind,ro "$folder" || exit
 done
@@ -35,14 +35,14 @@ PICTURE = generate_picture(7)["large"]
 
 @contextlib.contextmanager
 def installed(folder: Path) -> Iterator[tuple[RunningServer, Path]]:
-    """A server that is not started yet, and the disk with its data and all temporary files."""
+    """Yield a server that is not started yet, and the disk with its data and temporary files."""
     disk = folder / "disk"
     disk.mkdir()
     with small_disk(disk, files=200), pytest.MonkeyPatch.context() as patch:
         patch.setenv("NO_PROXY", "127.0.0.1")
         patch.setenv("TMPDIR", str(disk))
         customize(patch, folder, CHEAP_PASSWORDS)
-        confined = ["unshare", "--mount", "sh", "-c", NOWHERE_ELSE, "sh", *running.COMMAND]
+        confined = ["unshare", "--mount", "sh", "-c", CONFINED, "sh", *running.COMMAND]
         patch.setattr(running, "COMMAND", confined)
         server = RunningServer(folder)
         server.data_dir, server.picture_dir = disk / "data", disk / "pictures"
@@ -53,28 +53,28 @@ def installed(folder: Path) -> Iterator[tuple[RunningServer, Path]]:
 
 
 @pytest.fixture(scope="module")
-def one_for_all(tmp_path_factory) -> Iterator[tuple[RunningServer, Path]]:
-    """A server that runs, and its disk."""
+def module_server(tmp_path_factory) -> Iterator[tuple[RunningServer, Path]]:
+    """A running server and its disk, shared by the tests of this module."""
     with installed(tmp_path_factory.mktemp("served")) as (server, disk):
         server.start()
         yield server, disk
 
 
 @pytest.fixture
-def served(one_for_all) -> Iterator[tuple[RunningServer, Path]]:
-    """The same, and the disk has room again when the test ends."""
-    server, disk = one_for_all
+def served(module_server) -> Iterator[tuple[RunningServer, Path]]:
+    """The shared server and its disk, which is emptied after the test."""
+    server, disk = module_server
     yield server, disk
     make_room(disk)
 
 
-def name_of_ada(server: RunningServer) -> str:
+def fetch_name(server: RunningServer) -> str:
     answer = requests.get(f"{server.address}/api/users/info?id=1", timeout=ANSWER_TIMEOUT)
     return answer.json()["user"]["name"]
 
 
 def reload(server: RunningServer) -> None:
-    """Return when the old workers are gone and the new ones are there."""
+    """Reload the server; return when new workers have replaced the old ones."""
     old = set(server.workers())
     server.process.send_signal(signal.SIGHUP)
 
@@ -86,25 +86,25 @@ def reload(server: RunningServer) -> None:
 
 
 @pytest.mark.parametrize("full", FILL)
-def test_the_server_starts_and_reloads_on_a_full_disk(tmp_path, full):
+def test_server_starts_and_reloads_on_a_full_disk(tmp_path, full):
     with installed(tmp_path) as (server, disk):
         FILL[full](disk)
         server.start()
-        assert name_of_ada(server) == "ada"
+        assert fetch_name(server) == "ada"
         reload(server)
-        assert name_of_ada(server) == "ada"
+        assert fetch_name(server) == "ada"
 
 
 @pytest.mark.parametrize("full", FILL)
-def test_the_server_reloads_after_the_disk_filled_up(served, full):
+def test_server_reloads_after_the_disk_became_full(served, full):
     server, disk = served
     FILL[full](disk)
     reload(server)
-    assert name_of_ada(server) == "ada"
+    assert fetch_name(server) == "ada"
 
 
-def answers_to_pictures(server: RunningServer, refuse: Callable[[Path], None], disk: Path) -> list:
-    """The statuses for a small picture and a large one, once the disk refuses them."""
+def upload_statuses(server: RunningServer, refuse: Callable[[Path], None], disk: Path) -> list:
+    """Return the statuses of the upload of a small and a large picture after `refuse(disk)`."""
     ada = FormBrowser(server.address)
     ada.sign_in("ada")
     refuse(disk)
@@ -119,13 +119,13 @@ def answers_to_pictures(server: RunningServer, refuse: Callable[[Path], None], d
 
 
 @pytest.mark.parametrize("full", FILL)
-def test_a_large_picture_gets_the_same_error_as_a_small_one(served, full):
+def test_small_and_large_uploads_are_507_on_a_full_disk(served, full):
     server, disk = served
-    assert answers_to_pictures(server, FILL[full], disk) == [507, 507]
+    assert upload_statuses(server, FILL[full], disk) == [507, 507]
 
 
-def test_a_large_picture_gets_the_same_error_on_a_read_only_disk(tmp_path):
-    """By a server of its own: for five seconds a server tells why the disk refused the last one."""
+def test_small_and_large_uploads_are_503_on_a_read_only_disk(tmp_path):
+    """A new server, because a server reports the cause of the last disk error for five seconds."""
     with installed(tmp_path) as (server, disk):
         server.start()
-        assert answers_to_pictures(server, partial(remount, how="ro"), disk) == [503, 503]
+        assert upload_statuses(server, partial(remount, how="ro"), disk) == [503, 503]

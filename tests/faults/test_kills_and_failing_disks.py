@@ -1,8 +1,8 @@
-"""Each operation is killed, and its system calls fail, at its steps in turn, for real.
+"""Each operation with a kill or a failing system call at each of its steps.
 
-injection.py says what a step is. `.ci/run --all`, or `pytest -m ci --all-faults`, takes every step.
-The everyday run takes every step for kills and failing calls of composite operations, and of the
-rest a sample.
+injection.py defines steps. `.ci/run --all`, or `pytest -m ci --all-faults`, takes every step.
+The default run takes every step for kills and I/O errors of composite operations, and a sample of
+the others.
 """
 
 import dataclasses
@@ -14,15 +14,15 @@ import pytest
 from injection import (
     CALLS,
     CTRL_C,
-    FAILING_DISK,
     FULL_DISK,
+    IO_ERROR,
     KILL,
-    USED_QUOTA,
+    QUOTA_EXCEEDED,
+    FaultResult,
     Injector,
-    Met,
-    Program,
+    TracedProgram,
     each_error,
-    syncs_after_the_failed_one,
+    failed_sync_and_later_ones,
 )
 from needs import STRACE
 from operations import (
@@ -43,35 +43,35 @@ from storage.flat_files import problems
 from storage.flat_files.check import check
 
 pytestmark = [pytest.mark.faults, STRACE]
-disk, same_calls_each_time = injection.disk, injection.same_calls_each_time
+disk, repeatable_calls = injection.disk, injection.repeatable_calls
 
-# More than one record changes, or a record with its index entries or its pictures.
+# Operations that change more than one record, or a record and its index entries or pictures.
 COMPOSITE = {
     *(FIRST_START, "adding a user", "adding an invited user", "deleting an account"),
     *("renaming a user", "changing an email address", "changing a picture"),
 }
-NEVER_SYNCED = {"adding a code", "spending a code"}  # what a power cut leaves of them is dead
-assert OPERATIONS.keys() >= COMPOSITE | NEVER_SYNCED
+NOT_SYNCED = {"adding a code", "using a code"}  # a power cut makes all codes invalid
+assert OPERATIONS.keys() >= COMPOSITE | NOT_SYNCED
 
 
 @pytest.fixture(scope="module")
-def program(same_calls_each_time) -> Iterator[Program]:
-    with Program("operations.py", "write_file") as program:
+def program(repeatable_calls) -> Iterator[TracedProgram]:
+    with TracedProgram("operations.py", "write_file") as program:
         yield program
 
 
 @pytest.fixture(scope="module")
-def templates(same_calls_each_time, tmp_path_factory) -> dict[str, Installation]:
-    """What is copied for each fault: the installation that the operations are done to."""
+def templates(repeatable_calls, tmp_path_factory) -> dict[str, Installation]:
+    """The installation of each operation, which is copied for each fault."""
     prepared = Installation(tmp_path_factory.mktemp("prepared"))
     prepare(prepared.open())
-    nothing = Installation(tmp_path_factory.mktemp("nothing"))
-    return dict.fromkeys(OPERATIONS, prepared) | {FIRST_START: nothing}
+    empty = Installation(tmp_path_factory.mktemp("nothing"))
+    return dict.fromkeys(OPERATIONS, prepared) | {FIRST_START: empty}
 
 
 @pytest.fixture
 def injector(program, templates, disk, pytestconfig, subtests, monkeypatch) -> Injector:
-    monkeypatch.setattr(problems, "ORPHAN_AGE", -1)  # seconds: what is left behind is old at once
+    monkeypatch.setattr(problems, "ORPHAN_AGE", -1)  # seconds: leftover files count as old at once
     return Injector(program, templates, disk, pytestconfig, subtests)
 
 
@@ -82,111 +82,111 @@ def check_bystander(storage: Storage) -> None:
     assert picture_of(storage, BOB) == OLD_PICTURE
 
 
-def check_repair(name: str, met: Met) -> None:
-    """`check --repair` leaves nothing behind, and changes nothing that anybody sees."""
-    operation, there = OPERATIONS[name], met.there.copy(met.folder / "repaired")
-    if there.data.exists():  # else the first start was killed before it made anything
-        folders = str(there.data), str(there.pictures)
+def check_repair(name: str, result: FaultResult) -> None:
+    """Check that `check --repair` removes leftover files and keeps the state."""
+    operation, installation = OPERATIONS[name], result.installation.copy(result.folder / "repaired")
+    if installation.data.exists():  # else the first start was killed before it created a folder
+        folders = str(installation.data), str(installation.pictures)
         assert all(problem.repaired for problem in check(*folders, repair=True))
         assert list(check(*folders)) == []
-        assert not there.lasting_temporary_files()
-        assert operation.state(there.open()) in (operation.old, operation.new)
+        assert not installation.lasting_temporary_files()
+        assert operation.state(installation.open()) in (operation.old, operation.new)
 
 
-def check_goes_on(name: str, met: Met) -> None:
-    """Whatever was left: all can be done from here that could be done before or after."""
-    operation, storage = OPERATIONS[name], met.there.open()
+def check_not_blocked(name: str, result: FaultResult) -> None:
+    """Check that the state is the old or the new one, and that no operation is blocked."""
+    operation, storage = OPERATIONS[name], result.installation.open()
     state = operation.state(storage)
     assert state in (operation.old, operation.new)
     if state == operation.old:
-        somebody_elses = met.there.copy(met.folder / "copy").open()
-        somebody_elses.add_user(*operation.wants, "")
+        copied_storage = result.installation.copy(result.folder / "copy").open()
+        copied_storage.add_user(*operation.free_before, "")
         operation.act(storage)
     assert operation.state(storage) == operation.new
-    storage.add_user(*operation.frees, "")
+    storage.add_user(*operation.free_after, "")
     if name != FIRST_START:
         check_bystander(storage)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_a_kill_at_any_step_leaves_the_old_or_the_new_and_blocks_nothing(injector, name):
+def test_kill_at_any_step_leaves_the_old_or_new_state_and_blocks_nothing(injector, name):
     for step in injector.chosen_steps(name, KILL, is_whole=name in COMPOSITE):
-        with injector.told(step):
-            met = injector.meet(name, KILL, step)
-            check_repair(name, met)
-            check_goes_on(name, met)
+        with injector.subtest(step):
+            result = injector.inject(name, KILL, step)
+            check_repair(name, result)
+            check_not_blocked(name, result)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_ctrl_c_at_any_step_leaves_the_old_or_the_new_and_blocks_nothing(injector, name):
-    """Nothing is undone that was done: it may come between the last step and the answer."""
+def test_ctrl_c_at_any_step_leaves_the_old_or_new_state_and_blocks_nothing(injector, name):
+    """There is no rollback: Ctrl-C may come between the last step and the end."""
     for step in injector.chosen_steps(name, CTRL_C, "fsync", "rename"):
-        with injector.told(step):
-            met = injector.meet(name, CTRL_C, step)
-            check_repair(name, met)
-            check_goes_on(name, met)
+        with injector.subtest(step):
+            result = injector.inject(name, CTRL_C, step)
+            check_repair(name, result)
+            check_not_blocked(name, result)
 
 
-def test_after_a_killed_first_start_the_next_one_makes_the_right_modes(injector):
+def test_start_after_a_killed_first_start_sets_the_modes(injector):
     for step in injector.chosen_steps(FIRST_START, KILL):
-        with injector.told(step):
-            there = injector.meet(FIRST_START, KILL, step).there
-            there.open()
-            assert stat.S_IMODE(there.data.stat().st_mode) == 0o700
-            assert stat.S_IMODE((there.data / "secret_key").stat().st_mode) == 0o600
-            assert stat.S_IMODE((there.pictures / "small").stat().st_mode) == 0o755
+        with injector.subtest(step):
+            installation = injector.inject(FIRST_START, KILL, step).installation
+            installation.open()
+            assert stat.S_IMODE(installation.data.stat().st_mode) == 0o700
+            assert stat.S_IMODE((installation.data / "secret_key").stat().st_mode) == 0o600
+            assert stat.S_IMODE((installation.pictures / "small").stat().st_mode) == 0o755
 
 
 @each_error
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_a_failing_call_raises_and_changes_nothing_or_does_not_matter(injector, name, fault):
-    operation, is_whole = OPERATIONS[name], name in COMPOSITE and fault is FAILING_DISK
+def test_failing_call_raises_and_changes_nothing_or_is_harmless(injector, name, fault):
+    operation, is_whole = OPERATIONS[name], name in COMPOSITE and fault is IO_ERROR
     for step in injector.chosen_steps(name, fault, is_whole=is_whole):
-        with injector.told(step):
-            met = injector.meet(name, fault, step)
-            assert met.code in (fault.code, DONE)
-            if step.kind != "unlink":  # what the disk does not let go of stays
-                assert not met.there.temporary_files()
+        with injector.subtest(step):
+            result = injector.inject(name, fault, step)
+            assert result.code in (fault.code, DONE)
+            if step.kind != "unlink":  # else a temporary file cannot be removed
+                assert not result.installation.temporary_files()
             if name != FIRST_START:
-                state = operation.state(met.there.open())
-                assert state == (operation.new if met.code == DONE else operation.old)
-            check_repair(name, met)
-            check_goes_on(name, met)
+                state = operation.state(result.installation.open())
+                assert state == (operation.new if result.code == DONE else operation.old)
+            check_repair(name, result)
+            check_not_blocked(name, result)
 
 
-def test_an_exceeded_quota_raises_storage_full(injector):
-    """At one step of each kind: no other test takes EDQUOT."""
+def test_exceeded_quota_raises_storage_full(injector):
+    """One step of each kind is enough: see injection.ERRORS."""
     name = "adding an invited user"
     steps = {step.kind: step for step in injector.all_steps(name)}
     assert steps.keys() == CALLS.keys() - {"syncfs", "mkdir"}
     codes = [
-        [injector.meet(name, fault, step).code for step in steps.values()]
-        for fault in (USED_QUOTA, FULL_DISK)
+        [injector.inject(name, fault, step).code for step in steps.values()]
+        for fault in (QUOTA_EXCEEDED, FULL_DISK)
     ]
     assert codes[0] == codes[1]
     assert set(codes[0]) == {FULL, DONE}
 
 
-@pytest.mark.parametrize("name", sorted(OPERATIONS.keys() - NEVER_SYNCED))
-def test_a_failed_fsync_is_not_retried(injector, name):
-    """The kernel may have dropped what it could not write: a second fsync would succeed."""
+@pytest.mark.parametrize("name", sorted(OPERATIONS.keys() - NOT_SYNCED))
+def test_failed_fsync_is_not_retried(injector, name):
+    """The kernel may have dropped the unwritten data, so that a second fsync would succeed."""
     codes = []
     for step in injector.all_steps(name, "fsync"):
-        with injector.told(step):
-            met = injector.meet(name, FAILING_DISK, step)
-            path, later = syncs_after_the_failed_one(met.log)
-            assert path.startswith(str(met.folder)) and path not in later
-            codes.append(met.code)
-    assert codes.count(FAILED) >= 2  # that of a file, and that of its folder
+        with injector.subtest(step):
+            result = injector.inject(name, IO_ERROR, step)
+            path, later = failed_sync_and_later_ones(result.log)
+            assert path.startswith(str(result.folder)) and path not in later
+            codes.append(result.code)
+    assert codes.count(FAILED) >= 2  # the fsync of a file, and that of its folder
 
 
 # ---------------------------------------------------------------------------------------------
-# The tests above can fail
+# Controls: the tests above detect faulty code
 # ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_every_operation_has_steps_to_be_killed_at(injector, name):
+def test_every_operation_has_steps(injector, name):
     assert injector.all_steps(name, "rename")
     for fault in (KILL, FULL_DISK):
         sample = injector.chosen_steps(name, fault)
@@ -194,7 +194,7 @@ def test_every_operation_has_steps_to_be_killed_at(injector, name):
         assert sample == injector.chosen_steps(name, fault)
 
 
-def test_a_sample_depends_on_the_seed_alone(injector):
+def test_sample_depends_on_the_seed_alone(injector):
     injector.is_full_run = False
     samples = set()
     for seed in range(20261122, 20261132):
@@ -208,38 +208,40 @@ def test_a_sample_depends_on_the_seed_alone(injector):
 
 
 @pytest.fixture
-def careless(request, injector) -> Iterator[Injector]:
-    """The same operations, with another function in place of `disk.write_file`."""
-    with Program("operations.py", request.param) as program:
+def faulty_injector(request, injector) -> Iterator[Injector]:
+    """An injector for a program with a replaced `disk.write_file`."""
+    with TracedProgram("operations.py", request.param) as program:
         yield injector.with_program(program)
 
 
-EDITING = "editing a user"
+EDIT_USER = "editing a user"
 
 
-@pytest.mark.parametrize("careless", ["write_in_place"], indirect=True)
-def test_a_record_written_in_place_fails_the_kill_tests(careless):
+@pytest.mark.parametrize("faulty_injector", ["write_in_place"], indirect=True)
+def test_record_written_in_place_is_detected_by_a_kill(faulty_injector):
     with pytest.raises((AssertionError, StorageError)):
-        for step in careless.all_steps(EDITING, "write"):
-            check_goes_on(EDITING, careless.meet(EDITING, KILL, step))
+        for step in faulty_injector.all_steps(EDIT_USER, "write"):
+            check_not_blocked(EDIT_USER, faulty_injector.inject(EDIT_USER, KILL, step))
 
 
-@pytest.mark.parametrize("careless", ["write_and_leave"], indirect=True)
-def test_a_temporary_file_left_behind_fails_the_tests(careless):
-    [step] = careless.all_steps(EDITING, "rename")
-    assert careless.meet(EDITING, FAILING_DISK, step).there.temporary_files()
+@pytest.mark.parametrize("faulty_injector", ["write_without_sync"], indirect=True)
+def test_leftover_temporary_file_is_detected(faulty_injector):
+    [step] = faulty_injector.all_steps(EDIT_USER, "rename")
+    assert faulty_injector.inject(EDIT_USER, IO_ERROR, step).installation.temporary_files()
 
 
-@pytest.mark.parametrize("careless", ["write_and_try_again"], indirect=True)
-def test_a_retried_fsync_fails_the_tests(careless):
-    for step in careless.all_steps(EDITING, "fsync"):
-        path, later = syncs_after_the_failed_one(careless.meet(EDITING, FAILING_DISK, step).log)
+@pytest.mark.parametrize("faulty_injector", ["write_with_retried_fsync"], indirect=True)
+def test_retried_fsync_is_detected(faulty_injector):
+    for step in faulty_injector.all_steps(EDIT_USER, "fsync"):
+        path, later = failed_sync_and_later_ones(
+            faulty_injector.inject(EDIT_USER, IO_ERROR, step).log
+        )
         assert path in later
 
 
-def test_a_fault_that_is_not_reached_fails_the_tests(injector):
-    [*_, last] = injector.all_steps(EDITING, "write")
+def test_fault_that_is_not_reached_is_detected(injector):
+    [*_, last] = injector.all_steps(EDIT_USER, "write")
     missing = dataclasses.replace(last, number=last.number + 1)
-    for fault in (KILL, FAILING_DISK):
+    for fault in (KILL, IO_ERROR):
         with pytest.raises(AssertionError):
-            injector.meet(EDITING, fault, missing)
+            injector.inject(EDIT_USER, fault, missing)

@@ -1,4 +1,4 @@
-"""Many at once for a long time, against two workers; and what happens where a lock is none."""
+"""Long races of concurrent requests against two workers, and controls without locks."""
 
 import subprocess
 import time
@@ -21,7 +21,7 @@ import storage
 
 pytestmark = pytest.mark.faults
 
-ALL_ROUNDS, ROUNDS = 50, 10  # with --all-faults, and every day
+ALL_ROUNDS, ROUNDS = 50, 10  # with --all-faults, and in the default run
 ALL_SECONDS, SECONDS = 60, 5
 READERS = 4
 FLAIRS = ("first", "second")
@@ -39,7 +39,7 @@ def server(tmp_path, monkeypatch) -> Iterator[RunningServer]:
 
 @pytest.fixture
 def unlocked_server(server) -> Iterator[RunningServer]:
-    """A server whose locks hold nobody up."""
+    """A server whose locks always succeed."""
     workers = [argument for worker in server.workers() for argument in ("-p", str(worker))]
     command = ["strace", "-f", *workers, "-o", "/dev/null", "-e", "inject=flock:retval=0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tracer:
@@ -50,7 +50,7 @@ def unlocked_server(server) -> Iterator[RunningServer]:
 
 
 def sign_in(server: RunningServer, names: list[str]) -> list[FormBrowser]:
-    """New players, each in a browser."""
+    """Create players; return a signed-in browser for each."""
     store, browsers = server.open_storage(), []
     for name in names:
         store.add_user(name, f"{name}@example.org", CHEAP_HASH)
@@ -64,8 +64,8 @@ def sign_in(server: RunningServer, names: list[str]) -> list[FormBrowser]:
 # ---------------------------------------------------------------------------------------------
 
 
-def race_for_a_name(browsers: list[FormBrowser], name: str) -> Counter[int]:
-    """The answers to all who want the name at once."""
+def race_for_name(browsers: list[FormBrowser], name: str) -> Counter[int]:
+    """Rename all players to this name at once; return the number of responses by status."""
     return Counter(
         race(lambda number: post(browsers[number], "/account", data={"name": name}).status_code)
     )
@@ -74,15 +74,15 @@ def race_for_a_name(browsers: list[FormBrowser], name: str) -> Counter[int]:
 def test_racing_renames_to_one_name_give_it_once(server, pytestconfig):
     browsers = sign_in(server, [f"ada-{number}" for number in range(RACERS)])
     for number in range(ALL_ROUNDS if is_full_run(pytestconfig) else ROUNDS):
-        answers = race_for_a_name(browsers, f"Racer {number}")
+        answers = race_for_name(browsers, f"Racer {number}")
         assert answers == {303: 1, 409: RACERS - 1}
     assert server.command("check") == []
 
 
 @STRACE
-def test_without_locks_a_name_would_be_given_twice(unlocked_server):
+def test_name_race_without_locks_is_detected(unlocked_server):
     browsers = sign_in(unlocked_server, [f"ada-{number}" for number in range(RACERS)])
-    winners = (race_for_a_name(browsers, f"Racer {number}")[303] for number in range(ALL_ROUNDS))
+    winners = (race_for_name(browsers, f"Racer {number}")[303] for number in range(ALL_ROUNDS))
     assert any(each > 1 for each in winners)
 
 
@@ -92,9 +92,9 @@ def test_without_locks_a_name_would_be_given_twice(unlocked_server):
 
 
 class BusyPlayer:
-    """One player who plays, edits her profile and changes her picture, all at once.
+    """A player who sends heartbeats, edits the profile and changes the picture concurrently.
 
-    Each writer knows what it wrote last, and finds it until it writes again.
+    Each writer must read its last value until it writes again.
     """
 
     def __init__(self, server: RunningServer) -> None:
@@ -110,8 +110,8 @@ class BusyPlayer:
     def read(self) -> storage.User:
         return self.store.read_user(self.player.id)
 
-    def beat(self, number: int) -> None:
-        """Play for a minute, which passes at once."""
+    def send_heartbeat(self, number: int) -> None:
+        """Send a heartbeat a minute after the last one, which is moved back."""
         with self.store.edit_user(self.player.id) as before:
             before.last_heartbeat -= 60_000
         answer = post(self.browsers[0], "/api/users/heartbeat")
@@ -136,34 +136,40 @@ class BusyPlayer:
         small = self.server.picture_dir / "small" / self.read().picture_file
         assert small.exists() and nearest_colour(small.read_bytes()) == colour(number)
 
-    def look(self, number: int) -> None:
-        """See what everybody sees of her: whole, or gone because there is something newer."""
-        user = self.ask("/api/users/info?id=1").json()["user"]
+    def check_public_view(self, number: int) -> None:
+        """Check that public data is complete, and a missing picture has a newer version."""
+        user = self.fetch("/api/users/info?id=1").json()["user"]
         assert user["bio"] in ("", long_bio(int(user["bio"][:6] or 0)))
         assert user["equippedFlair"] in ("none", *FLAIRS)
-        large = self.ask(f"/pfp/large/1-{user['pfpTimestamp']}.webp")
+        large = self.fetch(f"/pfp/large/1-{user['pfpTimestamp']}.webp")
         if large.status_code == 404:
             assert self.read().pfp_timestamp > user["pfpTimestamp"]
         else:
-            assert nearest_colour(large.content)  # or Pillow says that it is cut off
+            assert nearest_colour(large.content)  # Pillow raises if it is truncated
 
-    def ask(self, path: str) -> requests.Response:
+    def fetch(self, path: str) -> requests.Response:
         answer = requests.get(f"{self.server.address}{path}", timeout=ANSWER_TIMEOUT)
         assert answer.status_code in (200, 404)
         return answer
 
-    def go_on(self, seconds: int) -> list[int]:
-        """Do all that so long, and each as often as it has seconds; returns how often each.
+    def run_for(self, seconds: int) -> list[int]:
+        """Run all writers and readers for this time; return the number of runs of each.
 
-        It ends where something is wrong.
+        Each runs at least once per second of that time. An error ends it early.
         """
-        acts = [self.beat, self.write_bio, self.equip, self.change_picture, *[self.look] * READERS]
+        acts = [
+            self.send_heartbeat,
+            self.write_bio,
+            self.equip,
+            self.change_picture,
+            *[self.check_public_view] * READERS,
+        ]
         end = time.monotonic() + seconds
         with ExitStack() as stack:
             running = [stack.enter_context(Background(act)) for act in acts]
             while time.monotonic() < end and not has_failed(running):
                 time.sleep(0.1)
-            # A minute for each: pictures are decoded at the lowest priority, in what others leave.
+            # Wait up to a minute for each run: pictures are decoded with low priority.
             for least in range(seconds + 1):
                 wait_until(lambda n=least: has_failed(running) or min(counts(running)) > n)
         return counts(running)
@@ -178,7 +184,7 @@ def has_failed(running: list[Background]) -> bool:
 
 
 def save(form_browser: FormBrowser, path: str, **sent) -> None:
-    """Send a form, and see the page that says that it is saved."""
+    """Send a form; check that the page confirms it."""
     address = f"{form_browser.server_address}{path}"
     page = form_browser.session.post(address, timeout=ANSWER_TIMEOUT, **sent)
     assert page.status_code == 200
@@ -186,20 +192,20 @@ def save(form_browser: FormBrowser, path: str, **sent) -> None:
 
 
 def long_bio(number: int) -> str:
-    """A bio that tells how long it is to be."""
+    """Return a bio that starts with a number, which determines its length."""
     return "-".join([f"{number:06}"] * (1 + number % 100))
 
 
 def test_concurrent_edits_uploads_and_heartbeats_lose_nothing(server, pytestconfig):
-    """For a minute with --all-faults, and a few seconds every day."""
+    """It runs for a minute with --all-faults, and for a few seconds by default."""
     busy = BusyPlayer(server)
-    done = busy.go_on(ALL_SECONDS if is_full_run(pytestconfig) else SECONDS)
+    done = busy.run_for(ALL_SECONDS if is_full_run(pytestconfig) else SECONDS)
     print(f"beats, bios, flairs, pictures, and looks of {READERS}: {done}")
     assert len(picture_files_of(server, busy.player.id)) == len(storage.PICTURE_SIZES)
     assert server.command("check") == []
 
 
 @STRACE
-def test_without_locks_an_update_would_be_lost(unlocked_server):
+def test_lost_update_without_locks_is_detected(unlocked_server):
     with pytest.raises(AssertionError):
-        BusyPlayer(unlocked_server).go_on(ALL_SECONDS)
+        BusyPlayer(unlocked_server).run_for(ALL_SECONDS)

@@ -1,8 +1,8 @@
-"""The power fails in the midst of saves, on real file systems: what was confirmed is there again.
+"""Power cuts during saves, on real file systems: every confirmed save must survive.
 
-Each cut comes after a number of confirmed saves, and up to a millisecond into what follows; both
-are drawn with the cut's number as the seed. The everyday run draws the numbers by --faults-seed;
-one with --all-faults takes the same 250 each time. The disk is the test's own (power.py).
+Each cut comes after a random number of confirmed saves and a random delay of up to a millisecond,
+with the cut's number as the seed. The default run draws the numbers by --faults-seed; a run with
+--all-faults always takes the same 250. The disk is created by the test (power.py).
 """
 
 import fcntl
@@ -20,14 +20,14 @@ from pathlib import Path
 import pytest
 from customized import CHEAP_HASH, CHEAP_PASSWORDS, customize
 from driven import DrivenProgram
-from injection import is_full_run, seed_of
+from injection import is_full_run, sample_seed
 from live import running
 from live.running import RunningServer
 from live.test_kill import Load, check_records
 from needs import MOUNTS, STRACE
 from operations import CODE, Installation
 from power import FILE_SYSTEMS, Disk, disk_in_memory
-from saves import ANYTHING, TOLD, drawn_picture, facts_of
+from saves import ANYTHING, DISK_FAILED, cached_picture, read_facts
 
 from storage import NoSuchCode, StorageError, StorageFailed
 from storage.flat_files import disk, problems
@@ -36,39 +36,39 @@ from storage.flat_files.check import check
 pytestmark = [pytest.mark.faults, MOUNTS]
 
 THIS_BOOT = disk.BOOT_ID_FILE
-ALL_CUTS, CUTS = 250, 30  # on each file system: with --all-faults, and every day
+ALL_CUTS, CUTS = 250, 30  # on each file system: with --all-faults, and in the default run
 ALL_SERVER_CUTS, SERVER_CUTS = 5, 2
 MOST_SAVES = 40  # before a cut
 LONGEST_DELAY = 0.001  # seconds
 NO_SYNC = ["strace", "-f", "-o", "/dev/null", "-e", "inject=fsync:retval=0"]
 
 
-class Program(DrivenProgram):
-    """saves.py at work, run by a command, or with some kinds ("files", "folders") not synced."""
+class SavingProgram(DrivenProgram):
+    """A running saves.py, with a command as prefix, or without syncs of "files" or "folders"."""
 
     def __init__(self, *unsynced: str, command: tuple[str, ...] = ()) -> None:
         super().__init__("saves.py", *unsynced, command=command)
 
-    def save(self, seed: int, there: Installation) -> Iterator[tuple[bool, dict]]:
-        """What it tells until the disk fails it."""
-        self.tell(json.dumps([seed, str(there.data), str(there.pictures)]))
-        while isinstance(told := json.loads(self.hear()), list):
-            yield told
-        assert told == TOLD
+    def save(self, seed: int, installation: Installation) -> Iterator[tuple[bool, dict]]:
+        """Yield the reported events until the disk fails."""
+        self.send_line(json.dumps([seed, str(installation.data), str(installation.pictures)]))
+        while isinstance(event := json.loads(self.read_line()), list):
+            yield event
+        assert event == DISK_FAILED
 
 
 class Cut:
-    """One power cut: what had been confirmed by then, what was under way, and what is there now."""
+    """One power cut: the confirmed facts, those of the save in progress, and the installation."""
 
-    def __init__(self, number: int, program: Program, disk: Disk) -> None:
-        dice = random.Random(number)
-        saves_before, delay = dice.randrange(-1, MOST_SAVES), dice.uniform(0, LONGEST_DELAY)
-        self.there = Installation(disk.folder / str(number))
-        self.there.data.parent.mkdir()
-        self.saves = -1  # the first thing that is saved is the empty installation
+    def __init__(self, number: int, program: SavingProgram, disk: Disk) -> None:
+        rng = random.Random(number)
+        saves_before, delay = rng.randrange(-1, MOST_SAVES), rng.uniform(0, LONGEST_DELAY)
+        self.installation = Installation(disk.folder / str(number))
+        self.installation.data.parent.mkdir()
+        self.saves = -1  # the first save creates the empty installation
         self.confirmed: dict[str, object] = {}
         has_power = True
-        for is_done, facts in program.save(number, self.there):
+        for is_done, facts in program.save(number, self.installation):
             self.saves += is_done
             self.confirmed |= facts if is_done else {}
             self.under_way = {} if is_done else facts
@@ -79,28 +79,28 @@ class Cut:
         disk.restart()
 
     def problems(self) -> list[str]:
-        """What is not as it was confirmed, and what is half done."""
+        """Return the facts that differ from the confirmed ones, and partial saves."""
         try:
-            seen = facts_of(self.there.open())
+            current = read_facts(self.installation.open())
         except (StorageError, AssertionError) as error:
             return [repr(error)]
         known = {name: each for name, each in self.confirmed.items() if each is not None}
         problems = [
-            f"{name}: {seen.get(name)}, confirmed was {known.get(name)}"
-            for name in (seen.keys() | known.keys()) - self.under_way.keys()
-            if seen.get(name) != known.get(name)
+            f"{name}: {current.get(name)}, confirmed was {known.get(name)}"
+            for name in (current.keys() | known.keys()) - self.under_way.keys()
+            if current.get(name) != known.get(name)
         ]
-        sure = {name: each for name, each in self.under_way.items() if each != ANYTHING}
-        new, old = list(sure.values()), [known.get(name) for name in sure]
-        steps = [new[:done] + old[done:] for done in range(len(sure) + 1)]
-        if [seen.get(name) for name in sure] not in steps:
-            problems.append(f"half done: {[(name, seen.get(name)) for name in sure]}")
+        known_changes = {name: each for name, each in self.under_way.items() if each != ANYTHING}
+        new, old = list(known_changes.values()), [known.get(name) for name in known_changes]
+        steps = [new[:done] + old[done:] for done in range(len(known_changes) + 1)]
+        if [current.get(name) for name in known_changes] not in steps:
+            problems.append(f"half done: {[(name, current.get(name)) for name in known_changes]}")
         return problems
 
 
 @pytest.fixture(params=FILE_SYSTEMS)
 def power(request, tmp_path, monkeypatch) -> Iterator[Disk]:
-    """A disk; to this process the machine has been started again since its power was cut."""
+    """A disk; this process has another boot id than the one before a power cut."""
     boot_id = tmp_path / "boot_id"
     boot_id.write_text("the next boot")
     monkeypatch.setattr(disk, "BOOT_ID_FILE", str(boot_id))
@@ -109,66 +109,66 @@ def power(request, tmp_path, monkeypatch) -> Iterator[Disk]:
 
 
 def test_confirmed_changes_survive_a_power_cut(power, pytestconfig, monkeypatch):
-    monkeypatch.setattr(problems, "ORPHAN_AGE", -1)  # seconds: what is left behind is old at once
-    seed = seed_of(pytestconfig)
-    # Four digits: the number is in names, and a hundred times in a bio.
+    monkeypatch.setattr(problems, "ORPHAN_AGE", -1)  # seconds: leftover files count as old at once
+    seed = sample_seed(pytestconfig)
+    # Four digits, because the number is in names, and a hundred times in a bio.
     numbers = random.Random(seed).sample(range(1000, 10_000), CUTS)
     if is_full_run(pytestconfig):
         numbers = range(ALL_CUTS)
     saves = 0
-    with Program() as program:
+    with SavingProgram() as program:
         for number in numbers:
             cut = Cut(number, program, power)
             assert cut.problems() == [], f"cut {number}, --faults-seed={seed}"
-            folders = str(cut.there.data), str(cut.there.pictures)
+            folders = str(cut.installation.data), str(cut.installation.pictures)
             assert [each for each in check(*folders, repair=True) if not each.repaired] == []
             assert list(check(*folders)) == []
-            assert not cut.there.lasting_temporary_files()
-            cut.there.open().add_user("Zed", "zed@example.org", "")
+            assert not cut.installation.lasting_temporary_files()
+            cut.installation.open().add_user("Zed", "zed@example.org", "")
             saves += cut.saves
-            shutil.rmtree(cut.there.data.parent)
+            shutil.rmtree(cut.installation.data.parent)
     print(f"{power.file_system}: {len(numbers)} power cuts, {saves} confirmed saves")
     assert saves > len(numbers) * MOST_SAVES / 6
 
 
-def test_a_code_brought_back_by_a_power_cut_is_refused(power, monkeypatch):
-    """A code that was spent is live again on the disk, and dead since its boot id is of before."""
-    there = Installation(power.folder)
+def test_code_that_reappears_after_a_power_cut_is_refused(power, monkeypatch):
+    """A used code is valid again on the disk, and refused because its boot id has changed."""
+    installation = Installation(power.folder)
     with monkeypatch.context() as before:
         before.setattr(disk, "BOOT_ID_FILE", THIS_BOOT)
-        storage = there.open()
+        storage = installation.open()
         storage.add_code("a code", CODE)
         os.sync()
         storage.spend_code("a code")
         power.cut_power()
         power.restart()
-        assert there.open().read_code("a code").user_id == CODE.user_id
+        assert installation.open().read_code("a code").user_id == CODE.user_id
     with pytest.raises(NoSuchCode):
-        there.open().read_code("a code")
+        installation.open().read_code("a code")
 
 
-def test_a_deleted_user_stays_deleted_after_a_power_cut(power):
-    there = Installation(power.folder)
-    storage = there.open()
+def test_deleted_user_stays_deleted_after_a_power_cut(power):
+    installation = Installation(power.folder)
+    storage = installation.open()
     storage.write_audit("a line that makes the log", by="command")
-    before = there.files()
+    before = installation.files()
     user = storage.add_user("Ada", "ada@example.org", "")
     os.sync()
-    storage.save_picture(user.id, drawn_picture(1))
+    storage.save_picture(user.id, cached_picture(1))
     storage.delete_user(user.id)
     power.cut_power()
     power.restart()
-    kept = {there.data / "next_user_id", there.data / "deleted" / str(user.id)}
-    assert there.files() == before | kept
+    kept = {installation.data / "next_user_id", installation.data / "deleted" / str(user.id)}
+    assert installation.files() == before | kept
 
 
 # ---------------------------------------------------------------------------------------------
-# The power of a machine on which the whole server runs
+# Power cuts of a machine that runs the whole server
 # ---------------------------------------------------------------------------------------------
 
 
 class Machine(RunningServer):
-    """A server on a disk; `kill` cuts the power, and the next start is that of the machine."""
+    """A server on a disk; `kill` cuts the power, and the next start mounts the disk again."""
 
     def __init__(self, folder: Path, disk: Disk) -> None:
         super().__init__(folder)
@@ -186,13 +186,13 @@ class Machine(RunningServer):
         super().launch()
 
     def kill(self) -> None:
-        # The disk first: what is answered from here on must hold as well.
+        # The disk first: a change that is confirmed after this point must survive too.
         self.disk.cut_power()
         super().kill()
 
 
 class LoadOnDisk(Load):
-    """What a server is used for, and failures once its disk is gone."""
+    """Load on a server, with errors allowed once its disk has stopped."""
 
     def until_killed(self, task: Callable[[], object]) -> None:
         try:
@@ -205,10 +205,10 @@ class LoadOnDisk(Load):
 @pytest.fixture
 def machine(power, tmp_path, monkeypatch) -> Iterator[Machine]:
     machine = Machine(tmp_path, power)
-    # In a mount namespace of its own the server reads our boot id where the kernel's is.
+    # In a new mount namespace the server reads our boot id instead of the kernel's.
     mount = f"mount --bind {shlex.quote(str(machine.boot_id))} {THIS_BOOT}"
-    elsewhere = ["unshare", "--mount", "sh", "-c", f'{mount} && exec "$@"', "sh"]
-    monkeypatch.setattr(running, "COMMAND", [*elsewhere, *running.COMMAND])
+    own_namespace = ["unshare", "--mount", "sh", "-c", f'{mount} && exec "$@"', "sh"]
+    monkeypatch.setattr(running, "COMMAND", [*own_namespace, *running.COMMAND])
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     customize(monkeypatch, tmp_path, CHEAP_PASSWORDS)
     machine.start()
@@ -216,10 +216,10 @@ def machine(power, tmp_path, monkeypatch) -> Iterator[Machine]:
     machine.stop()
 
 
-def test_responses_of_the_server_hold_after_a_power_cut(machine, pytestconfig):
-    """Sign-ins, consents, exchanges and look-ups. Only codes are dead."""
+def test_changes_confirmed_by_http_survive_a_power_cut(machine, pytestconfig):
+    """Sign-ins, consents, exchanges and look-ups survive; codes are invalid."""
     cuts = ALL_SERVER_CUTS if is_full_run(pytestconfig) else SERVER_CUTS
-    told: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     for number in range(cuts):
         load = LoadOnDisk(machine, machine.open_storage(), CHEAP_HASH)
         load.run(0.3 + number / 10)
@@ -232,13 +232,13 @@ def test_responses_of_the_server_hold_after_a_power_cut(machine, pytestconfig):
         check_records(machine.open_storage())
         machine.command("check", "--repair")
         assert machine.command("check") == []
-        told.update(sign_ins=len(load.signed_in()), consents=len(load.consents), codes=len(codes))
-    print(f"{machine.disk.file_system}: {cuts} power cuts of a server, {dict(told)}")
-    assert min(told.values()) >= cuts, told
+        totals.update(sign_ins=len(load.signed_in()), consents=len(load.consents), codes=len(codes))
+    print(f"{machine.disk.file_system}: {cuts} power cuts of a server, {dict(totals)}")
+    assert min(totals.values()) >= cuts, totals
 
 
 # ---------------------------------------------------------------------------------------------
-# The tests above can fail, and harm nobody's disk
+# Controls: the tests above detect faulty code, and harm no other disk
 # ---------------------------------------------------------------------------------------------
 
 
@@ -247,13 +247,13 @@ def test_responses_of_the_server_hold_after_a_power_cut(machine, pytestconfig):
     [pytest.param((), NO_SYNC, marks=STRACE), (("files",), ()), (("folders",), ())],
     ids=["all syncs", "the syncs of files", "the syncs of folders"],
 )
-def test_without_syncs_confirmed_changes_are_lost(power, unsynced, command):
-    with Program(*unsynced, command=command) as careless:
-        assert any(Cut(number, careless, power).problems() for number in range(50))
+def test_missing_sync_is_detected(power, unsynced, command):
+    with SavingProgram(*unsynced, command=command) as faulty:
+        assert any(Cut(number, faulty, power).problems() for number in range(50))
 
 
-def test_the_power_of_another_disk_is_never_cut(power, tmp_path, monkeypatch):
-    monkeypatch.setattr(fcntl, "ioctl", lambda *_: pytest.fail("this was a disk of others"))
+def test_power_cut_of_another_disk_is_refused(power, tmp_path, monkeypatch):
+    monkeypatch.setattr(fcntl, "ioctl", lambda *_: pytest.fail("another disk would be stopped"))
     for folder in ("/", "/proc", "/dev", tmp_path, power.image.parent):
         with pytest.raises(AssertionError):
             Disk(power.image, Path(folder), power.file_system).cut_power()

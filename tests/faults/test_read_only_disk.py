@@ -1,6 +1,6 @@
-"""What goes on and what is refused where the data folder cannot be written any more.
+"""The storage and a server on a read-only disk.
 
-Linux mounts a disk read-only when it finds an error on it, and administrators do so by mistake.
+Linux remounts a disk read-only after an error on it, and administrators do so by mistake.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from operations import (
     OLD_PICTURE,
     OPERATIONS,
     Installation,
-    names_of,
+    find_names,
     picture_of,
     prepare,
     small_disk,
@@ -53,31 +53,31 @@ def disk(tmp_path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def there(disk) -> Installation:
+def installation(disk) -> Installation:
     installation = Installation(disk)
     prepare(installation.open())
     return installation
 
 
 @pytest.mark.parametrize("name", sorted(OPERATIONS.keys() - {FIRST_START}))
-def test_a_read_only_disk_raises_and_keeps_the_old_record(disk, there, name):
+def test_change_on_a_read_only_disk_raises_and_keeps_the_old_record(disk, installation, name):
     operation = OPERATIONS[name]
-    storage = there.open()
-    before = there.files()
+    storage = installation.open()
+    before = installation.files()
     remount(disk, "ro")
     with pytest.raises(StorageFailed, match="Read-only file system"):
         operation.act(storage)
     assert operation.state(storage) == operation.old
     remount(disk, "rw")
-    assert there.files() == before
+    assert installation.files() == before
     operation.act(storage)
     assert operation.state(storage) == operation.new
 
 
-def test_reading_and_starting_go_on_on_a_read_only_disk(disk, there):
+def test_read_only_disk_allows_opening_and_reading(disk, installation):
     remount(disk, "ro")
-    storage = there.open()
-    assert names_of("Ada", "bob@example.org")(storage) == ["Ada", "Bob"]
+    storage = installation.open()
+    assert find_names("Ada", "bob@example.org")(storage) == ["Ada", "Bob"]
     assert picture_of(storage) == OLD_PICTURE
     assert [client.name for client in storage.clients_of(None)] == ["Chess"]
     assert storage.read_code("an old code").user_id == ADA
@@ -86,7 +86,7 @@ def test_reading_and_starting_go_on_on_a_read_only_disk(disk, there):
         storage.count_attempt("password", "ada", limit=6)
 
 
-def test_an_installation_that_could_not_be_made_can_be_made_later(disk):
+def test_installation_can_be_created_after_a_failed_attempt(disk):
     remount(disk, "ro")
     with pytest.raises(StorageFailed):
         Installation(disk).open()
@@ -101,7 +101,7 @@ def test_an_installation_that_could_not_be_made_can_be_made_later(disk):
 
 @contextlib.contextmanager
 def served(folder: Path, program: str = "") -> Iterator["Site"]:
-    """A site with its data on a disk of its own, all of whose Pythons run this program first."""
+    """Run a server on a new disk, whose Python processes run this program first."""
     (folder / "disk").mkdir()
     with small_disk(folder / "disk", files=1000) as disk, pytest.MonkeyPatch.context() as patch:
         patch.setenv("NO_PROXY", "127.0.0.1")
@@ -114,20 +114,20 @@ def served(folder: Path, program: str = "") -> Iterator["Site"]:
 
 
 @pytest.fixture(scope="module")
-def one_for_all(tmp_path_factory) -> Iterator["Site"]:
+def module_site(tmp_path_factory) -> Iterator["Site"]:
     with served(tmp_path_factory.mktemp("served")) as site:
         yield site
 
 
 @pytest.fixture
-def site(one_for_all) -> Iterator["Site"]:
-    """The same, with ada signed in; its disk can be written again when the test ends."""
-    with one_for_all.ada_signed_in():
-        yield one_for_all
+def site(module_site) -> Iterator["Site"]:
+    """The shared server with ada signed in; its disk is writable again after the test."""
+    with module_site.ada_signed_in():
+        yield module_site
 
 
 class Site:
-    """The server, a player who is signed in, and two clients, of which she allows the first."""
+    """A server, a signed-in player and two clients, of which the player allows the first."""
 
     def __init__(self, server: RunningServer, disk: Path) -> None:
         self.server, self.disk = server, disk
@@ -162,7 +162,7 @@ class Site:
         return self.ada.session.post(address, form, allow_redirects=False, timeout=ANSWER_TIMEOUT)
 
 
-def test_look_ups_tokens_and_signed_in_pages_go_on(site):
+def test_read_only_disk_allows_lookups_tokens_and_signed_in_pages(site):
     token = site.exchange(site.new_code()).json()["access_token"]
     remount(site.disk, "ro")
     assert site.ask("/api/users/info?id=1").json()["user"]["name"] == "ada"
@@ -174,7 +174,7 @@ def test_look_ups_tokens_and_signed_in_pages_go_on(site):
     assert site.ask("/healthz").status_code == 503
 
 
-def test_a_failed_save_gets_a_message_and_saves_nothing(site):
+def test_save_on_a_read_only_disk_is_503_and_saves_nothing(site):
     consent = site.ada.open(link(site.other)).form_with("Allow")
     before = site.server.open_storage().read_user(1)
     remount(site.disk, "ro")
@@ -195,41 +195,43 @@ def test_a_failed_save_gets_a_message_and_saves_nothing(site):
     assert site.server.open_storage().read_user(1) == before
 
 
-def test_signing_out_drops_the_cookie(site):
+def test_sign_out_on_a_read_only_disk_removes_the_cookie(site):
     remount(site.disk, "ro")
     assert site.send("/sign-out").status_code == 303
     assert "Hello, " not in site.ada.open("/").text
 
 
-def test_a_code_stays_valid_until_it_can_be_used(site):
-    spent, good = site.new_code(), site.new_code()
-    assert site.exchange(spent).status_code == 200
+def test_code_is_503_on_a_read_only_disk_and_valid_afterwards(site):
+    used, good = site.new_code(), site.new_code()
+    assert site.exchange(used).status_code == 200
     remount(site.disk, "ro")
     refused = site.exchange(good)
     assert (refused.status_code, int(refused.headers["Retry-After"]) > 0) == (503, True)
-    assert site.exchange(spent).status_code == 400
+    assert site.exchange(used).status_code == 400
     remount(site.disk, "rw")
     assert site.exchange(good).status_code == 200
 
 
 # ---------------------------------------------------------------------------------------------
-# The tests above can fail
+# Controls: the tests above detect faulty code
 # ---------------------------------------------------------------------------------------------
 
 
 def rename_if_possible(path: str, target: str, real=os.rename) -> None:
-    """What spends a code, and must not be: nobody is told that the disk refused."""
+    """Ignore a failed rename, so that a code cannot be marked as used."""
     with contextlib.suppress(OSError):
         real(path, target)
 
 
-def test_a_change_without_an_error_fails_the_tests(disk, there, monkeypatch):
+def test_silent_write_error_is_detected(disk, installation, monkeypatch):
     monkeypatch.setattr(os, "rename", rename_if_possible)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
-        test_a_read_only_disk_raises_and_keeps_the_old_record(disk, there, "spending a code")
+        test_change_on_a_read_only_disk_raises_and_keeps_the_old_record(
+            disk, installation, "using a code"
+        )
 
 
-SAVING = """
+WRITING_LOOKUP = """
 from pathlib import Path
 from storage.flat_files.backend import FlatFiles
 
@@ -241,10 +243,10 @@ FlatFiles.read_user = read_user
 """
 
 
-def test_a_look_up_that_writes_fails_the_tests(tmp_path):
+def test_lookup_that_writes_is_detected(tmp_path):
     with (
-        served(tmp_path, SAVING) as site,
+        served(tmp_path, WRITING_LOOKUP) as site,
         site.ada_signed_in(),
         pytest.raises(KeyError, match="user"),
     ):
-        test_look_ups_tokens_and_signed_in_pages_go_on(site)
+        test_read_only_disk_allows_lookups_tokens_and_signed_in_pages(site)

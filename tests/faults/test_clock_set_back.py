@@ -1,8 +1,8 @@
-"""What a server does whose clock is set back, by five seconds or by an hour.
+"""A server whose clock is set back by five seconds or by an hour.
 
-A clock that was ahead, and is put right, does that. The server is a real one. In all its processes
-`time.time` and `time.time_ns` tell the test's time; the monotonic clock never steps. (libfaketime
-0.9.10 would tell it to C code as well, but then Python's `time.sleep` fails.)
+That happens if the clock was ahead and is corrected. In all processes of the server `time.time`
+and `time.time_ns` return the test's time; the monotonic clock never steps. (libfaketime 0.9.10
+would change it for C code as well, but then Python's `time.sleep` fails.)
 """
 
 import inspect
@@ -34,8 +34,8 @@ def time_ns():
 
 time.time, time.time_ns = lambda: time_ns() / 10**9, time_ns
 """
-# And what a server forgets of all this. It issues codes, tokens and cookies as before.
-CARELESS = """
+# A server without the checks under test; it issues codes, tokens and cookies as usual.
+FAULTY = """
 import itsdangerous
 import identity_server, pages.games
 import storage.flat_files.attempts, storage.flat_files.codes, storage.flat_files.pictures
@@ -60,11 +60,11 @@ STEPS = pytest.mark.parametrize("step", [SECONDS, HOUR], ids=["5 seconds", "1 ho
 
 
 class Clock:
-    """The time that the server sees, in whole seconds: it stands still until it steps."""
+    """The server's clock, in whole seconds: stopped except for its steps."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "now"
-        # In the midst of a window of counted attempts.
+        # The middle of a time window of counted attempts.
         window = storage.ATTEMPTS_WINDOW
         self._start = self.now = int(time.time()) // window * window + window // 2
         self.step(0)
@@ -94,7 +94,7 @@ def clock(module_clock) -> Clock:
 
 
 def serve(folder: Path, clock: Clock, program: str = "") -> Iterator[RunningServer]:
-    """A server that has this clock, and all of whose Pythons run this program first."""
+    """Run a server with this clock, whose Python processes run this program first."""
     server = RunningServer(folder)
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("NO_PROXY", "127.0.0.1")
@@ -111,7 +111,7 @@ def server(tmp_path_factory, module_clock) -> Iterator[RunningServer]:
 
 
 class Player(FormBrowser):
-    """A player of the test's own."""
+    """A new player in a form browser."""
 
     def __init__(self, server: RunningServer) -> None:
         super().__init__(server.address)
@@ -138,7 +138,7 @@ def ada(server, clock) -> Iterator[Player]:
 
 
 class Game:
-    """A registered client, and what it does with the codes of a player."""
+    """A registered client and its requests."""
 
     def __init__(self, server: RunningServer) -> None:
         self.server = server
@@ -164,8 +164,8 @@ def game(server) -> Game:
 
 
 @STEPS
-def test_a_token_from_the_future_is_refused_until_its_time(clock, ada, game, step):
-    """Else it would live longer than ten minutes by the hour. The next one is good at once."""
+def test_token_from_the_future_is_refused_until_its_time(clock, ada, game, step):
+    """Else it would be valid for an hour longer. A new token is valid at once."""
     token = game.token(ada)
     clock.step(-step)
     assert game.whois(token) == 401
@@ -177,8 +177,8 @@ def test_a_token_from_the_future_is_refused_until_its_time(clock, ada, game, ste
 
 
 @STEPS
-def test_a_cookie_from_the_future_asks_for_sign_in_until_its_time(clock, ada, step):
-    """One of before goes on. A page that says what was done makes a new one, like a sign-in."""
+def test_session_from_the_future_is_signed_out_until_its_time(clock, ada, step):
+    """A cookie from before the step back stays valid."""
     ada.sign_in(ada.user.name)
     clock.step(step)
     assert ada.is_signed_in()
@@ -190,8 +190,8 @@ def test_a_cookie_from_the_future_asks_for_sign_in_until_its_time(clock, ada, st
     assert ada.is_signed_in()
 
 
-def test_a_code_survives_a_step_of_seconds_but_not_of_an_hour(clock, ada, game):
-    """A minute before or after its issue, and no longer: it must not live for an hour."""
+def test_code_survives_a_step_of_seconds_but_not_of_an_hour(clock, ada, game):
+    """A code is valid within a minute of its issue in both directions, not for an hour."""
     codes = [game.code(ada) for _ in range(2)]
     clock.step(-SECONDS)
     assert game.exchange(codes[0]).status_code == 200
@@ -200,7 +200,7 @@ def test_a_code_survives_a_step_of_seconds_but_not_of_an_hour(clock, ada, game):
 
 
 @STEPS
-def test_a_used_code_stays_used(clock, ada, game, step):
+def test_used_code_stays_used(clock, ada, game, step):
     code = game.code(ada)
     assert game.exchange(code).status_code == 200
     clock.step(-step)
@@ -209,7 +209,7 @@ def test_a_used_code_stays_used(clock, ada, game, step):
 
 
 @STEPS
-def test_a_new_picture_has_a_later_timestamp_than_the_old_one(clock, ada, step):
+def test_new_picture_has_a_later_timestamp(clock, ada, step):
     def change_picture(number: int) -> int:
         if not ada.is_signed_in():
             ada.sign_in(ada.user.name)
@@ -238,29 +238,29 @@ def test_attempt_counts_survive_a_step_of_seconds_but_not_of_an_hour(clock, ada)
 
 
 @STEPS
-def test_play_time_never_shrinks_and_goes_on(clock, ada, step):
-    """The heartbeat after the step begins a new sitting."""
+def test_play_time_never_decreases_and_continues_to_be_counted(clock, ada, step):
+    """The heartbeat after the step starts a new interval."""
     clock.step(-step)
     ada.sign_in(ada.user.name)
     clock.step(step)
 
-    def beat() -> storage.User:
+    def send_heartbeat() -> storage.User:
         assert ada.post("/api/users/heartbeat").status_code == 200
         return ada.read()
 
-    beat()
+    send_heartbeat()
     clock.step(60)
-    before = beat()
+    before = send_heartbeat()
     clock.step(-step)
-    after = beat()
+    after = send_heartbeat()
     assert after.play_ms == before.play_ms
     assert after.last_heartbeat == clock.now_ms()
     clock.step(60)
-    assert beat().play_ms == before.play_ms + 60_000
+    assert send_heartbeat().play_ms == before.play_ms + 60_000
 
 
 @STEPS
-def test_a_sign_in_link_from_the_future_waits_and_a_new_one_works(clock, server, ada, step):
+def test_sign_in_link_from_the_future_is_refused_until_its_time(clock, server, ada, step):
     def refused(link: str) -> bool:
         page = requests.get(link, timeout=ANSWER_TIMEOUT)
         assert page.status_code == 200
@@ -274,8 +274,8 @@ def test_a_sign_in_link_from_the_future_waits_and_a_new_one_works(clock, server,
     assert not refused(links[0])
 
 
-def test_the_audit_log_keeps_the_order_of_acts(clock, server, ada):
-    """The times of its lines tell that the clock was set back."""
+def test_audit_log_is_in_the_order_of_the_acts(clock, server, ada):
+    """The times of the lines show that the clock was set back."""
     for act in ("suspend", "unsuspend"):
         server.command_output("user", act, ada.user.name)
         clock.step(-HOUR)
@@ -286,7 +286,7 @@ def test_the_audit_log_keeps_the_order_of_acts(clock, server, ada):
     assert unsuspended["time"] < suspended["time"]
 
 
-def test_the_same_workers_go_on(clock, server):
+def test_workers_are_not_restarted(clock, server):
     workers = server.workers()
     for step in (SECONDS, HOUR):
         clock.step(-step)
@@ -295,35 +295,35 @@ def test_the_same_workers_go_on(clock, server):
 
 
 # ---------------------------------------------------------------------------------------------
-# The tests above can fail
+# Control: the tests above detect a faulty server
 # ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def careless_server(tmp_path_factory, module_clock) -> Iterator[RunningServer]:
-    """A server to which a clock never steps back."""
-    yield from serve(tmp_path_factory.mktemp("careless"), module_clock, CARELESS)
+def faulty_server(tmp_path_factory, module_clock) -> Iterator[RunningServer]:
+    """A server without the checks under test."""
+    yield from serve(tmp_path_factory.mktemp("faulty"), module_clock, FAULTY)
 
 
 @pytest.mark.parametrize(
     "test",
     [
-        test_a_token_from_the_future_is_refused_until_its_time,
-        test_a_cookie_from_the_future_asks_for_sign_in_until_its_time,
-        test_a_code_survives_a_step_of_seconds_but_not_of_an_hour,
-        test_a_used_code_stays_used,
-        test_a_new_picture_has_a_later_timestamp_than_the_old_one,
+        test_token_from_the_future_is_refused_until_its_time,
+        test_session_from_the_future_is_signed_out_until_its_time,
+        test_code_survives_a_step_of_seconds_but_not_of_an_hour,
+        test_used_code_stays_used,
+        test_new_picture_has_a_later_timestamp,
         test_attempt_counts_survive_a_step_of_seconds_but_not_of_an_hour,
-        test_play_time_never_shrinks_and_goes_on,
-        test_a_sign_in_link_from_the_future_waits_and_a_new_one_works,
+        test_play_time_never_decreases_and_continues_to_be_counted,
+        test_sign_in_link_from_the_future_is_refused_until_its_time,
     ],
 )
-def test_a_server_without_clock_checks_fails_the_tests(careless_server, clock, test):
-    ada, grace = (Player(careless_server) for _ in range(2))
-    game = Game(careless_server)
-    assert game.whois(game.token(grace)) == 200  # all is well until it steps
-    there = {"server": careless_server, "clock": clock, "ada": ada, "game": game, "step": HOUR}
+def test_server_without_clock_checks_is_detected(faulty_server, clock, test):
+    ada, grace = (Player(faulty_server) for _ in range(2))
+    game = Game(faulty_server)
+    assert game.whois(game.token(grace)) == 200  # it works without a step
+    fixtures = {"server": faulty_server, "clock": clock, "ada": ada, "game": game, "step": HOUR}
     with pytest.raises(AssertionError):
-        test(**{name: there[name] for name in inspect.signature(test).parameters})
+        test(**{name: fixtures[name] for name in inspect.signature(test).parameters})
     for each in (ada, grace):
         each.close()

@@ -1,4 +1,4 @@
-"""What the pages say where a real disk is full."""
+"""The pages' error messages on a full disk."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,17 +23,17 @@ def disk(tmp_path) -> Iterator[Path]:
 
 @pytest.fixture
 def app(disk, make_app):
-    """The app on a small disk, where anyone may make an account."""
+    """The app on a small disk, with open sign-up."""
     return make_app(SIGN_UP="open")
 
 
 @pytest.fixture
 def fill(disk):
-    """Leaves no byte."""
+    """A function that fills the disk."""
     return lambda: fill_bytes(disk)
 
 
-def test_a_profile_on_a_full_disk_keeps_the_form(store, adas_browser, ada, fill, disk):
+def test_profile_on_a_full_disk_is_507_and_keeps_the_input(store, adas_browser, ada, fill, disk):
     before = store.read_user(ada.id)
     fill()
     page = save(adas_browser, name="Ada", bio="typed")
@@ -44,20 +44,20 @@ def test_a_profile_on_a_full_disk_keeps_the_form(store, adas_browser, ada, fill,
     assert save(adas_browser, name="Ada", bio="typed").status_code == 303
 
 
-def test_a_page_says_if_only_the_name_was_saved(store, adas_browser, ada, disk):
+def test_saved_name_is_reported_if_the_rest_does_not_fit(store, adas_browser, ada, disk):
     with store.edit_user(ada.id) as user:
         user.flairs.append("x" * 2000)
     fill_bytes(disk, but=PAGE)
     page = save(adas_browser, name="Lovelace", bio="\N{SNOWMAN}" * 1000)
-    told = "Only your new name was saved. Try the rest again later."
-    assert (page.status_code, problems_of(page)) == (507, {"profile-form": told})
+    message = "Only your new name was saved. Try the rest again later."
+    assert (page.status_code, problems_of(page)) == (507, {"profile-form": message})
     user = store.read_user(ada.id)
     assert (user.name, user.bio) == ("Lovelace", "")
     assert '<bdi class="name">Lovelace</bdi>' in page.text
     assert "\N{SNOWMAN}" * 1000 in page.text
 
 
-def test_a_sign_up_on_a_full_disk_adds_nobody_and_keeps_the_form(store, browser, ada, fill, disk):
+def test_sign_up_on_a_full_disk_is_507_and_keeps_the_input(store, browser, ada, fill, disk):
     fill()
     page = sign_up(browser)
     assert (page.status_code, problems_of(page)) == (507, {"form": FULL})
@@ -67,36 +67,36 @@ def test_a_sign_up_on_a_full_disk_adds_nobody_and_keeps_the_form(store, browser,
     assert sign_up(browser).status_code == 303
 
 
-def test_a_sign_up_page_is_right_for_any_number_of_free_inodes(
+def test_sign_up_response_is_correct_with_any_number_of_free_inodes(
     clock, store, open_browser, ada, disk
 ):
-    """With too few for a session the account is made all the same, and that is said."""
-    clock.begin_window()  # else one may begin meanwhile, and needs a folder
-    ends = []
-    while "/players" not in ends:
-        browser, name = open_browser(), f"Grace {len(ends)}"
-        browser.sign_in()  # somebody else had the browser before
+    """With too few files for a session the account is created, and the page says so."""
+    clock.begin_window()  # else a new time window could start, which needs a folder
+    locations = []
+    while "/players" not in locations:
+        browser, name = open_browser(), f"Grace {len(locations)}"
+        browser.sign_in()  # the session of another player is replaced
         fill_files(disk)
-        for n in range(len(ends)):
+        for n in range(len(locations)):
             (disk / f"filler {n}").unlink()
-        page = sign_up(browser, name=name, email=f"{len(ends)}@example.org", next="/players")
+        page = sign_up(browser, name=name, email=f"{len(locations)}@example.org", next="/players")
         assert (page.status_code == 303) == (store.find_user(name) is not None)
         make_room(disk)
-        ends.append(page.location)
+        locations.append(page.location)
         if page.location == "/sign-in?next=/players":
             assert "Account created. Sign in to continue." in browser.get(page.location).text
             assert browser.sign_in(name).status_code == 303
-    assert set(ends) == {None, "/sign-in?next=/players", "/players"}
+    assert set(locations) == {None, "/sign-in?next=/players", "/players"}
 
 
-def test_a_new_password_is_set_with_its_session_or_not_at_all(
+def test_new_password_is_saved_together_with_its_session(
     store, browser, ada, adas_link, fill, disk
 ):
     record = disk / "users" / f"{ada.id}.json"
     for flair in ("x", "x" * (PAGE - record.stat().st_size - 40)):
         with store.edit_user(ada.id) as user:
             user.flairs = ["none", flair]
-    assert PAGE - 60 < record.stat().st_size < PAGE  # a session makes it too large for one page
+    assert PAGE - 60 < record.stat().st_size < PAGE  # with a session it is larger than a page
     before = store.read_user(ada.id)
     form = {"link": adas_link.partition("link=")[2], "new_password": ANOTHER}
     fill_bytes(disk, but=PAGE)
@@ -108,7 +108,7 @@ def test_a_new_password_is_set_with_its_session_or_not_at_all(
     assert is_signed_in(browser)
 
 
-def test_a_right_password_on_a_full_disk_gets_507(open_browser, ada, fill):
+def test_sign_in_on_a_full_disk_is_507(open_browser, ada, fill):
     fill()
     page = open_browser().sign_in("Ada", PASSWORD)
     assert (page.status_code, FULL in page.text) == (507, True)

@@ -11,7 +11,6 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterable
 
 from storage import CLIENT_ID, USER_ID, BadInstallation, NotFound, StorageFailed
 from storage.flat_files import disk, problems
@@ -162,14 +161,14 @@ def _look_at_audit(layout: Layout) -> Findings:
             yield Finding(log, "is missing, and audit/ has lines of it")
         return
     is_damaged = False
-    sums: dict[str, int] = {}  # of the lines about each subject
+    sums: dict[str, int] = {}  # check sums of the lines about each subject
     with open(log, "rb") as lines:
         for number, line in enumerate(lines, start=1):
             if not _is_act(line):
                 yield Finding(log, f"has a damaged line, number {number}")
                 is_damaged = True
             for subject in subjects_in(layout, line):
-                sums[subject] = _check_sum([line], sums.get(subject, 0))
+                sums[subject] = zlib.crc32(line, sums.get(subject, 0))
     if is_damaged:
         return  # the index may have the line that a person puts back
     rebuild = functools.cache(lambda: index_audit_log(layout))
@@ -178,18 +177,14 @@ def _look_at_audit(layout: Layout) -> Findings:
         if subject not in sums:
             problem = "is about nobody, or about a client that is gone"
             yield Finding(path, problem, problems.remove)
-        elif _check_sum_of_file(path) != sums[subject]:
+        elif _check_sum(path) != sums[subject]:
             problem = "does not have the lines that audit.log has"
             yield Finding(path, problem, lambda path: rebuild() or "rebuilt from audit.log")
 
 
-def _check_sum(lines: Iterable[bytes], before: int = 0) -> int:
-    return functools.reduce(lambda checked, line: zlib.crc32(line, checked), lines, before)
-
-
-def _check_sum_of_file(path: str) -> int | None:
+def _check_sum(path: str) -> int | None:
     with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
-        return _check_sum(file)
+        return functools.reduce(lambda checked, line: zlib.crc32(line, checked), file, 0)
     return None
 
 

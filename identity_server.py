@@ -79,9 +79,7 @@ server = Blueprint("identity_server", __name__)
 api_views = ApiViews()
 logger = logging.getLogger(__name__)  # the app's own: Flask names it after this module
 
-# ---------------------------------------------------------------------------------------------
-# Errors
-# ---------------------------------------------------------------------------------------------
+# -- Errors -----------------------------------------------------------------------------------
 
 
 class UnusableClient(BadRequest):
@@ -104,9 +102,7 @@ class AuthorizationError(Exception):
         self.error = error
 
 
-# ---------------------------------------------------------------------------------------------
-# Access tokens: signed, never stored
-# ---------------------------------------------------------------------------------------------
+# -- Access tokens: signed, never stored ------------------------------------------------------
 
 
 def issue_access_token(code: AuthorizationCode, store: Storage) -> str:
@@ -141,9 +137,7 @@ def find_granting_user(store: Storage, user_id: int, client_id: str, grant_id: s
     return user if grant and grant.id == grant_id and not user.suspended else None
 
 
-# ---------------------------------------------------------------------------------------------
-# The grant, 1: the player is asked (RFC 6749 4.1.1)
-# ---------------------------------------------------------------------------------------------
+# -- The grant, 1: the player is asked (RFC 6749 4.1.1) ---------------------------------------
 
 
 @dataclass
@@ -275,9 +269,7 @@ def show_unusable_client(error: UnusableClient) -> Response:
     return render_error_page(error)
 
 
-# ---------------------------------------------------------------------------------------------
-# The grant, 2: the player decides, and the client gets a code (RFC 6749 4.1.2)
-# ---------------------------------------------------------------------------------------------
+# -- The grant, 2: the player decides, and the client gets a code (RFC 6749 4.1.2) ------------
 
 
 @server.post("/oauth/authorize")
@@ -361,9 +353,7 @@ def redirect_to_client(redirect_uri: str, state: str | None, **parameters: str) 
     return ExactRedirect(status=303, headers={"Location": address, **NO_STORE})
 
 
-# ---------------------------------------------------------------------------------------------
-# The grant, 1 and 2 for a game on the play page: its script takes the code, without a redirect
-# ---------------------------------------------------------------------------------------------
+# -- The grant, 1 and 2 for a game on the play page: its script takes the code, without a redirect
 
 
 @server.get("/play/<client_id>")
@@ -435,9 +425,7 @@ def message_to_game(status: int, **message: bool | str) -> JsonResponse:
     return JsonResponse({"type": "authorized", **message}, NO_STORE, status)
 
 
-# ---------------------------------------------------------------------------------------------
-# The grant, 3: the client exchanges the code for a token (RFC 6749 4.1.3)
-# ---------------------------------------------------------------------------------------------
+# -- The grant, 3: the client exchanges the code for a token (RFC 6749 4.1.3) -----------------
 
 
 @api_views.route("POST", "/api/oauth/token")
@@ -591,9 +579,7 @@ def end_replayed_grant(store: Storage, code: AuthorizationCode) -> None:
         logger.error("tokens of a replayed code not ended: %s", error)
 
 
-# ---------------------------------------------------------------------------------------------
-# The grant, 4: the client learns who the player is
-# ---------------------------------------------------------------------------------------------
+# -- The grant, 4: the client learns who the player is ----------------------------------------
 
 
 @api_views.route("GET", "/api/oauth/whois", any_origin=True)
@@ -629,9 +615,7 @@ def read_bearer_token(api_request: ApiRequest) -> str:
     return credentials
 
 
-# ---------------------------------------------------------------------------------------------
-# Public look-ups
-# ---------------------------------------------------------------------------------------------
+# -- Public look-ups --------------------------------------------------------------------------
 
 
 @api_views.route("GET", "/api/users/info", any_origin=True)
@@ -665,9 +649,7 @@ def public_profile(user: User) -> dict:
     return profile
 
 
-# ---------------------------------------------------------------------------------------------
-# The app
-# ---------------------------------------------------------------------------------------------
+# -- The app ----------------------------------------------------------------------------------
 
 
 def create_app(overrides: dict | None = None) -> Flask:

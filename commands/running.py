@@ -21,13 +21,6 @@ BIND = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
 
 
-def usable_cores() -> int:
-    """Return the number of cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def read_address(ctx: click.Context, param: click.Parameter, text: str) -> tuple[str, int]:
     """Return the host and the port of a HOST:PORT. Raises BadParameter."""
     match = BIND.fullmatch(text)
@@ -115,7 +108,8 @@ def serve(bind: tuple[str, int], workers: int | None, threads: int) -> None:
     # Memory that an upload freed returns to the system, whichever thread it was in: mallopt(3).
     os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(128 * 2**10))
     options = [f"--config={ROOT}/identity/gunicorn_config.py", f"--bind={host}:{port}"]
-    options += [f"--workers={workers or usable_cores()}", f"--threads={threads}"]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    options += [f"--workers={workers or cores}", f"--threads={threads}"]
     os.execv(sys.executable, [sys.executable, "-m", "gunicorn", *options, "wsgi:application"])
 
 

@@ -38,11 +38,8 @@ def check(repair: bool, as_json: bool) -> None:
         click.echo(json.dumps(records, indent=2))
     left = sum(each.repaired is None for each in problems)
     if left:
-        count = pluralize(left, "problem")
-        hint = (
-            f"{count} left to you" if repair else f"{count}: --repair repairs what can be repaired"
-        )
-        raise click.ClickException(hint)
+        hint = "left to you" if repair else "found: --repair repairs what can be repaired"
+        raise click.ClickException(f"{pluralize(left, 'problem')} {hint}")
     if not problems and not as_json:
         click.echo("Nothing is wrong.")
 

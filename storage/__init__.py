@@ -298,7 +298,5 @@ def open_storage(data_dir: str, picture_dir: str, url: str = "files") -> Storage
     """
     package = BACKENDS.get(url.partition("://")[0])
     if package is None:
-        raise BadInstallation(
-            f"IDENTITY_STORAGE is {url!r}: it must be one of {', '.join(BACKENDS)}"
-        )
+        raise BadInstallation(f"IDENTITY_STORAGE is {url!r}, expected one of {', '.join(BACKENDS)}")
     return importlib.import_module(package).open_storage(data_dir, picture_dir, url)

@@ -28,7 +28,7 @@ from collections.abc import Iterable, Iterator
 from typing import BinaryIO, NamedTuple
 
 import storage
-from storage import CLIENT_ID, PICTURE_SIZES, USER_ID, BadFile, Client, DamagedRecord, User
+from storage import CLIENT_ID, PICTURE_SIZES, USER_ID, BadFile, Client, DamagedRecord, Storage, User
 from storage.files import new_file, translate_os_errors
 from storage.maintenance import (
     MAX_PICTURE_BYTES,
@@ -81,11 +81,7 @@ NOT_AS_WRITTEN = (
 
 
 def backup(
-    store: storage.Storage,
-    path: str,
-    by: int | str,
-    progress: Progress = ignore,
-    report: Report = ignore,
+    store: Storage, path: str, by: int | str, progress: Progress = ignore, report: Report = ignore
 ) -> int:
     """Pack an installation into a new file for its owner alone; return the number of players.
 
@@ -163,11 +159,7 @@ def picture_names(user: User) -> dict[str, str]:
 
 
 def restore(
-    store: storage.Storage,
-    path: str,
-    by: int | str,
-    progress: Progress = ignore,
-    report: Report = ignore,
+    store: Storage, path: str, by: int | str, progress: Progress = ignore, report: Report = ignore
 ) -> int:
     """Load an archive into an installation without players and clients; return how many players.
 

@@ -88,8 +88,7 @@ class EmailTaken(InvalidField):
 class OriginTaken(InvalidField):
     """Another client's game is on the same origin: each could ask in the other's name."""
 
-    field = "game_url"
-    problem = "Another game is on the same origin. Use another host or port."
+    field, problem = "game_url", "Another game is on the same origin. Use another host or port."
 
 
 class TooManyClients(StorageError):
@@ -109,9 +108,7 @@ class LastAdministrator(StorageError):
     """Without this player nobody could administer the site."""
 
     def __init__(self) -> None:
-        super().__init__(
-            "This is the last administrator. Make another player an administrator first."
-        )
+        super().__init__("This is the last administrator. Make another administrator first.")
 
 
 class TooManyAttempts(StorageError):

@@ -183,16 +183,7 @@ CELLS = 8  # a creature is drawn on 8 x 8 cells, so that 16 pixels show each as 
 HUES = 512  # a power of two
 # The left half of the face; the right half mirrors it. "#" is always body, "o" an eye, "." always
 # background, and each "?" is one bit of the creature's number.
-FACE = (
-    "....",
-    ".???",
-    ".???",
-    ".#o#",
-    ".?##",
-    ".???",
-    ".???",
-    "....",
-)
+FACE = ("....", ".???", ".???", ".#o#", ".?##", ".???", ".???", "....")
 BODY_BITS = sum(row.count("?") for row in FACE)
 
 

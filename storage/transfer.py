@@ -192,7 +192,8 @@ def _add_batch(
             user, picture = read_line(line), None
             if not _exists(store, user.id):  # else it is refused, and hashing takes long
                 picture = make_picture_of(user, folder) if folder else None
-                if not is_ours(user.password_hash):
+                is_ours = user.password_hash.startswith((WRAPPED, f"{PASSWORD_METHOD}$"))
+                if user.password_hash and not is_ours:
                     user.password_hash = wrap_hash(user.password_hash)
         except (LineRefused, InvalidField, PictureRefused, storage.StorageFailed) as error:
             problems[number] = error
@@ -205,11 +206,6 @@ def _add_batch(
     if users:
         problems.update(zip(users, store.add_users([*users.values()], pictures), strict=True))
     return problems
-
-
-def is_ours(kept_hash: str) -> bool:
-    """Return True for a hash that an installation stores as it is."""
-    return not kept_hash or kept_hash.startswith((WRAPPED, f"{PASSWORD_METHOD}$"))
 
 
 def _describe(error: StorageError) -> str:

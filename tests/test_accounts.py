@@ -10,14 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from conftest import all_clients
 
-from identity.accounts import (
-    CLIENTS_EACH,
-    COMMAND,
-    RESETS,
-    Actor,
-    Acts,
-    NotAllowed,
-)
+from identity.accounts import CLIENTS_EACH, COMMAND, RESETS, Actor, Acts, NotAllowed
 from storage import (
     ADMINISTRATOR,
     MODERATOR,

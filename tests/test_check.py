@@ -272,10 +272,7 @@ DAMAGE = {
         part="grants.x.since is not a time",
     ),
     "an invalid password hash": Damage(
-        "users/1.json",
-        hand_edit(password_hash="scrypt:a:b:c$aa$bb"),
-        **UNREPAIRED,
-        part="Werkzeug",
+        "users/1.json", hand_edit(password_hash="scrypt:a:b:c$aa$bb"), **UNREPAIRED, part="Werkzeug"
     ),
     "a too expensive password hash": Damage(
         "users/1.json",
@@ -402,10 +399,7 @@ DAMAGE = {
         part="created is not a time",
     ),
     "an invalid redirect URI": Damage(
-        "clients/{OTHER}.json",
-        hand_edit(redirect_uris=["javascript:1"]),
-        **UNREPAIRED,
-        part="http",
+        "clients/{OTHER}.json", hand_edit(redirect_uris=["javascript:1"]), **UNREPAIRED, part="http"
     ),
     "an invalid game URL": Damage(
         "clients/{CLIENT}.json",
@@ -461,10 +455,7 @@ DAMAGE = {
 }
 TEMPORARY = (
     *("users/.1.json.0123abcd", "users/.1.json.0123abcd.old", "names/.0123456789abcdef"),
-    *(
-        "clients/.x.json.0123abcd",
-        "deleted/.1.01234567",
-    ),
+    *("clients/.x.json.0123abcd", "deleted/.1.01234567"),
     *("invites/.x.json.0123abcd", ".secret_key.0123abcd", "..secret_key.0123abcd.0123abcd"),
     *(".next_user_id.0123abcd.old", "pfp/small/.1-1.webp.0123abcd"),
 )
@@ -541,10 +532,7 @@ def pictures_of(site: SampleSite, user: User) -> dict[str, bytes]:
 @pytest.mark.parametrize("act", [link_to_itself, folder_in_place])
 @pytest.mark.parametrize(
     "file",
-    [
-        *("users/1.json", "clients/{CLIENT}.json"),
-        *("next_user_id", "audit.log", "secret_key"),
-    ],
+    [*("users/1.json", "clients/{CLIENT}.json"), *("next_user_id", "audit.log", "secret_key")],
 )
 def test_unreadable_file_is_reported_once_and_the_check_continues(site, file, act):
     act(site.path(file), site)
@@ -1011,7 +999,7 @@ def test_check_command_prints_one_line_per_problem(site, run):
     assert run() == (
         1,
         f"{entry}: does not lead to users/1.json\n{record}: {damage}\n",
-        "Error: 2 problems: --repair repairs what can be repaired\n",
+        "Error: 2 problems found: --repair repairs what can be repaired\n",
     )
     assert run("--repair") == (
         1,
@@ -1031,7 +1019,7 @@ def test_check_json_is_an_array_of_problems(site, run):
     status, printed, errors = run("--json")
     problem = {"file": str(site.path("names/ada")), "problem": "does not lead to users/1.json"}
     assert (status, json.loads(printed)) == (1, [problem | {"mended": None}])
-    assert errors == "Error: 1 problem: --repair repairs what can be repaired\n"
+    assert errors == "Error: 1 problem found: --repair repairs what can be repaired\n"
     status, printed, errors = run("--json", "--repair")
     assert (status, json.loads(printed)) == (0, [problem | {"mended": "added"}])
     assert errors == ""

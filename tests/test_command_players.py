@@ -213,7 +213,7 @@ def test_flairs_are_granted_listed_and_revoked(installation, store, ada):
     assert (user.flairs, user.equipped_flair) == (["none"], "none")
     lines = installation.output("flair", "list").splitlines()
     assert [line.rsplit(maxsplit=1) for line in lines] == [
-        *(["flair", "players"], ["Old hand", "1"], ["none", "2"]),
+        *(["flair", "players"], ["Old hand", "1"], ["none", "2"])
     ]
     fields = {"by": "command", "flair": "Old hand"}
     assert audit_lines(store) == [

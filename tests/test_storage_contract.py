@@ -319,8 +319,7 @@ def test_an_edit_that_breaks_a_rule_saves_nothing(storage, ada, field, value):
 
 
 @pytest.mark.parametrize(
-    "field, value",
-    [("id", 2), ("name", "Grace"), ("name", "ADA"), ("email", "grace@example.org")],
+    "field, value", [("id", 2), ("name", "Grace"), ("name", "ADA"), ("email", "grace@example.org")]
 )
 def test_an_edit_changes_neither_id_nor_name_nor_email(storage, ada, field, value):
     with pytest.raises(ValueError, match=field), storage.edit_user(ada.id) as user:

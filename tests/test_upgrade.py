@@ -43,7 +43,7 @@ def store(here, unsynced) -> Storage:
 
 def test_an_installation_of_layout_1_opens_whole(here, store, facts):
     assert [store.read_user(each).name for each in store.user_ids()] == [
-        *("Ada", "Bobby", "Cleo", "Dora", "Émile 2"),
+        *("Ada", "Bobby", "Cleo", "Dora", "Émile 2")
     ]
     assert store.find_user("bob@example.org").grants
     assert store.read_user(3).suspended

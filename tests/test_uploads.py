@@ -613,10 +613,7 @@ PICTURE_MADE = str(sorted(PICTURE_SIZES))
 @pytest.mark.load
 @pytest.mark.parametrize(
     "upload",
-    [
-        lambda: flat_png(5000, 5000, 8, 6).ljust(MAX_BYTES, b"\0"),
-        lambda: flat_webp(5000, 5000),
-    ],
+    [lambda: flat_png(5000, 5000, 8, 6).ljust(MAX_BYTES, b"\0"), lambda: flat_webp(5000, 5000)],
     ids=["PNG", "lossless WebP"],
 )
 def test_parallel_25_megapixel_uploads_keep_a_worker_under_200_mib(upload):

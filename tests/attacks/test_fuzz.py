@@ -353,10 +353,7 @@ BROKEN = {  # function: its broken replacement, the test that must fail
         lambda *_: None,
         test_token_request_succeeds_only_if_valid_and_failure_keeps_the_code,
     ),
-    "identity_server.read_token_form": (
-        read_token_form,
-        test_any_token_request_body_is_400_or_401,
-    ),
+    "identity_server.read_token_form": (read_token_form, test_any_token_request_body_is_400_or_401),
     "identity_server.read_bearer_token": (
         lambda api_request: api_request.environ["HTTP_AUTHORIZATION"].split()[1],
         test_any_authorization_header_is_400_or_401,
@@ -365,10 +362,7 @@ BROKEN = {  # function: its broken replacement, the test that must fail
         lambda *_: True,
         test_altered_token_never_identifies_another_user,
     ),
-    "storage.USER_ID": (
-        re.compile("[0-9]{1,15}"),
-        test_user_id_is_1_to_15_digits_or_400,
-    ),
+    "storage.USER_ID": (re.compile("[0-9]{1,15}"), test_user_id_is_1_to_15_digits_or_400),
     "identity_server.read_approved_request": (
         json.loads,
         test_forged_consent_is_400_and_stores_no_grant,
@@ -382,7 +376,7 @@ BROKEN = {  # function: its broken replacement, the test that must fail
 
 @pytest.mark.load
 @pytest.mark.parametrize("broken", BROKEN)
-def test_fuzzing_detects_broken_validation(request, monkeypatch, broken):
+def test_fuzzing_detects_broken_validation(request, backend, monkeypatch, broken):
     """Negative controls: with one check replaced by a broken one, its test fails."""
     replacement, test = BROKEN[broken]
     fixtures = {name: request.getfixturevalue(name) for name in inspect.signature(test).parameters}

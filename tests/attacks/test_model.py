@@ -423,10 +423,7 @@ def machine(make_app, clock, tmp_path) -> type[ServerModel]:
     return RunModel
 
 
-RUNS = settings(
-    max_examples=settings.default.max_examples // 5,
-    stateful_step_count=STEPS,
-)
+RUNS = settings(max_examples=settings.default.max_examples // 5, stateful_step_count=STEPS)
 
 
 @pytest.mark.live

@@ -234,10 +234,7 @@ OPERATIONS = {
         free_before=("DORA", "DORA@example.org"),
     ),
     "editing a user": Operation(
-        act=edit_bio,
-        state=lambda storage: storage.read_user(ADA).bio,
-        old="",
-        new="new " * 250,
+        act=edit_bio, state=lambda storage: storage.read_user(ADA).bio, old="", new="new " * 250
     ),
     "renaming a user": Operation(
         act=lambda storage: storage.rename_user(ADA, "Grace"),

@@ -53,10 +53,7 @@ UNUSED_HASH = "scrypt:2:1:1$salt$" + "0" * 128  # matches no password
 
 def read_facts(storage: FlatFiles) -> dict[str, object]:
     """Return all facts, which include everything that a save changes except codes."""
-    facts = {
-        "keys": list(map(bytes.decode, storage.keys())),
-        "invites": unused_invites(storage),
-    }
+    facts = {"keys": list(map(bytes.decode, storage.keys())), "invites": unused_invites(storage)}
     for user in map(storage.read_user, storage.user_ids()):
         assert storage.find_user(user.name) == storage.find_user(user.email) == user
         facts[f"player {user.name}"] = describe_player(storage, user)

@@ -100,9 +100,7 @@ def test_requests_oauthlib_refuses_a_wrong_state(
     assert arrived.answer["state"] == state
     with pytest.raises(MismatchingStateError):
         another.fetch_token(
-            token_url,
-            authorization_response=arrived.address,
-            client_secret=client["client_secret"],
+            token_url, authorization_response=arrived.address, client_secret=client["client_secret"]
         )
 
 
@@ -115,10 +113,7 @@ def test_requests_oauthlib_fails_with_a_wrong_verifier(
     link, state = right_session.authorization_url(authorize_url)
     wrong_session.authorization_url(authorize_url, state=state)
     arrived = adas_form_browser.allow(link, "ada")
-    exchange = {
-        "authorization_response": arrived.address,
-        "client_secret": client["client_secret"],
-    }
+    exchange = {"authorization_response": arrived.address, "client_secret": client["client_secret"]}
     with pytest.raises(OAuth2Error):
         wrong_session.fetch_token(token_url, **exchange)
     assert right_session.fetch_token(token_url, **exchange)["token_type"] == "Bearer"

@@ -484,9 +484,7 @@ def post_until_refused(sender: Sender, path: str, headers: dict = FORM) -> list[
     return answers
 
 
-def test_token_request_rate_limit_per_address(
-    connect_from: Callable[..., Sender],
-):
+def test_token_request_rate_limit_per_address(connect_from: Callable[..., Sender]):
     limited, other = connect_from("127.0.0.5"), connect_from("127.0.0.6")
     *accepted, refused = post_until_refused(limited, "/api/oauth/token")
     assert {answer.status for answer in accepted} == {400}

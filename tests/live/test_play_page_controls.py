@@ -47,10 +47,7 @@ MUTATIONS = {
         {"_": "", "site_name": "game"},
     ),
     "whose window asks, and the game opened it": Mutation(
-        SOURCE_CHECK,
-        "",
-        "popup_of_the_game_gets_no_code",
-        REQUEST_ACCEPTED,
+        SOURCE_CHECK, "", "popup_of_the_game_gets_no_code", REQUEST_ACCEPTED
     ),
     "which site asks": Mutation(
         " || sender !== origin",
@@ -65,16 +62,10 @@ MUTATIONS = {
         "console",
     ),
     "where the frame may go": Mutation(
-        "frame-src ",
-        "frame-src * ",
-        "frame_navigated_before_the_answer_gets_no_code",
-        "console",
+        "frame-src ", "frame-src * ", "frame_navigated_before_the_answer_gets_no_code", "console"
     ),
     "who may frame the page": Mutation(
-        "frame-ancestors 'none'",
-        "frame-ancestors *",
-        "play_page_cannot_be_framed",
-        "chrome-error",
+        "frame-ancestors 'none'", "frame-ancestors *", "play_page_cannot_be_framed", "chrome-error"
     ),
     "when Allow came": Mutation(
         "DEAD_TIME = 1000",

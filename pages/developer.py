@@ -6,7 +6,7 @@ import secrets
 import shlex
 from urllib.parse import urlencode
 
-from flask import Blueprint, abort, request
+from flask import Blueprint, abort, redirect, request, session
 from werkzeug.wrappers import Response
 
 import storage
@@ -85,11 +85,29 @@ def clients_shown(player: storage.User, after: str) -> tuple[list[storage.Client
 
 @developer.post("/developer")
 @form_view(lambda: (require_developer(),), clients_page)
-def register(player: storage.User) -> str:
-    """Register a client with the fields of `read_client_form`; show its secret, once."""
+def register(player: storage.User) -> Response:
+    """Register a client with the fields of `read_client_form`; its page shows the secret, once."""
     acts, fields = acts_of(player), read_client_form()
     client, secret = acts.register_client(player.id, is_open_to_members(), **fields)
-    return client_page(player, client, {}, secret)
+    return redirect_with_secret(client.id, secret)
+
+
+def redirect_with_secret(client_id: str, secret: str) -> Response:
+    """Redirect to the page of a client, which shows its new secret once.
+
+    To reload the page that answers a post would post once more.
+    """
+    session["secret"] = [client_id, secret]
+    return redirect(f"/developer/{client_id}", 303)
+
+
+def pop_secret(client_id: str) -> str | None:
+    """Return the secret of `redirect_with_secret` for this client, the first time only."""
+    kept_id, secret = session.get("secret", (None, None))
+    if kept_id != client_id:
+        return None
+    del session["secret"]
+    return secret
 
 
 def read_client_form() -> dict:
@@ -120,8 +138,8 @@ def read_client_form() -> dict:
 
 @developer.get("/developer/<client_id>")
 def show_client(client_id: str) -> str:
-    """Show one client with the forms of its owner."""
-    return client_page(*find_own_client(client_id), {})
+    """Show one client with the forms of its owner, and a new secret once."""
+    return client_page(*find_own_client(client_id), {}, pop_secret(client_id))
 
 
 def find_own_client(client_id: str) -> tuple[storage.User, storage.Client]:
@@ -176,10 +194,9 @@ def save_client(player: storage.User, client: storage.Client) -> Response:
 
 @developer.post("/developer/<client_id>/secret")
 @client_form("secret")
-def replace_secret(player: storage.User, client: storage.Client) -> str:
-    """Replace a client's secret and show the new one, once."""
-    secret = acts_of(player).issue_client_secret(client.id)
-    return client_page(player, client, {}, secret)
+def replace_secret(player: storage.User, client: storage.Client) -> Response:
+    """Replace a client's secret; its page shows the new one, once."""
+    return redirect_with_secret(client.id, acts_of(player).issue_client_secret(client.id))
 
 
 @developer.post("/developer/<client_id>/disable")

@@ -25,7 +25,8 @@ def app(make_app):
 @pytest.fixture
 def registered(store, adas_browser) -> Client:
     """Ada's OAuth client."""
-    assert adas_browser.post("/developer", data=FORM).status_code == 200
+    assert adas_browser.post("/developer", data=FORM).status_code == 303
+    adas_browser.get(f"/developer/{store.client_ids()[0]}")  # shows the secret, once
     return all_clients(store)[0]
 
 
@@ -71,7 +72,7 @@ def test_only_administrators_register_apps_by_default(make_app, store, ada):
     for mod_level, status in ((0, 403), (MODERATOR, 403), (ADMINISTRATOR, 200)):
         promote(store, ada.id, mod_level)
         assert browser.get("/developer").status_code == status
-        assert browser.post("/developer", data=FORM).status_code == status
+        assert browser.post("/developer", data=FORM).status_code == (303 if status == 200 else 403)
         assert ('href="/developer"' in browser.get("/").text) == (status == 200)
     assert len(all_clients(store)) == 1
 
@@ -170,8 +171,10 @@ def test_registration_saves_the_input_and_shows_the_secret_once(store, adas_brow
         "game_url": " https://space.example/play ",
         "description": " Shoot the rocks. ",
     }
-    page = adas_browser.post("/developer", data=typed)
+    answer = adas_browser.post("/developer", data=typed)
     [client] = all_clients(store)
+    assert (answer.status_code, answer.location) == (303, f"/developer/{client.id}")
+    page = adas_browser.get(answer.location)
     assert (client.name, client.description) == ("Space Game", "Shoot the rocks.")
     assert client.redirect_uris == [CALLBACK, "http://127.0.0.1:5000/"]
     assert (client.game_url, client.owner_id) == ("https://space.example/play", ada.id)
@@ -180,7 +183,8 @@ def test_registration_saves_the_input_and_shows_the_secret_once(store, adas_brow
     assert client.secret_sha256 == hashlib.sha256(secret.encode()).hexdigest()
     assert page.headers["Cache-Control"] == "no-store"
     assert [(each["act"], each["by"]) for each in store.read_audit()] == [("client add", ada.id)]
-    assert secret not in adas_browser.get(f"/developer/{client.id}").text
+    assert secret not in adas_browser.get(answer.location).text  # a reload
+    assert len(all_clients(store)) == 1
     program = Program(anyone, client.id, secret, CALLBACK)
     assert program.whois(program.token_for(adas_browser.allow(program))).json["id"] == ada.id
 
@@ -233,15 +237,15 @@ def test_member_limit_is_ten_apps_and_administrators_have_none(
     store, adas_browser, ada, bobs_browser
 ):
     for _ in range(10):
-        assert adas_browser.post("/developer", data=FORM).status_code == 200
+        assert adas_browser.post("/developer", data=FORM).status_code == 303
     page = adas_browser.post("/developer", data=FORM)
     assert page.status_code == 409
     assert "up to 10 apps" in page.text
     assert find_problem(page, "form").startswith("One player may have 10 apps.")
-    assert bobs_browser.post("/developer", data=FORM).status_code == 200
+    assert bobs_browser.post("/developer", data=FORM).status_code == 303
     promote(store, ada.id, ADMINISTRATOR)
     assert "up to 10 apps" not in adas_browser.get("/developer").text
-    assert adas_browser.post("/developer", data=FORM).status_code == 200
+    assert adas_browser.post("/developer", data=FORM).status_code == 303
     assert len(all_clients(store)) == 12
 
 
@@ -282,14 +286,23 @@ def test_moved_game_of_a_member_is_unlisted(
 def test_new_secret_is_shown_once_and_replaces_the_old_one(
     store, adas_browser, ada, registered, anyone
 ):
-    page = adas_browser.post(f"/developer/{registered.id}/secret")
+    answer = adas_browser.post(f"/developer/{registered.id}/secret")
+    assert (answer.status_code, answer.location) == (303, f"/developer/{registered.id}")
+    page = adas_browser.get(answer.location)
     secret = find_secret(page)
     kept = store.read_client(registered.id).secret_sha256
     assert kept == hashlib.sha256(secret.encode()).hexdigest() != registered.secret_sha256
     assert page.headers["Cache-Control"] == "no-store"
-    assert find_secret(adas_browser.get(f"/developer/{registered.id}")) is None
+    assert find_secret(adas_browser.get(answer.location)) is None
     line = list(store.read_audit())[-1]
     assert (line["act"], line["by"]) == ("client new-secret", ada.id)
+
+
+def test_new_secret_is_shown_on_the_page_of_its_client_only(store, adas_browser, ada, registered):
+    other, _ = store.add_client("Chess", [CALLBACK], ada.id)
+    address = adas_browser.post(f"/developer/{registered.id}/secret").location
+    assert find_secret(adas_browser.get(f"/developer/{other.id}")) is None
+    assert "client secret. Copy it now" in adas_browser.get(address).text
 
 
 def test_disabling_and_enabling_are_audited(store, adas_browser, ada, registered):

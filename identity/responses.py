@@ -90,9 +90,10 @@ def security_policy(frame_origin: str | None = None, form_targets: str = "") -> 
     """Return the Content-Security-Policy header of a page.
 
     `frame_origin` is the origin of the page's one frame; such a page has a script that sends
-    requests. `form_targets` are CSP sources that forms may lead to besides this server.
+    requests, there only to see whether the frame answers. `form_targets` are CSP sources that
+    forms may lead to besides this server.
     """
-    frame = f"frame-src {frame_origin}; connect-src 'self'; " if frame_origin else ""
+    frame = f"frame-src {frame_origin}; connect-src 'self' {frame_origin}; " if frame_origin else ""
     policy = (
         "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
         f"base-uri 'none'; frame-ancestors 'none'; {frame}form-action 'self' {form_targets}"

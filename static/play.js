@@ -3,6 +3,7 @@
 "use strict";
 
 const HEARTBEAT_INTERVAL = 60_000; // milliseconds
+const ANSWER_TIMEOUT = 8000; // milliseconds until the page says that the game does not answer
 
 const shown = document.getElementById("shown"); // once this script listens
 const frame = shown.content.getElementById("game");
@@ -15,7 +16,9 @@ let reachedPlayer = false;
 
 window.addEventListener("message", async ({ data, source, origin: sender }) => {
   // The frame's own window: none inside it, none that it opened, and no page that it went on to.
-  if (source !== frame.contentWindow || sender !== origin || !isRequest(data)) return;
+  if (source !== frame.contentWindow || sender !== origin) return;
+  gameAnswers();
+  if (!isRequest(data)) return;
   const answer = await answerTo(data);
   // Never "*": by now another page may be in the frame.
   frame.contentWindow.postMessage(answer, origin);
@@ -126,3 +129,18 @@ function focusGame() {
 
 frame.addEventListener("load", focusGame, { once: true });
 shown.replaceWith(shown.content);
+
+// -- the game does not answer -----------------------------------------------------------------------
+
+const silence = document.getElementById("silence");
+const patience = setTimeout(() => {
+  silence.append(document.getElementById("no-answer").content.cloneNode(true));
+}, ANSWER_TIMEOUT);
+
+function gameAnswers() {
+  clearTimeout(patience);
+  silence.replaceChildren();
+}
+
+// The frame's own load event proves nothing: the browser's page for a refused connection has one too.
+fetch(frame.src, { method: "HEAD", mode: "no-cors", credentials: "omit" }).then(gameAnswers, () => {});

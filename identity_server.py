@@ -50,6 +50,7 @@ from identity.responses import (
 from identity.sessions import SESSION_MAX_AGE, CookieSessions, redirect_to_sign_in, signed_in_player
 from identity.settings import RESOURCES, read_settings, trusted_hosts, usual_hosts
 from identity.signing import serializer
+from identity.stamps import check_age
 from pages.account import account
 from pages.developer import developer
 from pages.discovery import discovery
@@ -242,10 +243,13 @@ def read_code_challenge(parameters: MultiDict) -> str | None:
     return challenge
 
 
-def show_consent_page(player: User, client: Client, auth_request: AuthorizationRequest) -> tuple:
+def show_consent_page(
+    player: User, client: Client, auth_request: AuthorizationRequest, problem: str | None = None
+) -> tuple:
     """Return the consent page and its headers. The request is signed, to be approved unchanged."""
     # Bound to the session: nobody can have their own request approved by another player.
-    signed = serializer("consent").dumps({**asdict(auth_request), "session": session["id"]})
+    bound = {"session": session["id"], "shown": storage.now_ms()}
+    signed = serializer("consent").dumps({**asdict(auth_request), **bound})
     page = render_page(
         "consent.html",
         player,
@@ -254,9 +258,27 @@ def show_consent_page(player: User, client: Client, auth_request: AuthorizationR
         host=urlsplit(auth_request.redirect_uri).netloc,
         email=player.email if "email" in auth_request.scope else None,
         request_field=signed,
-        again=request.full_path,
+        again=address_of(auth_request),
+        problems={"form": problem} if problem else {},
     )
-    return page, security_policy(form_targets=redirect_targets(auth_request.redirect_uri))
+    headers = security_policy(form_targets=redirect_targets(auth_request.redirect_uri))
+    return page, 400 if problem else 200, headers
+
+
+def address_of(auth_request: AuthorizationRequest) -> str:
+    """Return the address on this server that makes the same request once more."""
+    challenge = auth_request.code_challenge
+    parameters = {
+        "response_type": "code",
+        "client_id": auth_request.client_id,
+        "redirect_uri": auth_request.redirect_uri,
+        "scope": " ".join(auth_request.scope),
+        "state": auth_request.state,
+        "code_challenge": challenge,
+        "code_challenge_method": challenge and "S256",
+    }
+    query = urlencode({name: each for name, each in parameters.items() if each is not None})
+    return f"/oauth/authorize?{query}"
 
 
 def show_unusable_client(error: UnusableClient) -> Response:
@@ -273,12 +295,17 @@ def show_unusable_client(error: UnusableClient) -> Response:
 
 
 @server.post("/oauth/authorize")
-def decide() -> Response:
-    """Take the player's `decision` on the signed `request`, and redirect to the client."""
+def decide() -> Response | tuple:
+    """Take the player's `decision` on the signed `request`, and redirect to the client.
+
+    A decision in the first second of the page does not count, and the page is shown again.
+    """
     player = signed_in_player()
     if player is None:
         abort(403, "You are signed out. Sign in, then start again from the app.")
-    auth_request = read_approved_request(request.form.get("request", ""))
+    client, auth_request, shown = read_approved_request(request.form.get("request", ""))
+    if problem := check_age(shown):
+        return show_consent_page(player, client, auth_request, problem)
     redirect_uri, state = auth_request.redirect_uri, auth_request.state
     decision = request.form.get("decision")
     if decision not in ("allow", "deny"):
@@ -293,18 +320,25 @@ def decide() -> Response:
     return redirect_to_client(redirect_uri, state, code=code)
 
 
-def read_approved_request(signed: str) -> AuthorizationRequest:
-    """Return the request on this session's consent page. Raises BadRequest, UnusableClient."""
+def read_approved_request(signed: str) -> tuple[Client, AuthorizationRequest, int]:
+    """Return client and request of this session's consent page, and when it was shown.
+
+    The time is in milliseconds. Raises BadRequest, UnusableClient.
+    """
+    expired = "This page has expired. Start again from the app."
     try:
-        values = serializer("consent").loads(signed, max_age=APPROVAL_MAX_AGE)
+        values = serializer("consent").loads(signed)  # its own time has whole seconds
     except BadSignature:
-        abort(400, "This page has expired. Start again from the app.")
+        abort(400, expired)
     if values.pop("session") != session["id"]:
         abort(400, "You have signed in again since. Start again from the app.")
+    shown = values.pop("shown")
+    if storage.now_ms() - shown > APPROVAL_MAX_AGE * 1000:
+        abort(400, expired)
     auth_request = AuthorizationRequest(**values)
     # The client may have been changed since the page was shown.
-    read_client_and_redirect_uri(MultiDict(asdict(auth_request)))
-    return auth_request
+    client, _ = read_client_and_redirect_uri(MultiDict(asdict(auth_request)))
+    return client, auth_request, shown
 
 
 def save_consent(user_id: int, auth_request: AuthorizationRequest) -> Grant:

@@ -123,7 +123,7 @@ def read_upload() -> FileStorage | None:
 
 
 @account.post("/account/picture/remove")
-@account_form("picture")
+@account_form("picture", stamped=True)
 def remove_picture(player: storage.User) -> Response:
     """Replace the picture by the generated one."""
     acts_of(player).remove_picture(player.id)
@@ -216,7 +216,7 @@ def audit_lines_of(player: storage.User, owned: list[storage.Client]) -> list[di
 
 
 @account.post("/account/delete")
-@account_form("delete")
+@account_form("delete", stamped=True)  # browsers fill in the password, links open <details>
 def delete_account(player: storage.User) -> Response:
     """Delete the account, with the `password`."""
     forms.refuse_wrong_password(player, "password")

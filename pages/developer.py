@@ -193,7 +193,7 @@ def save_client(player: storage.User, client: storage.Client) -> Response:
 
 
 @developer.post("/developer/<client_id>/secret")
-@client_form("secret")
+@client_form("secret", stamped=True)
 def replace_secret(player: storage.User, client: storage.Client) -> Response:
     """Replace a client's secret; its page shows the new one, once."""
     return redirect_with_secret(client.id, acts_of(player).issue_client_secret(client.id))
@@ -201,7 +201,7 @@ def replace_secret(player: storage.User, client: storage.Client) -> Response:
 
 @developer.post("/developer/<client_id>/disable")
 @developer.post("/developer/<client_id>/enable")
-@client_form("switch")
+@client_form("switch", stamped=True)
 def switch_client(player: storage.User, client: storage.Client) -> Response:
     """Stop a client from getting codes and tokens, or allow it again."""
     disabled = request.path.endswith("/disable")
@@ -211,7 +211,7 @@ def switch_client(player: storage.User, client: storage.Client) -> Response:
 
 
 @developer.post("/developer/<client_id>/delete")
-@client_form("delete")
+@client_form("delete", stamped=True)
 def delete_client(player: storage.User, client: storage.Client) -> Response:
     """Delete a client."""
     acts_of(player).delete_client(client.id)

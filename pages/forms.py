@@ -14,6 +14,7 @@ from identity.formatting import pluralize
 from identity.limits import BUSY_RETRY_AFTER, Busy, count_attempts, give_back_attempts
 from identity.passwords import verify_password_with_limits
 from identity.responses import storage_http_error
+from identity.stamps import check_stamp
 
 NOT_SAVED = {  # by status
     503: "Nothing was saved. Try again in a moment.",
@@ -38,12 +39,15 @@ class FormRefused(Exception):
         self.headers = {"Retry-After": str(retry_after)} if retry_after else {}
 
 
-def form_view(find: Callable[..., tuple], show: Callable, form_name: str | None = None) -> Callable:
+def form_view(
+    find: Callable[..., tuple], show: Callable, form_name: str | None = None, stamped: bool = False
+) -> Callable:
     """Return a decorator for a view that handles a form, and is called with what `find` returns.
 
     If the view raises FormRefused, or an error of `as_form_errors`, `show` is called with the same
     values and the problems by field, and returns the page. On a page of several forms, with names,
-    the problems are by form and field.
+    the problems are by form and field. A `stamped` form has a `stamp`, which `render_page` makes:
+    what it does is not undone as easily, so a press in the page's first second does not count.
     """
 
     def decorate(change: Callable) -> Callable:
@@ -52,6 +56,8 @@ def form_view(find: Callable[..., tuple], show: Callable, form_name: str | None 
             found = find(**parts)
             try:
                 with as_form_errors():
+                    if stamped:
+                        refuse_problems(form=check_stamp(request.form.get("stamp", "")))
                     return change(*found)
             except FormRefused as error:
                 problems = {form_name: error.problems} if form_name else error.problems

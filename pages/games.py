@@ -4,11 +4,11 @@ from flask import Blueprint, abort, request
 from werkzeug.wrappers import Response
 
 import storage
-from identity.accounts import NotAllowed, may_list
+from identity.accounts import may_list
 from identity.context import base_url, get_storage
 from identity.sessions import signed_in_player
 from identity.settings import check_game
-from pages.forms import pop_notice, redirect_with_notice
+from pages.forms import FormRefused, form_view, pop_notice, redirect_with_notice
 from pages.moderation import acts_of, require_moderator
 from pages.rendering import render_page
 
@@ -53,6 +53,11 @@ def find_owner(client: storage.Client) -> storage.User | None:
 @games.get("/")
 def home() -> str:
     """Show the games; to a guest also what this site is."""
+    return home_page({})
+
+
+def home_page(problems: dict[str, str]) -> str:
+    """Return the home page, with a problem of the form that lists a game."""
     player = signed_in_player()
     moderates = player is not None and may_list(player)
     return render_page(
@@ -61,6 +66,7 @@ def home() -> str:
         moderates=moderates,
         listed=games_shown(listed=True),
         unlisted=games_shown(listed=False) if moderates else [],
+        problems=problems,
         notice=pop_notice(),
     )
 
@@ -73,22 +79,24 @@ def games_shown(listed: bool) -> list[tuple[storage.Client, storage.User | None]
 
 
 @games.post("/play/<client_id>/listed")
-def change_listed(client_id: str) -> Response:
+@form_view(
+    lambda client_id: (require_moderator(), client_id),
+    lambda player, client_id, problems: home_page(problems),
+    stamped=True,
+)
+def change_listed(player: storage.User, client_id: str) -> Response:
     """Put the game on the home page if `listed` is "yes", or take it off if it is "no".
 
     The game is listed only at the `game_url` that the moderator has seen.
     """
-    player = require_moderator()
     listed = request.form.get("listed")
     if listed not in ("yes", "no"):
         abort(400, "Choose yes or no.")
     seen_url = request.form.get("game_url", "")
     try:
         client = acts_of(player).set_listed(client_id, listed == "yes", seen_url)
-    except NotAllowed as error:
-        abort(403, str(error))
     except storage.InvalidField as error:
-        abort(409, error.problem)
+        raise FormRefused({"form": error.problem}, 409) from error
     return redirect_with_notice("Game listed." if client.listed else "Game unlisted.", "/")
 
 

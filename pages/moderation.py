@@ -56,7 +56,7 @@ def moderation_forms(player: User | None, user: User, problems: dict[str, str]) 
         "may_suspend": may_moderate(player, user),
         "may_administer": may_administer(player),
         "known_flairs": [each for each in player.flairs if each not in user.flairs],
-        "typed_flair": request.form.get("flair", "") if "flair" in problems else "",
+        "typed_flair": request.form.get("flair", "") if request.path.endswith("/grant") else "",
         "problems": problems,
         "notice": pop_notice(),
     }
@@ -93,7 +93,7 @@ def find_moderated_user(user_id: str) -> tuple[Acts, User]:
 
 # The acts check who may do them; the page is shown again with the reason.
 moderation_form = form_view(
-    find_moderated_user, lambda _, user, problems: profile_page(user, problems)
+    find_moderated_user, lambda _, user, problems: profile_page(user, problems), stamped=True
 )
 
 

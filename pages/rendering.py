@@ -5,6 +5,7 @@ from flask import current_app, render_template
 from identity import accounts
 from identity.oauth import find_pending_authorization, redirect_targets
 from identity.responses import security_policy
+from identity.stamps import issue_stamp
 from storage import User
 
 
@@ -19,9 +20,13 @@ def may_register(player: User) -> bool:
 
 
 def render_page(template: str, player: User | None, **values) -> str:
-    """Return a page for the signed-in player, or None; its navigation depends on the player."""
+    """Return a page for the signed-in player, or None; its navigation depends on the player.
+
+    The template gets the `stamp` of the forms on it.
+    """
     registers = player is not None and may_register(player)
-    return render_template(template, player=player, may_register=registers, **values)
+    stamp = issue_stamp() if player else None
+    return render_template(template, player=player, may_register=registers, stamp=stamp, **values)
 
 
 def render_guest_page(template: str, leads_to: str, **values) -> tuple[str, dict[str, str]]:

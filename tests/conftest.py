@@ -17,7 +17,7 @@ import pytest
 from cached_pictures import generate_picture
 from compare_fast_path import ComparingFastPath
 from faulty_storage import FlatFileFaults
-from flask import Flask
+from flask import Flask, session
 from flask.testing import FlaskClient
 from jinja2 import FileSystemBytecodeCache
 from processes import forbid_processes
@@ -26,7 +26,7 @@ from waiting import PATIENCE
 from werkzeug.test import TestResponse
 
 import identity_server
-from identity import links, passwords
+from identity import links, passwords, stamps
 from storage import ATTEMPTS_WINDOW, Client, Storage, User, open_storage, pictures
 from storage.flat_files import disk
 
@@ -175,6 +175,7 @@ def storage(open_installation) -> Storage:
 PASSWORD = "correct horse battery staple"
 # The real method takes a third of a second; the tests that need it restore it.
 CHEAP_PASSWORD_METHOD = "pbkdf2:sha256:1"
+REAL_MINIMUM_AGE = stamps.MINIMUM_AGE
 
 
 class CheckedClient(FlaskClient):
@@ -196,6 +197,21 @@ class Browser(CheckedClient):
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         self.environ_base["HTTP_SEC_FETCH_SITE"] = "same-origin"
+
+    def open(self, *args, **kwargs) -> TestResponse:
+        """Send a request; a form has a stamp, as on the pages of a signed-in player."""
+        fields = kwargs.get("data") or {}
+        is_form = kwargs.get("method") == "POST" and type(fields) is dict
+        if is_form and not args[0].startswith("/api/") and (stamp := self.issue_stamp()):
+            kwargs["data"] = {"stamp": stamp} | fields
+        return super().open(*args, **kwargs)
+
+    def issue_stamp(self) -> str | None:
+        """Return the stamp of a page that is shown now; None if this browser has no session."""
+        cookie = self.get_cookie(self.application.config["SESSION_COOKIE_NAME"])
+        headers = {"Cookie": f"{cookie.key}={cookie.value}"} if cookie else {}
+        with self.application.test_request_context(headers=headers):
+            return stamps.issue_stamp() if "user" in session else None
 
     def sign_in(self, name: str = "Ada", password: str = PASSWORD, **fields: str) -> TestResponse:
         """Send the sign-in form."""
@@ -280,12 +296,19 @@ def compiled_templates(tmp_path_factory) -> FileSystemBytecodeCache:
 def new_process(monkeypatch, drawn_once) -> None:
     """Reset the module state of the server to that of a new process.
 
-    Passwords are hashed with a cheap method.
+    Passwords are hashed with a cheap method, and presses count at once.
     """
+    monkeypatch.setattr(stamps, "MINIMUM_AGE", 0)
     monkeypatch.setattr(passwords, "PASSWORD_METHOD", CHEAP_PASSWORD_METHOD)
     nobodys_hash = f"{CHEAP_PASSWORD_METHOD}$0000000000000000${'0' * 64}"  # matches no password
     monkeypatch.setattr(passwords, "NOBODYS_HASH", nobodys_hash)
     passwords.wrapping_method.cache_clear()
+
+
+@pytest.fixture
+def real_minimum_age(new_process, monkeypatch) -> None:
+    """Let presses count only when the page was shown a second ago, as in a real process."""
+    monkeypatch.setattr(stamps, "MINIMUM_AGE", REAL_MINIMUM_AGE)
 
 
 @pytest.fixture
@@ -426,7 +449,7 @@ class Clock:
         return self.time_ns() / 10**9
 
     def time_ns(self) -> int:
-        return self._stopped + self.ahead * 10**9
+        return self._stopped + int(self.ahead * 10**9)
 
     def begin_window(self) -> None:
         """Advance to the start of the next window of ATTEMPTS_WINDOW seconds."""

@@ -6,9 +6,10 @@ import re
 from urllib.parse import quote, urlencode
 
 import pytest
-from forms import hidden_field
+from forms import hidden_field, problems_of
 
 from identity.signing import serializer
+from identity.stamps import TOO_QUICK
 from storage import InvalidField
 
 CALLBACK = "https://space.example/callback"
@@ -505,6 +506,54 @@ def test_consent_page_older_than_ten_minutes_is_400(clock, store, page, ada, ada
     clock.ahead += 601
     answer = adas_browser.decide(page)
     assert (answer.status_code, nothing_was_granted(store, ada, answer)) == (400, True)
+
+
+@pytest.mark.parametrize("decision", ["allow", "deny"])
+def test_decision_in_the_first_second_of_the_consent_page_does_not_count(
+    clock, real_minimum_age, store, page, ada, adas_browser, program, decision
+):
+    """RFC 9700 4.16: a double click, of which the first click opened the page.
+
+    In a window that was opened from a sandboxed frame no script of ours could ignore it.
+    """
+    for seconds in (0, 0.5, 0.999):
+        clock.ahead += seconds
+        again = adas_browser.decide(page, decision)
+        assert (again.status_code, nothing_was_granted(store, ada, again)) == (400, True)
+        assert problems_of(again) == {"form": TOO_QUICK}
+        assert "<title>Problem: " in again.text
+        assert form_action(again) == form_action(page)
+        page = again
+    clock.ahead += 1
+    answer = program.read_callback(adas_browser.decide(page, decision))
+    assert (("code" in answer), answer["state"]) == (decision == "allow", STATE)
+
+
+def test_consent_page_after_a_quick_press_is_for_the_same_request(
+    clock, real_minimum_age, adas_browser, open_browser, bob, program
+):
+    """Use another account leads to it as well."""
+    asked = {"code_challenge": CHALLENGE, "code_challenge_method": "S256", "scope": "email"}
+    page = adas_browser.decide(adas_browser.get(program.link(state="", **asked)))
+    assert "ada@example.org" in page.text
+    again = adas_browser.get(hidden_field(page, "next"))
+    clock.ahead += 1
+    for each in (page, again):
+        answer = program.read_callback(adas_browser.decide(each))
+        assert answer["state"] == ""
+        assert program.exchange(answer["code"]).status_code == 400  # lacks the PKCE verifier
+
+
+def test_clock_set_back_does_not_lock_the_consent_page(
+    clock, real_minimum_age, store, ada, adas_browser, program
+):
+    clock.ahead += 7200  # otherwise the session would be from the future, too
+    page = adas_browser.get(program.link())
+    clock.ahead -= 3600
+    again = adas_browser.decide(page)
+    assert (again.status_code, nothing_was_granted(store, ada, again)) == (400, True)
+    clock.ahead += 1
+    assert program.read_callback(adas_browser.decide(again))["code"]
 
 
 def test_forged_consent_request_is_400(app, store, page, ada, adas_browser, program):

@@ -7,10 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import PASSWORD
+from forms import hidden_field, problems_of, value_of
 
 from identity.accounts import RESETS
 from identity.formatting import format_duration
 from identity.passwords import hash_password
+from identity.stamps import TOO_QUICK
 from storage import User
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400  # seconds
@@ -335,6 +337,32 @@ def test_suspension_ends_sessions_and_tokens_and_unsuspending_allows_sign_in(
     assert program.whois(token).status_code == 401
     assert program.exchange(code).status_code == 400
     assert open_browser().sign_in().status_code == 303
+
+
+def test_quick_press_shows_the_profile_with_a_problem_and_keeps_the_flair(
+    clock, real_minimum_age, store, admins_browser, ada
+):
+    page = do(admins_browser, ada, "grant", flair="Early & bird")
+    assert (page.status_code, problems_of(page)) == (400, {"form": TOO_QUICK})
+    assert value_of(page, "flair") == "Early & bird"
+    stamp = hidden_field(page, "stamp")
+    clock.ahead += 1
+    assert do(admins_browser, ada, "grant", flair="Early & bird", stamp=stamp).status_code == 303
+    assert "Early & bird" in store.read_user(ada.id).flairs
+
+
+def test_stamp_is_valid_as_long_as_the_session_and_from_the_future_only_later(
+    clock, real_minimum_age, admins_browser, ada
+):
+    clock.ahead += 24 * HOUR
+    stamp = hidden_field(admins_browser.get(f"/users/{ada.id}"), "stamp")
+    clock.ahead -= HOUR
+    page = do(admins_browser, ada, "suspend", stamp=stamp)
+    assert problems_of(page) == {"form": TOO_QUICK}
+    clock.ahead += 1
+    assert do(admins_browser, ada, "suspend", stamp=hidden_field(page, "stamp")).status_code == 303
+    clock.ahead += 10 * DAY
+    assert do(admins_browser, ada, "unsuspend", stamp=stamp).status_code == 303
 
 
 # -- resets ---------------------------------------------------------------------------------------

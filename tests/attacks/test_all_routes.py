@@ -5,8 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from conftest import PASSWORD
 from flask import Flask
+from forms import hidden_field
 
+from identity.stamps import OUT_OF_DATE, TOO_QUICK
 from storage import ADMINISTRATOR
 
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE", "BREW")
@@ -152,6 +155,95 @@ def test_get_head_and_options_change_nothing(
             administrator_browser.open(f"{address}?decision=allow{fields}", method=method)
         administrator_browser.open(program.link(decision="allow"), method=method)
     assert file_contents(tmp_path) == before
+
+
+# Every route with a form: one that it accepts besides its stamp, or why it needs no stamp.
+STAMPED = {
+    "/play/<client_id>/listed": {"listed": "no", "game_url": "https://game.example/"},
+    "/users/<user_id>/suspend": {},
+    "/users/<user_id>/unsuspend": {},
+    "/users/<user_id>/reset": {"what": "name"},
+    "/users/<user_id>/flairs/grant": {"flair": "Champion"},
+    "/users/<user_id>/flairs/revoke": {"flair": "Champion"},
+    "/users/<user_id>/mod-level": {"mod_level": "2"},
+    "/developer/<client_id>/secret": {},
+    "/developer/<client_id>/disable": {},
+    "/developer/<client_id>/enable": {},
+    "/developer/<client_id>/delete": {},
+    "/account/picture/remove": {},
+    "/account/delete": {"password": PASSWORD},
+}
+SAVES_WHAT_IT_SHOWS = "a press without typing saves what was saved before"
+NEEDS_INPUT = "a press without typing, or without choosing a file, does nothing"
+UNDONE_BY_A_PRESS = "a further press, or signing in again, undoes it"
+NOT_STAMPED = {
+    "/oauth/authorize": "the signed request has the time: tests/test_authorize.py",
+    "/play/<client_id>/authorize": "sent by a script: tests/live/test_play_page.py",
+    "/api/users/heartbeat": "sent by a script, without a press",
+    "/sign-in": NEEDS_INPUT,
+    "/sign-up": NEEDS_INPUT,
+    "/new-password": NEEDS_INPUT,
+    "/sign-out": UNDONE_BY_A_PRESS,
+    "/account": SAVES_WHAT_IT_SHOWS,
+    "/account/picture": NEEDS_INPUT,
+    "/account/email": SAVES_WHAT_IT_SHOWS,
+    "/account/password": NEEDS_INPUT,
+    "/account/apps/withdraw": UNDONE_BY_A_PRESS,
+    "/account/sessions/end": UNDONE_BY_A_PRESS,
+    "/account/sign-out-everywhere": UNDONE_BY_A_PRESS,
+    "/developer": NEEDS_INPUT,
+    "/developer/<client_id>": SAVES_WHAT_IT_SHOWS,
+}
+
+
+def test_press_in_the_first_second_of_a_page_does_not_count(
+    app, clock, real_minimum_age, administrator_browser, open_browser, bob, game, tmp_path
+):
+    """RFC 9700 4.16: a double click. Nor does a press without a stamp of this session."""
+    posts = {rule.rule for rule in app.url_map.iter_rules() if "POST" in rule.methods}
+    assert {*STAMPED, *NOT_STAMPED} == posts - {"/api/oauth/token"}
+    bobs_browser = open_browser()
+    bobs_browser.sign_in("Bob")
+    signed = administrator_browser.issue_stamp()
+    foreign = ("", "x", signed[:-10], f"x{signed}", bobs_browser.issue_stamp())
+    clock.ahead += 0.999
+    for rule, form in STAMPED.items():
+        path = rule.replace("<user_id>", str(bob.id)).replace("<client_id>", game.id)
+        young = administrator_browser.issue_stamp()
+        clock.ahead += 0.999
+        before = file_contents(tmp_path)
+        for stamp in (*foreign, young):
+            problem = TOO_QUICK if stamp is young else OUT_OF_DATE
+            page = administrator_browser.post(path, data=form | {"stamp": stamp})
+            assert (page.status_code, problem in page.text) == (400, True), rule
+        assert file_contents(tmp_path) == before, rule
+        again = hidden_field(page, "stamp")
+        clock.ahead += 1
+        answer = administrator_browser.post(path, data=form | {"stamp": again})
+        assert answer.status_code == 303, rule
+        administrator_browser.get(answer.location)  # shows its notice
+
+
+def test_forms_of_routes_with_a_stamp_have_one(app, store, administrator_browser, ada, bob, game):
+    """Their page also loads the script that ignores a press which would not count."""
+    store.save_picture(ada.id, {"large": b"1", "medium": b"1", "small": b"1"})
+    with store.edit_user(bob.id) as user:
+        user.flairs.append("Champion")
+    profile, client_page = f"/users/{bob.id}", f"/developer/{game.id}"
+    pages = [administrator_browser.get(each) for each in ("/", "/account", profile, client_page)]
+    for act in (f"{profile}/suspend", f"{client_page}/disable"):
+        administrator_browser.post(act)
+    pages += map(administrator_browser.get, (profile, client_page))
+    found = set()
+    for page in pages:
+        forms = re.findall('<form method="post" action="([^"]*)"(.*?)</form>', page.text, re.DOTALL)
+        for action, fields in forms:
+            rule = action.replace(f"/{bob.id}/", "/<user_id>/").replace(game.id, "<client_id>")
+            if rule in STAMPED:
+                found.add(rule)
+                assert re.search('name="stamp" value="[^"]{40,}" data-hold', fields), rule
+                assert "hold.js" in page.text
+    assert found == STAMPED.keys()
 
 
 def test_account_export_cannot_be_included_as_a_script(adas_browser):

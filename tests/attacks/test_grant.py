@@ -46,6 +46,7 @@ def signed_values(app, store, adas_browser, ada, program) -> dict[str, str]:
         "game": html.unescape(re.search('data-request="([^"]*)"', page.text)[1]),
         "first account": links[0].partition("invite=")[2],
         "sign-in link": links[1].partition("link=")[2],
+        "stamp": adas_browser.issue_stamp(),
     }
 
 
@@ -77,6 +78,9 @@ def acceptance_checks(
         "sign-in link": lambda text: (
             "For <bdi" in anyone.get("/new-password", query_string={"link": text}).text
         ),
+        "stamp": lambda text: (
+            adas_browser.post("/account/picture/remove", data={"stamp": text}).status_code == 303
+        ),
     }
 
 
@@ -106,7 +110,7 @@ def test_signature_is_valid_for_its_own_purpose_only(
 def shared_serializer(monkeypatch) -> None:
     """Break the server: sign every purpose with the same serializer."""
     real_serializer = signing.serializer
-    for module in ("identity.links", "identity.sessions", "identity_server"):
+    for module in ("identity.links", "identity.sessions", "identity.stamps", "identity_server"):
         monkeypatch.setattr(
             f"{module}.serializer", lambda _, *store: real_serializer("everything", *store)
         )

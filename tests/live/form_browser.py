@@ -1,10 +1,13 @@
 """A browser without JavaScript: opens pages, fills in forms and sends them with `requests`."""
 
+import time
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from urllib.parse import parse_qs, urljoin, urlsplit
 
 import requests
+
+from identity.stamps import MINIMUM_AGE
 
 from .running import ANSWER_TIMEOUT, PASSWORD
 
@@ -50,6 +53,7 @@ class Page:
     address: str
     status: int
     text: str = ""
+    opened: float = field(default_factory=time.monotonic)  # seconds
 
     def form_with(self, button: str) -> Form | None:
         """Return the form with this button, or None."""
@@ -98,15 +102,23 @@ class FormBrowser:
         return self._go("GET", urljoin(self.server_address, address))
 
     def press(self, page: Page, button: str, **typed: str) -> Page:
-        """Fill in the form with this button, and submit it."""
+        """Fill in the form with this button, and submit it when the press counts."""
         form = page.form_with(button)
         assert form, f"no form has the button {button!r}: {page}"
+        if "request" in form.fields or "stamp" in form.fields:
+            time.sleep(max(0, page.opened + MINIMUM_AGE / 1000 - time.monotonic()))
         sent = {**form.fields, **form.buttons[button], **typed}
         return self._go("POST", urljoin(page.address, form.action), data=sent)
 
     def sign_in(self, name: str, password: str = PASSWORD) -> Page:
         """Sign in, and return the page that follows."""
         return self.press(self.open("/sign-in"), "Sign in", name=name, password=password)
+
+    def read_stamp(self) -> str:
+        """Return a stamp of this session, with which presses count."""
+        form = self.open("/account").form_with("Remove my picture")
+        time.sleep(MINIMUM_AGE / 1000)
+        return form.fields["stamp"]
 
     def allow(self, link: str, name: str) -> Page:
         """Complete a client's authorization request: sign in as `name` and allow, if asked."""

@@ -15,7 +15,7 @@ from storage import ADMINISTRATOR, Client, Storage, now_ms
 from . import test_browser
 from .page_checks import check_page, check_with_axe, drop_undelivered_messages
 from .running import ANSWER_TIMEOUT, RunningServer
-from .test_browser import Game, pause_clock, set_session_cookie
+from .test_browser import Game, pause_clock, set_session_cookie, wait_a_second
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 chromium, playwright = test_browser.chromium, test_browser.playwright
@@ -361,13 +361,15 @@ def check_still_open(page: Page) -> None:
 
 
 def test_allow_ignores_clicks_for_its_first_second(requesting_frame: Frame, play: Play, page: Page):
-    """RFC 9700 4.16."""
+    """RFC 9700 4.16. Each click starts the second anew: fast ones do not get through at its end."""
     allow = button(page, "Allow")
-    for milliseconds in (0, 500, 499):
+    for milliseconds in (0, 500, 999):
         page.clock.run_for(milliseconds)
         expect(allow).to_have_attribute("aria-disabled", "true")
         allow.click(click_count=2, force=True)
         check_still_open(page)
+    page.clock.run_for(999)
+    expect(allow).to_have_attribute("aria-disabled", "true")
     page.clock.run_for(1)
     expect(allow).to_have_attribute("aria-disabled", "false")
     allow.click()
@@ -381,12 +383,30 @@ def test_allow_ignores_keys_for_its_first_second(
     page.keyboard.press(key)  # the heading has the focus
     page.keyboard.press("Tab")
     expect(button(page, "Allow")).to_be_focused()
-    for milliseconds in (0, 500, 499):
+    for milliseconds in (0, 500, 999):
         page.clock.run_for(milliseconds)
         page.keyboard.press(key)
         check_still_open(page)
-    page.clock.run_for(1)
+    page.clock.run_for(1000)
     page.keyboard.press(key)
+    play.check_code(requesting_frame)
+
+
+def test_early_press_anywhere_starts_the_first_second_of_allow_anew(
+    requesting_frame: Frame, play: Play, page: Page
+):
+    """A player who presses fast in a game may hit Allow with a later press only."""
+    heading = dialog(page).get_by_role("heading")
+    for press in (heading.click, lambda: page.keyboard.press("x")):
+        for _ in range(3):
+            page.clock.run_for(600)
+            press()
+    page.clock.run_for(600)
+    button(page, "Allow").click(force=True)
+    check_still_open(page)
+    page.clock.run_for(1001)
+    heading.click()  # not an early one
+    button(page, "Allow").click()
     play.check_code(requesting_frame)
 
 
@@ -677,6 +697,73 @@ def test_game_cannot_post_to_the_authorize_endpoint(
     console_errors.clear()
 
 
+# -- games that do not answer -------------------------------------------------------------------
+
+SILENCE = "This game isn't answering."
+
+
+def open_without_waiting(play: Play, page: Page) -> None:
+    """Open the play page, with its clock paused; do not wait for the game."""
+    pause_clock(page)
+    page.goto(play.address, wait_until="commit")
+    page.locator("#game").wait_for()
+
+
+def test_game_that_hangs_is_reported_after_eight_seconds_until_it_answers(add_game, page: Page):
+    with Game() as game:  # accepts connections, and answers them only when it is served
+        play = add_game(game)
+        open_without_waiting(play, page)
+        page.clock.run_for(7999)
+        expect(page.get_by_text(SILENCE)).to_have_count(0)
+        page.clock.run_for(1)
+        status = page.get_by_role("status")
+        expect(status).to_contain_text(SILENCE)
+        expect(status).to_contain_text("Reload this page.")
+        expect(status.get_by_role("link", name="leave it")).to_be_visible()
+        above, frame = status.bounding_box(), page.locator("#game").bounding_box()
+        assert above["height"] > 0
+        assert above["y"] + above["height"] <= frame["y"]  # it does not cover the game
+        threading.Thread(target=game.serve_forever, daemon=True).start()
+        expect(status).to_be_empty()
+        game_on(page)
+        game.shutdown()
+
+
+def test_game_that_refuses_connections_is_reported(add_game, page: Page, console_errors: list[str]):
+    with Game() as game:
+        play = add_game(game)
+    open_without_waiting(play, page)
+    page.wait_for_load_state()  # of the browser's own page in the frame
+    page.clock.run_for(8000)
+    expect(page.get_by_role("status")).to_contain_text(SILENCE)
+    assert {"ERR_CONNECTION_REFUSED" in each for each in console_errors} == {True}
+    console_errors.clear()
+
+
+def test_game_that_answers_is_not_reported(play: Play, page: Page):
+    pause_clock(page)
+    with page.expect_response(lambda answer: answer.request.method == "HEAD"):
+        play.open(page)
+    page.clock.run_for(60_000)
+    expect(page.get_by_role("status")).to_be_empty()
+
+
+def test_game_that_sends_a_message_is_not_reported(
+    play: Play, page: Page, console_errors: list[str]
+):
+    """Its server may refuse the question of the play page, by Cross-Origin-Resource-Policy."""
+    page.route(
+        "**/*", lambda route: route.abort() if route.request.method == "HEAD" else route.fallback()
+    )
+    open_without_waiting(play, page)
+    frame = game_on(page)
+    with message_received(page):
+        frame.evaluate("top.postMessage('hello', '*')")
+    page.clock.run_for(8000)
+    expect(page.get_by_role("status")).to_be_empty()
+    console_errors.clear()
+
+
 # -- heartbeats ---------------------------------------------------------------------------------
 
 
@@ -875,6 +962,10 @@ def test_client_management_without_javascript(
     page = browse(storage_state=state, java_script_enabled=False)
     page.goto(f"{server.address}/developer")
     register(page)
+    page.get_by_text("This is the client secret.").wait_for()
+    page.reload()
+    expect(page.get_by_text("This is the client secret.")).to_have_count(0)
+    wait_a_second(page)
     page.get_by_role("button", name="Create new secret").click()
     page.get_by_text("This is the client secret.").wait_for()
     page.get_by_role("link", name="Build a link").click()
@@ -882,8 +973,11 @@ def test_client_management_without_javascript(
     page.get_by_role("button", name="Rebuild link").click()
     expect(page.get_by_text("response_type=code")).not_to_contain_text("code_challenge")
     page.get_by_role("link", name=WIDE["Name"]).click()
+    page.get_by_role("button", name="Disable app").wait_for()
+    wait_a_second(page)
     page.get_by_role("button", name="Disable app").click()
     page.get_by_text("App disabled.").wait_for()
     page.get_by_text("Delete app").click()
+    wait_a_second(page)
     page.get_by_role("button", name="Delete this app").click()
     expect(page.get_by_text("App deleted.")).to_be_visible()

@@ -73,6 +73,12 @@ MUTATIONS = {
         "allow_ignores_clicks_for_its_first_second",
         "aria-disabled",
     ),
+    "when an early press came": Mutation(
+        "if (isDead() && !target",
+        "if (isDead() && false && !target",
+        "early_press_anywhere_starts_the_first_second_of_allow_anew",
+        "to be visible",
+    ),
     "for whose session it was made": Mutation(
         "request: frame.dataset.request",
         f"request: {CURRENT_REQUEST}",

@@ -29,6 +29,7 @@ from benchmarks.load import CONTENT_LENGTH
 from benchmarks.population import PASSWORD, REDIRECT_URI, joined, show_progress
 from benchmarks.servers import Server, serve_identity
 from benchmarks.workload import Installation
+from identity.stamps import MINIMUM_AGE
 from storage.flat_files.check import check
 
 PLAYERS = 32  # each with a connection and a session
@@ -177,6 +178,7 @@ class Player:
         if response.status == 200:
             signed = re.search(r'name="request" value="([^"]*)"', response.text)[1]
             form = {"request": html.unescape(signed), "decision": "allow"}
+            await asyncio.sleep(MINIMUM_AGE / 1000)
             response = await self.post("/oauth/authorize", **form)
         code = re.search(r"[?&]code=([\w-]+)", response.head)[1]
         exchange = {"grant_type": "authorization_code", "code": code}

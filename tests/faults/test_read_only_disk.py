@@ -6,6 +6,7 @@ Linux remounts a disk read-only after an error on it, and administrators do so b
 import contextlib
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from operations import (
     small_disk,
 )
 
+from identity.stamps import MINIMUM_AGE
 from storage import StorageFailed
 
 pytestmark = [pytest.mark.faults, MOUNTS]
@@ -176,6 +178,7 @@ def test_read_only_disk_allows_lookups_tokens_and_signed_in_pages(site):
 
 def test_save_on_a_read_only_disk_is_503_and_saves_nothing(site):
     consent = site.ada.open(link(site.other)).form_with("Allow")
+    time.sleep(MINIMUM_AGE / 1000)
     before = site.server.open_storage().read_user(1)
     remount(site.disk, "ro")
     answers = {

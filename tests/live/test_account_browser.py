@@ -17,7 +17,7 @@ from storage.pictures import MAX_BYTES
 from . import test_browser
 from .page_checks import check_page
 from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer, running_server
-from .test_browser import Client, Game, set_session_cookie, sign_in
+from .test_browser import Client, Game, set_session_cookie, sign_in, wait_a_second
 
 pytestmark = [pytest.mark.live, pytest.mark.browser, pytest.mark.xdist_group("account_browser")]
 # Fixtures of the browser.
@@ -296,6 +296,7 @@ def test_picture_upload_and_removal_without_javascript(site: Site, player: dict,
     for y, wanted in ((height // 4, GREEN), (height * 3 // 4, BLUE)):
         seen = shown.getpixel((width // 2, y))
         assert all(abs(a - b) <= CLOSE for a, b in zip(seen, wanted, strict=True)), seen
+    wait_a_second(page)
     page.get_by_role("button", name="Remove my picture").click()
     expect(page.get_by_text("Picture removed.")).to_be_visible()
     assert fetch_picture(site, player) == generated

@@ -133,12 +133,15 @@ def test_racing_demotions_leave_one_administrator(
     for administrator, form_browser in zip(administrators, browsers, strict=True):
         assert "Hello, " in form_browser.sign_in(administrator.name).text
 
+    stamps = [form_browser.read_stamp() for form_browser in browsers]
+
     def step_down(n: int) -> int:
         path = f"/users/{administrators[n].id}/mod-level"
-        return post(browsers[n], path, data={"mod_level": "0"}).status_code
+        form = {"mod_level": "0", "stamp": stamps[n]}
+        return post(browsers[n], path, data=form).status_code
 
     def delete_account(n: int) -> int:
-        form = {"password": PASSWORD}
+        form = {"password": PASSWORD, "stamp": stamps[n]}
         return until_not_busy(lambda: post(browsers[n], "/account/delete", data=form)).status_code
 
     for act in [*[step_down] * 20, delete_account]:

@@ -74,7 +74,7 @@ def change_picture(server: RunningServer, client: int) -> Action:
 def sign_up_and_delete(server: RunningServer, client: int) -> Action:
     def action(number: int) -> None:
         form_browser = sign_up(server, f"Guest {client} {number}")
-        form = {"password": PASSWORD}
+        form = {"password": PASSWORD, "stamp": form_browser.read_stamp()}
         answer = until_not_busy(lambda: post(form_browser, "/account/delete", data=form))
         assert answer.status_code == 303, answer.text
         form_browser.close()

@@ -395,7 +395,7 @@ def test_allow_ignores_keys_for_its_first_second(
 def test_early_press_anywhere_starts_the_first_second_of_allow_anew(
     requesting_frame: Frame, play: Play, page: Page
 ):
-    """A player who presses fast in a game may hit Allow with a later press only."""
+    """RFC 9700 4.16: a player who presses fast in a game hits Allow only after a pause."""
     heading = dialog(page).get_by_role("heading")
     for press in (heading.click, lambda: page.keyboard.press("x")):
         for _ in range(3):

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from waiting import wait_until
 
 from commands.running import kept_port
 from identity.settings import ROOT
+from identity.stamps import MINIMUM_AGE
 
 from .form_browser import Form, FormBrowser, Page
 from .running import ANSWER_TIMEOUT, RunningServer
@@ -60,6 +62,7 @@ def sign_in_and_allow(form_browser: FormBrowser, answer: requests.Response) -> r
     ):
         if form := form_with(answer.text, button):
             fields = {**form.fields, **form.buttons[button], **typed}
+            time.sleep(MINIMUM_AGE / 1000 if button == "Allow" else 0)
             answer = form_browser.session.post(
                 f"{form_browser.server_address}{form.action}", data=fields
             )

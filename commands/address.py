@@ -32,8 +32,10 @@ def kept_address(values: dict) -> Iterator[None]:
     temporary = temporary_beside(_path(values))
     try:
         with created(temporary) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # before the file has its name
             os.write(file, values["BASE_URL"].encode())
+        # Read-only: a file open for writing would keep the disk from being remounted read-only.
+        with opened(temporary, os.O_RDONLY) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # before the file has its name
             os.rename(temporary, _path(values))
             os.set_inheritable(file, True)
             yield

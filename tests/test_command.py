@@ -693,7 +693,7 @@ def test_game_on_the_running_servers_address_is_refused(installation):
 
 
 @pytest.mark.parametrize("kind", ["unlocked", "pipe", "folder"])
-def test_address_file_that_no_server_keeps_is_ignored(installation, tmp_path, kind):
+def test_address_file_that_no_server_keeps_is_ignored(installation, kind):
     path = installation.data / "address"
     path.unlink(missing_ok=True)
     if kind == "unlocked":

@@ -140,6 +140,10 @@ class RequestHandler(BaseHTTPRequestHandler):
             text = text.replace("$CLIENT_ID", escape(CLIENT["client_id"]))
         self.send(200, text, KINDS[file.suffix])
 
+    def do_HEAD(self) -> None:
+        """Answer the play page, which asks whether the game does."""
+        self.send(200, "", KINDS[".html"])
+
     def do_POST(self) -> None:
         try:
             self.refuse_cross_site()

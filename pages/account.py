@@ -304,7 +304,7 @@ def new_password_page(link: str, problems: dict[str, str]) -> str:
     if user is None:
         refusal = "We don't recognise this link. It may be used or too old. Ask for a new one."
     elif user.suspended:
-        refusal = forms.SUSPENDED
+        refusal = forms.describe_own_suspension(user.suspension)
     name = user.name if user else ""
     return render_page(
         "new_password.html", None, refusal=refusal, user_name=name, link=link, problems=problems

@@ -107,7 +107,7 @@ def test_a_user_is_indented_json_in_the_order_of_the_records_fields(storage, ada
         '  "email": "ada@example.org",\n'
         '  "password_hash": "a hash",\n'
         '  "mod_level": 0,\n'
-        '  "suspended": false,\n'
+        '  "suspension": null,\n'
         '  "bio": "Zoë says „hi“\\n☃",\n'
         '  "flairs": [\n    "none"\n  ],\n'
         '  "equipped_flair": "none",\n'
@@ -246,7 +246,12 @@ DAMAGE = {
     "unknown field": hand_edit(nickname="Countess"),
     "level true": hand_edit(mod_level=True),
     "level 1.0": hand_edit(mod_level=1.0),
-    "suspended 1": hand_edit(suspended=1),
+    "suspended 1": hand_edit(suspension=..., suspended=1),
+    "suspended twice": hand_edit(suspension={"by": 1}, suspended=True),
+    "suspension true": hand_edit(suspension=True),
+    "suspension without by": hand_edit(suspension={}),
+    "suspension until a date": hand_edit(suspension={"by": 1, "until": "2026-11-24"}),
+    "suspension with more": hand_edit(suspension={"by": 1, "days": 1}),
     "no bio but null": hand_edit(bio=None),
     "flair not owned": hand_edit(equipped_flair="gold"),
     "no flairs": hand_edit(flairs=[]),

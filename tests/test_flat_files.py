@@ -6,6 +6,7 @@ test_storage_contract.py; kills and failing disks are in faults/.
 """
 
 import contextlib
+import errno
 import fcntl
 import json
 import multiprocessing
@@ -31,6 +32,7 @@ from storage import (
     CodeSpent,
     DamagedRecord,
     EmailTaken,
+    Grant,
     LastAdministrator,
     NameTaken,
     NoSuchCode,
@@ -1153,3 +1155,43 @@ def test_a_writer_waits_for_a_lock(processes, storage, ada, data, pictures):
 
 def play_in(data: str, pictures: str) -> None:
     play_a_minute(open_storage(data, pictures), 0)
+
+
+# ---------------------------------------------------------------------------------------------
+# Grants
+# ---------------------------------------------------------------------------------------------
+
+
+def test_a_save_keeps_grants_of_damaged_clients_and_drops_those_of_no_id(storage, ada, data):
+    client, _ = storage.add_client("Chess", [], None)
+    path = data / "users/1.json"
+    record = json.loads(path.read_text())
+    record["grants"] = dict.fromkeys((client.id, "../users/1", "0" * 24), GRANT)
+    path.write_text(json.dumps(record))
+    (data / f"clients/{client.id}.json").write_text("{")
+    with storage.edit_user(ada.id) as user:
+        user.bio = "Saved"
+    assert list(storage.read_user(ada.id).grants) == [client.id]
+
+
+def test_a_save_keeps_grants_if_the_disk_does_not_tell_which_clients_exist(
+    storage, ada, monkeypatch
+):
+    client, _ = storage.add_client("Chess", [], None)
+    with storage.edit_user(ada.id) as user:
+        user.grants = {client.id: Grant(**GRANT)}
+
+    def fail(path):
+        raise OSError(errno.EIO, "Input/output error", path)
+
+    monkeypatch.setattr(os, "lstat", fail)
+    with storage.edit_user(ada.id) as user:
+        user.bio = "Saved"
+    assert list(storage.read_user(ada.id).grants) == [client.id]
+
+
+def test_a_look_up_and_an_edit_without_change_do_not_look_at_clients(storage, ada, monkeypatch):
+    monkeypatch.setattr(os, "lstat", None)
+    storage.read_user(ada.id)
+    with storage.edit_user(ada.id):
+        pass

@@ -1,6 +1,7 @@
 """The upgrade of an older layout, when an installation is opened.
 
-Layout 2 has index/ and audit/, which follow from the records and from the audit log.
+Layout 2 has index/ and audit/, which follow from the records and from the audit log. Layout 3 has
+`suspension` in the record of a user: older records are read as they are, and saved as new ones.
 """
 
 import contextlib
@@ -14,6 +15,8 @@ from storage.flat_files.index import Index, index_keys
 from storage.flat_files.layout import LAYOUT_VERSION, Layout
 from storage.flat_files.record_files import client_ids, read_client, read_user, user_ids
 
+INDEXED = 2  # the first layout with index/ and audit/
+
 
 def upgrade(layout: Layout, index: Index) -> None:
     """Make what the newest layout needs. Repeatable: it may be killed at any step.
@@ -23,10 +26,11 @@ def upgrade(layout: Layout, index: Index) -> None:
     if layout.version() == LAYOUT_VERSION:
         return
     with layout.accounts_lock(), layout.lock("clients"):
-        if layout.version() == LAYOUT_VERSION:  # another worker was first
+        version = layout.version()
+        if version == LAYOUT_VERSION:  # another worker was first
             return
         has_records = any(map(os.listdir, (layout.users, layout.path("clients"))))
-        if has_records or os.path.exists(layout.path("audit.log")):
+        if version < INDEXED and (has_records or os.path.exists(layout.path("audit.log"))):
             with disk.synced(layout.data_dir), layout.audit_lock():
                 index_records(layout, index)
                 index_audit_log(layout)

@@ -11,7 +11,7 @@ import time
 from dataclasses import asdict, dataclass, field, fields
 from types import UnionType
 
-from storage import rules
+from storage import names, rules
 from storage.errors import DamagedRecord, InvalidField
 
 __all__ = ["PLAYER", "MODERATOR", "ADMINISTRATOR", "PICTURE_SIZES", "RECORD_TYPES", "RULES"]
@@ -217,13 +217,13 @@ def decode_record(content: bytes, record_type: type, path: str, **expected: obje
 
 RULES = {
     User: {
-        "name": rules.check_name,
+        "name": names.check_name,
         "email": rules.check_email,
         "bio": rules.check_bio,
         "mod_level": rules.check_mod_level,
     },
     Client: {
-        "name": rules.check_client_name,
+        "name": names.check_client_name,
         "redirect_uris": rules.check_redirect_uris,
         "game_url": rules.check_game_url,
         "description": rules.check_description,

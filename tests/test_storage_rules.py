@@ -16,6 +16,7 @@ from storage import (
     normal_name,
     unique_key,
 )
+from storage.names import CONFUSABLES
 from storage.rules import COMMON_LENGTH, COMMON_PASSWORDS
 
 
@@ -32,10 +33,11 @@ def rows(problem: str, *texts: str) -> list[tuple[str, str]]:
 def test_name_is_accepted(subtests):
     for name in [
         *("Ad", "Ada", "a" * 30, "7of9", "42", "ada-lovelace", "Ada L. King", "x_y", "A.b.C"),
-        *("José", "Łukasz", "Ærø", "Zoë", "ẞa", "Ọ̀ṣun", "İpek", "ka\u02bbiulani", "x\u0323\u0304y"),
+        *("José", "Łukasz", "Ærø", "Zoë", "ẞa", "Ọ̀ṣun", "İpek", "x\u0323\u0304y"),
         *("Ада", "Ελένη", "Анна7", "שרה", "فاطمة", "علی۴", "मीरा", "สมชาย", "ქეთი", "Անի", "𐌰𐌳𐌰"),
         *("漢字かなカナ", "あだ", "アダー", "佐々木", "김하나", "한漢", "ㄅㄆ", "アダ7"),
-        *("player", "player one", "players7", "7player", "administrators", "rooted", "None1"),
+        *("Modern", "Supporter", "Staffan", "Roots", "Admina", "rn", "いもうと", "ๆมา", "くノ"),
+        *("player", "player one", "players7", "7player", "rooted", "None1"),
         # Plain ones after normal_name
         *("Ａｄａ", "𝒜𝒹𝒶", "ﬁne", "ｱﾀﾞ", "  Ada  ", "Ada\u00a0L", "Jose\u0301"),
     ]:
@@ -52,6 +54,9 @@ def test_name_is_refused(subtests):
         *rows("2-30", *(f"a{each}da" for each in "\u00ad\u061c\u200b\u200d\u202e\u2066\ufeff")),
         *rows("2-30", *(f"a{each}da" for each in "\u115f\u1160\u3164\uffa0\u17b4\u17b5")),
         *rows("2-30", *(f"a{each}da" for each in "\u034f\u180b\ufe0f\U000e0061\U000e0100")),
+        # Letters that are read as apostrophes and other signs
+        *rows("2-30", "this site\u02bcs", "ka\u02bbiulani", "a\u02b9b", "a\ua78cb", "\u01c3ada"),
+        *rows("2-30", "Ada\ua78f", "a\u02d0b", "a\u02eeb"),
         *rows("Start and end", "_ada", ".ada", "-ada", "ada_", "ada.", "ada-", "..", "\u0301ada"),
         *rows("one space", "a  b", "ada \u00a0b"),
         *rows("accents", "x\u0323\u0304\u0331y", "x\u0489\u0489\u0489"),
@@ -62,10 +67,57 @@ def test_name_is_refused(subtests):
         *rows(
             "reserved", "support", "staff", "None", "ａｄｍｉｎ", "ſtaff", "player7", "Player007"
         ),
-        *rows("reserved", "PLAYER１２", "player0"),
+        *rows("reserved", "PLAYER１２", "player0", "administrators", "Admins", "mod", "official"),
     ]:
         with subtests.test(ascii(name)):
             assert problem in (check_name(normal_name(name)) or "accepted")
+
+
+def test_name_that_looks_like_a_reserved_one_is_refused(subtests):
+    """Compared by Unicode's confusables, in any case, without accents and separators."""
+    for name in [
+        *("ɑdmin", "admın", "ꭤdmin", "adrnin", "AdmIn", "ADMlN", "Admln", "adm1n", "r00t", "rοοt"),
+        *("a.d.m.i.n", "Ad Min", "ad-min", "ádmin", "aḍmin", "ađmin", "ᴀᴅᴍɪɴ", "ᵃᵈᵐⁱⁿ", "𝖆𝖉𝖒𝖎𝖓"),
+        *("ɱoderator", "rnoderator", "Mod.erator", "ѕtaff", "stɑff", "Ѕ", "0fficial", "sysτem"),
+        *("pIayer7", "p1ayer7", "player 7", "Player_7", "plɑyer7", "playerl0", "playerO7"),
+    ]:
+        with subtests.test(ascii(name)):
+            assert check_name(normal_name(name)) is not None
+    for name in ["ɑdmin", "admın", "ADMlN", "r00t", "ᴀᴅᴍɪɴ", "a.d.m.i.n", "pIayer7", "player 7"]:
+        with subtests.test(ascii(name)):
+            assert "reserved" in check_name(normal_name(name))
+
+
+def test_name_that_looks_like_the_site_is_refused(subtests):
+    for name in [
+        *("Our games", "our_games", "OURGAMES", "0ur garnes", "Our gɑmes", "Oür Games"),
+        *("Our games admin", "Our games Staff", "Support Our-Games", "moderators our games"),
+    ]:
+        with subtests.test(ascii(name)):
+            assert "reserved" in check_name(name, "Our Games!")
+            assert "reserved" in check_client_name(name, "Our Games!")
+            assert check_name(name) is None
+    for name in ["Our", "Games", "Our gamer", "Our games fan", "くノ"]:
+        with subtests.test(ascii(name)):
+            assert check_name(name, "Our Games!") is None
+            assert check_name(name, "♞") is None  # a site name without letters is like no other
+
+
+def test_members_app_must_not_look_official_and_an_administrators_may(subtests):
+    for name in ["Admin!", "«Our Games»", "Our Games ✔", "adm|n", "ⓢtaff", "Ad\u3164min"]:
+        with subtests.test(ascii(name)):
+            assert "reserved" in check_client_name(name, "Our Games")
+            assert check_client_name(name) is None
+    assert check_client_name("Our Games: Chess", "Our Games") is None
+
+
+def test_confusables_name_their_source_and_have_their_license():
+    lines = CONFUSABLES.read_text(encoding="utf-8").splitlines()
+    assert any("security/18.0.0/confusables.txt" in line for line in lines if line[0] == "#")
+    license = CONFUSABLES.with_suffix(".LICENSE").read_text(encoding="utf-8")
+    assert "UNICODE LICENSE V3" in license and "Unicode, Inc." in license
+    characters = "".join(line.split("\t")[1] for line in lines if "\t" in line)
+    assert len(characters) == len(set(characters)) > 2500
 
 
 def test_a_name_that_is_not_in_its_normal_form_is_refused(subtests):

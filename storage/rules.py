@@ -5,7 +5,6 @@ Each `check_` function returns None, or a sentence that says how to correct the 
 
 import ipaddress
 import re
-import unicodedata
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,10 +13,21 @@ from storage.names import unique_key
 __all__ = ["CLIENT_ID", "PICTURE_FILE", "USER_ID", "origin_of"]
 __all__ += ["check_bio", "check_description", "check_email", "check_flair", "check_game_url"]
 __all__ += ["check_hash_format", "check_mod_level", "check_password", "check_redirect_uri"]
-__all__ += ["check_redirect_uris"]
+__all__ += ["check_redirect_uris", "drop_hidden", "has_controls"]
 
 EMAIL = re.compile(r"[^\s@<>\"(),:;\\\x00-\x1f\x7f]{1,64}@[^\s@<>\"(),:;\\\x00-\x1f\x7f]{1,189}")
 BIO_LENGTH = 1000  # characters
+BIO_CONTROLS = "\n\t\u2028\u2029"  # ends of lines, and tabs
+# Characters that show nothing, or that turn the direction of the text around them (Unicode's category
+# Cf but for visible signs), which the first group lacks: the joiners inside of emoji and of words in
+# Arabic or Indian letters, and the tags that make the flag of a part of a country.
+_HIDDEN = "\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+_HIDDEN += "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f"
+HIDDEN = re.compile(
+    f"((?<=[^\x00-\x7f{_HIDDEN}])[\u200c\u200d](?=[^\x00-\x7f{_HIDDEN}])"
+    f"|\U0001f3f4[\U000e0030-\U000e007a]{{1,6}}\U000e007f)|[{_HIDDEN}]"
+)
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 DESCRIPTION_LENGTH = 200  # characters
 PASSWORD_LENGTH = (12, 1024)  # characters
 # The parameters of a hash decide what checking it costs. These allow the cost of our own hashes,
@@ -56,9 +66,21 @@ def check_bio(bio: str) -> str | None:
     """Check a bio: plain text of up to 1,000 characters, in one or more lines."""
     if len(bio) > BIO_LENGTH:
         return f"Use up to {BIO_LENGTH:,} characters. This text has {len(bio):,}."
-    if any(unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\t" for c in bio):
+    if has_controls(bio, allowed=BIO_CONTROLS):
         return "Use plain text. Some characters here can't be shown."
+    if bio != drop_hidden(bio):
+        return "Use visible characters only. Type this text here instead of pasting it."
     return None
+
+
+def has_controls(text: str, allowed: str = "") -> bool:
+    """Return True for a text with control characters, which a terminal would obey."""
+    return any(each not in allowed for each in CONTROL.findall(text))
+
+
+def drop_hidden(text: str) -> str:
+    """Return a text without the characters that show nothing or turn the direction of others."""
+    return HIDDEN.sub(r"\1", text)
 
 
 def check_flair(flair: str) -> str | None:

@@ -13,6 +13,7 @@ from storage import (
     check_name,
     check_password,
     check_redirect_uri,
+    drop_hidden,
     normal_name,
     unique_key,
 )
@@ -162,15 +163,33 @@ def test_email_is_refused(subtests):
 
 
 def test_bio_is_accepted(subtests):
-    for bio in ["", "Chess, mostly.", "two\nlines\tand a tab", "b" * 1000, "<b>🙂"]:
+    for bio in [
+        *("", "Chess, mostly.", "two\nlines\tand a tab", "b" * 1000, "<b>🙂", "Zoë", "۝ 🏳️"),
+        # Joiners in Persian and Hindi words and in emoji, and the tags of a flag
+        *("می\u200cخواهم", "क\u094d\u200dष", "👨\u200d👩\u200d👧", "❤\ufe0f\u200d🔥"),
+        "\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f",
+    ]:
         with subtests.test(ascii(bio)):
             assert check_bio(bio) is None
 
 
 def test_bio_is_refused(subtests):
-    for bio in ["b" * 1001, "a\x00b", "a\x1bb", "a\rb", "a\x7fb", "a\x85b", "\ud800"]:
+    for bio in [
+        *("b" * 1001, "a\x00b", "a\x1bb", "a\rb", "a\x7fb", "a\x85b", "\ud800"),
+        # Turned text, and text that nobody sees
+        *(f"a{each}b" for each in "\u202a\u202e\u2066\u2069\u200e\u200f\u061c"),
+        *(f"a{each}b" for each in "\u00ad\u200b\u200c\u200d\u2060\u2063\ufeff\U000e0041"),
+        *("é\u200d\u200dé", "é\u200c b", "\U0001f3f4\U000e0067", "\u200b"),
+    ]:
         with subtests.test(ascii(bio)):
             assert check_bio(bio)
+
+
+def test_hidden_characters_are_dropped_and_what_is_left_is_a_bio():
+    text = "a\u202e\u200bb\u2066 é\u200d\u200dé\U000e0041 👨\u200d👩 می\u200cخ"
+    assert drop_hidden(text) == "ab éé 👨\u200d👩 می\u200cخ"
+    assert check_bio(drop_hidden(text)) is None
+    assert drop_hidden("plain") == "plain"
 
 
 def test_password_is_accepted(subtests):

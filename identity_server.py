@@ -35,6 +35,7 @@ import storage
 from identity.accounts import may_manage
 from identity.context import get_storage
 from identity.fast_path import ApiRequest, ApiViews, FastPath
+from identity.formatting import MINUTE
 from identity.guards import GUARDS
 from identity.limits import client_address
 from identity.oauth import SCOPES, code_challenge_of, redirect_targets
@@ -67,6 +68,7 @@ CODE_MAX_AGE = 60  # seconds; RFC 6749 4.1.2 allows ten minutes
 APPROVAL_MAX_AGE = 600  # seconds between the consent page and its answer
 TOKEN_BODY_LIMIT = 16 * 1024  # bytes
 PAGE_BODY_LIMIT = 64 * 1024  # bytes
+CODES_A_MINUTE = 60  # for one player
 CLIENT_FAILURES = 100  # failed client authentications from an address, in ATTEMPTS_WINDOW
 ALWAYS_GRANTED = "userinfo"  # of SCOPES
 REQUEST_PARAMETERS = ("response_type", "scope", "state", "code_challenge", "code_challenge_method")
@@ -159,17 +161,29 @@ def authorize() -> Response | tuple:
     client, redirect_uri = read_client_and_redirect_uri(request.args)
     if player is None:
         return redirect_to_sign_in()
-    # From here on errors go to the client. Not before: a link to this page would be an open
-    # redirector for everybody (RFC 9700 4.11.2).
+    grant = player.grants.get(client.id)
     try:
         auth_request = read_authorization_request(request.args, client, redirect_uri)
-        grant = player.grants.get(client.id)
-        if grant and set(auth_request.scope) <= set(grant.scope):
+        # RFC 9110 9.2.1: HEAD is safe, so it creates no code.
+        consented = grant and set(auth_request.scope) <= set(grant.scope)
+        if consented and request.method == "GET":
             code = issue_code(player, grant, auth_request)
             return redirect_to_client(redirect_uri, auth_request.state, code=code)
     except (AuthorizationError, storage.StorageFailed) as error:
-        return redirect_with_error(redirect_uri, request.args.get("state"), error)
+        response = redirect_with_error(redirect_uri, request.args.get("state"), error)
+        return response if grant else show_bad_request(error, client, response.location)
     return show_consent_page(player, client, auth_request)
+
+
+def show_bad_request(error: AuthorizationError, client: Client, address: str) -> Response:
+    """Return a page with the error and a link that takes it to the client.
+
+    RFC 9700 4.11.2: without consent to the client nobody is redirected to it, or a malformed
+    request would be an open redirector to any site that a member registered.
+    """
+    problem = f"{client.name} sent a request that does not work: {error}. Tell its developer."
+    host = urlsplit(address).netloc
+    return render_error_page(BadRequest(problem), client_address=address, client_host=host)
 
 
 def read_client_and_redirect_uri(parameters: MultiDict) -> tuple[Client, str]:
@@ -319,7 +333,12 @@ def save_consent(user_id: int, auth_request: AuthorizationRequest) -> Grant:
 
 
 def issue_code(player: User, grant: Grant, auth_request: AuthorizationRequest) -> str:
-    """Return a new code, valid once for CODE_MAX_AGE seconds. Raises StorageFailed."""
+    """Return a new code, valid once for CODE_MAX_AGE seconds.
+
+    Raises StorageFailed, and TooManyAttempts after CODES_A_MINUTE codes of this player.
+    """
+    # Each code is a file for a while: without a limit a member could use up the disk's inodes.
+    get_storage().count_attempt("code of", str(player.id), CODES_A_MINUTE, MINUTE)
     code = secrets.token_urlsafe(32)  # 43 characters, 256 random bits
     record = AuthorizationCode(
         client_id=auth_request.client_id,
@@ -392,6 +411,8 @@ def decide_game(client_id: str) -> JsonResponse:
         return message_to_game(200, error=False, code=code)
     except AuthorizationError as error:
         return message_to_game(403, error=True, message=error.error)
+    except storage.TooManyAttempts:
+        return message_to_game(429, error=True, message="server_error")
     except storage.StorageFailed as error:
         logger.error("no code issued: %s", error)
         return message_to_game(503, error=True, message="server_error")

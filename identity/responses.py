@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from flask import Response
 from werkzeug.datastructures import Headers
-from werkzeug.exceptions import HTTPException, NotFound, ServiceUnavailable
+from werkzeug.exceptions import HTTPException, NotFound, ServiceUnavailable, TooManyRequests
 from werkzeug.http import HTTP_STATUS_CODES
 
 import storage
@@ -67,9 +67,11 @@ class TokenRefused(HTTPException):
 
 
 def storage_http_error(error: storage.StorageError, logger: logging.Logger) -> HTTPException:
-    """Return the HTTP error for a storage error, and log it unless a record is only missing."""
+    """Return the HTTP error for a storage error, and log it unless the request is at fault."""
     if isinstance(error, storage.NotFound):
         return NotFound()
+    if isinstance(error, storage.TooManyAttempts):
+        return TooManyRequests(retry_after=error.retry_after)
     logger.error("%s", error)
     if isinstance(error, storage.StorageFull):
         return InsufficientStorage()

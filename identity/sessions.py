@@ -4,13 +4,14 @@ A session is a signed cookie that names a player and an entry in the player's re
 entry ends the session, wherever the cookie was copied to.
 """
 
+import contextlib
 import re
 import secrets
 from datetime import timedelta
 
 from flask import Flask, Request, abort, current_app, g, redirect, request, session, url_for
 from flask.sessions import SecureCookieSession, SecureCookieSessionInterface
-from itsdangerous import URLSafeTimedSerializer
+from itsdangerous import BadSignature, URLSafeTimedSerializer
 from werkzeug.wrappers import Response
 
 from identity.context import get_storage
@@ -20,6 +21,7 @@ from identity.signing import serializer
 from storage import NoSuchUser, Session, StorageError, User, now_ms
 
 SESSION_MAX_AGE = timedelta(days=14)
+SIGNED_TEXT = re.compile(r"[A-Za-z0-9._-]+")  # base64url and dots; itsdangerous skips others
 SESSIONS_KEPT = 20  # signed-in browsers of one player; the oldest is dropped first
 # Parts of User-Agent headers, in this order: most user agents name later ones as well.
 BROWSERS = ("Edg", "OPR/", "SamsungBrowser", "Firefox", "FxiOS", "Chrome", "CriOS", "Safari")
@@ -36,12 +38,17 @@ class CookieSessions(SecureCookieSessionInterface):
         return serializer("session")
 
     def open_session(self, app: Flask, request: Request) -> SecureCookieSession:
-        if "HTTP_COOKIE" not in request.environ:
-            return self.session_class()
+        # Not request.cookies: Werkzeug reads `x="` of a sibling site, and all cookies up to another
+        # quote, as one quoted value. Browsers send cookies without quoting (RFC 6265 5.4).
+        start = f"{self.get_cookie_name(app)}="
+        cookies = re.split("; *", request.environ.get("HTTP_COOKIE", ""))
+        values = [each.removeprefix(start) for each in cookies if each.startswith(start)]
         # Of two cookies with this name an attacker has planted one, and nothing tells which.
-        if len(request.cookies.getlist(self.get_cookie_name(app))) > 1:
-            return self.session_class()
-        return super().open_session(app, request)
+        if len(values) == 1 and SIGNED_TEXT.fullmatch(values[0]):
+            with contextlib.suppress(BadSignature):
+                max_age = app.permanent_session_lifetime.total_seconds()
+                return self.session_class(serializer("session").loads(values[0], max_age))
+        return self.session_class()
 
 
 def signed_in_player() -> User | None:

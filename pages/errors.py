@@ -23,7 +23,11 @@ def handle_storage_error(error: storage.StorageError) -> Response | JsonResponse
 
 
 def render_error_page(error: HTTPException, **more: str | list[str]) -> Response:
-    """Return the error as a page, which may also show `received_uri` and `registered_uris`."""
+    """Return the error as a page.
+
+    It may also show `received_uri` and `registered_uris`, or link to `client_address`, which is on
+    `client_host`.
+    """
     title, usual_problem = ERROR_PAGES.get(error.code, (error.name, error.description))
     has_own_text = error.description != type(error).description
     response = error.get_response()
@@ -49,6 +53,7 @@ ERROR_PAGES = {  # status: title, and the text if the error has no description o
     404: ("Page not found", "Check the address, or go back to home."),
     405: ("Page not found", "This address can't be opened directly. Start from home."),
     413: ("Too large", "Go back and send something smaller."),
+    429: ("Too many requests", "Wait a minute, then try again."),
     500: (
         "Something broke",
         "This is our mistake. Try again, or tell the people who run this site.",

@@ -231,7 +231,16 @@ class Program:
     def read_callback(self, answer: TestResponse) -> dict[str, str]:
         """Return the query parameters of a redirect to the client's redirect URI."""
         assert answer.status_code == 303
-        address, _, query = answer.location.partition("?")
+        return self._read_query(answer.location)
+
+    def read_error_link(self, page: TestResponse) -> dict[str, str]:
+        """Return the query parameters of the link to the redirect URI on an error page."""
+        assert (page.status_code, page.location) == (400, None)
+        [address] = re.findall('<a class="button" href="([^"]*)"', page.text)
+        return self._read_query(html.unescape(address))
+
+    def _read_query(self, address: str) -> dict[str, str]:
+        address, _, query = address.partition("?")
         assert address == self.redirect_uri.partition("?")[0]
         return dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True))
 

@@ -9,6 +9,7 @@ import pytest
 from forms import hidden_field
 
 from identity.signing import serializer
+from identity_server import CODES_A_MINUTE
 from storage import InvalidField
 
 CALLBACK = "https://space.example/callback"
@@ -261,10 +262,11 @@ def test_no_redirect_to_the_client_before_sign_in(browser, program, changes):
 def test_request_errors_are_returned_to_the_client_with_state(
     adas_browser, program, changes, error, consented
 ):
-    """RFC 9700 2.1.1 and 2.1.2."""
+    """RFC 9700 2.1.1 and 2.1.2. Before consent the player follows a link (RFC 9700 4.11.2)."""
     if consented:
         adas_browser.allow(program)
-    answer = program.read_callback(adas_browser.get(program.link(state=STATE, **changes)))
+    page = adas_browser.get(program.link(state=STATE, **changes))
+    answer = program.read_callback(page) if consented else program.read_error_link(page)
     description = answer.pop("error_description")
     assert answer == {"error": error, "state": STATE}
     # RFC 6749 4.1.2.1 excludes quotes, backslashes and all non-ASCII characters.
@@ -272,8 +274,20 @@ def test_request_errors_are_returned_to_the_client_with_state(
 
 
 def test_repeated_state_is_invalid_request(adas_browser, program):
-    answer = program.read_callback(adas_browser.get(program.link(state=["a", "b"])))
+    answer = program.read_error_link(adas_browser.get(program.link(state=["a", "b"])))
     assert answer["error"] == "invalid_request"
+
+
+def test_request_error_before_consent_redirects_nobody(adas_browser, register):
+    """RFC 9700 4.11.2: otherwise a link to this server would lead to any site of a member."""
+    program = register(CALLBACK, name="<b>Space</b> Game")
+    page = adas_browser.get(program.link(response_type="x", state='"><script>'))
+    assert is_error_page(page)
+    assert "<b>Space" not in page.text
+    assert "<script>" not in page.text
+    problem = "<b>Space</b> Game sent a request that does not work: response_type must be code."
+    assert problem in html.unescape(page.text)
+    assert "Continue to space.example" in page_text(page)
 
 
 def test_unknown_and_repeated_parameters_are_ignored(adas_browser, program):
@@ -303,7 +317,7 @@ def test_state_is_returned_unchanged_with_denial_error_and_remembered_consent(
 ):
     page = adas_browser.get(program.link(state=state))
     refusal = program.read_callback(adas_browser.decide(page, "deny"))
-    error = program.read_callback(adas_browser.get(program.link(state=state, response_type="x")))
+    error = program.read_error_link(adas_browser.get(program.link(state=state, response_type="x")))
     adas_browser.decide(page)
     again = program.read_callback(adas_browser.get(program.link(state=state)))
     assert [answer["state"] for answer in (refusal, error, again)] == [state] * 3
@@ -723,6 +737,40 @@ def test_unregistered_uri_is_not_in_the_csp(browser, program, next_address):
 def test_redirect_uri_with_csp_syntax_is_refused(register, uri):
     with pytest.raises(InvalidField):
         register(uri)
+
+
+# -- how many codes a player gets -----------------------------------------------------------------
+
+
+def test_a_player_gets_sixty_codes_a_minute(clock, adas_browser, bob, open_browser, program):
+    """Each code is a file: without a limit one member could use up the disk's inodes."""
+    bobs_browser = open_browser()
+    bobs_browser.sign_in("Bob")
+    for browser in (adas_browser, bobs_browser):
+        browser.allow(program)
+    for _ in range(CODES_A_MINUTE - 1):
+        adas_browser.allow(program)
+    answer = adas_browser.get(program.link())
+    assert (answer.status_code, answer.location) == (429, None)
+    assert 0 < int(answer.headers["Retry-After"]) <= 120
+    assert bobs_browser.allow(program)
+    clock.ahead += 120
+    assert adas_browser.allow(program)
+
+
+def test_approval_over_the_limit_of_codes_is_429(clock, adas_browser, page, program):
+    for _ in range(CODES_A_MINUTE):
+        adas_browser.decide(page)
+    answer = adas_browser.decide(page)
+    assert (answer.status_code, answer.location) == (429, None)
+
+
+def test_head_request_creates_no_code(adas_browser, program, faults):
+    """RFC 9110 9.2.1: HEAD is a safe method."""
+    adas_browser.allow(program)
+    faults.refuse_saves("codes")
+    answer = adas_browser.head(program.link())
+    assert (answer.status_code, answer.location) == (200, None)
 
 
 # -- failing saves and damaged records ------------------------------------------------------------

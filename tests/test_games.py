@@ -11,6 +11,7 @@ from werkzeug.test import TestResponse
 
 from identity.settings import check_game
 from identity.signing import serializer
+from identity_server import CODES_A_MINUTE
 from storage import (
     ADMINISTRATOR,
     MODERATOR,
@@ -309,6 +310,15 @@ def test_game_flow_code_never_has_the_email_scope(store, adas_browser, ada, game
         code = request_code(adas_browser, game, signed, **fields).json["code"]
         assert "email" not in game.whois(game.token_for(code)).json
     assert store.read_user(ada.id).grants[game.id] == Grant("a grant", ["userinfo", "email"], 1)
+
+
+def test_game_over_the_limit_of_codes_is_server_error(clock, adas_browser, game):
+    allow(adas_browser, game)
+    signed = open_game(adas_browser, game)
+    for _ in range(CODES_A_MINUTE - 1):
+        request_code(adas_browser, game, signed)
+    answer = request_code(adas_browser, game, signed)
+    assert (answer.status_code, refusal(answer)) == (429, "server_error")
 
 
 @pytest.mark.parametrize("decision", [{}, {"decision": "deny"}, {"decision": ""}])

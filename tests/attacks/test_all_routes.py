@@ -104,6 +104,20 @@ def test_no_cors_on_responses_that_depend_on_the_session(app, visitor, game):
                 assert "Vary" not in answer.headers and "Set-Cookie" not in answer.headers
 
 
+def test_next_widens_form_action_on_sign_in_and_sign_up_only(
+    app, administrator_browser, program, game
+):
+    """A form on any other page must not lead to the site of a member's client."""
+    query = {"next": program.link()}
+    widened = set()
+    for path in {each for part in (game.id, "1") for each in paths(app, part)}:
+        for browser in (administrator_browser, app.test_client()):
+            for answer in (browser.get(path, query_string=query), browser.post(path, data=query)):
+                if "space.example" in answer.headers.get("Content-Security-Policy", ""):
+                    widened.add(path)
+    assert widened <= {"/sign-in", "/sign-up"}
+
+
 CANARY = "canary.example"
 REQUEST_HEADERS = (
     *("X-Forwarded-Host", "X-Forwarded-Server", "X-Forwarded-Port", "X-Forwarded-Prefix"),

@@ -148,10 +148,22 @@ def test_cookie_set_by_a_sibling_site_is_not_a_session(make_app):
         *(f"session={value}", f"x={own}", f"x=y,{own}", f'"{own}"', f'x="; {own}"', f"$x; ={own}"),
         *(f"{space}{own}" for space in spaces),
         *(f"{name}{space}={value}" for space in spaces),
+        *(f'{own}"', f'"{own}', f'{name}="{value}"', f"{own}é", f"{own} "),
     ]
     for header in planted:
         assert not signed_in(header), header
     assert not signed_in(f"{own}; {own}")
+
+
+@pytest.mark.parametrize(
+    "planted", ['x="', 'x="; y="a', '"', '="', "x='", "x=\\", "é", "=", "$Version"]
+)
+def test_cookie_of_a_sibling_site_does_not_hide_the_session(anyone, adas_browser, planted):
+    """RFC 6265 5.4: browsers do not quote cookies, so a quote in one ends with it."""
+    own = f"session={adas_browser.get_cookie('session').value}"
+    for header in (f"{planted}; {own}", f"{own}; {planted}", f'{planted}; {own}; z="'):
+        sent = {"HTTP_COOKIE": header.encode().decode("latin-1")}
+        assert anyone.get("/account", environ_overrides=sent).status_code == 200, header
 
 
 def test_session_works_beside_700_other_cookies(anyone, adas_browser):

@@ -18,9 +18,9 @@ __all__ += ["check_redirect_uris", "drop_hidden", "has_controls"]
 EMAIL = re.compile(r"[^\s@<>\"(),:;\\\x00-\x1f\x7f]{1,64}@[^\s@<>\"(),:;\\\x00-\x1f\x7f]{1,189}")
 BIO_LENGTH = 1000  # characters
 BIO_CONTROLS = "\n\t\u2028\u2029"  # ends of lines, and tabs
-# Characters that show nothing, or that turn the direction of the text around them (Unicode's category
-# Cf but for visible signs), which the first group lacks: the joiners inside of emoji and of words in
-# Arabic or Indian letters, and the tags that make the flag of a part of a country.
+# Characters that show nothing, or that turn the direction of the text around them (category Cf but
+# for visible signs). The first group matches those that may stay: joiners inside of emoji and of
+# words in Arabic or Indian letters, and the tags that make the flag of a part of a country.
 _HIDDEN = "\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
 _HIDDEN += "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f"
 HIDDEN = re.compile(

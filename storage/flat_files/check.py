@@ -162,7 +162,7 @@ def _look_at_audit(layout: Layout) -> Findings:
         return
     is_damaged = False
     sums: dict[str, int] = {}  # check sums of the lines about each subject
-    with open(log, "rb") as lines:
+    with disk.open_log(log) as lines:
         for number, line in enumerate(lines, start=1):
             if not _is_act(line):
                 yield Finding(log, f"has a damaged line, number {number}")
@@ -183,7 +183,7 @@ def _look_at_audit(layout: Layout) -> Findings:
 
 
 def _check_sum(path: str) -> int | None:
-    with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+    with contextlib.suppress(FileNotFoundError), disk.open_log(path) as file:
         return functools.reduce(lambda checked, line: zlib.crc32(line, checked), file, 0)
     return None
 

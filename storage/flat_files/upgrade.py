@@ -1,18 +1,25 @@
 """The upgrade of an older layout, when an installation is opened.
 
-Layout 2 has index/ and audit/, which follow from the records and from the audit log.
+Layout 2 has index/ and audit/, which follow from the records and from the audit log. Its bios have
+no hidden characters.
 """
 
 import contextlib
 import os
 import shutil
 
-from storage import DamagedRecord, NotFound
+from storage import DamagedRecord, NotFound, User, drop_hidden
 from storage.flat_files import disk
 from storage.flat_files.audit import subjects_in
 from storage.flat_files.index import Index, index_keys
 from storage.flat_files.layout import LAYOUT_VERSION, Layout
-from storage.flat_files.record_files import client_ids, read_client, read_user, user_ids
+from storage.flat_files.record_files import (
+    client_ids,
+    drop_hidden_in_bio,
+    read_client,
+    read_user,
+    user_ids,
+)
 
 
 def upgrade(layout: Layout, index: Index) -> None:
@@ -35,12 +42,15 @@ def upgrade(layout: Layout, index: Index) -> None:
 
 
 def index_records(layout: Layout, index: Index) -> None:
-    """Add the index entries of every record that can be read."""
+    """Add the index entries of every record that can be read, and clean the bios."""
     for read, ids in ((read_user, user_ids(layout)), (read_client, client_ids(layout))):
         for record_id in ids:
             with contextlib.suppress(NotFound, DamagedRecord):
-                for key in index_keys(read(layout, record_id)):
+                record = read(layout, record_id)
+                for key in index_keys(record):
                     index.add(key, str(record_id), durable=False)
+                if isinstance(record, User) and record.bio != drop_hidden(record.bio):
+                    drop_hidden_in_bio(record, layout.user(record_id))
 
 
 def index_audit_log(layout: Layout) -> None:
@@ -49,7 +59,7 @@ def index_audit_log(layout: Layout) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     disk.make_folder(folder, 0o700)
     append = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-    with contextlib.suppress(FileNotFoundError), open(layout.path("audit.log"), "rb") as log:
+    with contextlib.suppress(FileNotFoundError), disk.open_log(layout.path("audit.log")) as log:
         for line in log:
             for subject in subjects_in(layout, line):
                 with disk.opened(f"{folder}/{subject}", append) as descriptor:

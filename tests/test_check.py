@@ -401,6 +401,12 @@ DAMAGE = {
     "an audit act that is not text": Damage(
         "audit.log", put(b'{"time": 1, "act": {}, "by": 1}\n'), **UNREPAIRED, part="line, number 1"
     ),
+    "an escape in an audit line": Damage(
+        "audit.log",
+        put(b'{"time": 1, "act": "\\u001b[2J", "by": 1}\n'),
+        **UNREPAIRED,
+        part="line, number 1",
+    ),
     "an invalid audit time": Damage(
         "audit.log",
         put(b'{"time": 1%s, "act": "backup", "by": 1}\n' % (b"0" * 20)),

@@ -23,7 +23,7 @@ from storage.flat_files.layout import FROZEN, LAYOUT_VERSION, STAGED, Layout
 from storage.flat_files.load import sweep
 from storage.flat_files.problems import Finding, Findings, Problems, Walk
 from storage.flat_files.upgrade import index_audit_log, upgrade
-from storage.maintenance import Progress, ignore
+from storage.maintenance import Progress, check_audit_line, ignore
 from storage.rules import TIME_END
 
 INVITE_FILE = re.compile(r"[0-9a-f]{64}\.(json|taken)")
@@ -196,6 +196,7 @@ def _is_act(line: bytes) -> bool:
         return False
     return (
         isinstance(values, dict)
+        and check_audit_line(line) is None  # else a backup leaves it out
         and {"time", "act", "by"} <= values.keys()
         and all(type(each) in (int, str) for each in values.values())
         and type(values["act"]) is str

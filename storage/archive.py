@@ -45,7 +45,8 @@ from storage.maintenance import (
 from storage.records import decode_record, encode
 from storage.rules import IDS_LEFT_OUT, TIME_END
 
-VERSION = 1
+VERSION = 2
+OLDER_VERSIONS = (1,)  # its users have `suspended` in place of `suspension`
 
 
 class Kind(NamedTuple):
@@ -261,7 +262,7 @@ def _unpack(file: BinaryIO, load: storage.Load, progress: Progress) -> int:
             user, pictures = None, {}
         record_id = os.path.basename(name).removesuffix(".json")
         if kind == "format":
-            if (version := _read_number(name, content)) != VERSION:
+            if (version := _read_number(name, content)) not in (VERSION, *OLDER_VERSIONS):
                 known = f"it is version {version}, and this program knows {VERSION}"
                 raise DamagedRecord(name, known)
         elif kind == "next_user_id":

@@ -32,6 +32,7 @@ from storage import (
     Grant,
     Session,
     Storage,
+    Suspension,
     User,
     record_as_dict,
 )
@@ -125,6 +126,7 @@ def test_archive_of_an_earlier_version_is_restored(empty, unsynced):
     assert [each.name for each in store.administrators()] == ["Ada"]
     assert {each.name for each in store.clients_of(2)} == {"Space Game", "Unlisted"}
     assert list(store.audit_of(2)) != []
+    assert store.read_user(3).suspension == Suspension(by=None, since=0)
     assert store.add_user("New", "new@example.org", "").id == 10 + 10_000
     assert empty.problems() == []
 
@@ -732,7 +734,7 @@ INVALID_ARCHIVES: dict[str, Change] = {
     "no next id": drop("next_user_id"),
     "no audit log": drop("audit.log"),
     "no members": lambda members: [],
-    "a newer layout": put("format", b"2\n"),
+    "a newer layout": put("format", b"3\n"),
     "a layout that is not a number": put("format", b"one\n"),
     "a next id that is not a number": put("next_user_id", "٣".encode()),
     "a next id of zero": put("next_user_id", b"0\n"),

@@ -10,7 +10,7 @@ from forms import hidden_field
 
 from identity.signing import serializer
 from identity_server import CODES_A_MINUTE
-from storage import InvalidField
+from storage import InvalidField, Suspension
 
 CALLBACK = "https://space.example/callback"
 STATE = "xyz & ü"
@@ -583,7 +583,7 @@ def test_consent_after_sign_out_is_403(store, page, ada, adas_browser, browser):
 
 def test_consent_after_suspension_is_403(store, page, ada, adas_browser):
     with store.edit_user(ada.id) as user:
-        user.suspended = True
+        user.suspension = Suspension("command")
     answer = adas_browser.decide(page)
     assert (answer.status_code, nothing_was_granted(store, ada, answer)) == (403, True)
 

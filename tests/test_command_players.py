@@ -11,7 +11,7 @@ from test_command import CALLBACK, Installation
 
 import commands
 from commands.printing import ACTS, describe_audit_line
-from storage import Session, Storage, User
+from storage import Session, Storage, Suspension, User
 
 NEW_PASSWORD = "a wholly different phrase"
 BASE_URL = {"IDENTITY_BASE_URL": "https://id.example.org"}
@@ -123,7 +123,7 @@ def test_sign_in_link_sets_a_new_password_and_is_audited(installation, store, ad
 
 def test_sign_in_link_for_a_suspended_player_has_a_warning(installation, store, ada):
     with store.edit_user(ada.id) as user:
-        user.suspended = True
+        user.suspension = Suspension("command")
     done = installation.run("user", "sign-in-link", "ada@example.org", **BASE_URL)
     assert done.stdout.count("\n") == 1
     assert done.stderr.startswith("Ada is suspended") and done.stderr.count("\n") == 1
@@ -156,6 +156,20 @@ def test_suspend_ends_all_sessions_until_unsuspend(installation, store, ada):
         {"act": "user suspend"} | fields,
         {"act": "user unsuspend"} | fields,
     ]
+
+
+def test_suspend_with_reason_and_days(installation, store, ada):
+    installation.output("user", "suspend", "ada", "--reason", " Insults. ", "--days", "7")
+    suspension = store.read_user(ada.id).suspension
+    assert (suspension.by, suspension.reason) == ("command", "Insults.")
+    assert suspension.until == suspension.since + 7 * 86_400_000
+    installation.output("user", "suspend", "ada")
+    assert store.read_user(ada.id).suspension.until is None
+    for refused in (["--reason", "x" * 201], ["--reason", "a\nb"]):
+        done = installation.run("user", "suspend", "ada", *refused, status=1)
+        assert done.stderr.startswith("Error: reason: ")
+    installation.run("user", "suspend", "ada", "--days", "0", status=2)
+    assert store.read_user(ada.id).suspension.until is None
 
 
 def test_player_is_not_deleted_without_confirmation(installation, store, ada):
@@ -277,8 +291,6 @@ def test_unknown_act_is_printed_by_its_name():
         '{"time": "noon", "act": "backup", "by": 1}',
         '{"time": NaN, "act": "backup", "by": 1}',
         '{"act": "backup"}',
-        '["time", "act", "by"]',
-        "null",
     ],
 )
 def test_audit_line_of_unknown_form_is_printed_as_it_is(installation, store, faults, line):
@@ -341,7 +353,7 @@ def test_commands_print_through_one_function(module):
     assert allowed or not re.search(r"click\.s?echo|\bprint\(", module.read_text())
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[" * 10**5])
+@pytest.mark.parametrize("damage", ["", "{", "[" * 10**5, "null", "[1]"])
 def test_audit_names_a_damaged_line_and_prints_the_others(installation, store, faults, damage):
     store.write_audit("export", by="command")
     faults.add_audit_line(damage)
@@ -373,7 +385,9 @@ AUDITED_COMMANDS = {  # an act in the audit log: the command that writes it
 @pytest.mark.parametrize("act", AUDITED_COMMANDS)
 def test_act_is_not_done_if_the_audit_log_cannot_be_saved(store, ada, refusal, faults, act):
     with store.edit_user(ada.id) as user:
-        user.suspended = act == "user unsuspend"  # else it would be a no-op
+        user.suspension = (
+            Suspension("command") if act == "user unsuspend" else None
+        )  # else it would be a no-op
     faults.refuse_saves("audit")
     before = faults.stored()
     assert refusal(*AUDITED_COMMANDS[act]).startswith("the disk refused")

@@ -19,6 +19,7 @@ from storage import (
     InvalidField,
     OriginTaken,
     StorageError,
+    Suspension,
     TooManyClients,
     check_description,
     check_game_url,
@@ -343,10 +344,10 @@ def test_consent_is_remembered_until_withdrawn(adas_browser, ada, game):
 def test_request_after_sign_out_or_suspension_is_no_account(store, adas_browser, ada, game, faults):
     signed = open_game(adas_browser, game)
     with store.edit_user(ada.id) as user:
-        user.suspended = True
+        user.suspension = Suspension("command")
     assert refusal(request_code(adas_browser, game, signed, decision="allow")) == "no_account"
     with store.edit_user(ada.id) as user:
-        user.suspended = False
+        user.suspension = None
     adas_browser.post("/sign-out")
     answer = request_code(adas_browser, game, signed, decision="allow")
     assert (answer.status_code, refusal(answer)) == (403, "no_account")

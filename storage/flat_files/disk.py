@@ -259,9 +259,13 @@ def read_json_lines(path: str) -> Iterator[dict]:
     with translate_os_errors(), contextlib.suppress(FileNotFoundError), open_log(path) as file:
         for number, line in enumerate(file, start=1):
             try:
-                yield json.loads(line)
+                values = json.loads(line)
+                if type(values) is not dict:
+                    raise ValueError("it is no JSON object")
             except (ValueError, RecursionError) as error:
                 damage = damage or DamagedRecord(f"{path}, line {number},", str(error))
+            else:
+                yield values
     if damage:
         raise damage
 

@@ -1,14 +1,15 @@
 """The upgrade of an older layout, when an installation is opened.
 
-Layout 2 has index/ and audit/, which follow from the records and from the audit log. Its bios have
-no hidden characters.
+Layout 2 has index/ and audit/, which follow from the records and from the audit log. Layout 3 has
+`suspension` in the record of a user: older records are read as they are, and saved as new ones. Its
+bios have no hidden characters.
 """
 
 import contextlib
 import os
 import shutil
 
-from storage import DamagedRecord, NotFound, User, drop_hidden
+from storage import DamagedRecord, NotFound, drop_hidden
 from storage.flat_files import disk
 from storage.flat_files.audit import subjects_in
 from storage.flat_files.index import Index, index_keys
@@ -21,6 +22,8 @@ from storage.flat_files.record_files import (
     user_ids,
 )
 
+INDEXED = 2  # the first layout with index/ and audit/
+
 
 def upgrade(layout: Layout, index: Index) -> None:
     """Make what the newest layout needs. Repeatable: it may be killed at any step.
@@ -30,27 +33,36 @@ def upgrade(layout: Layout, index: Index) -> None:
     if layout.version() == LAYOUT_VERSION:
         return
     with layout.accounts_lock(), layout.lock("clients"):
-        if layout.version() == LAYOUT_VERSION:  # another worker was first
+        version = layout.version()
+        if version == LAYOUT_VERSION:  # another worker was first
             return
         has_records = any(map(os.listdir, (layout.users, layout.path("clients"))))
-        if has_records or os.path.exists(layout.path("audit.log")):
+        if version < INDEXED and (has_records or os.path.exists(layout.path("audit.log"))):
             with disk.synced(layout.data_dir), layout.audit_lock():
                 index_records(layout, index)
                 index_audit_log(layout)
+        clean_bios(layout)
         # Last: an installation without this file was never whole.
         disk.write_file(layout.path("format"), b"%d\n" % LAYOUT_VERSION)
 
 
 def index_records(layout: Layout, index: Index) -> None:
-    """Add the index entries of every record that can be read, and clean the bios."""
+    """Add the index entries of every record that can be read."""
     for read, ids in ((read_user, user_ids(layout)), (read_client, client_ids(layout))):
         for record_id in ids:
             with contextlib.suppress(NotFound, DamagedRecord):
-                record = read(layout, record_id)
-                for key in index_keys(record):
+                for key in index_keys(read(layout, record_id)):
                     index.add(key, str(record_id), durable=False)
-                if isinstance(record, User) and record.bio != drop_hidden(record.bio):
-                    drop_hidden_in_bio(record, layout.user(record_id))
+
+
+def clean_bios(layout: Layout) -> None:
+    """Drop the hidden characters that older versions accepted."""
+    for user_id in user_ids(layout):
+        with contextlib.suppress(NotFound, DamagedRecord):
+            bio = read_user(layout, user_id).bio
+            if bio != drop_hidden(bio):
+                with layout.user_lock(user_id):  # a worker of the older version may still run
+                    drop_hidden_in_bio(read_user(layout, user_id), layout.user(user_id))
 
 
 def index_audit_log(layout: Layout) -> None:

@@ -54,6 +54,7 @@ class Player:
     bio: str = ""
     suspended: bool = False
     deleted: bool = False
+    uploaded: bool = False  # the current picture; otherwise it is generated
     pictures: list[int] = field(default_factory=list)  # timestamps; the last is the current one
     allowed: dict[str, Consent] = field(default_factory=dict)  # by client id
     cookies: list["Cookie"] = field(default_factory=list)  # of the current sessions
@@ -288,9 +289,13 @@ class ServerModel(RuleBasedStateMachine):
             Image.new("RGB", (3, 2), "red").save(output, "PNG")
             file = {"picture": (io.BytesIO(output.getvalue()), "a.png")}
             assert browser.post("/account/picture", data=file).status_code == 303
+            changed = player.uploaded = True
         else:
             assert browser.post("/account/picture/remove").status_code == 303
-        if cookie.alive:
+            changed, player.uploaded = player.uploaded, player.uploaded and not cookie.alive
+        if cookie.alive and not changed:
+            assert player.pictures[-1] == self.picture_timestamp(player)
+        elif cookie.alive:
             player.pictures.append(self.picture_timestamp(player))
             assert player.pictures == sorted(set(player.pictures))
 

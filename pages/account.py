@@ -69,8 +69,8 @@ def save_profile(player: storage.User) -> Response:
     flair = request.form.get("equippedFlair", player.equipped_flair)
     renamed, lacks_flair = name != player.name, flair not in player.flairs
     forms.refuse_problems(
-        name=storage.check_name(name) if renamed else None,
-        bio=storage.check_bio(bio),
+        name=storage.check_name(name, current_app.config["SITE_NAME"]) if renamed else None,
+        bio=storage.check_bio(bio) if bio != player.bio else None,  # a newer rule locks nobody out
         equippedFlair="You do not have this flair. Choose another one." if lacks_flair else None,
     )
     if renamed:

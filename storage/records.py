@@ -11,7 +11,7 @@ import time
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from types import UnionType
 
-from storage import rules
+from storage import names, rules
 from storage.errors import DamagedRecord, InvalidField
 
 __all__ = ["PLAYER", "MODERATOR", "ADMINISTRATOR", "PICTURE_SIZES", "RECORD_TYPES", "RULES"]
@@ -262,14 +262,14 @@ def check_suspension(suspension: Suspension | None) -> str | None:
 
 RULES = {
     User: {
-        "name": rules.check_name,
+        "name": names.check_name,
         "email": rules.check_email,
         "suspension": check_suspension,
         "bio": rules.check_bio,
         "mod_level": rules.check_mod_level,
     },
     Client: {
-        "name": rules.check_client_name,
+        "name": names.check_client_name,
         "redirect_uris": rules.check_redirect_uris,
         "game_url": rules.check_game_url,
         "description": rules.check_description,

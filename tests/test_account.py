@@ -6,7 +6,7 @@ import io
 import json
 import logging
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 
 import pytest
@@ -77,6 +77,23 @@ def test_bio_is_saved_as_typed(store, adas_browser, ada, typed, kept):
     page = adas_browser.get("/account")
     shown = re.search(r"<textarea[^>]*>\n(.*?)</textarea>", page.text, re.DOTALL)[1]
     assert html.unescape(shown) == kept
+
+
+@pytest.mark.parametrize("name", ["Identity-Server", "ɑdmin", "AdmIn", "p1ayer 7", "siteʼs"])
+def test_name_that_imitates_the_site_is_refused(store, adas_browser, ada, name):
+    assert list(problems_of(save(adas_browser, name=name))) == ["name"]
+    assert store.read_user(ada.id).name == "Ada"
+
+
+def test_old_name_and_bio_that_a_newer_rule_refuses_stay(store, browser, ada):
+    """The player signs in by that name and saves the rest of the profile."""
+    old = replace(ada, id=900, name="ka\u02bbiulani", email="k@example.org", bio="a\u202eb")
+    assert store.add_users([old], {}) == [None]
+    browser.sign_in(old.name)
+    assert save(browser, name=old.name, bio=old.bio, equippedFlair="none").status_code == 303
+    assert save(browser, name=old.name, bio="new").status_code == 303
+    user = store.read_user(old.id)
+    assert (user.name, user.bio) == (old.name, "new")
 
 
 @pytest.mark.parametrize("bio", ["x" * 1001, "a\r\n" * 501, "a\0b", "a\rb", "a\x1b[2Jb", "\x85"])

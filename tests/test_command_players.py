@@ -3,11 +3,13 @@
 import json
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 from faulty_storage import FlatFileFaults
-from test_command import Installation
+from test_command import CALLBACK, Installation
 
+import commands
 from commands.printing import ACTS, describe_audit_line
 from storage import Session, Storage, Suspension, User
 
@@ -297,6 +299,58 @@ def test_audit_line_of_unknown_form_is_printed_as_it_is(installation, store, fau
     first, second = installation.output("audit").splitlines()
     assert first == line
     assert second.endswith("the command made a backup")
+
+
+HOSTILE = "a\x1b[2J\x9b\x7f\u202e\u200bb\rc"
+SHOWN = r"a\x1b[2J\x9b\x7f\u202e\u200bb\rc"
+
+
+def test_control_characters_of_records_are_printed_as_escapes(installation, store, subtests):
+    """Nothing that a record says moves the cursor, hides a line or turns the text around it."""
+    user = User(7, "Eve", "eve@example.org", "", bio=HOSTILE, flairs=["none", HOSTILE])
+    user.name = f"E{HOSTILE}"
+    assert store.add_users([user], {}) == [None]
+    store.write_audit(HOSTILE, by=HOSTILE, user=7, address=HOSTILE)
+    client, _ = store.add_client("Chess", [CALLBACK], 7)
+    store.write_audit("flair grant", by=7, user=7, flair=HOSTILE)
+    printed = []
+    for arguments in [
+        *(("user", "list"), ("user", "show", "eve@example.org"), ("flair", "list"), ("audit",)),
+        *(
+            ("client", "list"),
+            ("client", "show", client.id),
+            ("user", "suspend", "eve@example.org"),
+        ),
+        ("flair", "grant", "eve@example.org", "x"),
+    ]:
+        with subtests.test(arguments):
+            done = installation.run(*arguments)
+            assert SHOWN in done.stdout
+            assert re.sub(r"[\n\t]", "", done.output).isprintable()
+            printed.append(done.stdout)
+    for arguments in [("user", "show", HOSTILE), ("client", "show", HOSTILE)]:
+        with subtests.test(arguments):
+            assert re.sub(
+                r"[\n\t]", "", installation.run(*arguments, status=1).output
+            ).isprintable()
+    assert len(installation.record("user", "list")[0]["bio"]) == len(HOSTILE)
+    done = installation.run("user", "show", "eve@example.org", "--json")
+    assert json.loads(done.stdout)["bio"] == HOSTILE
+    assert re.sub(r"\n", "", done.stdout).isprintable() and done.stdout.isascii()
+
+
+def test_text_of_people_is_printed_as_it_is(installation, store):
+    bio = "Zoë\n\t👨\u200d👩 می\u200cخواهم"
+    assert store.add_users([User(7, "Zoë", "zoe@example.org", "", bio=bio)], {}) == [None]
+    shown = installation.output("user", "show", "zoe@example.org")
+    assert all(each in shown for each in ("Zoë", "👨\u200d👩 می\u200cخواهم"))
+
+
+@pytest.mark.parametrize("module", sorted(Path(commands.__file__).parent.glob("*.py")))
+def test_commands_print_through_one_function(module):
+    """`printing.echo` escapes. `running` prints settings only, which the administrator makes."""
+    allowed = module.name in ("printing.py", "running.py")
+    assert allowed or not re.search(r"click\.s?echo|\bprint\(", module.read_text())
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[" * 10**5, "null", "[1]"])

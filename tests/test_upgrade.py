@@ -69,6 +69,16 @@ def test_an_upgrade_indexes_existing_records(store):
     assert list(store.audit_of(game)) == about_game != []
 
 
+@pytest.mark.parametrize("layout", [1, 2])
+def test_an_upgrade_drops_hidden_characters_from_bios(here, unsynced, layout):
+    (here / "instance/format").write_text(f"{layout}\n")
+    record = here / "instance/users/2.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"bio": "a\u202eb\u200b"}))
+    store = open_storage(str(here / "instance"), str(here / "pfp"))
+    assert store.read_user(2).bio == "ab"
+    assert record.stat().st_mode & 0o777 == 0o600
+
+
 def test_a_killed_upgrade_is_repeated(here, store):
     (here / "instance/format").write_text("1\n")
     (here / "instance/audit/2").write_text("half a line")

@@ -23,6 +23,13 @@ def read_client(layout: Layout, client_id: str) -> Client:
     return disk.read_record(layout.client(client_id), Client, missing, id=client_id)
 
 
+def drop_hidden_in_bio(user: User, path: str) -> str:
+    """Remove hidden characters, which an older version accepted, from the record at a path."""
+    user.bio = storage.drop_hidden(user.bio)
+    disk.write_record(path, user)
+    return "removed"
+
+
 def user_ids(layout: Layout) -> list[int]:
     """Return the ids of all users, ascending. Raises OSError."""
     names = (name.removesuffix(".json") for name in os.listdir(layout.users))

@@ -6,6 +6,7 @@ import click
 
 import storage
 from commands import open_installation, read_user_named
+from commands.address import find_base_url
 from commands.printing import json_option, print_record, print_records, readable_records
 from identity.accounts import COMMAND, Acts
 from identity.settings import check_game, read_settings
@@ -39,7 +40,8 @@ def print_secret(store: Storage, client: Client, secret: str, as_json: bool) -> 
 def refuse_bad_game(game_url: str | None) -> None:
     """Raise InvalidField for a game that this site cannot show."""
     if game_url:
-        storage.refuse("game_url", check_game(game_url, read_settings()["BASE_URL"]))
+        base_url = find_base_url() or read_settings()["BASE_URL"]
+        storage.refuse("game_url", check_game(game_url, base_url))
 
 
 @click.group("client")

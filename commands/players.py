@@ -11,9 +11,9 @@ import click
 
 import storage
 from commands import open_installation, printing, read_user_named
+from commands.address import base_url_of_links
 from commands.printing import json_option, print_record, print_records
 from identity.accounts import COMMAND, Acts
-from identity.settings import read_settings
 from storage.transfer import exported_fields
 
 # -- user ---------------------------------------------------------------------------------------
@@ -145,7 +145,8 @@ def user_sign_in_link(name: str, as_json: bool) -> None:
     """
     store = open_installation()
     user = read_user_named(store, name)
-    link = Acts(store, COMMAND).issue_sign_in_link(user.id, read_settings()["BASE_URL"])
+    path = Acts(store, COMMAND).issue_sign_in_link(user.id, base_url="")
+    link = f"{base_url_of_links()}{path}"
     click.echo(json.dumps({"id": user.id, "link": link}, indent=2) if as_json else link)
     if user.suspended:
         click.echo(f"{user.name} is suspended: the link works after `user unsuspend`.", err=True)
@@ -197,8 +198,8 @@ DAYS, COUNT = click.IntRange(1, 365), click.IntRange(1, 1000)
 @json_option
 def invite(days: int, count: int, as_json: bool) -> None:
     """Print invitations: links that create one account each."""
-    address = f"{read_settings()['BASE_URL']}/sign-up?invite="
     invites = Acts(open_installation(), COMMAND).issue_invites(days, count)
+    address = f"{base_url_of_links()}/sign-up?invite="
     links = [f"{address}{each}" for each in invites]
     click.echo(json.dumps(links, indent=2) if as_json else "\n".join(links))
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import click
 
 from commands import open_installation
+from commands.address import kept_address
 from commands.advice import check_environment
 from identity.settings import ROOT, SETTINGS, read_settings
 from storage import Storage
@@ -86,7 +87,8 @@ def serve(bind: tuple[str, int], workers: int | None, threads: int) -> None:
 
     Each request is logged in one line on standard output. If IDENTITY_BASE_URL is not set, the
     server answers at the address of --bind only: at 127.0.0.1 for 0.0.0.0 and at [::1] for [::],
-    which listen on all addresses of this machine.
+    which listen on all addresses of this machine. While it runs, other commands print links with
+    its address.
     """
     store = open_installation()
     host, command = bind[0], this_command()
@@ -101,6 +103,7 @@ def serve(bind: tuple[str, int], workers: int | None, threads: int) -> None:
         click.echo("How to fix it: identity-server settings", err=True)
     if store.is_new():
         offer_first_account(store, values["BASE_URL"], command)
+    keep_address(values)
     # Absolute paths, and our folder: gunicorn imports from the current folder, where the
     # administrator may have another wsgi.py or storage/.
     os.environ.update({f"IDENTITY_{each}": values[each] for each in ("DATA_DIR", "PICTURE_DIR")})
@@ -111,6 +114,15 @@ def serve(bind: tuple[str, int], workers: int | None, threads: int) -> None:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     options += [f"--workers={workers or cores}", f"--threads={threads}"]
     os.execv(sys.executable, [sys.executable, "-m", "gunicorn", *options, "wsgi:application"])
+
+
+def keep_address(values: dict) -> None:
+    """Keep the base URL for other commands until gunicorn ends; warn if that is not possible."""
+    try:
+        click.get_current_context().with_resource(kept_address(values))
+    except OSError as error:  # on a full disk the server starts nevertheless
+        problem = f"other commands cannot find this address ({error.strerror})"
+        click.echo(f"Warning: {problem}: set IDENTITY_BASE_URL for them.", err=True)
 
 
 def offer_first_account(store: Storage, base_url: str, command: str) -> None:

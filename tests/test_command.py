@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tarfile
 import tempfile
 import urllib.error
 import urllib.request
@@ -29,6 +30,7 @@ from conftest import CHEAP_PASSWORD_METHOD, FLAT_FILES, Backend
 from waiting import PATIENCE, wait_until
 from werkzeug.security import check_password_hash
 
+from commands.address import kept_address
 from identity import passwords
 from identity.settings import SETTINGS
 from identity_admin import identity_server_command
@@ -651,3 +653,109 @@ def test_serve_passes_workers_and_threads_to_gunicorn(server):
     command_line = Path(f"/proc/{server.process.pid}/cmdline").read_text().split("\0")
     assert {"--workers=1", "--threads=12", f"--bind=127.0.0.1:{server.port}"} <= set(command_line)
     assert shlex.join(command_line).count("IDENTITY") == 0
+
+
+# -- the address in links -----------------------------------------------------------------------
+
+DEFAULT = "http://127.0.0.1:8000"
+LINK_COMMANDS = (("invite",), ("user", "sign-in-link", "ada"))
+
+
+def base_urls(installation: Installation, stderr: str = "", **variables: str) -> set[str]:
+    """Return the base URLs of the links that commands print, which must print this on stderr."""
+    done = [installation.run(*each, **variables) for each in LINK_COMMANDS]
+    assert all(re.match(stderr or "$", each.stderr) for each in done), done[0].stderr
+    return {re.match(r"https?://[^/]+", each.stdout)[0] for each in done}
+
+
+def running_at(installation: Installation, base_url: str) -> contextlib.AbstractContextManager:
+    """Keep the address of a server until the block ends."""
+    return kept_address({"DATA_DIR": str(installation.data), "BASE_URL": base_url})
+
+
+def test_links_have_the_setting_or_the_running_servers_or_the_default_address(installation):
+    setting = {"IDENTITY_BASE_URL": "https://id.example.org"}
+    with running_at(installation, "http://127.0.0.1:9001"):
+        assert base_urls(installation) == {"http://127.0.0.1:9001"}
+        assert base_urls(installation, **setting) == {"https://id.example.org"}
+        with running_at(installation, "http://127.0.0.1:9002"):  # the last one started
+            assert base_urls(installation) == {"http://127.0.0.1:9002"}
+    assert base_urls(installation, "No running server was found") == {DEFAULT}
+    assert base_urls(installation, **setting) == {"https://id.example.org"}
+    assert installation.run("invite", "--json").stdout.startswith("[")
+
+
+def test_game_on_the_running_servers_address_is_refused(installation):
+    game = ("client", "add", "Chess", "--game-url", "http://127.0.0.1:9001/chess")
+    with running_at(installation, "http://127.0.0.1:9001"):
+        assert "this site's own" in installation.refusal(*game)
+    assert installation.record(*game)["game_url"]
+
+
+@pytest.mark.parametrize("kind", ["unlocked", "pipe", "folder"])
+def test_address_file_that_no_server_keeps_is_ignored(installation, kind):
+    path = installation.data / "address"
+    path.unlink(missing_ok=True)
+    if kind == "unlocked":
+        path.write_text("http://127.0.0.1:9001")
+    else:
+        (os.mkfifo if kind == "pipe" else os.mkdir)(path)
+    try:
+        assert base_urls(installation, "No running server was found") == {DEFAULT}
+        assert installation.run("check").exit_code == 0
+    finally:
+        (os.rmdir if kind == "folder" else os.unlink)(path)
+
+
+def test_serve_starts_where_its_address_cannot_be_kept(installation):
+    (installation.data / "address").mkdir()
+    try:
+        done = installation.run("serve", "--bind", "127.0.0.1:0")
+    finally:
+        (installation.data / "address").rmdir()
+    assert "gunicorn" in installation.served
+    assert "Warning: other commands cannot find this address (Is a directory)" in done.stderr
+    assert not list(installation.data.glob(".address*"))
+
+
+@pytest.mark.live
+def test_links_have_the_servers_address_until_it_is_killed(empty):
+    """Neither new workers nor the file that a killed server leaves change that."""
+    empty.add_user("ada")
+    server = Server(empty)
+    try:
+        assert base_urls(empty) == {server.url}
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: server.errors.read_text().count("Booting worker") == 2, server.process)
+        wait_until(lambda: "Worker exiting" in server.errors.read_text(), server.process)
+        assert server.get("/") == 200
+        assert base_urls(empty) == {server.url}
+        assert empty.output("check")
+        empty.run("backup", str(empty.folder / "backup.tar.gz"))
+    finally:
+        server.process.kill()
+        server.process.wait(PATIENCE)
+    assert (empty.data / "address").read_text() == server.url
+    # The workers end when they notice the end of their master.
+    wait_until(lambda: base_urls(empty, "|No running server was found") == {DEFAULT})
+    with tarfile.open(empty.folder / "backup.tar.gz") as archive:
+        assert not [each for each in archive.getnames() if "address" in each]
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("bind, host", [("0.0.0.0:0", "127.0.0.1"), ("[::]:0", "[::1]")])
+def test_links_of_a_server_on_all_addresses_can_be_opened(empty, bind, host):
+    empty.add_user("ada")
+    with contextlib.closing(
+        socket.socket(socket.AF_INET6 if "::" in bind else socket.AF_INET)
+    ) as probe:
+        try:
+            probe.bind((bind.rpartition(":")[0].strip("[]"), 0))
+        except OSError:
+            pytest.skip("this machine has no such addresses")
+    server = Server(empty, "--bind", bind)
+    try:
+        assert base_urls(empty) == {f"http://{host}:{server.port}"}
+    finally:
+        server.stop()
+    assert base_urls(empty, "No running server was found") == {DEFAULT}

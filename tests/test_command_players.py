@@ -122,7 +122,7 @@ def test_sign_in_link_sets_a_new_password_and_is_audited(installation, store, ad
 def test_sign_in_link_for_a_suspended_player_has_a_warning(installation, store, ada):
     with store.edit_user(ada.id) as user:
         user.suspended = True
-    done = installation.run("user", "sign-in-link", "ada@example.org")
+    done = installation.run("user", "sign-in-link", "ada@example.org", **BASE_URL)
     assert done.stdout.count("\n") == 1
     assert done.stderr.startswith("Ada is suspended") and done.stderr.count("\n") == 1
     assert store.read_user(ada.id).suspended

@@ -13,6 +13,7 @@ from storage.pictures import MAX_BYTES
 ROOT = Path(__file__).parent.parent
 SITE = (ROOT / "deploy" / "nginx.conf").read_text()
 UNIT = (ROOT / "deploy" / "identity-server.service").read_text()
+ADMINISTRATOR = (ROOT / "docs" / "administrator.md").read_text(encoding="utf-8")
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
 KIBIBYTES = {"k": 1, "m": 1024}
 
@@ -62,6 +63,18 @@ def test_nginx_keep_alive_is_shorter_than_that_of_gunicorn():
     """A POST on a connection that gunicorn is closing would fail, and is not retried."""
     [seconds] = find_all(r"^    keepalive_timeout ([0-9]+)s;", SITE)
     assert int(seconds) < gunicorn_config.keepalive
+
+
+def test_certificate_renewal_reloads_nginx():
+    """nginx reads a certificate at its start and at a reload only."""
+    comment = find_all(r"^#     (certbot (?:.*\\\n#)?.*)$", SITE)
+    [step, *_] = find_all(r"^(certbot certonly .*)$", ADMINISTRATOR)
+    assert [shlex.split(each.replace("\\\n#", "")) for each in comment] == [shlex.split(step)]
+    assert '--deploy-hook "systemctl reload nginx"' in step
+    for text in (SITE, ADMINISTRATOR):
+        assert "certbot renew --dry-run" in text
+    # For a certificate that was made without the option.
+    assert "/etc/letsencrypt/renewal-hooks/deploy/" in ADMINISTRATOR
 
 
 def test_image_has_the_code_and_no_data_of_this_checkout():

@@ -16,6 +16,8 @@ attempts/<quarter hour>/<keyed hash>    one byte for each failed attempt
 locks/                  64 lock files for users, by id modulo 64, and one for each other purpose
 audit.log               one JSON line for each act that an administrator may have to explain
 audit/<id>              the lines about one user or client
+
+`serve` keeps a file `address` here as well (commands/address.py), which is no part of the storage.
 """
 
 import contextlib

@@ -548,7 +548,7 @@ def test_every_https_response_has_strict_transport_security(
         ("POST", "/account", 413),
         ("POST", "/api/oauth/token", 413),
     ]
-    answers = [send(method, path, b"x" * 2**17) for method, path, _ in cases]
+    answers = [send(method, path, b"x" * 2**17 * (status == 413)) for method, path, status in cases]
     assert [answer.status for answer in answers] == [status for _, _, status in cases]
     unchanged = {"If-None-Match": answers[1].headers["etag"]}
     answers += [send("GET", "/static/style.css", headers=unchanged)]

@@ -140,10 +140,10 @@ def test_one_member_does_not_keep_others_from_signing_in(
     server: ServerBehindNginx, send: Send, member: str
 ):
     """Ten connections confirm with right and wrong passwords and upload large pictures."""
-    paths = {f"/account/{name}" for name in ("password", "email", "delete", "picture")}
+    confirmed = {f"/account/{name}" for name in ("password", "email", "delete")}
     signed_in = []
     with Attack(server, send, member) as attack:
-        wait_until(lambda: {path for path, _ in attack.statuses} == paths)
+        wait_until(lambda: {path for path, _ in list(attack.statuses)} >= confirmed)
         for number in range(OTHERS):
             path, body, headers = form("/sign-in", name=f"player{number:02}x", password=PASSWORD)
             started = time.monotonic()
@@ -152,6 +152,5 @@ def test_one_member_does_not_keep_others_from_signing_in(
             signed_in.append((answer.status, seconds < SIGN_IN_SECONDS, round(seconds, 1)))
     prompt = [each for each in signed_in if each[:2] == (303, True)]
     assert len(prompt) >= SIGNED_IN, (signed_in, attack.statuses)
-    assert {path for path, status in attack.statuses if status in (429, 503)} >= paths - {
-        "/account/delete"
-    }
+    refused = {path for path, status in attack.statuses if status in (429, 503)}
+    assert refused >= {"/account/password", "/account/email", "/account/picture"}

@@ -16,6 +16,7 @@ from commands.archives import backup, export, import_, restore
 from commands.clients import client_commands
 from commands.demo import demo
 from commands.players import audit, flair_commands, invite, user_commands
+from commands.printing import escape
 from commands.running import serve, settings
 from commands.upkeep import check, rotate_key
 from storage.flat_files.disk import storage_error_from
@@ -55,4 +56,4 @@ def main() -> None:
     except OSError as error:  # output cannot be written; click handles a closed pipe itself
         # The interpreter flushes standard output again at its end, which would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(f"Error: {storage_error_from(error)}")
+        sys.exit(escape(f"Error: {storage_error_from(error)}"))

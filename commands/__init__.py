@@ -5,6 +5,7 @@ import os
 import click
 
 import storage
+from commands.printing import escape
 from identity.settings import SettingError, read_settings
 from storage.flat_files.problems import user_name
 
@@ -16,7 +17,10 @@ class Refusing(click.Group):
         try:
             return super().invoke(ctx)
         except (storage.StorageError, SettingError) as error:
-            raise click.ClickException(" ".join(str(error).split())) from error
+            raise click.ClickException(escape(" ".join(str(error).split()))) from error
+        except click.ClickException as error:
+            error.message = escape(error.message)
+            raise
 
 
 def open_installation() -> storage.Storage:

@@ -12,8 +12,7 @@ import fcntl
 import os
 from collections.abc import Iterator
 
-import click
-
+from commands.printing import echo
 from identity.settings import read_settings
 from storage.files import created, opened, remove_file, temporary_beside
 
@@ -68,5 +67,5 @@ def base_url_of_links() -> str:
     if found := find_base_url():
         return found
     note = "No running server was found, so the link has the default address. To get another, "
-    click.echo(f"{note}start `serve` first, or set IDENTITY_BASE_URL.", err=True)
+    echo(f"{note}start `serve` first, or set IDENTITY_BASE_URL.", err=True)
     return read_settings()["BASE_URL"]

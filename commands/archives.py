@@ -3,7 +3,7 @@
 import click
 
 from commands import open_installation
-from commands.printing import clear_progress, show_progress
+from commands.printing import clear_progress, echo, show_progress
 from identity.accounts import COMMAND
 from identity.formatting import pluralize
 from storage import archive
@@ -26,12 +26,12 @@ class Report:
         """Print a line."""
         self.lines += 1
         clear_progress()
-        click.echo(line)
+        echo(line)
 
     def end(self, done: str, left_out: str) -> None:
         """Print what was done. Raises ClickException with `left_out` if a line was printed."""
         clear_progress()
-        click.echo(done)
+        echo(done)
         if self.lines:
             raise click.ClickException(left_out)
 
@@ -68,7 +68,7 @@ def restore(file: str) -> None:
     report = Report()
     players = archive.restore(open_installation(), file, COMMAND.id, show_progress, report.tell)
     clear_progress()
-    click.echo(f"{pluralize(players, 'player')} restored from {file}")
+    echo(f"{pluralize(players, 'player')} restored from {file}")
 
 
 @click.command()

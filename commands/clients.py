@@ -7,7 +7,14 @@ import click
 import storage
 from commands import open_installation, read_user_named
 from commands.address import find_base_url
-from commands.printing import json_option, print_record, print_records, readable_records
+from commands.printing import (
+    echo,
+    escape,
+    json_option,
+    print_record,
+    print_records,
+    readable_records,
+)
 from identity.accounts import COMMAND, Acts
 from identity.settings import check_game, read_settings
 from storage import Client, Storage
@@ -34,7 +41,7 @@ def print_secret(store: Storage, client: Client, secret: str, as_json: bool) -> 
     """Print a client with its secret, which cannot be printed again."""
     print_record(client_record(store, client) | {"client_secret": secret}, as_json)
     if not as_json:
-        click.echo("The secret is not shown again. Keep it where the game's server can read it.")
+        echo("The secret is not shown again. Keep it where the game's server can read it.")
 
 
 def refuse_bad_game(game_url: str | None) -> None:
@@ -159,7 +166,7 @@ def client_enable(client_id: str) -> None:
 def switch(client_id: str, disabled: bool) -> None:
     """Disable or enable a client, and print the result."""
     client = Acts(open_installation(), COMMAND).set_disabled(client_id, disabled)
-    click.echo(f"{client.name} ({client_id}) is {'disabled' if disabled else 'enabled'}.")
+    echo(f"{client.name} ({client_id}) is {'disabled' if disabled else 'enabled'}.")
 
 
 @client_commands.command("delete")
@@ -170,6 +177,6 @@ def client_delete(client_id: str, yes: bool) -> None:
     store = open_installation()
     client = store.read_client(client_id)
     if not yes:
-        click.confirm(f"Delete {client.name} ({client_id})?", abort=True, err=True)
+        click.confirm(escape(f"Delete {client.name} ({client_id})?"), abort=True, err=True)
     Acts(store, COMMAND).delete_client(client_id)
-    click.echo(f"{client.name} ({client_id}) is deleted.")
+    echo(f"{client.name} ({client_id}) is deleted.")

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import json
 import shlex
 import sys
 from collections.abc import Callable
@@ -12,7 +11,7 @@ import click
 import storage
 from commands import open_installation, printing, read_user_named
 from commands.address import base_url_of_links
-from commands.printing import json_option, print_record, print_records
+from commands.printing import echo, escape, json_option, print_json, print_record, print_records
 from identity.accounts import COMMAND, Acts
 from storage.transfer import exported_fields
 
@@ -147,16 +146,29 @@ def user_sign_in_link(name: str, as_json: bool) -> None:
     user = read_user_named(store, name)
     path = Acts(store, COMMAND).issue_sign_in_link(user.id, base_url="")
     link = f"{base_url_of_links()}{path}"
-    click.echo(json.dumps({"id": user.id, "link": link}, indent=2) if as_json else link)
+    if as_json:
+        print_json({"id": user.id, "link": link})
+    else:
+        echo(link)
     if user.suspended:
-        click.echo(f"{user.name} is suspended: the link works after `user unsuspend`.", err=True)
+        echo(f"{user.name} is suspended: the link works after `user unsuspend`.", err=True)
 
 
 @user_commands.command("suspend")
 @click.argument("name", metavar="NAME")
-def user_suspend(name: str) -> None:
-    """Stop a player from signing in. Their sessions and tokens end at once."""
-    moderate(name, Acts.suspend, "is suspended")
+@click.option("--reason", metavar="TEXT", default="", help="What the player reads at sign-in.")
+@click.option(
+    "--days", metavar="N", type=click.IntRange(1, 3650), help="How long; no end if left out."
+)
+def user_suspend(name: str, reason: str, days: int | None) -> None:
+    """Stop a player from signing in. Their sessions and tokens end at once.
+
+    Repeated, it changes the reason and the end. Moderators cannot lift it.
+
+    \b
+    identity-server user suspend bob --reason "Insults in the chat." --days 7
+    """
+    moderate(name, Acts.suspend, "is suspended", reason.strip(), days)
 
 
 @user_commands.command("unsuspend")
@@ -166,12 +178,12 @@ def user_unsuspend(name: str) -> None:
     moderate(name, Acts.unsuspend, "is no longer suspended")
 
 
-def moderate(name: str, act: Callable, done: str, *arguments: str) -> None:
+def moderate(name: str, act: Callable, done: str, *arguments: str | int | None) -> None:
     """Do an act of `Acts` to the player with this name, and print the result."""
     store = open_installation()
     user = read_user_named(store, name)
     act(Acts(store, COMMAND), user.id, *arguments)
-    click.echo(f"{user.name} {done}.")
+    echo(f"{user.name} {done}.")
 
 
 @user_commands.command("delete")
@@ -182,9 +194,9 @@ def user_delete(name: str, yes: bool) -> None:
     store = open_installation()
     user = read_user_named(store, name)
     if not yes:
-        click.confirm(f"Delete {user.name} (id {user.id})?", abort=True, err=True)
+        click.confirm(escape(f"Delete {user.name} (id {user.id})?"), abort=True, err=True)
     Acts(store, COMMAND).delete_user(user.id)
-    click.echo(f"{user.name} is deleted.")
+    echo(f"{user.name} is deleted.")
 
 
 # -- invite, flair, audit -----------------------------------------------------------------------
@@ -201,7 +213,10 @@ def invite(days: int, count: int, as_json: bool) -> None:
     invites = Acts(open_installation(), COMMAND).issue_invites(days, count)
     address = f"{base_url_of_links()}/sign-up?invite="
     links = [f"{address}{each}" for each in invites]
-    click.echo(json.dumps(links, indent=2) if as_json else "\n".join(links))
+    if as_json:
+        print_json(links)
+    else:
+        echo("\n".join(links))
 
 
 @click.group("flair")
@@ -250,11 +265,11 @@ def audit(as_json: bool) -> None:
     try:
         lines.extend(open_installation().read_audit())
     except storage.DamagedRecord as error:
-        click.echo(f"Error: {error}", err=True)
+        echo(f"Error: {error}", err=True)
         status = 1
     if as_json:
-        click.echo(json.dumps(lines, indent=2))
+        print_json(lines)
     else:
         for line in lines:
-            click.echo(printing.describe_audit_line(line))
+            echo(printing.describe_audit_line(line))
     sys.exit(status)

@@ -1,6 +1,7 @@
 """How the `identity-server` command prints records: in columns for people, or as JSON."""
 
 import json
+import re
 import sys
 from collections.abc import Callable
 
@@ -8,6 +9,7 @@ import click
 
 import storage
 from identity.formatting import format_time
+from storage.rules import CONTROL, HIDDEN
 
 TIMES = ("created", "lastHeartbeat")  # milliseconds since 1970, printed as dates
 TIMESTAMP = "%Y-%m-%d %H:%M:%S UTC"
@@ -15,23 +17,49 @@ TIMESTAMP = "%Y-%m-%d %H:%M:%S UTC"
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
 
 
+def echo(text: str, err: bool = False) -> None:
+    """Print lines of text. All commands print by this function."""
+    click.echo(escape(text), err=err)
+
+
+def escape(text: str, allowed: str = "\n\t") -> str:
+    r"""Return a text that a terminal only shows: ESC as \x1b, a change of direction as \u202e.
+
+    Records, archives and the names of files may have characters that would move the cursor, hide
+    lines, or paste commands.
+    """
+
+    def escaped(match: re.Match) -> str:
+        return match[0].encode("unicode_escape", "surrogatepass").decode()
+
+    text = HIDDEN.sub(lambda match: match[1] or escaped(match), text)
+    return CONTROL.sub(lambda match: match[0] if match[0] in allowed else escaped(match), text)
+
+
+def print_json(value: object) -> None:
+    """Print JSON in ASCII."""
+    click.echo(json.dumps(value, indent=2).replace("\x7f", "\\u007f"))
+
+
 def print_record(record: dict, as_json: bool) -> None:
     """Print one record, a line for each field."""
     if as_json:
-        return click.echo(json.dumps(record, indent=2))
+        return print_json(record)
     width = max(map(len, record)) + 2
     for field, value in record.items():
-        click.echo(f"{field:{width}}{format_value(field, value)}".replace("\n", "\n" + " " * width))
+        echo(f"{field:{width}}{format_value(field, value)}".replace("\n", "\n" + " " * width))
 
 
 def print_records(records: list[dict], columns: list[str], as_json: bool) -> None:
     """Print records, a line for each, with some of their fields in columns."""
     if as_json:
-        return click.echo(json.dumps(records, indent=2))
-    rows = [[format_value(each, record[each]) for each in columns] for record in records]
+        return print_json(records)
+    rows = [
+        [escape(format_value(each, record[each]), "") for each in columns] for record in records
+    ]
     widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     for row in (columns, *rows):
-        click.echo("  ".join(map(str.ljust, row, widths)).rstrip())
+        echo("  ".join(map(str.ljust, row, widths)).rstrip())
 
 
 def readable_records(ids: list, read: Callable) -> tuple[list, int]:
@@ -43,7 +71,7 @@ def readable_records(ids: list, read: Callable) -> tuple[list, int]:
         except storage.NotFound:
             continue  # deleted since
         except storage.StorageError as error:
-            click.echo(f"Error: {error}", err=True)
+            echo(f"Error: {error}", err=True)
             status = 1
     return records, status
 

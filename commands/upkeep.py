@@ -1,11 +1,9 @@
 """`identity-server check` and `rotate-key`."""
 
-import json
-
 import click
 
 from commands import installation_folders, open_installation
-from commands.printing import clear_progress, json_option, show_progress
+from commands.printing import clear_progress, echo, escape, json_option, print_json, show_progress
 from identity.accounts import COMMAND, Acts
 from identity.formatting import pluralize
 from storage import Problem
@@ -28,28 +26,27 @@ def check(repair: bool, as_json: bool) -> None:
         problems.append(each)
         if not as_json:
             clear_progress()
-            click.echo(in_one_line(each))
+            echo(in_one_line(each))
     clear_progress()
     if as_json:  # these names are an interface
         records = [
             {"file": each.place, "problem": each.problem, "mended": each.repaired}
             for each in problems
         ]
-        click.echo(json.dumps(records, indent=2))
+        print_json(records)
     left = sum(each.repaired is None for each in problems)
     if left:
         hint = "left to you" if repair else "found: --repair repairs what can be repaired"
         raise click.ClickException(f"{pluralize(left, 'problem')} {hint}")
     if not problems and not as_json:
-        click.echo("Nothing is wrong.")
+        echo("Nothing is wrong.")
 
 
 def in_one_line(problem: Problem) -> str:
     """Return a problem with its place first."""
     repaired = f" (repaired: {problem.repaired})" if problem.repaired else ""
-    line = f"{problem.place}: {problem.problem}{repaired}"
     # A file that was copied into the folders may have any name, also one of two lines.
-    return line if line.isprintable() else line.encode("unicode_escape").decode()
+    return escape(f"{problem.place}: {problem.problem}{repaired}", allowed="")
 
 
 @click.command("rotate-key")
@@ -63,6 +60,6 @@ def rotate_key(drop_old: bool) -> None:
     """
     Acts(open_installation(), COMMAND).rotate_keys(drop_old)
     if drop_old:
-        click.echo("A new key signs. Everything signed before has ended: everyone signs in again.")
+        echo("A new key signs. Everything signed before has ended: everyone signs in again.")
     else:
-        click.echo("A new key signs. What the key before signed goes on until the next rotation.")
+        echo("A new key signs. What the key before signed goes on until the next rotation.")

@@ -3,18 +3,24 @@
 Pages and commands ask and answer; what they let an actor do is an act of `Acts`. An act checks the
 actor's rights under the lock of the record that it changes, on records that are read there: a
 moderator who was demoted since the page was opened is refused. Then it writes its audit line and
-makes the change, which is saved after the line. No-op changes are not logged.
+makes the change, which is saved after the line. No-op changes are not logged. A player's acts that
+are logged are limited, so that nobody fills the disk with lines.
 """
 
+import contextlib
+import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import storage
-from storage import ADMINISTRATOR, MODERATOR, Client, InvalidField, Storage, User
+from storage import ADMINISTRATOR, MODERATOR, Client, InvalidField, Storage, Suspension, User
 
 CLIENTS_EACH = 10  # apps that one player may register; administrators have no limit
 RESETS = ("bio", "name", "picture")
+DAY = 86_400_000  # milliseconds
+HALF_AN_HOUR = 1800  # seconds: attempts are counted over this and the window before it
+ACTS_AN_HOUR, MODERATORS_ACTS_AN_HOUR = 60, 600  # acts of one player that are logged
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,20 @@ Right = Callable[[User, User | Client | None], bool]
 def may_moderate(player: User, user: User) -> bool:
     """Return True if the player may suspend and reset the user: a moderator, of a higher level."""
     return player.mod_level >= MODERATOR and user.mod_level < player.mod_level
+
+
+def may_unsuspend(store: Storage, player: User, user: User) -> bool:
+    """Return True if the player may lift or change the suspension of a user they may moderate.
+
+    Moderators may not if it is by an administrator, by the command, or by an unknown player.
+    """
+    if may_administer(player) or not user.suspended:
+        return True
+    try:
+        by = user.suspension.by
+        return isinstance(by, int) and not may_administer(store.read_user(by))
+    except (storage.NoSuchUser, storage.DamagedRecord):
+        return False
 
 
 def may_administer(player: User, _: object = None) -> bool:
@@ -76,7 +96,8 @@ def _only_the_command(player: User, _: object) -> bool:
 class Acts:
     """What an actor does to the players and apps of a storage.
 
-    All acts raise NotAllowed, StorageFailed, and NoSuchUser or NoSuchClient.
+    All acts raise NotAllowed, StorageFailed, and NoSuchUser or NoSuchClient. Those that are logged
+    raise TooManyAttempts.
     """
 
     def __init__(self, store: Storage, actor: Actor) -> None:
@@ -85,21 +106,34 @@ class Acts:
 
     # -- players -------------------------------------------------------------------------------
 
-    def suspend(self, user_id: int) -> None:
-        """Stop a player from signing in; sessions and tokens end. Raises LastAdministrator."""
+    def suspend(self, user_id: int, reason: str = "", days: int | None = None) -> None:
+        """Stop a player from signing in, for some days or until somebody lifts it.
+
+        Sessions and tokens end. A suspended player gets the new reason and end. Raises
+        InvalidField, LastAdministrator.
+        """
+        storage.refuse("reason", storage.check_description(reason))
+        now = storage.now_ms()
+        until = None if days is None else now + days * DAY
         last = self._keep_an_administrator(may_moderate, user_id)
         with last, self._store.edit_user(user_id) as user:
-            self._require(may_moderate, user)
-            if user.suspended:
+            self._require_suspension_right(user)
+            new = Suspension(self._actor.id, now, reason, until)
+            if user.suspended and replace(user.suspension, since=now) == new:
                 return
-            self._audit("user suspend", user=user_id)
-            user.suspended, user.sessions = True, []
+            length = {} if days is None else {"days": days}
+            self._audit("user suspend", user=user_id, **length)
+            user.suspension, user.sessions = new, []
             for grant in user.grants.values():
                 grant.end_tokens()
 
     def unsuspend(self, user_id: int) -> None:
         """Let a suspended player sign in again."""
-        self._set_field(user_id, may_moderate, "user unsuspend", "suspended", False)
+        with self._store.edit_user(user_id) as user:
+            self._require_suspension_right(user)
+            if user.suspended:
+                self._audit("user unsuspend", user=user_id)
+                user.suspension = None
 
     def reset(self, user_id: int, what: str) -> None:
         """Take away a bio, name or picture that nobody should see; `what` is one of RESETS."""
@@ -108,7 +142,7 @@ class Acts:
             before = self._audited(may_moderate, act, "name", f"player{user_id}")
             self._store.reset_name(user_id, before)
         elif what == "picture":
-            self._save_generated_picture(user_id, self._audited(may_moderate, act))
+            self._save_generated_picture(user_id, may_moderate, self._audited(may_moderate, act))
         elif what == "bio":
             self._set_field(user_id, may_moderate, act, "bio", "")
         else:
@@ -157,7 +191,8 @@ class Acts:
 
     def remove_picture(self, user_id: int) -> None:
         """Go back to the generated picture. There is no audit line."""
-        self._save_generated_picture(user_id, lambda user: self._require(_is_the_same, user))
+        before = functools.partial(self._require, _is_the_same)
+        self._save_generated_picture(user_id, _is_the_same, before)
 
     def delete_user(self, user_id: int) -> None:
         """Delete a player, who may do so without an audit line. Raises LastAdministrator."""
@@ -289,7 +324,17 @@ class Acts:
         if not self._has_right(right, record):
             raise NotAllowed("You are not allowed to do this.")
 
+    def _require_suspension_right(self, user: User) -> None:
+        """Require the right to suspend and unsuspend a user. Raises NotAllowed."""
+        self._require(may_moderate, user)
+        if not self._has_right(functools.partial(may_unsuspend, self._store), user):
+            raise NotAllowed("An administrator suspended this player. Ask them to change it.")
+
     def _audit(self, act: str, **ids: int | str) -> None:
+        if self._actor != COMMAND:
+            is_moderator = self._store.read_user(self._actor.id).mod_level >= MODERATOR
+            limit = MODERATORS_ACTS_AN_HOUR if is_moderator else ACTS_AN_HOUR
+            self._store.count_attempt("act by", str(self._actor.id), limit, HALF_AN_HOUR)
         origin = {"address": self._actor.address} if self._actor.address else {}
         self._store.write_audit(act, self._actor.id, **ids, **origin)
 
@@ -322,7 +367,16 @@ class Acts:
         self._require(right, self._store.read_user(user_id))
         return self._store.administered_without(user_id)
 
-    def _save_generated_picture(self, user_id: int, before: Callable[[User], None]) -> None:
+    def _save_generated_picture(
+        self, user_id: int, right: Right, before: Callable[[User], None]
+    ) -> None:
         from storage.pictures import generate_picture  # Pillow: memory a worker rarely needs
 
-        self._store.save_picture(user_id, generate_picture(user_id), before)
+        user = self._store.read_user(user_id)
+        self._require(right, user)
+        generated = generate_picture(user_id)
+        with contextlib.suppress(storage.NoSuchPicture):  # lost, or it has just changed
+            content, _ = self._store.read_picture("large", user.picture_file)
+            if content == generated["large"]:
+                return
+        self._store.save_picture(user_id, generated, before)

@@ -1,9 +1,7 @@
 """The account pages: profile, picture, email, password, export, apps, browsers."""
 
-import base64
 import functools
 import io
-import json
 from typing import BinaryIO
 
 from flask import Blueprint, current_app, request, session
@@ -19,7 +17,7 @@ from identity.oauth import SCOPES
 from identity.passwords import hash_password
 from identity.responses import NO_STORE
 from identity.sessions import drop_session, require_player, start_session
-from pages import forms
+from pages import export, forms
 from pages.moderation import acts_of
 from pages.rendering import render_page
 from storage.flat_files.disk import storage_error_from
@@ -72,8 +70,8 @@ def save_profile(player: storage.User) -> Response:
     flair = request.form.get("equippedFlair", player.equipped_flair)
     renamed, lacks_flair = name != player.name, flair not in player.flairs
     forms.refuse_problems(
-        name=storage.check_name(name) if renamed else None,
-        bio=storage.check_bio(bio),
+        name=storage.check_name(name, current_app.config["SITE_NAME"]) if renamed else None,
+        bio=storage.check_bio(bio) if bio != player.bio else None,  # a newer rule locks nobody out
         equippedFlair="You do not have this flair. Choose another one." if lacks_flair else None,
     )
     if renamed:
@@ -179,51 +177,11 @@ def set_new_password(user: storage.User, password: str) -> None:
 @account.get("/account/export")
 def export_account() -> Response:
     """Return everything that the server keeps about the player as JSON, without credentials."""
-    player = require_player()
-    record = storage.record_as_dict(player)
-    del record["password_hash"]
-    for each in (*record["sessions"], *record["grants"].values()):
-        del each["id"]
-    owned = get_storage().clients_of(player.id)
-    record["clients"] = [storage.record_as_dict(each) for each in owned]
-    for each in record["clients"]:
-        del each["secret_sha256"], each["disabled_by"]
-    record["picture"] = picture_data_url(player)
-    record["audit"] = audit_lines_of(player, owned)
+    player, store = require_player(), get_storage()
+    export.count_export(store, player)
+    parts = export.export_account(store, player, current_app.logger)
     headers = {**NO_STORE, "Content-Disposition": 'attachment; filename="account.json"'}
-    return Response(json.dumps(record, indent=2), headers=headers, content_type="application/json")
-
-
-def picture_data_url(player: storage.User) -> str | None:
-    """Return the large picture as a data URL, or None if it is missing or has just changed."""
-    try:
-        content, _ = get_storage().read_picture("large", player.picture_file)
-    except storage.NoSuchPicture:
-        return None
-    return f"data:image/webp;base64,{base64.b64encode(content).decode()}"
-
-
-def audit_lines_of(player: storage.User, owned: list[storage.Client]) -> list[dict] | None:
-    """Return the audit lines by or about a player and their clients, oldest first.
-
-    Actor and address are left out of the acts of others. Returns None if a line is damaged.
-    """
-    store = get_storage()
-    try:
-        lines = list(store.audit_of(player.id))
-        for client in owned:
-            for line in store.audit_of(client.id):
-                if player.id not in (line.get("by"), line.get("user")):  # else `audit_of` has it
-                    lines.append(line)
-    except storage.DamagedRecord as error:
-        current_app.logger.error("%s", error)
-        return None
-    for line in lines:
-        if line.get("by") != player.id:
-            line.pop("by", None)
-            line.pop("address", None)
-    # A line that was edited by hand may have no number.
-    return sorted(lines, key=lambda line: line["time"] if type(line.get("time")) is int else 0)
+    return Response(parts, headers=headers, content_type="application/json")
 
 
 @account.post("/account/delete")
@@ -315,7 +273,7 @@ def new_password_page(link: str, problems: dict[str, str]) -> str:
     if user is None:
         refusal = "We don't recognise this link. It may be used or too old. Ask for a new one."
     elif user.suspended:
-        refusal = forms.SUSPENDED
+        refusal = forms.describe_own_suspension(user.suspension)
     name = user.name if user else ""
     return render_page(
         "new_password.html", None, refusal=refusal, user_name=name, link=link, problems=problems

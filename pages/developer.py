@@ -6,7 +6,7 @@ import secrets
 import shlex
 from urllib.parse import urlencode
 
-from flask import Blueprint, abort, request
+from flask import Blueprint, abort, current_app, request
 from werkzeug.wrappers import Response
 
 import storage
@@ -87,15 +87,15 @@ def clients_shown(player: storage.User, after: str) -> tuple[list[storage.Client
 @form_view(lambda: (require_developer(),), clients_page)
 def register(player: storage.User) -> str:
     """Register a client with the fields of `read_client_form`; show its secret, once."""
-    acts, fields = acts_of(player), read_client_form()
+    acts, fields = acts_of(player), read_client_form(player)
     client, secret = acts.register_client(player.id, is_open_to_members(), **fields)
     return client_page(player, client, {}, secret)
 
 
-def read_client_form() -> dict:
+def read_client_form(player: storage.User, kept_name: str | None = None) -> dict:
     """Return the fields of a form: `name`, `redirect_uris` (one a line), `game_url`, `description`.
 
-    Raises FormRefused.
+    Only an administrator gives an app a name that looks like the site's. Raises FormRefused.
     """
     form = request.form
     fields = {
@@ -106,8 +106,10 @@ def read_client_form() -> dict:
     }
     redirect_uris, game_url = fields["redirect_uris"], fields["game_url"]
     nowhere = None if redirect_uris or game_url else "Enter a redirect URI or a game URL."
+    is_free = may_administer(player) or fields["name"] == kept_name
+    imitated = None if is_free else current_app.config["SITE_NAME"]
     refuse_problems(
-        name=storage.check_client_name(fields["name"]),
+        name=storage.check_client_name(fields["name"], imitated),
         redirect_uris=storage.check_redirect_uris(redirect_uris) or nowhere,
         game_url=game_url and check_game(game_url, base_url()),
         description=storage.check_description(fields["description"]),
@@ -170,7 +172,7 @@ client_form = functools.partial(form_view, find_own_client, client_page)
 @client_form("client")
 def save_client(player: storage.User, client: storage.Client) -> Response:
     """Change a client to the fields of `read_client_form`."""
-    acts_of(player).change_client(client.id, **read_client_form())
+    acts_of(player).change_client(client.id, **read_client_form(player, client.name))
     return redirect_with_notice("App saved.", f"/developer/{client.id}")
 
 

@@ -10,7 +10,7 @@ from werkzeug.wrappers import Response
 import storage
 from identity.accounts import NotAllowed
 from identity.context import get_storage
-from identity.formatting import DAY, HOUR, pluralize
+from identity.formatting import DAY, HOUR, format_time, pluralize
 from identity.limits import (
     BUSY_RETRY_AFTER,
     EMAIL_QUESTIONS,
@@ -27,7 +27,6 @@ NOT_SAVED = {  # by status
     507: "The disk is full, so nothing was saved. Tell the people who run this site.",
 }
 ACCOUNT_CHANGED = "This account has just changed. Try again."
-SUSPENDED = "This account is suspended. Ask the people who run this site."
 
 
 class FormRefused(Exception):
@@ -96,6 +95,21 @@ def as_form_errors(field: str = "form") -> Iterator[None]:
     except storage.StorageFailed as error:
         status = storage_http_error(error, current_app.logger).code
         raise FormRefused({field: NOT_SAVED[status]}, status, BUSY_RETRY_AFTER) from error
+
+
+def describe_own_suspension(suspension: storage.Suspension) -> str:
+    """Return what a suspended player reads, whose password or sign-in link is right."""
+    until = None if suspension.until is None else format_time(suspension.until, "%d %B %Y")
+    reason = suspension.reason.removesuffix(".")
+    if until and reason:
+        return (
+            f"This account is suspended until {until}: {reason}. Ask the people who run this site."
+        )
+    if until:
+        return f"This account is suspended until {until}. Ask the people who run this site."
+    if reason:
+        return f"This account is suspended: {reason}. Ask the people who run this site."
+    return "This account is suspended. Ask the people who run this site."
 
 
 def refuse_problems(**problems: str | None) -> None:

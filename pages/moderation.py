@@ -6,15 +6,17 @@ from flask import Blueprint, abort, redirect, request
 from werkzeug.wrappers import Response
 
 import storage
-from identity.accounts import Actor, Acts, may_administer, may_moderate
+from identity.accounts import Actor, Acts, may_administer, may_moderate, may_unsuspend
 from identity.context import get_storage
-from identity.formatting import MINUTE, format_duration
+from identity.formatting import MINUTE, format_duration, format_time
 from identity.limits import client_address
 from identity.sessions import require_player, signed_in_player
-from pages.forms import as_form_errors, form_view, pop_notice, redirect_with_notice
+from pages.forms import FormRefused, as_form_errors, form_view, pop_notice, redirect_with_notice
 from pages.rendering import render_page
-from storage import User
+from storage import Suspension, User
 
+SUSPENSION_DAYS = {"1 day": 1, "1 week": 7, "1 month": 30, "No end": None}
+DATE_AND_TIME = "%d %B %Y, %H:%M UTC"
 RESET_NOTICES = {"bio": "Bio reset.", "name": "Name reset.", "picture": "Picture reset."}
 
 moderation = Blueprint("moderation", __name__)
@@ -52,14 +54,43 @@ def moderation_forms(player: User | None, user: User, problems: dict[str, str]) 
     """Return what the page shows to the signed-in player if that is a moderator."""
     if player is None or player.mod_level < storage.MODERATOR:
         return None
+    suspended = user.suspended
     return {
         "may_suspend": may_moderate(player, user),
+        "may_unsuspend": may_unsuspend(get_storage(), player, user),
+        "suspension": describe_suspension(user.suspension) if suspended else None,
+        "lengths": list(SUSPENSION_DAYS),
+        "typed_length": request.form.get("length", "No end"),
+        "typed_reason": request.form.get("reason", user.suspension.reason if suspended else ""),
         "may_administer": may_administer(player),
         "known_flairs": [each for each in player.flairs if each not in user.flairs],
         "typed_flair": request.form.get("flair", "") if "flair" in problems else "",
         "problems": problems,
         "notice": pop_notice(),
     }
+
+
+def describe_suspension(suspension: Suspension) -> dict[str, str]:
+    """Return who suspended a player, why and until when, as moderators read it."""
+    until = suspension.until
+    return {
+        "by": name_actor(suspension.by),
+        "since": format_time(suspension.since, DATE_AND_TIME) if suspension.since else "Unknown",
+        "until": format_time(until, DATE_AND_TIME) if until is not None else "No end",
+        "reason": suspension.reason or "None given",
+    }
+
+
+def name_actor(actor: int | str | None) -> str:
+    """Return words for an actor: a user id, "command", or None if it is unknown."""
+    if not isinstance(actor, int):
+        return "The administrators, with the command" if actor == "command" else "Unknown"
+    try:
+        return f"{get_storage().read_user(actor).name} (no. {actor})"
+    except storage.NoSuchUser:
+        return f"Player no. {actor} (left)"
+    except storage.DamagedRecord:
+        return f"Player no. {actor}"
 
 
 def format_last_played(last_heartbeat: int) -> str:
@@ -116,8 +147,11 @@ def find_player() -> Response | str:
 @moderation.post("/users/<user_id>/suspend")
 @moderation_form
 def suspend_player(acts: Acts, user: User) -> Response:
-    """Suspend the player."""
-    acts.suspend(user.id)
+    """Suspend the player for a `length` of SUSPENSION_DAYS, with a `reason`."""
+    length = request.form.get("length", "No end")
+    if length not in SUSPENSION_DAYS:
+        raise FormRefused({"length": "Choose how long."})
+    acts.suspend(user.id, request.form.get("reason", "").strip(), SUSPENSION_DAYS[length])
     return redirect_with_notice("Player suspended.", f"/users/{user.id}")
 
 

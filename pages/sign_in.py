@@ -6,7 +6,7 @@ from werkzeug.wrappers import Response
 from identity.context import get_storage
 from identity.passwords import verify_password_with_limits
 from identity.sessions import end_session, local_address, signed_in_player, start_session
-from pages.forms import ACCOUNT_CHANGED, SUSPENDED, FormRefused, form_view, pop_notice
+from pages.forms import ACCOUNT_CHANGED, FormRefused, describe_own_suspension, form_view, pop_notice
 from pages.rendering import render_guest_page
 
 sign_in = Blueprint("sign_in", __name__)
@@ -36,7 +36,7 @@ def check_sign_in(leads_to: str) -> Response:
     if user is None or not right:
         raise FormRefused({"form": "Wrong name or password."}, 403)
     if user.suspended:
-        raise FormRefused({"form": SUSPENDED}, 403)
+        raise FormRefused({"form": describe_own_suspension(user.suspension)}, 403)
     if not start_session(user, password):
         raise FormRefused({"form": ACCOUNT_CHANGED}, 403)
     return redirect(leads_to, 303)

@@ -102,7 +102,7 @@ def add_account(form: MultiDict, first: bool) -> storage.User:
     email = form.get("email", "").strip()
     password = form.get("password", "")
     forms.refuse_problems(
-        name=storage.check_name(name),
+        name=storage.check_name(name, current_app.config["SITE_NAME"]),
         email=storage.check_email(email),
         password=storage.check_password(password, name, email),
     )

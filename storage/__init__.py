@@ -1,8 +1,8 @@
 """The storage contract: records, rules, errors, and the methods of a backend.
 
-The names of `storage.errors`, `storage.records` and `storage.rules` can be used from here. The
-methods for check, backup and restore are in `storage.maintenance`. `storage.flat_files` keeps
-records as JSON files. Nothing here knows of HTTP; the views choose a status for each error.
+The names of `storage.errors`, `names`, `records` and `rules` can be used from here. The methods
+for check, backup and restore are in `storage.maintenance`. `storage.flat_files` keeps records as
+JSON files. Nothing here knows of HTTP; the views choose a status for each error.
 
 Times are integer milliseconds since 1970 UTC unless a name says otherwise.
 """
@@ -14,9 +14,11 @@ from contextlib import AbstractContextManager
 
 from storage.errors import *
 from storage.maintenance import Load, Maintenance, Problem, Snapshot, ignore
+from storage.names import *
 from storage.records import *
 from storage.rules import *
 
+GRANTS_KEPT = 200  # of one user; each look-up reads all of them
 ATTEMPTS_WINDOW = 900  # seconds: failures are counted over this and the window before it
 Images = dict[str, bytes]  # a picture: one webp file for each name in PICTURE_SIZES
 UserCallback = Callable[[User], None]
@@ -102,6 +104,9 @@ class Storage(Maintenance):
         change a record inside one). Nothing is saved if the block raises, and nothing is written if
         nothing changed. Raises NoSuchUser, InvalidField, and ValueError for a value of another type
         or a changed id, name or email: `rename_user` and `change_email` make those changes.
+
+        Every method that saves a user drops grants of clients that no longer exist, then all but
+        the newest GRANTS_KEPT.
         """
 
     @abstractmethod
@@ -249,7 +254,8 @@ class Storage(Maintenance):
         """Count one attempt of a `kind` (what is guessed) by or at `subject`, before it is checked.
 
         Counts are exact across processes. Raises TooManyAttempts, and counts nothing, if `limit`
-        attempts of this and the previous `window` (seconds) were not given back.
+        attempts of this and the previous `window` (seconds) were not given back. It may be called
+        where `write_audit` may, and the attempt counts even if the change fails.
         """
 
     @abstractmethod

@@ -19,9 +19,11 @@ refuse, so that a damaged record affects no other.
 
 import gzip
 import io
+import itertools
 import os
 import re
 import tarfile
+import tempfile
 import time
 import zlib
 from collections.abc import Iterable, Iterator
@@ -31,9 +33,11 @@ import storage
 from storage import CLIENT_ID, PICTURE_SIZES, USER_ID, BadFile, Client, DamagedRecord, Storage, User
 from storage.files import new_file, translate_os_errors
 from storage.maintenance import (
+    LONGEST_AUDIT_LINE,
     MAX_PICTURE_BYTES,
     Progress,
     Report,
+    check_audit_line,
     check_picture,
     ignore,
     refuse_unusable,
@@ -41,7 +45,8 @@ from storage.maintenance import (
 from storage.records import decode_record, encode
 from storage.rules import IDS_LEFT_OUT, TIME_END
 
-VERSION = 1
+VERSION = 2
+OLDER_VERSIONS = (1,)  # its users have `suspended` in place of `suspension`
 
 
 class Kind(NamedTuple):
@@ -121,8 +126,23 @@ def _pack(
     for client in snapshot.clients():
         _add_record(archive, f"clients/{client.id}.json", client, report)
     with snapshot.audit_log() as log:
-        _add_file(archive, "audit.log", log)
+        _add_audit_log(archive, log, report)
     return players
+
+
+def _add_audit_log(archive: tarfile.TarFile, log: BinaryIO, report: Report) -> None:
+    """Add the audit log without the lines that a restore would refuse, which are reported."""
+    problems = {}
+    for number, line in enumerate(log, start=1):
+        if problem := check_audit_line(line):
+            problems[number] = problem
+            report(f"audit.log, line {number}: {problem}: left out")
+    if not problems:
+        return _add_file(archive, "audit.log", log)
+    log.seek(0)
+    with tempfile.TemporaryFile() as kept:  # tar has the size before the content
+        kept.writelines(line for at, line in enumerate(log, start=1) if at not in problems)
+        return _add_file(archive, "audit.log", kept)
 
 
 def _add_record(archive: tarfile.TarFile, name: str, record: User | Client, report: Report) -> bool:
@@ -242,7 +262,7 @@ def _unpack(file: BinaryIO, load: storage.Load, progress: Progress) -> int:
             user, pictures = None, {}
         record_id = os.path.basename(name).removesuffix(".json")
         if kind == "format":
-            if (version := _read_number(name, content)) != VERSION:
+            if (version := _read_number(name, content)) not in (VERSION, *OLDER_VERSIONS):
                 known = f"it is version {version}, and this program knows {VERSION}"
                 raise DamagedRecord(name, known)
         elif kind == "next_user_id":
@@ -254,9 +274,11 @@ def _unpack(file: BinaryIO, load: storage.Load, progress: Progress) -> int:
             load.add_deleted_id(int(record_id))
             largest_id = max(largest_id, int(record_id))
         elif kind == "client":
-            load.add_client(decode_record(content.read(), Client, name, id=record_id))
+            client = decode_record(content.read(), Client, name, id=record_id)
+            refuse_unusable(client)
+            load.add_client(client)
         else:
-            load.add_audit_log(content)
+            load.add_audit_log(_checked_lines(name, content))
     if allowed:  # nothing follows the audit log
         raise EOFError("it is cut off")
     load.next_user_id = max(next_id, largest_id + 1) + IDS_LEFT_OUT
@@ -270,8 +292,19 @@ def _load_user(load: storage.Load, user: User, pictures: dict[str, bytes]) -> No
     # Without a timestamp all may be missing: they are generated when they are first requested.
     if pictures.keys() != PICTURE_SIZES.keys() and (pictures or user.pfp_timestamp is not None):
         raise DamagedRecord(f"users/{user.id}.json", "a picture is missing")
-    user.sessions = []
+    user.sessions, user.bio = [], storage.drop_hidden(user.bio)
     load.add_user(user, pictures)
+
+
+def _checked_lines(name: str, log: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of an audit log. Raises DamagedRecord for one that could do harm."""
+    for number in itertools.count(1):
+        line = log.readline(LONGEST_AUDIT_LINE + 1)
+        if not line:
+            return
+        if problem := check_audit_line(line):
+            raise DamagedRecord(f"{name}, line {number},", problem)
+        yield line
 
 
 def _read_picture(

@@ -1,5 +1,6 @@
 """The part of the storage contract for check, backup and restore: a whole installation at once."""
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -7,10 +8,13 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from storage.errors import DamagedRecord
-from storage.records import PICTURE_SIZES, Client, User
-from storage.rules import TIME_END, check_mod_level
+from storage.records import PICTURE_SIZES, RULES, Client, User, record_as_dict
+from storage.rules import BIO_CONTROLS, TIME_END, check_hash_format, drop_hidden, has_controls
 
 MAX_PICTURE_BYTES = 2**20  # of one size
+LONGEST_AUDIT_LINE = 2**16  # bytes
+# Fields whose rules must hold. (A newer rule for a name or for a bio's length is no damage.)
+CHECKED_FIELDS = {User: ["mod_level"], Client: ["redirect_uris", "game_url"]}
 
 Progress = Callable[[int, int], None]  # gets how much is done, and of how much
 Report = Callable[[str], None]  # gets a line for a person
@@ -73,7 +77,7 @@ class Load(ABC):
         """Add a client."""
 
     @abstractmethod
-    def add_audit_log(self, lines: BinaryIO) -> None:
+    def add_audit_log(self, lines: Iterable[bytes]) -> None:
         """Add the lines of an audit log in front of those that are there."""
 
 
@@ -108,12 +112,62 @@ class Maintenance(ABC):
         """
 
 
-def refuse_unusable(user: User) -> None:
-    """Raise DamagedRecord for a record with which the server could not work."""
-    if problem := check_mod_level(user.mod_level):
-        raise DamagedRecord(f"users/{user.id}.json", f"mod_level: {problem}")
-    if not has_picture_time(user):
-        raise DamagedRecord(f"users/{user.id}.json", "its pfp_timestamp is not a time")
+def refuse_unusable(record: User | Client) -> None:
+    """Raise DamagedRecord for a record that could harm the server, or who reads it."""
+    name = f"{'users' if isinstance(record, User) else 'clients'}/{record.id}.json"
+    for problem in problems_in_fields(record):
+        raise DamagedRecord(name, problem)
+    if isinstance(record, User) and not has_picture_time(record):
+        raise DamagedRecord(name, "its pfp_timestamp is not a time")
+
+
+def problems_in_fields(record: User | Client) -> Iterator[str]:
+    """Yield what is wrong with the fields that must not be wrong.
+
+    A bio may have hidden characters, which older versions accepted: `drop_hidden` removes them.
+    """
+    for field in CHECKED_FIELDS[type(record)]:
+        if problem := RULES[type(record)][field](getattr(record, field)):
+            yield f"{field}: {problem}"
+    if isinstance(record, User) and (problem := check_hash_format(record.password_hash)):
+        yield f"password_hash: {problem}"
+    for field, value in record_as_dict(record).items():
+        allowed = BIO_CONTROLS if field == "bio" else ""
+        texts = [] if field == "sessions" else [*_texts_in(value)]  # no archive has sessions
+        is_hidden = field != "bio" and any(text != drop_hidden(text) for text in texts)
+        if is_hidden or any(has_controls(text, allowed) for text in texts):
+            yield f"{field}: This has control characters."
+
+
+def _texts_in(value: object) -> Iterator[str]:
+    """Yield the texts in a JSON value, names of fields included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for each in value:
+            yield from _texts_in(each)
+        for each in value.values() if isinstance(value, dict) else ():
+            yield from _texts_in(each)
+
+
+def check_audit_line(line: bytes) -> str | None:
+    """Return what forbids a line of the audit log in an archive.
+
+    A line that is cut off, as a kill leaves it, is no JSON and does no harm.
+    """
+    if len(line) > LONGEST_AUDIT_LINE:
+        return f"it is longer than {LONGEST_AUDIT_LINE} bytes"
+    if has_controls(line.decode(errors="replace"), allowed="\n"):
+        return "it has control characters"
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if type(values) is not dict or any(isinstance(each, dict | list) for each in values.values()):
+        return "it is no JSON object of plain values"
+    if any(has_controls(text) or text != drop_hidden(text) for text in _texts_in(values)):
+        return "it has control characters"
+    return None
 
 
 def has_picture_time(user: User) -> bool:

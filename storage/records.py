@@ -8,15 +8,23 @@ import hashlib
 import json
 import secrets
 import time
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from types import UnionType
 
-from storage import rules
+from storage import names, rules
 from storage.errors import DamagedRecord, InvalidField
 
 __all__ = ["PLAYER", "MODERATOR", "ADMINISTRATOR", "PICTURE_SIZES", "RECORD_TYPES", "RULES"]
-__all__ += ["Attempt", "AuthorizationCode", "Client", "Grant", "Invite", "Session", "User"]
-__all__ += ["build_record", "now_ms", "record_as_dict", "refuse", "refuse_bad_record", "sha256"]
+__all__ += ["Attempt", "AuthorizationCode", "Client", "Grant", "Invite", "Session", "Suspension"]
+__all__ += [
+    "User",
+    "build_record",
+    "now_ms",
+    "record_as_dict",
+    "refuse",
+    "refuse_bad_record",
+    "sha256",
+]
 
 PLAYER, MODERATOR, ADMINISTRATOR = 0, 1, 2  # User.mod_level
 PICTURE_SIZES = {"large": 256, "medium": 64, "small": 16}  # pixels along each side
@@ -54,6 +62,16 @@ class Session:
     browser: str  # for people: "Firefox on Linux"
 
 
+@dataclass(slots=True)
+class Suspension:
+    """Why a player cannot sign in, and until when."""
+
+    by: int | str | None  # a user id or "command"; None: unknown, in a record of layout 2
+    since: int = field(default_factory=now_ms)
+    reason: str = ""
+    until: int | None = None  # None: until somebody lifts it
+
+
 def picture_file_of(user_id: int, timestamp: int | None) -> str:
     """Return the file name of a picture; an imported account may have no timestamp."""
     return f"{user_id}.webp" if timestamp is None else f"{user_id}-{timestamp}.webp"
@@ -68,7 +86,7 @@ class User:
     email: str
     password_hash: str
     mod_level: int = PLAYER
-    suspended: bool = False
+    suspension: Suspension | None = None  # it may have ended
     bio: str = ""
     flairs: list[str] = field(default_factory=lambda: ["none"])
     equipped_flair: str = "none"
@@ -78,6 +96,12 @@ class User:
     created: int = field(default_factory=now_ms)
     grants: dict[str, Grant] = field(default_factory=dict)  # by client id
     sessions: list[Session] = field(default_factory=list)  # oldest first
+
+    @property
+    def suspended(self) -> bool:
+        """True while a suspension lasts."""
+        suspension = self.suspension
+        return suspension is not None and (suspension.until is None or now_ms() < suspension.until)
 
     @property
     def administers(self) -> bool:
@@ -151,15 +175,16 @@ class Attempt:
 
 
 def _kinds_of(record_type: type) -> dict[str, tuple[type, ...]]:
-    """Return the types that each field may have, `list` for `list[str]`."""
+    """Return the JSON types of each field: `list` for `list[str]`, `dict` for records."""
     kinds = {}
     for each in fields(record_type):
         options = each.type.__args__ if isinstance(each.type, UnionType) else (each.type,)
+        options = (dict if is_dataclass(option) else option for option in options)
         kinds[each.name] = tuple(getattr(option, "__origin__", option) for option in options)
     return kinds
 
 
-RECORD_TYPES = (Grant, Session, User, Client, AuthorizationCode, Invite)
+RECORD_TYPES = (Grant, Session, Suspension, User, Client, AuthorizationCode, Invite)
 _KINDS = {kind: _kinds_of(kind) for kind in RECORD_TYPES}
 _TEXT_LISTS = {
     kind: [each.name for each in fields(kind) if each.type == list[str]] for kind in RECORD_TYPES
@@ -171,6 +196,8 @@ def build_record(record_type: type, values: dict):
 
     Raises TypeError or ValueError that names a field which is missing, unknown or of another type.
     """
+    if record_type is User and "suspended" in values:
+        values = _with_suspension(values)
     record = record_type(**values)
     kinds = _KINDS[record_type]
     for name, value in values.items():
@@ -183,9 +210,22 @@ def build_record(record_type: type, values: dict):
     if record_type is User:
         record.grants = {name: build_record(Grant, each) for name, each in record.grants.items()}
         record.sessions = [build_record(Session, each) for each in record.sessions]
+        if record.suspension is not None:
+            record.suspension = build_record(Suspension, record.suspension)
         if record.equipped_flair not in record.flairs or "none" not in record.flairs:
             raise ValueError("flairs: 'none' or the equipped flair is missing.")
     return record
+
+
+def _with_suspension(values: dict) -> dict:
+    """Return a user of layout 2, or of an import, with the suspension that `suspended` means."""
+    values = {"suspension": None, **values}
+    suspended = values.pop("suspended")
+    if type(suspended) is not bool or values["suspension"] is not None:
+        raise ValueError("suspended: This has the wrong type.")
+    if suspended:
+        values["suspension"] = record_as_dict(Suspension(by=None, since=0))
+    return values
 
 
 def record_as_dict(record) -> dict:
@@ -215,15 +255,21 @@ def decode_record(content: bytes, record_type: type, path: str, **expected: obje
     return record
 
 
+def check_suspension(suspension: Suspension | None) -> str | None:
+    """Check the reason of a suspension: plain text on one line, as a description."""
+    return rules.check_description(suspension.reason) if suspension else None
+
+
 RULES = {
     User: {
-        "name": rules.check_name,
+        "name": names.check_name,
         "email": rules.check_email,
+        "suspension": check_suspension,
         "bio": rules.check_bio,
         "mod_level": rules.check_mod_level,
     },
     Client: {
-        "name": rules.check_client_name,
+        "name": names.check_client_name,
         "redirect_uris": rules.check_redirect_uris,
         "game_url": rules.check_game_url,
         "description": rules.check_description,

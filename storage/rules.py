@@ -1,36 +1,33 @@
-"""The rules of each field.
+"""The rules of each field but the names, which `storage.names` has.
 
 Each `check_` function returns None, or a sentence that says how to correct the value.
 """
 
 import ipaddress
 import re
-import unicodedata
 from pathlib import Path
 from urllib.parse import urlsplit
 
-__all__ = ["CLIENT_ID", "PICTURE_FILE", "USER_ID", "normal_name", "origin_of", "unique_key"]
-__all__ += ["check_bio", "check_client_name", "check_description", "check_email", "check_flair"]
-__all__ += ["check_game_url", "check_hash_format", "check_mod_level", "check_name"]
-__all__ += ["check_password", "check_redirect_uri", "check_redirect_uris"]
+from storage.names import unique_key
 
-NAME_LENGTH = (2, 30)  # characters, after NFKC
-NAME_KEY_BYTES = 120
-NAME_SEPARATORS = " _.-"
-NAME_RULE = "Use 2-30 letters or numbers. Spaces, _ . and - are fine inside."
-# NFKC of a run of marks takes quadratic time: seconds for 60 kB of them.
-NORMALISED_LENGTH = 1024  # characters
-RESERVED_NAMES = frozenset(
-    ("admin", "administrator", "moderator", "root", "system", "support", "staff", "none")
-)
-# Letters and marks that show nothing: two names that look the same would be two.
-INVISIBLE = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
-)
-EAST_ASIAN = frozenset({"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "IDEOGRAPHIC", "BOPOMOFO"})
+__all__ = ["CLIENT_ID", "PICTURE_FILE", "USER_ID", "origin_of"]
+__all__ += ["check_bio", "check_description", "check_email", "check_flair", "check_game_url"]
+__all__ += ["check_hash_format", "check_mod_level", "check_password", "check_redirect_uri"]
+__all__ += ["check_redirect_uris", "drop_hidden", "has_controls"]
+
 EMAIL = re.compile(r"[^\s@<>\"(),:;\\\x00-\x1f\x7f]{1,64}@[^\s@<>\"(),:;\\\x00-\x1f\x7f]{1,189}")
 BIO_LENGTH = 1000  # characters
-CLIENT_NAME_LENGTH = 60  # characters
+BIO_CONTROLS = "\n\t\u2028\u2029"  # ends of lines, and tabs
+# Characters that show nothing, or that turn the direction of the text around them (category Cf but
+# for visible signs). The first group matches those that may stay: joiners inside of emoji and of
+# words in Arabic or Indian letters, and the tags that make the flag of a part of a country.
+_HIDDEN = "\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+_HIDDEN += "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f"
+HIDDEN = re.compile(
+    f"((?<=[^\x00-\x7f{_HIDDEN}])[\u200c\u200d](?=[^\x00-\x7f{_HIDDEN}])"
+    f"|\U0001f3f4[\U000e0030-\U000e007a]{{1,6}}\U000e007f)|[{_HIDDEN}]"
+)
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 DESCRIPTION_LENGTH = 200  # characters
 PASSWORD_LENGTH = (12, 1024)  # characters
 # The parameters of a hash decide what checking it costs. These allow the cost of our own hashes,
@@ -58,67 +55,6 @@ LOOPBACK_PORT = re.compile(r"^(https?://(?:127\.0\.0\.1|\[::1\]))(?::[0-9]{1,5})
 HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])")
 
 
-def unique_key(text: str) -> str:
-    """Return the same key for two names or email addresses that people read as the same."""
-    if len(text) > NORMALISED_LENGTH:  # too long to be either
-        return text
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    # Phones append a space when they complete a word.
-    return unicodedata.normalize("NFKC", folded).strip()
-
-
-def normal_name(text: str) -> str:
-    """Return a typed name in the form in which it is stored."""
-    if len(text) > NORMALISED_LENGTH:  # too long to be a name
-        return text
-    return unicodedata.normalize("NFKC", text.strip())
-
-
-def check_name(name: str) -> str | None:
-    """Check a name that `normal_name` has returned."""
-    if not NAME_LENGTH[0] <= len(name) <= NAME_LENGTH[1]:
-        return NAME_RULE
-    if name != normal_name(name):
-        return "Some characters only look like others. Use the usual ones."
-    kinds = [unicodedata.category(character) for character in name]
-    allowed = all(
-        kind[0] in "LM" or kind == "Nd" or character in NAME_SEPARATORS
-        for character, kind in zip(name, kinds, strict=True)
-    )
-    if not allowed or INVISIBLE.search(name):
-        return NAME_RULE
-    if kinds[0][0] not in "LN" or name[-1] in NAME_SEPARATORS:
-        return "Start and end with a letter or number."
-    if "  " in name:
-        return "Use one space at a time."
-    if re.search("M{3}|[PZ]M", "".join(kind[0] for kind in kinds)):
-        return "Put accents on letters only, and no more than two on each."
-    if len(_scripts_of(name)) > 1:
-        return "Use letters from one alphabet only."
-    key = unique_key(name)
-    if key in RESERVED_NAMES or re.fullmatch(r"player\d+", key):
-        return "This name is reserved. Choose another one."
-    if len(key.encode()) > NAME_KEY_BYTES:
-        return "This name is too long. Choose a shorter one."
-    return None
-
-
-def _scripts_of(name: str) -> set[str]:
-    """Return the scripts of a name's letters; Han, kana and Hangul count as one.
-
-    The standard library has no script property: the first word of a character's name is used
-    (LATIN, CYRILLIC, CJK). ASCII digits and combining accents go with every script.
-    """
-    scripts = set()
-    for character in name:
-        full_name = unicodedata.name(character, "UNNAMED").removeprefix("EXTENDED ")
-        word = re.split("[ -]", full_name)[0]
-        if character in NAME_SEPARATORS or word in ("DIGIT", "COMBINING", "MODIFIER"):
-            continue
-        scripts.add("EAST ASIAN" if word in EAST_ASIAN else word)
-    return scripts
-
-
 def check_email(email: str) -> str | None:
     """Check the format of an email address, not whose it is."""
     if not EMAIL.fullmatch(email) or not email.isprintable():
@@ -130,9 +66,21 @@ def check_bio(bio: str) -> str | None:
     """Check a bio: plain text of up to 1,000 characters, in one or more lines."""
     if len(bio) > BIO_LENGTH:
         return f"Use up to {BIO_LENGTH:,} characters. This text has {len(bio):,}."
-    if any(unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\t" for c in bio):
+    if has_controls(bio, allowed=BIO_CONTROLS):
         return "Use plain text. Some characters here can't be shown."
+    if bio != drop_hidden(bio):
+        return "Use visible characters only. Type this text here instead of pasting it."
     return None
+
+
+def has_controls(text: str, allowed: str = "") -> bool:
+    """Return True for a text with control characters, which a terminal would obey."""
+    return any(each not in allowed for each in CONTROL.findall(text))
+
+
+def drop_hidden(text: str) -> str:
+    """Return a text without the characters that show nothing or turn the direction of others."""
+    return HIDDEN.sub(r"\1", text)
 
 
 def check_flair(flair: str) -> str | None:
@@ -188,18 +136,6 @@ def _is_common(folded: str) -> bool:
             if sum(map(str.isalpha, added)) < LETTERS_ADDED:
                 return True
     return False
-
-
-def check_client_name(name: str) -> str | None:
-    """Check the name that players read when a client asks for access."""
-    if not 1 <= len(name) <= CLIENT_NAME_LENGTH or name != name.strip() or not name.isprintable():
-        return f"Use 1-{CLIENT_NAME_LENGTH} characters on one line."
-    # Players must be able to read it on the consent page, and it must not cover other lines.
-    if not any(c.isalnum() and not INVISIBLE.match(c) for c in name):
-        return "Use at least one letter or number."
-    if re.search("M{3}", "".join(unicodedata.category(c)[0] for c in name)):
-        return "Use no more than two accents on a letter."
-    return None
 
 
 def check_redirect_uri(uri: str) -> str | None:

@@ -229,6 +229,7 @@ def read_line(line: bytes) -> User:
     except ValueError as error:
         raise InvalidField(*str(error).split(": ", 1)) from error
     user.name, user.email = storage.normal_name(user.name), user.email.strip()
+    user.bio = storage.drop_hidden(user.bio)  # an older version accepted hidden characters
     user.play_ms *= 60_000  # a line has minutes
     refuse_bad_fields(user)
     return user

@@ -4,8 +4,9 @@ import base64
 import html
 import io
 import json
+import logging
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 
 import pytest
@@ -21,7 +22,8 @@ from forms import (
 )
 
 from identity.limits import ATTEMPTS_PER_NAME
-from storage import ADMINISTRATOR, Grant, Session, User, now_ms, record_as_dict
+from pages.export import EXPORTS_AN_HOUR, export_account
+from storage import ADMINISTRATOR, Grant, Session, Suspension, User, now_ms, record_as_dict
 
 
 @pytest.fixture
@@ -92,6 +94,23 @@ def test_bio_is_saved_as_typed(store, adas_browser, ada, typed, kept):
     page = adas_browser.get("/account")
     shown = re.search(r"<textarea[^>]*>\n(.*?)</textarea>", page.text, re.DOTALL)[1]
     assert html.unescape(shown) == kept
+
+
+@pytest.mark.parametrize("name", ["Identity-Server", "ɑdmin", "AdmIn", "p1ayer 7", "siteʼs"])
+def test_name_that_imitates_the_site_is_refused(store, adas_browser, ada, name):
+    assert list(problems_of(save(adas_browser, name=name))) == ["name"]
+    assert store.read_user(ada.id).name == "Ada"
+
+
+def test_old_name_and_bio_that_a_newer_rule_refuses_stay(store, browser, ada):
+    """The player signs in by that name and saves the rest of the profile."""
+    old = replace(ada, id=900, name="ka\u02bbiulani", email="k@example.org", bio="a\u202eb")
+    assert store.add_users([old], {}) == [None]
+    browser.sign_in(old.name)
+    assert save(browser, name=old.name, bio=old.bio, equippedFlair="none").status_code == 303
+    assert save(browser, name=old.name, bio="new").status_code == 303
+    user = store.read_user(old.id)
+    assert (user.name, user.bio) == (old.name, "new")
 
 
 @pytest.mark.parametrize("bio", ["x" * 1001, "a\r\n" * 501, "a\0b", "a\rb", "a\x1b[2Jb", "\x85"])
@@ -224,7 +243,7 @@ def test_export_has_all_fields_except_credentials(store, adas_browser, ada, prog
     user = store.read_user(ada.id)
     exported = json.loads(answer.text)
     more = {name: exported.pop(name) for name in ("clients", "picture", "audit")}
-    assert (more["clients"], more["audit"]) == ([], [])
+    assert (more["clients"], more["audit"], exported.pop("auditComplete")) == ([], [], True)
     assert set(exported) == {each.name for each in fields(User)} - {"password_hash"}
     for name in exported.keys() - {"grants", "sessions"}:
         assert exported[name] == getattr(user, name)
@@ -317,10 +336,58 @@ def test_pages_read_neither_all_users_nor_the_whole_audit_log(
     assert adas_browser.get("/developer").status_code == 200
 
 
-def test_export_audit_is_null_if_the_log_is_damaged(adas_browser, ada, faults):
+def test_export_of_a_damaged_log_says_that_it_is_incomplete(
+    store, adas_browser, ada, faults, caplog
+):
+    store.write_audit("user reset bio", "command", user=ada.id)
     faults.damage_audit_log()
     exported = export(adas_browser)
-    assert (exported["name"], exported["audit"]) == ("Ada", None)
+    assert (exported["name"], exported["auditComplete"]) == ("Ada", False)
+    assert [line["act"] for line in exported["audit"]] == ["user reset bio"]
+    assert "damaged" in caplog.text
+
+
+def test_export_streams_without_request_and_survives_a_client_that_leaves(
+    store, adas_browser, ada, monkeypatch, caplog
+):
+    for _ in range(1000):
+        store.write_audit("user reset bio", "command", user=ada.id)
+    read = []
+    audit_of = store.audit_of
+
+    def count_lines(subject):
+        for line in audit_of(subject):
+            read.append(line)
+            yield line
+
+    monkeypatch.setattr(store, "audit_of", count_lines)
+    parts = export_account(store, ada, logging.getLogger())
+    next(parts)
+    assert read == []  # the log is read while the client reads
+    next(parts)
+    assert 0 < len(read) < 1000
+    with store.edit_user(ada.id) as user:  # no lock is held
+        user.bio = "Changed meanwhile."
+    parts.close()
+    assert (len(read) < 1000, caplog.text) == (True, "")
+    assert len(export(adas_browser)["audit"]) == 1000
+
+
+def test_export_has_reason_and_end_of_a_suspension_but_not_its_moderator(store, adas_browser, ada):
+    ended = Suspension(by=77, since=1, reason="Insults", until=2)
+    with store.edit_user(ada.id) as user:
+        user.suspension = ended
+    assert export(adas_browser)["suspension"] == {"since": 1, "reason": "Insults", "until": 2}
+
+
+def test_exports_are_limited_per_player(adas_browser, open_browser, ada, bob):
+    for _ in range(EXPORTS_AN_HOUR):
+        assert adas_browser.get("/account/export").status_code == 200
+    refused = adas_browser.get("/account/export")
+    assert (refused.status_code, "Retry-After" in refused.headers) == (429, True)
+    browser = open_browser()
+    browser.sign_in("Bob")
+    assert browser.get("/account/export").status_code == 200
 
 
 def test_export_requires_sign_in(browser, ada):
@@ -369,12 +436,12 @@ def test_last_administrator_cannot_delete_the_account(store, adas_browser, ada, 
     with store.edit_user(ada.id) as user:
         user.mod_level = 2
     with store.edit_user(bob.id) as user:
-        user.mod_level, user.suspended = 2, True  # not counted: cannot sign in
+        user.mod_level, user.suspension = 2, Suspension("command")  # not counted: cannot sign in
     page = delete(adas_browser)
     assert (page.status_code, list(problems_of(page))) == (409, ["delete-form"])
     assert store.read_user(ada.id).name == "Ada"
     with store.edit_user(bob.id) as user:
-        user.suspended = False
+        user.suspension = None
     assert delete(adas_browser).status_code == 303
 
 
@@ -462,9 +529,11 @@ def test_ending_one_session_keeps_the_others(store, adas_browser, open_browser, 
 
 
 @pytest.mark.parametrize("since", [10**20, 10**400], ids=["beyond the calendar", "beyond a float"])
-def test_apps_page_shows_a_time_beyond_the_calendar_as_a_number(store, adas_browser, ada, since):
+def test_apps_page_shows_a_time_beyond_the_calendar_as_a_number(
+    store, adas_browser, ada, program, since
+):
     with store.edit_user(ada.id) as user:
-        user.grants["x" * 24] = Grant("a grant", [], since)
+        user.grants[program.id] = Grant("a grant", [], since)
         user.sessions[-1].since = since
     page = adas_browser.get("/account/apps").text
     assert f"Allowed on: {since}" in page and f"Signed in on: {since}<" in page

@@ -10,7 +10,18 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from conftest import all_clients
 
-from identity.accounts import CLIENTS_EACH, COMMAND, RESETS, Actor, Acts, NotAllowed
+import storage as contract
+from identity import accounts
+from identity.accounts import (
+    ACTS_AN_HOUR,
+    CLIENTS_EACH,
+    COMMAND,
+    DAY,
+    RESETS,
+    Actor,
+    Acts,
+    NotAllowed,
+)
 from storage import (
     ADMINISTRATOR,
     MODERATOR,
@@ -24,9 +35,14 @@ from storage import (
     OriginTaken,
     Session,
     StorageFailed,
+    Suspension,
+    TooManyAttempts,
     TooManyClients,
     User,
+    now_ms,
 )
+from storage import records as storage_records
+from storage.pictures import generate_picture
 
 GAME = "https://game.example/"
 # Each act on a player: the call, and the additional fields of its audit line.
@@ -74,10 +90,10 @@ def add_player(storage) -> Callable[..., User]:
         user = storage.add_user(name, f"u{number}@example.org", "a hash", mod_level)
         with storage.edit_user(user.id) as user:
             user.bio, user.flairs, user.equipped_flair = "Chess.", ["none", "Old"], "Old"
-            user.grants = {"a client": Grant("a grant", ["userinfo"], 1)}
             user.sessions = [Session("a session", 1, "Firefox")]
-            user.suspended = act == "user unsuspend"
-        return user
+            user.suspension = Suspension(user.id) if act == "user unsuspend" else None
+        storage.save_picture(user.id, generate_picture(77))
+        return storage.read_user(user.id)
 
     return add_player
 
@@ -113,6 +129,20 @@ def acts_of(storage) -> Callable[[User], Acts]:
 def command(storage) -> Acts:
     """The acts on behalf of the command."""
     return Acts(storage, COMMAND)
+
+
+@pytest.fixture
+def now(monkeypatch) -> Callable[[], int]:
+    """A function that returns the time of storage, which stands still; `now.ahead` moves it."""
+    start = now_ms()
+
+    def now() -> int:
+        return start + now.ahead
+
+    now.ahead = 0
+    for module in (contract, storage_records):
+        monkeypatch.setattr(module, "now_ms", now)
+    return now
 
 
 @pytest.fixture
@@ -197,7 +227,7 @@ def test_actor_demoted_or_suspended_before_the_lock_is_refused(
     add_player(ADMINISTRATOR)
     for act, (do, _) in (MODERATION | ADMINISTRATION).items():
         user = add_player(PLAYER, act)
-        for fields in ({"mod_level": PLAYER}, {"suspended": True}):
+        for fields in ({"mod_level": PLAYER}, {"suspension": Suspension("command")}):
             actor = add_player(ADMINISTRATOR)
             change = functools.partial(set_fields, storage, actor.id, **fields)
             with subtests.test(act, **fields), pytest.raises(NotAllowed), before_lock(change):
@@ -229,7 +259,7 @@ def test_user_promoted_before_the_lock_is_unchanged(
 
 
 def test_no_op_changes_are_not_logged(storage, add_player, command, subtests):
-    repeated = {"user reset picture", "user sign-in-link", "user delete", "flair revoke"}
+    repeated = {"user sign-in-link", "user delete", "flair revoke"}
     for act in USER_ACTS.keys() - repeated:
         do, _ = USER_ACTS[act]
         user = add_player(PLAYER, act)
@@ -311,16 +341,165 @@ def test_refused_change_is_not_logged(storage, ada, admin, command, error, do):
     assert (storage.read_user(ada.id), audit_lines(storage)) == (ada, [])
 
 
+# -- limits --------------------------------------------------------------------------------------
+
+
+def test_logged_acts_of_a_player_are_limited(storage, ada, game, acts_of, command):
+    for number in range(ACTS_AN_HOUR):
+        if number % 2:
+            acts_of(ada).issue_client_secret(game.id)
+        else:
+            acts_of(ada).set_disabled(game.id, not storage.read_client(game.id).disabled)
+    before, lines = storage.read_client(game.id), audit_lines(storage)
+    assert len(lines) == ACTS_AN_HOUR
+    for act in (
+        lambda: acts_of(ada).issue_client_secret(game.id),
+        lambda: acts_of(ada).set_disabled(game.id, not before.disabled),
+        lambda: acts_of(ada).delete_client(game.id),
+        lambda: acts_of(ada).register_client(ada.id, True, name="Go", redirect_uris=[]),
+    ):
+        with pytest.raises(TooManyAttempts):
+            act()
+    assert acts_of(ada).set_disabled(game.id, before.disabled) == before  # a no-op
+    assert (all_clients(storage), audit_lines(storage)) == ([before], lines)
+    command.issue_client_secret(game.id)
+
+
+def test_logged_acts_of_a_moderator_are_limited(
+    storage, ada, moderator, admin, acts_of, command, monkeypatch
+):
+    monkeypatch.setattr(accounts, "MODERATORS_ACTS_AN_HOUR", 4)
+    for _ in range(2):
+        acts_of(moderator).suspend(ada.id)
+        acts_of(moderator).unsuspend(ada.id)
+    before = storage.read_user(ada.id)
+    for act in (Acts.suspend, *(functools.partial(Acts.reset, what=what) for what in RESETS)):
+        with pytest.raises(TooManyAttempts):
+            act(acts_of(moderator), ada.id)
+    assert storage.read_user(ada.id) == before
+    assert len(audit_lines(storage)) == 4
+    acts_of(admin).suspend(ada.id)
+    for _ in range(3):
+        command.unsuspend(ada.id)
+        command.suspend(ada.id)
+
+
+def test_no_op_acts_are_not_counted(storage, ada, moderator, acts_of, monkeypatch):
+    monkeypatch.setattr(accounts, "MODERATORS_ACTS_AN_HOUR", 4)
+    for act in (Acts.suspend, *(functools.partial(Acts.reset, what=what) for what in RESETS)):
+        for _ in range(5):
+            act(acts_of(moderator), ada.id)
+    assert len(audit_lines(storage)) == 4
+
+
+def test_removing_a_generated_picture_is_a_no_op(storage, ada, acts_of):
+    acts_of(ada).remove_picture(ada.id)
+    first = storage.read_user(ada.id).pfp_timestamp
+    acts_of(ada).remove_picture(ada.id)
+    assert ada.pfp_timestamp < first == storage.read_user(ada.id).pfp_timestamp
+
+
 # -- players ------------------------------------------------------------------------------------
 
 
-def test_suspension_ends_sessions_and_tokens(storage, ada, moderator, acts_of):
+def test_suspension_ends_sessions_and_tokens(storage, ada, moderator, game, acts_of):
+    set_fields(storage, ada.id, grants={game.id: Grant("a grant", ["userinfo"], 1)})
     acts_of(moderator).suspend(ada.id)
     user = storage.read_user(ada.id)
     assert (user.suspended, user.sessions) == (True, [])
-    assert user.grants["a client"].id != "a grant"
+    assert [each.id != "a grant" for each in user.grants.values()] == [True]
     acts_of(moderator).unsuspend(ada.id)
     assert not storage.read_user(ada.id).suspended
+
+
+def test_suspension_has_actor_reason_and_end(storage, ada, moderator, acts_of, now):
+    acts_of(moderator).suspend(ada.id, "Insults.", 7)
+    until = now() + 7 * DAY
+    expected = Suspension(moderator.id, now(), "Insults.", until)
+    assert storage.read_user(ada.id).suspension == expected
+    now.ahead = 7 * DAY - 1
+    assert storage.read_user(ada.id).suspended
+    now.ahead += 1
+    assert not storage.read_user(ada.id).suspended
+    acts_of(moderator).unsuspend(ada.id)  # a no-op
+    [line] = audit_lines(storage)
+    assert (line["act"], line["days"]) == ("user suspend", 7)
+    assert not {"reason", "until"} & line.keys()
+
+
+def test_moderator_cannot_lift_or_change_an_administrators_suspension(
+    storage, add_player, ada, admin, moderator, acts_of, command, subtests
+):
+    """Of an administrator: by one, by the command, or by somebody who is gone or unknown."""
+    gone = add_player(MODERATOR)
+    acts_of(gone).suspend(ada.id)
+    storage.delete_user(gone.id)
+    by_gone = storage.read_user(ada.id).suspension
+    promoted = add_player(MODERATOR)
+    set_fields(storage, promoted.id, mod_level=ADMINISTRATOR)
+    for name, suspension in {
+        "administrator": Suspension(admin.id),
+        "command": Suspension("command"),
+        "temporary": Suspension("command", until=now_ms() + DAY),
+        "unknown": Suspension(None, 0),
+        "gone": by_gone,
+        "promoted": Suspension(promoted.id),
+    }.items():
+        set_fields(storage, ada.id, suspension=suspension)
+        before, lines = storage.read_user(ada.id), audit_lines(storage)
+        for act in (Acts.unsuspend, Acts.suspend, lambda *each: Acts.suspend(*each, "x", 1)):
+            with subtests.test(name), pytest.raises(NotAllowed, match="administrator suspended"):
+                act(acts_of(moderator), ada.id)
+        assert (storage.read_user(ada.id), audit_lines(storage)) == (before, lines)
+        with subtests.test(f"{name}, lifted by an administrator"):
+            acts_of(admin).unsuspend(ada.id)
+            assert storage.read_user(ada.id).suspension is None
+
+
+def test_moderator_lifts_and_changes_suspensions_by_moderators(
+    storage, add_player, ada, admin, moderator, acts_of
+):
+    other = add_player(MODERATOR)
+    for actor in (moderator, other):
+        acts_of(other).suspend(ada.id, "First", 1)
+        acts_of(actor).suspend(ada.id, "Second")
+        suspension = storage.read_user(ada.id).suspension
+        assert (suspension.by, suspension.reason, suspension.until) == (actor.id, "Second", None)
+        acts_of(moderator).unsuspend(ada.id)
+        assert not storage.read_user(ada.id).suspended
+    acts_of(moderator).suspend(ada.id)
+    acts_of(admin).suspend(ada.id)  # now it is the administrator's
+    with pytest.raises(NotAllowed):
+        acts_of(moderator).unsuspend(ada.id)
+
+
+def test_suspension_by_an_administrator_before_the_lock_stays(
+    storage, ada, admin, moderator, acts_of, before_lock
+):
+    def overrule() -> None:
+        acts_of(admin).suspend(ada.id)
+
+    acts_of(moderator).suspend(ada.id)
+    with before_lock(overrule), pytest.raises(NotAllowed):
+        acts_of(moderator).unsuspend(ada.id)
+    assert storage.read_user(ada.id).suspension.by == admin.id
+
+
+def test_ended_suspension_by_an_administrator_does_not_bind_moderators(
+    storage, ada, admin, moderator, acts_of, now
+):
+    acts_of(admin).suspend(ada.id, days=1)
+    now.ahead = DAY
+    acts_of(moderator).suspend(ada.id)
+    assert storage.read_user(ada.id).suspension.by == moderator.id
+
+
+@pytest.mark.parametrize("reason", ["r" * 201, "two\nlines", "\x1b[2J", " padded", "\u202eright"])
+def test_suspension_with_a_bad_reason_is_refused(storage, ada, command, reason):
+    with pytest.raises(InvalidField) as refusal:
+        command.suspend(ada.id, reason)
+    assert refusal.value.field == "reason"
+    assert (storage.read_user(ada.id), audit_lines(storage)) == (ada, [])
 
 
 def test_resets(storage, ada, moderator, acts_of):
@@ -392,10 +571,10 @@ def test_racing_demotions_leave_one_administrator(storage, add_player, acts_of):
 
 
 def test_own_account_deletion_has_no_audit_line(storage, ada, admin, acts_of, before_lock):
-    suspend = functools.partial(set_fields, storage, ada.id, suspended=True)
+    suspend = functools.partial(set_fields, storage, ada.id, suspension=Suspension("command"))
     with before_lock(suspend), pytest.raises(NotAllowed):
         acts_of(ada).delete_user(ada.id)
-    set_fields(storage, ada.id, suspended=False)
+    set_fields(storage, ada.id, suspension=None)
     with pytest.raises(NotAllowed):
         acts_of(admin).delete_user(ada.id)
     acts_of(ada).delete_user(ada.id)

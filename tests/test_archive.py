@@ -32,6 +32,7 @@ from storage import (
     Grant,
     Session,
     Storage,
+    Suspension,
     User,
     record_as_dict,
 )
@@ -125,6 +126,7 @@ def test_archive_of_an_earlier_version_is_restored(empty, unsynced):
     assert [each.name for each in store.administrators()] == ["Ada"]
     assert {each.name for each in store.clients_of(2)} == {"Space Game", "Unlisted"}
     assert list(store.audit_of(2)) != []
+    assert store.read_user(3).suspension == Suspension(by=None, since=0)
     assert store.add_user("New", "new@example.org", "").id == 10 + 10_000
     assert empty.problems() == []
 
@@ -312,6 +314,8 @@ DAMAGE = {
     "an invalid picture timestamp": hand_edit(pfp_timestamp=10**15),
     "a lone surrogate": hand_edit(bio="\ud800"),
     "a too large record": hand_edit(bio="x" * 2**20),
+    "an escape in a bio": hand_edit(bio="a\x1b[2Jb"),
+    "a hash of absurd cost": hand_edit(password_hash=f"scrypt:1048576:64:9$a${'0' * 128}"),
 }
 
 
@@ -639,6 +643,16 @@ def edit(file: str, /, **values) -> Change:
     return change
 
 
+def edit_client(**values) -> Change:
+    """Change fields of the client."""
+
+    def change(members: Members) -> Members:
+        (name,) = (each.name for each, _ in members if each.name.startswith("clients/"))
+        return edit(name, **values)(members)
+
+    return change
+
+
 def put(name: str, content: bytes) -> Change:
     """Replace the content of a file."""
     return lambda members: [
@@ -720,7 +734,7 @@ INVALID_ARCHIVES: dict[str, Change] = {
     "no next id": drop("next_user_id"),
     "no audit log": drop("audit.log"),
     "no members": lambda members: [],
-    "a newer layout": put("format", b"2\n"),
+    "a newer layout": put("format", b"3\n"),
     "a layout that is not a number": put("format", b"one\n"),
     "a next id that is not a number": put("next_user_id", "٣".encode()),
     "a next id of zero": put("next_user_id", b"0\n"),
@@ -758,6 +772,27 @@ INVALID_ARCHIVES: dict[str, Change] = {
     "a duplicate email": edit("users/2.json", email="ADA@example.org"),
     "an invalid mod level": edit("users/1.json", mod_level=3),
     "an invalid picture timestamp": edit("users/1.json", pfp_timestamp=-1),
+    "an escape in a bio": edit("users/1.json", bio="a\x1b[2Jb"),
+    "an escape in an email": edit("users/1.json", email="ada\x9b@example.org"),
+    "a change of direction in a flair": edit("users/1.json", flairs=["none", "a\u202eb"]),
+    "an escape in a grant": edit(
+        "users/1.json", grants={"a\x1bb": {"id": "x", "scope": ["userinfo"], "since": 1}}
+    ),
+    "a hash of absurd cost": edit(
+        "users/1.json", password_hash=f"scrypt:1048576:64:9$a${'0' * 128}"
+    ),
+    "a hash of another form": edit("users/1.json", password_hash="md5$a$b"),
+    "an escape in a client name": edit_client(name="a\x07b"),
+    "an escape in a description": edit_client(description="a\x1b]0;b"),
+    "a game URL that is none": edit_client(game_url="https://a.example; script-src *"),
+    "a redirect URI that is none": edit_client(redirect_uris=["javascript:alert(1)"]),
+    "an escape in the audit log": put("audit.log", b'{"time": 1, "act": "\x1b[2J", "by": 1}\n'),
+    "an escaped escape in it": put("audit.log", b'{"time": 1, "act": "\\u001b[2J", "by": 1}\n'),
+    "a change of direction in it": put("audit.log", b'{"time": 1, "act": "\\u202e", "by": 1}\n'),
+    "an escape in a damaged audit line": put("audit.log", b'{"time": \x1b[2J\n'),
+    "an audit line that is no object": put("audit.log", b'["backup"]\n'),
+    "an audit line that is nested": put("audit.log", b'{"time": 1, "act": {"a": "b"}, "by": 1}\n'),
+    "an audit line without an end": put("audit.log", b"x" * 2**17),
     "another client id": add(member(CLIENT, b'{"id": "x"}')),
     "null as a client": add(member(CLIENT, b"null")),
 }
@@ -783,6 +818,48 @@ def test_rewritten_valid_archive_is_restored(archive, empty):
     assert empty.restore(archive) == 4
     assert empty.open().read_user(ADA).bio == "tampered with"
     assert empty.problems() == []
+
+
+def test_refused_archive_names_the_member_and_what_is_wrong(archive, empty, subtests):
+    good = read_archive(archive)
+    for change, told in {
+        edit("users/2.json", bio="\x1b[2J"): "users/2.json is damaged: bio: This has control",
+        edit("users/2.json", password_hash="x"): "users/2.json is damaged: password_hash: This is",
+        edit_client(name="\x1b[2J"): ".json is damaged: name: This has control characters.",
+        put("audit.log", b"{}\n\x1b\n"): "audit.log, line 2, is damaged: it has control",
+    }.items():
+        with subtests.test(told):
+            write_archive(archive, change(good))
+            with pytest.raises(BadFile, match=re.escape(told)) as refused:
+                empty.restore(archive)
+            assert str(refused.value).isprintable()
+
+
+def test_names_and_bios_of_older_versions_are_restored_without_hidden_characters(archive, empty):
+    """What an older version accepted is no reason to refuse a backup."""
+    tamper(archive, edit("users/1.json", name="mods", bio="a\u202eb\u200b\nc" + "x" * 2000))
+    tamper(archive, edit("users/2.json", name="ka\u02bbi", email="bob@example.org"))
+    assert empty.restore(archive) == 3
+    ada, bob, _ = (user for user, _ in empty.players())
+    assert (ada.name, ada.bio) == ("mods", "ab\nc" + "x" * 2000)
+    assert bob.name == "ka\u02bbi"
+    assert empty.problems() == []
+
+
+def test_audit_line_that_a_kill_cut_off_is_restored(archive, empty):
+    tamper(archive, put("audit.log", b'{"time": 1, "act": "ba'))
+    assert empty.restore(archive) == 3
+
+
+def test_audit_lines_that_a_restore_refuses_are_left_out(site, path, empty):
+    with open(site.data / "audit.log", "ab") as log:
+        log.write(b'{"time": 1, "act": "\x1b[2J", "by": 1}\n')
+    acts, reported = site.acts, []
+    site.backup(path, report=reported.append)
+    assert re.fullmatch(r"audit\.log, line \d+: it has control characters: left out", reported[0])
+    empty.restore(path)
+    assert empty.acts()[-2:] == ["restore", "key drop-old"]
+    assert len(reported) == 1 and acts
 
 
 def negative_size(content: bytes) -> bytes:

@@ -10,7 +10,7 @@ from forms import hidden_field
 
 from identity.signing import serializer
 from identity_server import CODES_A_MINUTE
-from storage import InvalidField
+from storage import InvalidField, Suspension
 
 CALLBACK = "https://space.example/callback"
 STATE = "xyz & ü"
@@ -365,7 +365,7 @@ def test_consent_page_names_client_owner_and_redirect_host(adas_browser, bob, re
     program = register("https://space.example:8443/callback", owner_id=bob.id)
     text = page_text(adas_browser.get(program.link()))
     assert "Space Game wants to know who you are" in text
-    assert "Registered by Bob" in text
+    assert f"Registered by the player Bob (no. {bob.id})." in text
     assert "space.example:8443" in text
     assert "Signed in as Ada" in text
     assert "ada@example.org" not in text
@@ -386,12 +386,24 @@ def test_client_of_a_missing_or_damaged_owner_is_not_the_administrators(
 ):
     program = register(CALLBACK, owner_id=bob.id)
     faults.damage_user(bob.id)
-    assert "Registered by a player who left" in page_text(adas_browser.get(program.link()))
+    left = f"Registered by player no. {bob.id}, who has left."
+    assert left in page_text(adas_browser.get(program.link()))
     faults.remove_user(bob.id)
-    assert "Registered by a player who left" in page_text(adas_browser.get(program.link()))
-    assert "Registered by this site's administrators" in page_text(
+    assert left in page_text(adas_browser.get(program.link()))
+    assert "Registered by the administrators of Identity Server" in page_text(
         adas_browser.get(register(CALLBACK).link())
     )
+
+
+def test_no_name_imitates_who_registered_a_client(adas_browser, store, bob, register):
+    """The number, and a link to the profile, are the server's own words."""
+    program = register(CALLBACK, owner_id=bob.id)
+    for name in ("the people of this site", "a player who left", "player Ada no. 1"):
+        store.rename_user(bob.id, name)
+        page = adas_browser.get(program.link())
+        assert f"Registered by the player {name} (no. {bob.id})." in page_text(page)
+        link = f'<a href="/users/{bob.id}" target="_blank" rel="noopener"><bdi class="name">{name}<'
+        assert link in page.text
 
 
 def test_client_name_is_escaped(adas_browser, register):
@@ -571,7 +583,7 @@ def test_consent_after_sign_out_is_403(store, page, ada, adas_browser, browser):
 
 def test_consent_after_suspension_is_403(store, page, ada, adas_browser):
     with store.edit_user(ada.id) as user:
-        user.suspended = True
+        user.suspension = Suspension("command")
     answer = adas_browser.decide(page)
     assert (answer.status_code, nothing_was_granted(store, ada, answer)) == (403, True)
 

@@ -1,15 +1,17 @@
 """`storage.flat_files.check` and the command `check`: each kind of damage is found and repaired."""
 
+import contextlib
 import copy
 import json
 import multiprocessing
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,11 +30,13 @@ from storage import (
     BadInstallation,
     NoSuchPicture,
     Problem,
+    StorageError,
     User,
     now_ms,
     record_as_dict,
     sha256,
 )
+from storage.archive import backup
 from storage.flat_files.backend import FlatFiles
 from storage.flat_files.check import check
 from storage.flat_files.index import origin_key
@@ -274,6 +278,21 @@ DAMAGE = {
     "an invalid password hash": Damage(
         "users/1.json", hand_edit(password_hash="scrypt:a:b:c$aa$bb"), **UNREPAIRED, part="Werkzeug"
     ),
+    "an escape in a bio": Damage(
+        "users/1.json", hand_edit(bio="a\x1b[2Jb"), **UNREPAIRED, part="bio: This has control"
+    ),
+    "a change of direction in a flair": Damage(
+        "users/1.json",
+        hand_edit(flairs=["none", "a\u202eb"]),
+        **UNREPAIRED,
+        part="flairs: This has",
+    ),
+    "an escape in a client name": Damage(
+        "clients/{CLIENT}.json", hand_edit(name="a\x9bb"), **UNREPAIRED, part="name: This has"
+    ),
+    "a hidden character in a bio": Damage(
+        "users/1.json", hand_edit(bio="a\u202eb\u200b"), part="characters in its bio that show"
+    ),
     "a too expensive password hash": Damage(
         "users/1.json",
         hand_edit(password_hash="scrypt:33:8:1$aa$" + "0" * 128),
@@ -381,6 +400,12 @@ DAMAGE = {
     ),
     "an audit act that is not text": Damage(
         "audit.log", put(b'{"time": 1, "act": {}, "by": 1}\n'), **UNREPAIRED, part="line, number 1"
+    ),
+    "an escape in an audit line": Damage(
+        "audit.log",
+        put(b'{"time": 1, "act": "\\u001b[2J", "by": 1}\n'),
+        **UNREPAIRED,
+        part="line, number 1",
     ),
     "an invalid audit time": Damage(
         "audit.log",
@@ -510,6 +535,30 @@ def test_damage_is_reported_and_repaired_without_side_effects(site, damage):
     check_bystanders(site, damage)
 
 
+@pytest.mark.usefixtures("within_seconds")
+@pytest.mark.parametrize(
+    "name", ["users/1.json", "clients/{CLIENT}.json", "audit.log", "audit/1", PICTURE("small")]
+)
+def test_named_pipe_in_place_of_a_file_makes_nobody_wait(site, tmp_path, name):
+    fifo_in_place(site.path(name), site)
+    store = site.store
+    with contextlib.suppress(StorageError):
+        store.read_user(ADA)
+    with contextlib.suppress(StorageError):
+        store.read_client(site.client.id)
+    with contextlib.suppress(StorageError):
+        store.read_picture("small", site.ada.picture_file)
+    for lines in (store.read_audit, lambda: store.audit_of(ADA)):
+        with contextlib.suppress(StorageError):
+            list(lines())
+    with contextlib.suppress(StorageError):
+        store.write_audit("user suspend", ADA, user=ADA)
+    with contextlib.suppress(StorageError):
+        backup(store, str(tmp_path / "backup.tar.gz"), "command")
+    assert problems_of(site.check(), site.path(name))
+    assert [each.name for each in (store.find_user("bob"), store.add_user("Zo", "z@x.y", ""))]
+
+
 def content_of(path: Path) -> bytes | None:
     return path.read_bytes() if path.is_file() else None
 
@@ -529,7 +578,28 @@ def pictures_of(site: SampleSite, user: User) -> dict[str, bytes]:
     return {size: Path(path).read_bytes() for size, path in paths.items()}
 
 
-@pytest.mark.parametrize("act", [link_to_itself, folder_in_place])
+def fifo_in_place(path: Path, site: SampleSite) -> None:
+    """Replace a file by a named pipe, which keeps its reader waiting for a writer."""
+    path.unlink()
+    os.mkfifo(path, 0o600)
+
+
+@pytest.fixture
+def within_seconds() -> Iterator[None]:
+    """Ends a test that hangs."""
+
+    def give_up(*_: object) -> None:
+        raise AssertionError("it waits")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(20)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("within_seconds")
+@pytest.mark.parametrize("act", [link_to_itself, folder_in_place, fifo_in_place])
 @pytest.mark.parametrize(
     "file",
     [*("users/1.json", "clients/{CLIENT}.json"), *("next_user_id", "audit.log", "secret_key")],
@@ -865,11 +935,11 @@ def test_storage_verify_is_this_check(site):
     assert problem.repaired == "added"
 
 
-@pytest.mark.parametrize("content", ["3\n", "two\n", "0\n"])
+@pytest.mark.parametrize("content", ["4\n", "two\n", "0\n"])
 def test_unknown_layout_is_refused(site, content):
     (site.data / "format").write_text(content)
     before = site.state()
-    with pytest.raises(BadInstallation, match="layout 3|no version number"):
+    with pytest.raises(BadInstallation, match="layout 4|no version number"):
         site.check(repair=True)
     assert site.state() == before
 

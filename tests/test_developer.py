@@ -229,6 +229,22 @@ def test_game_on_a_taken_origin_is_409(store, adas_browser, registered, changing
     assert len(all_clients(store)) == 2
 
 
+@pytest.mark.parametrize("name", ["Identity Server", "ldentity Server!", "Admın", "Staff"])
+def test_only_administrators_give_an_app_a_name_like_the_sites(
+    store, adas_browser, ada, registered, name
+):
+    for path in ("/developer", f"/developer/{registered.id}"):
+        page = adas_browser.post(path, data=FORM | {"name": name})
+        assert find_problem(page, "name") == "This name is reserved. Choose another one."
+    with store.edit_client(registered.id) as client:
+        client.name = name  # of an older version, or by an administrator
+    adas_browser.post(f"/developer/{registered.id}", data=FORM | {"name": name, "description": "x"})
+    assert store.read_client(registered.id).description == "x"
+    promote(store, ada.id, ADMINISTRATOR)
+    adas_browser.post("/developer", data=FORM | {"name": name})
+    assert [each.name for each in all_clients(store)] == [name, name]
+
+
 def test_member_limit_is_ten_apps_and_administrators_have_none(
     store, adas_browser, ada, bobs_browser
 ):

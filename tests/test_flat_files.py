@@ -6,6 +6,7 @@ test_storage_contract.py; kills and failing disks are in faults/.
 """
 
 import contextlib
+import errno
 import fcntl
 import json
 import multiprocessing
@@ -31,6 +32,7 @@ from storage import (
     CodeSpent,
     DamagedRecord,
     EmailTaken,
+    Grant,
     LastAdministrator,
     NameTaken,
     NoSuchCode,
@@ -107,7 +109,7 @@ def test_a_user_is_indented_json_in_the_order_of_the_records_fields(storage, ada
         '  "email": "ada@example.org",\n'
         '  "password_hash": "a hash",\n'
         '  "mod_level": 0,\n'
-        '  "suspended": false,\n'
+        '  "suspension": null,\n'
         '  "bio": "Zoë says „hi“\\n☃",\n'
         '  "flairs": [\n    "none"\n  ],\n'
         '  "equipped_flair": "none",\n'
@@ -246,7 +248,12 @@ DAMAGE = {
     "unknown field": hand_edit(nickname="Countess"),
     "level true": hand_edit(mod_level=True),
     "level 1.0": hand_edit(mod_level=1.0),
-    "suspended 1": hand_edit(suspended=1),
+    "suspended 1": hand_edit(suspension=..., suspended=1),
+    "suspended twice": hand_edit(suspension={"by": 1}, suspended=True),
+    "suspension true": hand_edit(suspension=True),
+    "suspension without by": hand_edit(suspension={}),
+    "suspension until a date": hand_edit(suspension={"by": 1, "until": "2026-11-24"}),
+    "suspension with more": hand_edit(suspension={"by": 1, "days": 1}),
     "no bio but null": hand_edit(bio=None),
     "flair not owned": hand_edit(equipped_flair="gold"),
     "no flairs": hand_edit(flairs=[]),
@@ -1148,3 +1155,43 @@ def test_a_writer_waits_for_a_lock(processes, storage, ada, data, pictures):
 
 def play_in(data: str, pictures: str) -> None:
     play_a_minute(open_storage(data, pictures), 0)
+
+
+# ---------------------------------------------------------------------------------------------
+# Grants
+# ---------------------------------------------------------------------------------------------
+
+
+def test_a_save_keeps_grants_of_damaged_clients_and_drops_those_of_no_id(storage, ada, data):
+    client, _ = storage.add_client("Chess", [], None)
+    path = data / "users/1.json"
+    record = json.loads(path.read_text())
+    record["grants"] = dict.fromkeys((client.id, "../users/1", "0" * 24), GRANT)
+    path.write_text(json.dumps(record))
+    (data / f"clients/{client.id}.json").write_text("{")
+    with storage.edit_user(ada.id) as user:
+        user.bio = "Saved"
+    assert list(storage.read_user(ada.id).grants) == [client.id]
+
+
+def test_a_save_keeps_grants_if_the_disk_does_not_tell_which_clients_exist(
+    storage, ada, monkeypatch
+):
+    client, _ = storage.add_client("Chess", [], None)
+    with storage.edit_user(ada.id) as user:
+        user.grants = {client.id: Grant(**GRANT)}
+
+    def fail(path):
+        raise OSError(errno.EIO, "Input/output error", path)
+
+    monkeypatch.setattr(os, "lstat", fail)
+    with storage.edit_user(ada.id) as user:
+        user.bio = "Saved"
+    assert list(storage.read_user(ada.id).grants) == [client.id]
+
+
+def test_a_look_up_and_an_edit_without_change_do_not_look_at_clients(storage, ada, monkeypatch):
+    monkeypatch.setattr(os, "lstat", None)
+    storage.read_user(ada.id)
+    with storage.edit_user(ada.id):
+        pass

@@ -19,6 +19,7 @@ from storage import (
     InvalidField,
     OriginTaken,
     StorageError,
+    Suspension,
     TooManyClients,
     check_description,
     check_game_url,
@@ -343,10 +344,10 @@ def test_consent_is_remembered_until_withdrawn(adas_browser, ada, game):
 def test_request_after_sign_out_or_suspension_is_no_account(store, adas_browser, ada, game, faults):
     signed = open_game(adas_browser, game)
     with store.edit_user(ada.id) as user:
-        user.suspended = True
+        user.suspension = Suspension("command")
     assert refusal(request_code(adas_browser, game, signed, decision="allow")) == "no_account"
     with store.edit_user(ada.id) as user:
-        user.suspended = False
+        user.suspension = None
     adas_browser.post("/sign-out")
     answer = request_code(adas_browser, game, signed, decision="allow")
     assert (answer.status_code, refusal(answer)) == (403, "no_account")
@@ -456,7 +457,9 @@ def test_home_page_shows_listed_games_sorted_by_name(browser, ada, add_game, sto
         page = browser.get("/")
         assert cards(page) == ["Ant", "zebra"]
         assert "Black &lt;and&gt; white." in page.text
-        assert f'<a href="/users/{ada.id}"><bdi>Ada</bdi></a>' in page.text
+        assert (
+            f'<a href="/users/{ada.id}"><bdi class="name">Ada</bdi></a> (no. {ada.id})' in page.text
+        )
         assert "/listed" not in page.text
     page = page.text
     assert page.index("administrators") < page.index("zebra")
@@ -550,7 +553,7 @@ def test_game_of_a_deleted_player_is_not_the_administrators(
     game = add_game(owner_id=bob.id)
     store.delete_user(bob.id)
     for path in (f"/play/{game.id}", "/"):
-        assert "by a player who left" in adas_browser.get(path).text
+        assert f"by player no. {bob.id}, who has left" in adas_browser.get(path).text
         assert "administrators" not in adas_browser.get(path).text
     assert adas_browser.get(f"/developer/{game.id}").status_code == 403
     with store.edit_user(ada.id) as user:

@@ -5,6 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from storage import Suspension
+
 ADDRESS = "/api/users/heartbeat"
 START = 1_795_239_191_948  # milliseconds
 
@@ -127,7 +129,7 @@ def test_signed_out_heartbeat_is_401(store, stopped_clock, browser, adas_browser
 def test_suspended_heartbeat_is_401(store, stopped_clock, adas_browser, ada):
     stopped_clock.ms += 60_000
     with store.edit_user(ada.id) as user:
-        user.suspended = True
+        user.suspension = Suspension("command")
     assert adas_browser.post(ADDRESS).status_code == 401
     assert store.read_user(ada.id).play_ms == 0
 

@@ -8,10 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from conftest import PASSWORD
 
+from identity import accounts
 from identity.accounts import RESETS
 from identity.formatting import format_duration
 from identity.passwords import hash_password
-from storage import User
+from storage import Suspension, User
+from storage.pictures import generate_picture
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400  # seconds
 # Each act: the path below the profile, the form, and the mod level required
@@ -93,7 +95,8 @@ def set_up_profile(store):
             edited.bio = "Something rude"
             edited.flairs = ["none", "Old hand"]
             edited.equipped_flair = "Old hand"
-            edited.suspended = act == "unsuspend"
+            edited.suspension = Suspension(user.id) if act == "unsuspend" else None
+        store.save_picture(user.id, generate_picture(77))
         return store.read_user(user.id)
 
     return set_up_profile
@@ -192,7 +195,7 @@ def test_suspension_is_on_the_profile_but_not_in_users_info(store, browser, anyo
     before = anyone.get("/api/users/info?id=1").json
     assert "suspended" not in browser.get("/users/1").text
     with store.edit_user(ada.id) as user:
-        user.suspended = True
+        user.suspension = Suspension("command")
     assert "This player is suspended." in text_of(browser.get("/users/1"))
     assert anyone.get("/api/users/info?id=1").json == before
 
@@ -288,7 +291,7 @@ def test_actor_demoted_during_the_request_is_403(
 
 
 def test_suspended_or_demoted_moderator_cannot_act(store, add_player, browser_of, ada):
-    for change in ({"suspended": True}, {"mod_level": 0}):
+    for change in ({"suspension": Suspension("command")}, {"mod_level": 0}):
         warden = add_player(f"Warden {len(change)}{next(iter(change))}", 1)
         browser = browser_of(warden)
         with store.edit_user(warden.id) as user:
@@ -335,6 +338,69 @@ def test_suspension_ends_sessions_and_tokens_and_unsuspending_allows_sign_in(
     assert program.whois(token).status_code == 401
     assert program.exchange(code).status_code == 400
     assert open_browser().sign_in().status_code == 303
+
+
+def test_moderators_see_who_suspended_a_player_why_and_until_when(
+    store, browser, ada, admin, moderators_browser
+):
+    end = 1_795_516_200_000  # 24 November 2026, 10:30 UTC
+    for by, words in (
+        (admin.id, f"Chief (no. {admin.id})"),
+        ("command", "The administrators, with the command"),
+        (None, "Unknown"),
+        (77, "Player no. 77 (left)"),
+    ):
+        with store.edit_user(ada.id) as user:
+            user.suspension = Suspension(by, 1000, "Insults <b>", end)
+        shown = text_of(moderators_browser.get(f"/users/{ada.id}"))
+        assert f"Suspended by {words} Since 1 January 1970, 00:00 UTC" in shown
+        assert "Until 24 November 2026, 10:30 UTC Reason Insults <b>" in shown
+    public = text_of(browser.get(f"/users/{ada.id}"))
+    assert "This player is suspended." in public
+    assert not any(each in public for each in ("Insults", "2026", "1970", "Suspended by"))
+    assert "Insults" not in browser.get(f"/api/users/info?id={ada.id}").text
+
+
+def test_suspend_form_takes_reason_and_length(store, ada, moderators_browser):
+    form = {"reason": " Insults ", "length": "1 week"}
+    assert do(moderators_browser, ada, "suspend", **form).status_code == 303
+    suspension = store.read_user(ada.id).suspension
+    assert (suspension.reason, suspension.until - suspension.since) == ("Insults", 7 * DAY * 1000)
+    changed = {"reason": "Threats", "length": "No end"}
+    assert do(moderators_browser, ada, "suspend", **changed).status_code == 303
+    suspension = store.read_user(ada.id).suspension
+    assert (suspension.reason, suspension.until) == ("Threats", None)
+    for refused in ({"reason": "r" * 201}, {"reason": "\u202er"}, {"length": "2 days"}):
+        page = do(moderators_browser, ada, "suspend", **form | refused)
+        assert (page.status_code, 'aria-invalid="true"' in page.text) == (400, True)
+        assert html.escape(refused.get("reason", "Insults")) in page.text
+    assert store.read_user(ada.id).suspension == suspension
+
+
+@pytest.mark.parametrize("act", ["suspend", "unsuspend"])
+def test_moderator_cannot_undo_an_administrators_suspension(
+    store, ada, admins_browser, moderators_browser, act
+):
+    do(admins_browser, ada, "suspend", reason="Insults")
+    before = store.read_user(ada.id)
+    page = do(moderators_browser, ada, act, reason="Never mind", length="1 day")
+    assert (page.status_code, "administrator suspended" in text_of(page)) == (403, True)
+    assert store.read_user(ada.id) == before
+    page = moderators_browser.get(f"/users/{ada.id}")
+    assert "Only administrators can change or lift this suspension." in text_of(page)
+    assert "suspend" not in "".join(re.findall('action="[^"]*"', page.text))
+    assert do(admins_browser, ada, act, length="1 day").status_code == 303
+
+
+def test_too_many_acts_are_429_on_the_form(store, ada, moderators_browser, monkeypatch):
+    monkeypatch.setattr(accounts, "MODERATORS_ACTS_AN_HOUR", 2)
+    for act in ("suspend", "unsuspend"):
+        assert do(moderators_browser, ada, act).status_code == 303
+    before, lines = store.read_user(ada.id), list(store.read_audit())
+    page = do(moderators_browser, ada, "suspend")
+    assert (page.status_code, "Retry-After" in page.headers) == (429, True)
+    assert "Too many tries. Try again in" in text_of(page)
+    assert (store.read_user(ada.id), list(store.read_audit())) == (before, lines)
 
 
 # -- resets ---------------------------------------------------------------------------------------
@@ -411,7 +477,7 @@ def test_invalid_mod_level_is_400(store, admins_browser, ada, level):
 def test_last_administrator_cannot_be_demoted(store, admin, admins_browser, add_player):
     second = add_player("Second", 2)
     with store.edit_user(second.id) as user:
-        user.suspended = True  # not counted: cannot sign in
+        user.suspension = Suspension("command")  # not counted: cannot sign in
     for level in ("0", "1"):
         page = do(admins_browser, admin, "mod level", mod_level=level)
         assert (page.status_code, "the last administrator" in page.text) == (409, True)

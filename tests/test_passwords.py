@@ -4,6 +4,7 @@ import pytest
 from forms import ANOTHER, PASSWORD, is_signed_in, problems_of, race, value_of
 
 from identity import signing
+from storage import Suspension
 
 
 def set_by_link(browser, address: str, new_password: str = ANOTHER):
@@ -194,8 +195,9 @@ def test_sign_in_link_of_a_suspended_or_deleted_user_is_403(store, browser, ada,
         store.delete_user(ada.id)
     else:
         with store.edit_user(ada.id) as user:
-            user.suspended = True
+            user.suspension = Suspension("command", reason="Insults")
     page = browser.get(adas_link)
+    assert ("This account is suspended: Insults." in page.text) == (how == "suspended")
     assert 'name="new_password"' not in page.text
     answer = set_by_link(browser, adas_link)
     assert (answer.status_code, "Set-Cookie" in answer.headers) == (403, False)

@@ -15,7 +15,7 @@ from identity import limits, passwords
 from identity.limits import HASHES_RUNNING, HASHES_WAITING, Busy, ConcurrencyLimit
 from identity.passwords import NOBODYS_HASH, PASSWORD_METHOD
 from identity.sessions import start_session
-from storage import check_hash_format, now_ms
+from storage import Suspension, check_hash_format, now_ms
 
 REAL_METHOD = "scrypt:32768:8:3"
 FOURTEEN_DAYS = 14 * 86400  # seconds
@@ -262,10 +262,36 @@ def test_account_without_a_password_cannot_sign_in(store, browser, ada):
         assert browser.sign_in(password=password).status_code == 403
 
 
+def test_suspended_player_reads_reason_and_end(store, browser, ada):
+    end = 1_795_516_200_000  # 24 November 2026, 10:30 UTC
+    ask = "Ask the people who run this site."
+    for reason, until, words in (
+        ("", None, f"This account is suspended. {ask}"),
+        ("", end, f"This account is suspended until 24 November 2026. {ask}"),
+        ("Rude <b>", None, f"This account is suspended: Rude &lt;b&gt;. {ask}"),
+        ("Rude.", end, f"This account is suspended until 24 November 2026: Rude. {ask}"),
+    ):
+        with store.edit_user(ada.id) as user:
+            user.suspension = Suspension("command", 0, reason, until)
+        assert words in browser.sign_in().text
+        wrong = browser.sign_in(password="wrong").text
+        assert "suspended" not in wrong and "Rude" not in wrong
+
+
+def test_sign_in_works_again_when_the_suspension_ends(store, browser, ada):
+    with store.edit_user(ada.id) as user:
+        user.suspension = Suspension("command", until=now_ms() + 60_000)
+    assert browser.sign_in().status_code == 403
+    with store.edit_user(ada.id) as user:
+        user.suspension.until = now_ms()
+    assert browser.sign_in().status_code == 303
+    assert is_signed_in(browser)
+
+
 def test_suspension_is_revealed_only_with_the_correct_password(store, browser, ada):
     wrong = browser.sign_in(password="wrong")
     with store.edit_user(ada.id) as user:
-        user.suspended = True
+        user.suspension = Suspension("command")
     assert browser.sign_in(password="wrong").data == wrong.data
     answer = browser.sign_in()
     assert (answer.status_code, "suspended" in answer.text) == (403, True)
@@ -727,7 +753,7 @@ def test_only_the_newest_20_sessions_are_kept(store, open_browser, ada):
 def test_suspension_ends_the_session_at_once(store, browser, ada):
     browser.sign_in()
     with store.edit_user(ada.id) as user:
-        user.suspended = True
+        user.suspension = Suspension("command")
     assert not is_signed_in(browser)
 
 

@@ -51,6 +51,12 @@ def test_invalid_field_shows_an_error_and_keeps_the_input(store, ada, browser, f
     assert store.user_ids() == [1]
 
 
+@pytest.mark.parametrize("name", ["Identity Server", "identity_servеr", "ɑdmin", "staff", "thisʼs"])
+def test_name_that_imitates_the_site_is_refused(store, browser, ada, name):
+    assert list(problems_of(sign_up(browser, name=name))) == ["name"]
+    assert store.user_ids() == [1]
+
+
 def test_all_errors_are_shown_together(browser, ada):
     page = sign_up(browser, name="x", email="x", password="short")
     assert list(problems_of(page)) == ["name", "email", "password"]

@@ -35,6 +35,7 @@ from storage import (
     NoSuchUser,
     Session,
     StorageError,
+    Suspension,
     TooManyAttempts,
     User,
     now_ms,
@@ -276,20 +277,81 @@ def test_an_unknown_user_raises_and_leaves_no_trace(storage, ada, act):
 # ---------------------------------------------------------------------------------------------
 
 
-def test_an_edit_saves_every_field(storage, ada):
+def test_an_edit_saves_every_field(storage, ada, client):
     with storage.edit_user(ada.id) as user:
         user.password_hash = "another"
         user.mod_level = MODERATOR
-        user.suspended = True
+        user.suspension = Suspension("command")
         user.bio = "Two lines,\nmore or less. ☃"
         user.flairs.append("early")
         user.equipped_flair = "early"
         user.play_ms += 60_000
         user.last_heartbeat += 1
         user.pfp_timestamp = None
-        user.grants["c" * 24] = Grant("g", ["userinfo", "email"], 1)
+        user.grants[client.id] = Grant("g", ["userinfo", "email"], 1)
         user.sessions.append(Session("s", 2, "Firefox on Linux"))
     assert storage.read_user(ada.id) == user != ada
+
+
+def all_saves(storage, user: User) -> list:
+    """Return a call of each method that saves this user."""
+
+    def edit() -> None:
+        with storage.edit_user(user.id) as edited:
+            edited.play_ms += 1
+
+    return [
+        edit,
+        lambda: storage.rename_user(user.id, "Grace"),
+        lambda: storage.change_email(user.id, "grace@example.org"),
+        lambda: storage.reset_name(user.id),
+        lambda: storage.save_picture(user.id, PICTURE),
+    ]
+
+
+def test_each_save_drops_grants_of_deleted_clients(storage, client):
+    for number in range(5):
+        ada = storage.add_user(f"Ada {number}", f"a{number}@example.org", "")
+        gone, _ = storage.add_client("Gone", [], None)
+        with storage.edit_user(ada.id) as user:
+            user.grants = {each.id: Grant("g", [], 1) for each in (gone, client)}
+        storage.delete_client(gone.id)
+        with storage.edit_user(ada.id):
+            pass  # nothing changes, so nothing is saved
+        assert gone.id in storage.read_user(ada.id).grants
+        all_saves(storage, ada)[number]()
+        assert storage.read_user(ada.id).grants == {client.id: Grant("g", [], 1)}
+        storage.delete_user(ada.id)
+
+
+def test_the_newest_grants_are_kept(storage, ada, monkeypatch):
+    monkeypatch.setattr(contract, "GRANTS_KEPT", 3)
+    ids = [storage.add_client(f"Client {n}", [], None)[0].id for n in range(5)]
+    for since, each in zip((50, 10, 40, 30, 20), ids, strict=True):
+        with storage.edit_user(ada.id) as user:
+            user.grants[each] = Grant("g", [], since)
+    # Client 1 went when client 3 came; client 4 is older than the others that are there.
+    assert list(storage.read_user(ada.id).grants) == [ids[0], ids[2], ids[3]]
+
+
+def test_a_new_grant_is_kept_after_the_clock_was_set_back(storage, ada, monkeypatch):
+    monkeypatch.setattr(contract, "GRANTS_KEPT", 2)
+    ids = [storage.add_client(f"Client {n}", [], None)[0].id for n in range(3)]
+    with storage.edit_user(ada.id) as user:
+        user.grants = {each: Grant("g", [], now_ms() + 9_000_000) for each in ids[:2]}
+    with storage.edit_user(ada.id) as user:
+        user.grants[ids[2]] = Grant("g", [], now_ms())
+    assert list(storage.read_user(ada.id).grants) == ids[1:]
+
+
+def test_consent_to_a_client_that_is_being_deleted_leaves_no_grant(storage, ada, client):
+    with storage.edit_user(ada.id) as user:
+        user.bio = "Saved all the same"
+        user.grants[client.id] = Grant("g", [], 1)
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(storage.delete_client, client.id).result()
+    user = storage.read_user(ada.id)
+    assert (user.bio, user.grants) == ("Saved all the same", {})
 
 
 def test_an_edit_that_raises_saves_nothing(storage, ada):
@@ -331,12 +393,13 @@ def test_an_edit_changes_neither_id_nor_name_nor_email(storage, ada, field, valu
     "field, value",
     [
         ("play_ms", 1.5),
-        ("suspended", 1),
+        ("suspension", True),
+        ("suspension", Suspension("command", until=1.5)),
         ("mod_level", True),  # equal to 1, but kept as another thing
         ("flairs", []),
         ("equipped_flair", "not owned"),
         ("sessions", [None]),
-        ("grants", {"client": Grant("g", "userinfo", 1)}),
+        ("grants", {"c" * 24: Grant("g", "userinfo", 1)}),
     ],
 )
 def test_an_edit_saves_nothing_that_could_not_be_read_again(storage, ada, field, value):
@@ -520,7 +583,9 @@ def test_only_the_last_administrator_cannot_be_lost(storage, administrators):
         pytest.fail("the block was entered")
 
 
-@pytest.mark.parametrize("change", [{"suspended": True}, {"mod_level": MODERATOR}])
+@pytest.mark.parametrize(
+    "change", [{"suspension": Suspension("command")}, {"mod_level": MODERATOR}]
+)
 def test_suspended_users_and_moderators_are_no_administrators(storage, administrators, change):
     first, second = administrators
     with storage.edit_user(second.id) as user:
@@ -975,10 +1040,26 @@ def test_administrators_are_those_who_can_sign_in(storage, ada, bob):
             user.mod_level = ADMINISTRATOR
     assert ids_of(storage.administrators()) == [ada.id, bob.id]
     with storage.edit_user(ada.id) as user:
-        user.suspended = True
+        user.suspension = Suspension("command")
     assert ids_of(storage.administrators()) == [bob.id]
     storage.delete_user(bob.id)
     assert storage.administrators() == []
+
+
+def test_an_administrator_is_one_again_when_the_suspension_ends(storage, ada, bob, monkeypatch):
+    until = now_ms() + 1000
+    for each in (ada, bob):
+        with storage.edit_user(each.id) as user:
+            user.mod_level = ADMINISTRATOR
+    with storage.edit_user(ada.id) as user:
+        user.suspension = Suspension("command", until=until)
+    assert ids_of(storage.administrators()) == [bob.id]
+    with pytest.raises(LastAdministrator), storage.administered_without(bob.id):
+        pytest.fail("the block was entered")
+    monkeypatch.setattr(contract.records, "now_ms", lambda: until)
+    assert ids_of(storage.administrators()) == [ada.id, bob.id]
+    with storage.administered_without(bob.id):
+        pass
 
 
 def test_imported_and_new_administrators_are_found(storage):
@@ -1054,6 +1135,18 @@ def test_before_sees_the_record_as_it_is_and_may_write_an_audit_line(storage, ad
 
     change(storage, ada.id, client.id, before)
     assert [line["act"] for line in storage.read_audit()] == ["seen"]
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_before_may_count_an_attempt_and_refuse_the_change(storage, ada, client, change):
+    def before(record):
+        storage.count_attempt("act", "ada", limit=1)
+
+    before(ada)
+    with pytest.raises(TooManyAttempts):
+        change(storage, ada.id, client.id, before)
+    assert storage.read_user(ada.id) == ada
+    assert list(map(storage.read_client, storage.client_ids())) == [client]
 
 
 def test_attempts_are_refused_at_the_limit(storage, clock):

@@ -13,9 +13,11 @@ from storage import (
     check_name,
     check_password,
     check_redirect_uri,
+    drop_hidden,
     normal_name,
     unique_key,
 )
+from storage.names import CONFUSABLES
 from storage.rules import COMMON_LENGTH, COMMON_PASSWORDS
 
 
@@ -32,10 +34,11 @@ def rows(problem: str, *texts: str) -> list[tuple[str, str]]:
 def test_name_is_accepted(subtests):
     for name in [
         *("Ad", "Ada", "a" * 30, "7of9", "42", "ada-lovelace", "Ada L. King", "x_y", "A.b.C"),
-        *("José", "Łukasz", "Ærø", "Zoë", "ẞa", "Ọ̀ṣun", "İpek", "ka\u02bbiulani", "x\u0323\u0304y"),
+        *("José", "Łukasz", "Ærø", "Zoë", "ẞa", "Ọ̀ṣun", "İpek", "x\u0323\u0304y"),
         *("Ада", "Ελένη", "Анна7", "שרה", "فاطمة", "علی۴", "मीरा", "สมชาย", "ქეთი", "Անի", "𐌰𐌳𐌰"),
         *("漢字かなカナ", "あだ", "アダー", "佐々木", "김하나", "한漢", "ㄅㄆ", "アダ7"),
-        *("player", "player one", "players7", "7player", "administrators", "rooted", "None1"),
+        *("Modern", "Supporter", "Staffan", "Roots", "Admina", "rn", "いもうと", "ๆมา", "くノ"),
+        *("player", "player one", "players7", "7player", "rooted", "None1"),
         # Plain ones after normal_name
         *("Ａｄａ", "𝒜𝒹𝒶", "ﬁne", "ｱﾀﾞ", "  Ada  ", "Ada\u00a0L", "Jose\u0301"),
     ]:
@@ -52,6 +55,9 @@ def test_name_is_refused(subtests):
         *rows("2-30", *(f"a{each}da" for each in "\u00ad\u061c\u200b\u200d\u202e\u2066\ufeff")),
         *rows("2-30", *(f"a{each}da" for each in "\u115f\u1160\u3164\uffa0\u17b4\u17b5")),
         *rows("2-30", *(f"a{each}da" for each in "\u034f\u180b\ufe0f\U000e0061\U000e0100")),
+        # Letters that are read as apostrophes and other signs
+        *rows("2-30", "this site\u02bcs", "ka\u02bbiulani", "a\u02b9b", "a\ua78cb", "\u01c3ada"),
+        *rows("2-30", "Ada\ua78f", "a\u02d0b", "a\u02eeb"),
         *rows("Start and end", "_ada", ".ada", "-ada", "ada_", "ada.", "ada-", "..", "\u0301ada"),
         *rows("one space", "a  b", "ada \u00a0b"),
         *rows("accents", "x\u0323\u0304\u0331y", "x\u0489\u0489\u0489"),
@@ -62,10 +68,57 @@ def test_name_is_refused(subtests):
         *rows(
             "reserved", "support", "staff", "None", "ａｄｍｉｎ", "ſtaff", "player7", "Player007"
         ),
-        *rows("reserved", "PLAYER１２", "player0"),
+        *rows("reserved", "PLAYER１２", "player0", "administrators", "Admins", "mod", "official"),
     ]:
         with subtests.test(ascii(name)):
             assert problem in (check_name(normal_name(name)) or "accepted")
+
+
+def test_name_that_looks_like_a_reserved_one_is_refused(subtests):
+    """Compared by Unicode's confusables, in any case, without accents and separators."""
+    for name in [
+        *("ɑdmin", "admın", "ꭤdmin", "adrnin", "AdmIn", "ADMlN", "Admln", "adm1n", "r00t", "rοοt"),
+        *("a.d.m.i.n", "Ad Min", "ad-min", "ádmin", "aḍmin", "ađmin", "ᴀᴅᴍɪɴ", "ᵃᵈᵐⁱⁿ", "𝖆𝖉𝖒𝖎𝖓"),
+        *("ɱoderator", "rnoderator", "Mod.erator", "ѕtaff", "stɑff", "Ѕ", "0fficial", "sysτem"),
+        *("pIayer7", "p1ayer7", "player 7", "Player_7", "plɑyer7", "playerl0", "playerO7"),
+    ]:
+        with subtests.test(ascii(name)):
+            assert check_name(normal_name(name)) is not None
+    for name in ["ɑdmin", "admın", "ADMlN", "r00t", "ᴀᴅᴍɪɴ", "a.d.m.i.n", "pIayer7", "player 7"]:
+        with subtests.test(ascii(name)):
+            assert "reserved" in check_name(normal_name(name))
+
+
+def test_name_that_looks_like_the_site_is_refused(subtests):
+    for name in [
+        *("Our games", "our_games", "OURGAMES", "0ur garnes", "Our gɑmes", "Oür Games"),
+        *("Our games admin", "Our games Staff", "Support Our-Games", "moderators our games"),
+    ]:
+        with subtests.test(ascii(name)):
+            assert "reserved" in check_name(name, "Our Games!")
+            assert "reserved" in check_client_name(name, "Our Games!")
+            assert check_name(name) is None
+    for name in ["Our", "Games", "Our gamer", "Our games fan", "くノ"]:
+        with subtests.test(ascii(name)):
+            assert check_name(name, "Our Games!") is None
+            assert check_name(name, "♞") is None  # a site name without letters is like no other
+
+
+def test_members_app_must_not_look_official_and_an_administrators_may(subtests):
+    for name in ["Admin!", "«Our Games»", "Our Games ✔", "adm|n", "ⓢtaff", "Ad\u3164min"]:
+        with subtests.test(ascii(name)):
+            assert "reserved" in check_client_name(name, "Our Games")
+            assert check_client_name(name) is None
+    assert check_client_name("Our Games: Chess", "Our Games") is None
+
+
+def test_confusables_name_their_source_and_have_their_license():
+    lines = CONFUSABLES.read_text(encoding="utf-8").splitlines()
+    assert any("security/18.0.0/confusables.txt" in line for line in lines if line[0] == "#")
+    license = CONFUSABLES.with_suffix(".LICENSE").read_text(encoding="utf-8")
+    assert "UNICODE LICENSE V3" in license and "Unicode, Inc." in license
+    characters = "".join(line.split("\t")[1] for line in lines if "\t" in line)
+    assert len(characters) == len(set(characters)) > 2500
 
 
 def test_a_name_that_is_not_in_its_normal_form_is_refused(subtests):
@@ -110,15 +163,33 @@ def test_email_is_refused(subtests):
 
 
 def test_bio_is_accepted(subtests):
-    for bio in ["", "Chess, mostly.", "two\nlines\tand a tab", "b" * 1000, "<b>🙂"]:
+    for bio in [
+        *("", "Chess, mostly.", "two\nlines\tand a tab", "b" * 1000, "<b>🙂", "Zoë", "۝ 🏳️"),
+        # Joiners in Persian and Hindi words and in emoji, and the tags of a flag
+        *("می\u200cخواهم", "क\u094d\u200dष", "👨\u200d👩\u200d👧", "❤\ufe0f\u200d🔥"),
+        "\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f",
+    ]:
         with subtests.test(ascii(bio)):
             assert check_bio(bio) is None
 
 
 def test_bio_is_refused(subtests):
-    for bio in ["b" * 1001, "a\x00b", "a\x1bb", "a\rb", "a\x7fb", "a\x85b", "\ud800"]:
+    for bio in [
+        *("b" * 1001, "a\x00b", "a\x1bb", "a\rb", "a\x7fb", "a\x85b", "\ud800"),
+        # Turned text, and text that nobody sees
+        *(f"a{each}b" for each in "\u202a\u202e\u2066\u2069\u200e\u200f\u061c"),
+        *(f"a{each}b" for each in "\u00ad\u200b\u200c\u200d\u2060\u2063\ufeff\U000e0041"),
+        *("é\u200d\u200dé", "é\u200c b", "\U0001f3f4\U000e0067", "\u200b"),
+    ]:
         with subtests.test(ascii(bio)):
             assert check_bio(bio)
+
+
+def test_hidden_characters_are_dropped_and_what_is_left_is_a_bio():
+    text = "a\u202e\u200bb\u2066 é\u200d\u200dé\U000e0041 👨\u200d👩 می\u200cخ"
+    assert drop_hidden(text) == "ab éé 👨\u200d👩 می\u200cخ"
+    assert check_bio(drop_hidden(text)) is None
+    assert drop_hidden("plain") == "plain"
 
 
 def test_password_is_accepted(subtests):

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import pytest
 
 from identity_server import CLIENT_FAILURES, issue_access_token
-from storage import AuthorizationCode
+from storage import AuthorizationCode, Suspension
 
 FORM = "application/x-www-form-urlencoded"
 BODY_LIMIT = 16 * 1024
@@ -545,10 +545,10 @@ def test_code_reuse_is_400_if_tokens_cannot_be_revoked(program, code, faults):
 
 def test_code_of_a_suspended_user_is_400_until_unsuspended(store, program, code, ada):
     with store.edit_user(ada.id) as user:
-        user.suspended = True
+        user.suspension = Suspension("command")
     assert program.exchange(code).status_code == 400
     with store.edit_user(ada.id) as user:
-        user.suspended = False
+        user.suspension = None
     assert program.exchange(code).status_code == 200
 
 
@@ -698,7 +698,7 @@ FAULTS = {
     "missing parameter": {"grant_type": ""},
     "wrong secret": {"client_secret": "wrong"},
     "unknown code": {"code": "x"},
-    "suspended user": {"suspended": True},
+    "suspended user": {"suspension": Suspension("command")},
     "other redirect_uri": {"redirect_uri": "x"},
     "unexpected verifier": {"code_verifier": VERIFIER},
     "failing disk": {"unspendable": True},
@@ -710,11 +710,11 @@ FAULTS = {
 )
 def test_first_of_two_errors_is_returned(store, ada, program, code, faults, first, second):
     def send_with_faults(
-        method="POST", content_type=FORM, suspended=False, unspendable=False, **changes: str
+        method="POST", content_type=FORM, suspension=None, unspendable=False, **changes: str
     ) -> tuple[int, bytes]:
         """Send a valid request with these faults; return status and body."""
         with store.edit_user(ada.id) as user:
-            user.suspended = suspended
+            user.suspension = suspension
         if unspendable:
             faults.refuse_saves("used codes")
         answer = program.http.open(

@@ -23,7 +23,7 @@ from commands.printing import describe_audit_line
 from identity import links, passwords
 from identity_admin import identity_server_command
 from identity_server import public_profile
-from storage import PICTURE_SIZES, BadFile, Storage, User, now_ms, transfer
+from storage import PICTURE_SIZES, BadFile, Storage, Suspension, User, now_ms, transfer
 from storage.transfer import ImportResult, export_users, import_users, write_line
 
 ROOT = Path(__file__).parent.parent
@@ -98,7 +98,7 @@ def ada(storage) -> User:
     with storage.edit_user(user_id) as user:
         user.bio, user.play_ms, user.mod_level = "Zoë says „hi“\n☃ 🙂", 90 * 60_000 + 59_999, 1
         user.flairs, user.equipped_flair = ["none", "founder"], "founder"
-        user.suspended = True
+        user.suspension = Suspension("command")
     return user
 
 
@@ -171,7 +171,7 @@ def test_import_reads_every_field(storage, import_lines):
         email="ada@example.org",
         password_hash=A_HASH,
         mod_level=1,
-        suspended=True,
+        suspension=Suspension(by=None, since=0),
         bio="Zoë says „hi“\n☃ 🙂",
         flairs=["none", "founder"],
         equipped_flair="founder",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import Browser
 
-from storage import DamagedRecord, Storage, open_storage
+from storage import DamagedRecord, Storage, Suspension, open_storage
 from storage.flat_files.check import check
 
 ARCHIVE = Path(__file__).with_name("installations") / "layout-1.tar.gz"
@@ -46,11 +46,11 @@ def test_an_installation_of_layout_1_opens_whole(here, store, facts):
         *("Ada", "Bobby", "Cleo", "Dora", "Émile 2")
     ]
     assert store.find_user("bob@example.org").grants
-    assert store.read_user(3).suspended
+    assert store.read_user(3).suspension == Suspension(by=None, since=0)
     assert store.is_good_invite(facts["invite"])
     assert store.add_user("New", "new@example.org", "").id == 10
     assert list(check(str(here / "instance"), str(here / "pfp"))) == []
-    assert (here / "instance/format").read_text() == "2\n"
+    assert (here / "instance/format").read_text() == "3\n"
 
 
 def test_an_upgrade_indexes_existing_records(store):
@@ -69,6 +69,16 @@ def test_an_upgrade_indexes_existing_records(store):
     assert list(store.audit_of(game)) == about_game != []
 
 
+@pytest.mark.parametrize("layout", [1, 2])
+def test_an_upgrade_drops_hidden_characters_from_bios(here, unsynced, layout):
+    (here / "instance/format").write_text(f"{layout}\n")
+    record = here / "instance/users/2.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"bio": "a\u202eb\u200b"}))
+    store = open_storage(str(here / "instance"), str(here / "pfp"))
+    assert store.read_user(2).bio == "ab"
+    assert record.stat().st_mode & 0o777 == 0o600
+
+
 def test_a_killed_upgrade_is_repeated(here, store):
     (here / "instance/format").write_text("1\n")
     (here / "instance/audit/2").write_text("half a line")
@@ -76,6 +86,24 @@ def test_a_killed_upgrade_is_repeated(here, store):
     again = open_storage(str(here / "instance"), str(here / "pfp"))
     assert [each.name for each in again.administrators()] == ["Ada"]
     assert all(line["act"] for line in again.audit_of(2))
+
+
+def test_an_upgrade_of_layout_2_reads_no_record(here, store):
+    (here / "instance/format").write_text("2\n")
+    (here / "instance/index/administrators/1").unlink()
+    again = open_storage(str(here / "instance"), str(here / "pfp"))
+    assert again.administrators() == []
+    assert (here / "instance/format").read_text() == "3\n"
+
+
+def test_records_of_an_older_layout_are_saved_as_new_ones(here, store):
+    assert '"suspended": true' in (here / "instance/users/3.json").read_text()
+    with store.edit_user(3) as user:
+        user.bio = "New"
+    record = json.loads((here / "instance/users/3.json").read_text())
+    assert "suspended" not in record
+    assert record["suspension"] == {"by": None, "since": 0, "reason": "", "until": None}
+    assert store.read_user(3) == user
 
 
 def test_an_upgrade_skips_damaged_records(here, unsynced):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from storage import record_as_dict
+from storage import Suspension, record_as_dict
 
 PUBLIC = {
     *("name", "id", "bio", "flairs", "equippedFlair", "playMinutes", "lastHeartbeat", "modLevel"),
@@ -59,7 +59,7 @@ def test_account_without_a_timestamped_picture_has_no_pfp_timestamp(store, anyon
 def test_private_fields_are_never_returned(store, anyone, ada, program, adas_browser):
     adas_browser.allow(program, scope="email")
     with store.edit_user(ada.id) as user:
-        user.suspended = True  # private as well
+        user.suspension = Suspension("command")  # private as well
     body = request_info(anyone, f"?id={ada.id}").text
     record = record_as_dict(store.read_user(ada.id))
     private = [record["email"], record["password_hash"], program.id, "suspended"]

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from identity.signing import serializer
+from storage import Suspension
 
 INVALID_TOKEN = 'Bearer error="invalid_token"'
 INVALID_REQUEST = 'Bearer error="invalid_request"'
@@ -257,13 +258,13 @@ def test_withdrawing_consent_keeps_tokens_of_other_clients(
 
 def test_token_of_a_suspended_user_is_401(store, program, token, ada):
     with store.edit_user(ada.id) as user:
-        user.suspended = True
+        user.suspension = Suspension("command")
     assert refusal(program.whois(token)) == (401, INVALID_TOKEN)
 
 
 def test_token_of_a_deleted_user_is_401_like_a_revoked_one(store, program, token, ada):
     with store.edit_user(ada.id) as user:
-        user.suspended = True
+        user.suspension = Suspension("command")
     suspended = program.whois(token)
     store.delete_user(ada.id)
     deleted = program.whois(token)

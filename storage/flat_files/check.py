@@ -23,7 +23,7 @@ from storage.flat_files.layout import FROZEN, LAYOUT_VERSION, STAGED, Layout
 from storage.flat_files.load import sweep
 from storage.flat_files.problems import Finding, Findings, Problems, Walk
 from storage.flat_files.upgrade import index_audit_log, upgrade
-from storage.maintenance import Progress, ignore
+from storage.maintenance import Progress, check_audit_line, ignore
 from storage.rules import TIME_END
 
 INVITE_FILE = re.compile(r"[0-9a-f]{64}\.(json|taken)")
@@ -162,7 +162,7 @@ def _look_at_audit(layout: Layout) -> Findings:
         return
     is_damaged = False
     sums: dict[str, int] = {}  # check sums of the lines about each subject
-    with open(log, "rb") as lines:
+    with disk.open_log(log) as lines:
         for number, line in enumerate(lines, start=1):
             if not _is_act(line):
                 yield Finding(log, f"has a damaged line, number {number}")
@@ -183,7 +183,7 @@ def _look_at_audit(layout: Layout) -> Findings:
 
 
 def _check_sum(path: str) -> int | None:
-    with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+    with contextlib.suppress(FileNotFoundError), disk.open_log(path) as file:
         return functools.reduce(lambda checked, line: zlib.crc32(line, checked), file, 0)
     return None
 
@@ -196,6 +196,7 @@ def _is_act(line: bytes) -> bool:
         return False
     return (
         isinstance(values, dict)
+        and check_audit_line(line) is None  # else a backup leaves it out
         and {"time", "act", "by"} <= values.keys()
         and all(type(each) in (int, str) for each in values.values())
         and type(values["act"]) is str

@@ -17,7 +17,7 @@ from storage.flat_files.index import ADMINISTRATORS, Index, index_keys
 from storage.flat_files.layout import STAGED, Layout, Lock
 from storage.flat_files.pictures import MODE, PictureFiles, will_be_generated
 from storage.flat_files.problems import Finding, Findings, Problems, Walk, look_at_orphan, remove
-from storage.flat_files.record_files import read_client, read_user
+from storage.flat_files.record_files import drop_hidden_in_bio, read_client, read_user
 from storage.flat_files.unique_index import (
     FIELDS,
     NAME_ENTRY,
@@ -26,7 +26,7 @@ from storage.flat_files.unique_index import (
     unique_keys,
     user_id_in,
 )
-from storage.maintenance import check_picture, has_picture_time
+from storage.maintenance import check_picture, has_picture_time, problems_in_fields
 from storage.rules import TIME_END, USER_IDS_END
 
 USER_FILE = re.compile(rf"{storage.USER_ID.pattern}\.json")
@@ -35,8 +35,6 @@ HASH = re.compile(r"[0-9a-f]{64}")
 CLIENT_KEY = re.compile(
     rf"owner-(none|{storage.USER_ID.pattern})|games-(un)?listed|origin-{HASH.pattern}"
 )
-# Fields whose rules must hold. (A newer rule for a bio's length is no damage.)
-CHECKED_FIELDS = {User: ["mod_level"], storage.Client: ["redirect_uris", "game_url"]}
 
 Record = User | storage.Client
 
@@ -150,6 +148,9 @@ class RecordCheck:
             yield Finding(path, problem)
         yield from self._look_at_entries_of(path, record)
         if isinstance(record, User):
+            if record.bio != storage.drop_hidden(record.bio):
+                problem = "has characters in its bio that show nothing or turn other text"
+                yield Finding(path, problem, functools.partial(drop_hidden_in_bio, record))
             yield from self._look_at_pictures_of(path, record)
 
     # -- index entries -------------------------------------------------------------------------
@@ -300,16 +301,12 @@ def _holder(entry: str) -> int | None:
 
 def _problems_in_fields(record: Record) -> Iterator[str]:
     """Yield what is wrong with the fields without which pages or signing in would not work."""
-    for field in CHECKED_FIELDS[type(record)]:
-        if problem := storage.RULES[type(record)][field](getattr(record, field)):
-            yield f"{field}: {problem}"
+    yield from problems_in_fields(record)
     times = {"created": record.created}
     if isinstance(record, User):
         times |= {"last_heartbeat": record.last_heartbeat, "play_ms": record.play_ms}
         times |= {f"grants.{client}.since": each.since for client, each in record.grants.items()}
         times |= {f"sessions[{n}].since": each.since for n, each in enumerate(record.sessions)}
-        if problem := storage.check_hash_format(record.password_hash):
-            yield f"password_hash: {problem}"
         for kind, key in unique_keys(record):
             if not can_be_key(kind, key):
                 yield f"nobody can be found by its {FIELDS[kind]}"

@@ -5,10 +5,13 @@ Functions that read a file raise the storage error themselves.
 """
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator
+from typing import BinaryIO
 
 from storage import DamagedRecord, NotFound
 from storage.files import (
@@ -26,19 +29,25 @@ from storage.records import decode_record, encode, record_as_dict
 
 BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
 READ_SIZE = 65536  # bytes: one read takes every ordinary record whole
+READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # the last: a FIFO makes nobody wait (fifo(7))
 
 
 def read_file(path: str, missing: NotFound) -> bytes:
-    """Return the bytes of a file. Raises `missing` if there is no such file, StorageFailed."""
+    """Return the bytes of a file. Raises `missing` if there is no such file, StorageFailed.
+
+    The disk refuses a FIFO or a device in place of a file.
+    """
     # os.open and os.read cost a third of open(): this is the look-ups' hot path.
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, READING)
     except FileNotFoundError:
         raise missing from None
     except OSError as error:
         raise storage_error_from(error) from error
     try:
         chunks = [os.read(descriptor, READ_SIZE)]
+        if len(chunks[0]) in (0, READ_SIZE):  # as a FIFO reads, or a device
+            refuse_irregular(descriptor)
         while len(chunks[-1]) == READ_SIZE:
             chunks.append(os.read(descriptor, READ_SIZE))
     except OSError as error:
@@ -47,6 +56,24 @@ def read_file(path: str, missing: NotFound) -> bytes:
     finally:
         os.close(descriptor)
     return b"".join(chunks)
+
+
+def refuse_irregular(descriptor: int) -> None:
+    """Raise OSError for a FIFO, a device or a folder: a read of it may never end."""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file")
+
+
+def open_log(path: str) -> BinaryIO:
+    """Return a file to be read line by line. Raises OSError, also for a FIFO or a device."""
+    file = open(path, "rb", opener=lambda path, _: os.open(path, READING))  # noqa: SIM115
+    try:
+        refuse_irregular(file.fileno())
+    except OSError as error:
+        file.close()
+        error.filename = path
+        raise
+    return file
 
 
 class StatCache:
@@ -61,14 +88,14 @@ class StatCache:
         Raises what `make` raises, also if there is no file.
         """
         try:
-            stat = os.stat(path)
+            found = os.stat(path)
         except OSError:
             return make()
         kept = self._kept.get(path)
         # Files are never written in place, so new content has a new inode.
-        if kept is None or kept[0] != (stat.st_ino, stat.st_mtime_ns):
+        if kept is None or kept[0] != (found.st_ino, found.st_mtime_ns):
             # One assignment: threads read the dict without a lock.
-            kept = self._kept[path] = (stat.st_ino, stat.st_mtime_ns), make()
+            kept = self._kept[path] = (found.st_ino, found.st_mtime_ns), make()
         return kept[1]
 
 
@@ -120,6 +147,7 @@ def append_durably(path: str, lines: bytes) -> None:
     The caller holds a lock against other writers.
     """
     with opened(path, os.O_RDWR | os.O_APPEND | os.O_CREAT) as descriptor:
+        refuse_irregular(descriptor)
         end = os.fstat(descriptor).st_size
         # The last line may lack its end, after a kill or an edit: the first new one would join it.
         is_torn = end > 0 and os.pread(descriptor, 1, end - 1) != b"\n"
@@ -228,12 +256,16 @@ def read_json_lines(path: str) -> Iterator[dict]:
     Raises DamagedRecord after the last line, for the first that is damaged; StorageFailed.
     """
     damage = None
-    with translate_os_errors(), contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+    with translate_os_errors(), contextlib.suppress(FileNotFoundError), open_log(path) as file:
         for number, line in enumerate(file, start=1):
             try:
-                yield json.loads(line)
+                values = json.loads(line)
+                if type(values) is not dict:
+                    raise ValueError("it is no JSON object")
             except (ValueError, RecursionError) as error:
                 damage = damage or DamagedRecord(f"{path}, line {number},", str(error))
+            else:
+                yield values
     if damage:
         raise damage
 

@@ -1,6 +1,6 @@
 """A secondary index: which records have a property, without reading all of them.
 
-    index/administrators/1              user 1 is an administrator who can sign in
+    index/administrators/1              user 1 is an administrator, now or after a suspension
     index/owner-1/<client id>           user 1 owns this client; owner-none: the administrators
     index/games-listed/<client id>      its game is on the home page; games-unlisted: it is not
     index/origin-<sha256>/<client id>   its game is on this origin
@@ -14,7 +14,16 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 
-from storage import Client, DamagedRecord, NotFound, User, check_game_url, origin_of, sha256
+from storage import (
+    ADMINISTRATOR,
+    Client,
+    DamagedRecord,
+    NotFound,
+    User,
+    check_game_url,
+    origin_of,
+    sha256,
+)
 from storage.flat_files import disk
 
 ADMINISTRATORS = "administrators"
@@ -38,7 +47,10 @@ def origin_key(game_url: str) -> str:
 def index_keys(record: User | Client) -> set[str]:
     """Return the keys under which a record is to be found."""
     if isinstance(record, User):
-        return {ADMINISTRATORS} if record.administers else set()
+        # The end of a suspension is no save that could add the entry: it stays, and does not count.
+        can_return = record.suspension is None or record.suspension.until is not None
+        is_administrator = record.mod_level == ADMINISTRATOR and can_return
+        return {ADMINISTRATORS} if is_administrator else set()
     keys = {owner_key(record.owner_id)}
     # A record edited by hand may break the rule; its URL is then not that of a game.
     if record.game_url is not None and check_game_url(record.game_url) is None:

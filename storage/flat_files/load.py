@@ -8,7 +8,6 @@ import contextlib
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from typing import BinaryIO
 
 from storage import BadInstallation, Client, DamagedRecord, Load, User, record_as_dict
 from storage.flat_files import disk
@@ -94,8 +93,8 @@ class StagedFiles(Load):
     def add_client(self, client: Client) -> None:
         self._add_record(self.layout.client(client.id), client)
 
-    def add_audit_log(self, lines: BinaryIO) -> None:
-        self._write(self.layout.path("audit.log"), iter(lambda: lines.read(disk.READ_SIZE), b""))
+    def add_audit_log(self, lines: Iterable[bytes]) -> None:
+        self._write(self.layout.path("audit.log"), lines)
 
     def _add_record(self, path: str, record: User | Client) -> None:
         self._write(path, [encode(record_as_dict(record))])
@@ -156,7 +155,7 @@ def _put_audit_in_place(layout: Layout, staged: Layout) -> None:
 
 
 def _lines_of(path: str) -> Iterator[bytes]:
-    with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+    with contextlib.suppress(FileNotFoundError), disk.open_log(path) as file:
         yield from file
 
 

@@ -8,7 +8,7 @@ import storage
 from storage import Images, User
 from storage.flat_files import disk
 from storage.flat_files.layout import Layout
-from storage.flat_files.record_files import read_user
+from storage.flat_files.record_files import drop_stale_grants, read_user
 
 MODE = 0o644  # nginx reads pictures
 
@@ -41,6 +41,7 @@ class PictureFiles:
         with disk.rollback_on_error() as undo:
             undo.callback(self.remove, user.id, user.pfp_timestamp)
             self.write(user.id, user.pfp_timestamp, images)
+            drop_stale_grants(self._layout, user)
             disk.write_record(self._layout.user(user.id), user)
         self.remove(user.id, old)
         disk.sync_removals(self._layout.picture_folders())

@@ -9,7 +9,6 @@ from storage import Client, User
 from storage.flat_files import disk
 from storage.flat_files.index import Index, index_keys
 from storage.flat_files.layout import Layout, Lock
-from storage.records import encode
 
 
 def read_user(layout: Layout, user_id: int) -> User:
@@ -22,6 +21,13 @@ def read_client(layout: Layout, client_id: str) -> Client:
     """Return the client with this id. Raises NoSuchClient, DamagedRecord, StorageFailed."""
     missing = storage.NoSuchClient("there is no such client")
     return disk.read_record(layout.client(client_id), Client, missing, id=client_id)
+
+
+def drop_hidden_in_bio(user: User, path: str) -> str:
+    """Remove hidden characters, which an older version accepted, from the record at a path."""
+    user.bio = storage.drop_hidden(user.bio)
+    disk.write_record(path, user)
+    return "removed"
 
 
 def user_ids(layout: Layout) -> list[int]:
@@ -45,10 +51,12 @@ def edit_record(
     read: Callable,
     fixed: set[str],
     unchecked: Set[str] = frozenset(),
+    before_save: Callable = storage.ignore,
 ) -> Iterator:
     """Hold `lock`, yield the record that `read` returns, and save it at the end of the block.
 
     Nothing is written if nothing changed. The rules of the fields in `unchecked` are not applied.
+    `before_save` may change the record that is about to be saved.
     Raises ValueError if a field in `fixed` has changed, InvalidField, StorageFailed.
     """
     with contextlib.ExitStack() as held:
@@ -63,8 +71,29 @@ def edit_record(
         changed = {name for name in after if after[name] != before[name]}
         if changed & fixed:
             raise ValueError(f"not changed by an edit: {', '.join(sorted(changed & fixed))}")
-        storage.refuse_bad_record(record, changed - unchecked)
         if changed:
             storage.build_record(type(record), after)  # refuses what could not be read again
+            storage.refuse_bad_record(record, changed - unchecked)
             with disk.translate_os_errors(), index.updated(record, old_keys):
-                disk.write_file(path, encode(after))
+                before_save(record)
+                disk.write_record(path, record)
+
+
+def drop_stale_grants(layout: Layout, user: User) -> None:
+    """Keep the newest GRANTS_KEPT grants of clients that exist. A damaged client exists."""
+    now = storage.now_ms()
+    grants = [(each, grant) for each, grant in user.grants.items() if _exists(layout, each)]
+    # A time in the future is from before the clock was set back; the last one added is the newest.
+    grants.sort(key=lambda item: min(item[1].since, now))
+    newest = dict(grants[-storage.GRANTS_KEPT :])
+    user.grants = {each: grant for each, grant in user.grants.items() if each in newest}
+
+
+def _exists(layout: Layout, client_id: str) -> bool:
+    try:
+        os.lstat(layout.client(client_id))
+    except (storage.NoSuchClient, FileNotFoundError):
+        return False
+    except OSError:  # the folder cannot be read now
+        return True
+    return True

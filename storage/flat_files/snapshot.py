@@ -68,6 +68,7 @@ def _freeze(layout: Layout, frozen: Layout) -> list[str]:
         for client_id in client_ids(layout):
             link(layout.client(client_id), frozen.client(client_id))
     with layout.audit_lock(), contextlib.suppress(FileNotFoundError):  # it grows in place
+        disk.open_log(layout.path("audit.log")).close()  # refuses what is no file
         shutil.copyfile(layout.path("audit.log"), frozen.path("audit.log"))
     return refused
 
@@ -146,9 +147,12 @@ class FrozenFiles(storage.Snapshot):
     def clients(self) -> Iterator[storage.Client]:
         for client_id in client_ids(self._frozen):
             try:
-                yield self._read(self._frozen.client(client_id), storage.Client, id=client_id)
+                client = self._read(self._frozen.client(client_id), storage.Client, id=client_id)
+                refuse_unusable(client)
             except CANNOT_BE_READ as error:
                 self._leave_out(error)
+            else:
+                yield client
 
     def audit_log(self) -> BinaryIO:
         path = self._frozen.path("audit.log")

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from storage import DamagedRecord, EmailTaken, NameTaken, NoSuchUser, User, sha256, unique_key
 from storage.flat_files.disk import remove_file, sync_folder, temporary_beside
 from storage.flat_files.layout import Layout
-from storage.rules import NAME_KEY_BYTES
+from storage.names import NAME_KEY_BYTES
 
 FIELDS = {"names": "name", "emails": "email"}  # of a user, by the kind of index
 TAKEN = {"names": NameTaken, "emails": EmailTaken}

@@ -1,18 +1,28 @@
 """The upgrade of an older layout, when an installation is opened.
 
-Layout 2 has index/ and audit/, which follow from the records and from the audit log.
+Layout 2 has index/ and audit/, which follow from the records and from the audit log. Layout 3 has
+`suspension` in the record of a user: older records are read as they are, and saved as new ones. Its
+bios have no hidden characters.
 """
 
 import contextlib
 import os
 import shutil
 
-from storage import DamagedRecord, NotFound
+from storage import DamagedRecord, NotFound, drop_hidden
 from storage.flat_files import disk
 from storage.flat_files.audit import subjects_in
 from storage.flat_files.index import Index, index_keys
 from storage.flat_files.layout import LAYOUT_VERSION, Layout
-from storage.flat_files.record_files import client_ids, read_client, read_user, user_ids
+from storage.flat_files.record_files import (
+    client_ids,
+    drop_hidden_in_bio,
+    read_client,
+    read_user,
+    user_ids,
+)
+
+INDEXED = 2  # the first layout with index/ and audit/
 
 
 def upgrade(layout: Layout, index: Index) -> None:
@@ -23,13 +33,15 @@ def upgrade(layout: Layout, index: Index) -> None:
     if layout.version() == LAYOUT_VERSION:
         return
     with layout.accounts_lock(), layout.lock("clients"):
-        if layout.version() == LAYOUT_VERSION:  # another worker was first
+        version = layout.version()
+        if version == LAYOUT_VERSION:  # another worker was first
             return
         has_records = any(map(os.listdir, (layout.users, layout.path("clients"))))
-        if has_records or os.path.exists(layout.path("audit.log")):
+        if version < INDEXED and (has_records or os.path.exists(layout.path("audit.log"))):
             with disk.synced(layout.data_dir), layout.audit_lock():
                 index_records(layout, index)
                 index_audit_log(layout)
+        clean_bios(layout)
         # Last: an installation without this file was never whole.
         disk.write_file(layout.path("format"), b"%d\n" % LAYOUT_VERSION)
 
@@ -43,13 +55,23 @@ def index_records(layout: Layout, index: Index) -> None:
                     index.add(key, str(record_id), durable=False)
 
 
+def clean_bios(layout: Layout) -> None:
+    """Drop the hidden characters that older versions accepted."""
+    for user_id in user_ids(layout):
+        with contextlib.suppress(NotFound, DamagedRecord):
+            bio = read_user(layout, user_id).bio
+            if bio != drop_hidden(bio):
+                with layout.user_lock(user_id):  # a worker of the older version may still run
+                    drop_hidden_in_bio(read_user(layout, user_id), layout.user(user_id))
+
+
 def index_audit_log(layout: Layout) -> None:
     """Write the index files of the audit log again; the caller holds its lock."""
     folder = layout.path("audit")
     shutil.rmtree(folder, ignore_errors=True)
     disk.make_folder(folder, 0o700)
     append = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-    with contextlib.suppress(FileNotFoundError), open(layout.path("audit.log"), "rb") as log:
+    with contextlib.suppress(FileNotFoundError), disk.open_log(layout.path("audit.log")) as log:
         for line in log:
             for subject in subjects_in(layout, line):
                 with disk.opened(f"{folder}/{subject}", append) as descriptor:

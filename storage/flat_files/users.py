@@ -12,7 +12,7 @@ from storage.flat_files.index import ADMINISTRATORS, Index
 from storage.flat_files.invites import InviteFiles
 from storage.flat_files.layout import Layout
 from storage.flat_files.pictures import PictureFiles
-from storage.flat_files.record_files import edit_record, read_user, user_ids
+from storage.flat_files.record_files import drop_stale_grants, edit_record, read_user, user_ids
 from storage.flat_files.unique_index import FIELDS, UniqueIndex, unique_keys
 from storage.flat_files.user_ids import UserIds
 
@@ -53,7 +53,8 @@ class UserFiles:
         return not self.ids()
 
     def administrators(self) -> list[User]:
-        return self._index.records(ADMINISTRATORS, lambda member: self.read(int(member)))
+        found = self._index.records(ADMINISTRATORS, lambda member: self.read(int(member)))
+        return [user for user in found if user.administers]
 
     # -- adding --------------------------------------------------------------------------------
 
@@ -105,7 +106,8 @@ class UserFiles:
         layout, fixed = self._layout, {"id", "name", "email"} - {key_field}
         lock, path = layout.user_lock(user_id), layout.user(user_id)
         read = functools.partial(self.read, user_id)
-        return edit_record(layout, self._index, lock, path, read, fixed, {key_field})
+        tidy = functools.partial(drop_stale_grants, layout)
+        return edit_record(layout, self._index, lock, path, read, fixed, {key_field}, tidy)
 
     def rename(self, user_id: int, name: str, before: UserCallback = ignore) -> User:
         name = storage.normal_name(name)

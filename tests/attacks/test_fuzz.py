@@ -32,6 +32,7 @@ from storage import (
     PictureRefused,
     Session,
     StorageError,
+    Suspension,
     User,
     build_record,
     open_storage,
@@ -231,6 +232,7 @@ JSON = st.recursive(
 )
 USER = User(
     **{"id": 1, "name": "Ada", "email": "ada@example.org", "password_hash": "scrypt$x$y"},
+    suspension=Suspension("command", 4, "Insults", 5),
     bio="Früh 🙂\n\ttab",
     flairs=["none", "founder"],
     pfp_timestamp=1,
@@ -239,6 +241,7 @@ USER = User(
 )
 RECORDS = {
     **{User: USER, Grant: USER.grants["a" * 24], Session: USER.sessions[0], Invite: Invite(5)},
+    Suspension: USER.suspension,
     Client: Client("a" * 24, "Space Game", "0" * 64, [REDIRECT_URI], owner_id=1),
     AuthorizationCode: AuthorizationCode("a" * 24, 1, "id", ["userinfo"], None, None),
 }

@@ -19,6 +19,7 @@ from identity import links, passwords, signing
 from identity.links import issue_first_account_link, issue_sign_in_link
 from identity.passwords import NOBODYS_HASH, PASSWORD_METHOD
 from identity.sessions import local_address
+from storage import Suspension
 
 CALLBACK = "https://space.example/callback"
 GAME = "https://game.example/"
@@ -220,7 +221,7 @@ def test_sign_in_during_suspension_creates_no_session(store, browser, anyone, ad
     def edit_after_suspension(user_id: int):
         monkeypatch.setattr(store, "edit_user", real_edit)
         with real_edit(user_id) as user:
-            user.suspended, user.sessions = True, []
+            user.suspension, user.sessions = Suspension("command"), []
         return real_edit(user_id)
 
     monkeypatch.setattr(store, "edit_user", edit_after_suspension)

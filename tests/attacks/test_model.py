@@ -23,6 +23,7 @@ from hypothesis.stateful import (
 )
 from PIL import Image
 
+from identity import passwords
 from identity.links import issue_first_account_link
 from identity.sessions import SESSIONS_KEPT
 from identity_server import APPROVAL_MAX_AGE, CODE_MAX_AGE, TOKEN_MAX_AGE
@@ -54,6 +55,7 @@ class Player:
     bio: str = ""
     suspended: bool = False
     deleted: bool = False
+    uploaded: bool = False  # the current picture; otherwise it is generated
     pictures: list[int] = field(default_factory=list)  # timestamps; the last is the current one
     allowed: dict[str, Consent] = field(default_factory=dict)  # by client id
     cookies: list["Cookie"] = field(default_factory=list)  # of the current sessions
@@ -288,9 +290,13 @@ class ServerModel(RuleBasedStateMachine):
             Image.new("RGB", (3, 2), "red").save(output, "PNG")
             file = {"picture": (io.BytesIO(output.getvalue()), "a.png")}
             assert browser.post("/account/picture", data=file).status_code == 303
+            changed = player.uploaded = True
         else:
             assert browser.post("/account/picture/remove").status_code == 303
-        if cookie.alive:
+            changed, player.uploaded = player.uploaded, player.uploaded and not cookie.alive
+        if cookie.alive and not changed:
+            assert player.pictures[-1] == self.picture_timestamp(player)
+        elif cookie.alive:
             player.pictures.append(self.picture_timestamp(player))
             assert player.pictures == sorted(set(player.pictures))
 
@@ -407,8 +413,9 @@ class ServerModel(RuleBasedStateMachine):
 
 
 @pytest.fixture
-def machine(make_app, clock, tmp_path) -> type[ServerModel]:
+def machine(make_app, clock, tmp_path, monkeypatch) -> type[ServerModel]:
     """The state machine; each run has folders of its own and shares one app."""
+    monkeypatch.setattr(passwords, "CONFIRMATIONS", STEPS)  # the model counts none
     app, numbers = make_app(SIGN_UP="open"), itertools.count()
 
     class RunModel(ServerModel):

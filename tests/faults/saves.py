@@ -31,6 +31,7 @@ from storage import (
     Session,
     Storage,
     StorageFailed,
+    Suspension,
     User,
     open_storage,
     record_as_dict,
@@ -160,7 +161,11 @@ def add_invited_player(storage, mark, rng):
 
 
 def choose_player(storage: Storage, rng: random.Random) -> User:
-    return storage.read_user(rng.choice(storage.user_ids()))
+    """Return a player as the next save leaves the record: grants of deleted clients are dropped."""
+    user = storage.read_user(rng.choice(storage.user_ids()))
+    clients = storage.client_ids()
+    user.grants = {each: grant for each, grant in user.grants.items() if each in clients}
+    return user
 
 
 def edit_player(change: Callable[[User, str], None]) -> Save:
@@ -181,8 +186,12 @@ def write_bio(user: User, mark: str) -> None:
     user.bio = f"{mark} " * 100
 
 
-def allow(user: User, mark: str) -> None:
-    user.grants[mark] = Grant(mark, ["userinfo", "email"], 1)
+def allow(storage, mark, rng):
+    user, client = choose_player(storage, rng), choose_client(storage, rng)
+    user.grants[client.id] = grant = Grant(mark, ["userinfo", "email"], 1)
+    yield {f"player {user.name}": describe_player(storage, user)}
+    with storage.edit_user(user.id) as edited:
+        edited.grants[client.id] = grant
 
 
 def sign_in(user: User, mark: str) -> None:
@@ -199,12 +208,12 @@ def play(user: User, mark: str) -> None:
 
 def suspend(storage, mark, rng):
     user = choose_player(storage, rng)
-    suspended = not user.suspended
-    changed = describe_player(storage, user) | {"suspended": suspended}
+    user.suspension = suspension = None if user.suspended else Suspension("command", since=1)
+    changed = describe_player(storage, user)
     yield {f"suspend by {mark}": True, f"player {user.name}": changed}
     with storage.edit_user(user.id) as edited:
         storage.write_audit("suspend", by=mark, user=user.id)
-        edited.suspended = suspended
+        edited.suspension = suspension
 
 
 def rename(storage, mark, rng):
@@ -301,8 +310,17 @@ def use_codes(storage, mark, rng):
 
 SAVES: list[Save] = [
     *(add_player, add_client),  # first, because the others need a player and a client
-    *(invite, add_invited_player, rename, change_email, change_picture, suspend, delete_player),
-    *map(edit_player, (write_bio, allow, sign_in, play, promote)),
+    *(
+        invite,
+        add_invited_player,
+        rename,
+        change_email,
+        change_picture,
+        suspend,
+        allow,
+        delete_player,
+    ),
+    *map(edit_player, (write_bio, sign_in, play, promote)),
     *(edit_client, change_secret, delete_client, rotate_keys, use_codes),
 ]
 

@@ -525,7 +525,7 @@ def wide_site(site: Site) -> Site:
     for name, mod_level in (("lovelace", storage.MODERATOR), ("mallory", storage.PLAYER)):
         with site.open_storage().edit_user(site.add_user(name)["id"]) as user:
             user.mod_level = mod_level
-            user.suspended = name == "mallory"
+            user.suspension = storage.Suspension("command") if name == "mallory" else None
     return site
 
 

@@ -201,7 +201,7 @@ def test_dialog_focuses_its_heading_and_names_the_client(play: Play, game: Game,
     play.ask(frame)
     expect(page.get_by_role("heading", name="Space Game wants to know who you are")).to_be_focused()
     expect(dialog(page)).to_contain_text(f"localhost:{game.server_port}")
-    expect(dialog(page)).to_contain_text("this site's administrators")
+    expect(dialog(page)).to_contain_text("Registered by the administrators of")
 
 
 @pytest.mark.parametrize("how", ["Cancel", "Escape"])

@@ -1,0 +1,102 @@
+"""The export of an account: everything that the server keeps about a player, as JSON.
+
+The audit log has no largest size, so its lines are a stream: memory use is that of a few lines.
+"""
+
+import base64
+import heapq
+import itertools
+import json
+from collections.abc import Iterator
+from logging import Logger
+
+import storage
+from identity.accounts import HALF_AN_HOUR
+from storage import Storage, User
+
+EXPORTS_AN_HOUR = 10  # of one player
+LINES_AT_ONCE = 200
+
+
+def count_export(store: Storage, player: User) -> None:
+    """Count an export. Raises TooManyAttempts, StorageFailed."""
+    store.count_attempt("export of", str(player.id), EXPORTS_AN_HOUR, HALF_AN_HOUR)
+
+
+def export_account(store: Storage, player: User, logger: Logger) -> Iterator[bytes]:
+    """Return the parts of the export, without credentials.
+
+    All but the audit log is read now. The iterator needs no request and holds no lock.
+    """
+    owned = store.clients_of(player.id)
+    record = storage.record_as_dict(player)
+    del record["password_hash"]
+    if record["suspension"]:
+        del record["suspension"]["by"]  # moderators are not named to players
+    for each in (*record["sessions"], *record["grants"].values()):
+        del each["id"]
+    record["clients"] = [storage.record_as_dict(each) for each in owned]
+    for each in record["clients"]:
+        del each["secret_sha256"], each["disabled_by"]
+    record["picture"] = picture_data_url(store, player)
+    lines = OwnAuditLines(store, logger, player.id, [each.id for each in owned])
+    return encode_export(record, lines)
+
+
+def picture_data_url(store: Storage, player: User) -> str | None:
+    """Return the large picture as a data URL, or None if it is missing or has just changed."""
+    try:
+        content, _ = store.read_picture("large", player.picture_file)
+    except storage.NoSuchPicture:
+        return None
+    return f"data:image/webp;base64,{base64.b64encode(content).decode()}"
+
+
+class OwnAuditLines:
+    """The audit lines by or about a player and their clients, oldest first, one at a time.
+
+    Actor and address are left out of the acts of others. `complete` becomes False if a line cannot
+    be read.
+    """
+
+    def __init__(
+        self, store: Storage, logger: Logger, player_id: int, client_ids: list[str]
+    ) -> None:
+        self.complete = True
+        self._store, self._logger = store, logger
+        self._player_id, self._client_ids = player_id, client_ids
+
+    def __iter__(self) -> Iterator[dict]:
+        logs = [self._lines_of(self._player_id), *map(self._others_lines_of, self._client_ids)]
+        for line in heapq.merge(*logs, key=time_of):
+            if line.get("by") != self._player_id:
+                line.pop("by", None)
+                line.pop("address", None)
+            yield line
+
+    def _others_lines_of(self, client_id: str) -> Iterator[dict]:
+        for line in self._lines_of(client_id):
+            if self._player_id not in (line.get("by"), line.get("user")):  # else it is twice
+                yield line
+
+    def _lines_of(self, subject: int | str) -> Iterator[dict]:
+        try:
+            yield from self._store.audit_of(subject)
+        except (storage.DamagedRecord, storage.StorageFailed) as error:
+            self._logger.error("%s", error)
+            self.complete = False
+
+
+def time_of(line: dict) -> int:
+    """Return the time of an audit line; one that was edited by hand may have no number."""
+    return line["time"] if type(line.get("time")) is int else 0
+
+
+def encode_export(record: dict, lines: OwnAuditLines) -> Iterator[bytes]:
+    """Yield one JSON object: the record, `audit`, and `auditComplete`."""
+    yield json.dumps(record, indent=2).removesuffix("\n}").encode() + b',\n  "audit": ['
+    remaining, separator = iter(lines), ""
+    while some := list(itertools.islice(remaining, LINES_AT_ONCE)):
+        yield (separator + ",".join(f"\n    {json.dumps(line)}" for line in some)).encode()
+        separator = ","
+    yield f'\n  ],\n  "auditComplete": {json.dumps(lines.complete)}\n}}\n'.encode()

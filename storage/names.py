@@ -1,0 +1,167 @@
+"""The names of players and clients: what they may be, and which of them look the same.
+
+Each `check_` function returns None, or a sentence that says how to correct the value.
+"""
+
+import functools
+import re
+import unicodedata
+from pathlib import Path
+
+__all__ = ["check_client_name", "check_name", "normal_name", "unique_key"]
+
+NAME_LENGTH = (2, 30)  # characters, after NFKC
+NAME_KEY_BYTES = 120
+NAME_SEPARATORS = " _.-"
+NAME_RULE = "Use 2-30 letters or numbers. Spaces, _ . and - are fine inside."
+RESERVED = "This name is reserved. Choose another one."
+# NFKC of a run of marks takes quadratic time: seconds for 60 kB of them.
+NORMALISED_LENGTH = 1024  # characters
+# What players take for the voice of the site, or for nobody.
+RESERVED_NAMES = ("admin", "admins", "administrator", "administrators", "mod", "mods", "moderator")
+RESERVED_NAMES += ("moderators", "root", "system", "support", "staff", "official", "none")
+# Letters and marks that show nothing: two names that look the same would be two.
+INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+EAST_ASIAN = frozenset({"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "IDEOGRAPHIC", "BOPOMOFO"})
+# Unicode names of letters that are read as apostrophes, quotes and colons: "this siteʼs".
+PUNCTUATION_LETTER = re.compile("MODIFIER LETTER .*|.* SALTILLO|LATIN LETTER .* (CLICK|DOT)")
+# Unicode names of the variants of a Latin letter, of which UTS 39 lists some.
+LATIN_VARIANT = re.compile(
+    r"LATIN (?:SMALL LETTER|CAPITAL LETTER|LETTER SMALL CAPITAL) ([A-Z])(?: WITH .*)?"
+)
+CONFUSABLES = Path(__file__).with_name("confusables.txt")
+CLIENT_NAME_LENGTH = 60  # characters
+
+
+def unique_key(text: str) -> str:
+    """Return the same key for two names or email addresses that people read as the same."""
+    if len(text) > NORMALISED_LENGTH:  # too long to be either
+        return text
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    # Phones append a space when they complete a word.
+    return unicodedata.normalize("NFKC", folded).strip()
+
+
+def normal_name(text: str) -> str:
+    """Return a typed name in the form in which it is stored."""
+    if len(text) > NORMALISED_LENGTH:  # too long to be a name
+        return text
+    return unicodedata.normalize("NFKC", text.strip())
+
+
+def check_name(name: str, site_name: str = "") -> str | None:
+    """Check a name that `normal_name` has returned. Nobody is called as the site is."""
+    if not NAME_LENGTH[0] <= len(name) <= NAME_LENGTH[1]:
+        return NAME_RULE
+    if name != normal_name(name):
+        return "Some characters only look like others. Use the usual ones."
+    kinds = [unicodedata.category(character) for character in name]
+    allowed = all(
+        kind[0] in "LM" or kind == "Nd" or character in NAME_SEPARATORS
+        for character, kind in zip(name, kinds, strict=True)
+    )
+    is_punctuated = any(PUNCTUATION_LETTER.fullmatch(_name_of(each)) for each in name)
+    if not allowed or is_punctuated or INVISIBLE.search(name):
+        return NAME_RULE
+    if kinds[0][0] not in "LN" or name[-1] in NAME_SEPARATORS:
+        return "Start and end with a letter or number."
+    if "  " in name:
+        return "Use one space at a time."
+    if re.search("M{3}|[PZ]M", "".join(kind[0] for kind in kinds)):
+        return "Put accents on letters only, and no more than two on each."
+    if len(_scripts_of(name)) > 1:
+        return "Use letters from one alphabet only."
+    if looks_official(name, site_name) or _looks_reset(name):
+        return RESERVED
+    if len(unique_key(name).encode()) > NAME_KEY_BYTES:
+        return "This name is too long. Choose a shorter one."
+    return None
+
+
+def _name_of(character: str) -> str:
+    return unicodedata.name(character, "UNNAMED")
+
+
+def _scripts_of(name: str) -> set[str]:
+    """Return the scripts of a name's letters; Han, kana and Hangul count as one.
+
+    The standard library has no script property: the first word of a character's name is used
+    (LATIN, CYRILLIC, CJK). ASCII digits and combining accents go with every script.
+    """
+    scripts = set()
+    for character in name:
+        word = re.split("[ -]", _name_of(character).removeprefix("EXTENDED "))[0]
+        if character in NAME_SEPARATORS or word in ("DIGIT", "COMBINING"):
+            continue
+        scripts.add("EAST ASIAN" if word in EAST_ASIAN else word)
+    return scripts
+
+
+def check_client_name(name: str, site_name: str | None = None) -> str | None:
+    """Check the name that players read when a client asks for access.
+
+    With `site_name` it is a member's client, which must not look like the site's.
+    """
+    if not 1 <= len(name) <= CLIENT_NAME_LENGTH or name != name.strip() or not name.isprintable():
+        return f"Use 1-{CLIENT_NAME_LENGTH} characters on one line."
+    # Players must be able to read it on the consent page, and it must not cover other lines.
+    if not any(c.isalnum() and not INVISIBLE.match(c) for c in name):
+        return "Use at least one letter or number."
+    if re.search("M{3}", "".join(unicodedata.category(c)[0] for c in name)):
+        return "Use no more than two accents on a letter."
+    if site_name is not None and looks_official(name, site_name):
+        return RESERVED
+    return None
+
+
+# -- names that look the same -------------------------------------------------------------------
+
+
+def looks_official(name: str, site_name: str) -> bool:
+    """Return True for a name that looks like the site's, like a reserved one, or like both."""
+    names = [*RESERVED_NAMES, site_name]
+    for each in RESERVED_NAMES if site_name else ():
+        names += [f"{site_name} {each}", f"{each} {site_name}"]
+    return any(_looks_of(name) & _looks_of(each) for each in names)
+
+
+def _looks_reset(name: str) -> bool:
+    """Return True for a name that looks like `player7`, which a moderator's reset gives."""
+    return any(re.fullmatch("p[li]ayer[0-9lo]+", look) for look in _looks_of(name))
+
+
+@functools.lru_cache(maxsize=100)  # the reserved names are compared again and again
+def _looks_of(text: str) -> frozenset[str]:
+    """Return what a text looks like as it is, in small letters and in capital ones.
+
+    Two names look the same if they have a look in common: skeletons as of UTS 39, of which only the
+    letters and digits count, of any case.
+    """
+    looks = {_skeleton(each) for each in (text, text.casefold(), text.upper())}
+    return frozenset(looks - {""})
+
+
+def _skeleton(text: str) -> str:
+    plain = unicodedata.normalize("NFKD", INVISIBLE.sub("", text[:NORMALISED_LENGTH]))
+    # Twice: of one character only the capital letter may be listed, of another the small one.
+    for _ in range(2):
+        plain = "".join(map(_plain_letter, plain)).translate(_confusables()).casefold()
+        plain = unicodedata.normalize("NFKD", plain)
+    # A capital i is listed as a small L, which some programs show for both.
+    return "".join(filter(str.isalnum, plain)).replace("i", "l")
+
+
+def _plain_letter(character: str) -> str:
+    """Return the Latin letter of which a character is a variant; else the character."""
+    variant = None if character.isascii() else LATIN_VARIANT.fullmatch(_name_of(character))
+    return variant[1] if variant else character
+
+
+@functools.cache  # read when the first name is checked: most workers never do
+def _confusables() -> dict[int, str]:
+    """Return what each confusable character looks like, for `str.translate`."""
+    lines = CONFUSABLES.read_text(encoding="utf-8").splitlines()
+    rows = (line.split("\t") for line in lines if not line.startswith("#"))
+    return {ord(character): look for look, characters in rows for character in characters}

@@ -536,11 +536,12 @@ def test_code_request_rate_limit_per_address(connect_from: Callable[..., Sender]
 
 
 def test_every_https_response_has_strict_transport_security(
-    server: ServerBehindNginx, ada: dict, connect_from: Callable[..., Sender], tmp_path: Path
+    server: ServerBehindNginx, connect_from: Callable[..., Sender], tmp_path: Path
 ):
     """Also files and nginx's own errors; RFC 6797 7.2 forbids it over plain HTTP."""
     send = connect_from("127.0.0.23").send_request
-    picture = f"/pfp/large/{ada['id']}-{ada['pfpTimestamp']}.webp"
+    user = server.add_user("hester")
+    picture = f"/pfp/large/{user['id']}-{user['pfpTimestamp']}.webp"
     cases = [
         *(("GET", path, 200) for path in ("/", "/static/style.css", picture)),
         *(("GET", path, 404) for path in ("/static/none.css", "/pfp/huge/1.webp", "/nothing")),

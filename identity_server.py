@@ -37,7 +37,7 @@ from identity.context import get_storage
 from identity.fast_path import ApiRequest, ApiViews, FastPath
 from identity.formatting import MINUTE
 from identity.guards import GUARDS
-from identity.limits import client_address
+from identity.limits import count_attempts, limits_of_address
 from identity.oauth import SCOPES, code_challenge_of, redirect_targets
 from identity.responses import (
     NO_STORE,
@@ -573,8 +573,9 @@ def authenticate_client(api_request: ApiRequest, client_id: str, client_secret: 
     # Counted after the check and by address only: client ids are public, and a limit by id would
     # let anyone lock a client out.
     try:
-        address = client_address(api_request.address)
-        store.count_attempt("client from", address, CLIENT_FAILURES)
+        count_attempts(
+            store, limits_of_address(api_request.address, "client from", CLIENT_FAILURES)
+        )
     except storage.TooManyAttempts as error:
         abort(429, str(error), retry_after=error.retry_after)
     except storage.StorageFailed as error:

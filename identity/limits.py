@@ -1,18 +1,29 @@
-"""Limits on the attempts of an address, and on the expensive work that a worker does at a time."""
+"""Limits on the attempts of an address or a player, and on the expensive work of a worker."""
 
+import contextlib
 import ipaddress
 import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from flask import current_app, request
+from flask import request
 from werkzeug.exceptions import ServiceUnavailable
 
 from identity.context import get_storage
-from storage import Attempt, StorageFailed, TooManyAttempts, unique_key
+from storage import ATTEMPTS_WINDOW, Attempt, Storage, TooManyAttempts
 
 HASHES_RUNNING = HASHES_WAITING = 2  # in a worker; each takes 32 MiB and a third of a second
 PICTURES_RUNNING = PICTURES_WAITING = 2  # in a worker
-ATTEMPTS_PER_NAME = 10  # wrong passwords for a name from an address, in storage.ATTEMPTS_WINDOW
+# In storage.ATTEMPTS_WINDOW:
+ATTEMPTS_PER_NAME = 10  # wrong passwords for a name from an address
 ATTEMPTS_PER_ADDRESS = 100  # wrong passwords from an address
+CONFIRMATIONS = 20  # of a signed-in player with the password, right or wrong
+PICTURES = 30  # uploads of a player, good or bad
+EMAIL_QUESTIONS = 20  # a day from an address or of a player: does this email have an account?
+# One customer may have a whole /48 of IPv6: 65,536 networks. It may fail, and hold places, so many
+# times as often as one /64.
+SITE_FACTOR = 2
 BUSY_RETRY_AFTER = 2  # seconds
 
 
@@ -25,66 +36,146 @@ class Busy(ServiceUnavailable):
         super().__init__(retry_after=BUSY_RETRY_AFTER)
 
 
-class PasswordsUnavailable(Busy):
-    """An attempt cannot be counted, so there is no rate limit and no password is checked."""
+# -- addresses ----------------------------------------------------------------------------------
 
-    description = "We can't check passwords right now. Try again in a moment."
+
+def networks_of(remote_address: str | None) -> dict[str, int]:
+    """Return the networks that an address counts for, the widest first, with their factors.
+
+    The factor of a network is the number of times that it may reach the limit of one address.
+    """
+    try:
+        address = ipaddress.ip_address(remote_address or "")
+    except ValueError:
+        return {"unknown": 1}
+    if address.version == 6 and address.ipv4_mapped is None:
+        network, site = (ipaddress.IPv6Address(int(address) >> n << n) for n in (64, 80))
+        return {f"{site}/48": SITE_FACTOR, str(network): 1}
+    return {str(getattr(address, "ipv4_mapped", None) or address): 1}
+
+
+def client_address(remote_address: str | None) -> str:
+    """Return the address that attempts are counted for: IPv4, or the /64 network of an IPv6 one."""
+    return list(networks_of(remote_address))[-1]
+
+
+# -- attempts -----------------------------------------------------------------------------------
+
+
+class AttemptLimit(NamedTuple):
+    """The arguments of `Storage.count_attempt`."""
+
+    kind: str
+    subject: str
+    limit: int
+    window: int = ATTEMPTS_WINDOW  # seconds
+
+
+def limits_of_address(
+    remote_address: str | None, kind: str, limit: int, name: str = "", window: int = ATTEMPTS_WINDOW
+) -> list[AttemptLimit]:
+    """Return the limits of an address: its own and that of its IPv6 /48, which comes first.
+
+    With a `name`, the limits are on attempts at this name from there.
+    """
+    return [
+        AttemptLimit(kind, f"{network} {name}" if name else network, limit * factor, window)
+        for network, factor in networks_of(remote_address).items()
+    ]
+
+
+def count_attempts(store: Storage, limits: Sequence[AttemptLimit]) -> list[Attempt]:
+    """Count one attempt against each limit, or against none.
+
+    The limits of addresses come first, so that one at its limit adds no file for each name that it
+    tries. Raises TooManyAttempts, StorageFailed.
+    """
+    counted = []
+    try:
+        for each in limits:
+            counted.append(store.count_attempt(*each))
+    except TooManyAttempts:
+        give_back_attempts(store, counted)
+        raise
+    return counted
+
+
+def give_back_attempts(store: Storage, counted: list[Attempt]) -> None:
+    """Remove counted attempts, such as those with the right password."""
+    for attempt in counted:
+        store.give_back_attempt(attempt)
+
+
+# -- expensive work -----------------------------------------------------------------------------
 
 
 class ConcurrencyLimit:
-    """A context manager: `running` blocks run at a time, `waiting` wait, the next raises Busy."""
+    """A limit on blocks of code: `running` run at a time, `waiting` wait, the next raises Busy.
+
+    Each holder has a limit of its own, so that none of them can keep the others out.
+    """
 
     def __init__(self, running: int, waiting: int) -> None:
-        self._places = threading.Semaphore(running + waiting)
+        self._lock = threading.Lock()
+        self._free = running + waiting
+        self._held: Counter[str] = Counter()
         self._running = threading.Semaphore(running)
 
-    def __enter__(self) -> None:
-        if not self._places.acquire(blocking=False):
-            raise Busy
-        self._running.acquire()
+    @contextlib.contextmanager
+    def place(self, holders: Mapping[str, int]) -> Iterator[None]:
+        """Run the block on a place that counts for each of the holders. Raises Busy at once.
 
-    def __exit__(self, *_: object) -> None:
-        self._running.release()
-        self._places.release()
+        `holders` has the number of places, waiting ones included, that each may hold at a time.
+        """
+        with self._lock:
+            if not self._free or any(self._held[name] >= holders[name] for name in holders):
+                raise Busy
+            self._free -= 1
+            self._held += Counter(holders.keys())
+        try:
+            with self._running:
+                yield
+        finally:
+            with self._lock:
+                self._free += 1
+                self._held -= Counter(holders.keys())  # which drops what holds none
 
 
 password_limit = ConcurrencyLimit(HASHES_RUNNING, HASHES_WAITING)
 picture_limit = ConcurrencyLimit(PICTURES_RUNNING, PICTURES_WAITING)
 
 
-def count_attempts(*names: str) -> list[Attempt]:
-    """Count one attempt at a password from this address, and one for each name, before the check.
+def password_place(
+    player_id: int | None = None, limits: Sequence[AttemptLimit] = ()
+) -> contextlib.AbstractContextManager[list[Attempt]]:
+    """Return a context manager for a block that hashes a password, as `_counted_place`."""
+    return _counted_place(password_limit, player_id, limits)
 
-    Raises TooManyAttempts, PasswordsUnavailable.
+
+def picture_place(
+    player_id: int, limits: Sequence[AttemptLimit]
+) -> contextlib.AbstractContextManager[list[Attempt]]:
+    """Return a context manager for a block that decodes a picture, as `_counted_place`."""
+    return _counted_place(picture_limit, player_id, limits)
+
+
+@contextlib.contextmanager
+def _counted_place(
+    limit: ConcurrencyLimit, player_id: int | None, limits: Sequence[AttemptLimit]
+) -> Iterator[list[Attempt]]:
+    """Run the block on a place of this request, and count an attempt against each of the limits.
+
+    `player_id` is the player who makes the request, if that is proven: a guest who types a name
+    must not hold that player's place. Raises TooManyAttempts, Busy, StorageFailed.
     """
-    store, address = get_storage(), client_address(request.remote_addr)
-    counted = []
-    try:
-        counted.append(store.count_attempt("password from", address, ATTEMPTS_PER_ADDRESS))
-        for name in names:
-            subject = f"{address} {unique_key(name)}"
-            counted.append(store.count_attempt("password of", subject, ATTEMPTS_PER_NAME))
-    except TooManyAttempts:
-        give_back_attempts(counted)
-        raise
-    except StorageFailed as error:
-        current_app.logger.error("passwords refused, attempts cannot be counted: %s", error)
-        raise PasswordsUnavailable from error
-    return counted
+    store = get_storage()
+    for each in limits:  # first: a refused attempt needs no place, and leaves no empty file
+        store.require_attempt_left(*each)
+    with limit.place(holders_of_request(player_id)):  # what is refused as Busy is not counted
+        yield count_attempts(store, limits)
 
 
-def give_back_attempts(counted: list[Attempt]) -> None:
-    """Remove counted attempts, such as those with the right password."""
-    for attempt in counted:
-        get_storage().give_back_attempt(attempt)
-
-
-def client_address(remote_address: str | None) -> str:
-    """Return the address that attempts are counted for: IPv4, or the /64 network of an IPv6 one."""
-    try:
-        address = ipaddress.ip_address(remote_address or "")
-    except ValueError:
-        return "unknown"
-    if address.version == 4:
-        return str(address)
-    return str(address.ipv4_mapped or ipaddress.IPv6Address(int(address) >> 64 << 64))
+def holders_of_request(player_id: int | None) -> dict[str, int]:
+    """Return who holds the place of this request, and how many places each may hold."""
+    players = {} if player_id is None else {f"player {player_id}": 1}
+    return networks_of(request.remote_addr) | players

@@ -6,17 +6,35 @@ All are text in Werkzeug's form "<method>$<salt>$<digest>"; `storage.WRAPPED` te
 import functools
 import hashlib
 import time
+from collections.abc import Iterable
 
+from flask import current_app, request
 from werkzeug.security import check_password_hash, generate_password_hash
 
-from identity.limits import count_attempts, give_back_attempts, password_limit
-from storage import DamagedRecord
+from identity.context import get_storage
+from identity.limits import (
+    ATTEMPTS_PER_ADDRESS,
+    ATTEMPTS_PER_NAME,
+    CONFIRMATIONS,
+    AttemptLimit,
+    Busy,
+    give_back_attempts,
+    limits_of_address,
+    password_place,
+)
+from storage import DamagedRecord, StorageFailed, unique_key
 from storage.rules import PASSWORD_METHOD, WRAPPED
 
 # Compared with the password if there is no such user, so that the response takes as long.
 NOBODYS_HASH = f"{PASSWORD_METHOD}$0000000000000000${'0' * 128}"
 # About 1/24 of PASSWORD_METHOD; repeated, it makes a legacy hash as expensive as ours.
 WRAPPING_STEP = "scrypt:4096:8"
+
+
+class PasswordsUnavailable(Busy):
+    """An attempt cannot be counted, so there is no rate limit and no password is checked."""
+
+    description = "We can't check passwords right now. Try again in a moment."
 
 
 def hash_password(password: str) -> str:
@@ -29,21 +47,41 @@ def needs_rehash(kept_hash: str) -> bool:
     return not kept_hash.startswith(f"{PASSWORD_METHOD}$")
 
 
-def verify_password_with_limits(kept_hash: str, password: str, *names: str) -> bool:
+def verify_password_with_limits(
+    kept_hash: str, password: str, *names: str, player_id: int | None = None
+) -> bool:
     """Return True for the right password. An empty hash never matches, and takes the same time.
 
-    A wrong password counts against the limit of each of the `names` that it signs in with. Raises
-    TooManyAttempts, Busy, PasswordsUnavailable, and DamagedRecord for a malformed hash.
+    A wrong password counts against the limit of each of the `names` that it signs in with. A
+    password by which the signed-in player `player_id` confirms something counts also if it is
+    right: otherwise one player could keep a worker hashing. Raises TooManyAttempts, Busy,
+    PasswordsUnavailable, and DamagedRecord for a malformed hash.
     """
-    with password_limit:  # before the count: an attempt refused as Busy is not counted
-        counted = count_attempts(*names)
-        try:
+    limits = limits_of_wrong_passwords(names)
+    confirmations = []
+    if player_id is not None:
+        confirmations = [AttemptLimit("confirmation by", str(player_id), CONFIRMATIONS)]
+    try:
+        with password_place(player_id, [*limits, *confirmations]) as counted:
             right = verify_password(kept_hash or NOBODYS_HASH, password)
-        except ValueError as error:
-            raise DamagedRecord("a password hash", str(error)) from error
+    except StorageFailed as error:
+        current_app.logger.error("passwords refused, attempts cannot be counted: %s", error)
+        raise PasswordsUnavailable from error
+    except ValueError as error:
+        raise DamagedRecord("a password hash", str(error)) from error
     if right:
-        give_back_attempts(counted)
+        give_back_attempts(get_storage(), counted[: len(limits)])
     return right
+
+
+def limits_of_wrong_passwords(names: Iterable[str]) -> list[AttemptLimit]:
+    """Return the limits on wrong passwords from the address of this request."""
+    address = request.remote_addr
+    limits = limits_of_address(address, "password from", ATTEMPTS_PER_ADDRESS)
+    for name in names:
+        key = unique_key(name)
+        limits += limits_of_address(address, "password of", ATTEMPTS_PER_NAME, key)
+    return limits
 
 
 def verify_password(kept_hash: str, password: str) -> bool:

@@ -15,7 +15,7 @@ from itsdangerous import BadSignature, URLSafeTimedSerializer
 from werkzeug.wrappers import Response
 
 from identity.context import get_storage
-from identity.limits import password_limit
+from identity.limits import password_place
 from identity.passwords import hash_password, needs_rehash
 from identity.signing import serializer
 from storage import NoSuchUser, Session, StorageError, User, now_ms
@@ -94,7 +94,7 @@ def start_session(user: User, password: str, new_hash: str | None = None) -> boo
     """
     kept_hash = new_hash or user.password_hash
     if needs_rehash(kept_hash):
-        with password_limit:
+        with password_place(user.id):
             kept_hash = hash_password(password)
     browser = describe_browser(request.headers.get("User-Agent", ""))
     entry = Session(secrets.token_urlsafe(16), now_ms(), browser)

@@ -1,16 +1,17 @@
 """The account pages: profile, picture, email, password, export, apps, browsers."""
 
 import functools
+import io
+from typing import BinaryIO
 
 from flask import Blueprint, current_app, request, session
-from werkzeug.datastructures import FileStorage
 from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.wrappers import Response
 
 import storage
 from identity.context import get_storage
 from identity.formatting import format_time
-from identity.limits import password_limit, picture_limit
+from identity.limits import PICTURES, AttemptLimit, password_place, picture_place
 from identity.links import find_linked_user
 from identity.oauth import SCOPES
 from identity.passwords import hash_password
@@ -94,13 +95,15 @@ def save_profile(player: storage.User) -> Response:
 def change_picture(player: storage.User) -> Response:
     """Make the upload `picture` the player's picture."""
     # Imported here: Pillow takes memory that a worker rarely needs.
-    from storage.pictures import MAX_BYTES, make_picture
+    from storage.pictures import MAX_BYTES, make_picture, refuse_upload
 
     request.max_content_length = MAX_BYTES + FORM_AROUND_PICTURE
     try:
         upload = read_upload()
-        with picture_limit:  # around `read`: a waiting upload takes no memory
-            images = make_picture(upload.read() if upload else b"")
+        refuse_upload(upload)
+        limits = [AttemptLimit("picture of", str(player.id), PICTURES)]
+        with picture_place(player.id, limits):  # around `read`: a waiting upload takes no memory
+            images = make_picture(upload.read())
     except RequestEntityTooLarge as error:
         problem = "This file is larger than 8 MB. Choose a smaller one."
         raise forms.FormRefused({"picture": problem}, 413) from error
@@ -110,10 +113,11 @@ def change_picture(player: storage.User) -> Response:
     return forms.redirect_with_notice("Picture saved.", "/account")
 
 
-def read_upload() -> FileStorage | None:
-    """Return the uploaded file, if any. Raises RequestEntityTooLarge, StorageFailed."""
+def read_upload() -> BinaryIO:
+    """Return the uploaded file, or an empty one. Raises RequestEntityTooLarge, StorageFailed."""
     try:
-        return request.files.get("picture")
+        upload = request.files.get("picture")
+        return upload.stream if upload else io.BytesIO()
     except OSError as error:  # Werkzeug puts more than 500 kB into a temporary file
         # If Python finds no folder for it, the error does not say why; the storage does.
         get_storage().check_health()
@@ -133,10 +137,11 @@ def remove_picture(player: storage.User) -> Response:
 def change_email(player: storage.User) -> Response:
     """Change the `email`, with the `current_password`."""
     email = request.form.get("email", "").strip()
-    forms.refuse_problems(email=storage.check_email(email))
+    unchanged = "This is your email already." if email == player.email else None
+    forms.refuse_problems(email=unchanged or storage.check_email(email))
     forms.refuse_wrong_password(player, "current_password")
     if storage.unique_key(email) != storage.unique_key(player.email):
-        forms.refuse_taken_email(email)
+        forms.refuse_taken_email(email, player.id)
     get_storage().change_email(player.id, email)
     return forms.redirect_with_notice("Email changed.", "/account")
 
@@ -145,19 +150,25 @@ def change_email(player: storage.User) -> Response:
 @account_form("password")
 def change_password(player: storage.User) -> Response:
     """Set a `new_password`, with the `current_password`; every other browser is signed out."""
+    password = read_new_password(player)
     forms.refuse_wrong_password(player, "current_password")
-    set_new_password(player)
+    set_new_password(player, password)
     return forms.redirect_with_notice("Password changed.", "/account")
 
 
-def set_new_password(user: storage.User) -> None:
-    """Set the `new_password` of the form, end all sessions and start one here.
+def read_new_password(user: storage.User) -> str:
+    """Return the `new_password` of the form. Raises FormRefused if it breaks the rules."""
+    password = request.form.get("new_password", "")
+    forms.refuse_problems(new_password=storage.check_password(password, user.name, user.email))
+    return password
+
+
+def set_new_password(user: storage.User, password: str) -> None:
+    """Set the password of a user who proved to be one, end all sessions and start one here.
 
     Raises FormRefused, Busy, StorageFailed.
     """
-    password = request.form.get("new_password", "")
-    forms.refuse_problems(new_password=storage.check_password(password, user.name, user.email))
-    with password_limit:
+    with password_place(user.id):
         password_hash = hash_password(password)
     if not start_session(user, password, password_hash):
         raise forms.FormRefused({"form": forms.ACCOUNT_CHANGED}, 409)
@@ -276,5 +287,5 @@ def take_new_password(link: str) -> Response:
     user = find_linked_user(get_storage(), link)
     if user is None or user.suspended:
         raise forms.FormRefused({}, 403)  # the page says why
-    set_new_password(user)
+    set_new_password(user, read_new_password(user))
     return forms.redirect_with_notice("Password set. You are signed in.", "/account")

@@ -10,8 +10,15 @@ from werkzeug.wrappers import Response
 import storage
 from identity.accounts import NotAllowed
 from identity.context import get_storage
-from identity.formatting import format_time, pluralize
-from identity.limits import BUSY_RETRY_AFTER, Busy, count_attempts, give_back_attempts
+from identity.formatting import DAY, HOUR, format_time, pluralize
+from identity.limits import (
+    BUSY_RETRY_AFTER,
+    EMAIL_QUESTIONS,
+    AttemptLimit,
+    Busy,
+    count_attempts,
+    limits_of_address,
+)
 from identity.passwords import verify_password_with_limits
 from identity.responses import storage_http_error
 from identity.stamps import check_stamp
@@ -120,23 +127,52 @@ def refuse_problems(**problems: str | None) -> None:
 
 def refuse_wrong_password(player: storage.User, field: str) -> None:
     """Raise FormRefused unless this field of the form has the player's password."""
-    password, kept_hash = request.form.get(field, ""), player.password_hash
+    password, names = request.form.get(field, ""), (player.name, player.email)
     with as_form_errors(field):
         # Counted for the email address too: otherwise a changed name would allow more attempts.
-        right = verify_password_with_limits(kept_hash, password, player.name, player.email)
+        right = verify_password_with_limits(
+            player.password_hash, password, *names, player_id=player.id
+        )
     if not right:
         raise FormRefused({field: "Wrong password. Try again."}, 403)
 
 
-def refuse_taken_email(email: str) -> None:
-    """Raise EmailTaken if the address has an account, and the errors of `count_attempts`.
-
-    The answer tells who has an account, so it counts like a wrong password.
-    """
-    counted = count_attempts(email)
-    if get_storage().find_user(email):
+def refuse_taken_email(email: str, player_id: int) -> None:
+    """Raise EmailTaken if the address has an account, and FormRefused after too many questions."""
+    try:
+        count_attempts(get_storage(), limits_of_email_questions(player_id))
+    except storage.TooManyAttempts as error:
+        raise refused_for_hours("email", error) from error
+    if has_account(email):
         raise storage.EmailTaken
-    give_back_attempts(counted)
+
+
+def limits_of_email_questions(player_id: int | None = None) -> list[AttemptLimit]:
+    """Return the limits on asking whether an email address has an account.
+
+    They are those of the address of this request, and of the player who is signed in. The response
+    tells who has an account, so each question counts, whatever the answer.
+    """
+    address, most = request.remote_addr, EMAIL_QUESTIONS
+    limits = limits_of_address(address, "email question from", most, window=DAY)
+    if player_id is None:
+        return limits
+    return [AttemptLimit("email question by", str(player_id), most, DAY), *limits]
+
+
+def has_account(name_or_email: str) -> bool:
+    """Return True if a player has this name or email address."""
+    try:
+        return get_storage().find_user(name_or_email) is not None
+    except storage.DamagedRecord:
+        return True  # the player keeps both until the record is repaired
+
+
+def refused_for_hours(field: str, error: storage.TooManyAttempts) -> FormRefused:
+    """Return the error of a field whose limit is one of a day."""
+    wait = pluralize(-(-error.retry_after // HOUR), "hour")
+    problem = f"Too many tries from you or your network. Try again in {wait}."
+    return FormRefused({field: problem}, 429, error.retry_after)
 
 
 def redirect_with_notice(message: str, address: str) -> Response:

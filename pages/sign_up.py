@@ -8,8 +8,8 @@ from werkzeug.wrappers import Response
 
 import storage
 from identity.context import get_storage
-from identity.formatting import DAY, HOUR, pluralize
-from identity.limits import Busy, client_address, password_limit
+from identity.formatting import DAY
+from identity.limits import Busy, give_back_attempts, limits_of_address, password_place
 from identity.links import is_first_account_invite
 from identity.passwords import hash_password
 from identity.sessions import local_address, signed_in_player, start_session
@@ -106,32 +106,25 @@ def add_account(form: MultiDict, first: bool) -> storage.User:
         email=storage.check_email(email),
         password=storage.check_password(password, name, email),
     )
-    forms.refuse_taken_email(email)
-    with password_limit:  # before the count: a sign-up refused as Busy is not counted
-        counted = count_sign_up()
-        password_hash = hash_password(password)
+    if forms.has_account(name):
+        raise storage.NameTaken
     # If sign-up is open, a used invitation stops nobody.
     needs_invite = not first and current_app.config["SIGN_UP"] != "open"
+    invite = read_invite(form) if needs_invite else None
+    address, counted = request.remote_addr, []
+    sign_ups = limits_of_address(address, "sign-up", SIGN_UPS_A_DAY, window=DAY)
     try:
+        with password_place(limits=[*sign_ups, *forms.limits_of_email_questions()]) as counted:
+            if forms.has_account(email):
+                raise storage.EmailTaken
+            password_hash = hash_password(password)
+        mod_level = storage.ADMINISTRATOR if first else storage.PLAYER
         return get_storage().add_user(
-            name,
-            email,
-            password_hash,
-            mod_level=storage.ADMINISTRATOR if first else storage.PLAYER,
-            invite=read_invite(form) if needs_invite else None,
-            first=first,
+            name, email, password_hash, mod_level=mod_level, invite=invite, first=first
         )
-    except (storage.StorageFailed, storage.InvalidField):
-        get_storage().give_back_attempt(counted)
-        raise
-
-
-def count_sign_up() -> storage.Attempt:
-    """Count one new account of this address. Raises FormRefused."""
-    address = client_address(request.remote_addr)
-    try:
-        return get_storage().count_attempt("sign-up", address, SIGN_UPS_A_DAY, DAY)
     except storage.TooManyAttempts as error:
-        wait = pluralize(-(-error.retry_after // HOUR), "hour")
-        problem = f"Too many new accounts from your network. Try again in {wait}."
-        raise forms.FormRefused({"form": problem}, 429, error.retry_after) from error
+        raise forms.refused_for_hours("form", error) from error
+    except (storage.StorageFailed, storage.InvalidField):
+        # Only the sign-up: the response told something of the email address.
+        give_back_attempts(get_storage(), counted[: len(sign_ups)])
+        raise

@@ -259,6 +259,12 @@ class Storage(Maintenance):
         """
 
     @abstractmethod
+    def require_attempt_left(
+        self, kind: str, subject: str, limit: int, window: int = ATTEMPTS_WINDOW
+    ) -> None:
+        """Raise TooManyAttempts if `count_attempt` would. Nothing is counted or stored."""
+
+    @abstractmethod
     def give_back_attempt(self, attempt: Attempt) -> None:
         """Stop counting an attempt, because it succeeded."""
 

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import zlib
 from pathlib import Path
+from typing import BinaryIO
 
 from PIL import Image, ImageCms
 
@@ -34,6 +35,7 @@ MAX_SECONDS = 10  # of its processor time: the largest pictures take one
 WORKING_SIDE = 2 * max(PICTURE_SIZES.values())  # pixels: as much as LANCZOS needs to see
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")  # the decoders of rarer ones have more holes
 SIGNATURE = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|RIFF....WEBP|GIF8[79]a", re.DOTALL)
+SIGNATURE_BYTES = 12
 TOO_MANY = f"This picture has more than {MAX_PIXELS // 10**6} million pixels. Choose a smaller one."
 ORIENTATION = 0x0112  # EXIF 2.32, 4.6.4 A
 TURNS = {
@@ -51,19 +53,27 @@ BROKEN = (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error, 
 # -- an upload -----------------------------------------------------------------------------------
 
 
+def refuse_upload(upload: BinaryIO) -> None:
+    """Raise TooManyBytes, BrokenPicture or NotAPicture if the size or the start tells it."""
+    size = upload.seek(0, os.SEEK_END)
+    upload.seek(0)
+    if size > MAX_BYTES:
+        raise TooManyBytes(
+            f"This file is larger than {MAX_BYTES // 2**20} MB. Choose a smaller one."
+        )
+    if not size:
+        raise BrokenPicture("This file is empty. Choose another one.")
+    if not SIGNATURE.match(upload.read(SIGNATURE_BYTES)):
+        raise NotAPicture("This file is not a PNG, JPEG, WebP or GIF picture. Choose another one.")
+    upload.seek(0)
+
+
 def make_picture(upload: bytes) -> dict[str, bytes]:
     """Return the centre square of an uploaded picture, as webp files by size name.
 
     Raises NotAPicture, BrokenPicture, TooManyBytes or TooManyPixels.
     """
-    if len(upload) > MAX_BYTES:
-        raise TooManyBytes(
-            f"This file is larger than {MAX_BYTES // 2**20} MB. Choose a smaller one."
-        )
-    if not upload:
-        raise BrokenPicture("This file is empty. Choose another one.")
-    if not SIGNATURE.match(upload):
-        raise NotAPicture("This file is not a PNG, JPEG, WebP or GIF picture. Choose another one.")
+    refuse_upload(io.BytesIO(upload))
     done = subprocess.run(
         # Pillow warns of each odd entry in EXIF data: an upload can cause 11 MiB of warnings.
         [sys.executable, "-W", "ignore", "-m", "storage.pictures"],

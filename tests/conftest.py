@@ -26,7 +26,7 @@ from waiting import PATIENCE
 from werkzeug.test import TestResponse
 
 import identity_server
-from identity import links, passwords, stamps
+from identity import limits, links, passwords, stamps
 from storage import ATTEMPTS_WINDOW, Client, Storage, User, open_storage, pictures
 from storage.flat_files import disk
 
@@ -436,7 +436,11 @@ def program(register) -> Program:
 
 @pytest.fixture
 def meet_before_saving(monkeypatch) -> None:
-    """Make two requests wait for each other before hashing a password, after all checks."""
+    """Make two requests wait for each other before hashing a password, after all checks.
+
+    As if each were in a worker of its own: within one, a player and an address have one place.
+    """
+    monkeypatch.setattr(limits, "holders_of_request", lambda player_id: {})
     meeting = threading.Barrier(2)
 
     def hash_password(password: str) -> str:
@@ -445,6 +449,13 @@ def meet_before_saving(monkeypatch) -> None:
 
     for module in ("account", "sign_up"):
         monkeypatch.setattr(f"pages.{module}.hash_password", hash_password)
+
+
+@pytest.fixture
+def at_the_limits(monkeypatch) -> None:
+    """Concurrency limits without a place for passwords or pictures."""
+    for name in ("password_limit", "picture_limit"):
+        monkeypatch.setattr(limits, name, limits.ConcurrencyLimit(0, 0))
 
 
 class Clock:

@@ -7,7 +7,9 @@ import pytest
 from forms import problems_of, race, save
 from PIL import Image
 
-from storage import User
+from identity import limits
+from identity.limits import PICTURES
+from storage import PICTURE_SIZES, User
 
 
 def encode(image: Image.Image, format_: str = "PNG") -> bytes:
@@ -107,8 +109,10 @@ def test_removing_the_picture_restores_the_generated_one(store, adas_browser, ad
 
 @pytest.mark.load
 def test_racing_picture_and_profile_changes_leave_one_set_of_files(
-    store, adas_browser, open_browser, ada, picture_files
+    store, adas_browser, open_browser, ada, picture_files, monkeypatch
 ):
+    # As if each were in a worker of its own: within one, a player has one place.
+    monkeypatch.setattr(limits, "holders_of_request", lambda player_id: {})
     browsers = [open_browser() for _ in range(3)]
     for each in browsers:
         each.sign_in()
@@ -125,3 +129,20 @@ def test_racing_picture_and_profile_changes_leave_one_set_of_files(
     user = store.read_user(ada.id)
     assert user.bio == "bio 7"
     assert picture_files().keys() == expected_files(user)
+
+
+def test_uploads_are_limited_per_player(adas_browser, store, ada, clock, monkeypatch):
+    """Decoding takes seconds of a processor; good and bad pictures count."""
+    clock.begin_window()
+    old = dict.fromkeys(PICTURE_SIZES, b"picture")
+    monkeypatch.setattr("storage.pictures.make_picture", lambda content: old)
+    for content, status in REFUSED_UPLOADS["text"], REFUSED_UPLOADS["empty"]:
+        assert upload(adas_browser, content).status_code == status  # not counted
+    statuses = [upload(adas_browser, RED).status_code for _ in range(PICTURES)]
+    assert "Picture saved." in adas_browser.get("/account").text
+    page = upload(adas_browser, RED)
+    assert (statuses, page.status_code) == ([303] * PICTURES, 429)
+    assert 0 < int(page.headers["Retry-After"]) <= 1800
+    assert list(problems_of(page)) == ["picture-form"]
+    clock.ahead += 1800
+    assert upload(adas_browser, RED).status_code == 303

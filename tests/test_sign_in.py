@@ -11,7 +11,7 @@ from conftest import PASSWORD
 from waiting import PATIENCE, wait_until
 from werkzeug.security import check_password_hash, generate_password_hash
 
-from identity import passwords
+from identity import limits, passwords
 from identity.limits import HASHES_RUNNING, HASHES_WAITING, Busy, ConcurrencyLimit
 from identity.passwords import NOBODYS_HASH, PASSWORD_METHOD
 from identity.sessions import start_session
@@ -381,6 +381,35 @@ def test_rate_limit_per_ipv6_64_bit_network(open_browser, ada):
     assert sign_in_from(open_browser, "2001:db8:0:2::", password=PASSWORD) == 303
 
 
+def test_ipv6_48_bit_network_may_fail_twice_as_often_for_a_name(open_browser, ada, faults):
+    """Its 65,536 networks of 64 bits are one customer's."""
+    statuses = [sign_in_from(open_browser, f"2001:db8:0:{n:x}::1") for n in range(24)]
+    assert statuses == [403] * 20 + [429] * 4
+    assert sign_in_from(open_browser, "2001:db8:0:ff::1", password=PASSWORD) == 429
+    assert sign_in_from(open_browser, "2001:db8:1::1", password=PASSWORD) == 303
+
+
+def test_ipv6_48_bit_network_may_fail_twice_as_often(open_browser, ada):
+    failures = ((network, number) for network in (1, 2, 3) for number in range(100))
+    statuses = [
+        sign_in_from(open_browser, f"2001:db8:0:{network}::1", f"Name {number}")
+        for network, number in failures
+    ]
+    assert statuses == [403] * 200 + [429] * 100
+    assert sign_in_from(open_browser, "2001:db8:0:4::1", password=PASSWORD) == 429
+    assert sign_in_from(open_browser, "2001:db8:1::1", password=PASSWORD) == 303
+
+
+def test_attempts_refused_for_an_ipv6_48_bit_network_leave_no_file(open_browser, ada, faults):
+    """Each of its networks could leave one otherwise."""
+    for number in range(20):
+        sign_in_from(open_browser, f"2001:db8:0:{number % 2}::1")
+    before = faults.stored("attempts")
+    for number in range(2, 22):
+        assert sign_in_from(open_browser, f"2001:db8:0:{number:x}::1") == 429
+    assert faults.stored("attempts") == before
+
+
 def test_refused_attempt_is_not_counted(browser, ada, bob, clock, faults):
     clock.begin_window()
     for _ in range(10):
@@ -410,34 +439,82 @@ def test_unsaved_sign_in_is_503_and_not_counted(browser, ada, faults):
     assert browser.sign_in().status_code == 303
 
 
-def test_concurrency_limit_runs_two_hashes_and_queues_two():
-    limit = ConcurrencyLimit(HASHES_RUNNING, HASHES_WAITING)
-    entered, busy, leave = [], [], threading.Event()
+class Worker:
+    """Threads that hold, or wait for, places of a concurrency limit until `leave` is set."""
 
-    def use() -> None:
+    def __init__(self) -> None:
+        self.limit = ConcurrencyLimit(HASHES_RUNNING, HASHES_WAITING)
+        self.entered, self.busy, self.leave = [], [], threading.Event()
+        self.threads = []
+
+    def start(self, holders: dict[str, int]) -> None:
+        self.threads.append(threading.Thread(target=self._hold, args=(holders,)))
+        self.threads[-1].start()
+
+    def _hold(self, holders: dict[str, int]) -> None:
         try:
-            with limit:
-                entered.append(threading.get_ident())
-                assert leave.wait(PATIENCE)
+            with self.limit.place(holders):
+                self.entered.append(holders)
+                assert self.leave.wait(PATIENCE)
         except Busy:
-            busy.append(threading.get_ident())
+            self.busy.append(holders)
 
-    threads = [threading.Thread(target=use) for _ in range(5)]
-    for thread in threads:
-        thread.start()
-    wait_until(lambda: (len(entered), len(busy)) == (2, 1))
-    leave.set()
-    for thread in threads:
-        thread.join()
-    assert (len(entered), len(busy)) == (4, 1)
-    with limit, limit:  # all places are released
+    def end(self) -> None:
+        self.leave.set()
+        for thread in self.threads:
+            thread.join()
+
+
+@pytest.fixture
+def worker():
+    worker = Worker()
+    yield worker
+    worker.end()
+
+
+def test_concurrency_limit_runs_two_hashes_and_queues_two(worker):
+    for number in range(5):
+        worker.start({f"192.0.2.{number}": 1})
+    wait_until(lambda: (len(worker.entered), len(worker.busy)) == (2, 1))
+    worker.end()
+    assert (len(worker.entered), len(worker.busy)) == (4, 1)
+    places = [worker.limit.place({f"player {number}": 1}) for number in range(4)]
+    with places[0], places[1]:  # all places are released
         pass
 
 
+def test_concurrency_limit_per_holder_includes_waiting_ones(worker):
+    for number in range(2):
+        worker.start({f"192.0.2.{number}": 1})
+    wait_until(lambda: len(worker.entered) == 2)
+    for _ in range(3):
+        worker.start({"192.0.2.9": 1, "player 1": 1})  # one waits, two are refused
+    wait_until(lambda: len(worker.busy) == 2)
+    for holders in ({"player 1": 1}, {"192.0.2.9": 1}, {"192.0.2.9": 1, "player 2": 1}):
+        with pytest.raises(Busy), worker.limit.place(holders):
+            pass
+    worker.start({"192.0.2.10": 1, "player 2": 1})
+    worker.end()
+    assert (len(worker.entered), len(worker.busy)) == (4, 2)
+    with worker.limit.place({"192.0.2.9": 1, "player 1": 1}):
+        pass
+
+
+def test_ipv6_48_bit_network_holds_two_places(open_browser, ada, monkeypatch):
+    monkeypatch.setattr(limits, "password_limit", limit := ConcurrencyLimit(2, 2))
+    site, other_site = "2001:db8::", "2001:db8:1::1"
+    first, second = (limits.networks_of(f"2001:db8:0:{number}::1") for number in (1, 2))
+    with limit.place(first):
+        assert sign_in_from(open_browser, "2001:db8:0:1::2", password=PASSWORD) == 503
+        assert sign_in_from(open_browser, "2001:db8:0:3::1", password=PASSWORD) == 303
+        with limit.place(second):
+            assert sign_in_from(open_browser, site, password=PASSWORD) == 503
+        assert sign_in_from(open_browser, other_site, password=PASSWORD) == 303
+
+
 def test_sign_in_at_the_concurrency_limit_is_503_and_not_counted(browser, ada, monkeypatch):
-    limit = ConcurrencyLimit(1, 0)
-    monkeypatch.setattr(passwords, "password_limit", limit)
-    with limit:
+    with monkeypatch.context() as busy:
+        busy.setattr(limits, "password_limit", ConcurrencyLimit(0, 0))
         for _ in range(11):
             answer = browser.sign_in(password="wrong")
             assert answer.status_code == 503

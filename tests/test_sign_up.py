@@ -6,7 +6,8 @@ import re
 import pytest
 from forms import PASSWORD, from_address, problems_of, race, sign_up, value_of
 
-from identity.limits import ConcurrencyLimit
+from identity import limits
+from identity.limits import ATTEMPTS_PER_NAME, EMAIL_QUESTIONS
 
 FOREIGN_ADDRESSES = [
     "//evil.example",
@@ -112,31 +113,60 @@ def test_taken_email_is_409(store, ada, browser, email):
     assert store.user_ids() == [1]
 
 
-def test_taken_email_counts_as_a_wrong_password(browser, open_browser, ada):
-    for _ in range(10):
+def test_email_question_rate_limit_per_address(store, ada, open_browser, clock):
+    """Hit or miss, of any email: the answer tells who has an account."""
+    store.add_user("Bob", "bob@example.org", "")
+
+    def ask(email: str, address: str = "192.0.2.1"):
+        browser = from_address(open_browser(), address)
+        return sign_up(browser, name=f"New {email.partition('@')[0]}", email=email)
+
+    emails = ["eve@x.example", "mallory@x.example", *["ada@example.org", "bob@example.org"] * 9]
+    assert [ask(each).status_code for each in emails] == [303] * 2 + [409] * 18
+    for email in ("ada@example.org", "free@example.org"):
+        refused = ask(email)
+        assert refused.status_code == 429
+        wait = int(refused.headers["Retry-After"])
+        assert f"Try again in {-(-wait // 3600)} hours." in problems_of(refused)["form"]
+    assert ask("ada@example.org", "192.0.2.9").status_code == 409
+    clock.ahead += wait
+    assert ask("free@example.org").status_code == 303
+
+
+def test_email_question_rate_limit_per_ipv6_48_bit_network(open_browser, ada):
+    addresses = [f"2001:db8:0:{number:x}::1" for number in range(42)]
+    statuses = [
+        sign_up(from_address(open_browser(), each), email="ada@example.org").status_code
+        for each in addresses
+    ]
+    assert statuses == [409] * 40 + [429] * 2
+
+
+def test_email_question_is_asked_last(app, store, ada, browser):
+    """Only after the name and the invitation; what is refused before is not counted."""
+    for _ in range(EMAIL_QUESTIONS + 1):
+        page = sign_up(browser, name="Ada", email="ada@example.org")
+        assert list(problems_of(page)) == ["name"]
+    app.config["SIGN_UP"] = "invite"
+    for _ in range(EMAIL_QUESTIONS + 1):
+        page = sign_up(browser, email="ada@example.org", invite="unknown")
+        assert (page.status_code, "email" in problems_of(page)) == (403, False)
+    page = sign_up(browser, email="ada@example.org", invite=store.issue_invite(7))
+    assert (page.status_code, list(problems_of(page))) == (409, ["email"])
+
+
+def test_taken_email_does_not_count_as_a_wrong_password(browser, ada):
+    """Otherwise a guest could keep the player of that email from signing in."""
+    for _ in range(ATTEMPTS_PER_NAME):
         assert sign_up(browser, email="ada@example.org").status_code == 409
-    page = sign_up(browser, email="ADA@example.org")
-    assert page.status_code == 429
-    assert 0 < int(page.headers["Retry-After"]) <= 1800
-    assert "Too many" in problems_of(page)["form"]
-    assert browser.sign_in("ada@example.org").status_code == 429
-    elsewhere = from_address(open_browser(), "192.0.2.9")
-    assert sign_up(elsewhere, email="ada@example.org").status_code == 409
+    assert browser.sign_in("ada@example.org").status_code == 303
 
 
-def test_taken_email_rate_limit_per_address(app, store, ada, browser):
-    emails = [f"p{i}@example.org" for i in range(11)]
-    for i, email in enumerate(emails):
-        store.add_user(f"P {i}", email, "")
-    statuses = [sign_up(browser, email=emails[i % 11]).status_code for i in range(101)]
-    assert statuses == [409] * 100 + [429]
-
-
-def test_free_email_is_not_counted(browser, ada):
-    for _ in range(11):
-        assert sign_up(browser, name="Ada").status_code == 409
-    assert browser.sign_in("grace@example.org").status_code == 403
-    assert sign_up(browser).status_code == 303
+def test_email_of_a_damaged_record_is_taken(browser, ada, faults):
+    faults.damage_user(ada.id)
+    for field, taken in (("name", "Ada"), ("email", "ada@example.org")):
+        page = sign_up(browser, **{field: taken})
+        assert (page.status_code, list(problems_of(page))) == (409, [field])
 
 
 def test_sign_up_rate_limit_per_address(store, ada, open_browser, clock):
@@ -158,6 +188,14 @@ def test_sign_up_rate_limit_per_address(store, ada, open_browser, clock):
     assert make(12, here).status_code == 303
 
 
+def test_sign_up_rate_limit_per_ipv6_48_bit_network(ada, open_browser):
+    def make(i: int) -> int:
+        browser = from_address(open_browser(), f"2001:db8:0:{i:x}::1")
+        return sign_up(browser, name=f"New {i}", email=f"n{i}@example.org").status_code
+
+    assert [make(i) for i in range(22)] == [303] * 20 + [429] * 2
+
+
 def test_refused_sign_up_is_not_counted(browser, ada):
     for changes in ({"name": "Ada"}, {"name": "x"}, {"password": "short"}) * 4:
         assert sign_up(browser, **changes).status_code in (400, 409)
@@ -173,7 +211,7 @@ def test_unsaved_sign_up_is_503_and_not_counted(browser, ada, faults):
 
 def test_sign_up_at_the_concurrency_limit_is_503_and_keeps_the_input(browser, ada, monkeypatch):
     with monkeypatch.context() as busy:
-        busy.setattr("pages.sign_up.password_limit", ConcurrencyLimit(0, 0))
+        busy.setattr(limits, "password_limit", limits.ConcurrencyLimit(0, 0))
         for _ in range(11):
             page = sign_up(browser)
             assert (page.status_code, value_of(page, "name")) == (503, "Grace")

@@ -1156,6 +1156,20 @@ def test_attempts_are_refused_at_the_limit(storage, clock):
         storage.count_attempt("password", "ada", limit=3)
 
 
+def test_a_check_of_attempts_refuses_as_the_count_would_and_counts_nothing(storage, clock):
+    for window in (ATTEMPTS_WINDOW, 86_400):
+        limit = ("password", "ada", 2, window)
+        for _ in range(2):
+            for _ in range(5):
+                storage.require_attempt_left(*limit)
+            storage.count_attempt(*limit)
+        with pytest.raises(TooManyAttempts) as refused:
+            storage.count_attempt(*limit)
+        with pytest.raises(TooManyAttempts) as checked:
+            storage.require_attempt_left(*limit)
+        assert checked.value.retry_after == refused.value.retry_after
+
+
 def test_kinds_and_subjects_are_counted_separately(storage, clock):
     for kind, subject in (("password", "ada"), ("password", "bob"), ("sign-up", "ada")):
         storage.count_attempt(kind, subject, limit=1)

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from identity_server import issue_access_token
+from identity_server import CLIENT_FAILURES, issue_access_token
 from storage import AuthorizationCode, Suspension
 
 FORM = "application/x-www-form-urlencoded"
@@ -731,3 +731,18 @@ def test_first_of_two_errors_is_returned(store, ada, program, code, faults, firs
     assert send_with_faults(**FAULTS[first] | FAULTS[second]) == expected
     assert send_with_faults(**FAULTS[second]) != expected
     assert send_with_faults()[0] == 200
+
+
+def test_client_failure_rate_limit_per_ipv6_48_bit_network(program, code):
+    """Twice the limit of one /64: the 65,536 of a /48 are one customer's."""
+
+    def fail_from(network: str) -> int:
+        program.http.environ_base["REMOTE_ADDR"] = f"2001:db8:{network}::1"
+        return program.exchange(code, client_secret="wrong").status_code
+
+    statuses = [fail_from(f"0:{number % 4}") for number in range(2 * CLIENT_FAILURES + 1)]
+    assert statuses == [401] * 2 * CLIENT_FAILURES + [429]
+    assert fail_from("0:ff") == 429
+    assert fail_from("1:0") == 401
+    program.http.environ_base["REMOTE_ADDR"] = "2001:db8:0:ff::1"
+    assert program.exchange(code).status_code == 200  # right credentials are never refused

@@ -26,13 +26,8 @@ class AttemptFiles:
 
     def count(self, kind: str, subject: str, limit: int, window: int = ATTEMPTS_WINDOW) -> Attempt:
         """As `Storage.count_attempt`; no file is made if `limit` attempts are counted already."""
-        # Quarters of an hour stand in attempts/ itself, longer windows in folders of their own.
-        longer = [] if window == ATTEMPTS_WINDOW else [f"every-{window}-seconds"]
-        folder, number = self._layout.path("attempts", *longer), window_of_now(window)
-        # Keyed: the folder tells nobody whose password was guessed, or from where.
-        key = self._key_file.read()[-1]
-        name = hmac.new(key, f"{kind}:{subject}".encode(), "sha256").hexdigest()
-        now, before = (f"{folder}/{each}/{name}" for each in (number, number - 1))
+        folder, number = self._folder(window), window_of_now(window)
+        now, before = self._files(kind, subject, folder, number)
         _check_room(now, before, limit, window)
         make_window(folder, number)
         with locked(now) as descriptor:
@@ -40,11 +35,30 @@ class AttemptFiles:
             os.ftruncate(descriptor, size + 1)
         return Attempt(now)
 
+    def require_left(
+        self, kind: str, subject: str, limit: int, window: int = ATTEMPTS_WINDOW
+    ) -> None:
+        """As `Storage.require_attempt_left`."""
+        files = self._files(kind, subject, self._folder(window), window_of_now(window))
+        _check_room(*files, limit, window)
+
     def give_back(self, attempt: Attempt) -> None:
         """As `Storage.give_back_attempt`."""
         expired = contextlib.suppress(FileNotFoundError)  # with its window
         with expired, locked(attempt.place) as descriptor:
             os.ftruncate(descriptor, max(0, os.fstat(descriptor).st_size - 1))
+
+    def _folder(self, window: int) -> str:
+        # Quarters of an hour stand in attempts/ itself, longer windows in folders of their own.
+        longer = [] if window == ATTEMPTS_WINDOW else [f"every-{window}-seconds"]
+        return self._layout.path("attempts", *longer)
+
+    def _files(self, kind: str, subject: str, folder: str, number: int) -> list[str]:
+        """Return the paths of a subject's counts: in this window, and in the previous one."""
+        # Keyed: the folder tells nobody whose password was guessed, or from where.
+        key = self._key_file.read()[-1]
+        name = hmac.new(key, f"{kind}:{subject}".encode(), "sha256").hexdigest()
+        return [f"{folder}/{each}/{name}" for each in (number, number - 1)]
 
 
 def _check_room(now: str, before: str, limit: int, window: int) -> int:

@@ -97,6 +97,7 @@ class FlatFiles(Storage):
     keys = delegate("key_file", "read")
     rotate_keys = delegate("key_file", "rotate")
     count_attempt = delegate("attempts", "count")
+    require_attempt_left = delegate("attempts", "require_left")
     give_back_attempt = delegate("attempts", "give_back")
     write_audit = delegate("audit", "write")
     read_audit = delegate("audit", "read")

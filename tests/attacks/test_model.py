@@ -23,6 +23,7 @@ from hypothesis.stateful import (
 )
 from PIL import Image
 
+from identity import passwords
 from identity.links import issue_first_account_link
 from identity.sessions import SESSIONS_KEPT
 from identity_server import APPROVAL_MAX_AGE, CODE_MAX_AGE, TOKEN_MAX_AGE
@@ -412,8 +413,9 @@ class ServerModel(RuleBasedStateMachine):
 
 
 @pytest.fixture
-def machine(make_app, clock, tmp_path) -> type[ServerModel]:
+def machine(make_app, clock, tmp_path, monkeypatch) -> type[ServerModel]:
     """The state machine; each run has folders of its own and shares one app."""
+    monkeypatch.setattr(passwords, "CONFIRMATIONS", STEPS)  # the model counts none
     app, numbers = make_app(SIGN_UP="open"), itertools.count()
 
     class RunModel(ServerModel):

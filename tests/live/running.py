@@ -175,9 +175,13 @@ class RunningServer:
             store.delete_client(client_id)
         for user_id in store.user_ids():
             store.delete_user(user_id)
+        self.forget_attempts()
+
+    def forget_attempts(self) -> None:
+        """Delete every attempt count."""
         for counted in self.data_dir.glob("attempts/**/*"):
             if counted.is_file():
-                counted.unlink()
+                counted.unlink(missing_ok=True)
 
     def open_storage(self) -> Storage:
         """Open the server's storage in this process."""

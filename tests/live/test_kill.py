@@ -98,7 +98,8 @@ class Load:
 
     def sign_in(self, player: storage.User) -> FormBrowser:
         self.sign_in_counts[player.id] += 1
-        form_browser = FormBrowser(self.server.address)
+        # An address for each: one holds one place of a worker at a time.
+        form_browser = FormBrowser(self.server.address, f"127.0.0.{10 + player.id % 200}")
         self.sign_in_attempts.append(form_browser)
         assert "Hello, " in form_browser.sign_in(player.name).text
         return form_browser

@@ -392,7 +392,8 @@ def test_body_over_the_limit_is_413_as_json(send, path, limit, chunked):
     assert "larger" in refused.message
 
 
-def test_body_limits_of_pages_and_picture_uploads(send):
+def test_body_limits_of_pages_and_picture_uploads(connect_from: Callable[..., Sender]):
+    send = connect_from("127.0.0.20").send_request
     assert send("POST", "/account", b"x" * PAGE_BODY_LIMIT, FORM).status == 303
     assert send("POST", "/account", b"x" * (PAGE_BODY_LIMIT + 1), FORM).status == 413
     for _ in range(20):
@@ -477,10 +478,17 @@ def test_dead_or_silent_server_is_502_or_504_as_json_or_page(
 
 def post_until_refused(sender: Sender, path: str, headers: dict = FORM) -> list[Answer]:
     """Post until a response has the status 429; return all responses."""
+    return send_until_refused(sender, "POST", path, headers)
+
+
+def send_until_refused(
+    sender: Sender, method: str, path: str, headers: dict = FORM
+) -> list[Answer]:
+    """Send requests until a response has the status 429; return all responses."""
     answers: list[Answer] = []
     while not answers or answers[-1].status != 429:
         assert len(answers) < 10_000
-        answers.append(sender.send_request("POST", path, b"", headers))
+        answers.append(sender.send_request(method, path, b"", headers))
     return answers
 
 
@@ -501,10 +509,65 @@ def test_password_form_rate_limit_per_address(connect_from: Callable[..., Sender
     *accepted, _ = post_until_refused(limited, "/sign-up")
     assert {answer.status for answer in accepted} == {403}
     assert len(accepted) >= 30
-    for path in ("/sign-in", "/new-password"):  # these share the limit: only its refill is left
+    names = ("password", "email", "delete", "picture")
+    # All of these share the limit: only its refill is left.
+    for path in ("/sign-in", "/new-password", *(f"/account/{name}" for name in names)):
         assert len(post_until_refused(limited, path)) < 30
+    assert limited.send_request("GET", "/account").status == 303
     assert [limited.send_request("GET", "/sign-in").status for _ in range(50)] == [200] * 50
     assert other.send_request("POST", "/sign-up", b"", FORM).status == 403
+
+
+def test_code_request_rate_limit_per_address(connect_from: Callable[..., Sender]):
+    """Every method, and far above what a school behind one address needs."""
+    limited, other = connect_from("127.0.0.21"), connect_from("127.0.0.22")
+    *accepted, refused = send_until_refused(limited, "GET", "/oauth/authorize")
+    assert {answer.status for answer in accepted} == {400}
+    assert len(accepted) >= 60
+    assert refused.headers["retry-after"] == "5"
+    for method, path in (
+        *(("HEAD", "/oauth/authorize"), ("POST", "/oauth/authorize"), ("GET", "/oauth")),
+        *(("GET", "/%6fauth/authorize"), ("GET", "//oauth/authorize")),
+        *(("POST", "/play/x/authorize"), ("GET", "/play/x/authorize")),
+    ):  # these share the limit
+        assert len(send_until_refused(limited, method, path)) < 60
+    assert [limited.send_request("GET", "/play/x").status for _ in range(90)] == [404] * 90
+    assert other.send_request("GET", "/oauth/authorize").status == 400
+
+
+def test_every_https_response_has_strict_transport_security(
+    server: ServerBehindNginx, connect_from: Callable[..., Sender], tmp_path: Path
+):
+    """Also files and nginx's own errors; RFC 6797 7.2 forbids it over plain HTTP."""
+    send = connect_from("127.0.0.23").send_request
+    user = server.add_user("hester")
+    picture = f"/pfp/large/{user['id']}-{user['pfpTimestamp']}.webp"
+    cases = [
+        *(("GET", path, 200) for path in ("/", "/static/style.css", picture)),
+        *(("GET", path, 404) for path in ("/static/none.css", "/pfp/huge/1.webp", "/nothing")),
+        *(("POST", path, 405) for path in ("/static/style.css", picture)),
+        ("POST", "/account", 413),
+        ("POST", "/api/oauth/token", 413),
+    ]
+    answers = [send(method, path, b"x" * 2**17 * (status == 413)) for method, path, status in cases]
+    assert [answer.status for answer in answers] == [status for _, _, status in cases]
+    unchanged = {"If-None-Match": answers[1].headers["etag"]}
+    answers += [send("GET", "/static/style.css", headers=unchanged)]
+    answers += [send("GET", "/static/style.css", headers={"Range": "bytes=99999999-"})]
+    assert [answer.status for answer in answers[-2:]] == [304, 416]
+    answers += post_until_refused(connect_from("127.0.0.24"), "/sign-in")[-1:]
+    dead = Nginx(tmp_path / "dead")  # no server behind it
+    with dead.running(f"127.0.0.1:{free_port()}"):
+        for path in ("/", "/api/oauth/whois"):
+            answers.append(connect_from(nginx=dead).send_request("GET", path))
+    for answer in answers:
+        assert answer.headers["strict-transport-security"] == "max-age=31536000"
+    for port, path in ((server.nginx.http_port, "/"), (server.nginx.https_port, "/api/x")):
+        plain = send_http(f"http://127.0.0.1:{port}", "GET", path)
+        assert (plain.status, "strict-transport-security" in plain.headers) in (
+            (301, False),
+            (400, False),
+        )
 
 
 def test_forged_address_is_ignored(
@@ -695,7 +758,7 @@ def test_no_log_contains_a_code_token_secret_or_one_time_key(
     post_until_refused(
         connect_from("127.0.0.11"), f"/sign-up?{secret}", FORM | {"Referer": pages[2]}
     )
-    dead = Nginx(tmp_path / "dead")  # no server behind it  # no server behind it
+    dead = Nginx(tmp_path / "dead")  # no server behind it
     with dead.running(f"127.0.0.1:{free_port()}"):
         for path in ("/", "/pfp/small/1.webp", "/api/oauth/token"):
             referring = {"Referer": pages[2]}

@@ -24,6 +24,7 @@ EMAIL_QUESTIONS = 20  # a day from an address or of a player: does this email ha
 # One customer may have a whole /48 of IPv6: 65,536 networks. It may fail, and hold places, so many
 # times as often as one /64.
 SITE_FACTOR = 2
+TURN_TIMEOUT = 5  # seconds
 BUSY_RETRY_AFTER = 2  # seconds
 
 
@@ -112,23 +113,27 @@ def give_back_attempts(store: Storage, counted: list[Attempt]) -> None:
 class ConcurrencyLimit:
     """A limit on blocks of code: `running` run at a time, `waiting` wait, the next raises Busy.
 
-    Each holder has a limit of its own, so that none of them can keep the others out.
+    Each holder has a limit of its own, so that none of them can keep the others out. One block
+    whose holders have no place left waits for them, up to TURN_TIMEOUT: the second click of a
+    double click, or a neighbour behind the same address.
     """
 
     def __init__(self, running: int, waiting: int) -> None:
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._free = running + waiting
         self._held: Counter[str] = Counter()
+        self._one_waits = False  # for its holders; only one, because it occupies a thread
         self._running = threading.Semaphore(running)
 
     @contextlib.contextmanager
     def place(self, holders: Mapping[str, int]) -> Iterator[None]:
-        """Run the block on a place that counts for each of the holders. Raises Busy at once.
+        """Run the block on a place that counts for each of the holders. Raises Busy.
 
         `holders` has the number of places, waiting ones included, that each may hold at a time.
         """
-        with self._lock:
-            if not self._free or any(self._held[name] >= holders[name] for name in holders):
+        with self._changed:
+            self._await_holders(holders)
+            if not self._free:
                 raise Busy
             self._free -= 1
             self._held += Counter(holders.keys())
@@ -136,9 +141,27 @@ class ConcurrencyLimit:
             with self._running:
                 yield
         finally:
-            with self._lock:
+            with self._changed:
                 self._free += 1
                 self._held -= Counter(holders.keys())  # which drops what holds none
+                self._changed.notify_all()
+
+    def _await_holders(self, holders: Mapping[str, int]) -> None:
+        """Return when each holder may have one place more. Raises Busy."""
+
+        def may_hold() -> bool:
+            return all(self._held[name] < holders[name] for name in holders)
+
+        if may_hold():
+            return
+        if self._one_waits:
+            raise Busy
+        self._one_waits = True
+        try:
+            if not self._changed.wait_for(may_hold, TURN_TIMEOUT):
+                raise Busy
+        finally:
+            self._one_waits = False
 
 
 password_limit = ConcurrencyLimit(HASHES_RUNNING, HASHES_WAITING)

@@ -39,6 +39,12 @@ def delete(browser, password: str = PASSWORD):
     return browser.post("/account/delete", data={"password": password})
 
 
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch):
+    """Refuse a second request of one holder at once."""
+    monkeypatch.setattr(limits, "TURN_TIMEOUT", 0)
+
+
 @pytest.fixture
 def app(make_app):
     """An app with open sign-up."""

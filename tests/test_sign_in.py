@@ -4,10 +4,11 @@ import html
 import re
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
 
 import pytest
-from conftest import PASSWORD
+from conftest import PASSWORD, Browser
 from waiting import PATIENCE, wait_until
 from werkzeug.security import check_password_hash, generate_password_hash
 
@@ -487,20 +488,39 @@ def test_concurrency_limit_per_holder_includes_waiting_ones(worker):
     for number in range(2):
         worker.start({f"192.0.2.{number}": 1})
     wait_until(lambda: len(worker.entered) == 2)
-    for _ in range(3):
-        worker.start({"192.0.2.9": 1, "player 1": 1})  # one waits, two are refused
+    for _ in range(4):  # one is queued, one waits for it to end, and two are refused
+        worker.start({"192.0.2.9": 1, "player 1": 1})
     wait_until(lambda: len(worker.busy) == 2)
     for holders in ({"player 1": 1}, {"192.0.2.9": 1}, {"192.0.2.9": 1, "player 2": 1}):
         with pytest.raises(Busy), worker.limit.place(holders):
             pass
     worker.start({"192.0.2.10": 1, "player 2": 1})
     worker.end()
-    assert (len(worker.entered), len(worker.busy)) == (4, 2)
+    assert (len(worker.entered), len(worker.busy)) == (5, 2)
     with worker.limit.place({"192.0.2.9": 1, "player 1": 1}):
         pass
 
 
+def test_a_double_click_on_sign_in_waits_for_its_first_click(monkeypatch, ada, app):
+    monkeypatch.setattr(limits, "password_limit", limit := ConcurrencyLimit(2, 2))
+    with ThreadPoolExecutor(1) as threads:
+        with limit.place({"127.0.0.1": 1}):
+            second = threads.submit(Browser(app, app.response_class).sign_in)
+            with pytest.raises(TimeoutError):
+                second.result(timeout=0.3)
+        assert second.result(timeout=PATIENCE).status_code == 303
+
+
+def test_waiting_for_the_own_place_ends(monkeypatch):
+    monkeypatch.setattr(limits, "TURN_TIMEOUT", 0.05)
+    limit = ConcurrencyLimit(2, 2)
+    for _ in range(2):
+        with limit.place({"player 1": 1}), pytest.raises(Busy), limit.place({"player 1": 1}):
+            pass
+
+
 def test_ipv6_48_bit_network_holds_two_places(open_browser, ada, monkeypatch):
+    monkeypatch.setattr(limits, "TURN_TIMEOUT", 0)
     monkeypatch.setattr(limits, "password_limit", limit := ConcurrencyLimit(2, 2))
     site, other_site = "2001:db8::", "2001:db8:1::1"
     first, second = (limits.networks_of(f"2001:db8:0:{number}::1") for number in (1, 2))

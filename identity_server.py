@@ -57,7 +57,7 @@ from pages.developer import developer
 from pages.discovery import discovery
 from pages.errors import handle_http_error, handle_storage_error, render_error_page
 from pages.files import files, picture_address
-from pages.games import find_game, find_owner, games
+from pages.games import find_game, find_owner, games, preview_of_game
 from pages.moderation import moderation
 from pages.rendering import render_page
 from pages.sign_in import sign_in
@@ -418,6 +418,7 @@ def play(client_id: str) -> tuple:
     page = render_page(
         "play.html",
         player,
+        preview_of_game(client),
         client=client,
         owner=find_owner(client),
         host=urlsplit(client.game_url).netloc,

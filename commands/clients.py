@@ -51,6 +51,12 @@ def refuse_bad_game(game_url: str | None) -> None:
         storage.refuse("game_url", check_game(game_url, base_url))
 
 
+def warn_unencrypted(client: Client) -> None:
+    """Print a warning for a client that is reached over plain http."""
+    if warning := storage.warn_unencrypted([*client.redirect_uris, client.game_url or ""]):
+        echo(f"Warning: {warning}", err=True)
+
+
 @click.group("client")
 def client_commands() -> None:
     """Register and change clients: apps that ask who a player is."""
@@ -80,6 +86,7 @@ def client_add(name: str, redirect_uri, owner: str | None, as_json: bool, **opti
     store = open_installation()
     owner_id = read_user_named(store, owner).id if owner else None
     client, secret = Acts(store, COMMAND).register_client(owner_id, **given)
+    warn_unencrypted(client)
     print_secret(store, client, secret, as_json)
 
 
@@ -136,7 +143,9 @@ def client_set(client_id: str, as_json: bool, redirect_uri, owner, listed, **opt
     acts.change_client(client_id, **wanted)
     if listed is not None:
         acts.set_listed(client_id, listed)
-    print_record(client_record(store, store.read_client(client_id)), as_json)
+    client = store.read_client(client_id)
+    warn_unencrypted(client)
+    print_record(client_record(store, client), as_json)
 
 
 @client_commands.command("new-secret")

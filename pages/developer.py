@@ -174,9 +174,9 @@ def client_page(
         client=client,
         owner=owner,
         secret=secret,
+        warning=storage.warn_unencrypted([*client.redirect_uris, client.game_url or ""]),
         owner_may_enable=overruled and client.disabled_by == owner.id != player.id,
         typed=request.form if "client" in problems else kept,
-        site=base_url(),
         exchange=exchange_command(client),
         problems=problems,
         notice=pop_notice(),
@@ -253,7 +253,7 @@ def build_link(client_id: str) -> str:
         chosen=parameters,
         address=f"{base_url()}/oauth/authorize?{query}",
         exchange=exchange_command(client, parameters["redirect_uri"], verifier),
-        site=base_url(),
+        warning=storage.warn_unencrypted([parameters["redirect_uri"]]),
     )
 
 

@@ -1,6 +1,6 @@
 """Games: the home page that lists them, and the heartbeats of those who play them."""
 
-from flask import Blueprint, abort, request
+from flask import Blueprint, abort, current_app, request
 from werkzeug.wrappers import Response
 
 import storage
@@ -10,7 +10,7 @@ from identity.sessions import signed_in_player
 from identity.settings import check_game
 from pages.forms import FormRefused, form_view, pop_notice, redirect_with_notice
 from pages.moderation import acts_of, require_moderator
-from pages.rendering import render_page
+from pages.rendering import Preview, render_page
 
 SITTING_GAP = 150_000  # milliseconds between two heartbeats of one sitting
 COUNTED_ALREADY = 30_000  # milliseconds: a heartbeat so soon after another comes from a second tab
@@ -47,6 +47,12 @@ def find_owner(client: storage.Client) -> storage.User | None:
         return None
 
 
+def preview_of_game(client: storage.Client) -> Preview:
+    """Return what a link to the play page of a game shows."""
+    description = client.description or f"A game on {current_app.config['SITE_NAME']}."
+    return Preview(client.name, description, address=f"/play/{client.id}")
+
+
 # -- the home page ------------------------------------------------------------------------------
 
 
@@ -63,6 +69,7 @@ def home_page(problems: dict[str, str]) -> str:
     return render_page(
         "home.html",
         player,
+        Preview(current_app.config["SITE_NAME"], address="/"),
         moderates=moderates,
         listed=games_shown(listed=True),
         unlisted=games_shown(listed=False) if moderates else [],

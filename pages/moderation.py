@@ -2,7 +2,7 @@
 
 import re
 
-from flask import Blueprint, abort, redirect, request
+from flask import Blueprint, abort, current_app, redirect, request
 from werkzeug.wrappers import Response
 
 import storage
@@ -11,12 +11,14 @@ from identity.context import get_storage
 from identity.formatting import MINUTE, format_duration, format_time
 from identity.limits import client_address
 from identity.sessions import require_player, signed_in_player
+from pages.files import picture_address
 from pages.forms import FormRefused, as_form_errors, form_view, pop_notice, redirect_with_notice
-from pages.rendering import render_page
+from pages.rendering import Preview, render_page
 from storage import Suspension, User
 
 SUSPENSION_DAYS = {"1 day": 1, "1 week": 7, "1 month": 30, "No end": None}
 DATE_AND_TIME = "%d %B %Y, %H:%M UTC"
+PREVIEWED_BIO = 200  # characters
 RESET_NOTICES = {"bio": "Bio reset.", "name": "Name reset.", "picture": "Picture reset."}
 
 moderation = Blueprint("moderation", __name__)
@@ -40,12 +42,17 @@ def read_shown_user(user_id: str) -> User:
 def profile_page(user: User, problems: dict[str, str]) -> str:
     """Return a player's public page; `problems` are by field."""
     player = signed_in_player()
+    bio = " ".join(user.bio.split())[:PREVIEWED_BIO]
+    description = bio or f"A player of {current_app.config['SITE_NAME']}."
+    picture = picture_address(user, "large")
+    preview = Preview(user.name, description, picture, f"/users/{user.id}")
     return render_page(
         "profile.html",
         player,
+        preview,
         user=user,
         play_time=format_duration(user.play_ms // 1000),
-        last_played=format_last_played(user.last_heartbeat),
+        last_played=format_last_played(user),
         moderation=moderation_forms(player, user, problems),
     )
 
@@ -93,11 +100,11 @@ def name_actor(actor: int | str | None) -> str:
         return f"Player no. {actor}"
 
 
-def format_last_played(last_heartbeat: int) -> str:
-    """Return how long ago a time in milliseconds was: "2 days ago"; 0 means never."""
-    if not last_heartbeat:
+def format_last_played(user: User) -> str:
+    """Return how long ago a player played: "2 days ago"."""
+    if user.last_heartbeat in (0, user.created):  # sign-up counts as the first heartbeat
         return "not yet"
-    seconds = (storage.now_ms() - last_heartbeat) // 1000
+    seconds = (storage.now_ms() - user.last_heartbeat) // 1000
     return f"{format_duration(seconds)} ago" if seconds >= MINUTE else "now"
 
 

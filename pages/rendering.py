@@ -1,8 +1,11 @@
 """Rendering: the values and headers that pages get besides their own."""
 
+from typing import NamedTuple
+
 from flask import current_app, render_template
 
 from identity import accounts
+from identity.context import base_url
 from identity.oauth import find_pending_authorization, redirect_targets
 from identity.responses import security_policy
 from identity.stamps import issue_stamp
@@ -19,14 +22,33 @@ def may_register(player: User) -> bool:
     return accounts.may_register(player, is_open_to_members())
 
 
-def render_page(template: str, player: User | None, **values) -> str:
+class Preview(NamedTuple):
+    """What chat programs and search engines show of a page: public values only.
+
+    `image` and `address` are paths on this server. A page with a secret in its query has no
+    `address`.
+    """
+
+    title: str
+    description: str = "One account for all our games, with your name, picture and play time."
+    image: str = "/static/touch-icon.png"
+    address: str | None = None
+
+
+def render_page(
+    template: str, player: User | None, preview: Preview | None = None, **values
+) -> str:
     """Return a page for the signed-in player, or None; its navigation depends on the player.
 
-    The template gets the `stamp` of the forms on it.
+    The template gets the `stamp` of the forms on it, and a general `preview` unless one is given.
     """
-    registers = player is not None and may_register(player)
-    stamp = issue_stamp() if player else None
-    return render_template(template, player=player, may_register=registers, stamp=stamp, **values)
+    shared = {
+        "preview": preview or Preview(current_app.config["SITE_NAME"]),
+        "site": base_url(),
+        "may_register": player is not None and may_register(player),
+        "stamp": issue_stamp() if player else None,
+    }
+    return render_template(template, player=player, **shared, **values)
 
 
 def render_guest_page(template: str, leads_to: str, **values) -> tuple[str, dict[str, str]]:

@@ -14,6 +14,7 @@ __all__ = ["CLIENT_ID", "PICTURE_FILE", "USER_ID", "origin_of"]
 __all__ += ["check_bio", "check_description", "check_email", "check_flair", "check_game_url"]
 __all__ += ["check_hash_format", "check_mod_level", "check_password", "check_redirect_uri"]
 __all__ += ["check_redirect_uris", "drop_hidden", "has_controls"]
+__all__ += ["warn_unencrypted"]
 
 EMAIL = re.compile(r"[^\s@<>\"(),:;\\\x00-\x1f\x7f]{1,64}@[^\s@<>\"(),:;\\\x00-\x1f\x7f]{1,189}")
 BIO_LENGTH = 1000  # characters
@@ -180,6 +181,18 @@ def _without_port(netloc: str) -> str:
 def without_loopback_port(uri: str) -> str:
     """Return a redirect URI to compare: RFC 8252 7.3 leaves the port of a loopback address free."""
     return LOOPBACK_PORT.sub(r"\1", uri)
+
+
+def warn_unencrypted(urls: list[str]) -> str | None:
+    """Return a warning about URLs with plain http that lead over a network."""
+    for url in urls:
+        host = _without_port(urlsplit(url).netloc) if url.startswith("http://") else ""
+        if host and host.lower() not in ("localhost", "127.0.0.1", "[::1]"):
+            return (
+                f"{url} is not encrypted: anyone on the network can read and change what is sent "
+                "there, codes too. Use https:// instead."
+            )
+    return None
 
 
 def check_redirect_uris(uris: list[str]) -> str | None:

@@ -404,6 +404,18 @@ def test_client_secret_is_printed_once_and_stored_as_a_hash(installation):
     assert secret not in stored and hashlib.sha256(secret.encode()).hexdigest() in stored
 
 
+def test_client_at_plain_http_gets_a_warning_on_standard_error(installation):
+    options = ("--redirect-uri", "http://space.example/", "--json")
+    added = installation.run("client", "add", "Space Game", *options)
+    client_id = json.loads(added.stdout)["client_id"]
+    changed = installation.run("client", "set", client_id, "--name", "Chess", "--json")
+    for done in (added, changed):
+        assert done.returncode == 0
+        assert done.stderr.startswith("Warning: http://space.example/ is not encrypted: anyone")
+    encrypted = installation.run("client", "set", client_id, "--redirect-uri", CALLBACK)
+    assert encrypted.stderr == ""
+
+
 def test_new_secret_replaces_the_old_hash(installation):
     added = installation.add_client("Go")
     renewed = installation.record("client", "new-secret", added["client_id"])

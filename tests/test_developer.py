@@ -450,3 +450,38 @@ def test_game_without_redirect_uri_has_a_message_example_instead_of_a_link(
     assert f'client_id: "{registered.id}"' in message
     assert '"http://localhost"' in message
     assert "redirect_uri" not in exchange
+
+
+# -- plain http -----------------------------------------------------------------------------------
+
+
+def warnings_of(page: TestResponse) -> list[str]:
+    """Return the warnings on a page."""
+    return [html.unescape(each) for each in re.findall('<p class="warning">(.*?)</p>', page.text)]
+
+
+@pytest.mark.parametrize(
+    ("uri", "warns"),
+    [
+        ("http://space.example/callback", True),
+        ("http://192.168.0.7:5000/", True),
+        ("http://localhost.example/", True),
+        ("http://127.0.0.1.example/", True),
+        ("https://space.example/callback", False),
+        *((f"http://{host}/cb", False) for host in ("localhost:80", "127.0.0.1", "[::1]:5000")),
+    ],
+)
+def test_plain_http_over_a_network_is_accepted_with_a_warning(store, adas_browser, uri, warns):
+    answer = adas_browser.post("/developer", data={**FORM, "redirect_uris": uri})
+    for address in (answer.location, f"{answer.location}/link"):
+        warnings = warnings_of(adas_browser.get(address))
+        assert len(warnings) == warns
+        for warning in warnings:
+            assert warning.startswith(f"Warning: {uri} is not encrypted: anyone on the network")
+            assert "https://" in warning
+
+
+def test_game_at_plain_http_is_accepted_with_a_warning(store, adas_browser):
+    form = {**FORM, "game_url": "http://game.example/"}
+    [warning] = warnings_of(adas_browser.get(adas_browser.post("/developer", data=form).location))
+    assert warning.startswith("Warning: http://game.example/ is not encrypted")

@@ -141,7 +141,17 @@ def test_profile_is_public(store, browser, ada):
     assert "<form" not in page.text.partition("<main")[2]
 
 
+def test_player_who_never_played_last_played_not_yet(store, browser, ada):
+    assert ada.last_heartbeat == ada.created  # of the sign-up
+    assert "Last played not yet" in text_of(browser.get("/users/1"))
+    with store.edit_user(ada.id) as user:  # as an imported account
+        user.last_heartbeat = 0
+    assert "Last played not yet" in text_of(browser.get("/users/1"))
+
+
 def test_recent_or_future_heartbeat_is_shown_as_now(store, browser, ada):
+    with store.edit_user(ada.id) as user:
+        user.last_heartbeat += 1
     assert "Played less than a minute Last played now" in text_of(browser.get("/users/1"))
     with store.edit_user(ada.id) as user:
         user.last_heartbeat += DAY * 1000  # the clock was set back

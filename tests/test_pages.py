@@ -1,5 +1,6 @@
 """All responses: headers, errors, a full disk, hosts, proxies and cross-site posts."""
 
+import html
 import os
 import re
 import subprocess
@@ -32,6 +33,54 @@ def pages(browser, ada, program) -> dict:
     found["consent"] = browser.get(program.link())
     found["consent without a request"] = browser.post("/oauth/authorize")
     return found
+
+
+def preview_of(page) -> dict[str, str]:
+    """Return the description and the Open Graph tags of a page."""
+    found = re.findall(
+        '<meta (?:name|property)="(description|og:[^"]*)" content="([^"]*)">', page.text
+    )
+    assert len(found) == len(dict(found))
+    return {name: html.unescape(value) for name, value in found}
+
+
+# -- link previews --------------------------------------------------------------------------------
+
+
+def test_link_to_a_profile_or_game_is_previewed(make_app, store, ada, tmp_path):
+    """The values are public, and the addresses are those of the base URL, never of the Host."""
+    with store.edit_user(ada.id) as user:
+        user.bio = '  "Chess",\nmostly.  ' + "x" * 300
+    game, _ = store.add_client(
+        "Pong", [], None, game_url="https://pong.example/", description="For 2"
+    )
+    app = make_app(BASE_URL="https://id.example.org", SITE_NAME="Our games", SIGN_UP="open")
+    anyone = app.test_client()
+    site, https = "https://id.example.org", {"base_url": "https://id.example.org"}
+    general = "One account for all our games, with your name, picture and play time."
+    touch_icon = f"{site}/static/touch-icon.png"
+    expected = {
+        "/": ("Our games", general, touch_icon, f"{site}/"),
+        f"/play/{game.id}": ("Pong", "For 2", touch_icon, f"{site}/play/{game.id}"),
+        "/users/1": (
+            "Ada",
+            '"Chess", mostly. ' + "x" * 183,
+            f"{site}/pfp/large/{ada.picture_file}",
+            f"{site}/users/1",
+        ),
+        "/sign-up?invite=secret": ("Our games", general, touch_icon, None),
+        "/new-password?link=secret": ("Our games", general, touch_icon, None),
+        "/nowhere": ("Our games", general, touch_icon, None),
+    }
+    for address, values in expected.items():
+        preview = preview_of(anyone.get(address, **https))
+        assert preview.pop("og:type") == "website"
+        assert preview.pop("og:site_name") == "Our games"
+        assert preview.pop("description") == preview["og:description"]
+        names = ("og:title", "og:description", "og:image", "og:url")
+        assert tuple(map(preview.get, names)) == values, address
+    image = anyone.get("/static/touch-icon.png", **https)
+    assert (image.status_code, image.content_type) == (200, "image/png")
 
 
 # -- headers --------------------------------------------------------------------------------------

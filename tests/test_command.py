@@ -410,7 +410,7 @@ def test_client_at_plain_http_gets_a_warning_on_standard_error(installation):
     client_id = json.loads(added.stdout)["client_id"]
     changed = installation.run("client", "set", client_id, "--name", "Chess", "--json")
     for done in (added, changed):
-        assert done.returncode == 0
+        assert done.exit_code == 0
         assert done.stderr.startswith("Warning: http://space.example/ is not encrypted: anyone")
     encrypted = installation.run("client", "set", client_id, "--redirect-uri", CALLBACK)
     assert encrypted.stderr == ""

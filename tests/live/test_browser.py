@@ -4,6 +4,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
@@ -20,7 +21,7 @@ from playwright.sync_api import (
 
 import storage
 
-from .page_checks import CHROMIUM, check_page
+from .page_checks import CHROMIUM, check_page, visible_boxes
 from .running import PASSWORD, RunningServer
 from .shared import start_once
 
@@ -504,3 +505,92 @@ def test_page_layout_with_the_longest_texts(
         page.get_by_role("alert").wait_for()
     expect(page.get_by_role("heading", level=1)).to_contain_text(heading)
     check_page(page, has_problem=page_name == "problem")
+
+
+# -- how the pages look ---------------------------------------------------------------------------
+
+PHONE = {"width": 375, "height": 800}  # CSS pixels
+
+
+@pytest.fixture(scope="module")
+def admin(server: RunningServer) -> str:
+    """An administrator, whose header has the most links. It has a game, which is not listed."""
+    record = server.add_user("W" * 29 + "i")
+    store = server.open_storage()
+    with store.edit_user(record["id"]) as user:
+        user.mod_level = storage.ADMINISTRATOR
+    store.add_client("Chess", [], record["id"], game_url="https://chess.example/play")
+    return record["name"]
+
+
+def test_notice_has_the_focus_without_a_ring(server: RunningServer, ada: dict, browse):
+    page = browse()
+    set_session_cookie(page, server)
+    page.goto(f"{server.address}/account")
+    page.get_by_role("button", name="Save profile").press("Enter")
+    notice = page.locator("p.done:focus")
+    expect(notice).to_have_css("outline-style", "none")
+    page.keyboard.press("Tab")
+    expect(page.locator(":focus:not(.done)")).to_have_css("outline-style", "solid")
+
+
+def test_header_is_one_row_on_a_phone(
+    server: RunningServer, admin: str, longest_texts: tuple[str, Client], browse
+):
+    for name in (None, longest_texts[0], admin):
+        page = browse(viewport=PHONE)
+        if name:
+            set_session_cookie(page, server, name)
+        page.goto(server.address)
+        assert page.locator("header nav").count() == (name == admin)
+        # The site's name is the administrator's choice, and may be long.
+        page.locator(".site bdi").evaluate("name => (name.textContent = 'W'.repeat(30))")
+        boxes = visible_boxes(page, "header a, header button")
+        assert len(boxes) == {None: 1, admin: 5}.get(name, 3)
+        assert len({box["y"] + box["height"] / 2 for box in boxes}) == 1, boxes
+        assert all(one["right"] <= next_one["x"] for one, next_one in pairwise(boxes)), boxes
+        assert boxes[-1]["right"] <= PHONE["width"]
+
+
+def test_file_chooser_has_the_colours_of_the_site(server: RunningServer, ada: dict, browse):
+    page = browse()
+    set_session_cookie(page, server)
+    page.goto(f"{server.address}/account")
+    for color_scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=color_scheme)
+        button, card = page.get_by_label("New picture").evaluate(
+            """field => [
+                getComputedStyle(field, "::file-selector-button"),
+                getComputedStyle(field.closest("section")),
+            ].map(({ backgroundColor, color }) => [backgroundColor, color])"""
+        )
+        assert button == card, color_scheme
+
+
+def test_cards_of_the_home_page_have_one_left_edge(server: RunningServer, admin: str, browse):
+    page = browse()
+    set_session_cookie(page, server, admin)
+    page.goto(server.address)
+    for width in (1280, PHONE["width"]):
+        page.set_viewport_size({"width": width, "height": 800})
+        cards = visible_boxes(page, ".welcome, .games, .games li")
+        assert len(cards) >= 3
+        assert len({card["x"] for card in cards}) == 1, cards
+
+
+def test_long_code_lines_wrap(server: RunningServer, admin: str, game_client: Client, browse):
+    page = browse(viewport=PHONE)
+    set_session_cookie(page, server, admin)
+    page.goto(f"{server.address}/developer/{game_client.id}/link")
+    widths = page.locator("pre").evaluate_all(
+        "found => found.map(each => [each.scrollWidth, each.clientWidth])"
+    )
+    assert len(widths) == 3
+    assert all(content <= box for content, box in widths), widths
+
+
+def test_error_pages_have_a_decorative_picture(server: RunningServer, browse):
+    page = browse()
+    page.goto(f"{server.address}/nothing")
+    picture = page.locator("main img[alt='']")
+    assert picture.evaluate("picture => picture.decode().then(() => picture.naturalWidth)") > 0

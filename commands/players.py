@@ -103,7 +103,13 @@ def user_list(as_json: bool) -> None:
 @json_option
 def user_show(name: str, as_json: bool) -> None:
     """Show one player, by NAME or email address."""
-    print_record(user_record(read_user_named(open_installation(), name)), as_json)
+    user = read_user_named(open_installation(), name)
+    record, suspension = user_record(user), user.suspension
+    if user.suspended:
+        record["suspendedBy"] = suspension.by  # a player id or "command"
+        record["suspendedUntil"] = suspension.until
+        record["suspensionReason"] = suspension.reason
+    print_record(record, as_json)
 
 
 @user_commands.command("set")

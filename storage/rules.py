@@ -186,8 +186,9 @@ def without_loopback_port(uri: str) -> str:
 def warn_unencrypted(urls: list[str]) -> str | None:
     """Return a warning about URLs with plain http that lead over a network."""
     for url in urls:
-        host = _without_port(urlsplit(url).netloc) if url.startswith("http://") else ""
-        if host and host.lower() not in ("localhost", "127.0.0.1", "[::1]"):
+        if not url.startswith("http://") or check_redirect_uri(url):  # a query may have any text
+            continue
+        if _without_port(urlsplit(url).netloc).lower() not in ("localhost", "127.0.0.1", "[::1]"):
             return (
                 f"{url} is not encrypted: anyone on the network can read and change what is sent "
                 "there, codes too. Use https:// instead."

@@ -163,6 +163,10 @@ def test_suspend_with_reason_and_days(installation, store, ada):
     suspension = store.read_user(ada.id).suspension
     assert (suspension.by, suspension.reason) == ("command", "Insults.")
     assert suspension.until == suspension.since + 7 * 86_400_000
+    shown = installation.record("user", "show", "ada")
+    names = ("suspendedBy", "suspendedUntil", "suspensionReason")
+    assert [shown[each] for each in names] == ["command", suspension.until, "Insults."]
+    assert "suspendedUntil    20" in installation.output("user", "show", "ada")
     installation.output("user", "suspend", "ada")
     assert store.read_user(ada.id).suspension.until is None
     for refused in (["--reason", "x" * 201], ["--reason", "a\nb"]):

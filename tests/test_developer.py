@@ -481,6 +481,13 @@ def test_plain_http_over_a_network_is_accepted_with_a_warning(store, adas_browse
             assert "https://" in warning
 
 
+@pytest.mark.parametrize("uri", ["http://[", "http://x]/", "http://\u2100.example/", "http://"])
+def test_link_to_an_invalid_redirect_uri_has_no_warning(adas_browser, registered, uri):
+    """The redirect URI of the query is any text: urlsplit raises ValueError for some."""
+    page = adas_browser.get(f"/developer/{registered.id}/link", query_string={"redirect_uri": uri})
+    assert (page.status_code, warnings_of(page)) == (200, [])
+
+
 def test_game_at_plain_http_is_accepted_with_a_warning(store, adas_browser):
     form = {**FORM, "game_url": "http://game.example/"}
     [warning] = warnings_of(adas_browser.get(adas_browser.post("/developer", data=form).location))

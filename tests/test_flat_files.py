@@ -1012,7 +1012,7 @@ def test_one_of_sixteen_processes_gets_a_name_in_any_case_and_width(race, storag
 
 
 def add_somebody(storage, n):
-    return storage.add_user(f"Player {chr(97 + n)}", f"{n}@example.org", "").id
+    return storage.add_user(f"Somebody {chr(97 + n)}", f"{n}@example.org", "").id
 
 
 @pytest.mark.live

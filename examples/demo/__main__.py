@@ -91,7 +91,7 @@ def add_players(store: storage.Storage) -> dict[int, int]:
             edited.flairs = list(dict.fromkeys(("none", member.flair)))
             edited.equipped_flair = member.flair
             edited.play_ms = member.play_minutes * MINUTE
-            edited.last_heartbeat = storage.now_ms() - member.last_seen * MINUTE
+            edited.last_heartbeat = storage.now_ms() - member.last_played * MINUTE
         scores[user.id] = member.score
     return scores
 

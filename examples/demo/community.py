@@ -33,7 +33,7 @@ class Member:
     bio: str
     flair: str
     play_minutes: int
-    last_seen: int  # minutes ago
+    last_played: int  # minutes ago
     score: int
     background: str
     face: str  # the left half, one character per pixel; the right half is its mirror image
@@ -60,7 +60,7 @@ COMMUNITY = (
         bio="I keep this place running. Tell me when something breaks.",
         flair="keeper of the keys",
         play_minutes=2_750,
-        last_seen=3,
+        last_played=3,
         score=212,
         background="#bfe3e0",
         mod_level=2,
@@ -88,7 +88,7 @@ COMMUNITY = (
         bio="Beep. I read every rule twice, and then I help you with them.",
         flair="beta tester",
         play_minutes=1_184,
-        last_seen=47,
+        last_played=47,
         score=158,
         background="#f6d9a8",
         mod_level=1,
@@ -116,7 +116,7 @@ COMMUNITY = (
         bio="Up late. I made the Space Game, and emi is better at it.",
         flair="night owl",
         play_minutes=3_906,
-        last_seen=640,
+        last_played=640,
         score=271,
         background="#2f3a5f",
         face="""
@@ -143,7 +143,7 @@ COMMUNITY = (
         bio="New here. I grow mushrooms and collect high scores, in this order.",
         flair="none",
         play_minutes=58,
-        last_seen=1_500,
+        last_played=1_500,
         score=97,
         background="#cfe8b9",
         face="""
@@ -170,7 +170,7 @@ COMMUNITY = (
         bio="Eight arms, one keyboard.\nSpeedruns on Sundays; ask me for the replay.",
         flair="speedrunner",
         play_minutes=12_640,
-        last_seen=5_200,
+        last_played=5_200,
         score=318,
         background="#f9c9d4",
         face="""

@@ -66,7 +66,7 @@ def sign_in_and_press(
     ):
         if form := form_with(answer.text, button):
             fields = {**form.fields, **form.buttons[button], **typed}
-            time.sleep(MINIMUM_AGE / 1000 if button == "Allow" else 0)
+            time.sleep(MINIMUM_AGE / 1000 if button == decision else 0)
             answer = form_browser.session.post(
                 f"{form_browser.server_address}{form.action}", data=fields
             )

@@ -32,7 +32,7 @@ from benchmarks.workload import Installation
 from identity.stamps import MINIMUM_AGE
 from storage.flat_files.check import check
 
-PLAYERS = 32  # each with a connection and a session
+PLAYERS = 128  # each with a connection and a session
 WORKERS = 2
 CAPACITY_SECONDS = 10  # of unlimited load, before the soak
 WARM_UP = 2  # minutes: memory is compared with that at their end
@@ -185,7 +185,7 @@ class Player:
         credentials = {"client_id": client.id, "client_secret": secret}
         response = await self.post("/api/oauth/token", **exchange, **credentials)
         token = re.search('"access_token": "([^"]*)"', response.text)[1]
-        for _ in range(3):
+        for _ in range(20):
             await self.send("GET /api/oauth/whois", f"Authorization: Bearer {token}")
 
     async def withdraw(self) -> None:
@@ -232,7 +232,7 @@ class Player:
 SHARES = {
     Player.look_up: 600,
     Player.see_picture: 150,
-    Player.grant: 100,
+    Player.grant: 15,  # below the limit on the codes of a player
     Player.read_pages: 50,
     Player.play: 20,
     Player.edit: 20,

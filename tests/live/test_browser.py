@@ -594,3 +594,51 @@ def test_error_pages_have_a_decorative_picture(server: RunningServer, browse):
     page.goto(f"{server.address}/nothing")
     picture = page.locator("main img[alt='']")
     assert picture.evaluate("picture => picture.decode().then(() => picture.naturalWidth)") > 0
+
+
+# -- copy buttons ---------------------------------------------------------------------------------
+
+HIDE_CLIPBOARD = "Object.defineProperty(navigator, 'clipboard', { value: undefined });"
+
+
+@pytest.mark.parametrize("is_secure", [True, False])
+def test_copy_buttons_copy_exactly_the_text(
+    server: RunningServer, admin: str, game_client: Client, browse, is_secure: bool
+):
+    """On plain http at another host than localhost, browsers have no navigator.clipboard."""
+    page = browse()
+    set_session_cookie(page, server, admin)
+    if not is_secure:
+        page.add_init_script(HIDE_CLIPBOARD)
+    for path, count in (("/link", 3), ("", 1)):
+        page.goto(f"{server.address}/developer/{game_client.id}{path}")
+        page.evaluate("document.body.append(document.createElement('textarea'))")
+        page.evaluate("document.body.lastChild.ariaLabel = 'Pasted'")
+        pasted, sources = page.locator("body > textarea"), page.locator("[data-copy]")
+        expect(sources).to_have_count(count)
+        for source in sources.all():
+            name, text = source.get_attribute("data-copy"), source.text_content()
+            page.get_by_role("button", name=name, exact=True).press("Enter")
+            expect(source.locator("+ .copy").get_by_role("status")).to_have_text("Copied")
+            pasted.fill("")
+            pasted.press("Control+v")
+            expect(pasted).to_have_value(text)
+    check_page(page)
+
+
+def test_confirmation_of_a_copy_ends_after_two_seconds(server: RunningServer, ada: dict, browse):
+    page = browse()
+    pause_clock(page)
+    page.goto(f"{server.address}/users/{ada['id']}")
+    page.get_by_role("button", name="Copy player id").click()
+    status = page.locator(".copy").get_by_role("status")
+    expect(status).to_have_text("Copied")
+    page.clock.run_for(2000)
+    expect(status).to_have_text("")
+
+
+def test_pages_have_no_copy_buttons_without_javascript(server: RunningServer, ada: dict, browse):
+    page = browse(java_script_enabled=False)
+    page.goto(f"{server.address}/users/{ada['id']}")
+    expect(page.locator("[data-copy]")).to_have_text(str(ada["id"]))
+    expect(page.get_by_role("button", name="Copy")).to_have_count(0)

@@ -150,7 +150,9 @@ def test_administrator_list_is_paged_with_own_apps_first(
     assert (page, more) == (by_id[3:6], f"/developer?after={by_id[5]}")
     assert shown(more) == (by_id[6:], None)
     assert "More" not in bobs_browser.get("/developer").text
-    assert len(re.findall("<code[^>]*>[0-9a-f]{24}</code>", bobs_browser.get("/developer").text)) == 5
+    assert (
+        len(re.findall("<code[^>]*>[0-9a-f]{24}</code>", bobs_browser.get("/developer").text)) == 5
+    )
 
 
 def test_damaged_app_is_skipped_in_the_list(store, adas_browser, ada, registered, faults):

@@ -158,7 +158,7 @@ def test_score_list_shows_current_names(demo: Demo, browse, browse_as):
     page.goto(f"{demo.site}/account")
     page.get_by_label("Name").fill("Dalia the Bold")
     page.get_by_role("button", name="Save profile").click()
-    page.get_by_role("status").wait_for()
+    page.get_by_text("Profile saved.").wait_for()
     frame = open_game(browse(), demo)
     expect(frame.get_by_role("list")).to_contain_text("Dalia the Bold97")
 

@@ -29,6 +29,7 @@ from storage.rules import PASSWORD_METHOD, WRAPPED
 NOBODYS_HASH = f"{PASSWORD_METHOD}$0000000000000000${'0' * 128}"
 # About 1/24 of PASSWORD_METHOD; repeated, it makes a legacy hash as expensive as ours.
 WRAPPING_STEP = "scrypt:4096:8"
+MOST_STEPS = 32  # what `storage.check_hash_format` accepts; a busy machine may measure more
 
 
 class PasswordsUnavailable(Busy):
@@ -129,7 +130,8 @@ def legacy_digest(method: str, salt: str, password: str) -> str:
 def wrapping_method(legacy_method: str) -> str:
     """Return the scrypt method that takes, with the legacy method, as long as PASSWORD_METHOD."""
     ours, legacy, step = map(processor_time, (PASSWORD_METHOD, legacy_method, f"{WRAPPING_STEP}:1"))
-    return f"{WRAPPING_STEP}:{max(1, round((ours - legacy) / step))}"
+    steps = round((ours - legacy) / step)
+    return f"{WRAPPING_STEP}:{min(max(steps, 1), MOST_STEPS)}"
 
 
 def processor_time(method: str) -> float:

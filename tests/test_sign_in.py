@@ -578,6 +578,20 @@ def test_wrapped_hash_does_not_contain_the_legacy_digest():
     assert not passwords.verify_password(wrapped, digest)
 
 
+@pytest.mark.parametrize("step_time", [0.001, 1000])
+def test_wrapped_hash_of_a_busy_machine_is_accepted(monkeypatch, step_time):
+    """Times that were measured beside other load give no hash that a restore would refuse."""
+    step = f"{passwords.WRAPPING_STEP}:1"
+    monkeypatch.setattr(passwords, "PASSWORD_METHOD", "slow")
+    monkeypatch.setattr(passwords, "wrapping_method", passwords.wrapping_method.__wrapped__)
+    monkeypatch.setattr(
+        passwords, "processor_time", lambda method: {"slow": 2, step: step_time}.get(method, 1)
+    )
+    wrapped = passwords.wrap_hash(generate_password_hash(PASSWORD, "pbkdf2:sha256:1000"))
+    assert check_hash_format(wrapped) is None
+    assert passwords.verify_password(wrapped, PASSWORD)
+
+
 @pytest.mark.parametrize("damaged", ["wrapped:", "wrapped:|", "wrapped:a$b$c|pbkdf2", "md9$a$b"])
 def test_damaged_hash_is_503(store, browser, ada, damaged):
     with store.edit_user(ada.id) as user:

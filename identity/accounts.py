@@ -18,7 +18,7 @@ from storage import ADMINISTRATOR, MODERATOR, Client, InvalidField, Storage, Sus
 
 CLIENTS_EACH = 10  # apps that one player may register; administrators have no limit
 RESETS = ("bio", "name", "picture")
-DAY = 86_400_000  # milliseconds
+DAY_MS = 86_400_000  # milliseconds
 HALF_AN_HOUR = 1800  # seconds: attempts are counted over this and the window before it
 ACTS_AN_HOUR, MODERATORS_ACTS_AN_HOUR = 60, 600  # acts of one player that are logged
 
@@ -114,7 +114,7 @@ class Acts:
         """
         storage.refuse("reason", storage.check_description(reason))
         now = storage.now_ms()
-        until = None if days is None else now + days * DAY
+        until = None if days is None else now + days * DAY_MS
         last = self._keep_an_administrator(may_moderate, user_id)
         with last, self._store.edit_user(user_id) as user:
             self._require_suspension_right(user)

@@ -16,7 +16,7 @@ from identity.accounts import (
     ACTS_AN_HOUR,
     CLIENTS_EACH,
     COMMAND,
-    DAY,
+    DAY_MS,
     RESETS,
     Actor,
     Acts,
@@ -414,10 +414,10 @@ def test_suspension_ends_sessions_and_tokens(storage, ada, moderator, game, acts
 
 def test_suspension_has_actor_reason_and_end(storage, ada, moderator, acts_of, now):
     acts_of(moderator).suspend(ada.id, "Insults.", 7)
-    until = now() + 7 * DAY
+    until = now() + 7 * DAY_MS
     expected = Suspension(moderator.id, now(), "Insults.", until)
     assert storage.read_user(ada.id).suspension == expected
-    now.ahead = 7 * DAY - 1
+    now.ahead = 7 * DAY_MS - 1
     assert storage.read_user(ada.id).suspended
     now.ahead += 1
     assert not storage.read_user(ada.id).suspended
@@ -440,7 +440,7 @@ def test_moderator_cannot_lift_or_change_an_administrators_suspension(
     for name, suspension in {
         "administrator": Suspension(admin.id),
         "command": Suspension("command"),
-        "temporary": Suspension("command", until=now_ms() + DAY),
+        "temporary": Suspension("command", until=now_ms() + DAY_MS),
         "unknown": Suspension(None, 0),
         "gone": by_gone,
         "promoted": Suspension(promoted.id),
@@ -489,7 +489,7 @@ def test_ended_suspension_by_an_administrator_does_not_bind_moderators(
     storage, ada, admin, moderator, acts_of, now
 ):
     acts_of(admin).suspend(ada.id, days=1)
-    now.ahead = DAY
+    now.ahead = DAY_MS
     acts_of(moderator).suspend(ada.id)
     assert storage.read_user(ada.id).suspension.by == moderator.id
 

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from statistics import median
 from urllib.parse import urlencode, urlsplit
 
 import pytest
@@ -22,7 +23,8 @@ from .test_nginx import FORM, Answer, Sender
 pytestmark = [pytest.mark.live, pytest.mark.nginx]
 HASHING_CONNECTIONS, PICTURE_CONNECTIONS = 8, 2  # of the member
 OTHERS, SIGNED_IN = 20, 18  # players, and how many of them succeed
-SIGN_IN_SECONDS = 5  # for each
+QUIET_SIGN_INS = 5  # before the attack, and as many after it
+SLOWER = 25  # times as long as these may the others' take: on an idle machine five times
 ROUND_TRIP = 0.05  # seconds: the member is elsewhere, and takes no processor time from the server
 WRONG_PASSWORDS = 9  # at ten the member could confirm nothing any more
 
@@ -130,7 +132,11 @@ class Attack:
         time.sleep(ROUND_TRIP)
         path, body, headers = sent
         cookie = {"Cookie": f"__Host-session={self.cookie}"}
-        answer = self.send(self.address, path, body, headers | cookie)
+        try:
+            answer = self.send(self.address, path, body, headers | cookie)
+        except TimeoutError:  # of a picture: it is decoded when nothing else wants the processor
+            self.statuses[path, 504] += 1
+            return
         self.statuses[path, answer.status] += 1
         if "/sign-in" in answer.headers.get("location", ""):  # a new password ends all sessions
             self.cookie = self.server.start_session(self.member)
@@ -141,16 +147,24 @@ def test_one_member_does_not_keep_others_from_signing_in(
 ):
     """Ten connections confirm with right and wrong passwords and upload large pictures."""
     confirmed = {f"/account/{name}" for name in ("password", "email", "delete")}
-    signed_in = []
+    sign_ins = itertools.count()
+
+    def sign_in() -> tuple[int, float]:
+        """Sign the next player in from an own address; return the status and the seconds."""
+        number = next(sign_ins)
+        name = f"player{number % OTHERS:02}x"
+        path, body, headers = form("/sign-in", name=name, password=PASSWORD)
+        started = time.monotonic()
+        answer = send(f"127.0.1.{number + 1}", path, body, headers)
+        return answer.status, time.monotonic() - started
+
+    quiet = [sign_in() for _ in range(QUIET_SIGN_INS)]
     with Attack(server, send, member) as attack:
         wait_until(lambda: {path for path, _ in list(attack.statuses)} >= confirmed)
-        for number in range(OTHERS):
-            path, body, headers = form("/sign-in", name=f"player{number:02}x", password=PASSWORD)
-            started = time.monotonic()
-            answer = send(f"127.0.1.{number + 1}", path, body, headers)
-            seconds = time.monotonic() - started
-            signed_in.append((answer.status, seconds < SIGN_IN_SECONDS, round(seconds, 1)))
-    prompt = [each for each in signed_in if each[:2] == (303, True)]
-    assert len(prompt) >= SIGNED_IN, (signed_in, attack.statuses)
+        others = [sign_in() for _ in range(OTHERS)]
+    quiet += [sign_in() for _ in range(QUIET_SIGN_INS)]
+    assert Counter(status for status, _ in others)[303] >= SIGNED_IN, (others, attack.statuses)
+    seconds, quiet_seconds = (median(each for _, each in times) for times in (others, quiet))
+    assert seconds < SLOWER * quiet_seconds, (others, quiet)
     refused = {path for path, status in attack.statuses if status in (429, 503)}
     assert refused >= {"/account/password", "/account/email"}

@@ -1,6 +1,7 @@
 """The authorization flow in a real browser, from a client to this server and back."""
 
 import contextlib
+import hashlib
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -642,3 +643,48 @@ def test_pages_have_no_copy_buttons_without_javascript(server: RunningServer, ad
     page.goto(f"{server.address}/users/{ada['id']}")
     expect(page.locator("[data-copy]")).to_have_text(str(ada["id"]))
     expect(page.get_by_role("button", name="Copy")).to_have_count(0)
+
+
+@pytest.mark.parametrize("is_copied", [True, False])
+def test_refused_clipboard_copies_or_leaves_the_text_selected(
+    server: RunningServer, ada: dict, browse, is_copied: bool
+):
+    """A browser's settings can forbid navigator.clipboard, and the older command too."""
+    page = browse()
+    page.add_init_script("navigator.clipboard.writeText = () => Promise.reject();")
+    if not is_copied:
+        page.add_init_script("document.execCommand = () => false;")
+    page.goto(f"{server.address}/users/{ada['id']}")
+    button = page.get_by_role("button", name="Copy player id")
+    button.press("Enter")
+    said = "Copied" if is_copied else "Couldn't copy. Copy the selected text yourself."
+    expect(page.locator(".copy").get_by_role("status")).to_have_text(said)
+    expect(button).to_be_focused()
+    selected = "" if is_copied else str(ada["id"])
+    assert page.evaluate("getSelection().toString()") == selected
+    check_page(page)
+
+
+def test_new_secret_can_be_copied(server: RunningServer, admin: str, game_client: Client, browse):
+    page = browse()
+    set_session_cookie(page, server, admin)
+    page.goto(f"{server.address}/developer/{game_client.id}")
+    wait_a_second(page)
+    page.get_by_role("button", name="Create new secret").click()
+    shown = page.get_by_role("group", name="This is the client secret.")
+    expect(shown).to_be_focused()
+    shown.get_by_role("button", name="Copy client secret").click()
+    expect(shown.get_by_role("status")).to_have_text("Copied")
+    page.context.grant_permissions(["clipboard-read"])
+    secret = page.evaluate("navigator.clipboard.readText()")
+    kept = server.open_storage().read_client(game_client.id).secret_sha256
+    assert hashlib.sha256(secret.encode()).hexdigest() == kept
+    check_page(page)
+
+
+def test_copy_buttons_make_no_row_higher(server: RunningServer, ada: dict, browse):
+    page = browse()
+    page.goto(f"{server.address}/users/{ada['id']}")
+    heights = [box["height"] for box in visible_boxes(page, "dd")]
+    assert len(heights) == 3
+    assert max(heights) - min(heights) < 4, heights

@@ -128,7 +128,13 @@ class DamagedRecord(StorageError):
 
 
 class StorageFailed(StorageError):
-    """Reading or writing failed: nothing was saved, and the old record stands."""
+    """Reading or writing failed. Nothing was saved, and the old record stands, but for
+    SaveUnconfirmed.
+    """
+
+
+class SaveUnconfirmed(StorageFailed):
+    """A change may have been saved or not, as a later read tells: the connection was lost."""
 
 
 class StorageFull(StorageFailed):

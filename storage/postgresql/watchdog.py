@@ -50,7 +50,7 @@ class Watchdog:
         self._reads = self._saves = True  # as far as is known
         self._tests = False  # the testing thread runs
         self._suspected: float | None = None  # since when a failure awaits the first test
-        self._saving: dict[int, float] = {}  # since when which thread saves
+        self._saving = 0  # threads that save
         self._runs = False
         self.outages = 0  # so far; a connection from before an outage may lead to a lost server
 
@@ -101,27 +101,20 @@ class Watchdog:
         When MOST_SAVES blocks run, the next waits a moment, and fails if they are stuck.
         """
         self.require_reading()
-        this_thread = threading.get_ident()
         with self._changed:
-            if not self._changed.wait_for(self._may_save, STUCK) or not self._saves:
+            if self._saving == MOST_SAVES:
+                self._changed.wait_for(lambda: self._saving < MOST_SAVES or not self._saves, STUCK)
+                if self._saving == MOST_SAVES:  # the next save need not wait as long
+                    self._suspect(saves=False)
+            if not self._saves:
                 raise StorageFailed(NOT_SAVING)
-            self._saving[this_thread] = time.monotonic()
+            self._saving += 1
         try:
             yield
         finally:
             with self._changed:
-                del self._saving[this_thread]
-                self._changed.notify_all()
-
-    def _may_save(self) -> bool:
-        """Return True if nothing is to be waited for."""
-        if len(self._saving) < MOST_SAVES or not self._saves:
-            return True
-        return min(self._saving.values()) < time.monotonic() - STUCK and self._give_up_saving()
-
-    def _give_up_saving(self) -> bool:
-        self._suspect_locked(saves=False)
-        return True
+                self._saving -= 1
+                self._changed.notify()
 
     def suspect(self, saves: bool = True) -> None:
         """Test the database because a call failed; with `saves` False, no save is tried until then.
@@ -129,9 +122,9 @@ class Watchdog:
         Other calls wait a moment for the first result.
         """
         with self._changed:
-            self._suspect_locked(saves)
+            self._suspect(saves)
 
-    def _suspect_locked(self, saves: bool) -> None:
+    def _suspect(self, saves: bool) -> None:
         self._saves = self._saves and saves
         if not self._tests:
             self._tests, self._suspected = True, time.monotonic()

@@ -18,7 +18,6 @@ from storage.names import *
 from storage.records import *
 from storage.rules import *
 
-GRANTS_KEPT = 200  # of one user; each look-up reads all of them
 ATTEMPTS_WINDOW = 900  # seconds: failures are counted over this and the window before it
 Images = dict[str, bytes]  # a picture: one webp file for each name in PICTURE_SIZES
 UserCallback = Callable[[User], None]
@@ -298,7 +297,12 @@ class Storage(Maintenance):
         """
 
 
-BACKENDS = {"files": "storage.flat_files"}  # the package of each backend, by URL scheme
+# The package of each backend, by URL scheme.
+BACKENDS = {
+    "files": "storage.flat_files",
+    "postgresql": "storage.postgresql",
+    "postgres": "storage.postgresql",
+}
 
 
 def open_storage(data_dir: str, picture_dir: str, url: str = "files") -> Storage:

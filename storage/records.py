@@ -8,17 +8,20 @@ import hashlib
 import json
 import secrets
 import time
+from collections.abc import Callable, Set
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from types import UnionType
 
 from storage import names, rules
 from storage.errors import DamagedRecord, InvalidField
 
-__all__ = ["PLAYER", "MODERATOR", "ADMINISTRATOR", "PICTURE_SIZES", "RECORD_TYPES", "RULES"]
+__all__ = ["PLAYER", "MODERATOR", "ADMINISTRATOR", "GRANTS_KEPT", "PICTURE_SIZES"]
+__all__ += ["RECORD_TYPES", "RULES"]
 __all__ += ["Attempt", "AuthorizationCode", "Client", "Grant", "Invite", "Session", "Suspension"]
 __all__ += [
     "User",
     "build_record",
+    "changed_fields",
     "now_ms",
     "record_as_dict",
     "refuse",
@@ -26,6 +29,7 @@ __all__ += [
     "sha256",
 ]
 
+GRANTS_KEPT = 200  # of one user; each look-up reads all of them
 PLAYER, MODERATOR, ADMINISTRATOR = 0, 1, 2  # User.mod_level
 PICTURE_SIZES = {"large": 256, "medium": 64, "small": 16}  # pixels along each side
 
@@ -109,6 +113,21 @@ class User:
         return self.mod_level == ADMINISTRATOR and not self.suspended
 
     @property
+    def may_administer(self) -> bool:
+        """True for an administrator, unless suspended until somebody lifts that."""
+        can_return = self.suspension is None or self.suspension.until is not None
+        return self.mod_level == ADMINISTRATOR and can_return
+
+    def keep_grants(self, exists: Callable[[str], bool]) -> None:
+        """Keep the newest GRANTS_KEPT grants of the clients that exist."""
+        now = now_ms()
+        grants = [(name, grant) for name, grant in self.grants.items() if exists(name)]
+        # A time in the future is from before the clock was set back; the last added is the newest.
+        grants.sort(key=lambda item: min(item[1].since, now))
+        newest = dict(grants[-GRANTS_KEPT:])
+        self.grants = {name: grant for name, grant in self.grants.items() if name in newest}
+
+    @property
     def picture_file(self) -> str:
         """The file name of the picture, in the folder of each size."""
         return picture_file_of(self.id, self.pfp_timestamp)
@@ -129,6 +148,12 @@ class Client:
     description: str = ""
     listed: bool = False  # on the home page
     disabled_by: int | str | None = None  # a user id or "command"
+
+    @property
+    def game_origin(self) -> str | None:
+        """The origin of the game; None for a URL that breaks the rule, after an edit by hand."""
+        is_game = self.game_url is not None and rules.check_game_url(self.game_url) is None
+        return rules.origin_of(self.game_url) if is_game else None
 
     def accepts_redirect_uri(self, uri: str) -> bool:
         """Return True for a registered URI; a loopback address may have any port (RFC 8252)."""
@@ -275,6 +300,24 @@ RULES = {
         "description": rules.check_description,
     },
 }
+
+
+def changed_fields(
+    record: User | Client, before: dict, fixed: Set[str], unchecked: Set[str] = frozenset()
+) -> set[str]:
+    """Return the fields that an edit changed since `before`, what `record_as_dict` returned then.
+
+    The rules of the fields in `unchecked` are not applied. Raises ValueError for a changed field in
+    `fixed` or a value of another type, InvalidField for one that breaks a rule.
+    """
+    after = record_as_dict(record)
+    changed = {name for name in after if after[name] != before[name]}
+    if changed & fixed:
+        raise ValueError(f"not changed by an edit: {', '.join(sorted(changed & fixed))}")
+    if changed:
+        build_record(type(record), after)  # refuses what could not be read again
+        refuse_bad_record(record, changed - unchecked)
+    return changed
 
 
 def refuse_bad_record(record: User | Client, changed: set[str] | None = None) -> None:

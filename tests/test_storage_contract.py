@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-import storage as contract
 from storage import (
     ADMINISTRATOR,
     ATTEMPTS_WINDOW,
@@ -39,6 +38,7 @@ from storage import (
     TooManyAttempts,
     User,
     now_ms,
+    records,
 )
 from storage.pictures import generate_picture
 
@@ -325,7 +325,7 @@ def test_each_save_drops_grants_of_deleted_clients(storage, client):
 
 
 def test_the_newest_grants_are_kept(storage, ada, monkeypatch):
-    monkeypatch.setattr(contract, "GRANTS_KEPT", 3)
+    monkeypatch.setattr(records, "GRANTS_KEPT", 3)
     ids = [storage.add_client(f"Client {n}", [], None)[0].id for n in range(5)]
     for since, each in zip((50, 10, 40, 30, 20), ids, strict=True):
         with storage.edit_user(ada.id) as user:
@@ -335,7 +335,7 @@ def test_the_newest_grants_are_kept(storage, ada, monkeypatch):
 
 
 def test_a_new_grant_is_kept_after_the_clock_was_set_back(storage, ada, monkeypatch):
-    monkeypatch.setattr(contract, "GRANTS_KEPT", 2)
+    monkeypatch.setattr(records, "GRANTS_KEPT", 2)
     ids = [storage.add_client(f"Client {n}", [], None)[0].id for n in range(3)]
     with storage.edit_user(ada.id) as user:
         user.grants = {each: Grant("g", [], now_ms() + 9_000_000) for each in ids[:2]}
@@ -409,7 +409,7 @@ def test_an_edit_saves_nothing_that_could_not_be_read_again(storage, ada, field,
 
 
 def test_a_newer_rule_does_not_block_other_changes(storage, ada, monkeypatch):
-    monkeypatch.setitem(contract.RULES[User], "bio", lambda bio: "must rhyme")
+    monkeypatch.setitem(records.RULES[User], "bio", lambda bio: "must rhyme")
     with storage.edit_user(ada.id) as user:
         user.play_ms = 1
     with pytest.raises(InvalidField, match="must rhyme"), storage.edit_user(ada.id) as user:
@@ -1056,7 +1056,7 @@ def test_an_administrator_is_one_again_when_the_suspension_ends(storage, ada, bo
     assert ids_of(storage.administrators()) == [bob.id]
     with pytest.raises(LastAdministrator), storage.administered_without(bob.id):
         pytest.fail("the block was entered")
-    monkeypatch.setattr(contract.records, "now_ms", lambda: until)
+    monkeypatch.setattr(records, "now_ms", lambda: until)
     assert ids_of(storage.administrators()) == [ada.id, bob.id]
     with storage.administered_without(bob.id):
         pass

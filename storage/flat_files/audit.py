@@ -8,16 +8,10 @@ import json
 import os
 from collections.abc import Iterator
 
-from storage import CLIENT_ID, USER_ID, now_ms
+from storage import USER_ID
+from storage.audit_lines import new_line, subjects_of
 from storage.flat_files.disk import append_durably, read_json_lines
 from storage.flat_files.layout import Layout
-
-
-def subjects_of(line: dict) -> set[str]:
-    """Return the names of the index files that a line belongs in."""
-    users = {str(line.get(name)) for name in ("by", "user") if type(line.get(name)) is int}
-    clients = {line.get("client")} if type(line.get("client")) is str else set()
-    return set(filter(USER_ID.fullmatch, users)) | set(filter(CLIENT_ID.fullmatch, clients))
 
 
 def subjects_in(layout: Layout, line: bytes) -> set[str]:
@@ -40,7 +34,7 @@ class AuditLog:
 
     def write(self, act: str, by: int | str, **ids: int | str) -> None:
         """As `Storage.write_audit`."""
-        line = {"time": now_ms(), "act": act, "by": by, **ids}
+        line = new_line(act, by, ids)
         content = f"{json.dumps(line)}\n".encode()
         with self._layout.audit_lock():
             append_durably(self._layout.path("audit.log"), content)

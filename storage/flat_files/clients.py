@@ -89,8 +89,8 @@ class ClientFiles:
 
     def _refuse_taken_origin(self, client: Client) -> None:
         """Raise OriginTaken if another client's game is on the origin of this one's."""
-        if client.game_url is None:
+        if client.game_origin is None:
             return
-        games = self._index.records(origin_key(client.game_url), self.read)
+        games = self._index.records(origin_key(client.game_origin), self.read)
         if any(each.id != client.id for each in games):
             raise storage.OriginTaken

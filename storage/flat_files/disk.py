@@ -7,13 +7,13 @@ Functions that read a file raise the storage error themselves.
 import contextlib
 import errno
 import fcntl
-import json
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
 
-from storage import DamagedRecord, NotFound
+from storage import NotFound
+from storage.audit_lines import decode_lines
 from storage.files import (
     created,
     opened,
@@ -255,19 +255,8 @@ def read_json_lines(path: str) -> Iterator[dict]:
 
     Raises DamagedRecord after the last line, for the first that is damaged; StorageFailed.
     """
-    damage = None
     with translate_os_errors(), contextlib.suppress(FileNotFoundError), open_log(path) as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                values = json.loads(line)
-                if type(values) is not dict:
-                    raise ValueError("it is no JSON object")
-            except (ValueError, RecursionError) as error:
-                damage = damage or DamagedRecord(f"{path}, line {number},", str(error))
-            else:
-                yield values
-    if damage:
-        raise damage
+        yield from decode_lines(file, path)
 
 
 def read_boot_id() -> str | None:

@@ -14,16 +14,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 
-from storage import (
-    ADMINISTRATOR,
-    Client,
-    DamagedRecord,
-    NotFound,
-    User,
-    check_game_url,
-    origin_of,
-    sha256,
-)
+from storage import Client, DamagedRecord, NotFound, User, sha256
 from storage.flat_files import disk
 
 ADMINISTRATORS = "administrators"
@@ -39,22 +30,19 @@ def games_key(listed: bool) -> str:
     return "games-listed" if listed else "games-unlisted"
 
 
-def origin_key(game_url: str) -> str:
-    """Return the key of the clients whose games are on the origin of this URL."""
-    return f"origin-{sha256(origin_of(game_url))}"
+def origin_key(game_origin: str) -> str:
+    """Return the key of the clients whose games are on this origin."""
+    return f"origin-{sha256(game_origin)}"
 
 
 def index_keys(record: User | Client) -> set[str]:
     """Return the keys under which a record is to be found."""
     if isinstance(record, User):
         # The end of a suspension is no save that could add the entry: it stays, and does not count.
-        can_return = record.suspension is None or record.suspension.until is not None
-        is_administrator = record.mod_level == ADMINISTRATOR and can_return
-        return {ADMINISTRATORS} if is_administrator else set()
+        return {ADMINISTRATORS} if record.may_administer else set()
     keys = {owner_key(record.owner_id)}
-    # A record edited by hand may break the rule; its URL is then not that of a game.
-    if record.game_url is not None and check_game_url(record.game_url) is None:
-        keys |= {games_key(record.listed), origin_key(record.game_url)}
+    if record.game_origin is not None:
+        keys |= {games_key(record.listed), origin_key(record.game_origin)}
     return keys
 
 

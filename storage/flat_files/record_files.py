@@ -1,6 +1,7 @@
 """The records of users and clients: reading one, and changing one under its lock."""
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable, Iterator, Set
 
@@ -67,13 +68,8 @@ def edit_record(
         before = storage.record_as_dict(record)
         old_keys = index_keys(record)
         yield record
-        after = storage.record_as_dict(record)
-        changed = {name for name in after if after[name] != before[name]}
-        if changed & fixed:
-            raise ValueError(f"not changed by an edit: {', '.join(sorted(changed & fixed))}")
+        changed = storage.changed_fields(record, before, fixed, unchecked)
         if changed:
-            storage.build_record(type(record), after)  # refuses what could not be read again
-            storage.refuse_bad_record(record, changed - unchecked)
             with disk.translate_os_errors(), index.updated(record, old_keys):
                 before_save(record)
                 disk.write_record(path, record)
@@ -81,12 +77,7 @@ def edit_record(
 
 def drop_stale_grants(layout: Layout, user: User) -> None:
     """Keep the newest GRANTS_KEPT grants of clients that exist. A damaged client exists."""
-    now = storage.now_ms()
-    grants = [(each, grant) for each, grant in user.grants.items() if _exists(layout, each)]
-    # A time in the future is from before the clock was set back; the last one added is the newest.
-    grants.sort(key=lambda item: min(item[1].since, now))
-    newest = dict(grants[-storage.GRANTS_KEPT :])
-    user.grants = {each: grant for each, grant in user.grants.items() if each in newest}
+    user.keep_grants(functools.partial(_exists, layout))
 
 
 def _exists(layout: Layout, client_id: str) -> bool:

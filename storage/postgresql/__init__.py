@@ -8,3 +8,27 @@ All machines use one primary server; with a synchronous standby, what was saved 
 the primary. Users and clients are read anew each time, so a change holds at the next request to any
 machine.
 """
+
+from storage import BadInstallation, Storage
+
+
+def open_storage(data_dir: str, picture_dir: str, url: str) -> Storage:
+    """Return the storage in the database at `url`; the folders are not used.
+
+    Raises BadInstallation if psycopg is not installed or the URL is malformed.
+    """
+    try:
+        import psycopg
+    except ImportError as error:
+        raise BadInstallation(
+            "IDENTITY_STORAGE names a database, and psycopg is not installed: "
+            "pip install 'identity-server[postgresql]'"
+        ) from error
+    from storage.postgresql.backend import PostgreSQL
+
+    try:
+        return PostgreSQL(url)
+    except psycopg.ProgrammingError as error:  # its text may have the password
+        raise BadInstallation(
+            "IDENTITY_STORAGE is no URL of a database, like postgresql://user@host/database"
+        ) from error

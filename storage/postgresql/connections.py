@@ -63,7 +63,7 @@ BROKEN = {
     "clients_game_origin_key": storage.OriginTaken,
 }
 # What libpq says for each address that it tried, without the address.
-REASON = re.compile(r"failed: (?:FATAL: +)?(.+)")
+REASON = re.compile(r".*failed: (?:FATAL: +)?(.+)")
 UNCONFIRMED = "the database did not confirm this: it may have been saved"
 
 Rows = list[tuple]

@@ -1,0 +1,144 @@
+"""Clients as rows: the record, and the columns that indexes need."""
+
+import contextlib
+import json
+import secrets
+from collections.abc import Iterator
+
+import storage
+from storage import Client, ClientCallback, ignore
+from storage.postgresql.connections import Database, Rows
+from storage.records import decode_record
+
+CACHED = 1000  # clients
+INSERT = (
+    "INSERT INTO clients (record, owner_id, game_origin, listed, id) VALUES (%s, %s, %s, %s, %s)"
+)
+SET = "UPDATE clients SET record = %s, owner_id = %s, game_origin = %s, listed = %s WHERE id = %s"
+MISSING = "there is no such client"
+
+
+def columns_of(client: Client) -> list:
+    """Return the values of a client's row: record, owner_id, game_origin, listed, id."""
+    record = json.dumps(storage.record_as_dict(client), ensure_ascii=False)
+    listed = client.listed if client.game_origin else None
+    return [record, client.owner_id, client.game_origin, listed, client.id]
+
+
+def decode_client(client_id: str, record: bytes) -> Client:
+    """Return the client in a row. Raises DamagedRecord."""
+    return decode_record(record, Client, f"clients/{client_id}", id=client_id)
+
+
+class ClientTable:
+    """The clients of a database; the methods are those of `storage.Storage`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._decoded: dict[str, tuple[bytes, Client]] = {}  # the last record of each
+
+    # -- look-ups ------------------------------------------------------------------------------
+
+    def read(self, client_id: str) -> Client:
+        record = self._read(client_id, "SELECT record FROM clients WHERE id = %s")
+        # Decoded once, as long as the record stays the same.
+        last, client = self._decoded.get(client_id, (None, None))
+        if record != last:
+            client = decode_client(client_id, record)
+            if len(self._decoded) >= CACHED:
+                self._decoded.clear()
+            self._decoded[client_id] = record, client
+        return client
+
+    def _read(self, client_id: str, query: str) -> bytes:
+        if not storage.CLIENT_ID.fullmatch(client_id):
+            raise storage.NoSuchClient(MISSING)
+        rows = self._database.execute(query, [client_id])
+        if not rows:
+            raise storage.NoSuchClient(MISSING)
+        return rows[0][0]
+
+    def ids(self) -> list[str]:
+        # In the order of Python's strings, whatever the collation of the database.
+        return sorted(each for (each,) in self._database.execute("SELECT id FROM clients"))
+
+    def of_owner(self, owner_id: int | None) -> list[Client]:
+        owner = "owner_id IS NULL" if owner_id is None else "owner_id = %s"
+        args = [] if owner_id is None else [owner_id]
+        return _readable(
+            self._database.execute(f"SELECT id, record FROM clients WHERE {owner}", args)
+        )
+
+    def games(self, listed: bool) -> list[Client]:
+        query = "SELECT id, record FROM clients WHERE listed = %s AND game_origin IS NOT NULL"
+        return _readable(self._database.execute(query, [listed]))
+
+    # -- changes -------------------------------------------------------------------------------
+
+    def add(
+        self,
+        name: str,
+        redirect_uris: list[str],
+        owner_id: int | None,
+        at_most: int | None = None,
+        before: ClientCallback = ignore,
+        **fields: str | bool | None,
+    ) -> tuple[Client, str]:
+        secret = secrets.token_urlsafe(32)
+        client_id = secrets.token_hex(12)
+        client = Client(client_id, name, storage.sha256(secret), redirect_uris, owner_id, **fields)
+        storage.refuse_bad_record(client)
+        with self._database.transaction():
+            # Waits for a restore, which holds this row; other clients need not wait.
+            self._database.execute("SELECT FROM installation FOR KEY SHARE")
+            self._refuse_taken_origin(client)
+            if at_most is not None:
+                # One after the other for each owner, so that the count is exact.
+                self._database.execute("SELECT pg_advisory_xact_lock(%s)", [owner_id or 0])
+                if len(self.of_owner(owner_id)) >= at_most:
+                    raise storage.TooManyClients(at_most)
+            before(client)
+            self._database.save(INSERT, columns_of(client))
+        return client, secret
+
+    @contextlib.contextmanager
+    def edit(self, client_id: str) -> Iterator[Client]:
+        with self._database.transaction():
+            client = self._read_locked(client_id)
+            before = storage.record_as_dict(client)
+            yield client
+            if storage.changed_fields(client, before, fixed={"id"}):
+                self._refuse_taken_origin(client)
+                self._database.save(SET, columns_of(client))
+
+    def _read_locked(self, client_id: str) -> Client:
+        query = "SELECT record FROM clients WHERE id = %s FOR UPDATE"
+        return decode_client(client_id, self._read(client_id, query))
+
+    def _refuse_taken_origin(self, client: Client) -> None:
+        """Raise OriginTaken if another client's game is on the origin of this one's."""
+        query = "SELECT FROM clients WHERE game_origin = %s AND id <> %s"
+        if self._database.execute(query, [client.game_origin, client.id]):
+            raise storage.OriginTaken
+
+    def issue_secret(self, client_id: str, before: ClientCallback = ignore) -> str:
+        secret = secrets.token_urlsafe(32)
+        with self.edit(client_id) as client:
+            before(client)
+            client.secret_sha256 = storage.sha256(secret)
+        return secret
+
+    def delete(self, client_id: str, before: ClientCallback = ignore) -> None:
+        with self._database.transaction():
+            before(self._read_locked(client_id))
+            self._database.save("DELETE FROM clients WHERE id = %s", [client_id])
+            self._database.save("DELETE FROM audit_subjects WHERE subject = %s", [client_id])
+
+
+def _readable(rows: Rows) -> list[Client]:
+    """Return the clients in rows of id and record, by id, without damaged ones."""
+    found = []
+    for row in rows:
+        with contextlib.suppress(storage.DamagedRecord):
+            found.append(decode_client(*row))
+    return sorted(found, key=lambda client: client.id)

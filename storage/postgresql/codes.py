@@ -1,0 +1,60 @@
+"""Authorization codes as rows of an UNLOGGED table, by their hash.
+
+A crash empties the table, and the standby that replaces a lost primary has none of its rows. So a
+code from before is unknown: it can never be used a second time.
+"""
+
+import contextlib
+import json
+import math
+import secrets
+import time
+
+import storage
+from storage import AuthorizationCode
+from storage.postgresql.connections import Database
+from storage.records import decode_record
+
+KEPT = 900_000  # milliseconds: a second use is recognised for so long
+CLEANING_INTERVAL = 60  # seconds
+UNKNOWN = "this authorization code is unknown"
+
+
+class CodeTable:
+    """The authorization codes of a database; the methods are those of `storage.Storage`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._cleaned = -math.inf  # time.monotonic()
+
+    def add(self, code: str, record: AuthorizationCode) -> None:
+        if time.monotonic() - self._cleaned > CLEANING_INTERVAL:
+            self._cleaned = time.monotonic()
+            oldest = storage.now_ms() - KEPT
+            self._database.execute_unlogged("DELETE FROM codes WHERE issued < %s", [oldest])
+        values = json.dumps(storage.record_as_dict(record), ensure_ascii=False)
+        self._database.execute_unlogged(
+            "INSERT INTO codes (hash, record, issued) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
+            [storage.sha256(code), values, storage.now_ms()],
+        )
+
+    def read(self, code: str) -> AuthorizationCode:
+        query = "SELECT record, spent_by FROM codes WHERE hash = %s"
+        for content, spent_by in self._database.execute(query, [storage.sha256(code)]):
+            with contextlib.suppress(storage.DamagedRecord):
+                record = decode_record(content, AuthorizationCode, "codes")
+                if spent_by is None:
+                    return record
+                raise storage.CodeSpent(record)
+        raise storage.NoSuchCode(UNKNOWN)
+
+    def spend(self, code: str) -> None:
+        # The statement may run twice, after a lost connection, and then finds its own mark.
+        query = (
+            "UPDATE codes SET spent_by = %(mark)s WHERE hash = %(hash)s "
+            "AND (spent_by IS NULL OR spent_by = %(mark)s) RETURNING true"
+        )
+        values = {"mark": secrets.token_urlsafe(12), "hash": storage.sha256(code)}
+        if not self._database.execute_unlogged(query, values):
+            self.read(code)  # which raises CodeSpent or NoSuchCode
+            raise storage.StorageFailed("an authorization code was restored while it was used")

@@ -1,0 +1,43 @@
+"""The signing keys, in the row of the installation."""
+
+import time
+
+from storage import BadInstallation
+from storage.postgresql.connections import Database
+from storage.postgresql.schema import new_key
+
+BELIEVED = 1.0  # seconds: each signature needs the keys, and they rarely change
+KEPT = 2  # keys after a rotation: signatures by the one before still verify
+NO_KEY = "the database has no signing key: restore a backup into an empty one"
+
+
+class Keys:
+    """The signing keys of a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._keys: tuple[bytes, ...] = ()
+        self._until = 0.0  # time.monotonic()
+
+    def read(self) -> tuple[bytes, ...]:
+        """As `Storage.keys`. Raises BadInstallation if there is none."""
+        started = time.monotonic()
+        if started >= self._until:
+            [(texts,)] = self._database.execute("SELECT keys FROM installation")
+            keys = tuple(text.encode() for text in texts)
+            if not keys:
+                raise BadInstallation(NO_KEY)
+            if keys != self._keys:
+                self._keys = keys
+            # From before they were read: a rotation since is known in time.
+            self._until = started + BELIEVED
+        return self._keys
+
+    def rotate(self, drop_old: bool) -> None:
+        """As `Storage.rotate_keys`."""
+        kept = 0 if drop_old else KEPT - 1
+        query = "UPDATE installation SET keys = keys[cardinality(keys) - %s + 1:] || %s::text"
+        with self._database.transaction():
+            self._database.save(query, [kept, new_key()])
+        self._until = 0.0
+        time.sleep(BELIEVED)  # then no process believes in older keys

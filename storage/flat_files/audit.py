@@ -8,27 +8,18 @@ import json
 import os
 from collections.abc import Iterator
 
-from storage import CLIENT_ID, USER_ID, now_ms
+from storage import USER_ID, now_ms
+from storage.audit_lines import subjects_in, subjects_of
 from storage.flat_files.disk import append_durably, read_json_lines
 from storage.flat_files.layout import Layout
 
 
-def subjects_of(line: dict) -> set[str]:
-    """Return the names of the index files that a line belongs in."""
-    users = {str(line.get(name)) for name in ("by", "user") if type(line.get(name)) is int}
-    clients = {line.get("client")} if type(line.get("client")) is str else set()
-    return set(filter(USER_ID.fullmatch, users)) | set(filter(CLIENT_ID.fullmatch, clients))
-
-
-def subjects_in(layout: Layout, line: bytes) -> set[str]:
-    """Return the subjects of an encoded line: no clients that are gone, none if it is damaged."""
-    try:
-        values = json.loads(line)
-    except (ValueError, RecursionError):
-        return set()
-    subjects = subjects_of(values) if isinstance(values, dict) else set()
+def indexed_subjects_in(layout: Layout, line: bytes) -> set[str]:
+    """Return the names of the index files of an encoded line: no clients that are gone."""
     return {
-        each for each in subjects if USER_ID.fullmatch(each) or os.path.lexists(layout.client(each))
+        each
+        for each in subjects_in(line)
+        if USER_ID.fullmatch(each) or os.path.lexists(layout.client(each))
     }
 
 

@@ -1,6 +1,7 @@
 """The part of the storage contract for check, backup and restore: a whole installation at once."""
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -8,11 +9,13 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from storage.errors import DamagedRecord
+from storage.names import can_be_key, unique_key
 from storage.records import PICTURE_SIZES, RULES, Client, User, record_as_dict
 from storage.rules import BIO_CONTROLS, TIME_END, check_hash_format, drop_hidden, has_controls
 
 MAX_PICTURE_BYTES = 2**20  # of one size
 LONGEST_AUDIT_LINE = 2**16  # bytes
+SHA256 = re.compile(r"[0-9a-f]{64}")
 # Fields whose rules must hold. (A newer rule for a name or for a bio's length is no damage.)
 CHECKED_FIELDS = {User: ["mod_level"], Client: ["redirect_uris", "game_url"]}
 
@@ -137,6 +140,24 @@ def problems_in_fields(record: User | Client) -> Iterator[str]:
         is_hidden = field != "bio" and any(text != drop_hidden(text) for text in texts)
         if is_hidden or any(has_controls(text, allowed) for text in texts):
             yield f"{field}: This has control characters."
+
+
+def problems_in_record(record: User | Client) -> Iterator[str]:
+    """Yield what is wrong with the fields without which pages or signing in would not work."""
+    yield from problems_in_fields(record)
+    times = {"created": record.created}
+    if isinstance(record, User):
+        times |= {"last_heartbeat": record.last_heartbeat, "play_ms": record.play_ms}
+        times |= {f"grants.{client}.since": each.since for client, each in record.grants.items()}
+        times |= {f"sessions[{n}].since": each.since for n, each in enumerate(record.sessions)}
+        for field in ("name", "email"):
+            if not can_be_key(field, unique_key(getattr(record, field))):
+                yield f"nobody can be found by its {field}"
+    elif not SHA256.fullmatch(record.secret_sha256):
+        yield "secret_sha256 is not a SHA-256"
+    yield from (
+        f"{field} is not a time" for field, time in times.items() if not 0 <= time < TIME_END
+    )
 
 
 def _texts_in(value: object) -> Iterator[str]:

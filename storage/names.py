@@ -12,6 +12,7 @@ __all__ = ["check_client_name", "check_name", "normal_name", "unique_key"]
 
 NAME_LENGTH = (2, 30)  # characters, after NFKC
 NAME_KEY_BYTES = 120
+NAME_KEY = re.compile(r"[^./@][^/@]*", re.DOTALL)  # a file name of flat files
 NAME_SEPARATORS = " _.-"
 NAME_RULE = "Use 2-30 letters or numbers. Spaces, _ . and - are fine inside."
 RESERVED = "This name is reserved. Choose another one."
@@ -42,6 +43,15 @@ def unique_key(text: str) -> str:
     folded = unicodedata.normalize("NFKC", text).casefold()
     # Phones append a space when they complete a word.
     return unicodedata.normalize("NFKC", folded).strip()
+
+
+def can_be_key(field: str, key: str) -> bool:
+    """Return True for a key under which every backend finds its user: of a "name" or "email"."""
+    if not key.isprintable():  # half a surrogate pair, for one, has no bytes
+        return False
+    if field == "email":
+        return "@" in key
+    return bool(NAME_KEY.fullmatch(key)) and len(key.encode()) <= NAME_KEY_BYTES
 
 
 def normal_name(text: str) -> str:

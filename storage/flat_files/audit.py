@@ -9,20 +9,17 @@ import os
 from collections.abc import Iterator
 
 from storage import USER_ID
-from storage.audit_lines import new_line, subjects_of
+from storage.audit_lines import new_line, subjects_in, subjects_of
 from storage.flat_files.disk import append_durably, read_json_lines
 from storage.flat_files.layout import Layout
 
 
-def subjects_in(layout: Layout, line: bytes) -> set[str]:
-    """Return the subjects of an encoded line: no clients that are gone, none if it is damaged."""
-    try:
-        values = json.loads(line)
-    except (ValueError, RecursionError):
-        return set()
-    subjects = subjects_of(values) if isinstance(values, dict) else set()
+def indexed_subjects_in(layout: Layout, line: bytes) -> set[str]:
+    """Return the names of the index files of an encoded line: no clients that are gone."""
     return {
-        each for each in subjects if USER_ID.fullmatch(each) or os.path.lexists(layout.client(each))
+        each
+        for each in subjects_in(line)
+        if USER_ID.fullmatch(each) or os.path.lexists(layout.client(each))
     }
 
 

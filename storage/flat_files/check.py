@@ -7,14 +7,14 @@ looked at: they expire.
 
 import contextlib
 import functools
-import json
 import os
 import re
 import zlib
 
 from storage import CLIENT_ID, USER_ID, BadInstallation, NotFound, StorageFailed
+from storage.audit_lines import is_act
 from storage.flat_files import disk, problems
-from storage.flat_files.audit import subjects_in
+from storage.flat_files.audit import indexed_subjects_in
 from storage.flat_files.check_records import RecordCheck
 from storage.flat_files.index import Index
 from storage.flat_files.invites import settle
@@ -23,8 +23,7 @@ from storage.flat_files.layout import FROZEN, LAYOUT_VERSION, STAGED, Layout
 from storage.flat_files.load import sweep
 from storage.flat_files.problems import Finding, Findings, Problems, Walk
 from storage.flat_files.upgrade import index_audit_log, upgrade
-from storage.maintenance import Progress, check_audit_line, ignore
-from storage.rules import TIME_END
+from storage.maintenance import Progress, ignore
 
 INVITE_FILE = re.compile(r"[0-9a-f]{64}\.(json|taken)")
 AUDIT_SUBJECT = re.compile(f"{USER_ID.pattern}|{CLIENT_ID.pattern}")
@@ -164,10 +163,10 @@ def _look_at_audit(layout: Layout) -> Findings:
     sums: dict[str, int] = {}  # check sums of the lines about each subject
     with disk.open_log(log) as lines:
         for number, line in enumerate(lines, start=1):
-            if not _is_act(line):
+            if not is_act(line):
                 yield Finding(log, f"has a damaged line, number {number}")
                 is_damaged = True
-            for subject in subjects_in(layout, line):
+            for subject in indexed_subjects_in(layout, line):
                 sums[subject] = zlib.crc32(line, sums.get(subject, 0))
     if is_damaged:
         return  # the index may have the line that a person puts back
@@ -186,20 +185,3 @@ def _check_sum(path: str) -> int | None:
     with contextlib.suppress(FileNotFoundError), disk.open_log(path) as file:
         return functools.reduce(lambda checked, line: zlib.crc32(line, checked), file, 0)
     return None
-
-
-def _is_act(line: bytes) -> bool:
-    """Return True for a line as `write_audit` adds it."""
-    try:
-        values = json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return (
-        isinstance(values, dict)
-        and check_audit_line(line) is None  # else a backup leaves it out
-        and {"time", "act", "by"} <= values.keys()
-        and all(type(each) in (int, str) for each in values.values())
-        and type(values["act"]) is str
-        and type(values["time"]) is int
-        and 0 <= values["time"] < TIME_END
-    )

@@ -8,7 +8,6 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import Iterator
 
 import storage
 from storage import DamagedRecord, NotFound, User
@@ -18,22 +17,15 @@ from storage.flat_files.layout import STAGED, Layout, Lock
 from storage.flat_files.pictures import MODE, PictureFiles, will_be_generated
 from storage.flat_files.problems import Finding, Findings, Problems, Walk, look_at_orphan, remove
 from storage.flat_files.record_files import drop_hidden_in_bio, read_client, read_user
-from storage.flat_files.unique_index import (
-    FIELDS,
-    NAME_ENTRY,
-    UniqueIndex,
-    can_be_key,
-    unique_keys,
-    user_id_in,
-)
-from storage.maintenance import check_picture, has_picture_time, problems_in_fields
-from storage.rules import TIME_END, USER_IDS_END
+from storage.flat_files.unique_index import FIELDS, UniqueIndex, unique_keys, user_id_in
+from storage.maintenance import SHA256, check_picture, has_picture_time, problems_in_record
+from storage.names import NAME_KEY, can_be_key
+from storage.rules import USER_IDS_END
 
 USER_FILE = re.compile(rf"{storage.USER_ID.pattern}\.json")
 CLIENT_FILE = re.compile(rf"{storage.CLIENT_ID.pattern}\.json")
-HASH = re.compile(r"[0-9a-f]{64}")
 CLIENT_KEY = re.compile(
-    rf"owner-(none|{storage.USER_ID.pattern})|games-(un)?listed|origin-{HASH.pattern}"
+    rf"owner-(none|{storage.USER_ID.pattern})|games-(un)?listed|origin-{SHA256.pattern}"
 )
 
 Record = User | storage.Client
@@ -64,8 +56,8 @@ class RecordCheck:
         if not walk.refused.isdisjoint((layout.users, deleted)):
             return
         yield from walk.confirmed(self._look_at_next_id, locks=[layout.accounts_lock()])
-        yield from self._check_folder(layout.path("names"), NAME_ENTRY, look, mode=None)
-        yield from self._check_folder(layout.path("emails"), HASH, look, mode=None)
+        yield from self._check_folder(layout.path("names"), NAME_KEY, look, mode=None)
+        yield from self._check_folder(layout.path("emails"), SHA256, look, mode=None)
         for folder in layout.picture_folders():
             yield from self._check_folder(folder, storage.PICTURE_FILE, look, mode=MODE)
 
@@ -144,7 +136,7 @@ class RecordCheck:
             if os.path.islink(path):
                 yield Finding(path, "is a link that leads nowhere")
             return
-        for problem in _problems_in_fields(record):
+        for problem in problems_in_record(record):
             yield Finding(path, problem)
         yield from self._look_at_entries_of(path, record)
         if isinstance(record, User):
@@ -158,7 +150,9 @@ class RecordCheck:
     def _entries_of(self, record: Record) -> list[str]:
         """Return the paths of the index entries that a record needs."""
         unique = unique_keys(record) if isinstance(record, User) else []
-        entries = [self._unique.path(*each) for each in unique if can_be_key(*each)]
+        entries = [
+            self._unique.path(*each) for each in unique if can_be_key(FIELDS[each[0]], each[1])
+        ]
         keys = sorted(index_keys(record))
         return entries + [self._layout.path("index", key, str(record.id)) for key in keys]
 
@@ -297,24 +291,6 @@ def _holder(entry: str) -> int | None:
         return user_id_in(os.readlink(entry))
     except OSError:  # it does not exist, or is not a link
         return None
-
-
-def _problems_in_fields(record: Record) -> Iterator[str]:
-    """Yield what is wrong with the fields without which pages or signing in would not work."""
-    yield from problems_in_fields(record)
-    times = {"created": record.created}
-    if isinstance(record, User):
-        times |= {"last_heartbeat": record.last_heartbeat, "play_ms": record.play_ms}
-        times |= {f"grants.{client}.since": each.since for client, each in record.grants.items()}
-        times |= {f"sessions[{n}].since": each.since for n, each in enumerate(record.sessions)}
-        for kind, key in unique_keys(record):
-            if not can_be_key(kind, key):
-                yield f"nobody can be found by its {FIELDS[kind]}"
-    elif not HASH.fullmatch(record.secret_sha256):
-        yield "secret_sha256 is not a SHA-256"
-    yield from (
-        f"{field} is not a time" for field, time in times.items() if not 0 <= time < TIME_END
-    )
 
 
 def _problem_with_picture(size: str, path: str) -> str | None:

@@ -6,26 +6,15 @@ entries hold accounts.lock.
 
 import contextlib
 import os
-import re
 from collections.abc import Callable
 
 from storage import DamagedRecord, EmailTaken, NameTaken, NoSuchUser, User, sha256, unique_key
 from storage.flat_files.disk import remove_file, sync_folder, temporary_beside
 from storage.flat_files.layout import Layout
-from storage.names import NAME_KEY_BYTES
+from storage.names import can_be_key
 
 FIELDS = {"names": "name", "emails": "email"}  # of a user, by the kind of index
 TAKEN = {"names": NameTaken, "emails": EmailTaken}
-NAME_ENTRY = re.compile(r"[^./@][^/@]*", re.DOTALL)
-
-
-def can_be_key(kind: str, key: str) -> bool:
-    """Return True if a key can be a file name, and one under which its user is found."""
-    if not key.isprintable():  # half a surrogate pair, for one, has no bytes
-        return False
-    if kind == "emails":
-        return "@" in key
-    return bool(NAME_ENTRY.fullmatch(key)) and len(key.encode()) <= NAME_KEY_BYTES
 
 
 def user_id_in(target: str) -> int | None:
@@ -53,7 +42,7 @@ class UniqueIndex:
     def holder(self, kind: str, key: str) -> int | None:
         """Return the id that an entry links to, whether or not the entry counts."""
         with contextlib.suppress(FileNotFoundError):
-            if can_be_key(kind, key):
+            if can_be_key(FIELDS[kind], key):
                 return user_id_in(os.readlink(self.path(kind, key)))
         return None
 
@@ -89,7 +78,7 @@ class UniqueIndex:
         """Add the entries of a user to a new index. Raises DamagedRecord for a duplicate."""
         record = f"users/{user.id}.json"
         for kind, key in unique_keys(user):
-            if not can_be_key(kind, key):
+            if not can_be_key(FIELDS[kind], key):
                 raise DamagedRecord(record, f"nobody can be found by its {FIELDS[kind]}")
             path = self.path(kind, key)
             try:

@@ -11,7 +11,7 @@ import shutil
 
 from storage import DamagedRecord, NotFound, drop_hidden
 from storage.flat_files import disk
-from storage.flat_files.audit import subjects_in
+from storage.flat_files.audit import indexed_subjects_in
 from storage.flat_files.index import Index, index_keys
 from storage.flat_files.layout import LAYOUT_VERSION, Layout
 from storage.flat_files.record_files import (
@@ -73,6 +73,6 @@ def index_audit_log(layout: Layout) -> None:
     append = os.O_WRONLY | os.O_APPEND | os.O_CREAT
     with contextlib.suppress(FileNotFoundError), disk.open_log(layout.path("audit.log")) as log:
         for line in log:
-            for subject in subjects_in(layout, line):
+            for subject in indexed_subjects_in(layout, line):
                 with disk.opened(f"{folder}/{subject}", append) as descriptor:
                     disk.write_all(descriptor, line)

@@ -120,10 +120,11 @@ class User:
 
     def keep_grants(self, exists: Callable[[str], bool]) -> None:
         """Keep the newest GRANTS_KEPT grants of the clients that exist."""
-        now = now_ms()
         grants = [(name, grant) for name, grant in self.grants.items() if exists(name)]
         # A time in the future is from before the clock was set back; the last added is the newest.
-        grants.sort(key=lambda item: min(item[1].since, now))
+        now = now_ms()
+        latest = max((grant.since for _, grant in grants if grant.since <= now), default=now)
+        grants.sort(key=lambda item: min(item[1].since, latest))
         newest = dict(grants[-GRANTS_KEPT:])
         self.grants = {name: grant for name, grant in self.grants.items() if name in newest}
 

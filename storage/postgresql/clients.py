@@ -90,7 +90,7 @@ class ClientTable:
         storage.refuse_bad_record(client)
         with self._database.transaction():
             # Waits for a restore, which holds this row; other clients need not wait.
-            self._database.execute("SELECT FROM installation FOR KEY SHARE")
+            self._database.execute("SELECT true FROM installation FOR KEY SHARE")
             self._refuse_taken_origin(client)
             if at_most is not None:
                 # One after the other for each owner, so that the count is exact.
@@ -117,7 +117,7 @@ class ClientTable:
 
     def _refuse_taken_origin(self, client: Client) -> None:
         """Raise OriginTaken if another client's game is on the origin of this one's."""
-        query = "SELECT FROM clients WHERE game_origin = %s AND id <> %s"
+        query = "SELECT true FROM clients WHERE game_origin = %s AND id <> %s"
         if self._database.execute(query, [client.game_origin, client.id]):
             raise storage.OriginTaken
 

@@ -24,5 +24,5 @@ class InviteTable:
 
     def is_good(self, invite: str) -> bool:
         """As `Storage.is_good_invite`."""
-        query = "SELECT FROM invites WHERE hash = %s AND expires > %s"
+        query = "SELECT true FROM invites WHERE hash = %s AND expires > %s"
         return bool(self._database.execute(query, [sha256(invite), now_ms()]))

@@ -118,8 +118,10 @@ def prepare_database(execute: Execute) -> None:
 
 def read_layout(execute: Execute) -> int:
     """Return the database's layout, 0 if it has none. Raises BadInstallation for a newer one."""
-    # A statement that names a missing table would fail, and end the transaction.
-    if execute("SELECT to_regclass('installation')") == [(None,)]:
+    # A statement that names a missing table would fail, and to_regclass('installation') may return
+    # what this session cached before another one made the table.
+    query = "SELECT true FROM pg_class WHERE relname = 'installation' AND pg_table_is_visible(oid)"
+    if not execute(query):
         return 0
     [(layout,)] = execute("SELECT layout FROM installation")
     if layout > len(MIGRATIONS):

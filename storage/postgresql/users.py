@@ -107,7 +107,7 @@ class UserTable:
         return bool(self._database.save(query, values))
 
     def _refuse_taken(self, user: User, field: str) -> None:
-        query = f"SELECT FROM users WHERE {field}_key = %s AND id <> %s"
+        query = f"SELECT true FROM users WHERE {field}_key = %s AND id <> %s"
         if self._database.execute(query, [storage.unique_key(getattr(user, field)), user.id]):
             raise TAKEN[field]
 
@@ -126,7 +126,7 @@ class UserTable:
         """Add a user who has an id already; return the error if there is a conflict."""
         query = (
             f"{INSERT} SELECT %s, %s, %s, %s, %s WHERE NOT EXISTS "
-            "(SELECT FROM deleted_users WHERE id = %s) ON CONFLICT DO NOTHING RETURNING true"
+            "(SELECT true FROM deleted_users WHERE id = %s) ON CONFLICT DO NOTHING RETURNING true"
         )
         try:
             if not self._database.save(query, [*columns_of(user), user.id]):

@@ -11,6 +11,7 @@ import re
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 
 import psycopg
@@ -158,7 +159,8 @@ class Database:
         self._conninfo = DEFAULTS | conninfo_to_dict(url)
         self._start()
         # A child process must neither use nor end the connections of its parent.
-        os.register_at_fork(after_in_child=self._start)
+        start = weakref.WeakMethod(self._start)
+        os.register_at_fork(after_in_child=lambda: (method := start()) and method())
 
     def _start(self) -> None:
         self._links = Links()

@@ -70,11 +70,15 @@ class Watchdog:
             self._watched.discard(connection)
 
     def _enforce(self) -> None:
+        """End overdue calls while there are connections."""
         while True:
             time.sleep(TICK)
             now = time.monotonic()
             with self._changed:
                 watched = list(self._watched)
+                self._runs = bool(watched)
+            if not watched:
+                return
             for each in watched:
                 deadline = each.deadline
                 if deadline is not None and deadline < now:

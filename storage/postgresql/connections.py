@@ -5,6 +5,7 @@ prepared once. A lost connection is replaced at the next call.
 """
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -114,6 +115,8 @@ class Link:
         # A cancelled wait for the standby is only a warning: this server alone has the change.
         if self._warned:
             raise SaveUnconfirmed(UNCONFIRMED)
+        if self._cursor.statusmessage != "COMMIT":  # a statement failed before, and nobody noticed
+            raise StorageFailed("the database rolled this back")
 
     def end_call(self) -> None:
         """Cancel the overdue call; if the server does not react, cut the connection."""
@@ -157,12 +160,12 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self._conninfo = DEFAULTS | conninfo_to_dict(url)
-        self._start()
+        self.start()
         # A child process must neither use nor end the connections of its parent.
-        start = weakref.WeakMethod(self._start)
-        os.register_at_fork(after_in_child=lambda: (method := start()) and method())
+        os.register_at_fork(after_in_child=functools.partial(_start_again, weakref.ref(self)))
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Begin without connections."""
         self._links = Links()
         self._made: dict[threading.Thread, list[Link]] = {}
         self._test_link: Link | None = None
@@ -335,6 +338,7 @@ class Database:
             link.commit(TEST_TIMEOUT)
 
         self._test(self._test_link, save)
+        self._discard(self._test_link)
 
     def _test(self, link: Link, test: Callable[[Link], object]) -> None:
         try:
@@ -342,6 +346,11 @@ class Database:
         except (psycopg.Error, StorageFailed) as error:
             self._discard(link)
             raise StorageFailed(UNREACHABLE) from error
+
+
+def _start_again(reference: weakref.ref[Database]) -> None:
+    if (database := reference()) is not None:
+        database.start()
 
 
 def _end_transaction(link: Link) -> None:

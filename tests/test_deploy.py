@@ -13,6 +13,7 @@ from storage.pictures import MAX_BYTES
 ROOT = Path(__file__).parent.parent
 SITE = (ROOT / "deploy" / "nginx.conf").read_text()
 UNIT = (ROOT / "deploy" / "identity-server.service").read_text()
+DROP_IN = (ROOT / "deploy" / "identity-server.service.d" / "postgresql.conf").read_text()
 ADMINISTRATOR = (ROOT / "docs" / "administrator.md").read_text(encoding="utf-8")
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
 KIBIBYTES = {"k": 1, "m": 1024}
@@ -36,6 +37,15 @@ def limits_in_nginx() -> dict[str, int]:
 def test_nginx_upstream_is_the_address_of_the_service():
     [command] = find_all(r"^ExecStart=(.*)$", UNIT)
     assert find_all(r"^    server ([^;]+);$", SITE) == [shlex.split(command)[-1]]
+
+
+def test_drop_in_changes_the_address_of_the_service_only():
+    reset, command = find_all(r"^ExecStart=(.*)$", DROP_IN)
+    [of_the_unit] = find_all(r"^ExecStart=(.*)$", UNIT)
+    assert (reset, command) == ("", of_the_unit.replace("127.0.0.1", "0.0.0.0"))
+    # Denied addresses are those of the unit: the drop-in adds to what is allowed.
+    assert "IPAddressDeny=any\n" in UNIT
+    assert find_all(r"^(IPAddress\w+)=", DROP_IN) == ["IPAddressAllow"]
 
 
 def test_nginx_serves_the_folders_of_the_service_and_the_image():

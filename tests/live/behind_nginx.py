@@ -55,15 +55,15 @@ class Nginx:
         self.access_log = folder / "access.log"
         self.process: subprocess.Popen | None = None
 
-    def start(self, backend: str) -> None:
-        """Start nginx in front of the server at `backend` (HOST:PORT); return when it listens."""
+    def start(self, *backends: str) -> None:
+        """Start nginx in front of the servers at `backends` (HOST:PORT); return when it listens."""
         self.folder.mkdir(exist_ok=True)
         self._make_certificate()
         configuration = self.folder / "nginx.conf"
         configuration.write_text(
             NGINX_CONF.format(folder=self.folder, read_timeout_ms=self.read_timeout_ms)
         )
-        (self.folder / "site.conf").write_text(self.site(backend))
+        (self.folder / "site.conf").write_text(self.site(*backends))
         command = ["nginx", "-e", self.folder / "error.log", "-c", configuration]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
         wait_until(self._answers, self.process, (self.folder / "error.log").read_text)
@@ -74,7 +74,7 @@ class Nginx:
             return True
         return False
 
-    def site(self, backend: str) -> str:
+    def site(self, *backends: str) -> str:
         """Return the site configuration with the paths and ports of this test.
 
         Raises AssertionError if deploy/nginx.conf lacks a text that is to be replaced.
@@ -90,7 +90,8 @@ class Nginx:
             (f"{letsencrypt}/privkey.pem", str(self.folder / "key.pem")),
             ("server_name id.example.org;", "server_name 127.0.0.1;"),
             ("/var/log/nginx/identity-server.access.log", str(self.access_log)),
-            ("server 127.0.0.1:8000;", f"server {backend};"),
+            ("server 127.0.0.1:8000;", " ".join(f"server {each};" for each in backends)),
+            ("/var/lib/nginx/identity-pictures", f"{self.folder}/cache"),
             ("root /var/lib/identity-server;", f"root {self.folder};"),
             ("root /opt/identity-server;", f"root {ROOT};"),
         ):
@@ -110,9 +111,9 @@ class Nginx:
         self.process.wait(STOP_TIMEOUT)
 
     @contextlib.contextmanager
-    def running(self, backend: str) -> Iterator[None]:
-        """Run nginx in front of `backend` until the block ends."""
-        self.start(backend)
+    def running(self, *backends: str) -> Iterator[None]:
+        """Run nginx in front of `backends` until the block ends."""
+        self.start(*backends)
         try:
             yield
         finally:

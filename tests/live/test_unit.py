@@ -1,4 +1,4 @@
-"""deploy/identity-server.service, checked by systemd."""
+"""deploy/identity-server.service and its drop-in for PostgreSQL, checked by systemd."""
 
 import re
 import subprocess
@@ -10,6 +10,7 @@ from identity.settings import ROOT
 
 pytestmark = [pytest.mark.live, pytest.mark.nginx]
 UNIT = Path(ROOT) / "deploy" / "identity-server.service"
+DROP_IN = Path(ROOT) / "deploy" / "identity-server.service.d" / "postgresql.conf"
 
 
 def exposure(unit: Path) -> float:
@@ -29,9 +30,34 @@ def test_exposure_of_an_unconfined_service(tmp_path: Path):
     assert exposure(plain) > 8
 
 
+def problems_in(folder: Path) -> str:
+    """Return what systemd says about the unit in this folder, with its drop-in if that is there."""
+    command = ["systemd-analyze", "verify", folder / UNIT.name]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert bool(done.returncode) <= bool(done.stdout + done.stderr)
+    return done.stdout + done.stderr
+
+
+def copy_without_program(file: Path, target: Path) -> None:
+    """Copy with another program: the unit's own is not installed on this machine."""
+    target.parent.mkdir(exist_ok=True)
+    target.write_text(
+        re.sub(r"^ExecStart=/\S+", "ExecStart=/bin/true", file.read_text(), flags=re.M)
+    )
+
+
 def test_unit_is_valid(tmp_path: Path):
-    """With another program: the unit's own is not installed on this machine."""
-    unit = tmp_path / UNIT.name
-    unit.write_text(re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", UNIT.read_text(), flags=re.M))
-    done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True)
-    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    copy_without_program(UNIT, tmp_path / UNIT.name)
+    assert problems_in(tmp_path) == ""
+
+
+def test_drop_in_is_valid(tmp_path: Path):
+    """A second command, or an address that is none, would be a problem."""
+    copy_without_program(UNIT, tmp_path / UNIT.name)
+    drop_in = tmp_path / DROP_IN.parent.name / DROP_IN.name
+    copy_without_program(DROP_IN, drop_in)
+    assert problems_in(tmp_path) == ""
+    valid = drop_in.read_text()
+    for wrong in (valid.replace("ExecStart=\n", ""), valid.replace("10.0.0.10", "web")):
+        drop_in.write_text(wrong)
+        assert problems_in(tmp_path) != ""

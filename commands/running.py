@@ -15,7 +15,7 @@ from commands import open_installation
 from commands.address import kept_address
 from commands.advice import check_environment
 from identity.settings import ROOT, SETTINGS, read_settings
-from storage import Storage
+from storage import Storage, mask_url
 
 BIND = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*):([0-9]{1,5})")
 # The address for a browser on this machine, if the server listens on all addresses.
@@ -147,6 +147,7 @@ def settings(bind: tuple[str, int]) -> None:
     values = read_settings()
     for name, setting in SETTINGS.items():
         origin = origins.get(name, "default")
-        click.echo(f"IDENTITY_{name}={values[name]}  ({origin})\n    {setting.help}")
+        value = mask_url(values[name]) if name == "STORAGE" else values[name]
+        click.echo(f"IDENTITY_{name}={value}  ({origin})\n    {setting.help}")
     for each in check_environment(values, bind):
         click.echo(f"\nWarning: {each.problem}.\n    Fix: {each.fix}.")

@@ -25,7 +25,10 @@ class Setting:
 
 
 SETTINGS = {
-    "STORAGE": Setting("files", "where records and pictures are: files means the next two folders"),
+    "STORAGE": Setting(
+        "files",
+        "where records and pictures are: files in the next two folders, or postgresql://...",
+    ),
     "DATA_DIR": Setting(os.path.join(DATA, "instance"), "folder of the records"),
     "PICTURE_DIR": Setting(PICTURES, "folder of the profile pictures"),
     "BASE_URL": Setting("http://127.0.0.1:8000", "where people reach this server; https in public"),
@@ -35,11 +38,7 @@ SETTINGS = {
     "CLIENT_REGISTRATION": Setting("admins", "who may register clients: admins or members"),
     "PROXIES": Setting("", "how many proxies in front are yours; 1 if the base URL is https"),
 }
-CHOICES = {
-    "STORAGE": tuple(BACKENDS),
-    "SIGN_UP": ("open", "invite", "closed"),
-    "CLIENT_REGISTRATION": ("admins", "members"),
-}
+CHOICES = {"SIGN_UP": ("open", "invite", "closed"), "CLIENT_REGISTRATION": ("admins", "members")}
 
 
 class SettingError(ValueError):
@@ -72,6 +71,9 @@ def read_settings(overrides: dict | None = None) -> dict:
         raise SettingError("SITE_NAME", f"is {name!r}, expected 1 to 60 characters on one line")
     if about and not re.fullmatch(r"https?://\S+", about):
         raise SettingError("ABOUT_URL", f"is {about!r}, expected an https:// or http:// address")
+    if config["STORAGE"].partition("://")[0] not in BACKENDS:  # it may hold a password
+        problem = "is neither files nor a URL like postgresql://user@host/database"
+        raise SettingError("STORAGE", problem)
     for name, choices in CHOICES.items():
         if config[name] not in choices:
             expected = f"is {config[name]!r}, expected one of {', '.join(choices)}"

@@ -8,6 +8,7 @@ Times are integer milliseconds since 1970 UTC unless a name says otherwise.
 """
 
 import importlib
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -308,11 +309,18 @@ BACKENDS = {
 def open_storage(data_dir: str, picture_dir: str, url: str = "files") -> Storage:
     """Return the storage that the setting IDENTITY_STORAGE names, made if it does not exist.
 
-    "files" keeps records and pictures in the two folders. Raises BadInstallation for an unknown
-    setting, a layout that this program does not know or a key file without a key, and StorageFailed
-    if the folders cannot be made.
+    "files" keeps records and pictures in the two folders; the URL of a database needs neither, and
+    is connected at the first call. Raises BadInstallation for an unknown setting, a layout that
+    this program does not know or a key file without a key, and StorageFailed if the folders cannot
+    be made.
     """
     package = BACKENDS.get(url.partition("://")[0])
     if package is None:
-        raise BadInstallation(f"IDENTITY_STORAGE is {url!r}, expected one of {', '.join(BACKENDS)}")
+        raise BadInstallation("IDENTITY_STORAGE is neither files nor a URL like postgresql://host")
     return importlib.import_module(package).open_storage(data_dir, picture_dir, url)
+
+
+def mask_url(url: str) -> str:
+    """Return a value of IDENTITY_STORAGE without its passwords, to be shown."""
+    url = re.sub(r"(?<=://)([^/?#@]*):[^/?#]*@", r"\1:***@", url)
+    return re.sub(r"([?&](?:password|sslpassword)=)[^&#]*", r"\1***", url)

@@ -60,7 +60,8 @@ class PooledApp:
         """Let the app serve the installation in these folders, which is created if missing."""
         self.app.config.update(zip(FOLDERS, (data_dir, picture_dir), strict=True))
         self.app.instance_path = data_dir
-        self.app.extensions["storage"] = open_storage(data_dir, picture_dir)
+        url = self.app.config["STORAGE"]
+        self.app.extensions["storage"] = open_storage(data_dir, picture_dir, url)
 
     def restore(self) -> bool:
         """Undo every change; return False if that is impossible."""

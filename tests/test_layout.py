@@ -17,7 +17,7 @@ LAYERS = [
     {"commands", "identity_server"},
     {"pages"},
     {"identity"},
-    {"storage.flat_files"},
+    {"storage.flat_files", "storage.postgresql"},
     {"storage"},
 ]
 PACKAGES = {name.partition(".")[0] for layer in LAYERS for name in layer}
@@ -192,7 +192,8 @@ def test_storage_classes_inherit_from_the_contract_alone(subtests):
     own = {
         node.name
         for module, source in MODULES.items()
-        if module.startswith("storage.flat_files") or module in ("storage.archive",)
+        if module.startswith(("storage.flat_files", "storage.postgresql"))
+        or module in ("storage.archive",)
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.ClassDef)
     }

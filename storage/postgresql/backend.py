@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 
 from storage import Problem, Storage, StorageError, now_ms
 from storage.maintenance import Load, Progress, Report, Snapshot, ignore
@@ -33,6 +33,7 @@ class PostgreSQL(Storage):
     """The storage contract on the database at a URL. Nothing is connected before the first call."""
 
     def __init__(self, url: str) -> None:
+        self._url = url
         self.database = database = Database(url)
         self.key_row = Keys(database)
         self.attempts = AttemptTable(database, self.key_row)
@@ -101,14 +102,21 @@ class PostgreSQL(Storage):
             raise self._problem
 
     def verify(self, repair: bool = False, progress: Progress = ignore) -> Iterator[Problem]:
-        raise NotImplementedError
+        from storage.postgresql.check import check  # only here: workers do not need its memory
+
+        return check(self.database, self._url, repair, progress)
 
     def snapshot(
         self, before: Callable[[], None] = ignore, report: Report = ignore
     ) -> AbstractContextManager[Snapshot]:
-        raise NotImplementedError
+        from storage.postgresql.snapshot import snapshot
 
-    def load(
-        self, before: Callable[[], None] = ignore, report: Report = ignore
-    ) -> AbstractContextManager[Load]:
-        raise NotImplementedError
+        return snapshot(self.database, before, report)
+
+    @contextmanager
+    def load(self, before: Callable[[], None] = ignore, report: Report = ignore) -> Iterator[Load]:
+        from storage.postgresql.load import load
+
+        with load(self.database, before, report) as loaded:
+            yield loaded
+        self.key_row.expire()

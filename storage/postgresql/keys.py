@@ -39,5 +39,9 @@ class Keys:
         query = "UPDATE installation SET keys = keys[cardinality(keys) - %s + 1:] || %s::text"
         with self._database.transaction():
             self._database.save(query, [kept, new_key()])
+        self.expire()
+
+    def expire(self) -> None:
+        """Return when no process believes in keys from before this call."""
         self._until = 0.0
-        time.sleep(BELIEVED)  # then no process believes in older keys
+        time.sleep(BELIEVED)

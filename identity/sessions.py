@@ -4,7 +4,6 @@ A session is a signed cookie that names a player and an entry in the player's re
 entry ends the session, wherever the cookie was copied to.
 """
 
-import contextlib
 import re
 import secrets
 from datetime import timedelta
@@ -45,20 +44,29 @@ class CookieSessions(SecureCookieSessionInterface):
         values = [each.removeprefix(start) for each in cookies if each.startswith(start)]
         # Of two cookies with this name an attacker has planted one, and nothing tells which.
         if len(values) == 1 and SIGNED_TEXT.fullmatch(values[0]):
-            with contextlib.suppress(BadSignature):
-                max_age = app.permanent_session_lifetime.total_seconds()
+            max_age = app.permanent_session_lifetime.total_seconds()
+            try:
                 return self.session_class(serializer("session").loads(values[0], max_age))
+            except BadSignature:
+                pass
+            except StorageError as error:  # no keys: Flask would answer 500, for a style sheet too
+                g.session_error = error
         return self.session_class()
 
 
 def signed_in_player() -> User | None:
-    """Return the player whose browser sent this request, or None. Raises DamagedRecord."""
+    """Return the player whose browser sent this request, or None.
+
+    Raises DamagedRecord, and StorageFailed if that cannot be known now.
+    """
     if "player" not in g:
         g.player = _find_session_player()
     return g.player
 
 
 def _find_session_player() -> User | None:
+    if "session_error" in g:
+        raise g.session_error
     if "user" not in session:
         return None
     try:

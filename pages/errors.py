@@ -14,6 +14,9 @@ def handle_http_error(error: HTTPException) -> Response | JsonResponse:
     """Return an error as JSON under /api/, as a page elsewhere."""
     if error.response is not None:
         return error.response
+    cause = getattr(error, "original_exception", None)
+    if isinstance(cause, storage.StorageError):  # raised outside of a view: the cookie is not set
+        return handle_storage_error(cause)
     return json_error(error) if request.path.startswith("/api/") else render_error_page(error)
 
 

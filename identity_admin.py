@@ -19,7 +19,7 @@ from commands.players import audit, flair_commands, invite, user_commands
 from commands.printing import escape
 from commands.running import serve, settings
 from commands.upkeep import check, rotate_key
-from storage.flat_files.disk import storage_error_from
+from storage.files import storage_error_from
 
 COMMANDS = [serve, demo, settings, check, rotate_key, backup, restore, export, import_]
 COMMANDS += [user_commands, client_commands, flair_commands, invite, audit]

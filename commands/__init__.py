@@ -7,7 +7,7 @@ import click
 import storage
 from commands.printing import escape
 from identity.settings import SettingError, read_settings
-from storage.flat_files.problems import user_name
+from storage.files import user_name
 
 
 class Refusing(click.Group):

@@ -5,31 +5,20 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from shlex import quote
 
 from identity.settings import ROOT, host_of
-from storage.flat_files.problems import user_name
+from storage import Advice, find_advice
 
-MIN_FREE_SPACE = 200 * 2**20  # bytes
-MIN_FREE_FILES = 10_000  # inodes: a player takes six
 CLOCK_SLACK = 60  # seconds
 MAX_CODE_AGE = 10 * 365 * 86_400  # seconds: a later clock is taken for wrong
 # RFC 6762, 6761, 8375, and suffixes that home routers use. A name without a dot is private, too.
 PRIVATE_NAME = re.compile(r"[^.]+|.*\.(local|localhost|internal|home\.arpa|lan|home|test)")
 
 
-@dataclass(frozen=True)
-class Advice:
-    """A problem and its fix, each as a clause that starts in lower case and has no full stop."""
-
-    problem: str
-    fix: str
-
-
 def check_environment(values: dict, bind: tuple[str, int]) -> list[Advice]:
-    """Return what looks wrong with these settings, their folders and this machine."""
-    found = [*check_clock(values), *check_folders(values), *check_disk_space(values)]
+    """Return what looks wrong with these settings, this machine and the place of the records."""
+    places = (values[each] for each in ("DATA_DIR", "PICTURE_DIR", "STORAGE"))
+    found = [*check_clock(), *find_advice(*places)]
     # In a container the port mapping of the host decides who reaches the address of --bind.
     if os.getpid() != 1:
         found += check_addresses(values, *bind)
@@ -104,71 +93,14 @@ def check_addresses(values: dict, bind_host: str, bind_port: int) -> Iterator[Ad
         )
 
 
-# -- folders, disk, clock -----------------------------------------------------------------------
+# -- clock --------------------------------------------------------------------------------------
 
 
-def check_folders(values: dict) -> Iterator[Advice]:
-    """Find folders and keys that others can read, or that this process cannot write."""
-    data_dir, keys = values["DATA_DIR"], f"{values['DATA_DIR']}/secret_key"
-    for path, mode in ((data_dir, "700"), (keys, "600")):
-        readable = os.path.isdir(data_dir) and os.path.exists(path)
-        if readable and os.stat(path).st_mode & 0o077:
-            fix = f"chmod {mode} {quote(path)}"
-            yield Advice(f"other users of this machine can read {path}", fix)
-    for name in ("DATA_DIR", "PICTURE_DIR"):
-        yield from check_folder(f"IDENTITY_{name}", values[name])
-
-
-def check_folder(variable: str, folder: str) -> Iterator[Advice]:
-    """Find out why this process cannot write in a folder, or cannot create it."""
-    existing = folder
-    while not os.path.exists(existing):
-        existing = os.path.dirname(existing)
-    owner, runs_as = user_name(os.stat(existing).st_uid), user_name(os.geteuid())
-    if not os.path.isdir(existing):
-        yield Advice(f"{existing} is not a folder", f"set {variable} to a folder")
-    elif existing == folder and owner != runs_as:
-        yield Advice(
-            f"{folder} belongs to {owner}, and this runs as {runs_as}: files of one "
-            "cannot be read by the other",
-            f"run every command as {owner} (sudo -u {owner} ...), or "
-            f"chown -R {runs_as} {quote(folder)}",
-        )
-    elif not os.access(existing, os.W_OK | os.X_OK, effective_ids=True):
-        if owner == runs_as:
-            fix = f"chmod u+rwx {quote(existing)}"
-        elif os.access(existing, os.X_OK, effective_ids=True):
-            fix = f"install -d -o {runs_as} {quote(folder)}, as root"
-        else:
-            fix = f"set {variable} to another folder"
-        yield Advice(f"{runs_as} cannot write in {existing}", fix)
-
-
-def check_disk_space(values: dict) -> Iterator[Advice]:
-    """Find disks with little room for more records and pictures."""
-    folders = [values[each] for each in ("PICTURE_DIR", "DATA_DIR") if os.path.exists(values[each])]
-    disks = {os.stat(each).st_dev: each for each in folders}
-    for folder in disks.values():
-        disk = os.statvfs(folder)
-        free = disk.f_bavail * disk.f_frsize
-        fix = "free some space: nothing can be saved on a full disk"
-        if free < MIN_FREE_SPACE:
-            yield Advice(f"only {free // 2**20} MiB are free on the disk of {folder}", fix)
-        if disk.f_files and disk.f_favail < MIN_FREE_FILES:  # 0: the file system has no limit
-            problem = f"only {disk.f_favail} more files fit on the disk of {folder} (df -i)"
-            yield Advice(problem, fix)
-
-
-def check_clock(values: dict) -> Iterator[Advice]:
-    """Find a clock that was set back, or that is far from the date of the code."""
-    now = time.time()
-    installed = os.stat(f"{ROOT}/identity_server.py").st_mtime
-    # The mtime of a folder is that of the newest record in it.
-    places = [f"{values['DATA_DIR']}/{name}" for name in ("users", "codes", "audit.log")]
-    newest = max([os.stat(each).st_mtime for each in places if os.path.exists(each)], default=0)
-    if not max(newest, installed) - CLOCK_SLACK <= now <= installed + MAX_CODE_AGE:
-        why = "before the newest record was saved" if now < newest else "far from the code's date"
-        yield Advice(
-            f"the clock says {time.strftime('%d %B %Y, %H:%M', time.gmtime(now))} UTC, {why}",
-            "set the clock (timedatectl set-ntp true): codes, tokens and sessions expire by it",
-        )
+def check_clock() -> Iterator[Advice]:
+    """Find a clock that is far from the date of the code."""
+    now, installed = time.time(), os.stat(f"{ROOT}/identity_server.py").st_mtime
+    if not installed - CLOCK_SLACK <= now <= installed + MAX_CODE_AGE:
+        date = time.strftime("%d %B %Y, %H:%M", time.gmtime(now))
+        problem = f"the clock says {date} UTC, far from the code's date"
+        fix = "set the clock (timedatectl set-ntp true): codes, tokens and sessions expire by it"
+        yield Advice(problem, fix)

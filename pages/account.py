@@ -20,7 +20,7 @@ from identity.sessions import drop_session, require_player, start_session
 from pages import export, forms
 from pages.moderation import acts_of
 from pages.rendering import render_page
-from storage.flat_files.disk import storage_error_from
+from storage.files import storage_error_from
 
 FORM_AROUND_PICTURE = 64 * 1024  # bytes
 DATE, DATE_AND_TIME = "%d %B %Y", "%d %B %Y, %H:%M UTC"

@@ -12,9 +12,10 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from types import ModuleType
 
 from storage.errors import *
-from storage.maintenance import Load, Maintenance, Problem, Snapshot, ignore
+from storage.maintenance import Advice, Load, Maintenance, Problem, Snapshot, ignore
 from storage.names import *
 from storage.records import *
 from storage.rules import *
@@ -30,10 +31,11 @@ class Storage(Maintenance):
 
     A method that saves returns when the change would survive the loss of the machine that keeps it
     (flat files: a power cut), unless it says otherwise. If that cannot be had it raises StorageFull
-    or StorageFailed, and the old record stands; a backend across a network may have saved the
-    change all the same, as a later read shows. A method that reads sees the old record or the new
-    one, never a part, and takes no lock; it raises DamagedRecord for a record that cannot be
-    decoded.
+    or StorageFailed, and the old record stands. A backend across a network may also raise
+    SaveUnconfirmed: the change may have been saved, as a later read shows.
+
+    A method that reads sees the old record or the new one, never a part, and takes no lock; it
+    raises DamagedRecord for a record that cannot be decoded.
 
     Several methods take a callable `before`. It is called with the record that is about to change,
     under the record's lock. An exception that it raises stops the change.
@@ -314,10 +316,22 @@ def open_storage(data_dir: str, picture_dir: str, url: str = "files") -> Storage
     this program does not know or a key file without a key, and StorageFailed if the folders cannot
     be made.
     """
+    return _backend_of(url).open_storage(data_dir, picture_dir, url)
+
+
+def find_advice(data_dir: str, picture_dir: str, url: str = "files") -> list[Advice]:
+    """Return what looks wrong with the place of the records, without changing anything.
+
+    The arguments are those of `open_storage`. Raises BadInstallation for an unknown setting.
+    """
+    return list(_backend_of(url).find_advice(data_dir, picture_dir, url))
+
+
+def _backend_of(url: str) -> ModuleType:
     package = BACKENDS.get(url.partition("://")[0])
     if package is None:
         raise BadInstallation("IDENTITY_STORAGE is neither files nor a URL like postgresql://host")
-    return importlib.import_module(package).open_storage(data_dir, picture_dir, url)
+    return importlib.import_module(package)
 
 
 def mask_url(url: str) -> str:

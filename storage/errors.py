@@ -128,13 +128,11 @@ class DamagedRecord(StorageError):
 
 
 class StorageFailed(StorageError):
-    """Reading or writing failed. Nothing was saved, and the old record stands, but for
-    SaveUnconfirmed.
-    """
+    """Reading or writing failed. Nothing was saved, unless this is SaveUnconfirmed."""
 
 
 class SaveUnconfirmed(StorageFailed):
-    """A change may have been saved or not, as a later read tells: the connection was lost."""
+    """A change may have been saved, as a later read shows: the connection was lost, say."""
 
 
 class StorageFull(StorageFailed):

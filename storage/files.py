@@ -6,6 +6,7 @@ Functions raise OSError, which `translate_os_errors` turns into the storage erro
 import contextlib
 import errno
 import os
+import pwd
 import secrets
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -119,3 +120,11 @@ def remove_file(path: str) -> None:
     """
     with contextlib.suppress(OSError):
         os.unlink(path)
+
+
+def user_name(number: int) -> str:
+    """Return the name of a user of this machine; the number if there is none."""
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)

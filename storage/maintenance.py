@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from storage.errors import DamagedRecord
 from storage.names import can_be_key, unique_key
-from storage.records import PICTURE_SIZES, RULES, Client, User, record_as_dict
+from storage.records import PICTURE_SIZES, RULES, Client, Invite, User, record_as_dict
 from storage.rules import BIO_CONTROLS, TIME_END, check_hash_format, drop_hidden, has_controls
 
 MAX_PICTURE_BYTES = 2**20  # of one size
@@ -36,15 +36,26 @@ class Problem:
     repaired: str | None = None  # what was done
 
 
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A problem and its fix, each as a clause that starts in lower case and has no full stop."""
+
+    problem: str
+    fix: str
+
+
 class Snapshot(ABC):
-    """One state of an installation. Each method is called once, in this order."""
+    """One state of an installation. Each method is called at most once, in this order.
+
+    Authorization codes and counted attempts are no part of it: they expire.
+    """
 
     users_total: int  # of those that `users` tries to read
     next_user_id: int  # larger than every id in the snapshot
 
     @abstractmethod
     def users(self) -> Iterator[tuple[User, dict[str, bytes]]]:
-        """Yield the users by id, each with the pictures by size.
+        """Yield the users by id, with their sessions, each with the pictures by size.
 
         A user without pictures has no `pfp_timestamp`. No two have one name or email address.
         """
@@ -58,6 +69,14 @@ class Snapshot(ABC):
         """Yield the clients by id."""
 
     @abstractmethod
+    def invites(self) -> Iterator[tuple[str, Invite]]:
+        """Yield the unused invitations, each with its hash."""
+
+    @abstractmethod
+    def keys(self) -> tuple[bytes, ...]:
+        """Return the signing keys, newest last."""
+
+    @abstractmethod
     def audit_log(self) -> BinaryIO:
         """Return a file with a JSON line for each line of the audit log."""
 
@@ -66,6 +85,7 @@ class Load(ABC):
     """What an installation is filled with. Every method raises DamagedRecord for a duplicate."""
 
     next_user_id = 1  # no smaller id will be given
+    keys: tuple[bytes, ...] | None = None  # the signing keys; None: a new one
 
     @abstractmethod
     def add_user(self, user: User, pictures: dict[str, bytes]) -> None:
@@ -78,6 +98,10 @@ class Load(ABC):
     @abstractmethod
     def add_client(self, client: Client) -> None:
         """Add a client."""
+
+    @abstractmethod
+    def add_invite(self, invite_hash: str, invite: Invite) -> None:
+        """Add an unused invitation by its hash, to those that are there."""
 
     @abstractmethod
     def add_audit_log(self, lines: Iterable[bytes]) -> None:
@@ -111,7 +135,8 @@ class Maintenance(ABC):
         """Fill an installation without users and clients, and replace its signing keys.
 
         When the block ends, everything that it added is there at once. If it raises or is killed,
-        nothing is there. Raises BadInstallation if there are users or clients.
+        nothing is there. Raises BadInstallation if there are users or clients, and SaveUnconfirmed
+        if all of it may be there, or nothing.
         """
 
 

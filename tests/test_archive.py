@@ -950,7 +950,7 @@ def test_restore_after_a_killed_one_reports_it_and_succeeds(archive, empty, unsy
     assert store.is_new()  # the killed restore added nothing
     reported = []
     assert empty.restore(archive, report=reported.append) == 3
-    assert reported == ["an earlier restore was interrupted: what it left is removed"]
+    assert reported == ["an earlier restore or copy was interrupted: what it left is removed"]
     assert not (empty.data / ".restore").exists() and not (empty.pictures / ".restore").exists()
     assert empty.problems() == []
 

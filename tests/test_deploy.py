@@ -5,6 +5,8 @@ import re
 import shlex
 from pathlib import Path
 
+import yaml
+
 from identity import gunicorn_config
 from identity_server import PAGE_BODY_LIMIT, TOKEN_BODY_LIMIT
 from pages.account import FORM_AROUND_PICTURE
@@ -100,3 +102,21 @@ def test_image_has_the_code_and_no_data_of_this_checkout():
     assert {*folders, "*.py", "constraints.txt", "examples", "static", "templates"} <= allowed
     assert allowed.isdisjoint({"instance", "tests", ".git", ".venv"})
     assert {rule for rule in rules if not rule.startswith("!")} == {"static/pfp", "**/__pycache__"}
+
+
+def test_compose_file_starts_nginx_with_the_site_and_both_servers(tmp_path: Path):
+    compose = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())
+    services = compose["services"]
+    servers = [services[name] for name in ("app1", "app2")]
+    ports = [each["ports"][0].split(":") for each in servers]
+    assert {(address, inside) for address, _, inside in ports} == {("127.0.0.1", "8000")}
+    upstream = " ".join(f"server 127.0.0.1:{port};" for _, port, _ in ports)
+    script = services["nginx"]["command"][2].replace("$$", "$")
+    changes = re.findall(r'-e "(s.*?)"(?= )', script)
+    assert len(changes) == 4
+    for change in changes:
+        pattern, replacement = re.fullmatch(r"s(.)(.+)\1(.+)\1g?", change).group(2, 3)
+        assert re.search(pattern, SITE), pattern
+        assert "127.0.0.1" not in replacement or replacement == upstream
+    assert "postgresql" in servers[0]["environment"]["IDENTITY_STORAGE"]
+    assert "-e '.[postgresql]'" in DOCKERFILE

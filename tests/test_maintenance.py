@@ -12,14 +12,20 @@ from storage import (
     BadInstallation,
     Client,
     DamagedRecord,
+    Invite,
     Load,
     NoSuchUser,
+    Session,
     Storage,
     User,
+    now_ms,
+    sha256,
 )
 
 ADA, CLEO = 7, 8  # ids; Cleo is deleted
 TIME = 1_700_000_000_000  # milliseconds since 1970
+INVITE = "an invitation"
+EXPIRES = now_ms() + 86_400_000
 LINE = b'{"time": 1, "act": "user suspend", "by": 7, "user": 9}\n'
 
 
@@ -33,12 +39,13 @@ def chess(**values) -> Client:
 
 
 def fill(load: Load) -> None:
-    load.add_user(ada(), generate_picture(99))
+    load.add_user(ada(sessions=[Session("s", TIME, "Firefox")]), generate_picture(99))
     load.add_user(ada(id=9, name="Bob", email="bob@example.org", pfp_timestamp=None), {})
     load.add_deleted_id(CLEO)
     load.add_client(
         chess(redirect_uris=[], owner_id=ADA, game_url="https://chess.example/", listed=True)
     )
+    load.add_invite(sha256(INVITE), Invite(EXPIRES))
     load.add_audit_log(io.BytesIO(LINE))
     load.next_user_id = 100
 
@@ -50,6 +57,7 @@ def load_is_refused(storage: Storage, error: type[Exception]) -> Iterator[Load]:
     with pytest.raises(error), storage.load() as load:
         yield load
     assert (storage.user_ids(), storage.client_ids()) == ([], [])
+    assert not storage.is_good_invite(INVITE)
     assert storage.keys() == keys
 
 
@@ -57,17 +65,16 @@ def test_load_adds_everything_with_its_indexes(storage):
     with storage.load() as load:
         fill(load)
     assert [storage.read_user(each).name for each in storage.user_ids()] == ["Ada", "Bob"]
-    assert (
-        storage.find_user("ada")
-        == storage.find_user("ADA@example.org")
-        == ada(created=storage.read_user(ADA).created)
-    )
+    found = storage.find_user("ada")
+    assert found == storage.find_user("ADA@example.org") == storage.read_user(ADA)
+    assert found == ada(created=found.created, sessions=[Session("s", TIME, "Firefox")])
     assert storage.read_picture("small", f"7-{TIME}.webp")[0] == generate_picture(99)["small"]
     assert storage.read_picture("small", "9.webp")[0] == generate_picture(9)["small"]
     assert [each.id for each in storage.administrators()] == [ADA, 9]
     assert storage.clients_of(ADA) == storage.games(listed=True) != []
     assert [line["act"] for line in storage.audit_of(9)] == ["user suspend"]
-    assert storage.add_user("New", "new@example.org", "").id == 100
+    assert storage.add_user("New", "new@example.org", "", invite=INVITE).id == 100
+    assert not storage.is_good_invite(INVITE)
     assert list(storage.verify()) == []
 
 
@@ -79,8 +86,11 @@ def test_snapshot_reads_what_load_added(storage):
         users = list(snapshot.users())
         assert [user.id for user, _ in users] == [ADA, 9]
         assert [pictures for _, pictures in users] == [generate_picture(99), {}]
+        assert [user.sessions for user, _ in users] == [[Session("s", TIME, "Firefox")], []]
         assert list(snapshot.deleted_ids()) == [CLEO]
         assert [each.name for each in snapshot.clients()] == ["Chess"]
+        assert list(snapshot.invites()) == [(sha256(INVITE), Invite(EXPIRES))]
+        assert snapshot.keys() == storage.keys()
         with snapshot.audit_log() as log:
             assert log.read() == LINE
 
@@ -102,6 +112,25 @@ def test_load_replaces_keys_and_keeps_audit_lines(storage):
     assert not set(storage.keys()) & set(old)
     acts = [line["act"] for line in storage.read_audit()]
     assert acts == ["user suspend", "invite", "restore"]
+
+
+def test_load_takes_over_the_keys_of_another_installation(storage):
+    with storage.load() as load:
+        fill(load)
+        load.keys = (b"older", b"newer")
+    assert storage.keys() == (b"older", b"newer")
+
+
+def test_snapshot_has_no_used_invitation_and_load_keeps_those_that_are_there(storage):
+    issued, used = storage.issue_invite(1), storage.issue_invite(1)
+    user = storage.add_user("Zoe", "zoe@example.org", "", invite=used)
+    with storage.snapshot() as snapshot:
+        assert [invite_hash for invite_hash, _ in snapshot.invites()] == [sha256(issued)]
+    storage.delete_user(user.id)
+    with storage.load() as load:
+        fill(load)
+    assert storage.is_good_invite(issued)
+    assert storage.is_good_invite(INVITE)
 
 
 def test_ids_given_before_a_load_are_not_given_again(storage):
@@ -146,6 +175,7 @@ DUPLICATES: dict[str, Callable[[Load], None]] = {
     "an email": lambda load: load.add_user(ada(id=10, name="Zoe", email="Ada@example.org"), {}),
     "a deleted id": lambda load: load.add_deleted_id(CLEO),
     "a deleted id of a user": lambda load: load.add_deleted_id(ADA),
+    "an invitation": lambda load: load.add_invite(sha256(INVITE), Invite(EXPIRES)),
     "a client": lambda load: load.add_client(chess(redirect_uris=[])),
 }
 

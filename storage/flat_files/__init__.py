@@ -3,12 +3,23 @@
 `backend.py` has the methods of the contract, `layout.py` the folders, paths and locks. The records
 of each kind have a module: `users`, `clients`, `codes`, `invites`, `attempts`, `keys`, `audit`,
 `pictures`. `unique_index` and `index` find records, `upgrade` brings an older installation up to
-date, `check` finds and repairs what is wrong, and `disk` writes files durably.
+date, `check` finds and repairs what is wrong, `advice` warns about the folders and their disks, and
+`disk` writes files durably.
 """
 
+from collections.abc import Iterator
+
+from storage import Advice
 from storage.flat_files.backend import FlatFiles
 
 
 def open_storage(data_dir: str, picture_dir: str, url: str) -> FlatFiles:
     """Return the storage in these folders, made if they are missing."""
     return FlatFiles(data_dir, picture_dir)
+
+
+def find_advice(data_dir: str, picture_dir: str, url: str) -> Iterator[Advice]:
+    """As `storage.find_advice`."""
+    from storage.flat_files.advice import check_place  # only here: workers do not need its memory
+
+    return check_place(data_dir, picture_dir)

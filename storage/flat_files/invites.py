@@ -9,6 +9,7 @@ kill before that leaves the invitation valid.
 
 import contextlib
 import os
+import re
 import secrets
 from collections.abc import Iterator
 
@@ -18,6 +19,7 @@ from storage.flat_files.layout import Layout
 from storage.flat_files.unique_index import user_id_in
 
 DAY_MS = 86_400_000
+INVITE_FILE = re.compile(r"[0-9a-f]{64}\.json")
 
 
 class InviteFiles:
@@ -61,6 +63,13 @@ class InviteFiles:
             yield
         with contextlib.suppress(OSError):  # files that stay are recognised as used
             settle(link)
+
+
+def unused_invites(layout: Layout) -> list[str]:
+    """Return the hashes of the unused invitations, expired ones too. Raises OSError."""
+    names = filter(INVITE_FILE.fullmatch, os.listdir(layout.path("invites")))
+    hashes = sorted(name.removesuffix(".json") for name in names)
+    return [each for each in hashes if not _is_used(layout.path("invites", f"{each}.taken"))]
 
 
 def settle(link: str) -> str:

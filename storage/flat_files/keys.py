@@ -38,8 +38,16 @@ class KeyFile:
     def rotate(self, drop_old: bool) -> None:
         """Add a key; with `drop_old`, remove all others."""
         with self._layout.lock("keys"):
-            kept = [] if drop_old else self._read_file()[1 - KEPT :]
-            disk.write_file(self._path, b"".join(key + b"\n" for key in (*kept, _new_key())))
+            kept = () if drop_old else self._read_file()[1 - KEPT :]
+            self._write((*kept, _new_key()))
+
+    def replace(self, keys: tuple[bytes, ...]) -> None:
+        """Replace all keys by these, newest last."""
+        with self._layout.lock("keys"):
+            self._write(keys)
+
+    def _write(self, keys: tuple[bytes, ...]) -> None:
+        disk.write_file(self._path, b"".join(key + b"\n" for key in keys))
 
     def read(self) -> tuple[bytes, ...]:
         """Return the keys, newest last: the same tuple until the file changes."""

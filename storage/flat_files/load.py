@@ -9,7 +9,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 
-from storage import BadInstallation, Client, DamagedRecord, Load, User, record_as_dict
+from storage import BadInstallation, Client, DamagedRecord, Invite, Load, User, record_as_dict
 from storage.flat_files import disk
 from storage.flat_files.index import Index, index_keys
 from storage.flat_files.keys import KeyFile
@@ -22,6 +22,7 @@ from storage.maintenance import Report
 from storage.records import encode
 
 REPLACED = ("names", "emails", "deleted", "index")  # folders that are put in place as they are
+LINKED = ("clients", "invites")  # folders whose files are added to those that are there
 
 
 def staging_of(layout: Layout) -> Layout:
@@ -33,16 +34,23 @@ def sweep(layout: Layout) -> bool:
     """Remove what a killed load left behind; return True if it had not put the users in place."""
     staged = staging_of(layout)
     unfinished = os.path.exists(staged.users) and not user_ids(layout)
-    if unfinished and os.path.exists(staged.path("clients")):
-        for client_id in client_ids(staged):
-            # A client that the load put in place and that nobody has changed since.
+    if unfinished:
+        for path, staged_path in _linked_files(layout, staged):
+            # A file that the load put in place and that nobody has changed since.
             with contextlib.suppress(FileNotFoundError):
-                path = layout.client(client_id)
-                if os.path.samefile(path, staged.client(client_id)):
+                if os.path.samefile(path, staged_path):
                     os.unlink(path)
     for folder in (staged.data_dir, staged.picture_dir):
         shutil.rmtree(folder, ignore_errors=True)
     return unfinished
+
+
+def _linked_files(layout: Layout, staged: Layout) -> Iterator[tuple[str, str]]:
+    """Yield the path of each file in LINKED, and its path in the staging folder."""
+    for folder in LINKED:
+        with contextlib.suppress(FileNotFoundError):
+            for name in os.listdir(staged.path(folder)):
+                yield layout.path(folder, name), staged.path(folder, name)
 
 
 @contextlib.contextmanager
@@ -50,7 +58,7 @@ def load(layout: Layout, before: Callable[[], None], report: Report) -> Iterator
     """As `Storage.load`."""
     with disk.translate_os_errors(), layout.lock("archive"), contextlib.ExitStack() as swept:
         if sweep(layout):
-            report("an earlier restore was interrupted: what it left is removed")
+            report("an earlier restore or copy was interrupted: what it left is removed")
         _refuse_unless_empty(layout)
         swept.callback(sweep, layout)
         with disk.synced(layout.data_dir), disk.synced(layout.picture_dir):
@@ -63,8 +71,8 @@ def load(layout: Layout, before: Callable[[], None], report: Report) -> Iterator
 def _refuse_unless_empty(layout: Layout) -> None:
     if user_ids(layout) or client_ids(layout):
         raise BadInstallation(
-            f"{layout.data_dir} has players or clients: an archive is restored into an "
-            "installation that has none (IDENTITY_DATA_DIR and IDENTITY_PICTURE_DIR)"
+            f"{layout.data_dir} has players or clients: a restore or a copy needs an installation "
+            "that has none (IDENTITY_DATA_DIR and IDENTITY_PICTURE_DIR)"
         )
 
 
@@ -93,6 +101,10 @@ class StagedFiles(Load):
     def add_client(self, client: Client) -> None:
         self._add_record(self.layout.client(client.id), client)
 
+    def add_invite(self, invite_hash: str, invite: Invite) -> None:
+        path = self.layout.path("invites", f"{invite_hash}.json")
+        self._write(path, [encode(record_as_dict(invite))])
+
     def add_audit_log(self, lines: Iterable[bytes]) -> None:
         self._write(self.layout.path("audit.log"), lines)
 
@@ -119,15 +131,20 @@ def _put_in_place(layout: Layout, loaded: StagedFiles) -> None:
                 os.rename(f"{source}/{name}", f"{folder}/{name}")
             disk.sync_folder(folder)
         _put_audit_in_place(layout, staged)
-        KeyFile(layout).rotate(drop_old=True)
+        if loaded.keys is None:
+            KeyFile(layout).rotate(drop_old=True)
+        else:
+            KeyFile(layout).replace(loaded.keys)
         # Users who were here before and are deleted had ids as well.
         next_id = max(loaded.next_user_id, disk.read_number(layout.path("next_user_id")))
         disk.write_file(layout.path("next_user_id"), b"%d\n" % next_id)
         for part in REPLACED:
             _replace_folder(staged.path(part), layout.path(part))
-        for client_id in client_ids(staged):
-            os.link(staged.client(client_id), layout.client(client_id))
-        disk.sync_folder(layout.path("clients"))
+        for path, staged_path in _linked_files(layout, staged):
+            with contextlib.suppress(FileExistsError):  # an invitation of the same hash
+                os.link(staged_path, path)
+        for folder in LINKED:
+            disk.sync_folder(layout.path(folder))
         disk.sync_folder(layout.data_dir)
         _put_users_in_place(layout, staged)
 

@@ -8,7 +8,6 @@ write are held.
 import contextlib
 import functools
 import os
-import pwd
 import re
 import shutil
 import stat
@@ -17,6 +16,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 
 from storage import Problem, StorageError
+from storage.files import user_name
 from storage.flat_files.disk import translate_os_errors
 from storage.flat_files.layout import Layout, Lock
 from storage.maintenance import Progress
@@ -76,14 +76,6 @@ def look_at_access(path: str, mode: int, owner: int, spare: int = 0) -> Findings
 def _set_mode(mode: int, path: str) -> str:
     os.chmod(path, mode)
     return f"{mode:04o} is set"
-
-
-def user_name(number: int) -> str:
-    """Return the name of a user of this machine; the number if there is none."""
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return str(number)
 
 
 def look_at_orphan(path: str) -> Findings:

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 import storage
-from storage import DamagedRecord, NoSuchPicture, NoSuchUser, NotFound, StorageFailed, User
+from storage import DamagedRecord, Invite, NoSuchPicture, NoSuchUser, NotFound, StorageFailed, User
 from storage.flat_files import disk
+from storage.flat_files.invites import unused_invites
+from storage.flat_files.keys import KeyFile
 from storage.flat_files.layout import FROZEN, USER_LOCKS, Layout
 from storage.flat_files.load import sweep
 from storage.flat_files.pictures import will_be_generated
@@ -45,7 +47,7 @@ def snapshot(
 
 def _freeze(layout: Layout, frozen: Layout) -> list[str]:
     """Link every record into a folder; return the paths of those that cannot be linked."""
-    for part in ("users", "names", "emails", "clients"):
+    for part in ("users", "names", "emails", "clients", "invites"):
         disk.make_folder(frozen.path(part), 0o700)
     _refuse_without_links(layout, frozen)
     refused = []
@@ -64,6 +66,8 @@ def _freeze(layout: Layout, frozen: Layout) -> list[str]:
             users = user_ids(layout)
         for user_id in users:
             link(layout.user(user_id), frozen.user(user_id))
+        for invite_hash in unused_invites(layout):
+            link(*(each.path("invites", f"{invite_hash}.json") for each in (layout, frozen)))
     with layout.lock("clients"):
         for client_id in client_ids(layout):
             link(layout.client(client_id), frozen.client(client_id))
@@ -153,6 +157,18 @@ class FrozenFiles(storage.Snapshot):
                 self._leave_out(error)
             else:
                 yield client
+
+    def invites(self) -> Iterator[tuple[str, Invite]]:
+        for invite_hash in unused_invites(self._frozen):
+            path = self._frozen.path("invites", f"{invite_hash}.json")
+            try:
+                yield invite_hash, self._read(path, Invite)
+            except CANNOT_BE_READ as error:
+                self._leave_out(error)
+
+    def keys(self) -> tuple[bytes, ...]:
+        # Not frozen: if they were rotated since, the older ones may be known to others.
+        return KeyFile(self._layout).read()
 
     def audit_log(self) -> BinaryIO:
         path = self._frozen.path("audit.log")

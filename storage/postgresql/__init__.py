@@ -9,7 +9,10 @@ the primary. Users and clients are read anew each time, so a change holds at the
 machine.
 """
 
-from storage import BadInstallation, Storage
+from storage import Advice, BadInstallation, Storage
+
+NO_PSYCOPG = "IDENTITY_STORAGE names a database, and psycopg is not installed"
+INSTALL = "pip install 'identity-server[postgresql]'"
 
 
 def open_storage(data_dir: str, picture_dir: str, url: str) -> Storage:
@@ -20,10 +23,7 @@ def open_storage(data_dir: str, picture_dir: str, url: str) -> Storage:
     try:
         import psycopg
     except ImportError as error:
-        raise BadInstallation(
-            "IDENTITY_STORAGE names a database, and psycopg is not installed: "
-            "pip install 'identity-server[postgresql]'"
-        ) from error
+        raise BadInstallation(f"{NO_PSYCOPG}: {INSTALL}") from error
     from storage.postgresql.backend import PostgreSQL
 
     try:
@@ -32,3 +32,12 @@ def open_storage(data_dir: str, picture_dir: str, url: str) -> Storage:
         raise BadInstallation(
             "IDENTITY_STORAGE is no URL of a database, like postgresql://user@host/database"
         ) from error
+
+
+def find_advice(data_dir: str, picture_dir: str, url: str) -> list[Advice]:
+    """As `storage.find_advice`."""
+    try:
+        from storage.postgresql.advice import check_database
+    except ImportError:
+        return [Advice(NO_PSYCOPG, INSTALL)]
+    return check_database(url)

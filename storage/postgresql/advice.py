@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from storage import Advice
 from storage.postgresql.connections import DEFAULTS, storage_error
 
 OLDEST_SERVER = 15
@@ -16,15 +16,7 @@ STANDBYS = "SELECT count(*) FROM pg_stat_replication WHERE state IS DISTINCT FRO
 RELOAD = "and SELECT pg_reload_conf()"
 
 
-@dataclass(frozen=True)
-class Advice:
-    """A problem and its fix, each as a clause that starts in lower case and has no full stop."""
-
-    problem: str
-    fix: str
-
-
-def find_advice(url: str) -> list[Advice]:
+def check_database(url: str) -> list[Advice]:
     """Return what looks wrong; an unreachable database, too."""
     try:
         address = conninfo_to_dict(url)

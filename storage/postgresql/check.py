@@ -14,7 +14,7 @@ import psycopg
 from storage import USER_ID, Problem, StorageError
 from storage.audit_lines import is_act, subjects_in
 from storage.maintenance import Progress, ignore
-from storage.postgresql.advice import find_advice
+from storage.postgresql.advice import check_database
 from storage.postgresql.connections import Database
 from storage.postgresql.constraints import check_constraints
 from storage.postgresql.findings import Finding, Findings, RowCheck
@@ -54,7 +54,9 @@ def check(
 ) -> Iterator[Problem]:
     """Yield what is wrong with the database at `url`; with `repair`, repair it."""
     # First of all: behind some poolers the rest does not work.
-    yield from (Problem("the database", f"{each.problem}: {each.fix}") for each in find_advice(url))
+    yield from (
+        Problem("the database", f"{each.problem}: {each.fix}") for each in check_database(url)
+    )
     with database.own_transaction(ONE_STATE) as connection:
         yield from Check(database, connection, repair, progress).problems()
     # After that transaction, which locks the tables that it has read against new constraints.

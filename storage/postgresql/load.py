@@ -57,15 +57,12 @@ def _refuse_unless_empty(connection: psycopg.Connection) -> None:
     query = "SELECT EXISTS (SELECT FROM users) OR EXISTS (SELECT FROM clients)"
     if connection.execute(query).fetchone() == (True,):
         raise storage.BadInstallation(
-            "the database has players or clients: an archive is restored into an installation that "
-            "has none (IDENTITY_STORAGE)"
+            "the database has players or clients: a restore or a copy needs one that has none"
         )
 
 
 class CopiedRows(Load):
     """Rows that are sent in batches: a duplicate is found with its batch. Raises psycopg.Error."""
-
-    keys = None
 
     def __init__(self, connection: psycopg.Connection) -> None:
         self._connection = connection

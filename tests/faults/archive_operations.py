@@ -1,6 +1,7 @@
-"""Backup, restore and import as operations for operations.py, for the injection of faults.
+"""Backup, restore, copy and import as operations for operations.py, for the injection of faults.
 
-The environment variable ARCHIVE is the path of the archive to restore.
+The environment variable ARCHIVE is the path of the archive to restore, and SOURCE the folder of the
+installation to copy.
 """
 
 import errno
@@ -16,10 +17,11 @@ from operations import Installation, Operation, prepare, stop_time_windows
 
 from storage import Storage, StorageFailed, StorageFull
 from storage.archive import backup, restore
+from storage.copying import copy
 from storage.maintenance import ignore
 from storage.transfer import ImportResult, import_users
 
-RESTORE, IMPORT, BACKUP = "restore", "import", "backup"
+RESTORE, COPY, IMPORT, BACKUP = "restore", "copy", "import", "backup"
 CLEO, DORA = 70, 71  # ids of the imported players
 LINES = b"".join(
     json.dumps({"id": user_id, "name": name, "email": f"{name}@example.org"}).encode() + b"\n"
@@ -39,6 +41,11 @@ def do_backup(storage: Storage) -> int:
 def do_restore(storage: Storage, report=ignore) -> int:
     archive = os.environ["ARCHIVE"]
     return restore(storage, archive, "command", report=report)
+
+
+def do_copy(storage: Storage, report=ignore) -> int:
+    source = Installation(Path(os.environ["SOURCE"])).open()
+    return copy(source, storage, report=report)
 
 
 def do_import(storage: Storage, refused=ignore) -> ImportResult:
@@ -86,6 +93,7 @@ def sync_and_retry(descriptor: int, real=os.fsync) -> None:
 FAULTY = {"rename": rename_in_steps, "fsync": sync_and_retry}
 OPERATIONS = {
     RESTORE: operation(do_restore),
+    COPY: operation(do_copy),
     IMPORT: operation(import_all),
     BACKUP: operation(do_backup),
 }
@@ -96,7 +104,12 @@ if __name__ == "__main__":
     operations.OPERATIONS.clear()
     operations.OPERATIONS.update(OPERATIONS)
     with tempfile.TemporaryDirectory() as folder:
-        for name, act in ((BACKUP, do_backup), (IMPORT, do_import), (RESTORE, do_restore)):
+        for name, act in (
+            (BACKUP, do_backup),
+            (IMPORT, do_import),
+            (RESTORE, do_restore),
+            (COPY, do_copy),
+        ):
             storage = Installation(Path(folder, name)).open()
             if act is do_backup:
                 prepare(storage)

@@ -5,9 +5,13 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from werkzeug.security import generate_password_hash
+
 from storage import PICTURE_SIZES, Storage, open_storage
 from storage.archive import backup, restore
 from storage.flat_files.check import check
+
+A_HASH = generate_password_hash("correct horse battery staple", "pbkdf2:sha256:1")
 
 
 @dataclass

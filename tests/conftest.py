@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from urllib.parse import parse_qsl, urlencode
 
 import pytest
+from backends import FLAT_FILES, Backend
 from cached_pictures import generate_picture
 from compare_fast_path import ComparingFastPath
 from faulty_storage import FlatFileFaults
@@ -27,25 +27,11 @@ from werkzeug.test import TestResponse
 
 import identity_server
 from identity import limits, links, passwords, stamps
-from storage import ATTEMPTS_WINDOW, Client, Storage, User, open_storage, pictures
+from storage import ATTEMPTS_WINDOW, Client, Storage, User, pictures
 from storage.flat_files import disk
 
 identity_server.FastPath = ComparingFastPath  # compares every API response with Flask's
 
-
-@dataclass(frozen=True)
-class Backend:
-    """How tests open an installation of a backend and how they make faults in it.
-
-    Both take a data folder and a picture folder.
-    """
-
-    open: Callable[[str, str], Storage]
-    faults: Callable[[str, str], FlatFileFaults]
-
-
-FLAT_FILES = Backend(open_storage, FlatFileFaults)
-BACKENDS = {"flat files": FLAT_FILES}
 
 # A background job of a shell script ignores SIGINT, and child processes would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -53,6 +39,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Markers of tests that need more than Python or take long: they run only with `-m ci`.
 ONLY_IN_CI = {"browser", "node", "faults", "nginx", "openapi", "timing", "load", "wheel"}
+ONLY_IN_CI |= {"postgresql"}
 
 
 MEMORY = "/dev/shm"
@@ -120,7 +107,7 @@ def process_guard(request) -> Iterator[None]:
 def unsynced(monkeypatch) -> None:
     """Disable fsync, which would take two thirds of the time.
 
-    test_flat_files.py tests the calls of fsync.
+    flat_files/ tests the calls of fsync.
     """
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     monkeypatch.setattr(disk, "sync_file_system", lambda descriptor: None)
@@ -132,24 +119,32 @@ def drawn_once(monkeypatch) -> None:
     monkeypatch.setattr(pictures, "generate_picture", generate_picture)
 
 
-@pytest.fixture(params=BACKENDS)
-def backend(request) -> Backend:
-    """The backend of this test."""
-    return BACKENDS[request.param]
+@pytest.fixture(scope="session")
+def databases() -> Iterator:
+    """The databases of this process, in a PostgreSQL server of its own."""
+    from databases import Databases  # with psycopg, which the default run does not need
+    from postgresql_cluster import NO_SYNC, running_cluster
+
+    with running_cluster(MEMORY if has_room(MEMORY) else None, **NO_SYNC) as cluster:
+        databases = Databases(cluster)
+        yield databases
+        databases.close()
+
+
+@pytest.fixture(params=["flat files", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def backend(request) -> Iterator[Backend]:
+    """The backend of this test, without installations."""
+    if request.param == "flat files":
+        yield FLAT_FILES
+    else:
+        with request.getfixturevalue("databases").lend() as backend:
+            yield backend
 
 
 @pytest.fixture
 def folders(tmp_path) -> tuple[str, str]:
     """The data folder and the picture folder of this test's installation."""
     return str(tmp_path / "instance"), str(tmp_path / "pfp")
-
-
-@pytest.fixture
-def flat_folders(backend, folders) -> tuple[Path, Path]:
-    """The same folders, for a test that is about files: another backend skips it."""
-    if backend is not FLAT_FILES:
-        pytest.skip("about the files of the flat files")
-    return Path(folders[0]), Path(folders[1])
 
 
 @pytest.fixture
@@ -345,7 +340,9 @@ def make_app(
     acquired = []
 
     def make_app(**settings: str) -> Flask:
-        acquired.append(shared_apps.acquire(here | settings))
+        settings = here | settings
+        settings["STORAGE"] = backend.setting(settings["DATA_DIR"])
+        acquired.append(shared_apps.acquire(settings))
         app = acquired[-1].app
         app.jinja_env.bytecode_cache = compiled_templates
         return app

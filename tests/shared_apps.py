@@ -8,7 +8,7 @@ from flask import Flask
 from identity_server import create_app
 from storage import open_storage
 
-FOLDERS = ("DATA_DIR", "PICTURE_DIR")
+INSTALLATION = ("DATA_DIR", "PICTURE_DIR", "STORAGE")
 
 
 class SharedApps:
@@ -23,11 +23,12 @@ class SharedApps:
 
     def acquire(self, settings: dict[str, str]) -> "PooledApp":
         """Return an app for exclusive use until `release`. Raises what `create_app` raises."""
-        key = frozenset((name, settings[name]) for name in settings.keys() - set(FOLDERS))
+        key = frozenset((name, settings[name]) for name in settings.keys() - set(INSTALLATION))
         if not self._idle[key]:
             return PooledApp(key, create_app(settings))
         pooled = self._idle[key].pop()
-        pooled.open_folders(*(os.path.abspath(settings[name]) for name in FOLDERS))
+        folders = (os.path.abspath(settings[name]) for name in INSTALLATION[:2])
+        pooled.open_installation(*folders, settings["STORAGE"])
         return pooled
 
     def release(self, pooled: "PooledApp") -> None:
@@ -56,12 +57,11 @@ class PooledApp:
         before_and_after = repr((app.before_request_funcs, app.after_request_funcs))
         return [list(app.url_map.iter_rules()), before_and_after, handlers]
 
-    def open_folders(self, data_dir: str, picture_dir: str) -> None:
-        """Let the app serve the installation in these folders, which is created if missing."""
-        self.app.config.update(zip(FOLDERS, (data_dir, picture_dir), strict=True))
-        self.app.instance_path = data_dir
-        url = self.app.config["STORAGE"]
-        self.app.extensions["storage"] = open_storage(data_dir, picture_dir, url)
+    def open_installation(self, *installation: str) -> None:
+        """Let the app serve the installation of these settings, which is created if missing."""
+        self.app.config.update(zip(INSTALLATION, installation, strict=True))
+        self.app.instance_path = self.app.config["DATA_DIR"]
+        self.app.extensions["storage"] = open_storage(*installation)
 
     def restore(self) -> bool:
         """Undo every change; return False if that is impossible."""

@@ -16,12 +16,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from archives import Members, Site, read_archive, write_archive
+from archives import A_HASH, Members, Site, read_archive, write_archive
 from cached_pictures import cache_pictures, generate_picture
 from click.testing import CliRunner
-from test_check import A_HASH, is_waiting_for_a_lock
 from test_command import Installation
-from waiting import PATIENCE, wait_until
+from waiting import PATIENCE, is_waiting_for_a_lock, wait_until
 
 from commands.printing import describe_audit_line
 from identity_admin import identity_server_command

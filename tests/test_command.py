@@ -25,8 +25,9 @@ from unittest import mock
 
 import click
 import pytest
+from backends import FLAT_FILES, Backend
 from click.testing import CliRunner, Result
-from conftest import CHEAP_PASSWORD_METHOD, FLAT_FILES, Backend
+from conftest import CHEAP_PASSWORD_METHOD
 from waiting import PATIENCE, wait_until
 from werkzeug.security import check_password_hash
 

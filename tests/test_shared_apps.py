@@ -9,15 +9,16 @@ from storage import PLAYER
 
 
 @pytest.fixture
-def acquire(make_app, tmp_path):
-    """A function that acquires an app, with new folders, from a pool of this test."""
+def acquire(make_app, tmp_path, backend):
+    """A function that acquires an app, with a new installation, from a pool of this test."""
     pool = SharedApps()
     numbers = iter(range(100))
 
     def acquire():
         base = tmp_path / str(next(numbers))
         folders = {"DATA_DIR": str(base / "instance"), "PICTURE_DIR": str(base / "pfp")}
-        return pool.acquire(folders | {"BASE_URL": "http://localhost"})
+        storage = backend.setting(folders["DATA_DIR"])
+        return pool.acquire(folders | {"STORAGE": storage, "BASE_URL": "http://localhost"})
 
     acquire.pool = pool
     return acquire

@@ -1,7 +1,7 @@
 """What storage promises, whatever keeps it: only the interface in `storage` is used here.
 
-A backend is put through all of it by adding it to BACKENDS in conftest.py. What is particular to
-files on disk is in test_flat_files.py.
+The fixture `backend` in conftest.py names the backends. What is particular to
+files on disk is in flat_files/.
 """
 
 import dataclasses

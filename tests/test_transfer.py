@@ -569,29 +569,6 @@ def test_import_keeps_the_picture_of_an_existing_player(storage, import_lines, f
     assert colour_of(storage, storage.read_user(70)) == "red"
 
 
-DISK_ERRORS = {
-    "a picture": ("70.png: Input", lambda data, folder: link_to_unreadable_file(folder / "70.png")),
-    "a record": ("users/70.json: Is a", lambda data, folder: (data / "users/70.json").mkdir()),
-    "an index entry": ("names/ada: Invalid", lambda data, folder: (data / "names/ada").mkdir()),
-}
-
-
-def link_to_unreadable_file(path: Path) -> None:
-    """Link to a file that opens, and whose first bytes cannot be read (proc(5))."""
-    path.symlink_to("/proc/self/mem")
-
-
-@pytest.mark.parametrize(("expected", "make"), DISK_ERRORS.values(), ids=DISK_ERRORS.keys())
-def test_import_refuses_the_line_of_an_unreadable_file_and_takes_the_others(
-    storage, import_lines, folder, flat_folders, expected, make
-):
-    storage.reserve_user_ids(70)  # like an earlier import
-    make(flat_folders[0], folder)
-    result, refused = import_lines(ADA, *players(2), pictures=folder)
-    assert (result.added, [*refused]) == (2, [1])
-    assert expected in refused[1]
-
-
 def test_folders_and_pipes_are_not_imported_as_pictures(storage, import_lines, folder):
     (folder / "70.png").mkdir()
     os.mkfifo(folder / "70.webp")

@@ -1,8 +1,10 @@
 """Waiting for other processes and threads."""
 
+import os
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 PATIENCE = 60  # seconds: far more than anything here takes, for machines under load
 
@@ -21,3 +23,10 @@ def wait_until(
     while not condition():
         assert time.monotonic() < deadline and (not process or process.poll() is None), message()
         meanwhile()
+
+
+def is_waiting_for_a_lock() -> bool:
+    """Return whether a thread of this process waits for the lock of a file."""
+    # proc(5): an arrow marks a blocked request.
+    waiting = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    return any(words[1] == "->" and words[5] == str(os.getpid()) for words in waiting)

@@ -150,7 +150,7 @@ def test_only_pictures_are_cached(server: ServerOfPictures, player: dict, send):
     ]
     keys = [content.partition(b"\nKEY: ")[2].partition(b"\n")[0] for content in cached]
     assert keys
-    assert all(key.startswith(b" /pfp/") for key in keys)
+    assert all(key.startswith(b"/pfp/") for key in keys)
 
 
 def test_dot_files_are_never_served(server: ServerOfPictures, send):

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from test_check import is_waiting_for_a_lock
-from waiting import PATIENCE, wait_until
+from waiting import PATIENCE, is_waiting_for_a_lock, wait_until
 
 from commands.printing import describe_audit_line
 from identity.accounts import COMMAND, Acts

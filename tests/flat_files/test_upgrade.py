@@ -15,7 +15,7 @@ from conftest import Browser
 from storage import DamagedRecord, Storage, Suspension, open_storage
 from storage.flat_files.check import check
 
-ARCHIVE = Path(__file__).with_name("installations") / "layout-1.tar.gz"
+ARCHIVE = Path(__file__).parent.parent / "installations/layout-1.tar.gz"
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from archives import A_HASH
 from cached_pictures import cache_pictures, generate_picture, make_picture
 from click.testing import CliRunner
-from waiting import wait_until
-from werkzeug.security import generate_password_hash
+from waiting import is_waiting_for_a_lock, wait_until
 
 from commands.upkeep import in_one_line
 from identity_admin import identity_server_command
@@ -42,11 +42,11 @@ from storage.flat_files.check import check
 from storage.flat_files.index import origin_key
 from storage.records import encode
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 HOUR = 3600  # seconds
 DAY = 24 * HOUR
 GAME = "https://chess.example"
-A_HASH = generate_password_hash("correct horse battery staple", "pbkdf2:sha256:1")
+
 ADA, BOB, CLEO, OLD = 1, 2, 3, 4  # ids; Cleo is deleted, and Old was imported
 
 
@@ -953,12 +953,6 @@ def test_missing_installation_is_refused_and_not_created(tmp_path):
 # ---------------------------------------------------------------------------------------------
 # While a server runs
 # ---------------------------------------------------------------------------------------------
-
-
-def is_waiting_for_a_lock() -> bool:
-    """Return whether /proc/locks has a blocked request, marked by an arrow, of this process."""
-    waiting = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
-    return any(words[1] == "->" and words[5] == str(os.getpid()) for words in waiting)
 
 
 def test_check_waits_for_a_write_in_progress(site):

@@ -1,0 +1,1 @@
+"""Tests about the files of the flat-file backend."""

@@ -1,0 +1,1 @@
+"""Tests about the PostgreSQL backend alone; each has the marker `postgresql`."""

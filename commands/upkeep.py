@@ -13,7 +13,7 @@ from storage import Problem, check_installation
 @click.option("--repair", is_flag=True, help="Repair what can be repaired without inventing data.")
 @json_option
 def check(repair: bool, as_json: bool) -> None:
-    """Check every record and picture and what belongs to them, and name what is wrong.
+    """Check every record and every picture, and name what is wrong.
 
     The exit status is 1 if something is wrong; with --repair, if something is left that only you
     can repair. The server may run meanwhile. A damaged record is never changed, and keeps its name,

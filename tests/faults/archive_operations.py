@@ -15,7 +15,7 @@ from pathlib import Path
 import operations
 from operations import Installation, Operation, prepare, stop_time_windows
 
-from storage import Storage, StorageFailed, StorageFull
+from storage import BadInstallation, Storage, StorageFailed, StorageFull
 from storage.archive import backup, restore
 from storage.copying import copy
 from storage.maintenance import ignore
@@ -59,8 +59,22 @@ def import_all(storage: Storage) -> None:
     """
     reasons = []
     do_import(storage, lambda number, reason: reasons.append(reason))
+    refuse_failures(reasons)
+
+
+def copy_all(storage: Storage) -> None:
+    """Copy SOURCE; raise StorageFull or StorageFailed if a record of it is unreadable."""
+    reasons = []
+    try:
+        do_copy(storage, reasons.append)
+    except BadInstallation:
+        refuse_failures(reasons)
+        raise
+
+
+def refuse_failures(reasons: list[str]) -> None:
     for reason in reasons:
-        full = reason.endswith((os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT)))
+        full = any(os.strerror(each) in reason for each in (errno.ENOSPC, errno.EDQUOT))
         raise (StorageFull if full else StorageFailed)(reason)
 
 
@@ -93,7 +107,7 @@ def sync_and_retry(descriptor: int, real=os.fsync) -> None:
 FAULTY = {"rename": rename_in_steps, "fsync": sync_and_retry}
 OPERATIONS = {
     RESTORE: operation(do_restore),
-    COPY: operation(do_copy),
+    COPY: operation(copy_all),
     IMPORT: operation(import_all),
     BACKUP: operation(do_backup),
 }

@@ -27,6 +27,7 @@ from archive_operations import (
     do_restore,
 )
 from archives import read_archive
+from copying import read_all
 from injection import (
     ERRORS,
     FULL_DISK,
@@ -161,15 +162,6 @@ def check_copy(result: FaultResult, source: tuple) -> None:
         assert do_copy(storage) == 2
     assert read_all(storage) == source
     assert problems(storage) == []
-
-
-def read_all(storage: Storage) -> tuple:
-    """Return everything that is copied."""
-    with storage.snapshot() as snapshot:
-        lists = snapshot.users(), snapshot.deleted_ids(), snapshot.clients(), snapshot.invites()
-        everything = [list(each) for each in lists]
-        with snapshot.audit_log() as log:
-            return *everything, snapshot.keys(), log.read(), snapshot.next_user_id
 
 
 @each_fault

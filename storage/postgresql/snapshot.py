@@ -8,7 +8,7 @@ from typing import BinaryIO
 import psycopg
 
 import storage
-from storage import CLIENT_ID, Client, DamagedRecord, Invite, User
+from storage import CLIENT_ID, Client, DamagedRecord, Invite, User, ignore
 from storage.maintenance import Report, check_picture, refuse_unusable
 from storage.names import can_be_key
 from storage.postgresql.clients import decode_client
@@ -41,7 +41,7 @@ def snapshot(
     database: Database, before: Callable[[], None], report: Report
 ) -> Iterator[storage.Snapshot]:
     """As `Storage.snapshot`."""
-    with archive_lock(database, report):
+    with archive_lock(database, ignore):  # `report` is for what is left out
         before()
         with database.own_transaction(ONE_STATE) as connection:
             yield FrozenRows(connection, report)

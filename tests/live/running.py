@@ -185,7 +185,8 @@ class RunningServer:
 
     def open_storage(self) -> Storage:
         """Open the server's storage in this process."""
-        return open_storage(str(self.data_dir), str(self.picture_dir))
+        url = self.settings.get("STORAGE", "files")
+        return open_storage(str(self.data_dir), str(self.picture_dir), url)
 
     def _environment(self) -> dict[str, str]:
         """Return the caller's environment with this server's settings instead of the caller's."""

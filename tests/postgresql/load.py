@@ -1,0 +1,183 @@
+"""Players, sign-ups and games that use two servers at once, and remember what they were told."""
+
+import base64
+import contextlib
+import itertools
+import json
+import threading
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import requests
+from live.running import ANSWER_TIMEOUT, PASSWORD, RunningServer
+
+from storage import Grant, Storage
+
+SAVERS, ISSUERS = 4, 6  # players each
+CALLBACK = "https://game.example/callback"
+OWN_PAGE = {"Sec-Fetch-Site": "same-origin"}
+PAUSE = 0.02  # seconds between two requests of one thread: the machine has other work
+
+
+def id_in(cookie: str) -> int:
+    """Return the user id in a session cookie, which is signed but not encrypted."""
+    payload = cookie.removeprefix(".").partition(".")[0]
+    content = base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4))
+    return json.loads(zlib.decompress(content) if cookie.startswith(".") else content)["user"]
+
+
+class Load:
+    """Requests to two servers of one database, in threads, until the block ends."""
+
+    def __init__(self, servers: list[RunningServer], store: Storage) -> None:
+        self.servers, self.store = servers, store
+        for each in servers:
+            each.open_storage = lambda: store  # instead of a further connection at each call
+        self.statuses: Counter[tuple[str, int]] = Counter()
+        self.slowest: Counter[str] = Counter()  # seconds
+        self.succeeded: dict[str, float] = {}  # when each kind of request last succeeded
+        self.saved: dict[int, int] = {}  # the last number that was told to be saved, by user id
+        self.signed_up: list[tuple[int, str]] = []  # ids and names
+        self.accepted: Counter[str] = Counter()  # how often each code
+        self.failures: list[BaseException] = []
+        self._over = threading.Event()
+        self._numbers = itertools.count()
+
+    def __enter__(self) -> "Load":
+        server, game = self.servers[0], self.store.add_client("Game", [CALLBACK], None)
+        self._client = {"client_id": game[0].id, "client_secret": game[1]}
+        savers = [server.add_user(f"saver{number}") for number in range(SAVERS)]
+        issuers = [server.add_user(f"issuer{number}") for number in range(ISSUERS)]
+        for each in issuers:
+            with self.store.edit_user(each["id"]) as user:
+                user.grants[game[0].id] = Grant(f"grant-{user.id}", ["userinfo"], user.created)
+        cookies = [server.start_session(each["name"]) for each in issuers]
+        work = [self._saver(each["id"], server.start_session(each["name"])) for each in savers]
+        work += [self._signer_up(), self._signer_up(), self._looker()]
+        work += [self._issuer(cookies[::2]), self._issuer(cookies[1::2])]
+        self._racers = ThreadPoolExecutor(8)
+        self._threads = [
+            threading.Thread(target=self._work, args=(each,), daemon=True) for each in work
+        ]
+        for each in self._threads:
+            each.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for each in self._threads:
+            each.join(ANSWER_TIMEOUT)
+        self._racers.shutdown()
+        assert not self.failures, self.failures
+
+    def _work(self, step: Iterator[None]) -> None:
+        try:
+            while not self._over.is_set():
+                next(step)
+                time.sleep(PAUSE)
+        except BaseException as error:
+            self.failures.append(error)
+
+    def send(self, kind: str, server: RunningServer, method: str, path: str, **more: object):
+        """Send a request and note its status and its time; return the response."""
+        headers = OWN_PAGE | more.pop("headers", {})
+        started = time.monotonic()
+        answer = requests.request(
+            *(method, f"{server.address}{path}"),
+            headers=headers,
+            allow_redirects=False,
+            timeout=ANSWER_TIMEOUT,
+            **more,
+        )
+        self.slowest[kind] = max(self.slowest[kind], time.monotonic() - started)
+        self.statuses[kind, answer.status_code] += 1
+        if answer.status_code < 400:
+            self.succeeded[kind] = time.monotonic()
+        return answer
+
+    # -- kinds of work: each step is one request, or one race ----------------------------------
+
+    def _saver(self, user_id: int, cookie: str) -> Iterator[None]:
+        """Save a profile with the next number, at both servers in turn."""
+        for number in itertools.count(1):
+            server = self.servers[number % 2]
+            form, cookies = {"bio": str(number), "flair": "none"}, {"session": cookie}
+            answer = self.send("save", server, "POST", "/account", data=form, cookies=cookies)
+            if answer.status_code == 303:
+                self.saved[user_id] = number
+            yield
+
+    def _signer_up(self) -> Iterator[None]:
+        while True:
+            number = next(self._numbers)
+            name = f"new {number}x"
+            form = {"name": name, "email": f"{number}@example.org", "password": PASSWORD}
+            # Each address may sign up ten players.
+            headers = {"X-Forwarded-For": f"10.1.{number // 250}.{number % 250}"}
+            server = self.servers[number % 2]
+            answer = self.send("sign-up", server, "POST", "/sign-up", data=form, headers=headers)
+            if answer.status_code == 303 and "session" in answer.cookies:
+                self.signed_up.append((id_in(answer.cookies["session"]), name))
+            yield
+
+    def _issuer(self, cookies: list[str]) -> Iterator[None]:
+        """Get a code and let both servers exchange it at once; a player gets 60 a minute."""
+        asked = {"response_type": "code", "client_id": self._client["client_id"]}
+        for number, cookie in enumerate(itertools.cycle(cookies)):
+            path = f"/oauth/authorize?{urlencode(asked)}"
+            answer = self.send(
+                "code", self.servers[number % 2], "GET", path, cookies={"session": cookie}
+            )
+            answered = parse_qs(urlsplit(answer.headers.get("Location", "")).query)
+            if "code" in answered:
+                [code] = answered["code"]
+                form = {"grant_type": "authorization_code", "code": code, **self._client}
+                racing = [
+                    self._racers.submit(
+                        self.send, "token", each, "POST", "/api/oauth/token", data=form
+                    )
+                    for each in self.servers
+                ]
+                self.accepted[code] += sum(each.result().status_code == 200 for each in racing)
+            time.sleep(0.5)  # 6 players, 2 threads: well below the limit
+            yield
+
+    def _looker(self) -> Iterator[None]:
+        for number in itertools.count():
+            self.send("look-up", self.servers[number % 2], "GET", "/api/users/info?id=1")
+            yield
+
+    # -- what must hold afterwards -------------------------------------------------------------
+
+    def lost(self) -> list[str]:
+        """Return what was told to be saved and is not there."""
+        lost = []
+        for user_id, number in self.saved.items():
+            if int(self.store.read_user(user_id).bio) < number:
+                lost.append(f"save {number} of player {user_id}")
+        for user_id, name in self.signed_up:
+            user = self.store.find_user(name)
+            if user is None or user.id != user_id:
+                lost.append(f"sign-up of {name} as {user_id}")
+        return lost
+
+    def wait_for_success(self, *kinds: str) -> float:
+        """Return in how many seconds all these kinds of requests have succeeded from now on."""
+        started = time.monotonic()
+        for kind in kinds:
+            while self.succeeded.get(kind, 0) < started:
+                assert time.monotonic() < started + ANSWER_TIMEOUT, (kind, self.statuses)
+                time.sleep(0.02)
+        return time.monotonic() - started
+
+
+@contextlib.contextmanager
+def two_servers(url: str, start: Callable) -> Iterator[list[RunningServer]]:
+    """Run two servers, each with folders of its own, on the database at a URL."""
+    settings = {"STORAGE": url, "SIGN_UP": "open", "PROXIES": "1"}
+    with start(**settings) as one, start(**settings) as other:
+        yield [one, other]

@@ -220,7 +220,7 @@ class Storage(Maintenance):
     def spend_code(self, code: str) -> None:
         """Use a code up. Of racing callers one returns; the others get CodeSpent or NoSuchCode.
 
-        StorageFailed leaves the code unused.
+        StorageFailed leaves the code unused, unless it is SaveUnconfirmed.
         """
 
     # Invitations

@@ -392,7 +392,7 @@ def redirect_with_error(
     """Return the redirect that tells the client of an error (RFC 6749 4.1.2.1)."""
     if not isinstance(error, AuthorizationError):
         logger.error("no code issued: %s", error)
-        error = AuthorizationError("server_error", "the server cannot save right now")
+        error = AuthorizationError("server_error", "the server cannot give a code right now")
     return redirect_to_client(redirect_uri, state, error=error.error, error_description=str(error))
 
 
@@ -505,6 +505,9 @@ def token(api_request: ApiRequest) -> JsonResponse:
         if spent.record.client_id == client.id:
             end_replayed_grant(store, spent.record)
         abort(400, "this authorization code was used before; each is valid once")
+    except storage.SaveUnconfirmed as error:
+        logger.error("a code may have been spent: %s", error)
+        abort(503, "the code may have been used up: get a new one", retry_after=STORAGE_RETRY_AFTER)
     except storage.StorageFailed as error:
         logger.error("a code was not spent: %s", error)
         abort(503, "the server cannot save right now", retry_after=STORAGE_RETRY_AFTER)

@@ -25,16 +25,22 @@ class Refusing(click.Group):
 
 def open_installation() -> storage.Storage:
     """Return the storage of the settings. Raises SettingError, BadInstallation."""
-    return storage.open_storage(*installation_folders(), read_settings()["STORAGE"])
+    return storage.open_storage(*installation_place())
 
 
-def installation_folders() -> tuple[str, str]:
-    """Return the folders of records and of pictures.
+def installation_place(url: str | None = None) -> tuple[str, str, str]:
+    """Return the arguments of `open_storage`, by the settings; a `url` is one for IDENTITY_STORAGE.
 
-    Raises SettingError, and BadInstallation if root would make records that the server cannot read.
+    Raises SettingError, and BadInstallation if root would make files that the server cannot read.
     """
-    values = read_settings()
-    folder = values["DATA_DIR"]
+    values = read_settings({"STORAGE": url} if url else None)
+    if values["STORAGE"] == "files":
+        refuse_root_in(values["DATA_DIR"])
+    return values["DATA_DIR"], values["PICTURE_DIR"], values["STORAGE"]
+
+
+def refuse_root_in(folder: str) -> None:
+    """Raise BadInstallation if this runs as root, and the folder is of the server's user."""
     owner = os.stat(folder).st_uid if os.path.exists(folder) else 0
     if os.geteuid() == 0 and owner != 0:
         name = user_name(owner)
@@ -42,7 +48,6 @@ def installation_folders() -> tuple[str, str]:
             f"{folder} belongs to {name}, who could not read what root makes in it: run this as "
             f"{name}, with sudo -u {name}"
         )
-    return folder, values["PICTURE_DIR"]
 
 
 def read_user_named(store: storage.Storage, name: str) -> storage.User:

@@ -1,12 +1,12 @@
-"""`identity-server backup`, `restore`, `export` and `import`."""
+"""`identity-server backup`, `restore`, `copy`, `export` and `import`."""
 
 import click
 
-from commands import open_installation
+from commands import installation_place, open_installation
 from commands.printing import clear_progress, echo, show_progress
 from identity.accounts import COMMAND
 from identity.formatting import pluralize
-from storage import archive
+from storage import archive, check_url, copying, mask_url, open_storage
 from storage.transfer import export_users, import_users
 
 new_file = click.argument("file", type=click.Path(dir_okay=False), metavar="FILE")
@@ -69,6 +69,41 @@ def restore(file: str) -> None:
     players = archive.restore(open_installation(), file, COMMAND.id, show_progress, report.tell)
     clear_progress()
     echo(f"{pluralize(players, 'player')} restored from {file}")
+
+
+def read_url(ctx: click.Context, param: click.Parameter, url: str) -> str:
+    """Return the place of a copy. Raises BadParameter, which does not show a password."""
+    if problem := check_url(url):
+        raise click.BadParameter(f"this {problem}")
+    return url
+
+
+@click.command("copy")
+@click.option(
+    "--to", required=True, metavar="URL", callback=read_url, help="A database's URL, or files."
+)
+def copy_(to: str) -> None:
+    """Copy the installation of IDENTITY_STORAGE into an empty one.
+
+    URL is an empty PostgreSQL database; with `--to files` the copy is in IDENTITY_DATA_DIR and
+    IDENTITY_PICTURE_DIR. Stop the server first: what it saves meanwhile is not copied.
+
+    The copy has everything, also the signing keys, invitations, and where players are signed in:
+    sessions, tokens and client secrets stay good. If something cannot be read it is named, and
+    nothing is copied. If this is interrupted, repeat it.
+
+    \b
+    identity-server copy --to postgresql://identity@db.example.org/identity
+    """
+    source = installation_place()
+    if to == source[2]:
+        raise click.ClickException("--to names the installation of IDENTITY_STORAGE itself")
+    target = open_storage(*installation_place(to))
+    report = Report()
+    players = copying.copy(open_storage(*source), target, show_progress, report.tell)
+    clear_progress()
+    echo(f"{pluralize(players, 'player')} copied to {mask_url(to)}")
+    echo(f"To use the copy, set IDENTITY_STORAGE to {'files' if to == 'files' else 'its URL'}.")
 
 
 @click.command()

@@ -79,7 +79,9 @@ def user_add(name: str, email: str, mod_level: int | None, password_stdin: bool,
             Acts(store, COMMAND).set_mod_level(user.id, mod_level)
         except storage.StorageFailed as error:
             finish = f"identity-server user set {shlex.quote(name)} --mod-level {mod_level}"
-            problem = f"{name} is added, but as a player of level 0 ({error}): go on with {finish}"
+            unsure = "perhaps " * isinstance(error, storage.SaveUnconfirmed)
+            level = f"{unsure}as a player of level 0"
+            problem = f"{name} is added, but {level} ({error}): go on with {finish}"
             raise click.ClickException(problem) from error
     print_record(user_record(store.read_user(user.id)), as_json)
 

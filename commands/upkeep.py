@@ -2,19 +2,18 @@
 
 import click
 
-from commands import installation_folders, open_installation
+from commands import installation_place, open_installation
 from commands.printing import clear_progress, echo, escape, json_option, print_json, show_progress
 from identity.accounts import COMMAND, Acts
 from identity.formatting import pluralize
-from storage import Problem
-from storage.flat_files.check import check as check_installation
+from storage import Problem, check_installation
 
 
 @click.command()
 @click.option("--repair", is_flag=True, help="Repair what can be repaired without inventing data.")
 @json_option
 def check(repair: bool, as_json: bool) -> None:
-    """Check every file, and name each that is wrong.
+    """Check every record and every picture, and name what is wrong.
 
     The exit status is 1 if something is wrong; with --repair, if something is left that only you
     can repair. The server may run meanwhile. A damaged record is never changed, and keeps its name,
@@ -22,7 +21,7 @@ def check(repair: bool, as_json: bool) -> None:
     counted attempts are not checked: they expire.
     """
     problems = []
-    for each in check_installation(*installation_folders(), repair, show_progress):
+    for each in check_installation(*installation_place(), repair, show_progress):
         problems.append(each)
         if not as_json:
             clear_progress()

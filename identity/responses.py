@@ -52,6 +52,12 @@ class StorageUnavailable(ServiceUnavailable):
     description = "the server cannot read or save what this needs right now"
 
 
+class SaveNotConfirmed(ServiceUnavailable):
+    """503: a change may have been saved, or not."""
+
+    description = "the change may have been saved: read before trying again"
+
+
 class TokenRefused(HTTPException):
     """A request without a valid access token (RFC 6750 3.1); no error code if it has no token."""
 
@@ -75,6 +81,8 @@ def storage_http_error(error: storage.StorageError, logger: logging.Logger) -> H
     logger.error("%s", error)
     if isinstance(error, storage.StorageFull):
         return InsufficientStorage()
+    if isinstance(error, storage.SaveUnconfirmed):
+        return SaveNotConfirmed(retry_after=STORAGE_RETRY_AFTER)
     return StorageUnavailable(retry_after=STORAGE_RETRY_AFTER)
 
 

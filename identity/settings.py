@@ -4,7 +4,7 @@ import os
 import re
 from dataclasses import dataclass
 
-from storage import BACKENDS, check_game_url, origin_of
+from storage import check_game_url, check_url, origin_of
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # a checkout, or site-packages
 IS_WHEEL = os.path.isdir(os.path.join(ROOT, "identity", "templates"))  # setup.cfg puts them there
@@ -71,8 +71,7 @@ def read_settings(overrides: dict | None = None) -> dict:
         raise SettingError("SITE_NAME", f"is {name!r}, expected 1 to 60 characters on one line")
     if about and not re.fullmatch(r"https?://\S+", about):
         raise SettingError("ABOUT_URL", f"is {about!r}, expected an https:// or http:// address")
-    if config["STORAGE"].partition("://")[0] not in BACKENDS:  # it may hold a password
-        problem = "is neither files nor a URL like postgresql://user@host/database"
+    if problem := check_url(config["STORAGE"]):  # it may hold a password, and is not shown
         raise SettingError("STORAGE", problem)
     for name, choices in CHOICES.items():
         if config[name] not in choices:

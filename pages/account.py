@@ -22,8 +22,15 @@ from pages.moderation import acts_of
 from pages.rendering import render_page
 from storage.files import storage_error_from
 
+REST_NOT_SAVED = "Only your new name was saved. Try the rest again later."
+REST_UNCONFIRMED = "Your new name was saved, and maybe the rest. Load the page again to see."
 FORM_AROUND_PICTURE = 64 * 1024  # bytes
 DATE, DATE_AND_TIME = "%d %B %Y", "%d %B %Y, %H:%M UTC"
+PERHAPS_SET = (
+    "Your new password may have been set. Try to sign in with it. If that doesn't work, your "
+    "password is still the old one."
+)
+PERHAPS_DELETED = "Your account may have been deleted. Go to home to see if you are signed in."
 PICTURE_STATUS = {
     storage.TooManyBytes: 413,
     storage.NotAPicture: 415,
@@ -85,7 +92,8 @@ def save_profile(player: storage.User) -> Response:
     except forms.FormRefused as error:
         if renamed:
             player.name = name  # for the page
-            error.problems["form"] = "Only your new name was saved. Try the rest again later."
+            unconfirmed = isinstance(error.__cause__, storage.SaveUnconfirmed)
+            error.problems["form"] = REST_UNCONFIRMED if unconfirmed else REST_NOT_SAVED
         raise
     return forms.redirect_with_notice("Profile saved.", "/account")
 
@@ -170,7 +178,9 @@ def set_new_password(user: storage.User, password: str) -> None:
     """
     with password_place(user.id):
         password_hash = hash_password(password)
-    if not start_session(user, password, password_hash):
+    with forms.if_unconfirmed(PERHAPS_SET):
+        started = start_session(user, password, password_hash)
+    if not started:
         raise forms.FormRefused({"form": forms.ACCOUNT_CHANGED}, 409)
 
 
@@ -189,7 +199,8 @@ def export_account() -> Response:
 def delete_account(player: storage.User) -> Response:
     """Delete the account, with the `password`."""
     forms.refuse_wrong_password(player, "password")
-    acts_of(player).delete_user(player.id)
+    with forms.if_unconfirmed(PERHAPS_DELETED):
+        acts_of(player).delete_user(player.id)
     session.clear()
     return forms.redirect_with_notice("Account deleted.", "/")
 

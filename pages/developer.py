@@ -15,11 +15,18 @@ from identity.context import base_url, get_storage
 from identity.oauth import SCOPES, code_challenge_of
 from identity.sessions import require_player
 from identity.settings import check_game
-from pages.forms import form_view, pop_notice, redirect_with_notice, refuse_problems
+from pages.forms import form_view, if_unconfirmed, pop_notice, redirect_with_notice, refuse_problems
 from pages.games import find_owner
 from pages.moderation import acts_of
 from pages.rendering import is_open_to_members, may_register, render_page
 
+PERHAPS_REGISTERED = (
+    "This app may have been registered. Look for it on the page of your apps. If it is there, get "
+    "a new secret for it; if not, register it again."
+)
+PERHAPS_REPLACED = (
+    "The secret may have been replaced by one that can't be shown. Go back and get a new one."
+)
 CLIENTS_SHOWN = 100  # on one page
 SCOPE_CHOICES = [  # values of the parameter `scope`, in words
     (" ".join(names), " and ".join(SCOPES[name] for name in names))
@@ -88,7 +95,8 @@ def clients_shown(player: storage.User, after: str) -> tuple[list[storage.Client
 def register(player: storage.User) -> Response:
     """Register a client with the fields of `read_client_form`; its page shows the secret, once."""
     acts, fields = acts_of(player), read_client_form(player)
-    client, secret = acts.register_client(player.id, is_open_to_members(), **fields)
+    with if_unconfirmed(PERHAPS_REGISTERED):
+        client, secret = acts.register_client(player.id, is_open_to_members(), **fields)
     return redirect_with_secret(client.id, secret)
 
 
@@ -198,7 +206,9 @@ def save_client(player: storage.User, client: storage.Client) -> Response:
 @client_form("secret", stamped=True)
 def replace_secret(player: storage.User, client: storage.Client) -> Response:
     """Replace a client's secret; its page shows the new one, once."""
-    return redirect_with_secret(client.id, acts_of(player).issue_client_secret(client.id))
+    with if_unconfirmed(PERHAPS_REPLACED):
+        secret = acts_of(player).issue_client_secret(client.id)
+    return redirect_with_secret(client.id, secret)
 
 
 @developer.post("/developer/<client_id>/disable")

@@ -5,7 +5,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response
 
 import storage
-from identity.responses import JsonResponse, json_error, storage_http_error
+from identity.responses import JsonResponse, SaveNotConfirmed, json_error, storage_http_error
 from identity.sessions import signed_in_player
 from pages.rendering import render_page
 
@@ -31,7 +31,8 @@ def render_error_page(error: HTTPException, **more: str | list[str]) -> Response
     It may also show `received_uri` and `registered_uris`, or link to `client_address`, which is on
     `client_host`.
     """
-    title, usual_problem = ERROR_PAGES.get(error.code, (error.name, error.description))
+    usual = ERROR_PAGES.get(error.code, (error.name, error.description))
+    title, usual_problem = ERROR_PAGES.get(type(error), usual)
     has_own_text = error.description != type(error).description
     response = error.get_response()
     problem = error.description if has_own_text else usual_problem
@@ -50,7 +51,7 @@ def shown_player(error: HTTPException) -> storage.User | None:
         return None
 
 
-ERROR_PAGES = {  # status: title, and the text if the error has no description of its own
+ERROR_PAGES = {  # status or error: title, and the text if it has no description of its own
     400: ("Something went wrong", "Go back and try again."),
     403: ("Not allowed", "You can't open this page. Go back to home and start from there."),
     404: ("Page not found", "Check the address, or go back to home."),
@@ -62,5 +63,9 @@ ERROR_PAGES = {  # status: title, and the text if the error has no description o
         "This is our mistake. Try again, or tell the people who run this site.",
     ),
     503: ("Try again soon", "The server can't do this right now. Try again in a moment."),
+    SaveNotConfirmed: (
+        "Look before you try again",
+        "This may have been saved, or not. Go back and load the page again to see.",
+    ),
     507: ("The disk is full", "Nothing was saved. Tell the people who run this site."),
 }

@@ -6,7 +6,14 @@ from werkzeug.wrappers import Response
 from identity.context import get_storage
 from identity.passwords import verify_password_with_limits
 from identity.sessions import end_session, local_address, signed_in_player, start_session
-from pages.forms import ACCOUNT_CHANGED, FormRefused, describe_own_suspension, form_view, pop_notice
+from pages.forms import (
+    ACCOUNT_CHANGED,
+    FormRefused,
+    describe_own_suspension,
+    form_view,
+    if_unconfirmed,
+    pop_notice,
+)
 from pages.rendering import render_guest_page
 
 sign_in = Blueprint("sign_in", __name__)
@@ -37,7 +44,9 @@ def check_sign_in(leads_to: str) -> Response:
         raise FormRefused({"form": "Wrong name or password."}, 403)
     if user.suspended:
         raise FormRefused({"form": describe_own_suspension(user.suspension)}, 403)
-    if not start_session(user, password):
+    with if_unconfirmed("You are not signed in yet. Go back and try again."):
+        started = start_session(user, password)
+    if not started:
         raise FormRefused({"form": ACCOUNT_CHANGED}, 403)
     return redirect(leads_to, 303)
 

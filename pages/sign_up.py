@@ -18,6 +18,9 @@ from pages.rendering import render_guest_page
 
 DONE = "Account created. If a game sent you here, go back to it."
 FIRST_DONE = "Account created. To invite others, run: identity-server invite"
+PERHAPS_CREATED = (
+    "Your account may have been created. Try to sign in. If that doesn't work, create it again."
+)
 SIGN_UPS_A_DAY = 10  # from an address
 
 sign_up = Blueprint("sign_up", __name__)
@@ -119,9 +122,10 @@ def add_account(form: MultiDict, first: bool) -> storage.User:
                 raise storage.EmailTaken
             password_hash = hash_password(password)
         mod_level = storage.ADMINISTRATOR if first else storage.PLAYER
-        return get_storage().add_user(
-            name, email, password_hash, mod_level=mod_level, invite=invite, first=first
-        )
+        with forms.if_unconfirmed(PERHAPS_CREATED):
+            return get_storage().add_user(
+                name, email, password_hash, mod_level=mod_level, invite=invite, first=first
+            )
     except storage.TooManyAttempts as error:
         raise forms.refused_for_hours("form", error) from error
     except (storage.StorageFailed, storage.InvalidField):

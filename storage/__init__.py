@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from types import ModuleType
 
 from storage.errors import *
-from storage.maintenance import Advice, Load, Maintenance, Problem, Snapshot, ignore
+from storage.maintenance import Advice, Load, Maintenance, Problem, Progress, Snapshot, ignore
 from storage.names import *
 from storage.records import *
 from storage.rules import *
@@ -220,7 +220,7 @@ class Storage(Maintenance):
     def spend_code(self, code: str) -> None:
         """Use a code up. Of racing callers one returns; the others get CodeSpent or NoSuchCode.
 
-        StorageFailed leaves the code unused.
+        StorageFailed leaves the code unused, unless it is SaveUnconfirmed.
         """
 
     # Invitations
@@ -319,22 +319,45 @@ def open_storage(data_dir: str, picture_dir: str, url: str = "files") -> Storage
     return _backend_of(url).open_storage(data_dir, picture_dir, url)
 
 
+def check_installation(
+    data_dir: str,
+    picture_dir: str,
+    url: str = "files",
+    repair: bool = False,
+    progress: Progress = ignore,
+) -> Iterator[Problem]:
+    """Yield what `Storage.verify` does, of an installation that is not opened before.
+
+    Opening makes what is missing; here that is a problem, unless there is no installation at all.
+    The first arguments are those of `open_storage`. Raises BadInstallation, StorageFailed.
+    """
+    return _backend_of(url).check_installation(data_dir, picture_dir, url, repair, progress)
+
+
 def find_advice(data_dir: str, picture_dir: str, url: str = "files") -> list[Advice]:
     """Return what looks wrong with the place of the records, without changing anything.
 
-    The arguments are those of `open_storage`. Raises BadInstallation for an unknown setting.
+    The arguments are those of `open_storage`. Raises BadInstallation for an unknown backend.
     """
     return list(_backend_of(url).find_advice(data_dir, picture_dir, url))
 
 
 def _backend_of(url: str) -> ModuleType:
-    package = BACKENDS.get(url.partition("://")[0])
-    if package is None:
-        raise BadInstallation("IDENTITY_STORAGE is neither files nor a URL like postgresql://host")
-    return importlib.import_module(package)
+    if problem := check_url(url):
+        raise BadInstallation(f"IDENTITY_STORAGE {problem}")
+    return importlib.import_module(BACKENDS[url.partition("://")[0]])
+
+
+def check_url(url: str) -> str | None:
+    """Return what is wrong with a value of IDENTITY_STORAGE, without showing it, or None."""
+    scheme, separator, _ = url.partition("://")
+    if scheme in BACKENDS and bool(separator) == (scheme != "files"):
+        return None
+    return "is neither files nor a URL like postgresql://user@host/database"
 
 
 def mask_url(url: str) -> str:
     """Return a value of IDENTITY_STORAGE without its passwords, to be shown."""
-    url = re.sub(r"(?<=://)([^/?#@]*):[^/?#]*@", r"\1:***@", url)
-    return re.sub(r"([?&](?:password|sslpassword)=)[^&#]*", r"\1***", url)
+    # Up to the last @: of a malformed URL rather too much is masked.
+    url = re.sub(r"(?<=://)([^/?#@:]*):.*@", r"\1:***@", url, flags=re.DOTALL)
+    return re.sub(r"([?&](?:password|sslpassword)=)[^&]*", r"\1***", url)

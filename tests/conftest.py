@@ -123,9 +123,10 @@ def drawn_once(monkeypatch) -> None:
 def databases() -> Iterator:
     """The databases of this process, in a PostgreSQL server of its own."""
     from databases import Databases  # with psycopg, which the default run does not need
-    from postgresql_cluster import NO_SYNC, running_cluster
+    from postgresql_cluster import running_cluster
 
-    with running_cluster(MEMORY if has_room(MEMORY) else None, **NO_SYNC) as cluster:
+    # Not without fsync, of which `verify` warns: in memory it costs little.
+    with running_cluster(MEMORY if has_room(MEMORY) else None) as cluster:
         databases = Databases(cluster)
         yield databases
         databases.close()

@@ -10,11 +10,14 @@ from postgresql_cluster import Cluster
 
 from storage import Storage, open_storage
 from storage.postgresql import backend
+from storage.postgresql.constraints import ADD, PRESENT
 from storage.postgresql.schema import TABLES, new_key
 
+NAMES = [name for _, name in ADD]  # of constraints and indexes
 LOCK_TIMEOUT = "20s"  # emptying waits so long for sessions that just ended
-IS_AS_MADE = """
-SELECT NOT EXISTS (SELECT FROM pg_trigger WHERE NOT tgisinternal) AND %s::text[] = ARRAY(
+IS_AS_MADE = f"""
+SELECT NOT EXISTS (SELECT FROM pg_trigger WHERE NOT tgisinternal OR tgenabled <> 'O')
+AND %s::text[] <@ ARRAY({PRESENT}) AND %s::text[] = ARRAY(
     SELECT relname::text FROM pg_class
     WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'v') ORDER BY 1
 )
@@ -89,7 +92,7 @@ class Database:
         """Make the installation a new one, also after faults, and end the sessions of others."""
         self.connection.execute(END_SESSIONS)
         try:
-            [(is_as_made,)] = self.connection.execute(IS_AS_MADE, [sorted(TABLES)])
+            [(is_as_made,)] = self.connection.execute(IS_AS_MADE, [NAMES, sorted(TABLES)])
             if is_as_made:
                 self.connection.execute(EMPTY)
                 self.connection.execute(NEW_INSTALLATION, [new_key()])

@@ -18,7 +18,6 @@ from programs import free_port
 from waiting import wait_until
 
 USER = "postgres"  # of the system, and the superuser of each cluster
-NO_SYNC = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
 class Cluster:

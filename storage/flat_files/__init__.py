@@ -9,8 +9,9 @@ date, `check` finds and repairs what is wrong, `advice` warns about the folders 
 
 from collections.abc import Iterator
 
-from storage import Advice
+from storage import Advice, Problem
 from storage.flat_files.backend import FlatFiles
+from storage.maintenance import Progress
 
 
 def open_storage(data_dir: str, picture_dir: str, url: str) -> FlatFiles:
@@ -18,8 +19,17 @@ def open_storage(data_dir: str, picture_dir: str, url: str) -> FlatFiles:
     return FlatFiles(data_dir, picture_dir)
 
 
+def check_installation(
+    data_dir: str, picture_dir: str, url: str, repair: bool, progress: Progress
+) -> Iterator[Problem]:
+    """As `storage.check_installation`."""
+    from storage.flat_files.check import check  # only here: workers do not need its memory
+
+    return check(data_dir, picture_dir, repair, progress)
+
+
 def find_advice(data_dir: str, picture_dir: str, url: str) -> Iterator[Advice]:
     """As `storage.find_advice`."""
-    from storage.flat_files.advice import check_place  # only here: workers do not need its memory
+    from storage.flat_files.advice import check_place
 
     return check_place(data_dir, picture_dir)

@@ -9,7 +9,10 @@ the primary. Users and clients are read anew each time, so a change holds at the
 machine.
 """
 
-from storage import Advice, BadInstallation, Storage
+from collections.abc import Iterator
+
+from storage import Advice, BadInstallation, Problem, Storage
+from storage.maintenance import Progress
 
 NO_PSYCOPG = "IDENTITY_STORAGE names a database, and psycopg is not installed"
 INSTALL = "pip install 'identity-server[postgresql]'"
@@ -28,10 +31,17 @@ def open_storage(data_dir: str, picture_dir: str, url: str) -> Storage:
 
     try:
         return PostgreSQL(url)
-    except psycopg.ProgrammingError as error:  # its text may have the password
+    except psycopg.ProgrammingError:
         raise BadInstallation(
             "IDENTITY_STORAGE is no URL of a database, like postgresql://user@host/database"
-        ) from error
+        ) from None  # the text of that error may have the password
+
+
+def check_installation(
+    data_dir: str, picture_dir: str, url: str, repair: bool, progress: Progress
+) -> Iterator[Problem]:
+    """As `storage.check_installation`."""
+    return open_storage(data_dir, picture_dir, url).verify(repair, progress)
 
 
 def find_advice(data_dir: str, picture_dir: str, url: str) -> list[Advice]:

@@ -18,11 +18,16 @@ SET = "UPDATE clients SET record = %s, owner_id = %s, game_origin = %s, listed =
 MISSING = "there is no such client"
 
 
+def keys_of(client: Client) -> list:
+    """Return what follows from a client's record: owner_id, game_origin, listed."""
+    listed = client.listed if client.game_origin else None
+    return [client.owner_id, client.game_origin, listed]
+
+
 def columns_of(client: Client) -> list:
     """Return the values of a client's row: record, owner_id, game_origin, listed, id."""
     record = json.dumps(storage.record_as_dict(client), ensure_ascii=False)
-    listed = client.listed if client.game_origin else None
-    return [record, client.owner_id, client.game_origin, listed, client.id]
+    return [record, *keys_of(client), client.id]
 
 
 def decode_client(client_id: str, record: bytes) -> Client:

@@ -55,6 +55,11 @@ class CodeTable:
             "AND (spent_by IS NULL OR spent_by = %(mark)s) RETURNING true"
         )
         values = {"mark": secrets.token_urlsafe(12), "hash": storage.sha256(code)}
-        if not self._database.execute_unlogged(query, values):
+        try:
+            spent = self._database.execute_unlogged(query, values)
+        except storage.StorageFailed as error:
+            problem = "the database did not confirm this: the code may be used up"
+            raise storage.SaveUnconfirmed(problem) from error
+        if not spent:
             self.read(code)  # which raises CodeSpent or NoSuchCode
             raise storage.StorageFailed("an authorization code was restored while it was used")

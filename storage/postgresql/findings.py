@@ -46,7 +46,7 @@ class RowCheck:
             yield Finding(place, f"is damaged: {error.problem}")
             return
         save = functools.partial(self._save_user, user)
-        yield from _look_at_record(place, user, keys, users.columns_of(user)[1:-1], save)
+        yield from _look_at_record(place, user, keys, users.keys_of(user), save)
         if user.bio != drop_hidden(user.bio):
             problem = "has characters in its bio that show nothing or turn other text"
             yield Finding(place, problem, functools.partial(self._drop_hidden, user))
@@ -70,7 +70,7 @@ class RowCheck:
             yield Finding(place, f"is damaged: {error.problem}")
             return
         save = functools.partial(self._save_client, client)
-        yield from _look_at_record(place, client, columns, clients.columns_of(client)[1:-1], save)
+        yield from _look_at_record(place, client, columns, clients.keys_of(client), save)
 
     def _look_at_pictures(
         self, place: str, user: User, has_row: bool, timestamp: int | None, *content: bytes | None

@@ -17,11 +17,15 @@ INSERT = "INSERT INTO users (record, name_key, email_key, administers, id) "
 SET = "UPDATE users SET record = %s, name_key = %s, email_key = %s, administers = %s WHERE id = %s"
 
 
+def keys_of(user: User) -> list:
+    """Return what follows from a user's record: name_key, email_key, administers."""
+    return [storage.unique_key(user.name), storage.unique_key(user.email), user.may_administer]
+
+
 def columns_of(user: User) -> list:
     """Return the values of a user's row: record, name_key, email_key, administers, id."""
     record = json.dumps(storage.record_as_dict(user), ensure_ascii=False)
-    keys = storage.unique_key(user.name), storage.unique_key(user.email)
-    return [record, *keys, user.may_administer, user.id]
+    return [record, *keys_of(user), user.id]
 
 
 def decode_user(user_id: int, record: bytes) -> User:

@@ -1,6 +1,7 @@
-"""Backup, restore and import as operations for operations.py, for the injection of faults.
+"""Backup, restore, copy and import as operations for operations.py, for the injection of faults.
 
-The environment variable ARCHIVE is the path of the archive to restore.
+The environment variable ARCHIVE is the path of the archive to restore, and SOURCE the folder of the
+installation to copy.
 """
 
 import errno
@@ -14,12 +15,13 @@ from pathlib import Path
 import operations
 from operations import Installation, Operation, prepare, stop_time_windows
 
-from storage import Storage, StorageFailed, StorageFull
+from storage import BadInstallation, Storage, StorageFailed, StorageFull
 from storage.archive import backup, restore
+from storage.copying import copy
 from storage.maintenance import ignore
 from storage.transfer import ImportResult, import_users
 
-RESTORE, IMPORT, BACKUP = "restore", "import", "backup"
+RESTORE, COPY, IMPORT, BACKUP = "restore", "copy", "import", "backup"
 CLEO, DORA = 70, 71  # ids of the imported players
 LINES = b"".join(
     json.dumps({"id": user_id, "name": name, "email": f"{name}@example.org"}).encode() + b"\n"
@@ -41,6 +43,11 @@ def do_restore(storage: Storage, report=ignore) -> int:
     return restore(storage, archive, "command", report=report)
 
 
+def do_copy(storage: Storage, report=ignore) -> int:
+    source = Installation(Path(os.environ["SOURCE"])).open()
+    return copy(source, storage, report=report)
+
+
 def do_import(storage: Storage, refused=ignore) -> ImportResult:
     return import_users(storage, io.BytesIO(LINES), None, "command", ignore, refused, str)
 
@@ -52,8 +59,22 @@ def import_all(storage: Storage) -> None:
     """
     reasons = []
     do_import(storage, lambda number, reason: reasons.append(reason))
+    refuse_failures(reasons)
+
+
+def copy_all(storage: Storage) -> None:
+    """Copy SOURCE; raise StorageFull or StorageFailed if a record of it is unreadable."""
+    reasons = []
+    try:
+        do_copy(storage, reasons.append)
+    except BadInstallation:
+        refuse_failures(reasons)
+        raise
+
+
+def refuse_failures(reasons: list[str]) -> None:
     for reason in reasons:
-        full = reason.endswith((os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT)))
+        full = any(os.strerror(each) in reason for each in (errno.ENOSPC, errno.EDQUOT))
         raise (StorageFull if full else StorageFailed)(reason)
 
 
@@ -86,6 +107,7 @@ def sync_and_retry(descriptor: int, real=os.fsync) -> None:
 FAULTY = {"rename": rename_in_steps, "fsync": sync_and_retry}
 OPERATIONS = {
     RESTORE: operation(do_restore),
+    COPY: operation(copy_all),
     IMPORT: operation(import_all),
     BACKUP: operation(do_backup),
 }
@@ -96,7 +118,12 @@ if __name__ == "__main__":
     operations.OPERATIONS.clear()
     operations.OPERATIONS.update(OPERATIONS)
     with tempfile.TemporaryDirectory() as folder:
-        for name, act in ((BACKUP, do_backup), (IMPORT, do_import), (RESTORE, do_restore)):
+        for name, act in (
+            (BACKUP, do_backup),
+            (IMPORT, do_import),
+            (RESTORE, do_restore),
+            (COPY, do_copy),
+        ):
             storage = Installation(Path(folder, name)).open()
             if act is do_backup:
                 prepare(storage)

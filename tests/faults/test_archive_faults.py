@@ -1,4 +1,4 @@
-"""Backup, restore and import with a kill or a failing system call at each step."""
+"""Backup, restore, copy and import with a kill or a failing system call at each step."""
 
 import os
 import shutil
@@ -16,15 +16,18 @@ import pytest
 from archive_operations import (
     BACKUP,
     CLEO,
+    COPY,
     DORA,
     IMPORT,
     RESTORE,
     archive_path,
     do_backup,
+    do_copy,
     do_import,
     do_restore,
 )
 from archives import read_archive
+from copying import read_all
 from injection import (
     ERRORS,
     FULL_DISK,
@@ -80,13 +83,14 @@ def program(prepared) -> Iterator[TracedProgram]:
     do_backup(storage)
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("ARCHIVE", str(archive_path(storage)))
+        environment.setenv("SOURCE", str(prepared.data.parent))
         with TracedProgram("archive_operations.py") as program:
             yield program
 
 
 @pytest.fixture
 def injector(program, prepared, empty, disk, pytestconfig, subtests) -> Injector:
-    templates = {RESTORE: empty, IMPORT: prepared, BACKUP: prepared}
+    templates = {RESTORE: empty, COPY: empty, IMPORT: prepared, BACKUP: prepared}
     return Injector(program, templates, disk, pytestconfig, subtests)
 
 
@@ -137,6 +141,27 @@ def check_restore(result: FaultResult) -> None:
     assert storage.add_user("Zed", "zed@example.org", "").id == 10_004
     assert problems(storage) == []
     assert [line["act"] for line in storage.read_audit()].count("backup") == 1
+
+
+@each_fault
+def test_copy_with_a_fault_is_all_or_nothing_and_repeatable(injector, prepared, fault):
+    source = read_all(prepared.open())
+    for step in choose_steps(injector, COPY, fault):
+        with injector.subtest(step):
+            check_copy(injector.inject(COPY, fault, step), source)
+            assert read_all(prepared.open()) == source
+
+
+def check_copy(result: FaultResult, source: tuple) -> None:
+    storage = result.installation.open()
+    assert result.code in (result.fault.code, DONE)
+    if storage.user_ids():
+        assert result.code in (DONE, KILLED)
+    else:
+        assert result.code != DONE
+        assert do_copy(storage) == 2
+    assert read_all(storage) == source
+    assert problems(storage) == []
 
 
 @each_fault

@@ -28,7 +28,6 @@ http {{
     default_type application/octet-stream;
     sendfile on;
     gzip on;
-    proxy_read_timeout {read_timeout_ms}ms;
     access_log {folder}/other.log;
     client_body_temp_path {folder}/bodies;
     proxy_temp_path {folder}/answers;
@@ -60,9 +59,7 @@ class Nginx:
         self.folder.mkdir(exist_ok=True)
         self._make_certificate()
         configuration = self.folder / "nginx.conf"
-        configuration.write_text(
-            NGINX_CONF.format(folder=self.folder, read_timeout_ms=self.read_timeout_ms)
-        )
+        configuration.write_text(NGINX_CONF.format(folder=self.folder))
         (self.folder / "site.conf").write_text(self.site(*backends))
         command = ["nginx", "-e", self.folder / "error.log", "-c", configuration]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
@@ -92,6 +89,7 @@ class Nginx:
             ("/var/log/nginx/identity-server.access.log", str(self.access_log)),
             ("server 127.0.0.1:8000;", " ".join(f"server {each};" for each in backends)),
             ("/var/lib/nginx/identity-pictures", f"{self.folder}/cache"),
+            ("proxy_read_timeout 20s;", f"proxy_read_timeout {self.read_timeout_ms}ms;"),
             ("root /var/lib/identity-server;", f"root {self.folder};"),
             ("root /opt/identity-server;", f"root {ROOT};"),
         ):

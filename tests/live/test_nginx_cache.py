@@ -1,6 +1,7 @@
 """deploy/nginx.conf on several machines: pictures from the server, and two servers."""
 
 import contextlib
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -244,6 +245,19 @@ def test_request_goes_to_the_other_server_if_one_is_gone(tmp_path: Path):
         for method in ("GET", "POST"):
             assert {answer.status for answer in send_all(nginx, method)} == {200}
         assert len(other.requests) == 20
+
+
+def test_silent_server_is_left_after_a_while(tmp_path: Path):
+    """Such as a machine without power, on a connection from before. A POST gets 504."""
+    nginx = Nginx(tmp_path / "nginx", read_timeout_ms=500)
+    with socket.create_server(("127.0.0.1", 0)) as silent, stubs(200) as [other]:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with nginx.running(address, other.address):
+            assert {answer.status for answer in send_all(nginx, "GET", 4)} == {200}
+        with nginx.running(address, other.address):
+            statuses = [answer.status for answer in send_all(nginx, "POST", 4)]
+            assert sorted(statuses) == [200, 200, 200, 504]
+        assert sorted(other.requests) == [*["GET"] * 4, *["POST"] * 3]
 
 
 def test_post_is_never_repeated(tmp_path: Path):

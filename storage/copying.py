@@ -1,0 +1,57 @@
+"""A copy of a whole installation into an empty one, of the same or another backend.
+
+Everything that lasts is copied as it is: sessions, access tokens and client secrets stay good.
+Authorization codes and counted attempts expire, and are left behind.
+"""
+
+from storage import BadInstallation, Load, Snapshot, Storage
+from storage.files import translate_os_errors
+from storage.maintenance import Progress, Report, ignore
+
+STEP = 100  # players between two reports of progress
+
+
+def copy(
+    source: Storage, target: Storage, progress: Progress = ignore, report: Report = ignore
+) -> int:
+    """Copy an installation into one without players and clients; return how many players.
+
+    The target has nothing until everything is there, and the source is not changed. `report` gets a
+    line for each thing that cannot be read: then nothing is copied. Raises BadInstallation, and
+    SaveUnconfirmed if the target may have everything, or nothing.
+    """
+    if not source.user_ids() and not source.client_ids():
+        raise BadInstallation("there are no players and no clients to copy")
+    unreadable = []
+
+    def leave_out(line: str) -> None:
+        unreadable.append(line)
+        report(line)
+
+    with translate_os_errors(), target.load(report=report) as load:
+        with source.snapshot(report=leave_out) as snapshot:
+            players = _copy_all(snapshot, load, progress)
+        if unreadable:
+            raise BadInstallation("nothing is copied: `identity-server check --repair` may help")
+    return players
+
+
+def _copy_all(snapshot: Snapshot, load: Load, progress: Progress) -> int:
+    """Add everything of a snapshot; return the number of players."""
+    players = 0
+    for user, pictures in snapshot.users():
+        load.add_user(user, pictures)
+        players += 1
+        if players % STEP == 0 or players == snapshot.users_total:
+            progress(players, snapshot.users_total)
+    for user_id in snapshot.deleted_ids():
+        load.add_deleted_id(user_id)
+    for client in snapshot.clients():
+        load.add_client(client)
+    for invite_hash, invite in snapshot.invites():
+        load.add_invite(invite_hash, invite)
+    load.keys = snapshot.keys()
+    with snapshot.audit_log() as log:
+        load.add_audit_log(log)
+    load.next_user_id = snapshot.next_user_id
+    return players

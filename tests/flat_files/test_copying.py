@@ -1,0 +1,90 @@
+"""`storage.copying` from folders to folders, which copies every byte of every file that lasts."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from archives import Site
+from cached_pictures import cache_pictures
+from copying import BOB, fill
+from waiting import PATIENCE
+
+from identity.settings import ROOT
+from storage import BadInstallation
+from storage.copying import copy
+
+EXPIRING = ("data/codes/", "data/attempts/")
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory) -> Path:
+    """The folder of an installation that has something of everything."""
+    site = Site(tmp_path_factory.mktemp("prepared") / "site")
+    fill(site.open())
+    return site.folder
+
+
+@pytest.fixture
+def site(tmp_path, prepared, unsynced, monkeypatch) -> Site:
+    """The installation to copy."""
+    cache_pictures(monkeypatch)
+    shutil.copytree(prepared, tmp_path / "site", symlinks=True)
+    return Site(tmp_path / "site")
+
+
+@pytest.fixture
+def empty(tmp_path, unsynced) -> Site:
+    """An installation whose folders do not exist yet."""
+    return Site(tmp_path / "empty")
+
+
+def lasting_files(site: Site) -> dict[str, bytes]:
+    """Return the content of each file, without those that expire."""
+    return {path: each for path, each in site.files().items() if not path.startswith(EXPIRING)}
+
+
+def test_copy_is_the_same_to_the_byte_and_changes_nothing_else(site, empty):
+    before = site.files()
+    assert copy(site.open(), empty.open()) == 3
+    assert site.files() == before
+    assert lasting_files(empty) == lasting_files(site)
+    assert empty.problems() == []
+
+
+@pytest.mark.parametrize("damaged", [f"users/{BOB}.json", "invites/*.json", "clients/*.json"])
+def test_copy_of_what_cannot_be_read_names_it_and_leaves_nothing(site, empty, damaged):
+    [path] = site.data.glob(damaged)
+    content = path.read_bytes()
+    path.write_bytes(content[:-20])
+    target, reported = empty.open(), []
+    before = empty.files()
+    with pytest.raises(BadInstallation, match="nothing is copied"):
+        copy(site.open(), target, report=reported.append)
+    assert [path.stem in each for each in reported] == [True]
+    assert empty.files() == before
+    path.write_bytes(content)
+    assert copy(site.open(), target) == 3
+
+
+@pytest.mark.live
+def test_copy_after_a_killed_one_succeeds(site, empty):
+    program = f"""
+import os, signal
+from pathlib import Path
+from archives import Site
+from storage.copying import copy
+kill = lambda done, total: os.kill(os.getpid(), signal.SIGKILL)
+copy(Site(Path({str(site.folder)!r})).open(), Site(Path({str(empty.folder)!r})).open(), kill)
+"""
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT}/tests"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, timeout=PATIENCE)
+    assert done.returncode == -signal.SIGKILL
+    store, reported = empty.open(), []
+    assert store.is_new()
+    assert copy(site.open(), store, report=reported.append) == 3
+    assert reported == ["an earlier restore or copy was interrupted: what it left is removed"]
+    assert lasting_files(empty) == lasting_files(site)

@@ -1,0 +1,200 @@
+"""Warnings about a database: settings that lose saves, standbys, poolers, clocks, addresses."""
+
+import contextlib
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from postgresql_cluster import Cluster, running_cluster
+from programs import free_port
+from waiting import wait_until
+
+from storage.postgresql import advice
+from storage.postgresql.backend import PostgreSQL
+
+pytestmark = pytest.mark.postgresql
+MEMORY = "/dev/shm"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A cluster of this module's own: the tests change its settings."""
+    with running_cluster(MEMORY if Path(MEMORY).is_dir() else None, autovacuum="off") as cluster:
+        yield cluster
+
+
+def run(cluster: Cluster, *statements: str) -> None:
+    with psycopg.connect(cluster.url(), autocommit=True) as connection:
+        for each in statements:
+            connection.execute(each)
+
+
+@contextlib.contextmanager
+def changed(cluster: Cluster, setting: str, value: str) -> Iterator[None]:
+    """Change a setting of the server for the block."""
+
+    def wait_for(expected: str) -> None:
+        def is_set() -> bool:  # in a new session; the server reads its settings a moment later
+            with psycopg.connect(cluster.url()) as connection:
+                return connection.execute(f"SHOW {setting}").fetchone() == (expected,)
+
+        wait_until(is_set)
+
+    with psycopg.connect(cluster.url()) as connection:
+        [before] = connection.execute(f"SHOW {setting}").fetchone()
+    run(cluster, f"ALTER SYSTEM SET {setting} = '{value}'", "SELECT pg_reload_conf()")
+    wait_for(value)
+    try:
+        yield
+    finally:
+        run(cluster, f"ALTER SYSTEM RESET {setting}", "SELECT pg_reload_conf()")
+        wait_for(before)
+
+
+def problems(url: str) -> list[str]:
+    return [each.problem for each in advice.check_database(url)]
+
+
+def test_a_database_in_order_has_no_warnings(cluster):
+    assert problems(cluster.url()) == []
+
+
+@pytest.mark.parametrize("setting", ["fsync", "full_page_writes"])
+def test_a_setting_that_can_destroy_the_database_is_named(cluster, setting):
+    with changed(cluster, setting, "off"):
+        [found] = advice.check_database(cluster.url())
+    assert found.problem == f"{setting} is off: a power cut can destroy the database"
+    assert found.fix == f"ALTER SYSTEM RESET {setting}, and SELECT pg_reload_conf()"
+
+
+@contextlib.contextmanager
+def standby(cluster: Cluster) -> Iterator[None]:
+    """Attach what the server takes for a standby: a program that receives all changes."""
+    folder = cluster.folder / "wal"
+    folder.mkdir()
+    program = shutil.which("pg_receivewal") or str(
+        sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_receivewal"))[-1]
+    )
+    command = [program, "-D", str(folder), "-d", cluster.url(), "--synchronous"]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: attached(cluster) == 1)
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+        shutil.rmtree(folder)
+        wait_until(lambda: attached(cluster) == 0)
+
+
+def attached(cluster: Cluster) -> int:
+    with psycopg.connect(cluster.url()) as connection:
+        return connection.execute("SELECT count(*) FROM pg_stat_replication").fetchone()[0]
+
+
+def test_a_standby_that_commits_do_not_wait_for_is_named(cluster):
+    run(cluster, "CREATE ROLE identity LOGIN")  # not one who may see all of the statistics
+    with standby(cluster):
+        [found] = advice.check_database(cluster.url().replace("postgres@", "identity@"))
+        assert found.problem.startswith("a standby is attached, and synchronous_standby_names")
+        with changed(cluster, "synchronous_standby_names", "FIRST 1 (*)"):
+            assert problems(cluster.url()) == []
+
+
+def test_a_standby_that_is_gone_is_named(cluster):
+    with changed(cluster, "synchronous_standby_names", "FIRST 1 (*)"):
+        [found] = problems(cluster.url())
+    assert found.startswith("synchronous_standby_names is set, and no standby is attached")
+
+
+def test_an_encoding_without_all_letters_is_named(cluster):
+    run(cluster, "CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+    [found] = problems(cluster.url("latin"))
+    assert found.startswith("the database has the encoding LATIN1")
+
+
+@pytest.mark.parametrize("difference, direction", [(100, "behind"), (-100, "ahead of")])
+def test_a_clock_that_differs_is_named(cluster, monkeypatch, difference, direction):
+    now = advice.time.time
+    monkeypatch.setattr(advice.time, "time", lambda: now() + difference)
+    [found] = problems(cluster.url())
+    assert found.startswith("the clock of the database is ")
+    assert found.endswith(f" s {direction} this machine's")
+
+
+@pytest.mark.parametrize(
+    "address, problem",
+    [
+        ("127.0.0.1:{closed}/postgres", "the database does not answer: Connection refused"),
+        ("127.0.0.1:{port}/none", 'the database does not answer: database "none" does not exist'),
+        (
+            "127.0.0.1:{port}/postgres?options=-c%20default_transaction_read_only%3Don",
+            "the database does not answer: session is read-only",
+        ),
+        ("127.0.0.1:{port}/post gres", "IDENTITY_STORAGE is no URL of a database"),
+        ("127.0.0.1:{port}/postgres?x=1", "IDENTITY_STORAGE is no URL of a database"),
+    ],
+    ids=["closed port", "no database", "read-only", "no URL", "unknown option"],
+)
+def test_an_unusable_address_is_named_without_its_password(cluster, address, problem):
+    address = address.format(port=cluster.port, closed=free_port())
+    [found] = advice.check_database(f"postgresql://postgres:S3cret%40@{address}")
+    assert found.problem == problem
+    assert "S3cret" not in str(found)
+
+
+@contextlib.contextmanager
+def pooler(cluster: Cluster, mode: str) -> Iterator[str]:
+    """Run Debian's PgBouncer in front of a cluster; yield the URL of its database."""
+    port, folder = free_port(), cluster.folder / mode
+    folder.mkdir()
+    settings = {
+        "listen_addr": "127.0.0.1",
+        "listen_port": port,
+        "auth_type": "any",
+        "pool_mode": mode,
+        "unix_socket_dir": "",
+        "logfile": folder / "log",
+    }
+    lines = [f"* = host=127.0.0.1 port={cluster.port} user=postgres", "[pgbouncer]"]
+    lines += [f"{name} = {value}" for name, value in settings.items()]
+    (folder / "ini").write_text("\n".join(["[databases]", *lines, ""]))
+    shutil.chown(folder, "postgres")
+    command = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
+    process = subprocess.Popen([*command, "pgbouncer", str(folder / "ini")], stderr=-3, stdout=-3)
+    url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
+    try:
+        wait_until(lambda: accepts_connections(url))
+        yield url
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def accepts_connections(url: str) -> bool:
+    try:
+        psycopg.connect(url).close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "mode, is_found", [("transaction", True), ("statement", True), ("session", False)]
+)
+def test_a_pooler_that_takes_connections_away_is_named(cluster, mode, is_found):
+    with pooler(cluster, mode) as url:
+        found = problems(url)
+    assert [each.startswith("a pooler in transaction mode") for each in found] == [True] * is_found
+
+
+def test_check_begins_with_the_warnings(cluster):
+    store = PostgreSQL(cluster.url())
+    with changed(cluster, "fsync", "off"):
+        [found] = store.verify(repair=True)
+    store.close()
+    assert (found.place, found.repaired) == ("the database", None)
+    assert found.problem.startswith("fsync is off: a power cut can destroy the database: ALTER")

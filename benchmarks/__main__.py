@@ -15,8 +15,9 @@ from collections import Counter
 from collections.abc import Iterable
 from importlib.metadata import version
 
+from benchmarks.backends import MOST, compare_backends
 from benchmarks.load import CONNECTIONS, Result, measure
-from benchmarks.population import show_progress
+from benchmarks.population import populate, show_progress
 from benchmarks.servers import LOAD_CORE, SERVER_CORE, Server, serve_baseline, serve_identity
 from benchmarks.workload import CALLS, Call, Installation
 
@@ -47,9 +48,15 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=1000, metavar="N", help="default: 1000")
     help_text = f"the API calls with {SCALE[0]:,} and with {SCALE[1]:,} users"
     parser.add_argument("--scale", action="store_true", help=help_text)
+    help_text = "PostgreSQL beside flat files, and with more players"
+    parser.add_argument("--storage", choices=["files", "postgresql"], help=help_text)
+    help_text = f"with --storage postgresql: also {MOST:,} players"
+    parser.add_argument("--large", action="store_true", help=help_text)
     options = parser.parse_args()
     print_conditions()
     os.sched_setaffinity(0, LOAD_CORE)
+    if options.storage == "postgresql":
+        sys.exit(1 if compare_backends(options.rounds, options.large) else 0)
     with (
         tempfile.TemporaryDirectory(prefix="benchmark-") as folder,
         contextlib.ExitStack() as running,
@@ -77,7 +84,7 @@ class Subject:
 
     def __init__(self, folder: str, users: int, running: contextlib.ExitStack) -> None:
         self.name = f"{users:,} users"
-        self.installation = Installation(f"{folder}/{users}", users, show_progress)
+        self.installation = Installation(f"{folder}/{users}", users, populate, show_progress)
         self.starts = []  # seconds
         for _ in range(STARTS):
             with serve_identity(self.installation.settings) as server:

@@ -34,8 +34,11 @@ class Result:
 class Load:
     """A load of `requests` on a port of this machine, until they or the seconds run out."""
 
-    def __init__(self, port: int, requests: Iterable[bytes], seconds: float) -> None:
+    def __init__(
+        self, port: int, requests: Iterable[bytes], seconds: float, connections: int = CONNECTIONS
+    ) -> None:
         self.port = port
+        self.connections = connections
         self.requests = iter(requests)
         self.seconds = seconds
         self.latencies: list[float] = []  # seconds
@@ -56,7 +59,7 @@ class Load:
         async with asyncio.timeout(self.seconds + GRACE_TIME):
             connections = [
                 (await loop.create_connection(lambda: Connection(self), "127.0.0.1", self.port))[1]
-                for _ in range(CONNECTIONS)
+                for _ in range(self.connections)
             ]
             await asyncio.gather(*(connection.closed for connection in connections))
         elapsed = time.perf_counter() - started
@@ -99,7 +102,7 @@ class Connection(asyncio.Protocol):
         if length is None or len(body) < int(length[1]):
             return
         self.load.latencies.append(time.perf_counter() - self.sent)
-        if not head.startswith(b"HTTP/1.1 200 "):
+        if not head.startswith((b"HTTP/1.1 200 ", b"HTTP/1.1 303 ")):  # a form was accepted
             self.load.failures[head.partition(b"\r\n")[0].decode("latin-1")] += 1
         self.received = b""
         self.send()
@@ -110,9 +113,11 @@ class Connection(asyncio.Protocol):
         self.closed.set_result(None)
 
 
-def measure(port: int, requests: Iterable[bytes], seconds: float) -> Result:
+def measure(
+    port: int, requests: Iterable[bytes], seconds: float, connections: int = CONNECTIONS
+) -> Result:
     """Put load on a port of this machine until the requests or the seconds run out."""
-    return asyncio.run(Load(port, requests, seconds).run())
+    return asyncio.run(Load(port, requests, seconds, connections).run())
 
 
 def send_once(port: int, requests: Iterable[bytes], count: int) -> Result:

@@ -19,7 +19,7 @@ from itsdangerous import URLSafeTimedSerializer
 from werkzeug.test import EnvironBuilder
 
 from benchmarks import baselines
-from benchmarks.population import show_progress
+from benchmarks.population import populate, show_progress
 from benchmarks.workload import CALLS, Call, Installation
 from storage import Storage
 
@@ -31,7 +31,7 @@ SHOWN = 14  # functions per call
 def main() -> None:
     """Run the command."""
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
-        installation = Installation(folder, 100, show_progress)
+        installation = Installation(folder, 100, populate, show_progress)
         print(f"{'microseconds per call':24}{'median':>8}{'minimum':>8}")
         print_time("bare WSGI", baselines.bare, lambda count: [Call("/")] * count)
         print_time("plain Flask", baselines.plain, lambda count: [Call("/")] * count)

@@ -26,7 +26,7 @@ from urllib.parse import urlencode
 from PIL import Image
 
 from benchmarks.load import CONTENT_LENGTH
-from benchmarks.population import PASSWORD, REDIRECT_URI, joined, show_progress
+from benchmarks.population import PASSWORD, REDIRECT_URI, joined, populate, show_progress
 from benchmarks.servers import Server, serve_identity
 from benchmarks.workload import Installation
 from identity.stamps import MINIMUM_AGE
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=1000, metavar="N", help="default: 1000")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
-        installation = Installation(folder, options.users, show_progress)
+        installation = Installation(folder, options.users, populate, show_progress)
         with serve_identity(installation.settings, WORKERS) as server:
             soak = Soak(installation, server)
             asyncio.run(soak.run(options.minutes))

@@ -7,9 +7,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-from benchmarks.population import REDIRECT_URI, joined, populate
+from benchmarks.population import PASSWORD, REDIRECT_URI, joined, make_player
+from identity.signing import serializer
 from identity_server import create_app, issue_access_token
-from storage import AuthorizationCode
+from storage import AuthorizationCode, Session, now_ms
+
+SIGNED_IN = 100  # players, for the calls that need a session
 
 
 class Call(NamedTuple):
@@ -18,12 +21,18 @@ class Call(NamedTuple):
     path: str
     authorization: str = ""
     form: str = ""  # makes it a POST
+    cookie: str = ""
+    address: str = ""  # of the client, as a proxy tells it
 
     def as_bytes(self) -> bytes:
         """Return the request of a keep-alive client."""
         lines = [f"{'POST' if self.form else 'GET'} {self.path} HTTP/1.1", "Host: 127.0.0.1"]
         if self.authorization:
             lines.append(f"Authorization: {self.authorization}")
+        if self.cookie:
+            lines += [f"Cookie: {self.cookie}", "Sec-Fetch-Site: same-origin"]
+        if self.address:
+            lines.append(f"X-Forwarded-For: {self.address}")
         if self.form:
             lines.append("Content-Type: application/x-www-form-urlencoded")
             lines.append(f"Content-Length: {len(self.form)}")
@@ -36,13 +45,22 @@ class Installation:
     Each method returns `count` calls for random users. If sent within a minute, each gets a 200.
     """
 
-    def __init__(self, folder: str, users: int, progress: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        folder: str,
+        users: int,
+        fill: Callable,
+        progress: Callable[[str], None],
+        url: str = "files",
+    ) -> None:
         # Ignore settings of another installation.
         for name in [each for each in os.environ if each.startswith(("IDENTITY_", "GUNICORN_"))]:
             del os.environ[name]
         self.settings = {"DATA_DIR": f"{folder}/data", "PICTURE_DIR": f"{folder}/pictures"}
+        self.settings["STORAGE"] = url
         self.users = users
-        self.storage, self.client, self.secret = populate(folder, users, progress=progress)
+        self.storage, self.client, self.secret = fill(folder, users, progress=progress)
+        self.cookies: list[str] = []  # of signed-in players
         self.app = create_app(self.settings)
 
     def _random_users(self, count: int) -> list[int]:
@@ -86,6 +104,43 @@ class Installation:
         return [
             Call(f"/pfp/medium/{each}-{joined(each)}.webp") for each in self._random_users(count)
         ]
+
+    # -- calls of pages; the server believes X-Forwarded-For -----------------------------------
+
+    def sign_in_calls(self, count: int) -> list[Call]:
+        """Return sign-ins, each from an address of its own."""
+        return [
+            Call(
+                "/sign-in",
+                form=urlencode({"name": make_player(each, "", "").name, "password": PASSWORD}),
+                address=f"10.{random.randrange(256)}.{random.randrange(256)}.{number}",
+            )
+            for number, each in enumerate(self._random_users(count))
+        ]
+
+    def save_calls(self, count: int) -> list[Call]:
+        """Return forms that change a bio."""
+        forms = (urlencode({"bio": secrets.token_hex(20)}) for _ in range(count))
+        cookies = random.choices(self._signed_in(), k=count)
+        return [
+            Call("/account", form=each, cookie=cookie)
+            for each, cookie in zip(forms, cookies, strict=True)
+        ]
+
+    def home_calls(self, count: int) -> list[Call]:
+        """Return requests of signed-in players for the home page."""
+        return [Call("/", cookie=each) for each in random.choices(self._signed_in(), k=count)]
+
+    def _signed_in(self) -> list[str]:
+        """Return the session cookies of some players."""
+        if not self.cookies:
+            for user_id in self._random_users(SIGNED_IN):
+                entry = Session(secrets.token_urlsafe(16), now_ms(), "a benchmark")
+                with self.storage.edit_user(user_id) as user:
+                    user.sessions = [entry]
+                values = {"_permanent": True, "user": user_id, "id": entry.id}
+                self.cookies.append(f"session={serializer('session', self.storage).dumps(values)}")
+        return self.cookies
 
 
 CALLS = {

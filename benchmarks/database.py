@@ -1,0 +1,101 @@
+"""A PostgreSQL server for a benchmark, and an installation in it with many players."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from werkzeug.security import generate_password_hash
+
+from benchmarks.population import PASSWORD, REDIRECT_URI, SHARERS, make_player
+from commands.running import kept_port
+from storage import Client, Storage, open_storage, sha256
+
+SECRET = "the secret of a benchmark's client"
+CLIENT_ID = "benchmark" * 2
+
+
+@contextlib.contextmanager
+def running_database(cores: set[int]) -> Iterator[str]:
+    """Run a PostgreSQL server of its own on these cores; yield its address, without a database.
+
+    PostgreSQL refuses to run as root, who needs the system user `postgres` for it.
+    """
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: path.parent.name)
+    search = os.pathsep.join([*map(str, programs[::-1]), os.environ.get("PATH", "")])
+    if shutil.which("initdb", path=search) is None:
+        sys.exit("PostgreSQL is not installed: apt-get install postgresql")
+    user = "postgres" if os.geteuid() == 0 else None
+
+    def start(program: str, *arguments: str) -> subprocess.Popen:
+        command = [shutil.which(program, path=search), "-D", f"{folder}/data", *arguments]
+        return subprocess.Popen(command, user=user, cwd=folder, stdout=log, stderr=log)
+
+    with (
+        tempfile.TemporaryDirectory(prefix="benchmark-") as folder,
+        tempfile.TemporaryFile() as log,
+        kept_port("127.0.0.1", 0) as port,
+    ):
+        if user:
+            shutil.chown(folder, user)
+        options = ("-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--data-checksums")
+        if start("initdb", *options).wait():
+            log.seek(0)
+            sys.exit(log.read().decode())
+        server = start("postgres", "-p", str(port), "-k", folder, "-c", "max_wal_size=4GB")
+        os.sched_setaffinity(server.pid, cores)
+        try:
+            url = f"postgresql://postgres@127.0.0.1:{port}"
+            _wait_for(url, server)
+            yield url
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def _wait_for(url: str, server: subprocess.Popen) -> None:
+    import psycopg  # only where --storage asks for it
+
+    while server.poll() is None:
+        with contextlib.suppress(psycopg.OperationalError):
+            return psycopg.connect(f"{url}/postgres").close()
+    sys.exit("PostgreSQL did not start")
+
+
+def create_database(url: str, name: str) -> str:
+    """Create a database on a server; return its URL."""
+    import psycopg
+
+    with psycopg.connect(f"{url}/postgres", autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+    return f"{url}/{name}"
+
+
+def populate_database(
+    url: str, users: int, progress: Callable[[str], None] = lambda text: None
+) -> tuple[Storage, Client, str]:
+    """Add players and a client to an empty database, as `population.populate` does to files."""
+    storage = open_storage("", "", url)
+    client = Client(CLIENT_ID, "Chess", sha256(SECRET), [REDIRECT_URI])
+    password_hash = generate_password_hash(PASSWORD)
+    with storage.load() as load:
+        for user_id in range(1, users + 1):
+            load.add_user(make_player(user_id, client.id, password_hash), {})
+            if user_id % SHARERS == 0:
+                progress(f"{user_id:,} players")
+        load.add_client(client)
+        load.next_user_id = users + 1
+    return storage, client, SECRET
+
+
+def size_of(url: str) -> int:
+    """Return the size of a database in bytes, after its statistics are up to date."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("VACUUM ANALYZE")
+        return connection.execute("SELECT pg_database_size(current_database())").fetchone()[0]

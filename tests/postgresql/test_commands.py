@@ -1,15 +1,20 @@
 """The commands on a database: what they print of its URL, and what they do while it is away."""
 
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import psycopg
 import pytest
 from copying import fill, read_all
-from test_command import Installation
+from postgresql_cluster import running_cluster
+from test_command import Installation, Server
+from waiting import PATIENCE, wait_until
 
 from commands.running import IN_DATABASE
-from identity.settings import read_settings
+from identity.settings import ROOT, read_settings
 from identity_server import create_app
 from storage import open_storage
 
@@ -86,6 +91,32 @@ def test_app_boots_while_the_database_is_away_and_answers_503(environment, tmp_p
     app.extensions["storage"].close()
 
 
+@pytest.mark.live
+def test_worker_that_boots_while_the_database_is_away_recovers(tmp_path):
+    with running_cluster(None) as cluster:
+        installation = Installation(tmp_path)
+        installation.environment["IDENTITY_STORAGE"] = cluster.url()
+        server = Server(installation)
+        try:
+            assert server.get("/healthz") == 200
+            cluster.stop()
+            os.kill(worker_of(server), signal.SIGKILL)
+            wait_until(lambda: server.errors.read_text().count("Booting worker") == 2)
+            assert [server.get(path) for path in ("/", "/healthz")] == [503, 503]
+            cluster.start()
+            wait_until(lambda: server.get("/healthz") == server.get("/") == 200, server.process)
+        finally:
+            server.stop()
+        assert "Traceback" not in server.errors.read_text()
+
+
+def worker_of(server: Server) -> int:
+    """Return the process id of the only worker."""
+    pid = server.process.pid
+    [worker] = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(worker)
+
+
 def test_users_are_added_and_listed(installation):
     added = installation.add_user("ada")
     assert [each["id"] for each in installation.record("user", "list")] == [added["id"]]
@@ -138,3 +169,24 @@ def test_copy_refuses_root_on_another_users_folder(installation):
 def test_setting_is_the_url_that_was_given(environment, url):
     environment.setenv("IDENTITY_STORAGE", url)
     assert read_settings()["STORAGE"] == url
+
+
+@pytest.mark.live
+def test_copy_after_a_killed_one_succeeds(installation, url):
+    here = open_storage(str(installation.data), str(installation.pictures))
+    fill(here)
+    before = read_all(here)
+    program = f"""
+import os, signal
+from storage import open_storage
+from storage.copying import copy
+source = open_storage({str(installation.data)!r}, {str(installation.pictures)!r})
+target = open_storage("", "", {url!r})
+copy(source, target, lambda done, total: os.kill(os.getpid(), signal.SIGKILL))
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, timeout=PATIENCE)
+    assert done.returncode == -signal.SIGKILL
+    target = open_storage("", "", url)
+    assert (target.is_new(), target.client_ids()) == (True, [])
+    installation.output("copy", "--to", url, IDENTITY_STORAGE="files")
+    assert read_all(target) == read_all(here) == before

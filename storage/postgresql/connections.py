@@ -50,7 +50,8 @@ SESSION = {
 PREPARE_SESSION = (
     "SELECT set_config(name, value, false) FROM json_each_text(%s::json) AS x(name, value)"
 )
-UNLIMITED = json.dumps(dict.fromkeys(("idle_in_transaction_session_timeout", "lock_timeout"), "0"))
+LIMITS = ("idle_in_transaction_session_timeout", "lock_timeout", "statement_timeout")
+UNLIMITED = json.dumps(dict.fromkeys(LIMITS, "0"))
 # Commits that return before they are on the disk would lose what was reported as saved.
 SAFE_COMMITS = (
     "SELECT set_config('synchronous_commit', 'on', false) "

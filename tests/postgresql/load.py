@@ -23,11 +23,14 @@ OWN_PAGE = {"Sec-Fetch-Site": "same-origin"}
 PAUSE = 0.02  # seconds between two requests of one thread: the machine has other work
 
 
-def id_in(cookie: str) -> int:
-    """Return the user id in a session cookie, which is signed but not encrypted."""
+def id_in(cookie: str) -> int | None:
+    """Return the user id in a session cookie, which is signed but not encrypted.
+
+    None: the account was saved, and the session was not.
+    """
     payload = cookie.removeprefix(".").partition(".")[0]
     content = base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4))
-    return json.loads(zlib.decompress(content) if cookie.startswith(".") else content)["user"]
+    return json.loads(zlib.decompress(content) if cookie.startswith(".") else content).get("user")
 
 
 class Load:
@@ -41,7 +44,7 @@ class Load:
         self.slowest: Counter[str] = Counter()  # seconds
         self.succeeded: dict[str, float] = {}  # when each kind of request last succeeded
         self.saved: dict[int, int] = {}  # the last number that was told to be saved, by user id
-        self.signed_up: list[tuple[int, str]] = []  # ids and names
+        self.signed_up: list[tuple[int | None, str]] = []  # ids and names
         self.accepted: Counter[str] = Counter()  # how often each code
         self.failures: list[BaseException] = []
         self._over = threading.Event()
@@ -161,7 +164,7 @@ class Load:
                 lost.append(f"save {number} of player {user_id}")
         for user_id, name in self.signed_up:
             user = self.store.find_user(name)
-            if user is None or user.id != user_id:
+            if user is None or user_id not in (user.id, None):
                 lost.append(f"sign-up of {name} as {user_id}")
         return lost
 

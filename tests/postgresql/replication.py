@@ -24,7 +24,7 @@ PRIMARY_SETTINGS = {"wal_log_hints": "on", "wal_keep_size": "128MB", "max_connec
 
 
 class SlowLink:
-    """Forwards TCP connections to a port, each chunk after DELAY; `cut` drops what is on its way."""
+    """Forwards TCP connections, each chunk after DELAY; `cut` drops what is on its way."""
 
     def __init__(self, port: int) -> None:
         self.port = free_port()

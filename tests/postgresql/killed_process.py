@@ -1,0 +1,90 @@
+"""A process that runs an operation of the storage and kills itself at one of its statements.
+
+    python killed_process.py URL
+
+Each line of standard input is JSON with the name of an operation, its arguments, the number of a
+statement and whether that statement still runs. The answer is a line with the exit status: 0 if
+the operation ended before, -9 if the process was killed.
+"""
+
+import json
+import os
+import signal
+import sys
+
+from storage import ADMINISTRATOR, PLAYER, Storage, User, open_storage
+from storage.pictures import generate_picture
+from storage.postgresql import connections
+
+
+def demote(store: Storage, user_id: int) -> None:
+    """Demote an administrator, of whom there are several."""
+    with store.administered_without(user_id), store.edit_user(user_id) as user:
+        user.mod_level = PLAYER
+        store.write_audit("mod-level", 1, user=user_id)
+
+
+def end_sessions(store: Storage, user_id: int) -> None:
+    with store.edit_user(user_id) as user:
+        user.bio = "edited"
+        store.write_audit("edit", 1, user=user_id)
+
+
+def disable(store: Storage, client_id: str) -> None:
+    with store.edit_client(client_id) as client:
+        client.disabled = True
+        store.write_audit("disable", 1, client=client_id)
+
+
+OPERATIONS = {
+    "add user": lambda store, name, invite: store.add_user(
+        name, f"{name}@example.org", "", ADMINISTRATOR, invite
+    ),
+    "add users": lambda store, name, user_id: store.add_users(
+        [User(user_id, name, f"{name}@example.org", "")], {user_id: generate_picture(1)}
+    ),
+    "rename": lambda store, user_id, name: store.rename_user(user_id, name),
+    "change email": lambda store, user_id, email: store.change_email(user_id, email),
+    "delete": lambda store, user_id: store.delete_user(user_id),
+    "edit": end_sessions,
+    "demote": demote,
+    "save picture": lambda store, user_id: store.save_picture(user_id, generate_picture(7)),
+    "add client": lambda store, name, owner_id: store.add_client(name, [], owner_id, at_most=5),
+    "disable client": disable,
+    "delete client": lambda store, client_id: store.delete_client(client_id),
+    "rotate keys": lambda store: store.rotate_keys(drop_old=False),
+}
+
+
+def run_killed(url: str, operation: str, arguments: list, number: int, runs: bool) -> None:
+    """Run an operation; at this statement, before it or after it, kill this process."""
+    store = open_storage("", "", url)
+    store.is_new()  # connects
+    run, statements = connections.Link.run, 0
+
+    def run_and_die(self, *args: object, **kwargs: object) -> list:
+        nonlocal statements
+        statements += 1
+        if statements < number:
+            return run(self, *args, **kwargs)
+        if runs:
+            run(self, *args, **kwargs)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    connections.Link.run = run_and_die
+    OPERATIONS[operation](store, *arguments)
+
+
+def main() -> None:
+    """Answer requests until the end of standard input."""
+    for line in sys.stdin:
+        request = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            run_killed(sys.argv[1], **request)
+            os._exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Connections that the server ends: between two calls, and in the middle of a commit."""
+
+import threading
+
+import psycopg
+import pytest
+from waiting import wait_until
+
+from storage import SaveUnconfirmed, StorageFailed
+from storage.postgresql import connections
+from storage.postgresql.connections import Link
+
+pytestmark = pytest.mark.postgresql
+OTHERS = (
+    "FROM pg_stat_activity WHERE datname = current_database() "
+    "AND application_name = 'identity-server'"
+)
+
+
+@pytest.fixture
+def administer(database_url):
+    """A connection to the same database, beside those of the storage."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        yield connection
+
+
+def test_idle_connections_that_the_server_ended_are_replaced_unnoticed(storage, administer):
+    ada = storage.add_user("Ada", "ada@example.org", "")
+    calls = [
+        lambda: storage.read_user(ada.id),
+        lambda: storage.rename_user(ada.id, "Grace"),
+        lambda: storage.count_attempt("password", "ada", 3),
+        lambda: storage.administered_without(ada.id).__enter__(),
+    ]
+    for call in calls:
+        ended = administer.execute(f"SELECT pg_terminate_backend(pid) {OTHERS}").fetchall()
+        assert ended
+        call()
+    assert storage.find_user("grace").id == ada.id
+
+
+def test_connection_lost_inside_a_transaction_saves_nothing(storage, administer):
+    ada = storage.add_user("Ada", "ada@example.org", "")
+    with pytest.raises(StorageFailed) as error, storage.edit_user(ada.id) as user:
+        user.bio = "new"
+        administer.execute(f"SELECT pg_terminate_backend(pid) {OTHERS}")
+    assert not isinstance(error.value, SaveUnconfirmed)
+    assert storage.read_user(ada.id).bio == ""
+
+
+def test_connection_lost_in_a_commit_is_told_as_unconfirmed(storage, administer, monkeypatch):
+    """A deferred trigger holds the commit, as a standby that is gone would."""
+    ada = storage.add_user("Ada", "ada@example.org", "")
+    administer.execute(
+        "CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN PERFORM pg_sleep(60); RETURN NULL; END $$"
+    )
+    administer.execute(
+        "CREATE CONSTRAINT TRIGGER hold AFTER UPDATE ON users "
+        "DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION hold()"
+    )
+    told = []
+
+    def save() -> None:
+        try:
+            with storage.edit_user(ada.id) as user:
+                user.bio = "new"
+        except StorageFailed as error:
+            told.append(type(error))
+
+    saving = threading.Thread(target=save)
+    saving.start()
+    commits = f"SELECT pid {OTHERS} AND query = 'COMMIT' AND state = 'active'"
+    wait_until(lambda: administer.execute(commits).fetchall())
+    administer.execute(f"SELECT pg_terminate_backend(pid) {OTHERS}")
+    saving.join()
+    assert told == [SaveUnconfirmed]
+    assert storage.read_user(ada.id).bio == ""  # as a later read tells
+
+
+def test_commit_after_a_failed_statement_is_no_success(storage):
+    """PostgreSQL answers such a COMMIT with ROLLBACK, and no error."""
+    ada = storage.add_user("Ada", "ada@example.org", "")
+    with pytest.raises(StorageFailed), storage.edit_user(ada.id) as user:
+        user.bio = "new"
+        run, Link.run = Link.run, fail_updates(Link.run)
+        try:
+            storage.write_audit("edit", 1, user=ada.id)
+        except StorageFailed:
+            pass  # as a caller might
+        finally:
+            Link.run = run
+    assert storage.read_user(ada.id).bio == ""
+
+
+def fail_updates(run):
+    """Return `Link.run` with a wrong statement in place of the next."""
+
+    def run_wrong(self, query, *args, **kwargs):
+        return run(self, "SELECT 1 / 0")
+
+    return run_wrong
+
+
+def test_errors_name_neither_host_nor_password():
+    database = connections.Database("postgresql://eve:hunter2@127.0.0.1:1/none")
+    with pytest.raises(StorageFailed) as error:
+        database.execute("SELECT 1")
+    text = str(error.value)
+    assert "\n" not in text and "127.0.0.1" not in text and "hunter2" not in text
+    assert "refused" in text

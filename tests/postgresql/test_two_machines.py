@@ -1,0 +1,210 @@
+"""Two servers on one database are one site: what one does holds at the other's next request."""
+
+import functools
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import pytest
+import requests
+from live.running import ANSWER_TIMEOUT, PASSWORD, RunningServer, running_server
+from waiting import PATIENCE
+
+from identity.limits import ATTEMPTS_PER_NAME
+from storage import ADMINISTRATOR, Grant, Storage, open_storage
+
+from .load import CALLBACK, OWN_PAGE, two_servers
+
+pytestmark = [pytest.mark.live, pytest.mark.postgresql]
+RACERS = 8
+
+
+@pytest.fixture(scope="module")
+def url(databases) -> Iterator[str]:
+    """The URL of a database of its own."""
+    with databases.lend() as backend:
+        yield backend.setting("two machines")
+
+
+@pytest.fixture(scope="module")
+def servers(url) -> Iterator[list[RunningServer]]:
+    with two_servers(url, running_server) as servers:
+        yield servers
+
+
+@pytest.fixture(scope="module")
+def store(url, servers) -> Iterator[Storage]:
+    store = open_storage("", "", url)
+    for each in servers:
+        each.open_storage = lambda: store
+    yield store
+    store.close()
+
+
+def send(server: RunningServer, method: str, path: str, **more: object) -> requests.Response:
+    """Send a request as a page of the server does."""
+    address, headers = f"{server.address}{path}", OWN_PAGE | more.pop("headers", {})
+    options = {"allow_redirects": False, "timeout": ANSWER_TIMEOUT}
+    return requests.request(method, address, headers=headers, **options, **more)
+
+
+def race(servers: list[RunningServer], act: Callable[[RunningServer], object]) -> list:
+    """Call `act` for both servers at once, RACERS times in all."""
+    with ThreadPoolExecutor(RACERS) as threads:
+        return list(threads.map(lambda number: act(servers[number % 2]), range(RACERS)))
+
+
+class Player:
+    """A signed-in player who has allowed a game."""
+
+    def __init__(self, servers: list[RunningServer], store: Storage, name: str) -> None:
+        self.name, self.servers, self.store = name, servers, store
+        self.id = servers[0].add_user(name)["id"]
+        self.cookies = {"session": servers[0].start_session(name)}
+        client, secret = store.add_client(f"Game of {name}", [CALLBACK], None)
+        self.client = {"client_id": client.id, "client_secret": secret}
+        with store.edit_user(self.id) as user:
+            user.grants[client.id] = Grant(f"grant of {name}", ["userinfo"], user.created)
+
+    def new_code(self, server: RunningServer) -> str:
+        """Return an authorization code from this server."""
+        asked = {"response_type": "code", "client_id": self.client["client_id"]}
+        path = f"/oauth/authorize?{urlencode(asked)}"
+        answer = send(server, "GET", path, cookies=self.cookies)
+        return parse_qs(urlsplit(answer.headers["Location"]).query)["code"][0]
+
+    def exchange(self, server: RunningServer, code: str) -> requests.Response:
+        """Exchange a code at this server."""
+        return server.exchange_code(code, **self.client)
+
+    def is_signed_in(self, server: RunningServer) -> bool:
+        """Return whether this server shows the account page."""
+        return send(server, "GET", "/account", cookies=self.cookies).status_code == 200
+
+
+@pytest.fixture
+def player(request, servers, store) -> Player:
+    """A player of this test."""
+    return Player(servers, store, request.node.name[5:25].replace("_", "").lower())
+
+
+def test_code_of_one_server_is_exchanged_at_the_other_once(player, servers):
+    one, other = servers
+    code = player.new_code(one)
+    first = player.exchange(other, code)
+    assert first.status_code == 200
+    token = first.json()["access_token"]
+    assert [each.whois(token).json()["name"] for each in servers] == [player.name] * 2
+    assert player.exchange(one, code).status_code == 400
+    assert [each.whois(token).status_code for each in servers] == [401] * 2  # RFC 6749 4.1.2
+
+
+def test_racing_exchanges_at_both_servers_have_one_winner(player, servers):
+    for _ in range(5):
+        code = player.new_code(servers[0])
+        answers = race(servers, functools.partial(player.exchange, code=code))
+        statuses = [answer.status_code for answer in answers]
+        assert Counter(statuses) == {200: 1, 400: RACERS - 1}
+
+
+def test_sign_out_holds_at_the_other_server(player, servers):
+    one, other = servers
+    assert player.is_signed_in(one) and player.is_signed_in(other)
+    assert send(one, "POST", "/sign-out", cookies=player.cookies).status_code == 303
+    assert not player.is_signed_in(other)
+
+
+def test_suspension_holds_at_the_other_server(player, servers):
+    one, other = servers
+    code, token = player.new_code(one), player.exchange(one, player.new_code(one)).json()
+    one.command_output("user", "suspend", player.name)
+    assert not player.is_signed_in(other)
+    assert other.whois(token["access_token"]).status_code == 401
+    assert player.exchange(other, code).status_code == 400
+
+
+def test_withdrawn_consent_holds_at_the_other_server(player, servers):
+    one, other = servers
+    code, token = player.new_code(one), player.exchange(one, player.new_code(one)).json()
+    form = {"client_id": player.client["client_id"]}
+    answer = send(one, "POST", "/account/apps/withdraw", data=form, cookies=player.cookies)
+    assert answer.status_code == 303
+    assert other.whois(token["access_token"]).status_code == 401
+    assert player.exchange(other, code).status_code == 400
+
+
+def test_guesses_are_counted_exactly_over_both_servers(player, servers):
+    headers = {"X-Forwarded-For": "10.9.9.9"}
+    form = {"name": player.name, "password": "correct horse battery stable"}
+
+    def guess(server: RunningServer) -> int:
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:  # 503: one place for each address in each worker
+            answer = send(server, "POST", "/sign-in", data=form, headers=headers)
+            if answer.status_code != 503:
+                return answer.status_code
+            time.sleep(0.1)
+        raise AssertionError("still busy")
+
+    statuses = Counter(race(servers, guess) + race(servers, guess))
+    assert statuses == {403: ATTEMPTS_PER_NAME, 429: 2 * RACERS - ATTEMPTS_PER_NAME}
+    right = form | {"password": PASSWORD}
+    for each in servers:
+        answer = send(each, "POST", "/sign-in", data=right, headers=headers)
+        assert answer.status_code == 429
+
+
+def test_rotated_key_reaches_both_servers_within_a_second(player, servers):
+    assert all(player.is_signed_in(each) for each in servers)
+    assert "new key" in servers[0].command_output("rotate-key", "--drop-old")
+    # The command itself waits: when it returns, no server believes in the old key.
+    assert not any(player.is_signed_in(each) for each in servers)
+
+
+def test_racing_sign_ups_for_one_name_make_one_account(servers, store):
+    numbers = iter(range(1000))
+
+    def sign_up(server: RunningServer) -> int:
+        number = next(numbers)
+        form = {"name": "Wanted", "email": f"wanted{number}@example.org", "password": PASSWORD}
+        headers = {"X-Forwarded-For": f"10.8.8.{number}"}
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            answer = send(server, "POST", "/sign-up", data=form, headers=headers)
+            if answer.status_code != 503:
+                return answer.status_code
+            time.sleep(0.1)
+        raise AssertionError("still busy")
+
+    assert Counter(race(servers, sign_up)) == {303: 1, 409: RACERS - 1}
+    assert store.find_user("wanted").email.startswith("wanted")
+
+
+def test_of_two_administrators_who_demote_each_other_one_is_refused(servers, store):
+    for each in store.administrators():
+        with store.edit_user(each.id) as user:
+            user.mod_level = 0
+    names = ("castor", "pollux")
+    players = {name: Player(servers, store, name) for name in names}
+    for each in players.values():
+        with store.edit_user(each.id) as user:
+            user.mod_level = ADMINISTRATOR
+    forms = []
+    for name, other, server in zip(names, reversed(names), servers, strict=True):
+        cookies, path = players[name].cookies, f"/users/{players[other].id}"
+        page = send(server, "GET", path, cookies=cookies).text
+        form = {"stamp": re.search('name="stamp" value="([^"]+)"', page)[1], "mod_level": "0"}
+        forms.append((server, "POST", f"{path}/mod-level", form, cookies))
+    time.sleep(1.1)  # an earlier press does not count
+
+    def press(server, method, path, form, cookies) -> int:
+        return send(server, method, path, data=form, cookies=cookies).status_code
+
+    with ThreadPoolExecutor(2) as threads:
+        statuses = list(threads.map(press, *zip(*forms, strict=True)))
+    # The second is refused as the last administrator, or as no administrator any more.
+    assert statuses.count(303) == 1 and max(statuses) < 500, statuses
+    assert len(store.administrators()) == 1

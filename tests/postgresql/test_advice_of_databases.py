@@ -1,6 +1,7 @@
 """Warnings about a database: settings that lose saves, standbys, poolers, clocks, addresses."""
 
 import contextlib
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -163,9 +164,12 @@ def pooler(cluster: Cluster, mode: str) -> Iterator[str]:
     lines = [f"* = host=127.0.0.1 port={cluster.port} user=postgres", "[pgbouncer]"]
     lines += [f"{name} = {value}" for name, value in settings.items()]
     (folder / "ini").write_text("\n".join(["[databases]", *lines, ""]))
-    shutil.chown(folder, "postgres")
-    command = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
-    process = subprocess.Popen([*command, "pgbouncer", str(folder / "ini")], stderr=-3, stdout=-3)
+    command = ["pgbouncer", str(folder / "ini")]
+    if os.geteuid() == 0:  # which it refuses to run as
+        shutil.chown(folder, "postgres")
+        identity = ["--reuid", "postgres", "--regid", "postgres", "--clear-groups"]
+        command = ["setpriv", *identity, *command]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
     try:
         wait_until(lambda: accepts_connections(url))

@@ -50,6 +50,13 @@ def refuse_root_in(folder: str) -> None:
         )
 
 
+def read_url(ctx: click.Context, param: click.Parameter, url: str) -> str:
+    """Return an option like IDENTITY_STORAGE. Raises BadParameter, which shows no password."""
+    if problem := storage.check_url(url):
+        raise click.BadParameter(f"this {problem}")
+    return url
+
+
 def read_user_named(store: storage.Storage, name: str) -> storage.User:
     """Return the user with this name or email address. Raises NoSuchUser."""
     user = store.find_user(name)

@@ -28,6 +28,7 @@ def kept_address(values: dict) -> Iterator[None]:
     A program that replaces this process by exec inherits the lock, and so do its workers. If two
     servers share a data folder, the commands find the one that started last, while it runs.
     """
+    os.makedirs(values["DATA_DIR"], 0o700, exist_ok=True)  # missing if a database has the records
     temporary = temporary_beside(_path(values))
     try:
         with created(temporary) as file:

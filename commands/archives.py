@@ -2,11 +2,11 @@
 
 import click
 
-from commands import installation_place, open_installation
+from commands import installation_place, open_installation, read_url
 from commands.printing import clear_progress, echo, show_progress
 from identity.accounts import COMMAND
 from identity.formatting import pluralize
-from storage import archive, check_url, copying, mask_url, open_storage
+from storage import archive, copying, mask_url, open_storage
 from storage.transfer import export_users, import_users
 
 new_file = click.argument("file", type=click.Path(dir_okay=False), metavar="FILE")
@@ -69,13 +69,6 @@ def restore(file: str) -> None:
     players = archive.restore(open_installation(), file, COMMAND.id, show_progress, report.tell)
     clear_progress()
     echo(f"{pluralize(players, 'player')} restored from {file}")
-
-
-def read_url(ctx: click.Context, param: click.Parameter, url: str) -> str:
-    """Return the place of a copy. Raises BadParameter, which does not show a password."""
-    if problem := check_url(url):
-        raise click.BadParameter(f"this {problem}")
-    return url
 
 
 @click.command("copy")

@@ -4,16 +4,25 @@ import runpy
 
 import click
 
+from commands import read_url
 from commands.running import bind_option
 from identity.settings import RESOURCES
 
 
 @click.command()
 @bind_option("Where to listen: each program takes the first free port from this one on.")
-def demo(bind: tuple[str, int]) -> None:
+@click.option(
+    "--storage",
+    metavar="URL",
+    callback=read_url,
+    default="files",
+    help="An empty database, which keeps the community.",
+)
+def demo(bind: tuple[str, int], storage: str) -> None:
     """Show a small community with a web app and a game, until Ctrl-C.
 
-    All is kept in a temporary folder, which goes at the end. No setting of yours is read.
+    All is kept in a temporary folder, which goes at the end. No setting of yours is read. With the
+    URL of a database the community is in the database, and stays there.
     """
     example = runpy.run_path(f"{RESOURCES}/examples/demo")
-    example["run_demo"](*bind)
+    example["run_demo"](*bind, storage)

@@ -18,6 +18,11 @@ from identity.settings import ROOT, SETTINGS, read_settings
 from storage import Storage, mask_url
 
 BIND = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*):([0-9]{1,5})")
+# What `settings` says of the folders if a database has the records.
+IN_DATABASE = {
+    "DATA_DIR": "folder of the address of the running server; a database has the records",
+    "PICTURE_DIR": "not used: a database has the pictures",
+}
 # The address for a browser on this machine, if the server listens on all addresses.
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
 
@@ -56,7 +61,10 @@ def kept_port(host: str, port: int) -> Iterator[int]:
 
 
 def this_command() -> str:
-    """Return the shell words that call this command again with the same folders."""
+    """Return the shell words that call this command again with the same folders.
+
+    IDENTITY_STORAGE may hold a password, and is left out.
+    """
     called = sys.argv[0]
     if shutil.which(os.path.basename(called)) == called:
         called = os.path.basename(called)
@@ -91,6 +99,7 @@ def serve(bind: tuple[str, int], workers: int | None, threads: int) -> None:
     its address.
     """
     store = open_installation()
+    is_new = store.is_new()  # before anything is printed: a database may be away
     host, command = bind[0], this_command()
     port = click.get_current_context().with_resource(kept_port(*bind))
     os.environ.setdefault("IDENTITY_BASE_URL", default_base_url(host, port))
@@ -101,8 +110,9 @@ def serve(bind: tuple[str, int], workers: int | None, threads: int) -> None:
         click.echo(f"Warning: {each.problem}.", err=True)
     if problems:
         click.echo("How to fix it: identity-server settings", err=True)
-    if store.is_new():
+    if is_new:
         offer_first_account(store, values["BASE_URL"], command)
+    store.close()
     keep_address(values)
     # Absolute paths, and our folder: gunicorn imports from the current folder, where the
     # administrator may have another wsgi.py or storage/.
@@ -131,7 +141,8 @@ def offer_first_account(store: Storage, base_url: str, command: str) -> None:
 
     click.echo("Nobody has an account yet. Create the first one, the administrator's, here:")
     click.echo(f"  {issue_first_account_link(store, base_url)}")
-    click.echo("or in another terminal:")
+    same = ", with the same IDENTITY_STORAGE" if "IDENTITY_STORAGE" in os.environ else ""
+    click.echo(f"or in another terminal{same}:")
     click.echo(f"  {command} user add YOUR_NAME --email YOUR_EMAIL --mod-level 2")
 
 
@@ -148,6 +159,7 @@ def settings(bind: tuple[str, int]) -> None:
     for name, setting in SETTINGS.items():
         origin = origins.get(name, "default")
         value = mask_url(values[name]) if name == "STORAGE" else values[name]
-        click.echo(f"IDENTITY_{name}={value}  ({origin})\n    {setting.help}")
+        help = setting.help if values["STORAGE"] == "files" else IN_DATABASE.get(name, setting.help)
+        click.echo(f"IDENTITY_{name}={value}  ({origin})\n    {help}")
     for each in check_environment(values, bind):
         click.echo(f"\nWarning: {each.problem}.\n    Fix: {each.fix}.")

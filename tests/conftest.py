@@ -1,5 +1,6 @@
 """Fixtures and test clients that all tests share, and pytest's configuration."""
 
+import contextlib
 import functools
 import html
 import os
@@ -73,8 +74,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options that select how much of tests/faults runs."""
-    faults = parser.getgroup("faults", "kills, failing calls and power cuts (tests/faults)")
+    """Add the options that select how much of tests/flat_files/faults runs."""
+    faults = parser.getgroup("faults", "kills, failing calls and power cuts (flat_files/faults)")
     faults.addoption(
         "--all-faults", action="store_true", help="every fault at every step instead of samples"
     )
@@ -132,14 +133,24 @@ def databases() -> Iterator:
         databases.close()
 
 
-@pytest.fixture(params=["flat files", pytest.param("postgresql", marks=pytest.mark.postgresql)])
-def backend(request) -> Iterator[Backend]:
-    """The backend of this test, without installations."""
+BACKENDS = ["flat files", pytest.param("postgresql", marks=pytest.mark.postgresql)]
+
+
+@contextlib.contextmanager
+def lend_backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    """Yield the backend that is the parameter of a fixture, one of BACKENDS."""
     if request.param == "flat files":
         yield FLAT_FILES
     else:
         with request.getfixturevalue("databases").lend() as backend:
             yield backend
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request) -> Iterator[Backend]:
+    """The backend of this test, without installations."""
+    with lend_backend(request) as backend:
+        yield backend
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import psycopg
 from faulty_postgresql import PostgreSQLFaults
@@ -11,7 +11,7 @@ from postgresql_cluster import Cluster
 from storage import Storage, open_storage
 from storage.postgresql import backend
 from storage.postgresql.constraints import ADD, PRESENT
-from storage.postgresql.schema import TABLES, new_key
+from storage.postgresql.schema import TABLES, new_key, prepare_database
 
 NAMES = [name for _, name in ADD]  # of constraints and indexes
 LOCK_TIMEOUT = "20s"  # emptying waits so long for sessions that just ended
@@ -87,6 +87,7 @@ class Database:
         self.url = url
         self.connection = psycopg.connect(url, autocommit=True)
         self.connection.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'")
+        self._make_tables()
 
     def empty(self) -> None:
         """Make the installation a new one, also after faults, and end the sessions of others."""
@@ -100,6 +101,14 @@ class Database:
         except psycopg.errors.UndefinedColumn:
             pass
         self.connection.execute(NEW_SCHEMA)
+        self._make_tables()
+
+    def _make_tables(self) -> None:
+        def execute(query: str, values: Sequence = ()) -> list[tuple]:
+            cursor = self.connection.execute(query, values)
+            return cursor.fetchall() if cursor.description else []
+
+        prepare_database(execute)
 
 
 class PostgreSQLBackend:

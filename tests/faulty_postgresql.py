@@ -21,6 +21,7 @@ REFUSED = {
     "codes": ["INSERT ON codes"],
     "attempts": ["INSERT OR UPDATE OR DELETE ON attempts"],
     "used codes": ["UPDATE ON codes"],
+    "health": ["UPDATE ON health"],
 }
 REFUSE = """
 CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
@@ -38,6 +39,7 @@ KEYED = {"users": "id", "pictures": "user_id", "codes": "hash", "attempts": "sub
 class PostgreSQLFaults:
     """Faults in the rows of a database, made through a connection of their own."""
 
+    REFUSAL = "the database refuses"
     # The column has no text that is not JSON.
     DAMAGES = {
         "truncated": '"{\\"id\\": "',
@@ -68,19 +70,6 @@ class PostgreSQLFaults:
 
     def damage_client(self, client_id: str, damage: str = "truncated") -> None:
         self._run("UPDATE clients SET record = %s WHERE id = %s", self.DAMAGES[damage], client_id)
-
-    def make_user_unreadable(self, user_id: int) -> None:
-        """Make reading a user fail with StorageFailed, and all changes of users as well."""
-        self._run("ALTER TABLE users RENAME TO users_aside")
-        self._run(
-            "CREATE FUNCTION refuse_reading() RETURNS json LANGUAGE plpgsql AS "
-            "$$ BEGIN RAISE 'input/output error' USING ERRCODE = 'io_error'; END $$"
-        )
-        self._run(
-            "CREATE VIEW users AS SELECT id, name_key, email_key, administers, "
-            f"CASE WHEN id = {user_id:d} THEN refuse_reading() ELSE record END AS record "
-            "FROM users_aside"
-        )
 
     def repair_user(self, user_id: int) -> None:
         record = self._originals.pop(user_id)
@@ -136,7 +125,7 @@ class PostgreSQLFaults:
 
     def refuse_saves(self, *kinds: str) -> None:
         if "everything" in kinds:
-            kinds = tuple(REFUSED)
+            kinds = tuple(kind for kind in REFUSED if kind != "health")
         if not self._refused:
             self._run(REFUSE)
         for kind in kinds:

@@ -23,12 +23,14 @@ REFUSED = {
     "audit": ["locks/audit"],
     "codes": ["codes"],  # new codes
     "attempts": ["attempts"],
+    "health": ["users"],  # the write of the health check
 }
 
 
 class FlatFileFaults:
     """Faults in the JSON files below a data folder and in the pictures below a picture folder."""
 
+    REFUSAL = "the disk refused"  # how messages begin if a save fails
     DAMAGES = {
         "truncated": b'{"id": ',
         "empty": b"",
@@ -60,11 +62,6 @@ class FlatFileFaults:
     def damage_client(self, client_id: str, damage: str = "truncated") -> None:
         """Make the record of a client unreadable, as `damage_user`."""
         self._damage(self._client(client_id), damage)
-
-    def make_user_unreadable(self, user_id: int) -> None:
-        """Make reading a user fail with StorageFailed."""
-        self._user(user_id).unlink()
-        self._user(user_id).mkdir()
 
     def repair_user(self, user_id: int) -> None:
         """Restore the record that `damage_user` replaced."""
@@ -124,11 +121,11 @@ class FlatFileFaults:
     def refuse_saves(self, *kinds: str) -> None:
         """Make changes of these kinds fail with StorageFailed until `allow_saves`.
 
-        A kind is a key of REFUSED, "everything", or "used codes": present codes can be read, and
-        cannot be marked as used. With "codes" and "attempts", reading them may fail as well.
+        A kind is a key of REFUSED, "everything" but "health", or "used codes": present codes can
+        be read, and cannot be marked as used. With other kinds, reading may fail as well.
         """
         if "everything" in kinds:
-            kinds = tuple(REFUSED)
+            kinds = tuple(kind for kind in REFUSED if kind != "health")
         for kind in kinds:
             for path in self._refused_paths(kind):
                 if path in self._refused:

@@ -24,6 +24,7 @@ from forms import (
 from identity.limits import ATTEMPTS_PER_NAME
 from pages.export import EXPORTS_AN_HOUR, export_account
 from storage import ADMINISTRATOR, Grant, Session, Suspension, User, now_ms, record_as_dict
+from storage.pictures import generate_picture
 
 
 @pytest.fixture
@@ -269,7 +270,8 @@ def test_export_has_the_current_picture(store, adas_browser, anyone, ada):
     assert shown() == b"large"
 
 
-def test_export_picture_is_null_if_the_file_is_missing(store, adas_browser, ada):
+def test_export_picture_is_null_if_it_is_missing(store, adas_browser, ada):
+    store.save_picture(ada.id, generate_picture(7))
     with store.edit_user(ada.id) as user:
         user.pfp_timestamp += 1
     assert export(adas_browser)["picture"] is None

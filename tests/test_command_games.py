@@ -8,20 +8,21 @@ from conftest import all_clients
 
 from commands.printing import describe_audit_line
 from identity_admin import identity_server_command
-from storage import ADMINISTRATOR, Storage, open_storage
+from storage import ADMINISTRATOR, Storage
 
 GAME = "https://space.example/play"
 BASE_URL = "https://id.example.org"
 
 
 @pytest.fixture
-def store(tmp_path, environment, unsynced) -> Storage:
+def store(tmp_path, environment, unsynced, backend) -> Storage:
     """The storage of the command's installation."""
     folders = str(tmp_path / "data"), str(tmp_path / "pictures")
     environment.setenv("IDENTITY_DATA_DIR", folders[0])
     environment.setenv("IDENTITY_PICTURE_DIR", folders[1])
     environment.setenv("IDENTITY_BASE_URL", BASE_URL)
-    store = open_storage(*folders)
+    environment.setenv("IDENTITY_STORAGE", backend.setting(folders[0]))
+    store = backend.open(*folders)
     store.add_user("Ada", "ada@example.org", "")
     store.add_user("Hopper", "hopper@example.org", "", ADMINISTRATOR)
     return store

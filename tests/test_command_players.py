@@ -394,7 +394,7 @@ def test_act_is_not_done_if_the_audit_log_cannot_be_saved(store, ada, refusal, f
         )  # else it would be a no-op
     faults.refuse_saves("audit")
     before = faults.stored()
-    assert refusal(*AUDITED_COMMANDS[act]).startswith("the disk refused")
+    assert refusal(*AUDITED_COMMANDS[act]).startswith(faults.REFUSAL)
     assert faults.stored() == before
     assert act in ACTS
 
@@ -408,7 +408,7 @@ def test_user_add_without_audit_log_adds_the_user_and_prints_how_to_set_the_leve
         "--password-stdin",
         stdin=NEW_PASSWORD,
     )
-    assert message.startswith("Ada L is added, but as a player of level 0 (the disk refused")
+    assert message.startswith(f"Ada L is added, but as a player of level 0 ({faults.REFUSAL}")
     faults.allow_saves()
     _, finish = message.split("go on with identity-server ")
     assert installation.record(*shlex.split(finish))["modLevel"] == 2

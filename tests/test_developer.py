@@ -370,8 +370,11 @@ def test_app_deletion_is_audited(store, adas_browser, ada, registered):
 
 @pytest.mark.parametrize("act", ACTS)
 def test_failed_write_is_503(adas_browser, registered, faults, act):
+    if act == "/enable":
+        adas_browser.post(f"/developer/{registered.id}/disable")
     faults.refuse_saves("clients")
-    page = adas_browser.post(f"/developer/{registered.id}{act}", data=FORM)
+    form = FORM | {"name": "Another Game"}
+    page = adas_browser.post(f"/developer/{registered.id}{act}", data=form)
     assert page.status_code == 503
     assert "Nothing was saved." in page.text
 

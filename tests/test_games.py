@@ -218,19 +218,6 @@ def test_client_record_without_game_fields_is_read(store, game, faults):
     assert (client.game_url, client.description, client.listed) == (None, "", False)
 
 
-def test_damaged_or_edited_record_does_not_block_other_games(
-    store, add_game, game, browser, faults
-):
-    for damage in (
-        lambda: faults.change_client(game.id, game_url="https://"),
-        lambda: faults.damage_client(game.id),
-    ):
-        damage()
-        other = add_game("Chess")
-        assert "Chess" in browser.get("/").text
-        store.delete_client(other.id)
-
-
 # -- the play page ------------------------------------------------------------------------------
 
 

@@ -53,7 +53,7 @@ def test_imported_account_without_picture_gets_a_generated_one(
     assert (answer.status_code, answer.content_type) == (200, "image/webp")
     assert answer.data == generate_picture(7)[size]
     assert answer.headers["Cache-Control"] == "no-cache"
-    assert (f"{size}/7.webp" in faults.stored("pictures")) == is_writable
+    assert not is_writable or f"{size}/7.webp" in faults.stored("pictures")
     assert anyone.get(f"/pfp/{size}/8.webp").status_code == 404
 
 

@@ -209,3 +209,21 @@ def test_import_reads_no_setting_and_creates_no_folder(tmp_path):
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "imported\n", "")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "url", ["files", "postgresql://ada@host/db", "postgres://host", "postgresql://a:b@h1,h2/db?x=y"]
+)
+def test_storage_is_files_or_the_url_of_a_database(environment, url):
+    environment.setenv("IDENTITY_STORAGE", url)
+    assert read_settings()["STORAGE"] == url
+
+
+@pytest.mark.parametrize("url", ["", "file", "files://s3cret", "postgresql", "mysql://a:s3cret@h"])
+def test_another_storage_is_refused_without_showing_it(environment, url):
+    environment.setenv("IDENTITY_STORAGE", url)
+    with pytest.raises(
+        SettingError, match=r"^IDENTITY_STORAGE .*postgresql://user@host"
+    ) as refused:
+        read_settings()
+    assert "s3cret" not in str(refused.value)

@@ -1,7 +1,7 @@
 """A community, a web app and a game that run until Ctrl-C: started by `identity-server demo`.
 
-It uses the server as its administrator would: it creates an installation in a temporary folder,
-registers the two apps of `examples/` there, and runs all three as processes.
+It uses the server as its administrator would: it creates an installation in a temporary folder or
+in an empty database, registers the two apps of `examples/` there, and runs all three as processes.
 """
 
 import contextlib
@@ -36,10 +36,11 @@ STOP_TIMEOUT = 10  # seconds between SIGTERM and SIGKILL
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # SIGHUP: the terminal was closed
 
 
-def run_demo(host: str, port: int) -> None:
+def run_demo(host: str, port: int, url: str = "files") -> None:
     """Run the demo until a signal arrives or one of its processes ends.
 
-    The server and the apps listen on the first free ports from `port` on. Raises ClickException.
+    The server and the apps listen on the first free ports from `port` on. `url` is a value of
+    IDENTITY_STORAGE. Raises ClickException.
     """
     # Signals are only recorded: an exception between two steps could leave a process running.
     signals: list[int] = []
@@ -50,12 +51,13 @@ def run_demo(host: str, port: int) -> None:
         contextlib.ExitStack() as cleanup,
     ):
         site, app, game = choose_addresses(host, port, cleanup)
-        click.echo(f"Five players move into {folder} ...")
-        store = storage.open_storage(f"{folder}/data", f"{folder}/pictures")
+        store = open_empty(folder, url)
+        place = folder if url == "files" else storage.mask_url(url)
+        click.echo(f"Five players move into {place} ...")
         scores = add_players(store)
         click.echo("A web app and a game join them ...")
         processes = [
-            server_process(folder, site, host),
+            server_process(folder, url, site, host),
             app_process(store, site, app),
             game_process(store, site, game, folder, scores),
         ]
@@ -66,14 +68,27 @@ def run_demo(host: str, port: int) -> None:
             time.sleep(0.05)
         if not signals:
             print_addresses(site, app, f"{site}/play/{processes[-1].environment['CLIENT_ID']}")
+            leaves = "nothing" if url == "files" else "the community in the database"
+            click.echo(f"\nCtrl-C ends it, and leaves {leaves}.")
         while not signals:
             time.sleep(0.1)
             for process in processes:
                 process.check()
-        click.echo("\nThe programs end, and the folder goes.")
+        stays = "" if url == "files" else " The community stays in the database."
+        click.echo(f"\nThe programs end, and the folder goes.{stays}")
 
 
 # -- the community ------------------------------------------------------------------------------
+
+
+def open_empty(folder: str, url: str) -> storage.Storage:
+    """Return the storage for the community. Raises ClickException if it is in use."""
+    store = storage.open_storage(f"{folder}/data", f"{folder}/pictures", url)
+    if not store.is_new() or store.client_ids():
+        raise click.ClickException(
+            "the database has players or clients: the demo needs one without"
+        )
+    return store
 
 
 def add_players(store: storage.Storage) -> dict[int, int]:
@@ -107,9 +122,7 @@ def print_addresses(site: str, app: str, game: str) -> None:
   a web app         {app}/  (it shows each message of a sign-in)
 
 Sign in as {", ".join(names)} or {last}; ada is the administrator, bruno a moderator.
-The password of all five is: {PASSWORD}
-
-Ctrl-C ends it, and leaves nothing.""")
+The password of all five is: {PASSWORD}""")
 
 
 # -- the processes ------------------------------------------------------------------------------
@@ -196,9 +209,10 @@ def reserve_first_free_port(host: str, port: int, cleanup: contextlib.ExitStack)
     raise click.ClickException(f"no port is free from {port} on: choose another with --bind")
 
 
-def server_process(folder: str, site: str, host: str) -> Process:
-    """Return the identity server's process, with its data in this folder."""
+def server_process(folder: str, url: str, site: str, host: str) -> Process:
+    """Return the identity server's process, with its data in this folder or at the URL."""
     settings = {
+        "IDENTITY_STORAGE": url,  # not an argument, which other users of the machine can see
         "IDENTITY_DATA_DIR": f"{folder}/data",
         "IDENTITY_PICTURE_DIR": f"{folder}/pictures",
         "IDENTITY_BASE_URL": site,

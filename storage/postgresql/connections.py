@@ -50,7 +50,8 @@ SESSION = {
 PREPARE_SESSION = (
     "SELECT set_config(name, value, false) FROM json_each_text(%s::json) AS x(name, value)"
 )
-UNLIMITED = json.dumps(dict.fromkeys(("idle_in_transaction_session_timeout", "lock_timeout"), "0"))
+LIMITS = ("idle_in_transaction_session_timeout", "lock_timeout", "statement_timeout")
+UNLIMITED = json.dumps(dict.fromkeys(LIMITS, "0"))
 # Commits that return before they are on the disk would lose what was reported as saved.
 SAFE_COMMITS = (
     "SELECT set_config('synchronous_commit', 'on', false) "
@@ -168,12 +169,14 @@ class Database:
         """Begin without connections."""
         self._links = Links()
         self._made: dict[threading.Thread, list[Link]] = {}
+        self._making = threading.Lock()  # held while `_made` is used
         self._test_link: Link | None = None
         self._watchdog = Watchdog(self._test_reading, self._test_saving)
 
     def close(self) -> None:
         """Close the connections of all threads."""
-        made, self._made, self._links = self._made, {}, Links()
+        with self._making:
+            made, self._made, self._links = self._made, {}, Links()
         for link in [each for links in made.values() for each in links]:
             self._discard(link)
 
@@ -292,10 +295,12 @@ class Database:
             self._discard(link)
         link = self._connect()
         setattr(self._links, name, link)
-        for thread in [each for each in self._made if not each.is_alive()]:
-            for each in self._made.pop(thread):
-                self._discard(each)
-        self._made.setdefault(threading.current_thread(), []).append(link)
+        with self._making:
+            self._made.setdefault(threading.current_thread(), []).append(link)
+            ended = [thread for thread in self._made if not thread.is_alive()]
+            unused = [each for thread in ended for each in self._made.pop(thread)]
+        for each in unused:
+            self._discard(each)
         return link
 
     def _connect(self) -> Link:
@@ -320,9 +325,10 @@ class Database:
     def _discard(self, link: Link) -> None:
         self._watchdog.forget(link)
         link.close()
-        for links in self._made.values():
-            with contextlib.suppress(ValueError):
-                links.remove(link)
+        with self._making:
+            for links in self._made.values():
+                with contextlib.suppress(ValueError):
+                    links.remove(link)
 
     # -- the tests of the watchdog, in its thread ----------------------------------------------
 

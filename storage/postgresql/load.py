@@ -115,6 +115,8 @@ class CopiedRows(Load):
             "UPDATE installation SET next_user_id = greatest(next_user_id, %s), keys = %s",
             [self.next_user_id, keys],
         )
+        # Queries are planned by these statistics, which would be made some minutes later.
+        self._connection.execute(f"ANALYZE {', '.join(COLUMNS)}")
 
     def _index_older_lines(self) -> None:
         """Index the lines that were there: their clients are back, if they were loaded."""

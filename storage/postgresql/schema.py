@@ -125,7 +125,12 @@ def read_layout(execute: Execute) -> int:
     query = "SELECT true FROM pg_class WHERE relname = 'installation' AND pg_table_is_visible(oid)"
     if not execute(query):
         return 0
-    [(layout,)] = execute("SELECT layout FROM installation")
+    rows = execute("SELECT layout FROM installation")
+    if not rows:
+        raise BadInstallation(
+            "the table installation of the database has no row: restore a backup into an empty one"
+        )
+    [(layout,)] = rows
     if layout > len(MIGRATIONS):
         raise BadInstallation(
             f"the database has layout {layout} and this program knows {len(MIGRATIONS)}: run the "

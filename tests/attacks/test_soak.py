@@ -2,9 +2,7 @@
 
 from types import SimpleNamespace
 
-import pytest
-
-from benchmarks.soak import Minute, Soak, problems_on_disk
+from benchmarks.soak import Minute, Soak
 
 
 def minute(slower: float = 1, memory: float = 100, status: int = 200) -> Minute:
@@ -32,13 +30,3 @@ def test_growth_and_server_errors_are_reported():
     slower = minute(slower=2.1)
     assert problems(minute(), minute(), slower, slower) == ["p99 grew by 110%"]
     assert problems(minute(), minute(status=503), minute()) == ["100 responses were a 5xx"]
-
-
-@pytest.mark.parametrize("folder", ["instance", "pfp"])
-def test_leftover_file_is_reported(store, tmp_path, folder):
-    folders = {"DATA_DIR": str(tmp_path / "instance"), "PICTURE_DIR": str(tmp_path / "pfp")}
-    installation = SimpleNamespace(settings=folders)
-    assert problems_on_disk(installation) == []
-    leftover = tmp_path / folder / ".left"
-    leftover.touch()
-    assert f"{leftover} was left behind" in problems_on_disk(installation)

@@ -14,7 +14,7 @@ from copying import BOB, fill
 from waiting import PATIENCE
 
 from identity.settings import ROOT
-from storage import BadInstallation
+from storage import BadInstallation, sha256
 from storage.copying import copy
 
 EXPIRING = ("data/codes/", "data/attempts/")
@@ -53,6 +53,16 @@ def test_copy_is_the_same_to_the_byte_and_changes_nothing_else(site, empty):
     assert site.files() == before
     assert lasting_files(empty) == lasting_files(site)
     assert empty.problems() == []
+
+
+def test_used_invitation_that_could_not_be_removed_is_not_copied(site, empty):
+    store = site.open()
+    used = store.issue_invite(1)
+    (site.data / f"invites/{sha256(used)}.taken").symlink_to("../users/1.json")
+    target = empty.open()
+    copy(store, target)
+    assert len(list(empty.data.glob("invites/*"))) == 1
+    assert not target.is_good_invite(used)
 
 
 @pytest.mark.parametrize("damaged", [f"users/{BOB}.json", "invites/*.json", "clients/*.json"])

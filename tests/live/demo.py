@@ -5,6 +5,7 @@ import re
 import runpy
 import signal
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from identity.settings import ROOT
@@ -18,7 +19,12 @@ class Demo:
     """The demo on free loopback ports, with a folder of its own for temporary files."""
 
     def __init__(
-        self, folder: Path, host: str = "127.0.0.1", port: int = 0, **environment: str
+        self,
+        folder: Path,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        arguments: Sequence[str] = (),
+        **environment: str,
     ) -> None:
         self.temporary = folder / "temporary"
         self.temporary.mkdir()
@@ -26,7 +32,7 @@ class Demo:
         self.output = ""
         with self.errors.open("w") as errors:
             self.process = subprocess.Popen(
-                [*COMMAND, "demo", "--bind", f"{host}:{port}"],
+                [*COMMAND, "demo", "--bind", f"{host}:{port}", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -11,9 +11,11 @@ from urllib.parse import urlsplit
 import click
 import pytest
 import requests
+from click.testing import CliRunner
 from waiting import wait_until
 
 import storage
+from identity_admin import identity_server_command
 
 from .demo import EXAMPLE, Demo
 from .running import ANSWER_TIMEOUT
@@ -147,3 +149,24 @@ def test_players_follow_the_rules_of_the_site(member):
     assert storage.check_flair(member.flair) is None
     rows = member.face.split()
     assert [len(row) for row in rows] == [8] * 16
+
+
+@pytest.mark.postgresql
+def test_demo_leaves_its_community_in_a_database(demo, databases):
+    with databases.lend() as backend:
+        url = backend.setting("demo")
+        started = demo(arguments=["--storage", url])
+        started.start()
+        assert requests.get(f"{started.site}/healthz", timeout=ANSWER_TIMEOUT).status_code == 200
+        started.press_ctrl_c()
+        assert started.wait() == 0
+        assert started.errors.read_text() == ""
+        assert "stays in the database" in started.output
+        assert_nothing_is_left(started)
+        store = backend.open("demo", "")
+        assert [store.read_user(each).name for each in store.user_ids()] == [
+            each.name for each in COMMUNITY
+        ]
+        again = CliRunner().invoke(identity_server_command, ["demo", "--storage", url])
+        assert again.exit_code == 1
+        assert "the database has players or clients" in again.output

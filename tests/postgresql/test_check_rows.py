@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from cached_pictures import generate_picture
 
-from storage import ADMINISTRATOR, PICTURE_SIZES, Problem, StorageError
+from storage import ADMINISTRATOR, PICTURE_SIZES, BadInstallation, Problem, StorageError
 from storage.postgresql.backend import PostgreSQL
 from storage.rules import USER_IDS_END
 
@@ -326,6 +326,14 @@ def test_duplicates_without_a_constraint_are_found(site):
     assert found[0] == Problem("users/1", "has the same name as users/2: change one of them")
     assert found[1].place == "the constraint users_name_key_key"
     assert found[1].problem.startswith("is missing; not repaired: ")
+
+
+def test_a_lost_installation_is_an_error_of_one_line(site):
+    site.run("DELETE FROM installation")
+    site.store.close()
+    with pytest.raises(BadInstallation, match="^the table installation of the database has no"):
+        site.check()
+    site.run("DROP TABLE installation")  # else the next test of this process would get it
 
 
 def test_a_lost_table_is_an_error_of_one_line(site):

@@ -1,4 +1,4 @@
-"""Import of players if files cannot be read or made."""
+"""Import and export of players if files cannot be read or made."""
 
 import io
 import json
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from storage import ignore
-from storage.transfer import import_users
+from storage.transfer import export_users, import_users
 
 DISK_ERRORS = {
     "a picture": ("70.png: Input", lambda data, folder: link_to_unreadable_file(folder / "70.png")),
@@ -35,3 +35,15 @@ def test_import_refuses_the_line_of_an_unreadable_file_and_takes_the_others(
     result = import_users(storage, file, str(tmp_path), "command", ignore, refused.__setitem__, str)
     assert (result.added, [*refused]) == (2, [1])
     assert expected in refused[1]
+
+
+def test_export_leaves_out_and_names_an_unreadable_user(storage, flat_folders, tmp_path):
+    for name in ("Ada", "Grace"):
+        storage.add_user(name, f"{name}@example.org", "")
+    record = flat_folders[0] / "users/1.json"
+    record.unlink()
+    record.mkdir()
+    path, reported = tmp_path / "users.jsonl", []
+    assert export_users(storage, str(path), "command", False, print, reported.append) == 1
+    assert len(reported) == 1 and "users/1.json" in reported[0]
+    assert json.loads(path.read_text())["name"] == "Grace"

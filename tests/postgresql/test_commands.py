@@ -1,0 +1,192 @@
+"""The commands on a database: what they print of its URL, and what they do while it is away."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+from copying import fill, read_all
+from postgresql_cluster import running_cluster
+from test_command import Installation, Server
+from waiting import PATIENCE, wait_until
+
+from commands.running import IN_DATABASE
+from identity.settings import ROOT, read_settings
+from identity_server import create_app
+from storage import open_storage
+
+pytestmark = pytest.mark.postgresql
+PASSWORD = "s3cret"
+AWAY = f"postgresql://identity:{PASSWORD}@127.0.0.1:1/identity"  # nothing listens at port 1
+
+
+@pytest.fixture
+def url(database_url) -> str:
+    """The URL of an empty database, with a password that its server does not ask for."""
+    return database_url.replace("@", f":{PASSWORD}@", 1)
+
+
+@pytest.fixture
+def installation(tmp_path, url) -> Installation:
+    """The command on a new installation in a database."""
+    installation = Installation(tmp_path)
+    installation.environment["IDENTITY_STORAGE"] = url
+    return installation
+
+
+def test_settings_shows_no_password_and_says_what_the_folders_are(installation, url):
+    printed = installation.output("settings")
+    masked = url.replace(PASSWORD, "***")
+    assert f"IDENTITY_STORAGE={masked}  (environment)" in printed
+    assert PASSWORD not in printed
+    for text in IN_DATABASE.values():
+        assert text in printed
+    assert not installation.data.exists()
+
+
+def test_serve_keeps_only_the_address_in_the_data_folder(installation, url):
+    done = installation.run("serve", "--bind", "127.0.0.1:0")
+    assert installation.served
+    assert "in another terminal, with the same IDENTITY_STORAGE:" in done.stdout
+    assert PASSWORD not in done.output + " ".join(installation.served)
+    assert installation.data.stat().st_mode & 0o777 == 0o700
+    assert list(installation.folder.rglob("*")) == [
+        installation.data,
+        installation.data / "address",
+    ]
+
+
+@pytest.mark.parametrize("arguments", [["serve"], ["user", "list"], ["copy", "--to", "files"]])
+def test_command_is_refused_in_one_line_while_the_database_is_away(installation, arguments):
+    refusal = installation.refusal(*arguments, IDENTITY_STORAGE=AWAY)
+    assert "the database does not answer: Connection refused" in refusal
+    assert PASSWORD not in refusal
+    assert not installation.served
+
+
+def test_check_says_that_the_database_is_away(installation):
+    done = installation.run("check", status=1, IDENTITY_STORAGE=AWAY)
+    assert "the database does not answer: Connection refused" in done.stderr
+    assert PASSWORD not in done.output
+
+
+def test_settings_warns_while_the_database_is_away(installation):
+    printed = installation.output("settings", IDENTITY_STORAGE=AWAY)
+    assert "Warning: the database does not answer: Connection refused" in printed
+    assert PASSWORD not in printed
+
+
+def test_app_boots_while_the_database_is_away_and_answers_503(environment, tmp_path):
+    folders = {"DATA_DIR": f"{tmp_path}/data", "PICTURE_DIR": f"{tmp_path}/pictures"}
+    app = create_app(folders | {"STORAGE": AWAY, "BASE_URL": "http://localhost"})
+    browser = app.test_client()
+    for path in ("/", "/healthz", "/api/users/info?id=1", "/sign-up"):
+        answer = browser.get(path)
+        assert answer.status_code == 503
+        assert PASSWORD not in answer.text
+    assert list(tmp_path.iterdir()) == []
+    app.extensions["storage"].close()
+
+
+@pytest.mark.live
+def test_worker_that_boots_while_the_database_is_away_recovers(tmp_path):
+    with running_cluster(None) as cluster:
+        installation = Installation(tmp_path)
+        installation.environment["IDENTITY_STORAGE"] = cluster.url()
+        server = Server(installation)
+        try:
+            assert server.get("/healthz") == 200
+            cluster.stop()
+            os.kill(worker_of(server), signal.SIGKILL)
+            wait_until(lambda: server.errors.read_text().count("Booting worker") == 2)
+            assert [server.get(path) for path in ("/", "/healthz")] == [503, 503]
+            cluster.start()
+            wait_until(lambda: server.get("/healthz") == server.get("/") == 200, server.process)
+        finally:
+            server.stop()
+        assert "Traceback" not in server.errors.read_text()
+
+
+def worker_of(server: Server) -> int:
+    """Return the process id of the only worker."""
+    pid = server.process.pid
+    [worker] = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(worker)
+
+
+def test_users_are_added_and_listed(installation):
+    added = installation.add_user("ada")
+    assert [each["id"] for each in installation.record("user", "list")] == [added["id"]]
+    assert installation.output("check") == "Nothing is wrong.\n"
+    assert installation.record("check") == []
+
+
+def test_check_names_what_is_wrong(installation, url):
+    installation.add_user("ada")
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("UPDATE users SET name_key = 'zoe'")
+    done = installation.run("check", "--json", status=1)
+    assert '"file": "users/1"' in done.stdout
+    assert installation.run("check", "--repair").exit_code == 0
+    assert installation.output("check") == "Nothing is wrong.\n"
+
+
+def test_copy_to_a_database_and_back(installation, url, tmp_path):
+    files = {"IDENTITY_STORAGE": "files"}
+    here = open_storage(str(installation.data), str(installation.pictures))
+    fill(here)
+    printed = installation.output("copy", "--to", url, **files)
+    assert printed.startswith("3 players copied to postgresql://")
+    assert PASSWORD not in printed
+    assert "has players or clients" in installation.refusal("copy", "--to", url, **files)
+    back = {"IDENTITY_DATA_DIR": "back", "IDENTITY_PICTURE_DIR": "back/pfp"}
+    assert installation.output("copy", "--to", "files", **back).startswith("3 players copied to f")
+    copied = open_storage(f"{tmp_path}/back", f"{tmp_path}/back/pfp")
+    assert read_all(copied) == read_all(here)
+    for name in ("secret_key", "next_user_id", "audit.log"):
+        assert Path(tmp_path, "back", name).read_bytes() == (installation.data / name).read_bytes()
+
+
+def test_copy_into_files_that_are_in_use_is_refused(installation):
+    installation.add_user("ada")
+    here = open_storage(str(installation.data), str(installation.pictures))
+    here.add_user("Zoe", "zoe@example.org", "")
+    assert "has players or clients" in installation.refusal("copy", "--to", "files")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the owner of a folder")
+def test_copy_refuses_root_on_another_users_folder(installation):
+    installation.add_user("ada")
+    installation.data.mkdir()
+    os.chown(installation.data, 4242, 4242)
+    assert "belongs to 4242" in installation.refusal("copy", "--to", "files")
+    assert installation.run("user", "list").exit_code == 0  # whose records are not there
+
+
+def test_setting_is_the_url_that_was_given(environment, url):
+    environment.setenv("IDENTITY_STORAGE", url)
+    assert read_settings()["STORAGE"] == url
+
+
+@pytest.mark.live
+def test_copy_after_a_killed_one_succeeds(installation, url):
+    here = open_storage(str(installation.data), str(installation.pictures))
+    fill(here)
+    before = read_all(here)
+    program = f"""
+import os, signal
+from storage import open_storage
+from storage.copying import copy
+source = open_storage({str(installation.data)!r}, {str(installation.pictures)!r})
+target = open_storage("", "", {url!r})
+copy(source, target, lambda done, total: os.kill(os.getpid(), signal.SIGKILL))
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, timeout=PATIENCE)
+    assert done.returncode == -signal.SIGKILL
+    target = open_storage("", "", url)
+    assert (target.is_new(), target.client_ids()) == (True, [])
+    installation.output("copy", "--to", url, IDENTITY_STORAGE="files")
+    assert read_all(target) == read_all(here) == before

@@ -90,6 +90,7 @@ class PostgreSQL(Storage):
 
     def check_health(self) -> None:
         self.keys()
+        self.database.execute("SELECT true")  # the keys may be from before an outage
         if time.monotonic() - self._saved >= HEALTH_INTERVAL:
             self._saved = time.monotonic()  # before the save: of many calls at once one saves
             self._problem = None

@@ -5,27 +5,28 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from backends import FLAT_FILES, Backend
 from werkzeug.security import generate_password_hash
 
-from storage import PICTURE_SIZES, Storage, open_storage
+from storage import PICTURE_SIZES, Storage
 from storage.archive import backup, restore
-from storage.flat_files.check import check
 
 A_HASH = generate_password_hash("correct horse battery staple", "pbkdf2:sha256:1")
 
 
 @dataclass
 class Site:
-    """The two folders of an installation."""
+    """An installation with two folders, or on another backend named by them."""
 
     folder: Path
+    backend: Backend = FLAT_FILES
 
     def __post_init__(self) -> None:
         self.data, self.pictures = self.folder / "data", self.folder / "pictures"
         self.folders = str(self.data), str(self.pictures)
 
     def open(self) -> Storage:
-        return open_storage(*self.folders)
+        return self.backend.open(*self.folders)
 
     def backup(self, path: Path, **options) -> int:
         return backup(self.open(), str(path), "command", **options)
@@ -35,19 +36,30 @@ class Site:
 
     def problems(self) -> list[str]:
         """Return the problems that `check` finds."""
-        return [f"{each.place}: {each.problem}" for each in check(*self.folders)]
+        return [f"{each.place}: {each.problem}" for each in self.open().verify()]
 
     def players(self) -> list[tuple]:
         """Return every user's record, without sessions, and pictures."""
         store = self.open()
         return [_read_player(store, user_id) for user_id in store.user_ids()]
 
+    def deleted_ids(self) -> list[int]:
+        """Return the ids of deleted users."""
+        with self.open().snapshot() as snapshot:
+            list(snapshot.users())
+            return list(snapshot.deleted_ids())
+
     def acts(self) -> list[str]:
         """Return the acts in the audit log."""
         return [line["act"] for line in self.open().read_audit()]
 
     def files(self) -> dict[str, bytes]:
-        """Return the content of each file and the target of each link, by path, without locks."""
+        """Return the content of each file and the target of each link, by path, without locks.
+
+        On another backend, everything that is stored.
+        """
+        if self.backend is not FLAT_FILES:
+            return self.backend.faults(*self.folders).stored()
         found = {}
         for path in (path for top in (self.data, self.pictures) for path in top.rglob("*")):
             if path.is_symlink():

@@ -13,7 +13,7 @@ from .load import Load, two_servers
 from .replication import frozen, running_pair
 
 pytestmark = [pytest.mark.live, pytest.mark.postgresql, pytest.mark.load]
-RUNS = int(os.environ.get("FAILOVERS", "2"))  # FAILOVERS=6 is what a release should pass
+RUNS = int(os.environ.get("FAILOVERS", "2"))  # `.ci/run --all` makes six
 WARM_UP = 3  # seconds
 BACK_AFTER = 10  # seconds from the promotion to the first success of each kind of request
 LONGEST_WAIT = 5  # seconds, for one request without a password

@@ -17,7 +17,8 @@ from live.running import ANSWER_TIMEOUT, PASSWORD, RunningServer
 
 from storage import Grant, Storage
 
-SAVERS, ISSUERS = 4, 6  # players each
+SAVERS, PLAYERS = 4, 5  # threads that save, and the players of each
+ISSUERS = 6  # players
 CALLBACK = "https://game.example/callback"
 OWN_PAGE = {"Sec-Fetch-Site": "same-origin"}
 PAUSE = 0.02  # seconds between two requests of one thread: the machine has other work
@@ -53,13 +54,14 @@ class Load:
     def __enter__(self) -> "Load":
         server, game = self.servers[0], self.store.add_client("Game", [CALLBACK], None)
         self._client = {"client_id": game[0].id, "client_secret": game[1]}
-        savers = [server.add_user(f"saver{number}") for number in range(SAVERS)]
+        savers = [f"saver{number}of{each}" for each in range(SAVERS) for number in range(PLAYERS)]
+        savers = [(server.add_user(name)["id"], server.start_session(name)) for name in savers]
         issuers = [server.add_user(f"issuer{number}") for number in range(ISSUERS)]
         for each in issuers:
             with self.store.edit_user(each["id"]) as user:
                 user.grants[game[0].id] = Grant(f"grant-{user.id}", ["userinfo"], user.created)
         cookies = [server.start_session(each["name"]) for each in issuers]
-        work = [self._saver(each["id"], server.start_session(each["name"])) for each in savers]
+        work = [self._saver(savers[number::SAVERS]) for number in range(SAVERS)]
         work += [self._signer_up(), self._signer_up(), self._looker()]
         work += [self._issuer(cookies[::2]), self._issuer(cookies[1::2])]
         self._racers = ThreadPoolExecutor(8)
@@ -104,14 +106,20 @@ class Load:
 
     # -- kinds of work: each step is one request, or one race ----------------------------------
 
-    def _saver(self, user_id: int, cookie: str) -> Iterator[None]:
-        """Save a profile with the next number, at both servers in turn."""
+    def _saver(self, players: list[tuple[int, str]]) -> Iterator[None]:
+        """Save a profile with the next number, at both servers in turn.
+
+        After a failure another player saves: a later save must not hide that an earlier was lost.
+        """
+        user_id, cookie = players.pop()
         for number in itertools.count(1):
             server = self.servers[number % 2]
-            form, cookies = {"bio": str(number), "flair": "none"}, {"session": cookie}
+            form, cookies = {"bio": str(number)}, {"session": cookie}
             answer = self.send("save", server, "POST", "/account", data=form, cookies=cookies)
             if answer.status_code == 303:
                 self.saved[user_id] = number
+            elif user_id in self.saved and players:
+                user_id, cookie = players.pop()
             yield
 
     def _signer_up(self) -> Iterator[None]:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -53,7 +54,7 @@ def running_database(cores: set[int]) -> Iterator[str]:
             _wait_for(url, server)
             yield url
         finally:
-            server.terminate()
+            server.send_signal(signal.SIGINT)  # SIGTERM would wait for the end of all connections
             server.wait()
 
 

@@ -18,6 +18,9 @@ from storage.postgresql.pictures import PictureTable
 from storage.postgresql.users import UserTable
 
 HEALTH_INTERVAL = 5  # seconds between two saves of the health check
+READ_ALL = "SELECT " + ", ".join(
+    f"(SELECT true FROM {table} LIMIT 1)" for table in ("users", "pictures", "clients", "codes")
+)
 
 
 def delegate(part: str, method: str) -> Callable:
@@ -90,7 +93,7 @@ class PostgreSQL(Storage):
 
     def check_health(self) -> None:
         self.keys()
-        self.database.execute("SELECT true")  # the keys may be from before an outage
+        self.database.execute(READ_ALL)  # the keys may be from before an outage
         if time.monotonic() - self._saved >= HEALTH_INTERVAL:
             self._saved = time.monotonic()  # before the save: of many calls at once one saves
             self._problem = None

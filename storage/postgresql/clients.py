@@ -93,7 +93,7 @@ class ClientTable:
         client_id = secrets.token_hex(12)
         client = Client(client_id, name, storage.sha256(secret), redirect_uris, owner_id, **fields)
         storage.refuse_bad_record(client)
-        with self._database.transaction():
+        with self._database.transaction(f"clients of {owner_id}"):
             # Waits for a restore, which holds this row; other clients need not wait.
             self._database.execute("SELECT true FROM installation FOR KEY SHARE")
             self._refuse_taken_origin(client)
@@ -108,7 +108,7 @@ class ClientTable:
 
     @contextlib.contextmanager
     def edit(self, client_id: str) -> Iterator[Client]:
-        with self._database.transaction():
+        with self._database.transaction(f"clients/{client_id}"):
             client = self._read_locked(client_id)
             before = storage.record_as_dict(client)
             yield client
@@ -134,7 +134,7 @@ class ClientTable:
         return secret
 
     def delete(self, client_id: str, before: ClientCallback = ignore) -> None:
-        with self._database.transaction():
+        with self._database.transaction(f"clients/{client_id}"):
             before(self._read_locked(client_id))
             self._database.save("DELETE FROM clients WHERE id = %s", [client_id])
             self._database.save("DELETE FROM audit_subjects WHERE subject = %s", [client_id])

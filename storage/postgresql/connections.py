@@ -204,14 +204,15 @@ class Database:
         return self._run("main", query, args)
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self, record: str = "") -> Iterator[None]:
         """Run the block as a transaction; if it raises, nothing is saved.
 
-        Raises SaveUnconfirmed if the change may have been saved, and RuntimeError inside another.
+        Of those with one name in `record`, one runs at a time in this process. Raises
+        SaveUnconfirmed if the change may have been saved, and RuntimeError inside another.
         """
         if self.in_transaction:
             raise RuntimeError("edits never nest: two threads could each wait for the other")
-        with self._watchdog.saving():
+        with self._watchdog.saving(record):
             self._run("main", "BEGIN")
             link = self._links.main
             link.in_transaction, link.wrote = True, False

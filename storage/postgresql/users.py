@@ -91,7 +91,7 @@ class UserTable:
         user.last_heartbeat = user.pfp_timestamp = user.created
         storage.refuse_bad_record(user)
         save = self._database.save
-        with self._database.transaction():
+        with self._database.transaction("new user"):
             # The row is locked until the end: players are added one after the other.
             [(user.id,)] = save(
                 "UPDATE installation SET next_user_id = next_user_id + 1 RETURNING next_user_id - 1"
@@ -157,7 +157,7 @@ class UserTable:
     @contextlib.contextmanager
     def edit(self, user_id: int, key_field: str | None = None) -> Iterator[User]:
         """As `Storage.edit_user`; the "name" or "email" named by `key_field` may change as well."""
-        with self._database.transaction():
+        with self._database.transaction(f"users/{user_id}"):
             user = self._read_locked(user_id)
             before = storage.record_as_dict(user)
             yield user
@@ -199,7 +199,7 @@ class UserTable:
         return user
 
     def delete(self, user_id: int, before: UserCallback = ignore) -> None:
-        with self._database.transaction():
+        with self._database.transaction(f"users/{user_id}"):
             before(self._read_locked(user_id))
             self._database.save("INSERT INTO deleted_users VALUES (%s)", [user_id])
             self._database.save("DELETE FROM users WHERE id = %s", [user_id])
@@ -215,7 +215,7 @@ class UserTable:
     # -- pictures ------------------------------------------------------------------------------
 
     def save_picture(self, user_id: int, images: Images, before: UserCallback = ignore) -> int:
-        with self._database.transaction():
+        with self._database.transaction(f"users/{user_id}"):
             user = self._read_locked(user_id)
             before(user)
             user.pfp_timestamp = max(storage.now_ms(), (user.pfp_timestamp or 0) + 1)

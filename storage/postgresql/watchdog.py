@@ -22,9 +22,11 @@ TEST_INTERVAL = 0.5  # seconds
 VERDICT_TIMEOUT = 0.5  # seconds: calls wait so long for the first test; mostly it takes a few ms
 MOST_SAVES = 6  # at a time; a worker has twelve threads, and look-ups need some
 STUCK = 0.5  # seconds: a save that takes longer waits for something
+TURN_TIMEOUT = 1.0  # seconds: for other saves of the same record
 
 UNREACHABLE = "the database does not answer"
 NOT_SAVING = "the database does not save now"
+OTHER_SAVES = "too many saves of the same record"
 
 
 class Watched(Protocol):
@@ -51,6 +53,7 @@ class Watchdog:
         self._tests = False  # the testing thread runs
         self._suspected: float | None = None  # since when a failure awaits the first test
         self._saving = 0  # threads that save
+        self._records: set[str] = set()  # which they save
         self._runs = False
         self.outages = 0  # so far; a connection from before an outage may lead to a lost server
 
@@ -99,12 +102,35 @@ class Watchdog:
                 raise StorageFailed(UNREACHABLE)
 
     @contextlib.contextmanager
-    def saving(self) -> Iterator[None]:
+    def saving(self, record: str = "") -> Iterator[None]:
         """Run a block that saves. Raises StorageFailed if the database is known not to save.
 
-        When MOST_SAVES blocks run, the next waits a moment, and fails if they are stuck.
+        When MOST_SAVES blocks run, the next waits a moment, and fails if they are stuck. Of the
+        blocks of one `record` one runs at a time: a player who saves without a pause in between
+        takes one of these places, and leaves the rest to others.
         """
         self.require_reading()
+        with self._turn(record) if record else contextlib.nullcontext(), self._place():
+            yield
+
+    @contextlib.contextmanager
+    def _turn(self, record: str) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(
+                lambda: record not in self._records or not self._saves, TURN_TIMEOUT
+            )
+            if record in self._records:
+                raise StorageFailed(OTHER_SAVES)
+            self._records.add(record)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._records.remove(record)
+                self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def _place(self) -> Iterator[None]:
         with self._changed:
             if self._saving == MOST_SAVES:
                 self._changed.wait_for(lambda: self._saving < MOST_SAVES or not self._saves, STUCK)
@@ -118,7 +144,7 @@ class Watchdog:
         finally:
             with self._changed:
                 self._saving -= 1
-                self._changed.notify()
+                self._changed.notify_all()
 
     def suspect(self, saves: bool = True) -> None:
         """Test the database because a call failed; with `saves` False, no save is tried until then.

@@ -1,0 +1,54 @@
+"""Commits that take long: one player's saves leave room for the saves of others."""
+
+import threading
+
+import psycopg
+import pytest
+
+from storage import StorageFailed
+
+pytestmark = pytest.mark.postgresql
+SAVERS = 20  # threads of one player; a worker has twelve, and the database is slow
+# Each commit of a user takes this long, as with a standby that is far away.
+SLOW = """
+CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql
+AS $$ BEGIN PERFORM pg_sleep(0.1); RETURN NULL; END $$;
+CREATE CONSTRAINT TRIGGER wait AFTER UPDATE ON users
+DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION wait()
+"""
+
+
+def save(storage, user_id: int) -> None:
+    with storage.edit_user(user_id) as user:
+        user.play_ms += 1
+
+
+def test_one_player_who_saves_all_the_time_leaves_room_for_others(storage, database_url):
+    mallory, *others = [
+        storage.add_user(name, f"{name}@example.org", "") for name in ("mallory", "ada", "bob")
+    ]
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(SLOW)
+    over, saved = threading.Event(), []
+
+    def save_all_the_time() -> None:
+        while not over.is_set():
+            try:
+                save(storage, mallory.id)
+                saved.append(True)
+            except StorageFailed:
+                saved.append(False)
+
+    threads = [threading.Thread(target=save_all_the_time) for _ in range(SAVERS)]
+    for each in threads:
+        each.start()
+    try:
+        for number in range(20):
+            save(storage, others[number % 2].id)  # raises nothing
+    finally:
+        over.set()
+        for each in threads:
+            each.join()
+    assert [storage.read_user(each.id).play_ms for each in others] == [10, 10]
+    assert storage.read_user(mallory.id).play_ms == saved.count(True)
+    assert False in saved  # the player's own saves were too many

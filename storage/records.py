@@ -22,6 +22,8 @@ __all__ += [
     "User",
     "build_record",
     "changed_fields",
+    "new_client",
+    "new_user",
     "now_ms",
     "record_as_dict",
     "refuse",
@@ -319,6 +321,24 @@ def changed_fields(
         build_record(type(record), after)  # refuses what could not be read again
         refuse_bad_record(record, changed - unchecked)
     return changed
+
+
+def new_user(name: str, email: str, password_hash: str, mod_level: int) -> User:
+    """Return a user who signs up now and has no id yet. Raises InvalidField."""
+    user = User(0, names.normal_name(name), email.strip(), password_hash, mod_level)
+    user.last_heartbeat = user.pfp_timestamp = user.created
+    refuse_bad_record(user)
+    return user
+
+
+def new_client(
+    name: str, redirect_uris: list[str], owner_id: int | None, **fields: str | bool | None
+) -> tuple[Client, str]:
+    """Return a client to register, and its secret. Raises InvalidField."""
+    secret = secrets.token_urlsafe(32)
+    client = Client(secrets.token_hex(12), name, sha256(secret), redirect_uris, owner_id, **fields)
+    refuse_bad_record(client)
+    return client, secret
 
 
 def refuse_bad_record(record: User | Client, changed: set[str] | None = None) -> None:

@@ -43,14 +43,12 @@ class ClientFiles:
         name: str,
         redirect_uris: list[str],
         owner_id: int | None,
+        *,
         at_most: int | None = None,
         before: ClientCallback = ignore,
         **fields: str | bool | None,
     ) -> tuple[Client, str]:
-        secret = secrets.token_urlsafe(32)
-        client_id = secrets.token_hex(12)
-        client = Client(client_id, name, storage.sha256(secret), redirect_uris, owner_id, **fields)
-        storage.refuse_bad_record(client)
+        client, secret = storage.new_client(name, redirect_uris, owner_id, **fields)
         with self._layout.lock("clients"):
             self._refuse_taken_origin(client)
             if at_most is not None and len(self.of_owner(client.owner_id)) >= at_most:

@@ -69,9 +69,7 @@ class UserFiles:
     ) -> User:
         from storage.pictures import generate_picture  # Pillow: memory a worker rarely needs
 
-        user = User(0, storage.normal_name(name), email.strip(), password_hash, mod_level)
-        user.last_heartbeat = user.pfp_timestamp = user.created
-        storage.refuse_bad_record(user)
+        user = storage.new_user(name, email, password_hash, mod_level)
         with self._layout.accounts_lock(), disk.rollback_on_error() as undo:
             for kind, key in unique_keys(user):
                 self._unique.refuse_taken(kind, key)

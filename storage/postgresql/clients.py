@@ -85,14 +85,12 @@ class ClientTable:
         name: str,
         redirect_uris: list[str],
         owner_id: int | None,
+        *,
         at_most: int | None = None,
         before: ClientCallback = ignore,
         **fields: str | bool | None,
     ) -> tuple[Client, str]:
-        secret = secrets.token_urlsafe(32)
-        client_id = secrets.token_hex(12)
-        client = Client(client_id, name, storage.sha256(secret), redirect_uris, owner_id, **fields)
-        storage.refuse_bad_record(client)
+        client, secret = storage.new_client(name, redirect_uris, owner_id, **fields)
         with self._database.transaction(f"clients of {owner_id}"):
             # Waits for a restore, which holds this row; other clients need not wait.
             self._database.execute("SELECT true FROM installation FOR KEY SHARE")

@@ -87,9 +87,7 @@ class UserTable:
         invite: str | None = None,
         first: bool = False,
     ) -> User:
-        user = User(0, storage.normal_name(name), email.strip(), password_hash, mod_level)
-        user.last_heartbeat = user.pfp_timestamp = user.created
-        storage.refuse_bad_record(user)
+        user = storage.new_user(name, email, password_hash, mod_level)
         save = self._database.save
         with self._database.transaction("new user"):
             # The row is locked until the end: players are added one after the other.

@@ -9,16 +9,19 @@ import os
 import re
 import signal
 import sys
-from urllib.parse import quote
+from datetime import timedelta
 
 import gunicorn
 from gunicorn import glogging, util
+from gunicorn.config import Config
 from gunicorn.http import body, errors, message, parser
 from gunicorn.workers import gthread
 
+from identity.access_log import LineWriter, access_line
+
 INTERNALS = (  # undocumented parts of gunicorn that are overridden, replaced or called here
-    (glogging, "Logger.atoms"),
-    (glogging, "Logger.now"),
+    (glogging, "Logger.access"),
+    (glogging, "Logger.access_log_enabled"),
     (glogging, "Logger.warning"),
     (glogging, "Logger.exception"),
     (body, "ChunkedReader.read"),
@@ -58,28 +61,24 @@ worker_tmp_dir = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 control_socket_disable = True  # open by default since gunicorn 25.1
 forwarded_allow_ips = ""  # none: IDENTITY_PROXIES alone says which proxies are trusted
 accesslog = "-"
-access_log_format = '%(h)s - - %(t)s "%(m)s %(U)s %(H)s" %(s)s %(B)s %(L)s'
 
 
-class AccessLog(glogging.Logger):
-    """gunicorn's logs without credentials, and without characters that could forge a line.
+class RedactedLog(glogging.Logger):
+    """gunicorn's logs without credentials, and without characters that could forge a line."""
 
-    An access line has the address, time, method, path, protocol, status, bytes and seconds of one
-    request, and no query string, Referer or other header.
-    """
+    def __init__(self, cfg: Config) -> None:
+        super().__init__(cfg)
+        self._standard_output = LineWriter()
 
-    def atoms(self, resp, req, environ, request_time) -> dict:
-        """Return the values for `access_log_format`."""
-        return {
-            "h": quote(environ.get("REMOTE_ADDR") or "-", safe=":"),
-            "t": self.now(),
-            "m": environ.get("REQUEST_METHOD") or "-",
-            "U": path_to_log(environ.get("PATH_INFO") or "-"),
-            "H": environ.get("SERVER_PROTOCOL") or "-",
-            "s": str(resp.status).partition(" ")[0],
-            "B": getattr(resp, "sent", "-"),
-            "L": f"{request_time.total_seconds():.6f}",
-        }
+    def access(self, resp, req, environ: dict, request_time: timedelta) -> None:
+        """Write the access line. `--access-logfile` in GUNICORN_CMD_ARGS may name another file."""
+        if not self.access_log_enabled:
+            return
+        line = access_line(environ, str(resp.status), resp.sent, request_time.total_seconds())
+        if self.cfg.accesslog == "-":
+            self._standard_output.write(line)
+        else:
+            self.access_log.info("%s", line.decode().rstrip())
 
     def warning(self, msg, *args, **kwargs) -> None:
         """Log a warning; a malformed request is not quoted: it may hold a code or a token."""
@@ -93,16 +92,7 @@ class AccessLog(glogging.Logger):
         super().exception(msg, *paths, **kwargs)
 
 
-def path_to_log(path: str) -> str:
-    """Return a path, which gunicorn has decoded to latin-1 (PEP 3333), percent-encoded on one line.
-
-    Words as long as a code or a key are replaced, in case that a path ever contains one.
-    """
-    encoded = quote(path, safe="/:@!$&'()*+,;=~", encoding="latin-1")
-    return re.sub("[A-Za-z0-9_-]{40,}", "...", encoded)
-
-
-logger_class = AccessLog
+logger_class = RedactedLog
 
 
 class ChunkedBody(body.ChunkedReader):

@@ -51,7 +51,7 @@ def test_missing_gunicorn_internal_is_named_in_one_line(monkeypatch, subtests):
 def test_gunicorn_without_a_patched_attribute_does_not_start():
     """Start it as `serve` does, with a gunicorn whose log cannot be redacted."""
     program = (
-        "import sys; from gunicorn.glogging import Logger; del Logger.atoms; "
+        "import sys; from gunicorn.glogging import Logger; del Logger.access; "
         "from gunicorn.app.wsgiapp import run; sys.exit(run())"
     )
     config = f"--config={gunicorn_config.__file__}"
@@ -60,4 +60,4 @@ def test_gunicorn_without_a_patched_attribute_does_not_start():
     assert done.returncode == 1
     assert done.stdout == ""
     [line] = done.stderr.splitlines()
-    assert line.startswith("Error: gunicorn ") and "gunicorn.glogging.Logger.atoms" in line
+    assert line.startswith("Error: gunicorn ") and "gunicorn.glogging.Logger.access" in line

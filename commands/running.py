@@ -8,6 +8,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
 
 import click
 
@@ -22,6 +23,11 @@ BIND = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63
 IN_DATABASE = {
     "DATA_DIR": "folder of the address of the running server; a database has the records",
     "PICTURE_DIR": "not used: a database has the pictures",
+}
+# How Python runs each server that serves this application.
+SERVER_MODULES = {
+    "gunicorn": ["gunicorn", f"--config={ROOT}/identity/gunicorn_config.py"],
+    "granian": ["identity.granian_server"],
 }
 # The address for a browser on this machine, if the server listens on all addresses.
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
@@ -90,7 +96,13 @@ def bind_option(help: str) -> Callable:
 @bind_option("Where the server listens.")
 @click.option("--workers", metavar="N", type=click.IntRange(1), help="Processes; one per core.")
 @click.option("--threads", metavar="N", type=click.IntRange(1), default=12, help="In each process.")
-def serve(bind: tuple[str, int], workers: int | None, threads: int) -> None:
+@click.option(
+    "--server",
+    type=click.Choice([*SERVER_MODULES]),
+    default="gunicorn",
+    help="granian is faster, and only for behind nginx.",
+)
+def serve(bind: tuple[str, int], workers: int | None, threads: int, server: str) -> None:
     """Run the server until it is stopped.
 
     Each request is logged in one line on standard output. If IDENTITY_BASE_URL is not set, the
@@ -98,6 +110,8 @@ def serve(bind: tuple[str, int], workers: int | None, threads: int) -> None:
     which listen on all addresses of this machine. While it runs, other commands print links with
     its address.
     """
+    if server == "granian":
+        import_module("identity.granian_server")  # exits with one line if granian cannot be used
     store = open_installation()
     is_new = store.is_new()  # before anything is printed: a database may be away
     host, command = bind[0], this_command()
@@ -114,16 +128,16 @@ def serve(bind: tuple[str, int], workers: int | None, threads: int) -> None:
         offer_first_account(store, values["BASE_URL"], command)
     store.close()
     keep_address(values)
-    # Absolute paths, and our folder: gunicorn imports from the current folder, where the
+    # Absolute paths, and our folder: the server imports from the current folder, where the
     # administrator may have another wsgi.py or storage/.
     os.environ.update({f"IDENTITY_{each}": values[each] for each in ("DATA_DIR", "PICTURE_DIR")})
     os.chdir(ROOT)
     # Memory that an upload freed returns to the system, whichever thread it was in: mallopt(3).
     os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(128 * 2**10))
-    options = [f"--config={ROOT}/identity/gunicorn_config.py", f"--bind={host}:{port}"]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    options += [f"--workers={workers or cores}", f"--threads={threads}"]
-    os.execv(sys.executable, [sys.executable, "-m", "gunicorn", *options, "wsgi:application"])
+    options = [f"--bind={host}:{port}", f"--workers={workers or cores}", f"--threads={threads}"]
+    program = [sys.executable, "-m", *SERVER_MODULES[server]]
+    os.execv(sys.executable, [*program, *options, "wsgi:application"])
 
 
 def keep_address(values: dict) -> None:

@@ -1,0 +1,236 @@
+"""granian as a server, in place of gunicorn: its processes, its listener and its signals.
+
+    python -m identity.granian_server --bind=127.0.0.1:8000 wsgi:application
+
+`identity-server serve --server granian` runs this. SIGTERM stops the server, SIGHUP replaces its
+workers by new ones; neither loses a request. identity/granian_requests.py is what each worker does
+around a request. docs/administrator.md lists the differences from gunicorn.
+"""
+
+import argparse
+import functools
+import logging
+import multiprocessing
+import os
+import re
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from importlib import import_module
+
+FIX = "pip install 'identity-server[fast]', with the version that constraints.txt names"
+try:
+    import granian
+    from granian.constants import HTTPModes, Interfaces
+    from granian.http import HTTP1Settings
+    from granian.server import mp
+
+    worker_signals = import_module("granian._signals")
+except ImportError as error:
+    sys.exit(f"Error: granian cannot be used ({error}): {FIX}")
+
+OLDEST = (2, 7, 4)  # before it a request could abort a worker
+INTERNALS = (  # undocumented parts of granian that are overridden, replaced or called here
+    (mp, "SocketHolder"),
+    (mp, "WorkerSignal.set"),
+    (mp, "WorkerSignal.add_cb"),
+    (mp, "WorkerProcess.terminate"),
+    (mp, "MPServer._init_shared_socket"),
+    (mp, "MPServer._drop_shared_socket"),
+    (mp, "MPServer.on_startup"),
+    (mp, "MPServer.on_reload"),
+    (worker_signals, "set_sync_signals"),
+)
+
+
+def check_granian() -> None:
+    """Exit with one line if this granian is too old or lacks one of INTERNALS."""
+    version = granian.__version__
+    if tuple(map(int, re.findall("[0-9]+", version)[:3])) < OLDEST:
+        sys.exit(f"Error: granian {version} is too old: {FIX}")
+    for module, path in INTERNALS:
+        found = module
+        for name in path.split("."):
+            found = getattr(found, name, None)
+        if found is None:
+            sys.exit(f"Error: granian {version} has no {module.__name__}.{path}: {FIX}")
+
+
+check_granian()
+
+KEEP_ALIVE = 5  # seconds that an idle connection stays open, as under gunicorn
+STOP_TIMEOUT = 30  # seconds for open requests, as gunicorn's graceful_timeout
+CONNECTIONS = 1000  # open ones of a worker, as under gunicorn; more wait in the queue
+QUEUE = 1024  # connections that wait for a worker
+# Bytes of the request line and all headers, as nginx's large_client_header_buffers 4 8k.
+MOST_OF_A_HEAD = 32 * 2**10
+RELOAD_TIME = 8  # seconds over which the starts of new workers are spread, at most
+
+
+# -- the master process -------------------------------------------------------------------------
+
+
+class Server(mp.MPServer):
+    """granian with one listener for all workers, and a reload that closes no busy connection.
+
+    On Linux granian gives each worker a listener of its own: a worker that ends resets what waits
+    in its queue (unless the sysctl net.ipv4.tcp_migrate_req is 1).
+    """
+
+    def __init__(self, listener: socket.socket, target: str, workers: int, threads: int) -> None:
+        self._sso = listener
+        super().__init__(
+            target=target,
+            address=listener.getsockname()[0],
+            port=listener.getsockname()[1],
+            interface=Interfaces.WSGI,
+            workers=workers,
+            blocking_threads=threads,
+            backpressure=CONNECTIONS,
+            http=HTTPModes.http1,
+            websockets=False,
+            # It also ends idle connections: the time for the next head starts at once.
+            http1_settings=HTTP1Settings(
+                header_read_timeout=KEEP_ALIVE * 1000, max_buffer_size=MOST_OF_A_HEAD
+            ),
+            log_dictconfig=LOGGING,
+            respawn_failed_workers=True,
+            respawn_interval=min(1, RELOAD_TIME / workers),
+            workers_kill_timeout=KEEP_ALIVE + STOP_TIMEOUT,
+        )
+        self.on_startup(notify_systemd)
+        self.on_reload(self.announce_close)
+
+    def _init_shared_socket(self) -> None:
+        self._ssp = None
+        self._sfd = self._sso.fileno()
+        self._shd = mp.SocketHolder(self._sfd, False, QUEUE)
+
+    def announce_close(self) -> None:
+        """Make all workers close each connection with its next response."""
+        for worker in multiprocessing.active_children():
+            os.kill(worker.pid, signal.SIGUSR1)
+
+
+def notify_systemd() -> None:
+    """Tell systemd that the server listens (sd_notify(3)), for Type=notify as gunicorn has it."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if address:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifications:
+            notifications.connect(re.sub("^@", "\0", address))
+            notifications.sendall(b"READY=1")
+
+
+def exit_on_signal_during_boot() -> None:
+    """Make a worker exit at once on a signal that arrives before it has handlers of its own."""
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, lambda *_: os._exit(0))
+
+
+def is_about_this_server(record: logging.LogRecord) -> bool:
+    """Return False for granian's advice to have fewer threads: they wait for disks and hashes."""
+    return "Python threads" not in record.getMessage()
+
+
+LOGGING = {  # for logging.config.dictConfig; standard output has the access log alone
+    "formatters": {
+        "line": {
+            "format": "[%(asctime)s] [%(process)d] [%(levelname)s] %(message)s",
+            "datefmt": "%Y-%m-%d %H:%M:%S %z",
+        }
+    },
+    "filters": {"useful": {"()": lambda: is_about_this_server}},
+    "handlers": {
+        "errors": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["useful"]}
+    },
+    "loggers": {"_granian": {"handlers": ["errors"], "propagate": False}},
+}
+
+
+# -- a worker process ---------------------------------------------------------------------------
+
+
+def load_application(target: str) -> Callable:
+    """Load the application MODULE:NAME in a worker, and prepare the worker for its end.
+
+    Its code is not loaded in the master, so that a reload loads new code.
+    """
+    from identity.granian_requests import Requests
+
+    module, _, name = target.partition(":")
+    requests = Requests(getattr(import_module(module), name))
+    # granian adds the environment to each WSGI environ, where a variable would look like a header.
+    for variable in [each for each in os.environ if each.startswith(("HTTP_", "CONTENT_"))]:
+        del os.environ[variable]
+    worker_signals.set_sync_signals = functools.partial(handle_signals, requests)
+    threading.Thread(target=end_with_master, args=(os.getppid(),), daemon=True).start()
+    return requests
+
+
+def handle_signals(requests) -> mp.WorkerSignal:
+    """Set a worker's signal handlers; return the signal that makes granian stop it.
+
+    granian then closes idle connections at once, even if a request is on its way. So SIGTERM first
+    makes each response close its connection, until those left have been idle for KEEP_ALIVE
+    seconds. SIGINT, from a terminal, does not wait.
+    """
+    stop = mp.WorkerSignal()
+    stop_once = threading.Lock()
+
+    def stop_now(*_) -> None:
+        if stop_once.acquire(blocking=False):
+            stop.set()
+
+    def stop_when_idle(*_) -> None:
+        requests.announce_close()
+        threading.Timer(
+            max(0, requests.last_kept + KEEP_ALIVE - time.monotonic()), stop_now
+        ).start()
+
+    signal.signal(signal.SIGUSR1, lambda *_: requests.announce_close())
+    signal.signal(signal.SIGTERM, stop_when_idle)
+    signal.signal(signal.SIGINT, stop_now)
+    return stop
+
+
+def end_with_master(master: int) -> None:
+    """End this worker when its master is gone, killed for example."""
+    while os.getppid() == master:
+        time.sleep(1)
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(STOP_TIMEOUT)
+    os._exit(1)
+
+
+# -- the command --------------------------------------------------------------------------------
+
+
+def listen(address: str) -> socket.socket:
+    """Return a listener at HOST:PORT. Exits with one line if that is not possible."""
+    host, _, port = address.rpartition(":")
+    family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
+    try:
+        return socket.create_server((host.strip("[]"), int(port)), family=family, backlog=QUEUE)
+    except OSError as error:
+        sys.exit(f"Error: cannot listen at {address} ({error.strerror})")
+
+
+def main() -> None:
+    """Run the server until it is stopped."""
+    parser = argparse.ArgumentParser(prog="identity.granian_server")
+    parser.add_argument("--bind", metavar="HOST:PORT", default="127.0.0.1:8000")
+    parser.add_argument("--workers", metavar="N", type=int, default=1)
+    parser.add_argument("--threads", metavar="N", type=int, default=12)
+    parser.add_argument("target", metavar="MODULE:APPLICATION")
+    options = parser.parse_args()
+    multiprocessing.set_start_method("fork")  # not the default everywhere: workers inherit
+    os.register_at_fork(after_in_child=exit_on_signal_during_boot)
+    server = Server(listen(options.bind), options.target, options.workers, options.threads)
+    server.serve(target_loader=load_application)
+
+
+if __name__ == "__main__":
+    main()

@@ -8,7 +8,6 @@ around a request. docs/administrator.md lists the differences from gunicorn.
 """
 
 import argparse
-import functools
 import logging
 import multiprocessing
 import os
@@ -19,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 
 FIX = "pip install 'identity-server[fast]', with the version that constraints.txt names"
@@ -63,6 +63,7 @@ check_granian()
 
 KEEP_ALIVE = 5  # seconds that an idle connection stays open, as under gunicorn
 STOP_TIMEOUT = 30  # seconds for open requests, as gunicorn's graceful_timeout
+FIRST_REQUEST = 0.5  # seconds for the first request on a connection just accepted
 CONNECTIONS = 1000  # open ones of a worker, as under gunicorn; more wait in the queue
 QUEUE = 1024  # connections that wait for a worker
 # Bytes of the request line and all headers, as nginx's large_client_header_buffers 4 8k.
@@ -99,7 +100,6 @@ class Server(mp.MPServer):
             log_dictconfig=LOGGING,
             respawn_failed_workers=True,
             respawn_interval=min(1, RELOAD_TIME / workers),
-            workers_kill_timeout=KEEP_ALIVE + STOP_TIMEOUT,
         )
         self.on_startup(notify_systemd)
         self.on_reload(self.announce_close)
@@ -128,6 +128,7 @@ def exit_on_signal_during_boot() -> None:
     """Make a worker exit at once on a signal that arrives before it has handlers of its own."""
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, lambda *_: os._exit(0))
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
 def is_about_this_server(record: logging.LogRecord) -> bool:
@@ -153,7 +154,7 @@ LOGGING = {  # for logging.config.dictConfig; standard output has the access log
 # -- a worker process ---------------------------------------------------------------------------
 
 
-def load_application(target: str) -> Callable:
+def load_application(listener: socket.socket, target: str) -> Callable:
     """Load the application MODULE:NAME in a worker, and prepare the worker for its end.
 
     Its code is not loaded in the master, so that a reload loads new code.
@@ -165,30 +166,34 @@ def load_application(target: str) -> Callable:
     # granian adds the environment to each WSGI environ, where a variable would look like a header.
     for variable in [each for each in os.environ if each.startswith(("HTTP_", "CONTENT_"))]:
         del os.environ[variable]
-    worker_signals.set_sync_signals = functools.partial(handle_signals, requests)
-    threading.Thread(target=end_with_master, args=(os.getppid(),), daemon=True).start()
+    worker_signals.set_sync_signals = partial(handle_signals, requests, listener)
+    start_thread(stop_without_master, os.getppid())
     return requests
 
 
-def handle_signals(requests) -> mp.WorkerSignal:
+def handle_signals(requests, listener: socket.socket) -> mp.WorkerSignal:
     """Set a worker's signal handlers; return the signal that makes granian stop it.
 
-    granian then closes idle connections at once, even if a request is on its way. So SIGTERM first
-    makes each response close its connection, until those left have been idle for KEEP_ALIVE
-    seconds. SIGINT, from a terminal, does not wait.
+    SIGINT, from a terminal, stops it at once; SIGTERM without a lost request.
     """
     stop = mp.WorkerSignal()
-    stop_once = threading.Lock()
 
     def stop_now(*_) -> None:
-        if stop_once.acquire(blocking=False):
-            stop.set()
+        start_thread(exit_after, STOP_TIMEOUT)
+        stop.set()
+
+    def drain() -> None:
+        while (left := requests.last_kept + KEEP_ALIVE - time.monotonic()) > 0:
+            time.sleep(left)
+        stop_accepting(listener)
+        time.sleep(FIRST_REQUEST)
+        stop_now()
 
     def stop_when_idle(*_) -> None:
+        # granian closes idle connections at once, even if a request is on its way. So each response
+        # closes its connection from now on, until the others have been idle for KEEP_ALIVE.
         requests.announce_close()
-        threading.Timer(
-            max(0, requests.last_kept + KEEP_ALIVE - time.monotonic()), stop_now
-        ).start()
+        start_thread(drain)
 
     signal.signal(signal.SIGUSR1, lambda *_: requests.announce_close())
     signal.signal(signal.SIGTERM, stop_when_idle)
@@ -196,13 +201,33 @@ def handle_signals(requests) -> mp.WorkerSignal:
     return stop
 
 
-def end_with_master(master: int) -> None:
-    """End this worker when its master is gone, killed for example."""
+def stop_accepting(listener: socket.socket) -> None:
+    """Leave new connections to the other workers, which have the same listener.
+
+    granian would go on to accept some, and not handle their requests. A listener without
+    connections replaces this one in this process.
+    """
+    unused = socket.create_server(("127.0.0.1", 0))
+    unused.setblocking(False)
+    os.dup2(unused.fileno(), listener.fileno(), inheritable=False)
+
+
+def stop_without_master(master: int) -> None:
+    """Stop this worker when its master is gone, killed for example."""
     while os.getppid() == master:
         time.sleep(1)
     os.kill(os.getpid(), signal.SIGINT)
-    time.sleep(STOP_TIMEOUT)
+
+
+def exit_after(seconds: float) -> None:
+    """Exit, if open requests take longer than this."""
+    time.sleep(seconds)
     os._exit(1)
+
+
+def start_thread(function: Callable, *arguments) -> None:
+    """Call a function in a thread that does not keep the process from ending."""
+    threading.Thread(target=function, args=arguments, daemon=True).start()
 
 
 # -- the command --------------------------------------------------------------------------------
@@ -228,8 +253,9 @@ def main() -> None:
     options = parser.parse_args()
     multiprocessing.set_start_method("fork")  # not the default everywhere: workers inherit
     os.register_at_fork(after_in_child=exit_on_signal_during_boot)
-    server = Server(listen(options.bind), options.target, options.workers, options.threads)
-    server.serve(target_loader=load_application)
+    listener = listen(options.bind)
+    server = Server(listener, options.target, options.workers, options.threads)
+    server.serve(target_loader=partial(load_application, listener))
 
 
 if __name__ == "__main__":

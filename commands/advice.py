@@ -14,14 +14,27 @@ MAX_CODE_AGE = 10 * 365 * 86_400  # seconds: a later clock is taken for wrong
 # RFC 6762, 6761, 8375, and suffixes that home routers use. A name without a dot is private, too.
 PRIVATE_NAME = re.compile(r"[^.]+|.*\.(local|localhost|internal|home\.arpa|lan|home|test)")
 
+GRANIAN_ADVICE = Advice(
+    "granian is without a proxy in front (IDENTITY_PROXIES is 0): it believes headers with "
+    "underscores, such as X_Forwarded_For, and waits without end for slow clients",
+    "put nginx in front (deploy/nginx.conf) and set IDENTITY_PROXIES=1, or use --server gunicorn",
+)
 
-def check_environment(values: dict, bind: tuple[str, int]) -> list[Advice]:
-    """Return what looks wrong with these settings, this machine and the place of the records."""
+
+def check_environment(
+    values: dict, bind: tuple[str, int], server: str = "gunicorn"
+) -> list[Advice]:
+    """Return what looks wrong with these settings, this machine and the place of the records.
+
+    `bind` and `server` are the options of `serve`.
+    """
     places = (values[each] for each in ("DATA_DIR", "PICTURE_DIR", "STORAGE"))
     found = [*check_clock(), *find_advice(*places)]
     # In a container the port mapping of the host decides who reaches the address of --bind.
     if os.getpid() != 1:
         found += check_addresses(values, *bind)
+    if server == "granian" and not values["PROXIES"]:
+        found.append(GRANIAN_ADVICE)
     return [*found, *check_access(values)]
 
 

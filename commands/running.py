@@ -92,16 +92,18 @@ def bind_option(help: str) -> Callable:
     )
 
 
+def server_option(help: str) -> Callable:
+    """Return a decorator that adds --server, which passes a name in SERVER_MODULES."""
+    return click.option(
+        "--server", type=click.Choice([*SERVER_MODULES]), default="gunicorn", help=help
+    )
+
+
 @click.command()
 @bind_option("Where the server listens.")
 @click.option("--workers", metavar="N", type=click.IntRange(1), help="Processes; one per core.")
 @click.option("--threads", metavar="N", type=click.IntRange(1), default=12, help="In each process.")
-@click.option(
-    "--server",
-    type=click.Choice([*SERVER_MODULES]),
-    default="gunicorn",
-    help="granian is faster, and only for behind nginx.",
-)
+@server_option("granian is faster; only for behind nginx.")
 def serve(bind: tuple[str, int], workers: int | None, threads: int, server: str) -> None:
     """Run the server until it is stopped.
 
@@ -119,11 +121,12 @@ def serve(bind: tuple[str, int], workers: int | None, threads: int, server: str)
     os.environ.setdefault("IDENTITY_BASE_URL", default_base_url(host, port))
     values = read_settings()
     click.echo(f"{values['SITE_NAME']} is at {values['BASE_URL']}/")
-    problems = check_environment(values, (host, port))
+    problems = check_environment(values, (host, port), server)
     for each in problems:
         click.echo(f"Warning: {each.problem}.", err=True)
     if problems:
-        click.echo("How to fix it: identity-server settings", err=True)
+        option = "" if server == "gunicorn" else f" --server {server}"
+        click.echo(f"How to fix it: identity-server settings{option}", err=True)
     if is_new:
         offer_first_account(store, values["BASE_URL"], command)
     store.close()
@@ -162,10 +165,11 @@ def offer_first_account(store: Storage, base_url: str, command: str) -> None:
 
 @click.command()
 @bind_option("Where the server listens.")
-def settings(bind: tuple[str, int]) -> None:
+@server_option("The server that `serve` runs.")
+def settings(bind: tuple[str, int], server: str) -> None:
     """Print each setting, its origin, and what looks wrong with the fix.
 
-    Give the --bind that you give `serve`: it is compared with the base URL.
+    Give the --bind and --server that you give `serve`: they are compared with the settings.
     """
     origins = {each: "environment" for each in SETTINGS if f"IDENTITY_{each}" in os.environ}
     os.environ.setdefault("IDENTITY_BASE_URL", default_base_url(*bind))
@@ -175,5 +179,5 @@ def settings(bind: tuple[str, int]) -> None:
         value = mask_url(values[name]) if name == "STORAGE" else values[name]
         help = setting.help if values["STORAGE"] == "files" else IN_DATABASE.get(name, setting.help)
         click.echo(f"IDENTITY_{name}={value}  ({origin})\n    {help}")
-    for each in check_environment(values, bind):
+    for each in check_environment(values, bind, server):
         click.echo(f"\nWarning: {each.problem}.\n    Fix: {each.fix}.")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from identity.access_log import LineWriter, access_line, path_to_log
 
 MOST_OF_A_LINE = 8190  # bytes, as gunicorn's limit_request_line and limit_request_field_size
+MOST_DIGITS = 19  # of a Content-Length
 MOST_OF_A_BODY = 9 * 2**20  # bytes; nginx admits no more
 PART = 64 * 2**10  # bytes
 
@@ -37,6 +38,8 @@ class Requests:
         if environ.get("CONTENT_LENGTH", "0") != "0" or "HTTP_TRANSFER_ENCODING" in environ:
             # granian resets a connection with unread data, and the response is lost.
             read_rest(environ["wsgi.input"])
+        if environ["SERVER_PROTOCOL"] == "HTTP/1":
+            environ["SERVER_PROTOCOL"] = "HTTP/1.0"  # for the log, as gunicorn has it
         status, headers = started[-1][:2]
         if self._closes_connections:
             headers = [*headers, ("Connection", "close")]
@@ -75,6 +78,8 @@ def check_head(environ: dict) -> str | None:
             break
         if len(environ[name]) > MOST_OF_A_LINE:
             return "431 Request Header Fields Too Large"
+    if len(environ.get("CONTENT_LENGTH", "")) > MOST_DIGITS:  # zeros: int() limits their number
+        return "400 Bad Request"
     # granian gives a chunked body that was cut off as if it were complete (RFC 9112 8).
     if "HTTP_TRANSFER_ENCODING" in environ:
         return "411 Length Required"

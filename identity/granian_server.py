@@ -61,7 +61,7 @@ def check_granian() -> None:
 
 check_granian()
 
-KEEP_ALIVE = 5  # seconds that an idle connection stays open, as under gunicorn
+KEEP_ALIVE = 5  # seconds that an idle connection stays open by default, as under gunicorn
 STOP_TIMEOUT = 30  # seconds for open requests, as gunicorn's graceful_timeout
 FIRST_REQUEST = 0.5  # seconds for the first request on a connection just accepted
 CONNECTIONS = 1000  # open ones of a worker, as under gunicorn; more wait in the queue
@@ -81,25 +81,25 @@ class Server(mp.MPServer):
     in its queue (unless the sysctl net.ipv4.tcp_migrate_req is 1).
     """
 
-    def __init__(self, listener: socket.socket, target: str, workers: int, threads: int) -> None:
+    def __init__(self, listener: socket.socket, options: argparse.Namespace) -> None:
         self._sso = listener
         super().__init__(
-            target=target,
+            target=options.target,
             address=listener.getsockname()[0],
             port=listener.getsockname()[1],
             interface=Interfaces.WSGI,
-            workers=workers,
-            blocking_threads=threads,
+            workers=options.workers,
+            blocking_threads=options.threads,
             backpressure=CONNECTIONS,
             http=HTTPModes.http1,
             websockets=False,
             # It also ends idle connections: the time for the next head starts at once.
             http1_settings=HTTP1Settings(
-                header_read_timeout=KEEP_ALIVE * 1000, max_buffer_size=MOST_OF_A_HEAD
+                header_read_timeout=round(options.keep_alive * 1000), max_buffer_size=MOST_OF_A_HEAD
             ),
             log_dictconfig=LOGGING,
             respawn_failed_workers=True,
-            respawn_interval=min(1, RELOAD_TIME / workers),
+            respawn_interval=min(1, RELOAD_TIME / options.workers),
         )
         self.on_startup(notify_systemd)
         self.on_reload(self.announce_close)
@@ -154,7 +154,7 @@ LOGGING = {  # for logging.config.dictConfig; standard output has the access log
 # -- a worker process ---------------------------------------------------------------------------
 
 
-def load_application(listener: socket.socket, target: str) -> Callable:
+def load_application(listener: socket.socket, keep_alive: float, target: str) -> Callable:
     """Load the application MODULE:NAME in a worker, and prepare the worker for its end.
 
     Its code is not loaded in the master, so that a reload loads new code.
@@ -166,12 +166,12 @@ def load_application(listener: socket.socket, target: str) -> Callable:
     # granian adds the environment to each WSGI environ, where a variable would look like a header.
     for variable in [each for each in os.environ if each.startswith(("HTTP_", "CONTENT_"))]:
         del os.environ[variable]
-    worker_signals.set_sync_signals = partial(handle_signals, requests, listener)
+    worker_signals.set_sync_signals = partial(handle_signals, requests, listener, keep_alive)
     start_thread(stop_without_master, os.getppid())
     return requests
 
 
-def handle_signals(requests, listener: socket.socket) -> mp.WorkerSignal:
+def handle_signals(requests, listener: socket.socket, keep_alive: float) -> mp.WorkerSignal:
     """Set a worker's signal handlers; return the signal that makes granian stop it.
 
     SIGINT, from a terminal, stops it at once; SIGTERM without a lost request.
@@ -183,7 +183,7 @@ def handle_signals(requests, listener: socket.socket) -> mp.WorkerSignal:
         stop.set()
 
     def drain() -> None:
-        while (left := requests.last_kept + KEEP_ALIVE - time.monotonic()) > 0:
+        while (left := requests.last_kept + keep_alive - time.monotonic()) > 0:
             time.sleep(left)
         stop_accepting(listener)
         time.sleep(FIRST_REQUEST)
@@ -191,7 +191,7 @@ def handle_signals(requests, listener: socket.socket) -> mp.WorkerSignal:
 
     def stop_when_idle(*_) -> None:
         # granian closes idle connections at once, even if a request is on its way. So each response
-        # closes its connection from now on, until the others have been idle for KEEP_ALIVE.
+        # closes its connection from now on, until the others have been idle for too long.
         requests.announce_close()
         start_thread(drain)
 
@@ -249,13 +249,14 @@ def main() -> None:
     parser.add_argument("--bind", metavar="HOST:PORT", default="127.0.0.1:8000")
     parser.add_argument("--workers", metavar="N", type=int, default=1)
     parser.add_argument("--threads", metavar="N", type=int, default=12)
+    parser.add_argument("--keep-alive", metavar="SECONDS", type=float, default=KEEP_ALIVE)
     parser.add_argument("target", metavar="MODULE:APPLICATION")
     options = parser.parse_args()
     multiprocessing.set_start_method("fork")  # not the default everywhere: workers inherit
     os.register_at_fork(after_in_child=exit_on_signal_during_boot)
     listener = listen(options.bind)
-    server = Server(listener, options.target, options.workers, options.threads)
-    server.serve(target_loader=partial(load_application, listener))
+    load = partial(load_application, listener, options.keep_alive)
+    Server(listener, options).serve(target_loader=load)
 
 
 if __name__ == "__main__":

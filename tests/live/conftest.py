@@ -1,9 +1,11 @@
 """Fixtures: one running server for the tests that do not stop it, its users and its clients."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
+from commands.running import SERVER_MODULES
 from storage import Storage
 
 from .form_browser import FormBrowser
@@ -21,14 +23,26 @@ def no_proxy() -> Iterator[None]:
         yield
 
 
+def shared_server(config: pytest.Config, kind: str) -> RunningServer:
+    """Return the running server of a kind, gunicorn or granian, that all modules share."""
+    return start_once(config, f"{kind} server", partial(running_server, kind=kind))
+
+
+@pytest.fixture(scope="module", params=SERVER_MODULES)
+def each_server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
+    """A running server of each kind, otherwise like `server`."""
+    server = shared_server(request.config, request.param)
+    yield server
+    server.empty()
+
+
 @pytest.fixture(scope="module")
 def server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
     """A running server with two workers, empty at the start of each module.
 
     Modules share it one after the other. A module that configures or stops a server has its own.
     """
-
-    server = start_once(request.config, "server", running_server)
+    server = shared_server(request.config, "gunicorn")
     yield server
     server.empty()
 

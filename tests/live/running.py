@@ -34,10 +34,12 @@ class RunningServer:
     """`identity-server serve` on a free loopback port, with two workers and an empty installation.
 
     Takes settings without their prefix, `RunningServer(folder, SIGN_UP="open")`, and ignores the
-    IDENTITY_ variables of the caller. `address` is its base URL; a restart keeps the port.
+    IDENTITY_ variables of the caller. `kind` is the value of --server. `address` is the base URL; a
+    restart keeps the port.
     """
 
-    def __init__(self, folder: Path, **settings: str) -> None:
+    def __init__(self, folder: Path, kind: str = "gunicorn", **settings: str) -> None:
+        self.kind = kind
         self.settings = settings
         self.data_dir = folder / "data"
         self.picture_dir = folder / "pictures"
@@ -63,7 +65,7 @@ class RunningServer:
         wait_until(lambda: is_free(bind))  # killed workers may outlive their master for a moment
         with self.access_log.open("w") as access_log, self.error_log.open("w") as error_log:
             self.process = subprocess.Popen(
-                [*COMMAND, "serve", "--bind", bind, "--workers", "2"],
+                [*COMMAND, "serve", "--bind", bind, "--workers", "2", "--server", self.kind],
                 stdin=subprocess.DEVNULL,
                 stdout=access_log,
                 stderr=error_log,

@@ -19,6 +19,12 @@ OWN_ADDRESS = "127.0.0.2"  # for this module alone: late log lines of other test
 ACCESS_LINE = re.compile(r'127\.0\.0\.2 - - \[[^]]+\] "[A-Z]+ \S+ HTTP/1\.1" \d{3} \d+ \d+\.\d{6}')
 
 
+@pytest.fixture(scope="module")
+def server(each_server: RunningServer) -> RunningServer:
+    """A server of each kind."""
+    return each_server
+
+
 @pytest.fixture
 def form_browser(server: RunningServer) -> Iterator[FormBrowser]:
     """A form browser that is signed out, at an address of its own."""
@@ -82,13 +88,20 @@ def test_grant_logs_one_line_per_request_and_no_secret(
 
 
 def test_invalid_http_is_not_quoted_in_the_log(server: RunningServer):
-    """The parser's error message must not repeat a code or a token."""
+    """The parser's error message must not repeat a code or a token.
+
+    granian logs nothing of what its parser refuses; the last request is not malformed to it.
+    """
     secret = secrets.token_urlsafe(32)
-    errors_before = server.error_log.read_text().count("Invalid request")
-    for line in (f"GET /callback?code={secret}", f"Authorization: Bearer {secret}"):
-        send_raw(server.address, f"{line}\r\n\r\n")
+    log, line, count = {
+        "gunicorn": (server.error_log, "Invalid request", 3),
+        "granian": (server.access_log, '"GET /... HTTP/1.1" 414 ', 1),
+    }[server.kind]
+    before = log.read_text().count(line)
+    for start in (f"GET /callback?code={secret}", f"Authorization: Bearer {secret}"):
+        send_raw(server.address, f"{start}\r\n\r\n")
     send_raw(server.address, f"GET /{secret}{'a' * 9000} HTTP/1.1\r\n\r\n")
-    wait_until(lambda: server.error_log.read_text().count("Invalid request") == errors_before + 3)
+    wait_until(lambda: log.read_text().count(line) == before + count)
     assert secret not in server.access_log.read_text() + server.error_log.read_text()
 
 

@@ -1,4 +1,4 @@
-"""The measured servers: gunicorn on a loopback address, with one worker by default."""
+"""The measured servers, on a loopback address, with one worker by default."""
 
 import contextlib
 import http.client
@@ -28,13 +28,16 @@ class Server:
     """A running server."""
 
     port: int
-    pid: int  # of gunicorn's master process
+    pid: int  # of the master process
     first_response: float  # seconds after its command was started
 
     def workers(self) -> list[Path]:
-        """Return the folders in /proc of the worker processes, in the order of their ids."""
+        """Return the folders in /proc of the worker processes, in the order of their ids.
+
+        A server without them, such as a peer, works in the process that was started.
+        """
         ids = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        return sorted(Path("/proc", each) for each in ids)
+        return sorted(Path("/proc", each) for each in ids or [str(self.pid)])
 
     def worker_memory(self) -> float:
         """Return the memory of the worker processes (VmRSS), in MiB."""
@@ -47,9 +50,12 @@ class Server:
 
 
 def processor_time(process: Path) -> float:
-    """Return the processor time of the process of a folder in /proc, in seconds."""
-    user, system = (process / "stat").read_text().rpartition(")")[2].split()[11:13]
-    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+    """Return the processor time of the process of a folder in /proc, in seconds.
+
+    It is exact to nanoseconds, and /proc/PID/stat to hundredths of a second: the clock's id is what
+    clock_getcpuclockid(3) returns on Linux.
+    """
+    return time.clock_gettime((~int(process.name) << 3) | 2)
 
 
 def _memory(process: Path) -> float:
@@ -59,30 +65,36 @@ def _memory(process: Path) -> float:
 
 
 @contextlib.contextmanager
-def serve_identity(settings: dict[str, str], workers: int = 1) -> Iterator[Server]:
+def serve_identity(
+    settings: dict[str, str], workers: int = 1, server: str = "gunicorn"
+) -> Iterator[Server]:
     """Run `identity-server serve` with this number of workers and other options by default.
 
     One worker is bound to SERVER_CORE; several may use all cores.
     """
     command = [sys.executable, "-c", SERVE, "serve", BIND, f"--workers={workers}"]
+    command += [f"--server={server}"] if server != "gunicorn" else []
     environment = {f"IDENTITY_{name}": value for name, value in settings.items()}
     cores = SERVER_CORE if workers == 1 else set(_cores)
-    with _serve(command, "/api/users/info?id=1", environment, cores) as server:
+    with running_server(command, "/api/users/info?id=1", environment, cores) as server:
         yield server
 
 
 @contextlib.contextmanager
 def serve_baseline(like: Server, application: str) -> Iterator[Server]:
-    """Run another application under gunicorn with the arguments of `like`."""
+    """Run another application under the server of `like`, with the same arguments."""
     *arguments, _, _ = Path(f"/proc/{like.pid}/cmdline").read_text().split("\0")
     command = [BIND if "--bind=" in each else each for each in arguments]
-    with _serve([*command, application], "/", {}) as server:
+    with running_server([*command, application], "/") as server:
         yield server
 
 
 @contextlib.contextmanager
-def _serve(
-    command: list[str], path: str, environment: dict, cores: set[int] = SERVER_CORE
+def running_server(
+    command: list[str],
+    path: str,
+    environment: dict[str, str] | None = None,
+    cores: set[int] = SERVER_CORE,
 ) -> Iterator[Server]:
     """Run a server until the block ends, which begins when the server responds at `path`.
 
@@ -95,7 +107,7 @@ def _serve(
         subprocess.Popen(
             [f"--bind=127.0.0.1:{port}" if each == BIND else each for each in command],
             cwd=ROOT,
-            env=os.environ | environment,
+            env=os.environ | (environment or {}),
             stdout=subprocess.DEVNULL,
             stderr=errors,
         ) as process,

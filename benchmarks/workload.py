@@ -1,5 +1,6 @@
 """The measured installation, and the calls to it."""
 
+import copy
 import os
 import random
 import secrets
@@ -12,7 +13,10 @@ from identity.signing import serializer
 from identity_server import create_app, issue_access_token
 from storage import AuthorizationCode, Session, now_ms
 
+# Settings of another installation, which are ignored.
+PREFIXES = ("IDENTITY_", "GUNICORN_", "GRANIAN_")
 SIGNED_IN = 100  # players, for the calls that need a session
+ACTIVE, SHARE_OF_ACTIVE = 1000, 0.9  # in a community most calls are about few players
 
 
 class Call(NamedTuple):
@@ -53,18 +57,27 @@ class Installation:
         progress: Callable[[str], None],
         url: str = "files",
     ) -> None:
-        # Ignore settings of another installation.
-        for name in [each for each in os.environ if each.startswith(("IDENTITY_", "GUNICORN_"))]:
+        for name in [each for each in os.environ if each.startswith(PREFIXES)]:
             del os.environ[name]
         self.settings = {"DATA_DIR": f"{folder}/data", "PICTURE_DIR": f"{folder}/pictures"}
         self.settings["STORAGE"] = url
         self.users = users
+        self.everyone = self.active = range(1, users + 1)  # ids
         self.storage, self.client, self.secret = fill(folder, users, progress=progress)
         self.cookies: list[str] = []  # of signed-in players
         self.app = create_app(self.settings)
 
+    def with_active_players(self) -> "Installation":
+        """Return the same installation with SHARE_OF_ACTIVE of its calls for ACTIVE players."""
+        skewed = copy.copy(self)
+        skewed.active = self.everyone[:: self.users // ACTIVE]
+        return skewed
+
     def _random_users(self, count: int) -> list[int]:
-        return random.choices(range(1, self.users + 1), k=count)
+        return [
+            random.choice(self.active if random.random() < SHARE_OF_ACTIVE else self.everyone)
+            for _ in range(count)
+        ]
 
     def _consent(self, user_id: int) -> AuthorizationCode:
         """Return what the server stores for a code."""
@@ -149,3 +162,8 @@ CALLS = {
     "token": Installation.token_calls,
     "picture": Installation.picture_calls,
 }
+
+
+def requests_of(installation: Installation, call: str) -> Callable[[int], list[bytes]]:
+    """Return a function that makes requests of a call."""
+    return lambda count: [each.as_bytes() for each in CALLS[call](installation, count)]

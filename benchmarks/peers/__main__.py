@@ -1,0 +1,159 @@
+"""Race this server against two servers for node that keep everything in memory.
+
+One core for each server in turn, another one for the load: 16 connections exchange codes for tokens
+and ask who the player is.
+"""
+
+import argparse
+import contextlib
+import os
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from benchmarks.measuring import Name, Track, run_rounds
+from benchmarks.peers import DRIVERS, PLAYERS, install, running_peer
+from benchmarks.population import populate, show_progress
+from benchmarks.report import (
+    Memory,
+    Target,
+    at_least,
+    conditions,
+    memory_table,
+    rates_table,
+    save,
+    summarize,
+    targets_table,
+)
+from benchmarks.servers import LOAD_CORE, Server, serve_identity
+from benchmarks.workload import Installation, requests_of
+
+# The call of a peer to which each call of this server is compared.
+COUNTERPARTS = {"users/info": "userinfo", "whois": "userinfo", "token": "token"}
+# How many times as fast as the better peer.
+TARGETS = {
+    "gunicorn": {"users/info": 1.0, "whois": 0.85, "token": 0.75},
+    "granian": {"users/info": 5, "whois": 2, "token": 1.4},
+}
+WARM_UPS = 8  # times 1,000 requests: node compiles what runs often
+KINDS = {"rate": "requests/s", "cost": "processor time"}
+
+
+def main() -> None:
+    """Run the command. The exit status is 1 if a response was not a 200."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15, metavar="N", help="default: 15")
+    help_text = "about the length of each measurement; default: 0.5"
+    parser.add_argument("--seconds", type=float, default=0.5, metavar="S", help=help_text)
+    help_text = "replace the results in this file, such as docs/performance.json"
+    parser.add_argument("--save", metavar="FILE", help=help_text)
+    options = parser.parse_args()
+    os.sched_setaffinity(0, LOAD_CORE)
+    with (
+        tempfile.TemporaryDirectory(prefix="benchmark-") as folder,
+        contextlib.ExitStack() as running,
+    ):
+        race = Race(running)
+        race.add_peers(Path(folder))
+        race.add_ourselves(folder)
+        race.measure(options.rounds, options.seconds)
+    race.print_results(options.save)
+    sys.exit(1 if race.failures() else 0)
+
+
+class Race:
+    """The servers of a race, and what is measured on them; `running` stops them."""
+
+    def __init__(self, running: contextlib.ExitStack) -> None:
+        self.running = running
+        self.servers: dict[str, Server] = {}
+        self.tracks: dict[Name, Track] = {}
+        self.memory: list[Memory] = []
+        self.versions = ""
+
+    def add_peers(self, folder: Path) -> None:
+        """Install and start the peers."""
+        show_progress("npm install")
+        self.versions = install(folder)
+        for package in DRIVERS:
+            peer = self.running.enter_context(running_peer(folder, package))
+            self._add(package, "token", peer.server, peer.token_requests)
+            self._add(package, "userinfo", peer.server, peer.userinfo_requests)
+
+    def add_ourselves(self, folder: str) -> None:
+        """Start this server under gunicorn and under granian."""
+        installation = Installation(folder, PLAYERS, populate, show_progress)
+        for name in TARGETS:
+            server = self.running.enter_context(serve_identity(installation.settings, server=name))
+            for call in COUNTERPARTS:
+                self._add(name, call, server, requests_of(installation, call))
+
+    def _add(self, name: str, call: str, server: Server, make_requests) -> None:
+        track = Track(Name(name, call, f"{PLAYERS:,}"), server, make_requests)
+        self.servers[name] = server
+        self.tracks[track.name] = track
+        track.warm_up(WARM_UPS)
+
+    def measure(self, rounds: int, seconds: float) -> None:
+        """Measure all tracks in turn, and the memory before and after."""
+        warm = {name: server.worker_memory() for name, server in self.servers.items()}
+        run_rounds(list(self.tracks.values()), rounds, seconds)
+        for name, server in self.servers.items():
+            self.memory.append(Memory(name, f"{PLAYERS:,}", warm[name], server.worker_memory()))
+
+    def better_peer(self, call: str, kind: str) -> Track:
+        """Return the faster peer's track, by KINDS, that a call is compared to."""
+        counterpart = COUNTERPARTS.get(call, call)
+        peers = [self.tracks[name, counterpart, f"{PLAYERS:,}"] for name in DRIVERS]
+        if kind == "cost":
+            return min(peers, key=lambda track: track.median("cost"))
+        return max(peers, key=lambda track: track.median("rate"))
+
+    def compare(self, track: Track) -> dict[str, list[float]]:
+        """Return how many times as fast as the better peer a track is."""
+        return {
+            f"of the better peer, by {label}": track.speed(
+                self.better_peer(track.name.call, kind), kind
+            )
+            for kind, label in KINDS.items()
+        }
+
+    def targets(self) -> list[Target]:
+        """Return the targets."""
+        return [
+            at_least(
+                f"{name}: {call}, by {label}",
+                self.tracks[name, call, f"{PLAYERS:,}"].speed(self.better_peer(call, kind), kind),
+                least,
+            )
+            for name, calls in TARGETS.items()
+            for call, least in calls.items()
+            for kind, label in KINDS.items()
+        ]
+
+    def print_results(self, file: str | None) -> None:
+        """Print the tables; save their content if a file is named."""
+        rows, targets = summarize(self.tracks, self.compare), self.targets()
+        print(f"{conditions()}, {self.versions}\n")
+        print(f"{rates_table(rows)}\n\n{memory_table(self.memory)}\n\n{targets_table(targets)}")
+        for status, count in self.failures().items():
+            print(f"NOT 200: {count:,} times {status}")
+        if file:
+            save(
+                file,
+                "peers",
+                rows=rows,
+                memory=self.memory,
+                targets=targets,
+                versions=self.versions,
+            )
+
+    def failures(self) -> Counter[str]:
+        """Return the responses that were no success, by status line."""
+        results = [each for track in self.tracks.values() for each in track.all_results()]
+        return sum((each.failures for each in results), Counter())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""The servers that `python -m benchmarks.peers` races with do what they are measured for."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from benchmarks.peers import (
+    DRIVERS,
+    TOKEN_SCOPE,
+    USERINFO_SCOPE,
+    Peer,
+    exchange_form,
+    install,
+    running_peer,
+)
+
+pytestmark = [pytest.mark.node, pytest.mark.xdist_group("npm")]
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with both peers."""
+    folder = tmp_path_factory.mktemp("peers")
+    install(folder)
+    return folder
+
+
+@pytest.fixture(scope="module", params=DRIVERS)
+def peer(request, packages: Path) -> Iterator[Peer]:
+    """Each peer, running."""
+    with running_peer(packages, request.param) as peer:
+        yield peer
+
+
+def send(peer: Peer, path: str, form: str = "", token: str = "") -> tuple[int, dict]:
+    """Return the status of a response, and its body if that is JSON."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    request = Request(f"{peer.address}{path}", form.encode() or None, headers)
+    try:
+        with urlopen(request) as response:
+            return response.status, json.load(response)
+    except HTTPError as error:
+        with error:
+            return error.code, {}
+
+
+def test_peer_exchanges_a_code_and_looks_up_the_token(peer: Peer):
+    [code] = peer.issue_codes(1, USERINFO_SCOPE)
+    token = peer.exchange(code)
+    assert token["token_type"] == "Bearer"
+    assert 590 <= token["expires_in"] <= 600  # seconds
+    status, player = send(peer, "/me", token=token["access_token"])
+    assert (status, player["name"]) == (200, f"Player {player['sub']}")
+    assert player["email"] == f"player{player['sub']}@example.org"
+
+
+def test_peer_issues_an_access_token_alone_in_the_race(peer: Peer):
+    """This server issues no other token, so that signing one would slow the peer down."""
+    [code] = peer.issue_codes(1, TOKEN_SCOPE)
+    assert peer.exchange(code).keys() == {"access_token", "token_type", "expires_in", "scope"}
+
+
+def test_peer_refuses_wrong_credentials(peer: Peer, subtests):
+    used, unused = peer.issue_codes(2, TOKEN_SCOPE)
+    peer.exchange(used)
+    for case, path, form, token, statuses in (
+        ("used code", "/token", exchange_form(used), "", (400,)),
+        ("unknown code", "/token", exchange_form("unknown"), "", (400,)),
+        ("wrong secret", "/token", exchange_form(unused, "wrong"), "", (400, 401)),
+        ("unknown token", "/me", "", "unknown", (401,)),
+    ):
+        with subtests.test(case):
+            assert send(peer, path, form, token)[0] in statuses

@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 
-from identity.access_log import LineWriter, access_line, path_to_log
+from identity.access_log import access_line, path_to_log
 
 MOST_OF_A_LINE = 8190  # bytes, as gunicorn's limit_request_line and limit_request_field_size
 MOST_DIGITS = 19  # of a Content-Length
@@ -19,11 +19,14 @@ PART = 64 * 2**10  # bytes
 
 
 class Requests:
-    """WSGI middleware (PEP 3333) between granian and the application of a worker."""
+    """WSGI middleware (PEP 3333) between granian and the application of a worker.
 
-    def __init__(self, application: Callable) -> None:
+    `write` gets the access line of each request.
+    """
+
+    def __init__(self, application: Callable, write: Callable[[bytes], None]) -> None:
         self._application = application
-        self._write = LineWriter().write
+        self._write = write
         self._closes_connections = False
         self.last_kept = float("-inf")  # time.monotonic() of the last connection left open
 

@@ -159,10 +159,11 @@ def load_application(listener: socket.socket, keep_alive: float, target: str) ->
 
     Its code is not loaded in the master, so that a reload loads new code.
     """
+    from identity.access_log import LineWriter
     from identity.granian_requests import Requests
 
     module, _, name = target.partition(":")
-    requests = Requests(getattr(import_module(module), name))
+    requests = Requests(getattr(import_module(module), name), LineWriter().write)
     # granian adds the environment to each WSGI environ, where a variable would look like a header.
     for variable in [each for each in os.environ if each.startswith(("HTTP_", "CONTENT_"))]:
         del os.environ[variable]
@@ -176,11 +177,12 @@ def handle_signals(requests, listener: socket.socket, keep_alive: float) -> mp.W
 
     SIGINT, from a terminal, stops it at once; SIGTERM without a lost request.
     """
-    stop = mp.WorkerSignal()
+    stop, first_time = mp.WorkerSignal(), threading.Lock()
 
     def stop_now(*_) -> None:
-        start_thread(exit_after, STOP_TIMEOUT)
-        stop.set()
+        if first_time.acquire(blocking=False):  # a second `set` would block all threads
+            start_thread(exit_after, STOP_TIMEOUT)
+            stop.set()
 
     def drain() -> None:
         while (left := requests.last_kept + keep_alive - time.monotonic()) > 0:
@@ -240,7 +242,8 @@ def listen(address: str) -> socket.socket:
     try:
         return socket.create_server((host.strip("[]"), int(port)), family=family, backlog=QUEUE)
     except OSError as error:
-        sys.exit(f"Error: cannot listen at {address} ({error.strerror})")
+        why = error.strerror.partition(" (")[0]
+        sys.exit(f"Error: cannot listen at {address} ({why})")
 
 
 def main() -> None:

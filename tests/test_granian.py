@@ -1,0 +1,167 @@
+"""`identity.granian_server` and `granian_requests`; tests/live/test_granian.py runs granian."""
+
+import io
+import os
+import re
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+
+import granian
+import pytest
+from waiting import PATIENCE
+from werkzeug.wsgi import ClosingIterator
+
+from identity import granian_server
+from identity.granian_requests import MOST_OF_A_BODY, MOST_OF_A_LINE, Requests
+from identity.settings import ROOT
+
+# -- the installed granian ----------------------------------------------------------------------
+
+
+def test_missing_granian_internal_is_named_in_one_line(monkeypatch, subtests):
+    granian_server.check_granian()
+    for module, path in granian_server.INTERNALS:
+        renamed = f"{path}_renamed"
+        with subtests.test(path), pytest.raises(SystemExit) as refused:
+            monkeypatch.setattr(granian_server, "INTERNALS", [(module, renamed)])
+            granian_server.check_granian()
+        assert f" has no {module.__name__}.{renamed}: " in refused.value.code
+        assert "\n" not in refused.value.code
+
+
+@pytest.mark.parametrize("version", ["2.7.3", "1.99.0", "2.7"])
+def test_granian_that_can_be_aborted_is_refused(monkeypatch, version):
+    monkeypatch.setattr(granian, "__version__", version)
+    with pytest.raises(SystemExit) as refused:
+        granian_server.check_granian()
+    assert refused.value.code.startswith(f"Error: granian {version} is too old: pip install ")
+
+
+@pytest.mark.live
+def test_serve_without_granian_exits_with_one_line(tmp_path):
+    program = "import sys; sys.modules['granian'] = None; from identity_admin import main; main()"
+    command = [sys.executable, "-c", program, "serve", "--server=granian"]
+    folder = {"IDENTITY_DATA_DIR": str(tmp_path / "data")}
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | folder, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    [line] = done.stderr.splitlines()
+    assert line.startswith("Error: granian cannot be used") and "identity-server[fast]" in line
+    assert not (tmp_path / "data").exists()
+
+
+# -- around a request ---------------------------------------------------------------------------
+
+
+class Exchange:
+    """What `Requests` makes of a request to an application: status, headers, body, access lines."""
+
+    def __init__(
+        self, application: Callable, environ: dict, prepare: Callable = lambda requests: None
+    ) -> None:
+        self.lines: list[str] = []
+        self.requests = Requests(application, lambda line: self.lines.append(line.decode()))
+        prepare(self.requests)
+        body = self.requests(environ, self._start)
+        self.lines_before_the_body = [*self.lines]
+        self.body = b"".join(body)
+        if not isinstance(body, list):
+            body.close()  # as granian does
+
+    def _start(self, status: str, headers: list[tuple[str, str]]) -> None:
+        self.status, self.headers = status, headers
+
+
+def environ_of(body: bytes = b"", **values: str) -> dict:
+    """Return the environ of a request as granian makes it, with headers after `wsgi.input`."""
+    request = {"REMOTE_ADDR": "192.0.2.1", "REQUEST_METHOD": "GET", "PATH_INFO": "/"}
+    request |= {"SERVER_PROTOCOL": "HTTP/1.1", "QUERY_STRING": "", "wsgi.input": io.BytesIO(body)}
+    return {"PATH": "x" * 9000} | request | values  # granian's own environment is in it
+
+
+def respond(environ: dict, start_response: Callable) -> list[bytes]:
+    start_response("200 OK", [("Content-Length", "2")])
+    return [b"o", b"k"]
+
+
+@pytest.mark.parametrize(
+    ("values", "status"),
+    [
+        ({}, "200 OK"),
+        ({"QUERY_STRING": "a" * (MOST_OF_A_LINE - 1)}, "200 OK"),
+        ({"QUERY_STRING": "a" * MOST_OF_A_LINE}, "414 URI Too Long"),
+        ({"PATH_INFO": "/" * (MOST_OF_A_LINE + 1)}, "414 URI Too Long"),
+        ({"HTTP_COOKIE": "a" * MOST_OF_A_LINE, "HTTP_X": ""}, "200 OK"),
+        ({"HTTP_COOKIE": "a" * (MOST_OF_A_LINE + 1)}, "431 Request Header Fields Too Large"),
+        ({"HTTP_X": "a" * 9000, "HTTP_Y": ""}, "431 Request Header Fields Too Large"),
+        ({"CONTENT_TYPE": "a" * 9000, "HTTP_Y": ""}, "431 Request Header Fields Too Large"),
+        ({"CONTENT_LENGTH": "0" * 4400}, "400 Bad Request"),
+        ({"HTTP_TRANSFER_ENCODING": "chunked"}, "411 Length Required"),
+    ],
+)
+def test_head_over_a_limit_is_refused(values, status):
+    done = Exchange(respond, environ_of(**values))
+    assert done.status == status
+    if status != "200 OK":
+        assert ("Connection", "close") in done.headers
+        assert dict(done.headers)["Content-Length"] == str(len(done.body))
+    assert [line.split()[8] for line in done.lines] == [status[:3]]
+
+
+@pytest.mark.parametrize("length", [0, 1, MOST_OF_A_BODY, 2 * MOST_OF_A_BODY])
+def test_body_that_the_application_left_is_read_up_to_a_limit(length):
+    environ = environ_of(bytes(length), CONTENT_LENGTH=str(length))
+    assert Exchange(respond, environ).status == "200 OK"
+    assert environ["wsgi.input"].tell() == min(length, MOST_OF_A_BODY)
+
+
+def test_connection_closes_with_its_next_response_once_announced():
+    usual = Exchange(respond, environ_of())
+    assert usual.headers == [("Content-Length", "2")]
+    assert 0 <= time.monotonic() - usual.requests.last_kept < PATIENCE
+    ending = Exchange(respond, environ_of(), Requests.announce_close)
+    assert ending.headers == [("Content-Length", "2"), ("Connection", "close")]
+    assert ending.requests.last_kept == float("-inf")
+
+
+def test_access_line_is_that_of_gunicorn():
+    """It has the bytes of the body, and HTTP/1.0 by its name, which granian calls HTTP/1."""
+    done = Exchange(respond, environ_of(PATH_INFO="/a b", SERVER_PROTOCOL="HTTP/1"))
+    [line] = done.lines
+    assert (
+        re.sub(r"\[.*?\]|[0-9.]+$", "-", line) == '192.0.2.1 - - - "GET /a%20b HTTP/1.0" 200 2 -\n'
+    )
+
+
+def test_streamed_response_is_logged_when_it_is_closed():
+    closed = []
+
+    def stream(environ: dict, start_response: Callable) -> Iterable[bytes]:
+        start_response("200 OK", [])
+        return ClosingIterator([b"a" * 10, b"b" * 5], lambda: closed.append(True))
+
+    done = Exchange(stream, environ_of())
+    assert done.lines_before_the_body == []
+    assert done.body == b"a" * 10 + b"b" * 5
+    assert [line.split()[8:10] for line in done.lines] == [["200", "15"]]
+    assert closed == [True]
+
+
+def test_exception_is_500_and_logged_without_secrets(capfd):
+    def fail(environ: dict, start_response: Callable) -> list[bytes]:
+        raise RuntimeError("broken")
+
+    secret = secrets.token_urlsafe(32)
+    done = Exchange(
+        fail, environ_of(PATH_INFO=f"/callback/{secret}", QUERY_STRING=f"code={secret}")
+    )
+    assert (done.status, done.body) == ("500 Internal Server Error", b"Internal Server Error")
+    said = capfd.readouterr().err
+    assert said.startswith("Error handling request GET /callback/...\n")
+    assert "RuntimeError: broken" in said
+    assert secret not in said + "".join(done.lines)
+    assert done.lines[0].split()[8] == "500"

@@ -46,6 +46,7 @@ from identity.responses import (
     JsonResponse,
     TokenRefused,
     add_default_headers,
+    encode_json,
     security_policy,
 )
 from identity.sessions import SESSION_MAX_AGE, CookieSessions, redirect_to_sign_in, signed_in_player
@@ -130,14 +131,19 @@ def find_granting_user(store: Storage, user_id: int, client_id: str, grant_id: s
     """Return the player who gave this grant, or None if it has ended.
 
     It ends when the player withdraws consent, a code is used again, or the player is suspended or
-    deleted.
+    deleted. The record is shared: it must not be changed.
     """
     try:
-        user = store.read_user(user_id)
+        user = store.read_from_user(user_id, unchanged)
     except storage.NoSuchUser:
         return None
     grant = user.grants.get(client_id)
     return user if grant and grant.id == grant_id and not user.suspended else None
+
+
+def unchanged(user: User) -> User:
+    """Return the user, for a storage that caches the decoded record."""
+    return user
 
 
 # -- The grant, 1: the player is asked (RFC 6749 4.1.1) ---------------------------------------
@@ -686,10 +692,14 @@ def users_info(api_request: ApiRequest) -> JsonResponse:
     if len(ids) != 1 or not storage.USER_ID.fullmatch(ids[0]):
         abort(400, "send one id: 1 to 15 digits, without a leading zero")
     try:
-        user = api_request.storage.read_user(int(ids[0]))
+        return JsonResponse(api_request.storage.read_from_user(int(ids[0]), profile_body))
     except storage.NoSuchUser:
         abort(404, "no player has this id")
-    return JsonResponse({"message": "yes", "user": public_profile(user)})
+
+
+def profile_body(user: User) -> bytes:
+    """Return the body of the response about this player."""
+    return encode_json({"message": "yes", "user": public_profile(user)})
 
 
 def public_profile(user: User) -> dict:

@@ -6,6 +6,7 @@ passes all other requests to Flask. The same views are Flask routes as well, for
 Flask's hooks have to check, such as one with an unusual Host; both ways give the same response.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +20,8 @@ from werkzeug.wsgi import get_input_stream
 import storage
 from identity.responses import ANY_ORIGIN, NO_SNIFF, JsonResponse, json_error, storage_http_error
 
+PLAIN_PARAMETER = re.compile(r"[A-Za-z0-9_]+=[A-Za-z0-9_]*")  # one, and nothing is encoded
+
 
 @dataclass(slots=True)
 class ApiRequest:
@@ -31,7 +34,11 @@ class ApiRequest:
     def query(self) -> list[tuple[str, str]]:
         """The parameters in the query, blank ones included."""
         # PEP 3333 lets a server leave an empty QUERY_STRING out.
-        return parse_qsl(self.environ.get("QUERY_STRING", ""), keep_blank_values=True)
+        text = self.environ.get("QUERY_STRING", "")
+        if PLAIN_PARAMETER.fullmatch(text):  # `id=1`: parse_qsl takes ten times as long
+            name, _, value = text.partition("=")
+            return [(name, value)]
+        return parse_qsl(text, keep_blank_values=True)
 
     @property
     def content_type(self) -> str:

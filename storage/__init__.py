@@ -13,6 +13,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from types import ModuleType
+from typing import TypeVar
 
 from storage.errors import *
 from storage.maintenance import Advice, Load, Maintenance, Problem, Progress, Snapshot, ignore
@@ -24,6 +25,7 @@ ATTEMPTS_WINDOW = 900  # seconds: failures are counted over this and the window 
 Images = dict[str, bytes]  # a picture: one webp file for each name in PICTURE_SIZES
 UserCallback = Callable[[User], None]
 ClientCallback = Callable[[Client], None]
+Value = TypeVar("Value")
 
 
 class Storage(Maintenance):
@@ -85,6 +87,15 @@ class Storage(Maintenance):
     @abstractmethod
     def read_user(self, user_id: int) -> User:
         """Return the user with this id. Raises NoSuchUser."""
+
+    def read_from_user(self, user_id: int, make: Callable[[User], Value]) -> Value:
+        """Return `make(user)` for the user with this id. Raises NoSuchUser.
+
+        A backend may cache the value until the record changes, so it must not be changed, and may
+        depend on nothing but the record. `make` is a function of a module: its values are cached
+        under it.
+        """
+        return make(self.read_user(user_id))
 
     @abstractmethod
     def find_user(self, name_or_email: str) -> User | None:
@@ -237,7 +248,7 @@ class Storage(Maintenance):
 
     @abstractmethod
     def keys(self) -> tuple[bytes, ...]:
-        """Return the signing keys, newest last: the same tuple until they change.
+        """Return the signing keys, newest last.
 
         A backend may cache them for a second; `rotate_keys` returns after that second.
         """

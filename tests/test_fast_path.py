@@ -91,10 +91,10 @@ def test_omitted_query_string_is_an_empty_one(plain_app, subtests):
 
 
 def test_unexpected_error_is_logged_and_500_as_json(plain_app, monkeypatch, caplog):
-    def fail(user_id: int) -> None:
+    def fail(*_: object) -> None:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(plain_app.extensions["storage"], "read_user", fail)
+    monkeypatch.setattr(plain_app.extensions["storage"], "read_from_user", fail)
     status, headers, body = answer(plain_app, "/api/users/info")
     assert status == "500 INTERNAL SERVER ERROR"
     assert headers["Content-Type"] == "application/json"
@@ -117,10 +117,10 @@ def test_unexpected_error_is_logged_and_500_as_json(plain_app, monkeypatch, capl
     ids=lambda each: type(each).__name__,
 )
 def test_storage_errors_have_the_same_response_as_in_flask(app, anyone, monkeypatch, error, status):
-    def fail(user_id: int) -> None:
+    def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(app.extensions["storage"], "read_user", fail)
+    monkeypatch.setattr(app.extensions["storage"], "read_from_user", fail)
     assert isinstance(app.wsgi_app, ComparingFastPath)
     assert anyone.get("/api/users/info?id=1").status == status
 

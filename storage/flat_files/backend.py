@@ -67,6 +67,7 @@ class FlatFiles(Storage):
     add_users = delegate("users", "add_many")
     is_new = delegate("users", "is_new")
     read_user = delegate("users", "read")
+    read_from_user = delegate("users", "read_from")
     find_user = delegate("users", "find")
     user_ids = delegate("users", "ids")
     administrators = delegate("users", "administrators")

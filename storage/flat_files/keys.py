@@ -50,7 +50,7 @@ class KeyFile:
         disk.write_file(self._path, b"".join(key + b"\n" for key in keys))
 
     def read(self) -> tuple[bytes, ...]:
-        """Return the keys, newest last: the same tuple until the file changes."""
+        """Return the keys, newest last."""
         return self._cache.get(self._path, self._read_file)
 
     def _read_file(self) -> tuple[bytes, ...]:

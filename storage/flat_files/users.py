@@ -2,10 +2,10 @@
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import storage
-from storage import Images, User, UserCallback, ignore
+from storage import Images, User, UserCallback, Value, ignore
 from storage.flat_files import disk
 from storage.flat_files.bulk_insert import BulkInsert
 from storage.flat_files.index import ADMINISTRATORS, Index
@@ -28,10 +28,15 @@ class UserFiles:
         self._pictures = pictures
         self._invites = invites
         self.read = functools.partial(read_user, layout)
+        self._caches: dict[Callable, disk.StatCache] = {}  # by the function that makes the values
         self._ids = UserIds(layout)
         self._unique = UniqueIndex(layout, self.read)
 
     # -- look-ups ------------------------------------------------------------------------------
+
+    def read_from(self, user_id: int, make: Callable[[User], Value]) -> Value:
+        cache = self._caches.get(make) or self._caches.setdefault(make, disk.StatCache())
+        return cache.get(self._layout.user(user_id), lambda: make(self.read(user_id)))
 
     def find(self, name_or_email: str) -> User | None:
         key = storage.unique_key(name_or_email)

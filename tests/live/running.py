@@ -243,6 +243,16 @@ def paused(process_id: int) -> Iterator[None]:
         os.kill(process_id, signal.SIGCONT)
 
 
+def ask_each_worker(server: RunningServer, ask: Callable[[], object]) -> list:
+    """Return what `ask` gets from each worker, while the other one is paused."""
+    answers = []
+    for worker in server.workers():
+        with paused(worker):
+            answers.append(ask())
+    assert len(answers) == 2
+    return answers
+
+
 def kill_group(process: subprocess.Popen) -> None:
     """Kill a process and its process group with SIGKILL."""
     with contextlib.suppress(ProcessLookupError):

@@ -1,6 +1,5 @@
 """`identity-server rotate-key` during a run of a server with two workers."""
 
-from collections.abc import Callable
 from urllib.parse import urlencode
 
 import pytest
@@ -8,19 +7,9 @@ import requests
 
 from .conftest import CALLBACK
 from .form_browser import FormBrowser
-from .running import ANSWER_TIMEOUT, RunningServer, paused
+from .running import ANSWER_TIMEOUT, RunningServer, ask_each_worker
 
 pytestmark = pytest.mark.live
-
-
-def ask_each_worker(server: RunningServer, ask: Callable[[], int]) -> list[int]:
-    """Return the status that `ask` gets from each worker, while the other one is paused."""
-    answers = []
-    for worker in server.workers():
-        with paused(worker):
-            answers.append(ask())
-    assert len(answers) == 2
-    return answers
 
 
 class SignedInUser:

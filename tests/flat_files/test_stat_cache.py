@@ -1,0 +1,117 @@
+"""StatCache returns what is in a file now, and takes no more memory than it may."""
+
+import os
+import time
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from storage import StorageFailed
+from storage.flat_files import disk
+from storage.flat_files.disk import CACHE_SIZE, YOUNGEST_CACHED, StatCache, write_file
+
+
+class CountingReader:
+    """Reads files through a StatCache and counts the reads of the disk."""
+
+    def __init__(self) -> None:
+        self.cache, self.reads = StatCache(), 0
+
+    def __call__(self, path: Path) -> bytes:
+        return self.cache.get(str(path), lambda: self._read(path))
+
+    def _read(self, path: Path) -> bytes:
+        self.reads += 1
+        return disk.read_file(str(path), StorageFailed("it is missing"))
+
+
+@pytest.fixture
+def read() -> CountingReader:
+    return CountingReader()
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    """A file that is old enough to be cached."""
+    path = tmp_path / "file"
+    save(path, b"first")
+    return path
+
+
+def save(path: Path, content: bytes, age: int = 2 * YOUNGEST_CACHED) -> None:
+    """Save a file as records are saved, with an age in nanoseconds."""
+    write_file(str(path), content, durable=False)
+    written = time.time_ns() - age
+    os.utime(path, ns=(written, written))
+
+
+def test_file_is_read_once_until_it_changes(read, file):
+    assert [read(file) for _ in range(5)] == [b"first"] * 5
+    assert read.reads == 1
+    save(file, b"other")
+    assert [read(file) for _ in range(5)] == [b"other"] * 5
+    assert read.reads == 2
+
+
+@pytest.mark.parametrize("age", [0, YOUNGEST_CACHED // 2, -3_600_000_000_000])
+def test_file_that_is_too_young_or_from_the_future_is_read_each_time(read, file, age):
+    save(file, b"young", age)
+    assert [read(file) for _ in range(3)] == [b"young"] * 3
+    assert read.reads == 3
+
+
+def test_change_of_inode_time_or_size_alone_is_seen(read, file, subtests):
+    path = str(file)
+
+    def replace_inode() -> bytes:
+        found = os.stat(path)
+        save(file, b"other")
+        os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+        return b"other"
+
+    def change_time() -> bytes:
+        file.write_bytes(b"again")
+        save_time = time.time_ns() - 3 * YOUNGEST_CACHED
+        os.utime(path, ns=(save_time, save_time))
+        return b"again"
+
+    def change_size() -> bytes:
+        found = os.stat(path)
+        file.write_bytes(b"longer")
+        os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+        return b"longer"
+
+    for change in (replace_inode, change_time, change_size):
+        with subtests.test(change.__name__):
+            read(file)
+            assert read(file) != change() == read(file)
+
+
+def test_missing_file_raises_each_time_and_is_found_when_it_is_back(read, file):
+    read(file)
+    file.unlink()
+    for _ in range(2):
+        with pytest.raises(StorageFailed):
+            read(file)
+    save(file, b"back")
+    assert read(file) == b"back"
+
+
+def test_cached_values_take_no_more_memory_than_a_constant(read, tmp_path):
+    """4,000 files of 8 KiB are four times as much; then of 20 bytes, where the rest counts."""
+    path = tmp_path / "file"
+    tracemalloc.start()
+    try:
+        for size, count in ((8192, 4000), (20, 40_000)):
+            save(path, b"x" * size)
+            before = tracemalloc.get_traced_memory()[0]
+            for number in range(count):
+                link = tmp_path / f"{size}-{number}"
+                link.hardlink_to(path)  # quicker to create than a file
+                read(link)
+            used = tracemalloc.get_traced_memory()[0] - before
+            assert CACHE_SIZE / 4 < used < CACHE_SIZE
+            read.cache = StatCache()
+    finally:
+        tracemalloc.stop()

@@ -1,0 +1,130 @@
+"""Answers that workers keep: what has changed shows at the next request, in every worker."""
+
+import secrets
+import time
+from collections.abc import Callable
+
+import pytest
+import requests
+from waiting import wait_until
+
+from identity_server import issue_access_token
+from storage import AuthorizationCode, Grant, Storage, Suspension, User, now_ms
+from storage.flat_files.disk import YOUNGEST_CACHED
+from storage.pictures import generate_picture
+
+from .running import ANSWER_TIMEOUT, RunningServer, ask_each_worker
+
+pytestmark = pytest.mark.live
+
+
+class Player:
+    """A player with a token, and what the workers tell of both."""
+
+    def __init__(self, server: RunningServer, client_id: str) -> None:
+        self.server, self.store = server, server.open_storage()
+        self.id = server.add_user(f"pat-{secrets.token_hex(4)}")["id"]
+        grant = Grant(secrets.token_urlsafe(12), ["userinfo", "email"], now_ms())
+        with self.store.edit_user(self.id) as user:
+            user.grants[client_id] = grant
+        code = AuthorizationCode(client_id, self.id, grant.id, grant.scope, None, None)
+        self.token = issue_access_token(code, self.store)
+
+    def warm_up(self) -> None:
+        """Make every worker keep its answers, if workers keep any."""
+        time.sleep(2 * YOUNGEST_CACHED / 10**9)
+        before = self.answers()
+        assert self.answers() == before and before[0] == before[1]
+        assert [status for status, _ in before[0]] == [200, 200]
+
+    def answers(self) -> list[list[tuple[int, dict]]]:
+        """Return status and body of the profile and of whois, from each worker."""
+        return ask_each_worker(self.server, lambda: [self._profile(), self._whois()])
+
+    def _profile(self) -> tuple[int, dict]:
+        address = f"{self.server.address}/api/users/info?id={self.id}"
+        answer = requests.get(address, timeout=ANSWER_TIMEOUT)
+        return answer.status_code, answer.json().get("user", {})
+
+    def _whois(self) -> tuple[int, dict]:
+        answer = self.server.whois(self.token)
+        return answer.status_code, answer.json()
+
+
+def edit(**values: object) -> Callable[[Storage, int], None]:
+    """Return a function that sets these fields of a player."""
+
+    def change(store: Storage, user_id: int) -> None:
+        with store.edit_user(user_id) as user:
+            for name, value in values.items():
+                setattr(user, name, value)
+
+    change.__name__ = "_".join(values)
+    return change
+
+
+def end_tokens(store: Storage, user_id: int) -> None:
+    with store.edit_user(user_id) as user:
+        for grant in user.grants.values():
+            grant.end_tokens()
+
+
+def rename(store: Storage, user_id: int) -> None:
+    store.rename_user(user_id, "Another Name")
+
+
+def change_email(store: Storage, user_id: int) -> None:
+    store.change_email(user_id, "another@example.org")
+
+
+def change_picture(store: Storage, user_id: int) -> None:
+    store.save_picture(user_id, generate_picture(user_id + 1))
+
+
+def delete(store: Storage, user_id: int) -> None:
+    store.delete_user(user_id)
+
+
+SHOWN = {  # how a change shows: the fields of the record in the profile and in whois
+    rename: ({"name": "name"}, {"name": "name"}),
+    change_email: ({}, {"email": "email"}),
+    change_picture: ({"pfpTimestamp": "pfp_timestamp"}, {"pfpTimestamp": "pfp_timestamp"}),
+    edit(bio="another bio"): ({"bio": "bio"}, {}),
+    edit(mod_level=1): ({"modLevel": "mod_level"}, {}),
+    edit(last_heartbeat=1): ({"lastHeartbeat": "last_heartbeat"}, {}),
+}
+ENDED = {  # the statuses of the profile and of whois afterwards
+    edit(suspension=Suspension(by="command")): [200, 401],
+    edit(grants={}): [200, 401],
+    end_tokens: [200, 401],
+    delete: [404, 401],
+}
+
+
+@pytest.mark.parametrize("change", [*SHOWN, *ENDED], ids=lambda each: each.__name__)
+def test_change_shows_at_the_next_request_in_every_worker(server, client, change):
+    player = Player(server, client["client_id"])
+    player.warm_up()
+    change(player.store, player.id)
+    for profile, whois in player.answers():
+        assert [profile[0], whois[0]] == ENDED.get(change, [200, 200])
+        if change in SHOWN:
+            user = player.store.read_user(player.id)
+            for (_, answer), fields in zip((profile, whois), SHOWN[change], strict=True):
+                assert {each: answer[each] for each in fields} == values_of(user, fields)
+
+
+def values_of(user: User, fields: dict[str, str]) -> dict:
+    return {name: getattr(user, field) for name, field in fields.items()}
+
+
+def test_end_of_a_suspension_shows_when_its_time_comes(server, client):
+    """Nobody saves the record then."""
+    player = Player(server, client["client_id"])
+    player.warm_up()
+    end = now_ms() + 2000
+    edit(suspension=Suspension(by="command", until=end))(player.store, player.id)
+    found = [whois[0] for _, whois in player.answers()]
+    assert found == [401, 401] or now_ms() > end  # on a slow machine
+    wait_until(lambda: now_ms() > end)
+    assert [whois[0] for _, whois in player.answers()] == [200, 200]

@@ -191,12 +191,13 @@ def test_forged_token_is_401(program, token, forged):
 
 def test_altered_token_is_401(program, token):
     payload, stamp, signature = token.split(".")[-3:]
-    # Not the last character: its two lowest bits are not part of the signature.
     first = "A" if signature[0] != "A" else "B"
+    last = "AB"[signature[-1] == "A"]
     other = "A" if payload[3] != "A" else "B"
     later = "A" if stamp[-1] != "A" else "B"
     for altered in (
         f"{payload}.{stamp}.{first}{signature[1:]}",
+        f"{payload}.{stamp}.{signature[:-1]}{last}",
         f"{payload[:3]}{other}{payload[4:]}.{stamp}.{signature}",
         f"{payload}.{stamp[:-1]}{later}.{signature}",
         f"{payload}.{signature}",

@@ -7,6 +7,7 @@ Functions that read a file raise the storage error themselves.
 import contextlib
 import errno
 import fcntl
+import itertools
 import os
 import stat
 import threading
@@ -120,7 +121,9 @@ class StatCache:
             self._cached[path] = entry
             self._size += entry[2]
             while self._size > CACHE_SIZE:
-                self._drop(next(iter(self._cached)))
+                # A quarter at once: to find the oldest one, a dict steps over all dropped ones.
+                for each in [*itertools.islice(self._cached, len(self._cached) // 4 + 1)]:
+                    self._drop(each)
 
     def _drop(self, path: str) -> None:
         _, _, size = self._cached.pop(path, (None, None, 0))

@@ -3,15 +3,18 @@
 What granian does with the same requests is here, too. docs/administrator.md lists the differences.
 """
 
+import concurrent.futures
 import contextlib
 import http.client
 import json
+import os
 import re
 import secrets
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -124,6 +127,11 @@ def application(environ, start_response):
 """
 
 
+EMPTY_APPLICATION = """
+def application(environ, start_response):
+    start_response("200 OK", [("Content-Length", "0")])
+    return []
+"""
 CONFIGURATION = Path(ROOT) / "identity" / "gunicorn_config.py"
 SLOW_START = """
 def post_fork(arbiter, worker):
@@ -133,15 +141,22 @@ def post_fork(arbiter, worker):
 
 
 @contextlib.contextmanager
-def broken_server(folder: Path, configuration: Path) -> Iterator[tuple[subprocess.Popen, Path]]:
-    """Run gunicorn with an application that raises. Yields the process and its log file."""
-    (folder / "broken.py").write_text(BROKEN_APPLICATION)
+def running_gunicorn(
+    folder: Path, configuration: Path, *options: str, application: str = BROKEN_APPLICATION
+) -> Iterator[tuple[subprocess.Popen, Path]]:
+    """Run gunicorn, by default with a broken application. Yields the process and its log file."""
+    (folder / "program.py").write_text(application)
     log = folder / "error.log"
-    command = [sys.executable, "-m", "gunicorn", f"--config={configuration}"]
-    command += ["--bind=127.0.0.1:0", "broken:application"]
+    command = [sys.executable, "-m", "gunicorn", f"--config={configuration}", *options]
+    command += ["--bind=127.0.0.1:0", "program:application"]
     with log.open("w") as file:
         process = subprocess.Popen(
-            command, cwd=folder, stdout=file, stderr=file, start_new_session=True
+            command,
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
         )
     try:
         wait_until(lambda: "Listening at: " in log.read_text(), process, log.read_text)
@@ -154,17 +169,62 @@ def broken_server(folder: Path, configuration: Path) -> Iterator[tuple[subproces
 def test_signal_during_worker_boot_stops_at_once(tmp_path: Path, end: signal.Signals):
     configuration = tmp_path / "slow.conf.py"
     configuration.write_text(CONFIGURATION.read_text() + SLOW_START)
-    with broken_server(tmp_path, configuration) as (process, log):
+    with running_gunicorn(tmp_path, configuration) as (process, log):
         wait_until(lambda: "worker boots" in log.read_text(), process, log.read_text)
         process.send_signal(end)
         assert process.wait(STOP_TIMEOUT) == 0
         assert "[ERROR]" not in log.read_text()
 
 
+def address_in(log: Path) -> str:
+    """Return the URL in gunicorn's log."""
+    return re.search(r"Listening at: (http://\S+)", log.read_text())[1]
+
+
+def test_busy_connection_does_not_keep_a_thread_from_others(tmp_path: Path):
+    """With one thread: a connection stays in it between requests, but not if others wait."""
+    options = ("--workers=1", "--threads=1", "--access-logfile=/dev/null")
+    with (
+        running_gunicorn(
+            tmp_path, CONFIGURATION, *options, application=EMPTY_APPLICATION
+        ) as server,
+        concurrent.futures.ThreadPoolExecutor() as busy,
+    ):
+        address = address_in(server[1])
+        is_over = threading.Event()
+        responses = busy.submit(send_without_pause, address, is_over)
+        try:
+            for _ in range(5):
+                answer = send_raw(address, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+                assert answer.startswith("HTTP/1.1 200 OK\r\n")
+        finally:
+            is_over.set()
+        assert responses.result() > 1000
+
+
+def send_without_pause(address: str, is_over: threading.Event) -> int:
+    """Send requests in one connection until `is_over`, always 1,000 ahead of the responses.
+
+    Returns the number of responses.
+    """
+    host, port = urlsplit(address).hostname, urlsplit(address).port
+    requests = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 1000
+    with socket.create_connection((host, port), timeout=ANSWER_TIMEOUT) as connection:
+        connection.sendall(requests)
+        responses, sent, rest = 0, 1000, b""
+        while responses < sent:
+            if sent - responses <= 1000 and not is_over.is_set():
+                connection.sendall(requests)
+                sent += 1000
+            *ends, rest = (rest + connection.recv(65536)).split(b"\r\n\r\n")
+            responses += len(ends)
+    return responses
+
+
 def test_error_log_omits_the_query_string(tmp_path: Path):
     secret = secrets.token_urlsafe(32)
-    with broken_server(tmp_path, CONFIGURATION) as (_, log):
-        address = re.search(r"Listening at: (http://\S+)", log.read_text())[1]
+    with running_gunicorn(tmp_path, CONFIGURATION) as (_, log):
+        address = address_in(log)
         answer = send_raw(address, f"GET /callback?code={secret} HTTP/1.1\r\nHost: a\r\n\r\n")
         said = log.read_text()
     assert answer.startswith("HTTP/1.1 500 ")

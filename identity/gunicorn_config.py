@@ -5,6 +5,7 @@ logger and its worker are extended, and two of its classes are replaced at start
 Importing this module replaces nothing.
 """
 
+import collections
 import os
 import re
 import select
@@ -32,6 +33,7 @@ INTERNALS = (  # undocumented parts of gunicorn that are overridden, replaced or
     (message, "ChunkedReader"),
     (message, "Request.should_close"),
     (parser, "RequestParser.mesg_class"),
+    (gthread, "ThreadWorker.enqueue_req"),
     (gthread, "ThreadWorker.handle"),
     (util, "close_graceful"),
 )
@@ -52,9 +54,6 @@ def check_gunicorn() -> None:
 
 
 check_gunicorn()
-
-NEXT_REQUEST = 2  # milliseconds that a thread waits for the next request of a connection
-LONGEST_TURN = 0.005  # seconds for the requests of one connection, if others wait
 
 timeout = 30  # seconds
 graceful_timeout = 30  # seconds
@@ -139,14 +138,27 @@ class Worker(gthread.ThreadWorker):
     the client closes its side.
     """
 
+    next_request = 2  # milliseconds that a thread waits for the next request of a connection
+    longest_turn = 0.005  # seconds for the requests of one connection, if others wait
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)
+        self.waiting = collections.deque()  # an element for each connection that waits for a thread
+
+    def enqueue_req(self, conn) -> None:
+        """Give a connection with a request to the next free thread."""
+        self.waiting.append(conn)
+        super().enqueue_req(conn)
+
     def handle(self, conn) -> bool:
         """Handle requests. Return True if the connection stays open."""
-        turn_ends = time.monotonic() + LONGEST_TURN
+        self.waiting.popleft()
+        turn_ends = time.monotonic() + self.longest_turn
         # True: kept alive. Anything else is False, or that no request has arrived yet.
         while (stays_open := super().handle(conn)) is True:
-            if self._others_wait() and time.monotonic() > turn_ends:
+            if self.waiting and time.monotonic() > turn_ends:
                 break
-            if not is_readable(conn.sock, NEXT_REQUEST):
+            if not is_readable(conn.sock, self.next_request):
                 break
         if not stays_open:
             # Read the rest of the body first, up to what nginx admits: closing with unread data
@@ -154,11 +166,6 @@ class Worker(gthread.ThreadWorker):
             util.close_graceful(conn.sock, max_drain=9 * 2**20)
             conn.close = lambda **_: None  # the main thread calls it
         return stays_open
-
-    def _others_wait(self) -> bool:
-        """Return True if more connections have a request than there are threads."""
-        idle = len(self.keepalived_conns) + len(self.pending_conns)
-        return self.nr_conns - idle > self.cfg.threads
 
 
 def is_readable(connection: socket.socket, timeout: int) -> bool:

@@ -31,6 +31,8 @@ REQUESTS = 20_000
 APPLICATION = """
 import json, os, time
 
+time.sleep(float(os.environ.get("BOOT", "0")))
+
 def application(environ, start_response):
     path, query = environ["PATH_INFO"], environ["QUERY_STRING"]
     if path == "/fails":
@@ -51,11 +53,17 @@ def broken_stream():
 class Granian:
     """granian on a free port with two workers and APPLICATION, which responds to any path."""
 
-    def __init__(self, folder: Path, target: str = "probe:application", **variables: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        target: str = "probe:application",
+        keep_alive: int = KEEP_ALIVE,
+        **variables: str,
+    ) -> None:
         (folder / "probe.py").write_text(APPLICATION)
         self.port = free_port()
         self.log = folder / "error.log"
-        command = [sys.executable, "-m", "identity.granian_server", f"--keep-alive={KEEP_ALIVE}"]
+        command = [sys.executable, "-m", "identity.granian_server", f"--keep-alive={keep_alive}"]
         command += [f"--bind=127.0.0.1:{self.port}", "--workers=2", target]
         python_path = os.pathsep.join([ROOT, str(folder)])
         with self.log.open("w") as log, (folder / "access.log").open("w") as access_log:
@@ -100,7 +108,7 @@ class Granian:
 
 
 @contextlib.contextmanager
-def running_granian(folder: Path, **options: str) -> Iterator[Granian]:
+def running_granian(folder: Path, **options: object) -> Iterator[Granian]:
     """Run granian until the block ends."""
     server = Granian(folder, **options)
     try:
@@ -211,12 +219,12 @@ def test_environment_variable_is_no_header(granian: Granian):
     assert not {"HTTP_COOKIE", "CONTENT_LENGTH", "HTTP_X_FORWARDED_FOR"} & set(names)
 
 
-def test_more_connections_than_threads_are_accepted(granian: Granian):
+def test_more_connections_than_threads_are_accepted(tmp_path: Path):
     """Idle connections hold no thread: two workers have 24."""
-    with contextlib.ExitStack() as held:
+    with running_granian(tmp_path, keep_alive=600) as server, contextlib.ExitStack() as held:
         for _ in range(100):
-            held.enter_context(granian.connect())
-        assert granian.get()["worker"] in granian.children()
+            held.enter_context(server.connect())
+        assert server.get()["worker"] in server.children()
 
 
 def test_broken_stream_is_logged_and_looks_complete(granian: Granian):
@@ -251,6 +259,20 @@ def test_stop_signal_exits_with_status_0(tmp_path: Path, end: signal.Signals):
         os.killpg(server.process.pid, end)
         assert server.process.wait(PATIENCE) == 0
         assert is_free(f"127.0.0.1:{server.port}")
+
+
+def test_signals_during_worker_boot(tmp_path: Path):
+    """A worker that loads the application survives a reload's first signal, and ends at a stop."""
+    server = Granian(tmp_path, BOOT="3600")
+    try:
+        wait_until(lambda: len(server.children()) == 2, server.process, server.log.read_text)
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "Stopped old worker-2" in server.log.read_text(), server.process)
+        server.process.terminate()
+        assert server.process.wait(PATIENCE) == 0
+        assert "[ERROR]" not in server.log.read_text()
+    finally:
+        kill_group(server.process)
 
 
 def test_application_that_cannot_be_loaded_stops_the_server(tmp_path: Path):

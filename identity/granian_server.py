@@ -8,6 +8,7 @@ around a request. docs/administrator.md lists the differences from gunicorn.
 """
 
 import argparse
+import contextlib
 import logging
 import multiprocessing
 import os
@@ -68,6 +69,7 @@ CONNECTIONS = 1000  # open ones of a worker, as under gunicorn; more wait in the
 QUEUE = 1024  # connections that wait for a worker
 # Bytes of the request line and all headers, as nginx's large_client_header_buffers 4 8k.
 MOST_OF_A_HEAD = 32 * 2**10
+STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 RELOAD_TIME = 8  # seconds over which the starts of new workers are spread, at most
 
 
@@ -101,6 +103,7 @@ class Server(mp.MPServer):
             respawn_failed_workers=True,
             respawn_interval=min(1, RELOAD_TIME / options.workers),
         )
+        self.main_loop_interrupt = WakeUps()
         self.on_startup(notify_systemd)
         self.on_reload(self.announce_close)
 
@@ -115,6 +118,32 @@ class Server(mp.MPServer):
             os.kill(worker.pid, signal.SIGUSR1)
 
 
+class WakeUps:
+    """In place of granian's threading.Event, on which the main thread may sleep through a signal.
+
+    A signal that the kernel gives to another thread runs its Python handler only once the main
+    thread wakes up. So the signal writes to a pipe (signal.set_wakeup_fd), which the main thread
+    reads. A wake-up too many has no effect on granian.
+    """
+
+    def __init__(self) -> None:
+        self._reading, self._writing = os.pipe()
+        os.set_blocking(self._writing, False)
+        signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+
+    def set(self) -> None:
+        """Wake up the main thread, now or at its next `wait`."""
+        with contextlib.suppress(BlockingIOError):  # full: it will wake up
+            os.write(self._writing, b"\0")
+
+    def clear(self) -> None:
+        """Do nothing: what was set since the last `wait` is not lost."""
+
+    def wait(self) -> int:
+        """Wait for a wake-up; return its signal, 0 if it is from `set`."""
+        return os.read(self._reading, 1)[0]
+
+
 def notify_systemd() -> None:
     """Tell systemd that the server listens (sd_notify(3)), for Type=notify as gunicorn has it."""
     address = os.environ.get("NOTIFY_SOCKET")
@@ -126,9 +155,10 @@ def notify_systemd() -> None:
 
 def exit_on_signal_during_boot() -> None:
     """Make a worker exit at once on a signal that arrives before it has handlers of its own."""
-    for each in (signal.SIGTERM, signal.SIGINT):
+    signal.set_wakeup_fd(-1)  # the master's
+    for each in STOP_SIGNALS:
         signal.signal(each, lambda *_: os._exit(0))
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
 def is_about_this_server(record: logging.LogRecord) -> bool:
@@ -168,39 +198,39 @@ def load_application(listener: socket.socket, keep_alive: float, target: str) ->
     for variable in [each for each in os.environ if each.startswith(("HTTP_", "CONTENT_"))]:
         del os.environ[variable]
     worker_signals.set_sync_signals = partial(handle_signals, requests, listener, keep_alive)
-    start_thread(stop_without_master, os.getppid())
     return requests
 
 
 def handle_signals(requests, listener: socket.socket, keep_alive: float) -> mp.WorkerSignal:
-    """Set a worker's signal handlers; return the signal that makes granian stop it.
+    """Set a worker's signal handlers; return the signal that makes granian stop it."""
+    stop, signals = mp.WorkerSignal(), WakeUps()
+    for each in (signal.SIGUSR1, *STOP_SIGNALS):
+        signal.signal(each, lambda *_: None)  # `signals` tells them to the thread
+    start_thread(stop_worker, signals, stop, requests, listener, keep_alive)
+    start_thread(stop_without_master, os.getppid())
+    return stop
 
-    SIGINT, from a terminal, stops it at once; SIGTERM without a lost request.
+
+def stop_worker(
+    signals: WakeUps, stop: mp.WorkerSignal, requests, listener: socket.socket, keep_alive: float
+) -> None:
+    """Wait for a signal, and stop: at SIGINT at once, at SIGTERM without a lost request.
+
+    granian closes idle connections when it stops, even if a request is on its way. Each response
+    closes its connection since the signal; so wait until the others have been idle for too long.
     """
-    stop, first_time = mp.WorkerSignal(), threading.Lock()
-
-    def stop_now(*_) -> None:
-        if first_time.acquire(blocking=False):  # a second `set` would block all threads
-            start_thread(exit_after, STOP_TIMEOUT)
-            stop.set()
-
-    def drain() -> None:
+    while (received := signals.wait()) not in STOP_SIGNALS:
+        if received == signal.SIGUSR1:
+            requests.announce_close()
+    requests.announce_close()
+    if received == signal.SIGTERM:
         while (left := requests.last_kept + keep_alive - time.monotonic()) > 0:
             time.sleep(left)
         stop_accepting(listener)
         time.sleep(FIRST_REQUEST)
-        stop_now()
-
-    def stop_when_idle(*_) -> None:
-        # granian closes idle connections at once, even if a request is on its way. So each response
-        # closes its connection from now on, until the others have been idle for too long.
-        requests.announce_close()
-        start_thread(drain)
-
-    signal.signal(signal.SIGUSR1, lambda *_: requests.announce_close())
-    signal.signal(signal.SIGTERM, stop_when_idle)
-    signal.signal(signal.SIGINT, stop_now)
-    return stop
+    stop.set()
+    time.sleep(STOP_TIMEOUT)
+    os._exit(1)  # open requests take too long
 
 
 def stop_accepting(listener: socket.socket) -> None:
@@ -219,12 +249,6 @@ def stop_without_master(master: int) -> None:
     while os.getppid() == master:
         time.sleep(1)
     os.kill(os.getpid(), signal.SIGINT)
-
-
-def exit_after(seconds: float) -> None:
-    """Exit, if open requests take longer than this."""
-    time.sleep(seconds)
-    os._exit(1)
 
 
 def start_thread(function: Callable, *arguments) -> None:
@@ -256,7 +280,12 @@ def main() -> None:
     parser.add_argument("target", metavar="MODULE:APPLICATION")
     options = parser.parse_args()
     multiprocessing.set_start_method("fork")  # not the default everywhere: workers inherit
-    os.register_at_fork(after_in_child=exit_on_signal_during_boot)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # also in workers until they have booted
+    os.register_at_fork(
+        before=partial(signal.pthread_sigmask, signal.SIG_BLOCK, STOP_SIGNALS),
+        after_in_parent=partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, STOP_SIGNALS),
+        after_in_child=exit_on_signal_during_boot,
+    )
     listener = listen(options.bind)
     load = partial(load_application, listener, options.keep_alive)
     Server(listener, options).serve(target_loader=load)

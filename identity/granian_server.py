@@ -214,16 +214,19 @@ def handle_signals(requests, listener: socket.socket, keep_alive: float) -> mp.W
 def stop_worker(
     signals: WakeUps, stop: mp.WorkerSignal, requests, listener: socket.socket, keep_alive: float
 ) -> None:
-    """Wait for a signal, and stop: at SIGINT at once, at SIGTERM without a lost request.
+    """Wait for SIGTERM, and stop without a lost request; after a SIGINT stop at once.
 
     granian closes idle connections when it stops, even if a request is on its way. Each response
     closes its connection since the signal; so wait until the others have been idle for too long.
+    A terminal sends SIGINT to all processes: the master then sends SIGTERM.
     """
-    while (received := signals.wait()) not in STOP_SIGNALS:
-        if received == signal.SIGUSR1:
+    is_hasty = False
+    while (received := signals.wait()) != signal.SIGTERM:
+        if received in (signal.SIGUSR1, signal.SIGINT):
             requests.announce_close()
+            is_hasty |= received == signal.SIGINT
     requests.announce_close()
-    if received == signal.SIGTERM:
+    if not is_hasty:
         while (left := requests.last_kept + keep_alive - time.monotonic()) > 0:
             time.sleep(left)
         stop_accepting(listener)
@@ -248,7 +251,8 @@ def stop_without_master(master: int) -> None:
     """Stop this worker when its master is gone, killed for example."""
     while os.getppid() == master:
         time.sleep(1)
-    os.kill(os.getpid(), signal.SIGINT)
+    for each in (signal.SIGINT, signal.SIGTERM):
+        os.kill(os.getpid(), each)
 
 
 def start_thread(function: Callable, *arguments) -> None:

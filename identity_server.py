@@ -21,7 +21,7 @@ import logging
 import re
 import secrets
 from dataclasses import asdict, dataclass
-from urllib.parse import parse_qsl, unquote_plus, urlencode, urlsplit
+from urllib.parse import unquote_plus, urlencode, urlsplit
 
 from flask import Blueprint, Flask, abort, request, session
 from itsdangerous import BadSignature
@@ -34,7 +34,7 @@ from werkzeug.wrappers import Response
 import storage
 from identity.accounts import may_manage
 from identity.context import get_storage
-from identity.fast_path import ApiRequest, ApiViews, FastPath
+from identity.fast_path import ApiRequest, ApiViews, FastPath, parse_parameters
 from identity.formatting import MINUTE
 from identity.guards import GUARDS
 from identity.limits import count_attempts, limits_of_address
@@ -532,7 +532,7 @@ def read_token_form(api_request: ApiRequest) -> dict[str, str]:
     if media_type.lower() in ("application/json", "multipart/form-data"):
         abort(400, "send the parameters form-encoded: application/x-www-form-urlencoded")
     try:
-        sent = parse_qsl(body.decode(), keep_blank_values=True, errors="strict")
+        sent = parse_parameters(body.decode(), errors="strict")
     except ValueError:
         abort(400, "the body is not form-encoded UTF-8")
     # RFC 6749 3.2: a blank parameter counts as missing, and none of ours may be repeated.

@@ -6,11 +6,10 @@ passes all other requests to Flask. The same views are Flask routes as well, for
 Flask's hooks have to check, such as one with an unusual Host; both ways give the same response.
 """
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from urllib.parse import parse_qsl
+from urllib.parse import unquote_plus
 
 from flask import Flask, request
 from werkzeug import exceptions
@@ -20,7 +19,20 @@ from werkzeug.wsgi import get_input_stream
 import storage
 from identity.responses import ANY_ORIGIN, NO_SNIFF, JsonResponse, json_error, storage_http_error
 
-PLAIN_PARAMETER = re.compile(r"[A-Za-z0-9_]+=[A-Za-z0-9_]*")  # one, and nothing is encoded
+
+def parse_parameters(text: str, errors: str = "replace") -> list[tuple[str, str]]:
+    """Return the parameters of a query or a form, blank ones included.
+
+    `errors` says what to do with bytes that are not UTF-8. urllib.parse.parse_qsl returns the same,
+    and takes three times as long: it decodes also what is not encoded.
+    """
+    pairs = (each.partition("=") for each in text.split("&") if each)
+    return [(decode(name, errors), decode(value, errors)) for name, _, value in pairs]
+
+
+def decode(text: str, errors: str) -> str:
+    """Return a name or a value of a parameter, decoded. Raises ValueError if `errors` is strict."""
+    return unquote_plus(text, errors=errors) if "%" in text or "+" in text else text
 
 
 @dataclass(slots=True)
@@ -34,11 +46,7 @@ class ApiRequest:
     def query(self) -> list[tuple[str, str]]:
         """The parameters in the query, blank ones included."""
         # PEP 3333 lets a server leave an empty QUERY_STRING out.
-        text = self.environ.get("QUERY_STRING", "")
-        if PLAIN_PARAMETER.fullmatch(text):  # `id=1`: parse_qsl takes ten times as long
-            name, _, value = text.partition("=")
-            return [(name, value)]
-        return parse_qsl(text, keep_blank_values=True)
+        return parse_parameters(self.environ.get("QUERY_STRING", ""))
 
     @property
     def content_type(self) -> str:

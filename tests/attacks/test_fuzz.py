@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_uploads import SAMPLES, with_right_checksums
 
-from identity.fast_path import ApiRequest
+from identity.fast_path import ApiRequest, parse_parameters
 from identity.settings import ROOT
 from storage import (
     PICTURE_SIZES,
@@ -67,6 +67,37 @@ def new_address_per_request(anyone) -> None:
         return send(*args, **options)
 
     anyone.open = open_from_new_address
+
+
+PARTS_OF_A_QUERY = [
+    "a",
+    "id",
+    "=",
+    "&",
+    "&&",
+    ";",
+    "%",
+    "%6",
+    "%69",
+    "%C3%A9",
+    "%ff",
+    "+",
+    "é",
+    " ",
+]
+
+
+@given(st.lists(st.sampled_from(PARTS_OF_A_QUERY) | st.text(max_size=3)).map("".join))
+def test_parameters_are_those_that_the_standard_library_reads(text):
+    expected = parse_qsl(text, keep_blank_values=True)
+    assert parse_parameters(text) == expected
+    try:
+        strict = parse_qsl(text, keep_blank_values=True, errors="strict")
+    except ValueError:
+        with pytest.raises(ValueError):
+            parse_parameters(text, errors="strict")
+    else:
+        assert parse_parameters(text, errors="strict") == strict == expected
 
 
 # -- the token request ----------------------------------------------------------------------------

@@ -10,10 +10,9 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from werkzeug.security import generate_password_hash
-
 from benchmarks.population import PASSWORD, REDIRECT_URI, SHARERS, make_player
 from commands.running import kept_port
+from identity.passwords import hash_password
 from storage import Client, Storage, open_storage, sha256
 
 SECRET = "the secret of a benchmark's client"
@@ -82,7 +81,7 @@ def populate_database(
     """Add players and a client to an empty database, as `population.populate` does to files."""
     storage = open_storage("", "", url)
     client = Client(CLIENT_ID, "Chess", sha256(SECRET), [REDIRECT_URI])
-    password_hash = generate_password_hash(PASSWORD)
+    password_hash = hash_password(PASSWORD)
     with storage.load() as load:
         for user_id in range(1, users + 1):
             load.add_user(make_player(user_id, client.id, password_hash), {})

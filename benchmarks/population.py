@@ -11,8 +11,7 @@ import random
 import sys
 from collections.abc import Callable
 
-from werkzeug.security import generate_password_hash
-
+from identity.passwords import hash_password
 from storage import (
     ADMINISTRATOR,
     PICTURE_SIZES,
@@ -87,7 +86,7 @@ def populate(
     if storage.user_ids():
         raise StorageError(f"{data} has players already: name an empty folder")
     client, secret = storage.add_client("Chess", [REDIRECT_URI], owner_id=None)
-    password_hash, index = generate_password_hash(PASSWORD), Index(f"{data}/index")
+    password_hash, index = hash_password(PASSWORD), Index(f"{data}/index")
     for user_id in range(1, users + 1):
         user = make_player(user_id, client.id, password_hash)
         if pictures:

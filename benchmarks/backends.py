@@ -14,7 +14,7 @@ from benchmarks.database import create_database, populate_database, running_data
 from benchmarks.load import Result, measure
 from benchmarks.population import populate, show_progress
 from benchmarks.servers import LOAD_CORE, serve_identity
-from benchmarks.workload import CALLS, Installation
+from benchmarks.workload import CALLS, PAGES, Installation
 
 # The app's processor time on PostgreSQL, of that on flat files.
 TARGETS = {"users/info": 1.5, "whois": 1.6, "token": 1.9}
@@ -53,12 +53,7 @@ class Subject:
 
 def all_calls() -> dict:
     """Return the functions that make calls of each kind, by its name."""
-    more = {
-        "sign-in": Installation.sign_in_calls,
-        "save": Installation.save_calls,
-        "home page": Installation.home_calls,
-    }
-    return {name: CALLS[name] for name in TARGETS} | more
+    return {name: CALLS[name] for name in TARGETS} | PAGES
 
 
 def compare_backends(rounds: int, large: bool) -> int:

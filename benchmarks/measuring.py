@@ -5,12 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from benchmarks.load import Result, measure
+from benchmarks.load import CONNECTIONS, Result, measure
 from benchmarks.population import show_progress
 from benchmarks.servers import Server
 
-FIRST_CALLS = 1000  # of each kind, before anything is measured
-LEAST_CALLS = 200  # in a measurement
+FIRST_CALLS = 1000  # of most kinds, before anything is measured
 TIME_LIMIT = 30  # seconds for a measurement
 
 
@@ -29,24 +28,27 @@ class Track:
     name: Name
     server: Server
     make_requests: Callable[[int], list[bytes]]  # returns this number of them
+    connections: int = CONNECTIONS
+    least_calls: int = 200  # in a round
+    first_calls: int = FIRST_CALLS
     first: list[Result] = field(default_factory=list)  # before the rounds
     results: list[Result] = field(default_factory=list)
 
     def _send(self, count: int) -> Result:
         requests = self.make_requests(count)
         before = self.server.worker_time()
-        result = measure(self.server.port, requests, TIME_LIMIT)
+        result = measure(self.server.port, requests, TIME_LIMIT, self.connections)
         result.cost = (self.server.worker_time() - before) / result.responses * 1_000_000
         return result
 
     def warm_up(self, times: int = 1) -> None:
-        """Send FIRST_CALLS requests, once or several times. The results do not count."""
-        self.first += [self._send(FIRST_CALLS) for _ in range(times)]
+        """Send the first requests, once or several times. The results do not count."""
+        self.first += [self._send(self.first_calls) for _ in range(times)]
 
     def measure(self, seconds: float) -> None:
         """Note the result of as many requests as take about this time."""
         last = self.all_results()[-1]
-        self.results.append(self._send(max(LEAST_CALLS, int(last.rate * seconds))))
+        self.results.append(self._send(max(self.least_calls, int(last.rate * seconds))))
 
     def all_results(self) -> list[Result]:
         """Return all results, with that of the warm-up."""

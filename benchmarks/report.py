@@ -42,7 +42,7 @@ class Memory:
 
     server: str
     players: str
-    warm: float  # after FIRST_CALLS of each call
+    warm: float  # after the first calls of each kind
     end: float  # after all rounds
 
 
@@ -65,7 +65,7 @@ def summarize(
     """
     rows = []
     for name, track in sorted(tracks.items(), key=lambda item: bool(item[0].players)):
-        medians = [track.median(kind) for kind in ("rate", "p50", "p99", "cost", "busy")]
+        medians = [round(track.median(kind), 3) for kind in ("rate", "p50", "p99", "cost", "busy")]
         speed = {label: format_ratios(values) for label, values in compare(track).items()}
         rows.append(Row(*name, *medians, speed))
     return rows
@@ -123,23 +123,19 @@ def format_table(header: list[str], rows: list[list[str]], left: int = 1) -> str
 
 
 def rates_table(rows: list[Row]) -> str:
-    """Return the table of what was measured."""
-    header = [
-        "server",
-        "players",
-        "call",
-        "requests/s",
-        "p50, ms",
-        "p99, ms",
-        "µs of processor time",
-    ]
-    header += rows[0].speed
-    return format_table(header, [_cells(each) for each in rows], left=3)
+    """Return the table of what was measured, and one of the rows that are compared to nothing."""
+    tables = []
+    for part in [each for each in rows if each.speed], [each for each in rows if not each.speed]:
+        if part:
+            header = ["server", "players", "call", "requests/s", "p50, ms", "p99, ms"]
+            header += ["processor time, µs", *part[0].speed]
+            tables.append(format_table(header, [_cells(each) for each in part], left=3))
+    return "\n\n".join(tables)
 
 
 def _cells(row: Row) -> list[str]:
-    rate = f"{'≥ ' if row.busy > SATURATED else ''}{row.rate:,.0f}"
-    times = [f"{row.p50:.2f}", f"{row.p99:.2f}", f"{row.cost:.0f}"]
+    rate = f"{'≥ ' if row.busy > SATURATED else ''}{row.rate:,.{0 if row.rate > 10 else 1}f}"
+    times = [f"{row.p50:,.2f}", f"{row.p99:,.2f}", f"{row.cost:,.0f}"]
     return [row.server, row.players or "-", row.call, rate, *times, *row.speed.values()]
 
 
@@ -167,7 +163,7 @@ def _rounded(number: float) -> int:
 
 def memory_table(memory: list[Memory]) -> str:
     """Return the table of the memory of each server."""
-    header = ["memory of a worker, MiB", "players", "after 1,000 of each call", "at the end"]
+    header = ["memory of a worker, MiB", "players", "after the first calls", "at the end"]
     lines = [[each.server, each.players, f"{each.warm:.1f}", f"{each.end:.1f}"] for each in memory]
     return format_table(header, lines, left=2)
 

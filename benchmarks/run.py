@@ -9,7 +9,15 @@ from benchmarks.measuring import Name, Track, run_rounds
 from benchmarks.population import populate, show_progress
 from benchmarks.report import Memory, Target, at_least, at_most
 from benchmarks.servers import Server, serve_baseline, serve_identity
-from benchmarks.workload import ACTIVE, CALLS, SHARE_OF_ACTIVE, Call, Installation, requests_of
+from benchmarks.workload import (
+    ACTIVE,
+    CALLS,
+    PAGES,
+    SHARE_OF_ACTIVE,
+    Call,
+    Installation,
+    requests_of,
+)
 
 SERVERS = ("gunicorn", "granian")
 BARE, PLAIN = "bare WSGI", "plain Flask"
@@ -19,6 +27,8 @@ TARGETS = {"users/info": 1.45, "whois": 1.2, "token": 0.9}
 GRANIAN_TARGET = 0.55  # the same of users/info and a bare WSGI function, both under granian
 MEMORY_TARGET = 60  # MiB
 START_TARGET = 1.5  # seconds
+# A sign-in takes a tenth of a second, and a worker hashes two passwords at a time.
+FEW = {"connections": 2, "least_calls": 2, "first_calls": 2}
 STARTS = 3  # timed starts of each server
 
 
@@ -42,6 +52,7 @@ class Run:
                 self.players = players
                 self.starts = {each: time_starts(each, installation) for each in SERVERS}
                 self._add_servers(players, installation, list(CALLS))
+                self._add_pages(players, installation)
                 self._add_baselines()
                 continue
             self._add_servers(players, installation, list(TARGETS))
@@ -56,6 +67,16 @@ class Run:
             self.servers[name, players] = server
             self.memory[name, players] = [server.worker_memory()]
 
+    def _add_pages(self, players: str, installation: Installation) -> None:
+        """Start servers for the pages, apart from those whose memory is measured."""
+        settings = installation.settings | {"PROXIES": "1"}
+        for name in SERVERS:
+            server = self.running.enter_context(serve_identity(settings, server=name))
+            for call in PAGES:
+                options = FEW if call == "sign-in" else {"first_calls": 100}
+                requests = requests_of(installation, call)
+                self._add_track(Name(name, call, players), server, requests, **options)
+
     def _add_baselines(self) -> None:
         request = Call("/").as_bytes()
         for name, (baseline, application) in itertools.product(SERVERS, BASELINES.items()):
@@ -63,18 +84,27 @@ class Run:
             server = self.running.enter_context(serve_baseline(like, application))
             self._add_track(Name(name, baseline), server, lambda count: [request] * count)
 
-    def _add_track(self, name: Name, server: Server, make_requests: Callable) -> None:
-        self.tracks[name] = Track(name, server, make_requests)
+    def _add_track(
+        self, name: Name, server: Server, make_requests: Callable, **options: int
+    ) -> None:
+        self.tracks[name] = Track(name, server, make_requests, **options)
         self.tracks[name].warm_up()
 
     def measure(self, rounds: int, seconds: float) -> None:
         """Measure all tracks in turn, and then the memory."""
-        run_rounds(list(self.tracks.values()), rounds, seconds)
+        run_rounds(sorted(self.tracks.values(), key=self._position), rounds, seconds)
         for key, server in self.servers.items():
             self.memory[key].append(server.worker_memory())
 
+    def _position(self, track: Track) -> tuple[bool, str]:
+        """Return a sort key by which tracks that a target compares are next to each other."""
+        has_target = track.name.players in ("", self.players) and track.name.call not in PAGES
+        return not has_target, track.name.server
+
     def compare(self, track: Track) -> dict[str, list[float]]:
-        """Return how many times as fast as the baselines a track is, by processor time."""
+        """Return how many times as fast as the baselines an API call is, by processor time."""
+        if track.name.call in PAGES:
+            return {}
         plain, bare = self.tracks["gunicorn", PLAIN, ""], self.tracks[track.name.server, BARE, ""]
         return {f"of {PLAIN} under gunicorn": track.speed(plain), f"of {BARE}": track.speed(bare)}
 

@@ -121,14 +121,14 @@ class Installation:
     # -- calls of pages; the server believes X-Forwarded-For -----------------------------------
 
     def sign_in_calls(self, count: int) -> list[Call]:
-        """Return sign-ins, each from an address of its own."""
+        """Return sign-ins of different players, each from an address of its own."""
         return [
             Call(
                 "/sign-in",
                 form=urlencode({"name": make_player(each, "", "").name, "password": PASSWORD}),
                 address=f"10.{random.randrange(256)}.{random.randrange(256)}.{number}",
             )
-            for number, each in enumerate(self._random_users(count))
+            for number, each in enumerate(random.sample(self.everyone, count))
         ]
 
     def save_calls(self, count: int) -> list[Call]:
@@ -147,7 +147,7 @@ class Installation:
     def _signed_in(self) -> list[str]:
         """Return the session cookies of some players."""
         if not self.cookies:
-            for user_id in self._random_users(SIGNED_IN):
+            for user_id in random.sample(self.everyone, min(SIGNED_IN, self.users)):
                 entry = Session(secrets.token_urlsafe(16), now_ms(), "a benchmark")
                 with self.storage.edit_user(user_id) as user:
                     user.sessions = [entry]
@@ -162,8 +162,13 @@ CALLS = {
     "token": Installation.token_calls,
     "picture": Installation.picture_calls,
 }
+PAGES = {  # of a server with PROXIES=1
+    "home page": Installation.home_calls,
+    "save": Installation.save_calls,
+    "sign-in": Installation.sign_in_calls,
+}
 
 
 def requests_of(installation: Installation, call: str) -> Callable[[int], list[bytes]]:
     """Return a function that makes requests of a call."""
-    return lambda count: [each.as_bytes() for each in CALLS[call](installation, count)]
+    return lambda count: [each.as_bytes() for each in (CALLS | PAGES)[call](installation, count)]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from identity import gunicorn_config
+from identity import granian_server, gunicorn_config
 from identity_server import PAGE_BODY_LIMIT, TOKEN_BODY_LIMIT
 from pages.account import FORM_AROUND_PICTURE
 from storage.pictures import MAX_BYTES
@@ -72,9 +72,16 @@ def test_nginx_body_limits_equal_those_of_the_server():
 
 
 def test_nginx_keep_alive_is_shorter_than_that_of_gunicorn():
-    """A POST on a connection that gunicorn is closing would fail, and is not retried."""
+    """A POST on a connection that the server is closing would fail, and is not retried."""
     [seconds] = find_all(r"^    keepalive_timeout ([0-9]+)s;", SITE)
-    assert int(seconds) < gunicorn_config.keepalive
+    assert int(seconds) < gunicorn_config.keepalive == granian_server.KEEP_ALIVE
+
+
+def test_systemd_waits_for_open_requests():
+    [seconds] = find_all(r"^TimeoutStopSec=([0-9]+)$", UNIT)
+    assert int(seconds) > gunicorn_config.graceful_timeout
+    granian_stop = granian_server.KEEP_ALIVE + granian_server.FIRST_REQUEST
+    assert int(seconds) > granian_stop + granian_server.STOP_TIMEOUT
 
 
 def test_certificate_renewal_reloads_nginx():
@@ -119,4 +126,4 @@ def test_compose_file_starts_nginx_with_the_site_and_both_servers(tmp_path: Path
         assert re.search(pattern, SITE), pattern
         assert "127.0.0.1" not in replacement or replacement == upstream
     assert "postgresql" in servers[0]["environment"]["IDENTITY_STORAGE"]
-    assert "-e '.[postgresql]'" in DOCKERFILE
+    assert "-e '.[postgresql,fast]'" in DOCKERFILE

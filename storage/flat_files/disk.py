@@ -149,16 +149,25 @@ def write_file(path: str, content: bytes, mode: int = 0o600, durable: bool = Tru
     Readers, and the next start after a power cut, see the old bytes or the new ones. If it raises
     OSError, the old file is still there.
     """
-    temporary = temporary_beside(path)
-    try:
-        with created(temporary, mode) as descriptor:
-            write_all(descriptor, content)
-            if durable:
-                sync(descriptor)
+    with written_beside(path, content, mode, durable) as temporary:
         if durable:
             replace_durably(temporary, path)
         else:
             os.rename(temporary, path)
+
+
+@contextlib.contextmanager
+def written_beside(
+    path: str, content: bytes, mode: int = 0o600, synced: bool = True
+) -> Iterator[str]:
+    """Write a temporary file for the block to rename; remove it if the block raises OSError."""
+    temporary = temporary_beside(path)
+    try:
+        with created(temporary, mode) as descriptor:
+            write_all(descriptor, content)
+            if synced:
+                sync(descriptor)
+        yield temporary
     except OSError:
         remove_file(temporary)
         raise

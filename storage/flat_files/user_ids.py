@@ -2,24 +2,34 @@
 
 import os
 
-from storage import BadInstallation, DamagedRecord, NotFound
-from storage.flat_files.disk import read_file, write_file
+from storage import BadInstallation, DamagedRecord, IdTaken, NotFound
+from storage.flat_files.disk import read_file, sync_folder, write_file, written_beside
 from storage.flat_files.layout import Layout
 from storage.rules import USER_IDS_END
 
 
 class UserIds:
-    """The ids of new users. The caller of each method holds accounts.lock. Raises OSError."""
+    """The ids of new users. The caller holds accounts.lock, except for `sync`. Raises OSError."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._path = layout.path("next_user_id")
 
     def take(self) -> int:
-        """Return the next id, which is never given again."""
+        """Return the next id, which is never given again once `sync` has returned."""
         user_id = self._read_next()
-        write_file(self._path, b"%d\n" % (user_id + 1))
+        with written_beside(self._path, b"%d\n" % (user_id + 1)) as temporary:
+            os.rename(temporary, self._path)
         return user_id
+
+    def sync(self) -> None:
+        """Make the ids that were taken durable, before anything is saved under them."""
+        sync_folder(os.path.dirname(self._path))
+
+    def refuse_used(self, user_id: int) -> None:
+        """Raise IdTaken if an id that was taken has a record, or had one."""
+        if self._is_used(user_id):
+            raise IdTaken
 
     def reserve(self, largest: int) -> None:
         """Give only ids above this one."""
@@ -30,8 +40,7 @@ class UserIds:
         layout = self._layout
         try:
             user_id = int(read_file(self._path, NotFound()))
-            known = layout.user(user_id), layout.deleted(user_id)
-            used = user_id < 1 or any(map(os.path.exists, known))
+            used = user_id < 1 or self._is_used(user_id)
         except NotFound:
             user_id = 1
             used = any(map(os.listdir, (layout.users, layout.path("deleted"))))
@@ -45,3 +54,7 @@ class UserIds:
         if user_id >= USER_IDS_END:
             raise BadInstallation(f"{self._path} is too large: ids end before {USER_IDS_END}")
         return user_id
+
+    def _is_used(self, user_id: int) -> bool:
+        known = self._layout.user(user_id), self._layout.deleted(user_id)
+        return any(map(os.path.exists, known))

@@ -75,19 +75,34 @@ class UserFiles:
         from storage.pictures import generate_picture  # Pillow: memory a worker rarely needs
 
         user = storage.new_user(name, email, password_hash, mod_level)
-        with self._layout.accounts_lock(), disk.rollback_on_error() as undo:
-            for kind, key in unique_keys(user):
-                self._unique.refuse_taken(kind, key)
-            if (first and not self.is_new()) or (invite and not self._invites.is_good(invite)):
+        with self._layout.accounts_lock():
+            self._refuse_addition(user, invite)
+            if first and not self.is_new():
                 raise storage.InviteSpent
             user.id = self._ids.take()
+        # Most of the time passes here. Others can add accounts meanwhile.
+        self._ids.sync()
+        images = generate_picture(user.id)
+        with disk.rollback_on_error() as undo:
             undo.callback(self._pictures.remove, user.id, user.pfp_timestamp)
-            self._pictures.write(user.id, user.pfp_timestamp, generate_picture(user.id))
-            for kind, key in unique_keys(user):
-                self._unique.take(kind, key, user.id, undo)
-            with self._invites.taken(invite, user.id), self._index.updated(user):
-                disk.write_record(self._layout.user(user.id), user)
+            self._pictures.write(user.id, user.pfp_timestamp, images)
+            with self._layout.accounts_lock():
+                self._refuse_addition(user, invite)
+                self._ids.refuse_used(user.id)  # a restore may have come between
+                if not self._pictures.exist(user.id, user.pfp_timestamp):  # or a repair
+                    self._pictures.write(user.id, user.pfp_timestamp, images)
+                for kind, key in unique_keys(user):
+                    self._unique.take(kind, key, user.id, undo)
+                with self._invites.taken(invite, user.id), self._index.updated(user):
+                    disk.write_record(self._layout.user(user.id), user)
         return user
+
+    def _refuse_addition(self, user: User, invite: str | None) -> None:
+        """Raise NameTaken, EmailTaken or InviteSpent; the caller holds accounts.lock."""
+        for kind, key in unique_keys(user):
+            self._unique.refuse_taken(kind, key)
+        if invite and not self._invites.is_good(invite):
+            raise storage.InviteSpent
 
     def reserve_ids(self, largest: int) -> None:
         with self._layout.accounts_lock():

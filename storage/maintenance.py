@@ -5,12 +5,12 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import BinaryIO
 
 from storage.errors import DamagedRecord
 from storage.names import can_be_key, unique_key
-from storage.records import PICTURE_SIZES, RULES, Client, Invite, User, record_as_dict
+from storage.records import PICTURE_SIZES, RULES, Client, Invite, User
 from storage.rules import BIO_CONTROLS, TIME_END, check_hash_format, drop_hidden, has_controls
 
 MAX_PICTURE_BYTES = 2**20  # of one size
@@ -159,9 +159,10 @@ def problems_in_fields(record: User | Client) -> Iterator[str]:
             yield f"{field}: {problem}"
     if isinstance(record, User) and (problem := check_hash_format(record.password_hash)):
         yield f"password_hash: {problem}"
-    for field, value in record_as_dict(record).items():
+    for field in (each.name for each in fields(record)):
         allowed = BIO_CONTROLS if field == "bio" else ""
-        texts = [] if field == "sessions" else [*_texts_in(value)]  # no archive has sessions
+        # No archive has sessions.
+        texts = [] if field == "sessions" else [*_texts_in(getattr(record, field))]
         is_hidden = field != "bio" and any(text != drop_hidden(text) for text in texts)
         if is_hidden or any(has_controls(text, allowed) for text in texts):
             yield f"{field}: This has control characters."
@@ -186,8 +187,11 @@ def problems_in_record(record: User | Client) -> Iterator[str]:
 
 
 def _texts_in(value: object) -> Iterator[str]:
-    """Yield the texts in a JSON value, names of fields included."""
-    if isinstance(value, str):
+    """Yield the texts in a record or a JSON value, names included."""
+    if is_dataclass(value):
+        for each in fields(value):
+            yield from _texts_in(getattr(value, each.name))
+    elif isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
         for each in value:

@@ -40,9 +40,9 @@ class RecordCheck:
         self._layout = walk.layout
         self._index = Index(walk.layout.path("index"))
         self._unique = UniqueIndex(walk.layout, functools.partial(read_user, walk.layout))
-        # The first record that needs an entry, or one in the folder of a game's origin.
+        # The first record that needs an entry which leads elsewhere or is missing, or an entry in
+        # the folder of a game's origin. An installation has few of them.
         self._owners: dict[str, int | str] = {}
-        self._picture_files: set[str] = set()  # names of the files that users need
         self._last_id = 0  # the largest ever given
         self._next_id = 0  # of the next user; 0 if it is unknown
 
@@ -164,7 +164,9 @@ class RecordCheck:
             else:
                 holder, problem = record.id if os.path.lexists(entry) else None, "is missing"
             place = os.path.dirname(entry) if kind.startswith("origin-") else entry
-            others = {self._owners.setdefault(place, record.id), holder} - {record.id, None}
+            others = {self._owners.get(place), holder} - {record.id, None}
+            if holder != record.id or place != entry:
+                self._owners.setdefault(place, record.id)
             if other := next((each for each in others if self._needs(place, each)), None):
                 what = FIELDS.get(kind, "origin")
                 yield Finding(path, f"has the same {what} as {_name(other)}: change one of them")
@@ -195,20 +197,22 @@ class RecordCheck:
 
     def _look_at_entry(self, path: str) -> Findings:
         """Look at an index entry or a picture that is there: its record has to need it."""
+        if path in self._owners:
+            return  # it was looked at with its record
         kind, name = path.split("/")[-2:]
         is_picture = kind in storage.PICTURE_SIZES
-        is_seen = name in self._picture_files if is_picture else path in self._owners
-        if is_seen or not os.path.lexists(path):
-            return  # it was looked at with its record
-        if kind in FIELDS and not os.path.islink(path):
-            yield Finding(path, "is not a link")
+        record_id = _holder(path) if kind in FIELDS else _id_in(name)
+        if record_id is None and not os.path.islink(path):
+            if os.path.lexists(path):
+                yield Finding(path, "is not a link")
             return
-        record_id = (_holder(path) or 0) if kind in FIELDS else _id_in(name)
         try:
-            record = _read(self._layout, record_id)
+            record = _read(self._layout, record_id or 0)
         except DamagedRecord:
             return  # it keeps what belongs to it
         except NotFound:
+            if not os.path.lexists(path):
+                return
             is_staged = os.path.exists(self._layout.path(STAGED))
             if is_picture and record_id >= self._next_id and not is_staged:
                 # Not of a killed restore, and not ours: of another installation, maybe.
@@ -220,7 +224,7 @@ class RecordCheck:
         needed = self._entries_of(record)
         if isinstance(record, User):
             needed += self._layout.pictures(record.id, record.pfp_timestamp).values()
-        if path not in needed:
+        if path not in needed and os.path.lexists(path):
             yield Finding(path, f"does not match {_name(record_id)}", remove)
 
     # -- pictures ------------------------------------------------------------------------------
@@ -231,7 +235,6 @@ class RecordCheck:
         if not has_picture_time(user):
             yield Finding(path, "pfp_timestamp is not a time", lambda path: remake())
             return
-        self._picture_files.add(user.picture_file)
         paths = self._layout.pictures(user.id, user.pfp_timestamp)
         may_be_missing = will_be_generated(user, paths)
         for size, path in paths.items():

@@ -108,7 +108,7 @@ class Walk:
     def count(self, folders: Iterable[str]) -> Problems:
         """Add the files in these folders to the total of the progress."""
         for folder in folders:
-            self._total += len((yield from self.paths_in(folder)))
+            self._total += len((yield from self._names_in(folder)))
 
     def check_folder(
         self,
@@ -130,15 +130,20 @@ class Walk:
                 yield from self.confirmed(look_at_access, path, mode, self.owner)
             yield from self.confirmed(look, path, locks=locks_of(path))
 
-    def paths_in(self, folder: str) -> Generator[Problem, None, list[str]]:
+    def paths_in(self, folder: str) -> Generator[Problem, None, Iterator[str]]:
         """Return the paths in a folder (9 before 10); a problem and none if the disk refuses."""
+        names = yield from self._names_in(folder)
+        names.sort()
+        names.sort(key=len)
+        return (f"{folder}/{name}" for name in names)
+
+    def _names_in(self, folder: str) -> Generator[Problem, None, list[str]]:
         try:
-            names = os.listdir(folder)
+            return os.listdir(folder)
         except OSError as error:
             if folder in self.layout.folders() or os.path.lexists(folder):  # else just removed
                 yield from self._refusal(error)
             return []
-        return [f"{folder}/{name}" for name in sorted(names, key=lambda each: (len(each), each))]
 
     def _refusal(self, error: OSError) -> Problems:
         """Yield the problem of a file that cannot be opened, once."""

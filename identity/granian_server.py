@@ -115,7 +115,8 @@ class Server(mp.MPServer):
     def announce_close(self) -> None:
         """Make all workers close each connection with its next response."""
         for worker in multiprocessing.active_children():
-            os.kill(worker.pid, signal.SIGUSR1)
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.kill(worker.pid, signal.SIGUSR1)
 
 
 class WakeUps:

@@ -12,6 +12,7 @@ from collections import Counter
 
 from benchmarks.backends import MANY, MOST, PLAYERS, compare_backends
 from benchmarks.load import CONNECTIONS
+from benchmarks.options import make_parser
 from benchmarks.report import (
     conditions,
     cores_table,
@@ -46,18 +47,12 @@ def main() -> None:
 
 def read_options() -> argparse.Namespace:
     """Return the options of the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    # Many short rounds: the machine drifts little between two measurements that are compared.
-    parser.add_argument("--rounds", type=int, default=15, metavar="N", help="default: 15")
-    help_text = "about the length of each measurement; default: 0.5"
-    parser.add_argument("--seconds", type=float, default=0.5, metavar="S", help=help_text)
+    parser = make_parser("python -m benchmarks", __doc__)
     help_text = f"only this number of players; default: {PLAYERS:,} and {MANY:,}"
     parser.add_argument("--users", type=int, metavar="N", help=help_text)
     parser.add_argument("--large", action="store_true", help=f"also {MOST:,} players")
     help_text = "PostgreSQL beside flat files, and with more players"
     parser.add_argument("--storage", choices=["files", "postgresql"], help=help_text)
-    help_text = "replace the results in this file, such as docs/performance.json"
-    parser.add_argument("--save", metavar="FILE", help=help_text)
     return parser.parse_args()
 
 

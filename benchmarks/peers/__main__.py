@@ -4,8 +4,8 @@ One core for each server in turn, another one for the load: 16 connections excha
 and ask who the player is.
 """
 
-import argparse
 import contextlib
+import itertools
 import os
 import sys
 import tempfile
@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks.measuring import Name, Track, run_rounds
+from benchmarks.options import make_parser
 from benchmarks.peers import DRIVERS, PLAYERS, install, running_peer
 from benchmarks.population import populate, show_progress
 from benchmarks.report import (
@@ -42,13 +43,7 @@ KINDS = {"rate": "requests/s", "cost": "processor time"}
 
 def main() -> None:
     """Run the command. The exit status is 1 if a response was not a 200."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=15, metavar="N", help="default: 15")
-    help_text = "about the length of each measurement; default: 0.5"
-    parser.add_argument("--seconds", type=float, default=0.5, metavar="S", help=help_text)
-    help_text = "replace the results in this file, such as docs/performance.json"
-    parser.add_argument("--save", metavar="FILE", help=help_text)
-    options = parser.parse_args()
+    options = make_parser("python -m benchmarks.peers", __doc__).parse_args()
     os.sched_setaffinity(0, LOAD_CORE)
     with (
         tempfile.TemporaryDirectory(prefix="benchmark-") as folder,
@@ -115,24 +110,21 @@ class Race:
     def compare(self, track: Track) -> dict[str, list[float]]:
         """Return how many times as fast as the better peer a track is."""
         return {
-            f"of the better peer, by {label}": track.speed(
-                self.better_peer(track.name.call, kind), kind
-            )
+            f"of the better peer, by {label}": self._speed(track, kind)
             for kind, label in KINDS.items()
         }
 
+    def _speed(self, track: Track, kind: str) -> list[float]:
+        return track.speed(self.better_peer(track.name.call, kind), kind)
+
     def targets(self) -> list[Target]:
         """Return the targets."""
-        return [
-            at_least(
-                f"{name}: {call}, by {label}",
-                self.tracks[name, call, f"{PLAYERS:,}"].speed(self.better_peer(call, kind), kind),
-                least,
-            )
-            for name, calls in TARGETS.items()
-            for call, least in calls.items()
-            for kind, label in KINDS.items()
-        ]
+        targets = []
+        for name, calls in TARGETS.items():
+            for (call, least), (kind, label) in itertools.product(calls.items(), KINDS.items()):
+                speed = self._speed(self.tracks[name, call, f"{PLAYERS:,}"], kind)
+                targets.append(at_least(f"{name}: {call}, by {label}", speed, least))
+        return targets
 
     def print_results(self, file: str | None) -> None:
         """Print the tables; save their content if a file is named."""
@@ -142,14 +134,8 @@ class Race:
         for status, count in self.failures().items():
             print(f"NOT 200: {count:,} times {status}")
         if file:
-            save(
-                file,
-                "peers",
-                rows=rows,
-                memory=self.memory,
-                targets=targets,
-                versions=self.versions,
-            )
+            content = {"rows": rows, "memory": self.memory, "targets": targets}
+            save(file, "peers", **content, versions=self.versions)
 
     def failures(self) -> Counter[str]:
         """Return the responses that were no success, by status line."""

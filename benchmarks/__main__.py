@@ -32,7 +32,7 @@ def main() -> None:
     print_conditions()
     os.sched_setaffinity(0, LOAD_CORE)
     if options.storage == "postgresql":
-        sys.exit(1 if compare_backends(options.rounds, options.large) else 0)
+        sys.exit(1 if compare_backends(options.rounds, options.seconds, options.large) else 0)
     populations = [PLAYERS, MANY, MOST] if options.large else [PLAYERS, MANY]
     with (
         tempfile.TemporaryDirectory(prefix="benchmark-") as folder,

@@ -12,6 +12,7 @@ from benchmarks.servers import Server, serve_baseline, serve_identity
 from benchmarks.workload import (
     ACTIVE,
     CALLS,
+    PAGE_OPTIONS,
     PAGES,
     SHARE_OF_ACTIVE,
     Call,
@@ -27,8 +28,6 @@ TARGETS = {"users/info": 1.45, "whois": 1.2, "token": 0.9}
 GRANIAN_TARGET = 0.55  # the same of users/info and a bare WSGI function, both under granian
 MEMORY_TARGET = 60  # MiB
 START_TARGET = 1.5  # seconds
-# A sign-in takes a tenth of a second, and a worker hashes two passwords at a time.
-FEW = {"connections": 2, "least_calls": 2, "first_calls": 2}
 STARTS = 3  # timed starts of each server
 
 
@@ -73,8 +72,7 @@ class Run:
         for name in SERVERS:
             server = self.running.enter_context(serve_identity(settings, server=name))
             for call in PAGES:
-                options = FEW if call == "sign-in" else {"first_calls": 100}
-                requests = requests_of(installation, call)
+                requests, options = requests_of(installation, call), PAGE_OPTIONS[call]
                 self._add_track(Name(name, call, players), server, requests, **options)
 
     def _add_baselines(self) -> None:

@@ -167,6 +167,12 @@ PAGES = {  # of a server with PROXIES=1
     "save": Installation.save_calls,
     "sign-in": Installation.sign_in_calls,
 }
+# Options of `Track` for calls that take long; a worker hashes two passwords at a time.
+PAGE_OPTIONS = {
+    "home page": {"first_calls": 100},
+    "save": {"first_calls": 100},
+    "sign-in": {"connections": 2, "least_calls": 2, "first_calls": 2},
+}
 
 
 def requests_of(installation: Installation, call: str) -> Callable[[int], list[bytes]]:

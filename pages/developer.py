@@ -74,12 +74,12 @@ def clients_shown(player: storage.User, after: str) -> tuple[list[storage.Client
     paged by id, and the first page starts with the player's own and those of the administrators.
     """
     store = get_storage()
-    own = store.clients_of(player.id)
     if not may_administer(player):
-        return sorted(own, key=lambda each: each.created), None
-    client_ids = [each for each in store.client_ids() if each > after]
+        return sorted(store.clients_of(player.id), key=lambda each: each.created), None
+    client_ids = store.client_ids(after, CLIENTS_SHOWN + 1)
     page, rest = client_ids[:CLIENTS_SHOWN], client_ids[CLIENTS_SHOWN:]
-    first = own + store.clients_of(None) if rest and not after else []
+    owners = [player.id, None] if rest and not after else []
+    first = [each for owner in owners for each in store.clients_of(owner, at_most=CLIENTS_SHOWN)]
     clients = {each.id: each for each in first}
     for client_id in page:
         with contextlib.suppress(storage.NoSuchClient, storage.DamagedRecord):

@@ -1,5 +1,7 @@
 """Games: the home page that lists them, and the heartbeats of those who play them."""
 
+from typing import NamedTuple
+
 from flask import Blueprint, abort, current_app, request
 from werkzeug.wrappers import Response
 
@@ -13,6 +15,7 @@ from pages.moderation import acts_of, require_moderator
 from pages.rendering import Preview, render_page
 
 SITTING_GAP = 150_000  # milliseconds between two heartbeats of one sitting
+GAMES_SHOWN = 100  # on one page
 COUNTED_ALREADY = 30_000  # milliseconds: a heartbeat so soon after another comes from a second tab
 
 games = Blueprint("games", __name__)
@@ -72,17 +75,31 @@ def home_page(problems: dict[str, str]) -> str:
         Preview(current_app.config["SITE_NAME"], address="/"),
         moderates=moderates,
         listed=games_shown(listed=True),
-        unlisted=games_shown(listed=False) if moderates else [],
+        unlisted=games_shown(listed=False) if moderates else GamesShown([], None),
         problems=problems,
         notice=pop_notice(),
     )
 
 
-def games_shown(listed: bool) -> list[tuple[storage.Client, storage.User | None]]:
-    """Return the games that can be played here, listed or not, by name, each with its owner."""
-    playable = filter(is_playable, get_storage().games(listed))
-    by_name = sorted(playable, key=lambda client: client.name.casefold())
-    return [(each, find_owner(each)) for each in by_name]
+class GamesShown(NamedTuple):
+    """Games on one page, each with its owner, and the address of the next page."""
+
+    games: list[tuple[storage.Client, storage.User | None]]
+    more: str | None
+
+
+def games_shown(listed: bool) -> GamesShown:
+    """Return the games that can be played here, listed or not, by name.
+
+    If there are more than GAMES_SHOWN they are paged by id.
+    """
+    parameter = "after" if listed else "unlisted_after"
+    after = request.args.get(parameter, "")
+    found = get_storage().games(listed, after, GAMES_SHOWN + 1)
+    page = found[:GAMES_SHOWN]
+    by_name = sorted(filter(is_playable, page), key=lambda client: client.name.casefold())
+    more = f"/?{parameter}={page[-1].id}" if len(found) > GAMES_SHOWN else None
+    return GamesShown([(each, find_owner(each)) for each in by_name], more)
 
 
 @games.post("/play/<client_id>/listed")

@@ -191,16 +191,24 @@ class Storage(Maintenance):
         """
 
     @abstractmethod
-    def client_ids(self) -> list[str]:
-        """Return the ids of all clients, ascending."""
+    def client_ids(self, after: str = "", at_most: int | None = None) -> list[str]:
+        """Return the ids of the clients, ascending: at most so many, and only ids `after` one."""
 
     @abstractmethod
-    def clients_of(self, owner_id: int | None) -> list[Client]:
-        """Return the readable clients of an owner, by id; None means the administrators."""
+    def clients_of(
+        self, owner_id: int | None, after: str = "", at_most: int | None = None
+    ) -> list[Client]:
+        """Return the readable clients of an owner, by id; None means the administrators.
+
+        `after` and `at_most` limit them as those of `client_ids`.
+        """
 
     @abstractmethod
-    def games(self, listed: bool) -> list[Client]:
-        """Return the readable clients whose games are on the home page, or are not, by id."""
+    def games(self, listed: bool, after: str = "", at_most: int | None = None) -> list[Client]:
+        """Return the readable clients whose games are on the home page, or are not, by id.
+
+        `after` and `at_most` limit them as those of `client_ids`.
+        """
 
     @abstractmethod
     def edit_client(self, client_id: str) -> AbstractContextManager[Client]:

@@ -452,6 +452,27 @@ def test_home_page_shows_listed_games_sorted_by_name(browser, ada, add_game, sto
     assert page.index("administrators") < page.index("zebra")
 
 
+def test_games_are_paged_by_id_if_there_are_many(
+    store, adas_browser, ada, add_game, monkeypatch, subtests
+):
+    monkeypatch.setattr("pages.games.GAMES_SHOWN", 3)
+    with store.edit_user(ada.id) as user:
+        user.mod_level = MODERATOR
+    for listed in (True, False):
+        for number in range(7):
+            add_game(f"{listed} {number}", f"https://{listed}{number}.example/", listed=listed)
+    for listed, words in ((True, "More games"), (False, "More games that are not listed")):
+        with subtests.test(listed=listed):
+            address, found = "/", []
+            while address:
+                page = adas_browser.get(address)
+                found.append([name for name in cards(page) if name.startswith(str(listed))])
+                more = re.search(f'<a href="([^"]+)">{words}</a>', page.text)
+                address = more and more[1]
+            by_id = [each.name for each in store.games(listed)]
+            assert found == [sorted(by_id[at : at + 3]) for at in (0, 3, 6)]
+
+
 def test_home_page_without_games_offers_registration_if_allowed(
     app, adas_browser, add_game, moderators_browser
 ):

@@ -9,6 +9,7 @@ import hashlib
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -960,6 +961,28 @@ def test_a_code_is_spent_once_by_sixteen_racing_threads(storage, code_record):
         results = together(storage.spend_code, [f"code {n}"] * 16)
         assert results.count(None) == 1
         assert sum(isinstance(result, CodeSpent) for result in results) == 15
+
+
+def test_clients_and_games_are_read_in_pages(storage, ada):
+    for number in range(7):
+        url = f"https://game{number}.example/"
+        storage.add_client(f"Game {number}", [], None if number % 2 else ada.id, game_url=url)
+    reads = {
+        "ids": storage.client_ids,
+        "ada": partial(storage.clients_of, ada.id),
+        "administrators": partial(storage.clients_of, None),
+        "games": partial(storage.games, False),
+    }
+    for name, read in reads.items():
+        found, pages, after = read(), [], ""
+        while page := read(after, 2):
+            pages.append(page)
+            after = page[-1] if name == "ids" else page[-1].id
+        assert [each for page in pages for each in page] == found
+        assert {len(page) for page in pages[:-1]} <= {2}
+        assert len(found) == {"ids": 7, "ada": 4, "administrators": 3, "games": 7}[name]
+        assert read(after) == read(after, 5) == []
+        assert read("", 0) == []
 
 
 def name_and_bio(user: User) -> tuple[str, str]:

@@ -27,14 +27,16 @@ class ClientFiles:
         read = functools.partial(read_client, self._layout, client_id)
         return self._cache.get(self._layout.client(client_id), read)
 
-    def ids(self) -> list[str]:
-        return client_ids(self._layout)
+    def ids(self, after: str = "", at_most: int | None = None) -> list[str]:
+        return [each for each in client_ids(self._layout) if each > after][:at_most]
 
-    def of_owner(self, owner_id: int | None) -> list[Client]:
-        return self._index.records(owner_key(owner_id), self.read)
+    def of_owner(
+        self, owner_id: int | None, after: str = "", at_most: int | None = None
+    ) -> list[Client]:
+        return self._index.records(owner_key(owner_id), self.read, after, at_most)
 
-    def games(self, listed: bool) -> list[Client]:
-        return self._index.records(games_key(listed), self.read)
+    def games(self, listed: bool, after: str = "", at_most: int | None = None) -> list[Client]:
+        return self._index.records(games_key(listed), self.read, after, at_most)
 
     # -- changes -------------------------------------------------------------------------------
 

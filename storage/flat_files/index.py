@@ -11,6 +11,7 @@ entry counts only if its record has the property.
 """
 
 import contextlib
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
 
@@ -52,18 +53,32 @@ class Index:
     def __init__(self, folder: str) -> None:
         self._folder = folder
 
-    def records(self, key: str, read: Callable[[str], User | Client]) -> list:
+    def records(
+        self,
+        key: str,
+        read: Callable[[str], User | Client],
+        after: str = "",
+        at_most: int | None = None,
+    ) -> list:
         """Return the readable records that are found under this key, by id.
 
         `read` gets the name of an entry. Its NotFound, DamagedRecord and ValueError are ignored.
+        At most so many records are returned, and only those of entries `after` a name.
         """
-        readable = []
+        members = []
         with contextlib.suppress(FileNotFoundError):  # no record has the key
-            for member in os.listdir(f"{self._folder}/{key}"):
-                with contextlib.suppress(NotFound, DamagedRecord, ValueError):
-                    readable.append(read(member))
-        found = (each for each in readable if key in index_keys(each))
+            members = sorted(each for each in os.listdir(f"{self._folder}/{key}") if each > after)
+        found = itertools.islice(self._readable(key, members, read), at_most)
         return sorted(found, key=lambda record: record.id)
+
+    def _readable(
+        self, key: str, members: list[str], read: Callable[[str], User | Client]
+    ) -> Iterator[User | Client]:
+        for member in members:
+            with contextlib.suppress(NotFound, DamagedRecord, ValueError):
+                record = read(member)
+                if key in index_keys(record):
+                    yield record
 
     @contextlib.contextmanager
     def updated(self, record: User | Client, old_keys: Iterable[str] = ()) -> Iterator[None]:

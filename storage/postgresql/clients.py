@@ -15,6 +15,8 @@ INSERT = (
     "INSERT INTO clients (record, owner_id, game_origin, listed, id) VALUES (%s, %s, %s, %s, %s)"
 )
 SET = "UPDATE clients SET record = %s, owner_id = %s, game_origin = %s, listed = %s WHERE id = %s"
+# The column has the collation "C": the order is that of Python's strings. LIMIT NULL is no limit.
+PAGE = "AND id > %s ORDER BY id LIMIT %s"
 MISSING = "there is no such client"
 
 
@@ -63,20 +65,22 @@ class ClientTable:
             raise storage.NoSuchClient(MISSING)
         return rows[0][0]
 
-    def ids(self) -> list[str]:
-        # In the order of Python's strings, whatever the collation of the database.
-        return sorted(each for (each,) in self._database.execute("SELECT id FROM clients"))
+    def ids(self, after: str = "", at_most: int | None = None) -> list[str]:
+        query = f"SELECT id FROM clients WHERE true {PAGE}"
+        return [each for (each,) in self._database.execute(query, [after, at_most])]
 
-    def of_owner(self, owner_id: int | None) -> list[Client]:
+    def of_owner(
+        self, owner_id: int | None, after: str = "", at_most: int | None = None
+    ) -> list[Client]:
         owner = "owner_id IS NULL" if owner_id is None else "owner_id = %s"
-        args = [] if owner_id is None else [owner_id]
-        return _readable(
-            self._database.execute(f"SELECT id, record FROM clients WHERE {owner}", args)
-        )
+        args = [after, at_most] if owner_id is None else [owner_id, after, at_most]
+        query = f"SELECT id, record FROM clients WHERE {owner} {PAGE}"
+        return _readable(self._database.execute(query, args))
 
-    def games(self, listed: bool) -> list[Client]:
-        query = "SELECT id, record FROM clients WHERE listed = %s AND game_origin IS NOT NULL"
-        return _readable(self._database.execute(query, [listed]))
+    def games(self, listed: bool, after: str = "", at_most: int | None = None) -> list[Client]:
+        games = "listed = %s AND game_origin IS NOT NULL"
+        query = f"SELECT id, record FROM clients WHERE {games} {PAGE}"
+        return _readable(self._database.execute(query, [listed, after, at_most]))
 
     # -- changes -------------------------------------------------------------------------------
 
@@ -139,9 +143,9 @@ class ClientTable:
 
 
 def _readable(rows: Rows) -> list[Client]:
-    """Return the clients in rows of id and record, by id, without damaged ones."""
+    """Return the clients in rows of id and record, without damaged ones."""
     found = []
     for row in rows:
         with contextlib.suppress(storage.DamagedRecord):
             found.append(decode_client(*row))
-    return sorted(found, key=lambda client: client.id)
+    return found

@@ -15,7 +15,15 @@ from storage.flat_files import disk
 from storage.flat_files.index import ADMINISTRATORS, Index, index_keys
 from storage.flat_files.layout import STAGED, Layout, Lock
 from storage.flat_files.pictures import MODE, PictureFiles, will_be_generated
-from storage.flat_files.problems import Finding, Findings, Problems, Walk, look_at_orphan, remove
+from storage.flat_files.problems import (
+    Finding,
+    Findings,
+    Problems,
+    Walk,
+    is_old,
+    look_at_orphan,
+    remove,
+)
 from storage.flat_files.record_files import drop_hidden_in_bio, read_client, read_user
 from storage.flat_files.unique_index import FIELDS, UniqueIndex, unique_keys, user_id_in
 from storage.maintenance import SHA256, check_picture, has_picture_time, problems_in_record
@@ -211,9 +219,11 @@ class RecordCheck:
         except DamagedRecord:
             return  # it keeps what belongs to it
         except NotFound:
-            if not os.path.lexists(path):
-                return
             is_staged = os.path.exists(self._layout.path(STAGED))
+            is_gone = is_staged or os.path.exists(self._layout.deleted(record_id or 0))
+            # The pictures of a new account are there before its record, without a lock.
+            if not os.path.lexists(path) or (is_picture and not is_gone and not is_old(path)):
+                return
             if is_picture and record_id >= self._next_id and not is_staged:
                 # Not of a killed restore, and not ours: of another installation, maybe.
                 yield Finding(path, "is a picture for an id that was never given")

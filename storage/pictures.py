@@ -215,15 +215,18 @@ def _draw(body: int, hue: int) -> Image.Image:
         "#": _colour(hue + HUES // 2 + HUES // 12, lightness=0.42, saturation=0.62),
         "o": (255, 255, 255),
     }
-    image = Image.new("RGB", (CELLS, CELLS))
-    for y, row in enumerate(FACE):
-        for x, cell in enumerate(row):
+    pixels = []
+    for row in FACE:
+        half = []
+        for cell in row:
             kind = cell
             if cell == "?":
                 body, bit = divmod(body, 2)
                 kind = "#" if bit else "."
-            for column in (x, CELLS - 1 - x):
-                image.putpixel((column, y), colours[kind])
+            half.append(colours[kind])
+        pixels += half + half[::-1]
+    image = Image.new("RGB", (CELLS, CELLS))
+    image.putdata(pixels)
     return image
 
 

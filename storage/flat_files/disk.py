@@ -160,7 +160,10 @@ def write_file(path: str, content: bytes, mode: int = 0o600, durable: bool = Tru
 def written_beside(
     path: str, content: bytes, mode: int = 0o600, synced: bool = True
 ) -> Iterator[str]:
-    """Write a temporary file for the block to rename; remove it if the block raises OSError."""
+    """Yield the path of a new temporary file, for the block to rename.
+
+    The file is removed if the block raises an Exception.
+    """
     temporary = temporary_beside(path)
     try:
         with created(temporary, mode) as descriptor:
@@ -168,7 +171,7 @@ def written_beside(
             if synced:
                 sync(descriptor)
         yield temporary
-    except OSError:
+    except Exception:
         remove_file(temporary)
         raise
 

@@ -15,6 +15,7 @@ from storage.flat_files.pictures import PictureFiles
 from storage.flat_files.record_files import drop_stale_grants, edit_record, read_user, user_ids
 from storage.flat_files.unique_index import FIELDS, UniqueIndex, unique_keys
 from storage.flat_files.user_ids import UserIds
+from storage.records import encode
 
 
 class UserFiles:
@@ -83,10 +84,11 @@ class UserFiles:
         # Most of the time passes here. Others can add accounts meanwhile.
         self._ids.sync()
         images = generate_picture(user.id)
+        path, record = self._layout.user(user.id), encode(storage.record_as_dict(user))
         with disk.rollback_on_error() as undo:
             undo.callback(self._pictures.remove, user.id, user.pfp_timestamp)
             self._pictures.write(user.id, user.pfp_timestamp, images)
-            with self._layout.accounts_lock():
+            with disk.written_beside(path, record) as temporary, self._layout.accounts_lock():
                 self._refuse_addition(user, invite)
                 self._ids.refuse_used(user.id)  # a restore may have come between
                 if not self._pictures.exist(user.id, user.pfp_timestamp):  # or a repair
@@ -94,7 +96,7 @@ class UserFiles:
                 for kind, key in unique_keys(user):
                     self._unique.take(kind, key, user.id, undo)
                 with self._invites.taken(invite, user.id), self._index.updated(user):
-                    disk.write_record(self._layout.user(user.id), user)
+                    disk.replace_durably(temporary, path)
         return user
 
     def _refuse_addition(self, user: User, invite: str | None) -> None:

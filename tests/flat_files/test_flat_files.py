@@ -803,9 +803,10 @@ def test_adding_writes_id_pictures_and_index_before_the_record(storage, journal)
     assert journal == [
         *("sync (next_user_id)", "put next_user_id", "sync instance"),
         *pictures_in_place(f"1-{user.pfp_timestamp}.webp"),
+        "sync users/(1.json)",
         *indexed("names", "ada"),
         *indexed("emails", sha256("ada@example.org")),
-        *in_place("users", "1.json"),
+        *("put users/1.json", "sync users"),
     ]
 
 

@@ -147,13 +147,17 @@ class Installation:
     def _signed_in(self) -> list[str]:
         """Return the session cookies of some players."""
         if not self.cookies:
-            for user_id in random.sample(self.everyone, min(SIGNED_IN, self.users)):
-                entry = Session(secrets.token_urlsafe(16), now_ms(), "a benchmark")
-                with self.storage.edit_user(user_id) as user:
-                    user.sessions = [entry]
-                values = {"_permanent": True, "user": user_id, "id": entry.id}
-                self.cookies.append(f"session={serializer('session', self.storage).dumps(values)}")
+            users = random.sample(self.everyone, min(SIGNED_IN, self.users))
+            self.cookies = list(map(self.sign_in, users))
         return self.cookies
+
+    def sign_in(self, user_id: int) -> str:
+        """Start a session of a player, and return its cookie."""
+        entry = Session(secrets.token_urlsafe(16), now_ms(), "a benchmark")
+        with self.storage.edit_user(user_id) as user:
+            user.sessions = [entry]
+        values = {"_permanent": True, "user": user_id, "id": entry.id}
+        return f"session={serializer('session', self.storage).dumps(values)}"
 
 
 CALLS = {

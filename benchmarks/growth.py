@@ -1,0 +1,261 @@
+"""Measure what must not grow with the number of players, clients and audit lines.
+
+Compares, in one run and in turn, what each act costs in a small and in a large installation of flat
+files, then checks a large one, and counts the accounts that can be added a second.
+"""
+
+import argparse
+import json
+import logging
+import multiprocessing
+import secrets
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from functools import partial
+from multiprocessing.synchronize import Barrier
+
+from benchmarks.population import populate, show_progress
+from benchmarks.profile import as_environ, run
+from benchmarks.report import Target, targets_table
+from benchmarks.workload import Call, Installation
+from identity.accounts import Actor, Acts
+from pages.export import export_account
+from storage import Client, Storage, open_storage, record_as_dict, sha256
+from storage.audit_lines import new_line
+from storage.flat_files.disk import write_file
+from storage.flat_files.index import Index, index_keys
+from storage.records import encode
+
+FEW = 100  # players, clients, audit lines
+MOST_GROWTH = 2  # times the cost with few
+MOST_SECONDS = 180  # of a check
+MOST_MEMORY = 2  # of a check, times that with a tenth of the players
+SIGN_UPS = 100  # a second
+PROCESSES = (1, 4, 8)
+SIGN_UPS_EACH = 400
+PER_OWNER = 10  # clients
+# Checks an installation in a process without other modules; prints seconds and MiB.
+CHECK = """
+import re, sys, time
+from storage import check_installation
+start = time.perf_counter()
+problems = list(check_installation(*sys.argv[1:]))
+if problems:
+    sys.exit(f"{len(problems)} problems: {problems[0]}")
+seconds, status = time.perf_counter() - start, open("/proc/self/status").read()
+print([seconds, int(re.search("VmHWM:\\\\s*([0-9]+) kB", status)[1]) / 1024])
+"""
+ADMIN = 1  # the user id of the administrator in each population
+
+Act = Callable[[], object]
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.growth", description=__doc__)
+    for name, number in (("players", 100_000), ("clients", 10_000), ("lines", 1_000_000)):
+        help_text = f"in the large installation; default: {number:,}"
+        parser.add_argument(f"--{name}", type=int, default=number, metavar="N", help=help_text)
+    parser.add_argument("--rounds", type=int, default=15, metavar="N", help="default: 15")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="growth-") as folder:
+        targets = [
+            *compare_players(folder, options.players, options.rounds),
+            *compare_clients(folder, options.clients, options.rounds),
+            *compare_audit_lines(folder, options.lines, options.rounds),
+            *check_players(folder, options.players),
+            *count_sign_ups(folder),
+        ]
+    show_progress("")
+    print(targets_table(targets))
+
+
+# -- few and many -------------------------------------------------------------------------------
+
+
+def compare_players(folder: str, players: int, rounds: int) -> list[Target]:
+    """Compare acts on players."""
+    acts: dict[str, list[Act]] = {"suspension": [], "deletion": []}
+    for count in (FEW, players):
+        fill = partial(populate, pictures=False, progress=show_progress)
+        store = fill(f"{folder}/players-{count}", count)[0]
+        ids = iter(range(2, count))
+        acts["suspension"].append(partial(suspend, store, ids))
+        acts["deletion"].append(partial(delete, store, ids))
+    return compare(acts, rounds, f"{players:,} players")
+
+
+def compare_clients(folder: str, clients: int, rounds: int) -> list[Target]:
+    """Compare pages and registrations."""
+    acts: dict[str, list[Act]] = {"home page": [], "developer page": [], "add_client": []}
+    for count in (FEW, clients):
+        place = f"{folder}/clients-{count}"
+        fill = partial(populate, pictures=False)
+        installation = Installation(place, FEW, fill, show_progress)
+        add_clients(f"{place}/data", count)
+        cookie = installation.sign_in(ADMIN)
+        for name, path in (("home page", "/"), ("developer page", "/developer")):
+            acts[name].append(partial(request, installation.app, Call(path, cookie=cookie)))
+        add = partial(installation.storage.add_client, "Chess", [], ADMIN)
+        acts["add_client"].append(lambda add=add: add(game_url=f"https://{new_name()}.example/"))
+    return compare(acts, rounds, f"{clients:,} clients")
+
+
+def compare_audit_lines(folder: str, lines: int, rounds: int) -> list[Target]:
+    """Compare exports of a player who is in none of the lines, and their memory."""
+    acts, peaks = [], []
+    for count in (FEW, lines):
+        store = populate(f"{folder}/lines-{count}", 3, pictures=False)[0]
+        add_audit_lines(store.layout.data_dir, count, subject=3)
+        acts.append(partial(export, store, 2))
+        acts[-1]()  # warm up
+        tracemalloc.start()
+        acts[-1]()
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    what, growth = f"{lines:,} audit lines", peaks[1] / peaks[0]
+    memory = Target(f"memory of an export, {what}", f"{growth:.2f}", str(MOST_GROWTH), growth < 2)
+    return [*compare({"export": acts}, rounds, what), memory]
+
+
+def compare(acts: dict[str, list[Act]], rounds: int, many: str) -> list[Target]:
+    """Return for each act how many times as long it takes with many."""
+    targets = []
+    for name, (with_few, with_many) in acts.items():
+        times = []
+        for number in range(rounds):
+            show_progress(f"{name}, round {number + 1} of {rounds}")
+            times.append([seconds_of(with_few), seconds_of(with_many)])
+        few, ratio = statistics.median(each[0] for each in times), growth_of(times)
+        value = f"{ratio:.2f} times {few * 1000:.1f} ms"
+        targets.append(Target(f"{name}, {many}", value, str(MOST_GROWTH), ratio < MOST_GROWTH))
+    return targets
+
+
+def growth_of(times: list[list[float]]) -> float:
+    """Return the ratio of the medians: single times differ by what the disk does."""
+    few, many = (statistics.median(column) for column in zip(*times, strict=True))
+    return many / few
+
+
+def seconds_of(act: Act) -> float:
+    """Return how long one call takes."""
+    start = time.perf_counter()
+    act()
+    return time.perf_counter() - start
+
+
+def suspend(store: Storage, ids: Iterator[int]) -> None:
+    """Suspend the next player, as the administrator."""
+    Acts(store, Actor(ADMIN)).suspend(next(ids))
+
+
+def delete(store: Storage, ids: Iterator[int]) -> None:
+    """Delete the next player, as that player."""
+    user_id = next(ids)
+    Acts(store, Actor(user_id)).delete_user(user_id)
+
+
+def request(application: Callable, call: Call) -> None:
+    """Make a request in this process."""
+    run(application, [as_environ(call) | {"HTTP_COOKIE": call.cookie}])
+
+
+def export(store: Storage, player: int) -> None:
+    """Read a whole export."""
+    for _ in export_account(store, store.read_user(player), logging.getLogger()):
+        pass
+
+
+def new_name() -> str:
+    """Return a name that no other client has."""
+    return f"c{secrets.token_hex(8)}"
+
+
+def add_clients(data: str, count: int) -> None:
+    """Write clients of players, each with a game, as the storage does but unsynced."""
+    index = Index(f"{data}/index")
+    for number in range(count):
+        game = f"https://{new_name()}.example/"
+        owner = 2 + number // PER_OWNER
+        client = Client(secrets.token_hex(12), "Chess", sha256("x"), [], owner, game_url=game)
+        write_file(
+            f"{data}/clients/{client.id}.json", encode(record_as_dict(client)), durable=False
+        )
+        for key in index_keys(client):
+            index.add(key, client.id, durable=False)
+
+
+def add_audit_lines(data: str, count: int, subject: int) -> None:
+    """Write lines about one player."""
+    line = f"{json.dumps(new_line('suspend', ADMIN, {'user': subject}))}\n"
+    for path in ("audit.log", f"audit/{ADMIN}", f"audit/{subject}"):
+        with open(f"{data}/{path}", "a", encoding="utf-8") as file:
+            file.writelines(line for _ in range(count))
+
+
+# -- a check, and sign-ups ----------------------------------------------------------------------
+
+
+def check_players(folder: str, players: int) -> list[Target]:
+    """Check a tenth of the players and all of them, with pictures, each in a process of its own."""
+    found = []
+    for count in (players // 10, players):
+        place = f"{folder}/check-{count}"
+        populate(place, count, progress=show_progress)
+        show_progress(f"check of {count:,} players")
+        command = [sys.executable, "-c", CHECK, f"{place}/data", f"{place}/pictures"]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+        found.append(json.loads(done.stdout))
+    (_, few), (seconds, many) = found
+    name, growth = f"check of {players:,} players with pictures", many / few
+    memory = f"{growth:.2f} times {few:.0f} MiB"
+    return [
+        Target(name, f"{seconds:.0f} s", f"{MOST_SECONDS} s", seconds < MOST_SECONDS),
+        Target(
+            "memory of it, compared with a tenth", memory, str(MOST_MEMORY), growth < MOST_MEMORY
+        ),
+    ]
+
+
+def count_sign_ups(folder: str) -> list[Target]:
+    """Count the accounts that several processes add a second."""
+    place, rates = f"{folder}/sign-ups", {}
+    open_storage(f"{place}/data", f"{place}/pictures").add_user("First", "first@example.org", "x")
+    for processes in PROCESSES:
+        show_progress(f"sign-ups in {processes} processes")
+        barrier = multiprocessing.Barrier(processes + 1)
+        arguments = place, SIGN_UPS_EACH // processes, barrier
+        running = [
+            multiprocessing.Process(target=sign_up, args=arguments) for _ in range(processes)
+        ]
+        for each in running:
+            each.start()
+        barrier.wait()
+        start = time.perf_counter()
+        for each in running:
+            each.join()
+        rates[processes] = SIGN_UPS_EACH / (time.perf_counter() - start)
+    return [
+        Target(
+            f"sign-ups a second, {processes} at once", f"{rate:.0f}", str(SIGN_UPS), rate > SIGN_UPS
+        )
+        for processes, rate in rates.items()
+    ]
+
+
+def sign_up(place: str, count: int, start: Barrier) -> None:
+    """Add accounts with an empty hash: hashing takes longer, and no lock."""
+    store = open_storage(f"{place}/data", f"{place}/pictures")
+    start.wait()
+    for _ in range(count):
+        store.add_user(new_name(), f"{new_name()}@example.org", "")
+
+
+if __name__ == "__main__":
+    main()

@@ -38,7 +38,6 @@ MOST_MEMORY = 2  # of a check, times that with a tenth of the players
 SIGN_UPS = 100  # a second
 PROCESSES = (1, 4, 8)
 SIGN_UPS_EACH = 400
-PER_OWNER = 10  # clients
 # Checks an installation in a process without other modules; prints seconds and MiB.
 CHECK = """
 import re, sys, time
@@ -182,7 +181,7 @@ def add_clients(data: str, count: int) -> None:
     index = Index(f"{data}/index")
     for number in range(count):
         game = f"https://{new_name()}.example/"
-        owner = 2 + number // PER_OWNER
+        owner = 2 + number % (FEW - 1)
         client = Client(secrets.token_hex(12), "Chess", sha256("x"), [], owner, game_url=game)
         write_file(
             f"{data}/clients/{client.id}.json", encode(record_as_dict(client)), durable=False

@@ -119,3 +119,14 @@ def test_benchmarks_run(tmp_path):
     assert "NOT 200" not in done.stdout
     rows = json.loads(file.read_text(encoding="utf-8"))["servers"]["rows"]
     assert {row["server"] for row in rows} == {"gunicorn", "granian"}
+
+
+@pytest.mark.load
+def test_growth_is_measured(tmp_path):
+    file = tmp_path / "results.json"
+    sizes = ["--players=200", "--clients=120", "--lines=200", "--sign-ups=8", "--rounds=2"]
+    command = [sys.executable, "-m", "benchmarks.growth", *sizes, f"--save={file}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    labels = {each["label"] for each in json.loads(file.read_text())["growth"]["targets"]}
+    assert {"suspension, 200 players", "sign-ups a second, 8 at once"} < labels

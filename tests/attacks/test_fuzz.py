@@ -391,7 +391,7 @@ BROKEN = {  # function: its broken replacement, the test that must fail
         lambda api_request: api_request.environ["HTTP_AUTHORIZATION"].split()[1],
         test_any_authorization_header_is_400_or_401,
     ),
-    "itsdangerous.TimestampSigner.verify_signature": (
+    "identity.signing.hmac.compare_digest": (
         lambda *_: True,
         test_altered_token_never_identifies_another_user,
     ),

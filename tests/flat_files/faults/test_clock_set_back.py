@@ -39,20 +39,19 @@ identity.stamps.MINIMUM_AGE = 0  # no page would ever be a second old
 """
 # A server without the checks under test; it issues codes, tokens and cookies as usual.
 FAULTY = """
-import itsdangerous
-import identity_server, pages.games
+import identity.signing, identity_server, pages.games
 import storage.flat_files.attempts, storage.flat_files.codes, storage.flat_files.pictures
 
-real_unsign = itsdangerous.TimestampSigner.unsign
+real_loads = identity.signing.ShortTextSerializer.loads
 
-def unsign(self, value, max_age=None, return_timestamp=False):
-    return real_unsign(self, value, None, return_timestamp)
+def loads(self, text, max_age=None):
+    return real_loads(self, text)
 
 def count_heartbeat(user, now):
     user.play_ms += now - user.last_heartbeat
     user.last_heartbeat = now
 
-itsdangerous.TimestampSigner.unsign = unsign
+identity.signing.ShortTextSerializer.loads = loads
 identity_server.refuse_bad_code = lambda *_: None
 storage.flat_files.codes.CodeFiles.spend = lambda *_: None
 storage.flat_files.attempts.window_of_now = lambda _: 1

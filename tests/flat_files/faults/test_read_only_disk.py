@@ -238,11 +238,11 @@ WRITING_LOOKUP = """
 from pathlib import Path
 from storage.flat_files.backend import FlatFiles
 
-def read_user(self, user_id, real=FlatFiles.read_user):
+def read_from_user(self, user_id, make, real=FlatFiles.read_from_user):
     Path(self.layout.data_dir, "read").touch()
-    return real(self, user_id)
+    return real(self, user_id, make)
 
-FlatFiles.read_user = read_user
+FlatFiles.read_from_user = read_from_user
 """
 
 

@@ -27,7 +27,6 @@ from flask import Blueprint, Flask, abort, request, session
 from itsdangerous import BadSignature
 from werkzeug.datastructures import MultiDict, WWWAuthenticate
 from werkzeug.exceptions import BadRequest, HTTPException
-from werkzeug.http import parse_options_header
 from werkzeug.middleware.proxy_fix import ProxyFix
 from werkzeug.wrappers import Response
 
@@ -528,8 +527,8 @@ def token(api_request: ApiRequest) -> JsonResponse:
 def read_token_form(api_request: ApiRequest) -> dict[str, str]:
     """Return the parameters of a token request without blank ones. Raises HTTPException."""
     body = api_request.read_body(TOKEN_BODY_LIMIT)
-    media_type, _ = parse_options_header(api_request.content_type)
-    if media_type.lower() in ("application/json", "multipart/form-data"):
+    media_type = api_request.content_type.partition(";")[0].strip().lower()
+    if media_type in ("application/json", "multipart/form-data"):
         abort(400, "send the parameters form-encoded: application/x-www-form-urlencoded")
     try:
         sent = parse_parameters(body.decode(), errors="strict")

@@ -1,6 +1,6 @@
 """Signatures for everything that leaves the server and must come back unchanged."""
 
-import base64
+import binascii
 import functools
 import hashlib
 import hmac
@@ -8,12 +8,15 @@ import json
 import time
 
 from itsdangerous import BadSignature, SignatureExpired, URLSafeTimedSerializer
-from itsdangerous.encoding import base64_encode, int_to_bytes
+from itsdangerous.encoding import int_to_bytes
 
 from identity.context import get_storage
 from storage import Storage
 
 COMPACT_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+JSON_DECODER = json.JSONDecoder()
+TO_URL_SAFE = bytes.maketrans(b"+/", b"-_")  # RFC 4648 5
+FROM_URL_SAFE = bytes.maketrans(b"-_", b"+/")
 
 
 class ShortTextSerializer(URLSafeTimedSerializer):
@@ -26,9 +29,9 @@ class ShortTextSerializer(URLSafeTimedSerializer):
 
     def dumps(self, obj: object, salt: str | bytes | None = None) -> str:
         """Return a signed text with a JSON value and the time."""
-        payload = COMPACT_JSON.encode(obj)
-        signed = base64_encode(payload) + b"." + base64_encode(int_to_bytes(int(time.time())))
-        return (signed + b"." + signature(self.secret_keys[-1], signed)).decode()
+        payload = COMPACT_JSON.encode(obj).encode()
+        signed = encode_base64(payload) + b"." + encode_base64(int_to_bytes(int(time.time())))
+        return (signed + b"." + signature(self.macs[0], signed)).decode()
 
     def loads(self, s: str | bytes, max_age: int | None = None) -> object:
         """Return the value in a signed text, at most `max_age` seconds old.
@@ -36,24 +39,38 @@ class ShortTextSerializer(URLSafeTimedSerializer):
         Raises BadSignature, SignatureExpired.
         """
         signed, _, found = (s.encode() if isinstance(s, str) else s).rpartition(b".")
-        expected = (signature(key, signed) for key in reversed(self.secret_keys))
-        if not any(hmac.compare_digest(found, each) for each in expected):
+        for mac in self.macs:
+            if hmac.compare_digest(found, signature(mac, signed)):
+                break
+        else:
             raise BadSignature("the signature does not match")
         payload, _, signed_at = signed.rpartition(b".")
         age = int(time.time()) - int.from_bytes(decode_base64(signed_at), "big")
         if max_age is not None and not 0 <= age <= max_age:
             raise SignatureExpired(f"the signature is {age} seconds old, of {max_age}")
-        return json.loads(decode_base64(payload))
+        return JSON_DECODER.raw_decode(decode_base64(payload).decode())[0]
+
+    @functools.cached_property
+    def macs(self) -> list[hmac.HMAC]:
+        """HMAC-SHA256 (RFC 2104) with each of the keys, the one that signs first; for copying."""
+        return [hmac.new(key, digestmod="sha256") for key in reversed(self.secret_keys)]
 
 
-def signature(key: bytes, signed: bytes) -> bytes:
-    """Return the HMAC-SHA256 (RFC 2104) in Base64, without padding."""
-    return base64_encode(hmac.digest(key, signed, "sha256"))
+def signature(mac: hmac.HMAC, signed: bytes) -> bytes:
+    """Return the signature of these bytes in Base64."""
+    mac = mac.copy()
+    mac.update(signed)
+    return encode_base64(mac.digest())
+
+
+def encode_base64(content: bytes) -> bytes:
+    """Return bytes in the URL-safe Base64 of RFC 4648 5, without padding."""
+    return binascii.b2a_base64(content, newline=False).translate(TO_URL_SAFE).rstrip(b"=")
 
 
 def decode_base64(text: bytes) -> bytes:
-    """Return the bytes of a Base64 text that `base64_encode` returned."""
-    return base64.urlsafe_b64decode(text + b"=" * (-len(text) % 4))
+    """Return the bytes of a text that `encode_base64` returned."""
+    return binascii.a2b_base64(text.translate(FROM_URL_SAFE) + b"==")
 
 
 def serializer(purpose: str, store: Storage | None = None) -> URLSafeTimedSerializer:

@@ -77,17 +77,18 @@ def clients_shown(player: storage.User, after: str) -> tuple[list[storage.Client
     if not may_administer(player):
         return sorted(store.clients_of(player.id), key=lambda each: each.created), None
     client_ids = store.client_ids(after, CLIENTS_SHOWN + 1)
-    page, rest = client_ids[:CLIENTS_SHOWN], client_ids[CLIENTS_SHOWN:]
-    owners = [player.id, None] if rest and not after else []
+    are_all = not after and len(client_ids) <= CLIENTS_SHOWN
+    owners = [] if after or are_all else [player.id, None]
     first = [each for owner in owners for each in store.clients_of(owner, at_most=CLIENTS_SHOWN)]
-    clients = {each.id: each for each in first}
+    clients = {each.id: each for each in first[:CLIENTS_SHOWN]}
+    page = client_ids[: max(1, CLIENTS_SHOWN - len(clients))]  # one, for the page after it
     for client_id in page:
         with contextlib.suppress(storage.NoSuchClient, storage.DamagedRecord):
             clients.setdefault(client_id, store.read_client(client_id))
     shown = list(clients.values())
-    if not rest and not after:
+    if are_all:
         shown.sort(key=lambda each: each.created)
-    return shown, page[-1] if rest else None
+    return shown, page[-1] if len(page) < len(client_ids) else None
 
 
 @developer.post("/developer")

@@ -28,7 +28,8 @@ class ClientFiles:
         return self._cache.get(self._layout.client(client_id), read)
 
     def ids(self, after: str = "", at_most: int | None = None) -> list[str]:
-        return [each for each in client_ids(self._layout) if each > after][:at_most]
+        list_all = functools.partial(client_ids, self._layout)
+        return disk.part_of(self._cache.get(self._layout.path("clients"), list_all), after, at_most)
 
     def of_owner(
         self, owner_id: int | None, after: str = "", at_most: int | None = None

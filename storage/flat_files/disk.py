@@ -4,6 +4,7 @@ Functions that write raise OSError, which `translate_os_errors` turns into the s
 Functions that read a file raise the storage error themselves.
 """
 
+import bisect
 import contextlib
 import errno
 import fcntl
@@ -35,6 +36,7 @@ READ_SIZE = 65536  # bytes: one read takes every ordinary record whole
 YOUNGEST_CACHED = 50_000_000  # nanoseconds; the ticks of a coarse clock are 1 to 10 ms apart
 CACHE_SIZE = 8 * 2**20  # bytes, of each StatCache: 2,000 ordinary records, or 9,000 profiles
 CACHE_ENTRY_SIZE = 600  # bytes, beside the value: path, stamp and the place in the dict
+NAME_SIZE = 120  # bytes, of a name in a cached list
 READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # the last: a FIFO makes nobody wait (fifo(7))
 
 
@@ -83,12 +85,13 @@ def open_log(path: str) -> BinaryIO:
 
 
 class StatCache:
-    """Values made from files, invalidated when a file's inode, modification time or size changes.
+    """Values made from files or folders, invalidated when inode, modification time or size change.
 
-    Files are never written in place, so new content has a new inode; but a file system can give
-    the inode of a removed file again, and two saves within one tick of its clock have the same
-    time. So nothing is cached from a file that is younger than YOUNGEST_CACHED. A cached value is
-    shared: nobody may change it. The values take up to CACHE_SIZE bytes, the oldest go first.
+    Files are never written in place, so new content has a new inode, and a folder has a new time
+    when a name is added or removed. But a file system can give the inode of a removed file again,
+    and two saves within one tick of its clock have the same time. So nothing is cached that is
+    younger than YOUNGEST_CACHED. A cached value is shared: nobody may change it. The values take up
+    to CACHE_SIZE bytes, the oldest go first.
     """
 
     def __init__(self) -> None:
@@ -97,7 +100,7 @@ class StatCache:
         self._lock = threading.Lock()  # for changes; threads read the dict without a lock
 
     def get(self, path: str, make: Callable):
-        """Return the cached value of a file, or that of `make()` if the file is new or changed.
+        """Return the cached value of a path, or that of `make()` if it is new or changed.
 
         Raises what `make` raises, also if there is no file.
         """
@@ -132,8 +135,17 @@ class StatCache:
 
 def estimated_size(value: object, file_size: int) -> int:
     """Return at least the memory that a value made from a file takes in a StatCache, in bytes."""
-    # A decoded record takes 2.3 to 2.6 times as much as its JSON.
-    return CACHE_ENTRY_SIZE + (len(value) if type(value) is bytes else 3 * file_size)
+    if type(value) is bytes:
+        return CACHE_ENTRY_SIZE + len(value)
+    if type(value) is list:
+        return CACHE_ENTRY_SIZE + NAME_SIZE * len(value)
+    return CACHE_ENTRY_SIZE + 3 * file_size  # a decoded record takes 2.3 to 2.6 times its JSON
+
+
+def part_of(names: list[str], after: str, at_most: int | None) -> list[str]:
+    """Return the names, of a sorted list, that come after one; at most so many."""
+    start = bisect.bisect_right(names, after)
+    return names[start:] if at_most is None else names[start : start + at_most]
 
 
 def read_number(path: str) -> int:

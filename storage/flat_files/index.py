@@ -52,6 +52,7 @@ class Index:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
+        self._names = disk.StatCache()  # sorted, by folder
 
     def records(
         self,
@@ -65,9 +66,12 @@ class Index:
         `read` gets the name of an entry. Its NotFound, DamagedRecord and ValueError are ignored.
         At most so many records are returned, and only those of entries `after` a name.
         """
-        members = []
-        with contextlib.suppress(FileNotFoundError):  # no record has the key
-            members = sorted(each for each in os.listdir(f"{self._folder}/{key}") if each > after)
+        folder = f"{self._folder}/{key}"
+        try:
+            names = self._names.get(folder, lambda: sorted(os.listdir(folder)))
+        except FileNotFoundError:  # no record has the key
+            return []
+        members = disk.part_of(names, after, None)
         found = itertools.islice(self._readable(key, members, read), at_most)
         return sorted(found, key=lambda record: record.id)
 

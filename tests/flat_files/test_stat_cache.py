@@ -3,11 +3,12 @@
 import os
 import time
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from storage import StorageFailed
+from storage import StorageFailed, open_storage
 from storage.flat_files import disk
 from storage.flat_files.disk import CACHE_SIZE, YOUNGEST_CACHED, StatCache, write_file
 
@@ -98,6 +99,40 @@ def test_missing_file_raises_each_time_and_is_found_when_it_is_back(read, file):
     assert read(file) == b"back"
 
 
+def test_folder_is_listed_once_until_a_name_is_added_or_removed(tmp_path):
+    folder, listings, cache = tmp_path / "folder", [], StatCache()
+
+    def names() -> list[str]:
+        return cache.get(str(folder), lambda: listings.append(1) or sorted(os.listdir(folder)))
+
+    def aged(change: Callable) -> None:
+        change()
+        os.utime(folder, ns=(0, time.time_ns() - 2 * YOUNGEST_CACHED))
+
+    aged(folder.mkdir)
+    for number, change in enumerate(((folder / "a").touch, (folder / "b").touch)):
+        aged(change)
+        assert [names() for _ in range(3)] == [["a", "b"][: number + 1]] * 3
+    (folder / "a").unlink()
+    assert [names() for _ in range(3)] == [["b"]] * 3
+    assert len(listings) == 2 + 3  # each time while the last change is too young
+
+
+def test_clients_of_another_process_are_listed_at_once(tmp_path):
+    mine, other = (open_storage(f"{tmp_path}/data", f"{tmp_path}/pictures") for _ in range(2))
+    added = [other.add_client("Chess", [], None)[0].id]
+    for _ in range(3):
+        time.sleep(2 * YOUNGEST_CACHED / 1e9)  # from now on it is cached
+        for _ in range(2):
+            assert mine.client_ids() == sorted(added)
+            assert [each.id for each in mine.clients_of(None)] == sorted(added)
+        added.append(other.add_client("Chess", [], None)[0].id)
+        assert mine.client_ids() == sorted(added)
+        assert [each.id for each in mine.clients_of(None)] == sorted(added)
+    other.delete_client(added.pop(0))
+    assert [each.id for each in mine.clients_of(None)] == mine.client_ids() == sorted(added)
+
+
 def test_cached_values_take_no_more_memory_than_a_constant(read, tmp_path):
     """4,000 files of 8 KiB are four times as much; then of 20 bytes, where the rest counts."""
     path = tmp_path / "file"
@@ -113,5 +148,20 @@ def test_cached_values_take_no_more_memory_than_a_constant(read, tmp_path):
             used = tracemalloc.get_traced_memory()[0] - before
             assert CACHE_SIZE / 4 < used < CACHE_SIZE
             read.cache = StatCache()
+    finally:
+        tracemalloc.stop()
+
+
+def test_cached_lists_take_no_more_memory_than_a_constant(tmp_path):
+    cache, name = StatCache(), "f" * 24
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            path = tmp_path / f"folder-{number}"
+            path.mkdir()
+            os.utime(path, ns=(0, 0))
+            cache.get(str(path), lambda: [f"{name}{each}"[-24:] for each in range(10_000)])
+        used = tracemalloc.get_traced_memory()[0]
+        assert CACHE_SIZE / 4 < used < CACHE_SIZE
     finally:
         tracemalloc.stop()

@@ -719,6 +719,7 @@ def test_address_file_that_no_server_keeps_is_ignored(installation, kind):
 
 
 def test_serve_starts_where_its_address_cannot_be_kept(installation):
+    (installation.data / "address").unlink(missing_ok=True)
     (installation.data / "address").mkdir()
     try:
         done = installation.run("serve", "--bind", "127.0.0.1:0")

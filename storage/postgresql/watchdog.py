@@ -23,6 +23,7 @@ VERDICT_TIMEOUT = 0.5  # seconds: calls wait so long for the first test; mostly 
 MOST_SAVES = 6  # at a time; a worker has twelve threads, and look-ups need some
 STUCK = 0.5  # seconds: a save that takes longer waits for something
 TURN_TIMEOUT = 1.0  # seconds: for other saves of the same record
+TESTS = "database tests"  # the name of the thread that tests after a failure
 
 UNREACHABLE = "the database does not answer"
 NOT_SAVING = "the database does not save now"
@@ -158,7 +159,7 @@ class Watchdog:
         self._saves = self._saves and saves
         if not self._tests:
             self._tests, self._suspected = True, time.monotonic()
-            threading.Thread(target=self._test_until_it_works, daemon=True).start()
+            threading.Thread(target=self._test_until_it_works, name=TESTS, daemon=True).start()
 
     def _test_until_it_works(self) -> None:
         while True:

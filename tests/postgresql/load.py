@@ -43,6 +43,7 @@ class Load:
             each.open_storage = lambda: store  # instead of a further connection at each call
         self.statuses: Counter[tuple[str, int]] = Counter()
         self.slowest: Counter[str] = Counter()  # seconds
+        self._measured_since = 0.0  # requests that were sent earlier are left out
         self.succeeded: dict[str, float] = {}  # when each kind of request last succeeded
         self.saved: dict[int, int] = {}  # the last number that was told to be saved, by user id
         self.signed_up: list[tuple[int | None, str]] = []  # ids and names
@@ -98,11 +99,17 @@ class Load:
             timeout=ANSWER_TIMEOUT,
             **more,
         )
-        self.slowest[kind] = max(self.slowest[kind], time.monotonic() - started)
+        if started >= self._measured_since:
+            self.slowest[kind] = max(self.slowest[kind], time.monotonic() - started)
         self.statuses[kind, answer.status_code] += 1
         if answer.status_code < 400:
             self.succeeded[kind] = time.monotonic()
         return answer
+
+    def measure_again(self) -> None:
+        """Begin with `slowest` anew, without the requests that still run."""
+        self._measured_since = time.monotonic()
+        self.slowest.clear()
 
     # -- kinds of work: each step is one request, or one race ----------------------------------
 

@@ -9,6 +9,7 @@ from waiting import wait_until
 from storage import SaveUnconfirmed, StorageFailed
 from storage.postgresql import connections
 from storage.postgresql.connections import Link
+from storage.postgresql.watchdog import TESTS
 
 pytestmark = pytest.mark.postgresql
 OTHERS = (
@@ -36,6 +37,8 @@ def test_idle_connections_that_the_server_ended_are_replaced_unnoticed(storage, 
         ended = administer.execute(f"SELECT pg_terminate_backend(pid) {OTHERS}").fetchall()
         assert ended
         call()
+        # The next round must not end the connection of the tests that follow a failure.
+        wait_until(lambda: TESTS not in {each.name for each in threading.enumerate()})
     assert storage.find_user("grace").id == ada.id
 
 

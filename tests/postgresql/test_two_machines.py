@@ -40,6 +40,7 @@ def store(url, servers) -> Iterator[Storage]:
     store = open_storage("", "", url)
     for each in servers:
         each.open_storage = lambda: store
+    servers[0].add_user("first")  # without any, nobody signs up without a link
     yield store
     store.close()
 

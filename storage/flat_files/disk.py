@@ -112,9 +112,11 @@ class StatCache:
         cached = self._cached.get(path)
         if cached is not None and cached[0] == stamp:
             return cached[1]
-        # Now, after the stat: a file that replaces this one has another stamp at the next stat.
+        # Both in this order: what replaces the file that `make` reads gets a later time, however
+        # long this thread waits for its turn.
+        is_old = time.time_ns() - found.st_mtime_ns > YOUNGEST_CACHED
         value = make()
-        if time.time_ns() - found.st_mtime_ns > YOUNGEST_CACHED:
+        if is_old:
             self._add(path, (stamp, value, estimated_size(value, found.st_size)))
         return value
 

@@ -262,7 +262,8 @@ def command_under(installation: Installation, strace: list[str], *arguments: str
 
 def test_acts_during_a_restore_are_in_the_audit_log(prepared, disk):
     archive, installation = disk / "a.tar.gz", Installation(disk)
-    backup(prepared.open(), str(archive), by="command")
+    source = prepared.copy(disk / "source").open()  # its log gets a line
+    backup(source, str(archive), by="command")
     storage = installation.open()
     staged_log = installation.data / ".restore" / "audit.log"
     slow = ["-e", "trace=fsync", "-e", "inject=fsync:delay_enter=1000000", "-P", str(staged_log)]

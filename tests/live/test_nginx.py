@@ -299,7 +299,8 @@ def test_nginx_serves_pictures_like_the_server(
     imported = server.picture_dir / "small" / "77.webp"  # an account without pfpTimestamp
     imported.write_bytes(generate_picture(77)["small"])
     imported.chmod(0o644)
-    for path in (f"/pfp/large/{ada['id']}-{ada['pfpTimestamp']}.webp", "/pfp/small/77.webp"):
+    picture = server.open_storage().read_user(ada["id"]).picture_file
+    for path in (f"/pfp/large/{picture}", "/pfp/small/77.webp"):
         expected = send_http(server.backend, method, path, headers=headers)
         with no_upstream_requests(server.nginx):
             answer = send(method, path, headers=headers)

@@ -915,7 +915,7 @@ WIDE = {
 @pytest.fixture
 def administrator_page(server: RunningServer, store: Storage, browse) -> Iterator[Page]:
     """A page in which an administrator is signed in, whose clients are deleted afterwards."""
-    name = f"root{store.user_ids()[-1]}"
+    name = f"root{len(store.user_ids())}"
     with store.edit_user(server.add_user(name)["id"]) as user:
         user.mod_level = ADMINISTRATOR
     page = browse()

@@ -1,5 +1,6 @@
 """What the commands share; `identity_admin` is the program that they are part of."""
 
+import contextlib
 import os
 
 import click
@@ -23,9 +24,13 @@ class Refusing(click.Group):
             raise
 
 
-def open_installation() -> storage.Storage:
-    """Return the storage of the settings. Raises SettingError, BadInstallation."""
-    return storage.open_storage(*installation_place())
+def open_installation(url: str | None = None) -> storage.Storage:
+    """Return the storage of the settings until the command ends, which closes it.
+
+    A `url`, and the errors, are those of `installation_place`.
+    """
+    store = storage.open_storage(*installation_place(url))
+    return click.get_current_context().with_resource(contextlib.closing(store))
 
 
 def installation_place(url: str | None = None) -> tuple[str, str, str]:

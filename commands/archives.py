@@ -6,7 +6,7 @@ from commands import installation_place, open_installation, read_url
 from commands.printing import clear_progress, echo, show_progress
 from identity.accounts import COMMAND
 from identity.formatting import pluralize
-from storage import archive, copying, mask_url, open_storage
+from storage import archive, copying, mask_url
 from storage.transfer import export_users, import_users
 
 new_file = click.argument("file", type=click.Path(dir_okay=False), metavar="FILE")
@@ -88,12 +88,10 @@ def copy_(to: str) -> None:
     \b
     identity-server copy --to postgresql://identity@db.example.org/identity
     """
-    source = installation_place()
-    if to == source[2]:
+    if to == installation_place()[2]:
         raise click.ClickException("--to names the installation of IDENTITY_STORAGE itself")
-    target = open_storage(*installation_place(to))
-    report = Report()
-    players = copying.copy(open_storage(*source), target, show_progress, report.tell)
+    target, report = open_installation(to), Report()
+    players = copying.copy(open_installation(), target, show_progress, report.tell)
     clear_progress()
     echo(f"{pluralize(players, 'player')} copied to {mask_url(to)}")
     echo(f"To use the copy, set IDENTITY_STORAGE to {'files' if to == 'files' else 'its URL'}.")

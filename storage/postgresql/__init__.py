@@ -9,6 +9,7 @@ the primary. Users and clients are read anew each time, so a change holds at the
 machine.
 """
 
+import contextlib
 from collections.abc import Iterator
 
 from storage import Advice, BadInstallation, Problem, Storage
@@ -41,7 +42,8 @@ def check_installation(
     data_dir: str, picture_dir: str, url: str, repair: bool, progress: Progress
 ) -> Iterator[Problem]:
     """As `storage.check_installation`."""
-    return open_storage(data_dir, picture_dir, url).verify(repair, progress)
+    with contextlib.closing(open_storage(data_dir, picture_dir, url)) as store:
+        yield from store.verify(repair, progress)
 
 
 def find_advice(data_dir: str, picture_dir: str, url: str) -> list[Advice]:

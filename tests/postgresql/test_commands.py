@@ -59,6 +59,17 @@ def test_serve_keeps_only_the_address_in_the_data_folder(installation, url):
     ]
 
 
+def test_commands_close_their_connections(installation, url):
+    """Not only where their process ends: a program may call them, as these tests do."""
+    count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'identity-server'"
+    count += " AND datname = current_database()"
+    installation.add_user("ada")
+    with psycopg.connect(url, autocommit=True) as connection:
+        for arguments in (["user", "list"], ["invite"], ["check"], ["copy", "--to", "files"]):
+            installation.run(*arguments)
+            wait_until(lambda: connection.execute(count).fetchone() == (0,))
+
+
 @pytest.mark.parametrize("arguments", [["serve"], ["user", "list"], ["copy", "--to", "files"]])
 def test_command_is_refused_in_one_line_while_the_database_is_away(installation, arguments):
     refusal = installation.refusal(*arguments, IDENTITY_STORAGE=AWAY)

@@ -7,6 +7,7 @@
     POST /api/oauth/token        the client exchanges the code for an access token          token
     GET  /api/oauth/whois        the client learns who gave the access token                whois
     GET  /api/users/info?id=1    anyone reads a player's public profile                users_info
+    GET  /api/users/batch?ids=1  ... those of up to a hundred players                 users_batch
 
 Read from top to bottom it is: limits, errors, tokens, the grant in the order in which a client
 meets it, public look-ups, and the app. Every line that handles an authorization code or an
@@ -15,29 +16,36 @@ access token stands here. To read those you need besides: `signed_in_player` (id
 (pages.games).
 """
 
-import base64
 import hmac
 import logging
 import re
 import secrets
 from dataclasses import asdict, dataclass
-from urllib.parse import unquote_plus, urlencode, urlsplit
+from typing import NamedTuple
+from urllib.parse import urlencode, urlsplit
 
 from flask import Blueprint, Flask, abort, request, session
 from itsdangerous import BadSignature
-from werkzeug.datastructures import MultiDict, WWWAuthenticate
+from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import BadRequest, HTTPException
 from werkzeug.middleware.proxy_fix import ProxyFix
 from werkzeug.wrappers import Response
 
 import storage
 from identity.accounts import may_manage
+from identity.clients import authenticate_client, find_client
 from identity.context import get_storage
 from identity.fast_path import ApiRequest, ApiViews, FastPath, parse_parameters
 from identity.formatting import MINUTE
 from identity.guards import GUARDS
-from identity.limits import count_attempts, limits_of_address
-from identity.oauth import SCOPES, code_challenge_of, redirect_targets
+from identity.oauth import (
+    SCOPES,
+    code_challenge_of,
+    destination_of,
+    find_tester_uri,
+    redirect_targets,
+    tester_redirect_uri,
+)
 from identity.responses import (
     NO_STORE,
     STORAGE_RETRY_AFTER,
@@ -62,7 +70,7 @@ from pages.moderation import moderation
 from pages.rendering import render_page
 from pages.sign_in import sign_in
 from pages.sign_up import sign_up
-from storage import AuthorizationCode, Client, Grant, Storage, User, origin_of, sha256
+from storage import AuthorizationCode, Client, Grant, Storage, User, origin_of
 
 TOKEN_MAX_AGE = 600  # seconds
 CODE_MAX_AGE = 60  # seconds; RFC 6749 4.1.2 allows ten minutes
@@ -70,9 +78,13 @@ APPROVAL_MAX_AGE = 600  # seconds between the consent page and its answer
 TOKEN_BODY_LIMIT = 16 * 1024  # bytes
 PAGE_BODY_LIMIT = 64 * 1024  # bytes
 CODES_A_MINUTE = 60  # for one player
-CLIENT_FAILURES = 100  # failed client authentications from an address, in ATTEMPTS_WINDOW
+BATCH_IDS = 100  # players in one look-up
+BATCH_QUERY_LIMIT = 4096  # bytes
+PROFILE_START = b'{"message": "yes", "user": '
 ALWAYS_GRANTED = "userinfo"  # of SCOPES
-REQUEST_PARAMETERS = ("response_type", "scope", "state", "code_challenge", "code_challenge_method")
+REQUEST_PARAMETERS = ("response_type", "response_mode", "scope", "state")
+REQUEST_PARAMETERS += ("code_challenge", "code_challenge_method")
+WEB_MESSAGE = "web_message"  # the response_mode of a popup
 TOKEN_FIELDS = ("grant_type", "code", "redirect_uri", "client_id", "client_secret", "code_verifier")
 CODE_VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 4.1
 CODE_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636 4.2: a SHA-256 in base64url
@@ -157,6 +169,20 @@ class AuthorizationRequest:
     scope: list[str]
     state: str | None
     code_challenge: str | None
+    response_mode: str | None = None
+
+    @property
+    def reply(self) -> "Reply":
+        """How the client gets the response."""
+        return Reply(self.redirect_uri, self.state, self.response_mode)
+
+
+class Reply(NamedTuple):
+    """How a client gets the response: by a redirect, or as a message of a page in a popup."""
+
+    redirect_uri: str
+    state: str | None
+    response_mode: str | None  # WEB_MESSAGE; anything else means a redirect
 
 
 @server.get("/oauth/authorize")
@@ -167,18 +193,30 @@ def authorize() -> Response | tuple:
     client, redirect_uri = read_client_and_redirect_uri(request.args)
     if player is None:
         return redirect_to_sign_in()
+    reply = Reply(redirect_uri, request.args.get("state"), request.args.get("response_mode"))
     grant = player.grants.get(client.id)
     try:
         auth_request = read_authorization_request(request.args, client, redirect_uri)
-        # RFC 9110 9.2.1: HEAD is safe, so it creates no code.
-        consented = grant and set(auth_request.scope) <= set(grant.scope)
-        if consented and request.method == "GET":
-            code = issue_code(player, grant, auth_request)
-            return redirect_to_client(redirect_uri, auth_request.state, code=code)
+        if grant and may_skip_consent(client, grant, auth_request):
+            return respond_to_client(reply, code=issue_code(player, grant, auth_request))
     except (AuthorizationError, storage.StorageFailed) as error:
-        response = redirect_with_error(redirect_uri, request.args.get("state"), error)
-        return response if grant else show_bad_request(error, client, response.location)
+        response = respond_with_error(reply, error)
+        if grant or reply.response_mode == WEB_MESSAGE:  # a message redirects nobody
+            return response
+        return show_bad_request(error, client, response.location)
     return show_consent_page(player, client, auth_request)
+
+
+def may_skip_consent(client: Client, grant: Grant, auth_request: AuthorizationRequest) -> bool:
+    """Return True if the player need not be asked, because an earlier consent covers this."""
+    if request.method == "HEAD":  # RFC 9110 9.2.1: HEAD is safe, so it creates no code.
+        return False
+    redirect_uri, is_covered = (
+        auth_request.redirect_uri,
+        set(auth_request.scope) <= set(grant.scope),
+    )
+    is_test = redirect_uri == tester_redirect_uri(client)
+    return is_covered and not is_test and client.may_skip_consent(redirect_uri)
 
 
 def show_bad_request(error: AuthorizationError, client: Client, address: str) -> Response:
@@ -188,8 +226,8 @@ def show_bad_request(error: AuthorizationError, client: Client, address: str) ->
     request would be an open redirector to any site that a member registered.
     """
     problem = f"{client.name} sent a request that does not work: {error}. Tell its developer."
-    host = urlsplit(address).netloc
-    return render_error_page(BadRequest(problem), client_address=address, client_host=host)
+    shown = {"client_address": address, "client_host": destination_of(address)}
+    return render_error_page(BadRequest(problem), **shown)
 
 
 def read_client_and_redirect_uri(parameters: MultiDict) -> tuple[Client, str]:
@@ -205,12 +243,18 @@ def read_client_and_redirect_uri(parameters: MultiDict) -> tuple[Client, str]:
         raise UnusableClient("No app has this client_id. Tell the app's developer.") from None
     if client.disabled:
         raise UnusableClient(f"{client.name} is disabled. Ask the people who run this site.")
-    redirect_uri = client.choose_redirect_uri(received)
+    redirect_uri = client.choose_redirect_uri(received) or find_tester_uri(
+        client, received, signed_in_player()
+    )
     if redirect_uri is None and not received:
         raise UnusableClient("This link has no redirect_uri. Tell the app's developer.")
     if redirect_uri is None:
         problem = f"{client.name} did not register this redirect_uri. Tell its developer."
         raise UnusableClient(problem, client, received)
+    if parameters.get("response_mode") == WEB_MESSAGE and not storage.has_origin(redirect_uri):
+        raise UnusableClient(
+            "A popup (web_message) needs a redirect_uri with https. Tell the app's developer."
+        )
     return client, redirect_uri
 
 
@@ -239,7 +283,8 @@ def read_authorization_request(
         redirect_uri,
         read_scope(parameters.get("scope", "")),
         parameters.get("state"),
-        read_code_challenge(parameters),
+        read_code_challenge(parameters, required=client.public),
+        parameters.get("response_mode"),
     )
 
 
@@ -248,11 +293,14 @@ def read_scope(text: str) -> list[str]:
     return [each for each in SCOPES if each == ALWAYS_GRANTED or each in text.split(" ")]
 
 
-def read_code_challenge(parameters: MultiDict) -> str | None:
+def read_code_challenge(parameters: MultiDict, required: bool) -> str | None:
     """Return the PKCE challenge (RFC 7636 4.3), or None. Raises AuthorizationError."""
     challenge = parameters.get("code_challenge") or None
     method = parameters.get("code_challenge_method") or None
     if challenge is None and method is None:
+        if required:  # RFC 9700 2.1.1: a public client has nothing else that protects its codes
+            problem = "code_challenge is missing: a public client must use PKCE (RFC 7636)"
+            raise AuthorizationError("invalid_request", problem)
         return None
     # `plain`, which is the default, would show the verifier to anyone who sees this request.
     if method != "S256":
@@ -274,7 +322,8 @@ def show_consent_page(
         player,
         client=client,
         owner=find_owner(client),
-        host=urlsplit(auth_request.redirect_uri).netloc,
+        destination=destination_of(auth_request.redirect_uri),
+        closes=auth_request.response_mode == WEB_MESSAGE,
         email=player.email if "email" in auth_request.scope else None,
         request_field=signed,
         again=address_of(auth_request),
@@ -289,6 +338,7 @@ def address_of(auth_request: AuthorizationRequest) -> str:
     challenge = auth_request.code_challenge
     parameters = {
         "response_type": "code",
+        "response_mode": auth_request.response_mode,
         "client_id": auth_request.client_id,
         "redirect_uri": auth_request.redirect_uri,
         "scope": " ".join(auth_request.scope),
@@ -325,18 +375,17 @@ def decide() -> Response | tuple:
     client, auth_request, shown = read_approved_request(request.form.get("request", ""))
     if problem := check_age(shown):
         return show_consent_page(player, client, auth_request, problem)
-    redirect_uri, state = auth_request.redirect_uri, auth_request.state
     decision = request.form.get("decision")
     if decision not in ("allow", "deny"):
         abort(400, "Choose Allow or Cancel.")
     if decision == "deny":
         denied = AuthorizationError("access_denied", "the player refused")
-        return redirect_with_error(redirect_uri, state, denied)
+        return respond_with_error(auth_request.reply, denied)
     try:
         code = issue_code(player, save_consent(player.id, auth_request), auth_request)
     except storage.StorageFailed as error:
-        return redirect_with_error(redirect_uri, state, error)
-    return redirect_to_client(redirect_uri, state, code=code)
+        return respond_with_error(auth_request.reply, error)
+    return respond_to_client(auth_request.reply, code=code)
 
 
 def read_approved_request(signed: str) -> tuple[Client, AuthorizationRequest, int]:
@@ -391,20 +440,24 @@ def issue_code(player: User, grant: Grant, auth_request: AuthorizationRequest) -
     return code
 
 
-def redirect_with_error(
-    redirect_uri: str, state: str | None, error: AuthorizationError | storage.StorageFailed
-) -> Response:
-    """Return the redirect that tells the client of an error (RFC 6749 4.1.2.1)."""
+def respond_with_error(
+    reply: Reply, error: AuthorizationError | storage.StorageFailed
+) -> Response | tuple:
+    """Return the response that tells the client of an error (RFC 6749 4.1.2.1)."""
     if not isinstance(error, AuthorizationError):
         logger.error("no code issued: %s", error)
         error = AuthorizationError("server_error", "the server cannot give a code right now")
-    return redirect_to_client(redirect_uri, state, error=error.error, error_description=str(error))
+    return respond_to_client(reply, error=error.error, error_description=str(error))
 
 
-def redirect_to_client(redirect_uri: str, state: str | None, **parameters: str) -> Response:
-    """Return a redirect to a checked redirect URI, with parameters and the client's `state`."""
+def respond_to_client(reply: Reply, **parameters: str) -> Response | tuple:
+    """Return the response that takes parameters, and the client's `state`, to the client."""
+    redirect_uri, state, response_mode = reply
     if state is not None:
         parameters["state"] = state
+    if response_mode == WEB_MESSAGE:
+        player, origin = signed_in_player(), origin_of(redirect_uri)
+        return render_page("web_message.html", player, origin=origin, response=parameters)
     separator = "&" if "?" in redirect_uri else "?"
     address = f"{redirect_uri}{separator}{urlencode(parameters)}"
     # 303, never 307: a browser would post the player's form to the client (RFC 9700 4.12).
@@ -477,8 +530,9 @@ def read_game_request(client_id: str) -> tuple[User, AuthorizationRequest]:
         shown = None
     if shown != game_request_of(client):
         raise AuthorizationError("no_account", "the page was opened in another session")
+    challenge = read_code_challenge(request.form, required=client.public)
     # Without a redirect URI: the token endpoint refuses any that is sent with this code.
-    return player, AuthorizationRequest(client.id, None, [ALWAYS_GRANTED], None, None)
+    return player, AuthorizationRequest(client.id, None, [ALWAYS_GRANTED], None, challenge)
 
 
 def message_to_game(status: int, **message: bool | str) -> JsonResponse:
@@ -489,15 +543,19 @@ def message_to_game(status: int, **message: bool | str) -> JsonResponse:
 # -- The grant, 3: the client exchanges the code for a token (RFC 6749 4.1.3) -----------------
 
 
-@api_views.route("POST", "/api/oauth/token")
+@api_views.route("POST", "/api/oauth/token", sent_header="Content-Type")
 def token(api_request: ApiRequest) -> JsonResponse:
     """Exchange a code for an access token.
 
     Everything is read and checked before the code is spent: a failed request uses up no code.
     """
-    form = read_token_form(api_request)
-    client_id, client_secret = read_client_credentials(api_request, form)
-    client = authenticate_client(api_request, client_id, client_secret)
+    parameters = read_token_parameters(api_request)
+    named = find_client(api_request.storage, dict(parameters).get("client_id", ""))
+    # Public clients run in pages of any origin, which may read their errors too. The secret of a
+    # confidential client has no place in a page.
+    api_request.any_origin = named is not None and named.public
+    form = check_token_form(parameters)
+    client = authenticate_client(api_request, form, named)
     store = api_request.storage
     try:
         code = store.read_code(form["code"])
@@ -524,16 +582,20 @@ def token(api_request: ApiRequest) -> JsonResponse:
     return JsonResponse(body, {**NO_STORE, "Pragma": "no-cache"})
 
 
-def read_token_form(api_request: ApiRequest) -> dict[str, str]:
-    """Return the parameters of a token request without blank ones. Raises HTTPException."""
+def read_token_parameters(api_request: ApiRequest) -> list[tuple[str, str]]:
+    """Return the parameters of a token request. Raises HTTPException."""
     body = api_request.read_body(TOKEN_BODY_LIMIT)
     media_type = api_request.content_type.partition(";")[0].strip().lower()
     if media_type in ("application/json", "multipart/form-data"):
         abort(400, "send the parameters form-encoded: application/x-www-form-urlencoded")
     try:
-        sent = parse_parameters(body.decode(), errors="strict")
+        return parse_parameters(body.decode(), errors="strict")
     except ValueError:
         abort(400, "the body is not form-encoded UTF-8")
+
+
+def check_token_form(sent: list[tuple[str, str]]) -> dict[str, str]:
+    """Return the parameters of a token request without blank ones. Raises BadRequest."""
     # RFC 6749 3.2: a blank parameter counts as missing, and none of ours may be repeated.
     names = [name for name, _ in sent]
     for name in TOKEN_FIELDS:
@@ -546,54 +608,6 @@ def read_token_form(api_request: ApiRequest) -> dict[str, str]:
     if form["grant_type"] != "authorization_code":
         abort(400, "grant_type must be authorization_code")
     return form
-
-
-def read_client_credentials(api_request: ApiRequest, form: dict[str, str]) -> tuple[str, str]:
-    """Return the client's id and secret, from HTTP Basic or the form (RFC 6749 2.3.1)."""
-    scheme, credentials = api_request.authorization
-    if scheme != "basic":
-        for name in ("client_id", "client_secret"):
-            if name not in form:
-                abort(400, f"{name} is missing; or send both as HTTP Basic")
-        return form["client_id"], form["client_secret"]
-    if "client_secret" in form:
-        abort(400, "send the client secret as HTTP Basic or in the body, not both")
-    try:
-        pair = base64.b64decode(credentials, validate=True).decode()
-    except ValueError:  # not base64, not ASCII, or not UTF-8
-        pair = ""
-    # RFC 6749 2.3.1: both halves are form-encoded first, which does not change ours.
-    client_id, _, client_secret = (unquote_plus(half) for half in pair.partition(":"))
-    if form.get("client_id", client_id) != client_id:
-        abort(400, "client_id in the body is not the one of HTTP Basic")
-    return client_id, client_secret
-
-
-def authenticate_client(api_request: ApiRequest, client_id: str, client_secret: str) -> Client:
-    """Return the client if this is its secret. Raises Unauthorized, TooManyRequests."""
-    store = api_request.storage
-    try:
-        client = store.read_client(client_id)
-    except storage.NoSuchClient:
-        client = None
-    expected = client.secret_sha256 if client else ""
-    if hmac.compare_digest(sha256(client_secret), expected) and not client.disabled:
-        return client
-    # Counted after the check and by address only: client ids are public, and a limit by id would
-    # let anyone lock a client out.
-    try:
-        count_attempts(
-            store, limits_of_address(api_request.address, "client from", CLIENT_FAILURES)
-        )
-    except storage.TooManyAttempts as error:
-        abort(429, str(error), retry_after=error.retry_after)
-    except storage.StorageFailed as error:
-        logger.error("a failed client authentication is not counted: %s", error)
-    # RFC 6749 5.2: the challenge is for a client that tried HTTP Basic.
-    tried_basic = api_request.authorization[0] == "basic"
-    challenge = WWWAuthenticate("basic", {"realm": "OAuth clients"}) if tried_basic else None
-    problem = "client_id is unknown or disabled, or client_secret is wrong"
-    abort(401, problem, www_authenticate=challenge)
 
 
 def refuse_bad_code(
@@ -610,6 +624,8 @@ def refuse_bad_code(
     redirect_uri = form.get("redirect_uri")
     if redirect_uri is not None and redirect_uri != code.redirect_uri:
         abort(400, "redirect_uri is not the one of the authorization request")
+    if client.public and code.code_challenge is None:  # no such code is issued
+        abort(400, "a public client needs a code that was issued for a code_challenge")
     refuse_bad_verifier(form.get("code_verifier"), code.code_challenge)
 
 
@@ -647,7 +663,7 @@ def end_replayed_grant(store: Storage, code: AuthorizationCode) -> None:
 # -- The grant, 4: the client learns who the player is ----------------------------------------
 
 
-@api_views.route("GET", "/api/oauth/whois", any_origin=True)
+@api_views.route("GET", "/api/oauth/whois", any_origin=True, sent_header="Authorization")
 def whois(api_request: ApiRequest) -> JsonResponse:
     """Return who gave this access token: id, name, pfpTimestamp and, if granted, email."""
     store = api_request.storage
@@ -683,7 +699,7 @@ def read_bearer_token(api_request: ApiRequest) -> str:
 # -- Public look-ups --------------------------------------------------------------------------
 
 
-@api_views.route("GET", "/api/users/info", any_origin=True)
+@api_views.route("GET", "/api/users/info", any_origin=True, sent_header="Authorization")
 def users_info(api_request: ApiRequest) -> JsonResponse:
     """Return the public profile of the player with this `id`, to anyone."""
     ids = [value for name, value in api_request.query if name == "id"]
@@ -696,9 +712,24 @@ def users_info(api_request: ApiRequest) -> JsonResponse:
         abort(404, "no player has this id")
 
 
+@api_views.route("GET", "/api/users/batch", any_origin=True, sent_header="Authorization")
+def users_batch(api_request: ApiRequest) -> JsonResponse:
+    """Return the public profiles of the players with these `ids`, without unknown ones."""
+    if len(api_request.environ.get("QUERY_STRING", "")) > BATCH_QUERY_LIMIT:
+        abort(400, f"the query has more than {BATCH_QUERY_LIMIT} bytes")
+    lists = [value for name, value in api_request.query if name == "ids"]
+    ids = lists[0].split(",") if len(lists) == 1 else []
+    if not 1 <= len(ids) <= BATCH_IDS or not all(map(storage.USER_ID.fullmatch, ids)):
+        abort(400, f"send ids once: 1 to {BATCH_IDS} ids with commas between them, like ids=1,2,3")
+    bodies = api_request.storage.read_from_users([int(each) for each in ids], profile_body)
+    # What is between the braces of the response about one player, as it is cached.
+    profiles = b", ".join(body[len(PROFILE_START) : -1] for body in bodies)
+    return JsonResponse(b'{"message": "yes", "users": [%b]}' % profiles)
+
+
 def profile_body(user: User) -> bytes:
     """Return the body of the response about this player."""
-    return encode_json({"message": "yes", "user": public_profile(user)})
+    return PROFILE_START + encode_json(public_profile(user)) + b"}"
 
 
 def public_profile(user: User) -> dict:

@@ -37,10 +37,11 @@ def client_record(store: Storage, client: Client) -> dict:
     return record
 
 
-def print_secret(store: Storage, client: Client, secret: str, as_json: bool) -> None:
-    """Print a client with its secret, which cannot be printed again."""
-    print_record(client_record(store, client) | {"client_secret": secret}, as_json)
-    if not as_json:
+def print_new(store: Storage, client: Client, secret: str | None, as_json: bool) -> None:
+    """Print a client with its new secret, which cannot be printed again; a public one has none."""
+    shown = {"client_secret": secret} if secret else {}
+    print_record(client_record(store, client) | shown, as_json)
+    if secret and not as_json:
         echo("The secret is not shown again. Keep it where the game's server can read it.")
 
 
@@ -68,15 +69,19 @@ def client_commands() -> None:
 @click.option("--game-url", metavar="URL", help="Where its game is, to be played on this site.")
 @description_option
 @click.option("--owner", metavar="USER", help="The player who registers it; else administrators.")
+@click.option("--public", is_flag=True, help="Without a secret, for a game without a server.")
 @json_option
 def client_add(name: str, redirect_uri, owner: str | None, as_json: bool, **options) -> None:
     """Register a client and print its secret, which is not shown again.
 
-    The game of a player who is no administrator is on the home page only after `set --listed`.
+    The game of a player who is no administrator is on the home page only after `set --listed`. A
+    public client runs in a browser or on a player's device, where no secret can be kept: it has to
+    send a PKCE challenge instead (RFC 7636). It cannot be made confidential later.
 
     \b
     identity-server client add Chess --redirect-uri https://chess.example.org/callback
     identity-server client add Pong --game-url https://pong.example.org/ --description "For two."
+    identity-server client add Go --public --redirect-uri http://127.0.0.1/callback
     """
     given = {field: value for field, value in options.items() if value}
     given |= {"name": name, "redirect_uris": list(dict.fromkeys(redirect_uri))}
@@ -87,7 +92,7 @@ def client_add(name: str, redirect_uri, owner: str | None, as_json: bool, **opti
     owner_id = read_user_named(store, owner).id if owner else None
     client, secret = Acts(store, COMMAND).register_client(owner_id, **given)
     warn_unencrypted(client)
-    print_secret(store, client, secret, as_json)
+    print_new(store, client, secret, as_json)
 
 
 @client_commands.command("list")
@@ -155,7 +160,7 @@ def client_new_secret(client_id: str, as_json: bool) -> None:
     """Replace a client's secret and print the new one."""
     store = open_installation()
     secret = Acts(store, COMMAND).issue_client_secret(client_id)
-    print_secret(store, store.read_client(client_id), secret, as_json)
+    print_new(store, store.read_client(client_id), secret, as_json)
 
 
 @client_commands.command("disable")

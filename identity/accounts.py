@@ -234,8 +234,11 @@ class Acts:
     # -- apps ----------------------------------------------------------------------------------
 
     def register_client(
-        self, owner_id: int | None, open_to_members: bool = False, **fields: str | list[str] | None
-    ) -> tuple[Client, str]:
+        self,
+        owner_id: int | None,
+        open_to_members: bool = False,
+        **fields: str | list[str] | bool | None,
+    ) -> tuple[Client, str | None]:
         """Register an app and return it with its secret, which cannot be read again.
 
         Players register their own; an administrator's game is listed at once. `fields` are those of

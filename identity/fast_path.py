@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from urllib.parse import unquote_plus
 
-from flask import Flask, request
+from flask import Flask, g, request
 from werkzeug import exceptions
 from werkzeug.wrappers import Response
 from werkzeug.wsgi import get_input_stream
@@ -43,6 +43,7 @@ class ApiRequest:
 
     environ: dict
     storage: storage.Storage
+    any_origin: bool = False  # set by a view: pages of any origin may read this response
 
     @property
     def query(self) -> list[tuple[str, str]]:
@@ -90,28 +91,27 @@ class ApiViews(dict[tuple[str, str], tuple[View, dict[str, str]]]):
     def __init__(self) -> None:
         super().__init__()
         self.any_origin_paths = set()
+        self.preflights: dict[str, tuple[str, str]] = {}  # by path: methods, request headers
 
-    def route(self, method: str, path: str, any_origin: bool = False) -> Callable:
-        """Return a decorator that routes to a view; with `any_origin`, from pages of any origin."""
+    def route(
+        self, method: str, path: str, any_origin: bool = False, sent_header: str | None = None
+    ) -> Callable:
+        """Return a decorator that routes to a view.
+
+        With `any_origin`, pages of any origin may read all responses; otherwise those for which the
+        view sets `ApiRequest.any_origin`. A preflight allows the method and `sent_header`.
+        """
         headers = {**NO_SNIFF, **ANY_ORIGIN} if any_origin else NO_SNIFF
         if any_origin:
             self.any_origin_paths.add(path)
+        if sent_header:
+            self.preflights[path] = "GET, HEAD" if method == "GET" else method, sent_header
 
         def decorate(view: View) -> View:
             self[method, path] = view, headers
             return view
 
         return decorate
-
-
-def preflight() -> Response:
-    """Tell a browser that pages of any origin may send an access token."""
-    headers = {
-        "Access-Control-Allow-Methods": "GET, HEAD",
-        "Access-Control-Allow-Headers": "Authorization",
-        "Access-Control-Max-Age": "86400",  # seconds
-    }
-    return Response(status=204, headers=headers)
 
 
 class FastPath:
@@ -131,8 +131,8 @@ class FastPath:
         for (method, path), (view, _) in views.items():
             view_in_flask = partial(self._call_from_flask, view)
             app.add_url_rule(path, view.__name__, view_in_flask, methods=[method], **options)
-        for path in views.any_origin_paths:
-            app.add_url_rule(path, "preflight", preflight, methods=["OPTIONS"], **options)
+        for path in views.preflights:
+            app.add_url_rule(path, "preflight", self._preflight, methods=["OPTIONS"], **options)
         app.after_request(self._allow_any_origin)
 
     def __call__(self, environ: dict, start_response: Callable) -> Iterable[bytes]:
@@ -141,19 +141,35 @@ class FastPath:
         if routed is None or not is_usual or not environ.get("QUERY_STRING", "").isascii():
             return self.flask(environ, start_response)
         view, headers = routed
+        api_request = ApiRequest(environ, self.app.extensions["storage"])
         try:
-            response = view(ApiRequest(environ, self.app.extensions["storage"]))
+            response = view(api_request)
         except Exception as error:  # of any kind, as Flask does
             response = self._handle_error(error, environ)
         response.headers.extend(headers.items())
+        if api_request.any_origin:
+            response.headers.extend(ANY_ORIGIN.items())
         return response(environ, start_response)
 
     def _call_from_flask(self, view: View) -> JsonResponse:
-        return view(ApiRequest(request.environ, self.app.extensions["storage"]))
+        g.api_request = ApiRequest(request.environ, self.app.extensions["storage"])
+        return view(g.api_request)
+
+    def _preflight(self) -> Response:
+        """Tell a browser what pages of any origin may send."""
+        methods, sent_header = self.views.preflights[request.path]
+        headers = {
+            "Access-Control-Allow-Methods": methods,
+            "Access-Control-Allow-Headers": sent_header,
+            "Access-Control-Max-Age": "86400",  # seconds
+            **ANY_ORIGIN,
+        }
+        return Response(status=204, headers=headers)
 
     def _allow_any_origin(self, response: Response) -> Response:
-        """Let browsers read Flask's own responses as well: errors, and those to a preflight."""
-        if request.path in self.views.any_origin_paths:
+        """Let browsers read Flask's own responses as well, errors too."""
+        allowed = "api_request" in g and g.api_request.any_origin
+        if allowed or request.path in self.views.any_origin_paths:
             response.headers.update(ANY_ORIGIN)
         return response
 

@@ -2,12 +2,13 @@
 
 import base64
 import hashlib
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlsplit
 
 from werkzeug.datastructures import MultiDict
 
-from identity.context import get_storage
-from storage import Client, StorageError, origin_of
+from identity.accounts import may_manage
+from identity.context import base_url, get_storage
+from storage import Client, StorageError, User, has_origin, origin_of
 
 # What each scope tells a client about the player; the first is always granted.
 SCOPES = {"userinfo": "public profile", "email": "email address"}
@@ -38,11 +39,31 @@ def find_pending_authorization(address: str) -> tuple[Client, str] | None:
     return (client, redirect_uri) if redirect_uri and not client.disabled else None
 
 
+def destination_of(redirect_uri: str) -> str:
+    """Return what the player reads of a redirect URI: its host, or its private-use scheme."""
+    return urlsplit(redirect_uri).netloc or redirect_uri.partition("/")[0]
+
+
 def redirect_targets(redirect_uri: str) -> str:
     """Return the CSP sources for a form on the way to a redirect URI: its origin and scheme.
 
     Browsers apply form-action to the redirects after a post, and to the client's own redirects
     after them, which may lead to another host.
     """
-    origin = origin_of(redirect_uri)
-    return f"{origin} {origin.partition(':')[0]}:"
+    scheme = f"{redirect_uri.partition(':')[0]}:"
+    return f"{origin_of(redirect_uri)} {scheme}" if has_origin(redirect_uri) else scheme
+
+
+def find_tester_uri(client: Client, received: str, player: User | None) -> str | None:
+    """Return a received redirect URI if it is the tester's and the player manages the client.
+
+    Nobody else gets there with a code of this client.
+    """
+    if received != tester_redirect_uri(client) or player is None:
+        return None
+    return received if may_manage(player, client) else None
+
+
+def tester_redirect_uri(client: Client) -> str:
+    """Return the redirect URI of this site's own tester, for those who manage the client."""
+    return f"{base_url()}/developer/{client.id}/try/callback"

@@ -22,9 +22,13 @@ def authorization_server() -> JsonResponse:
         "token_endpoint": f"{base_url()}/api/oauth/token",
         "scopes_supported": list(SCOPES),
         "response_types_supported": ["code"],
-        "response_modes_supported": ["query"],
+        "response_modes_supported": ["query", "web_message"],
         "grant_types_supported": ["authorization_code"],
-        "token_endpoint_auth_methods_supported": ["client_secret_basic", "client_secret_post"],
+        "token_endpoint_auth_methods_supported": [
+            "client_secret_basic",
+            "client_secret_post",
+            "none",
+        ],
         "code_challenge_methods_supported": ["S256"],
     }
     return JsonResponse(metadata, PUBLIC)

@@ -7,6 +7,7 @@ JSON files. Nothing here knows of HTTP; the views choose a status for each error
 Times are integer milliseconds since 1970 UTC unless a name says otherwise.
 """
 
+import contextlib
 import importlib
 import re
 from abc import abstractmethod
@@ -97,6 +98,17 @@ class Storage(Maintenance):
         """
         return make(self.read_user(user_id))
 
+    def read_from_users(self, user_ids: list[int], make: Callable[[User], Value]) -> list[Value]:
+        """Return `make(user)` for each of these users, in this order, as `read_from_user` does.
+
+        Unknown users, and those with a damaged record, are left out.
+        """
+        found = []
+        for user_id in user_ids:
+            with contextlib.suppress(NoSuchUser, DamagedRecord):
+                found.append(self.read_from_user(user_id, make))
+        return found
+
     @abstractmethod
     def find_user(self, name_or_email: str) -> User | None:
         """Return the user with this name or email address, in any spelling of the same key."""
@@ -174,13 +186,15 @@ class Storage(Maintenance):
         game_url: str | None = None,
         description: str = "",
         listed: bool = False,
+        public: bool = False,
         at_most: int | None = None,
         before: ClientCallback = ignore,
-    ) -> tuple[Client, str]:
+    ) -> tuple[Client, str | None]:
         """Register a client and return it with its secret, which cannot be read again.
 
-        `owner_id` None means the administrators. No two games are on one origin. Raises
-        InvalidField, OriginTaken, and TooManyClients if the owner already has `at_most`.
+        A `public` client has no secret (RFC 6749 2.1). `owner_id` None means the administrators. No
+        two games are on one origin. Raises InvalidField, OriginTaken, and TooManyClients if the
+        owner already has `at_most`.
         """
 
     @abstractmethod

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from storage.errors import DamagedRecord
 from storage.names import can_be_key, unique_key
-from storage.records import PICTURE_SIZES, RULES, Client, Invite, User
+from storage.records import PICTURE_SIZES, Client, Invite, User, rules_of
 from storage.rules import BIO_CONTROLS, TIME_END, check_hash_format, drop_hidden, has_controls
 
 MAX_PICTURE_BYTES = 2**20  # of one size
@@ -155,7 +155,7 @@ def problems_in_fields(record: User | Client) -> Iterator[str]:
     A bio may have hidden characters, which older versions accepted: `drop_hidden` removes them.
     """
     for field in CHECKED_FIELDS[type(record)]:
-        if problem := RULES[type(record)][field](getattr(record, field)):
+        if problem := rules_of(record)[field](getattr(record, field)):
             yield f"{field}: {problem}"
     if isinstance(record, User) and (problem := check_hash_format(record.password_hash)):
         yield f"password_hash: {problem}"
@@ -179,7 +179,9 @@ def problems_in_record(record: User | Client) -> Iterator[str]:
         for field in ("name", "email"):
             if not can_be_key(field, unique_key(getattr(record, field))):
                 yield f"nobody can be found by its {field}"
-    elif not SHA256.fullmatch(record.secret_sha256):
+    elif record.public and record.secret_sha256:
+        yield "secret_sha256 is set, and the client is public"
+    elif not record.public and not SHA256.fullmatch(record.secret_sha256):
         yield "secret_sha256 is not a SHA-256"
     yield from (
         f"{field} is not a time" for field, time in times.items() if not 0 <= time < TIME_END

@@ -4,6 +4,7 @@ Times are integer milliseconds since 1970 UTC unless a name says otherwise.
 """
 
 import codecs
+import functools
 import hashlib
 import json
 import secrets
@@ -28,6 +29,7 @@ __all__ += [
     "record_as_dict",
     "refuse",
     "refuse_bad_record",
+    "replace_secret",
     "sha256",
 ]
 
@@ -142,7 +144,7 @@ class Client:
 
     id: str
     name: str
-    secret_sha256: str  # of 256 random bits, so it needs no slow hash
+    secret_sha256: str  # of 256 random bits, so it needs no slow hash; "" for a public client
     redirect_uris: list[str]
     owner_id: int | None = None  # None: the administrators
     disabled: bool = False
@@ -151,6 +153,7 @@ class Client:
     description: str = ""
     listed: bool = False  # on the home page
     disabled_by: int | str | None = None  # a user id or "command"
+    public: bool = False  # RFC 6749 2.1: it runs where no secret can be kept, and has none
 
     @property
     def game_origin(self) -> str | None:
@@ -161,7 +164,7 @@ class Client:
     def accepts_redirect_uri(self, uri: str) -> bool:
         """Return True for a registered URI; a loopback address may have any port (RFC 8252)."""
         # The rule again: a record may have been edited by hand, and the port may be out of range.
-        if rules.check_redirect_uri(uri):
+        if rules.check_redirect_uri(uri, self.public):
             return False
         registered = map(rules.without_loopback_port, self.redirect_uris)
         return rules.without_loopback_port(uri) in registered
@@ -173,6 +176,14 @@ class Client:
         """
         uri = received or (self.redirect_uris[0] if len(self.redirect_uris) == 1 else None)
         return uri if uri and self.accepts_redirect_uri(uri) else None
+
+    def may_skip_consent(self, redirect_uri: str) -> bool:
+        """Return True if only this client can receive a redirect, so that consent is remembered.
+
+        RFC 8252 8.6: any program of the device can listen at a loopback address, or register a
+        private-use scheme, and use the id of a public client.
+        """
+        return not self.public or rules.is_on_the_web(redirect_uri)
 
 
 @dataclass(slots=True)
@@ -288,7 +299,7 @@ def check_suspension(suspension: Suspension | None) -> str | None:
     return rules.check_description(suspension.reason) if suspension else None
 
 
-RULES = {
+RULES = {  # by field; `rules_of` returns those of one record
     User: {
         "name": names.check_name,
         "email": rules.check_email,
@@ -303,6 +314,15 @@ RULES = {
         "description": rules.check_description,
     },
 }
+
+
+_PUBLIC_RULES = {"redirect_uris": functools.partial(rules.check_redirect_uris, public=True)}
+
+
+def rules_of(record: User | Client) -> dict[str, Callable]:
+    """Return the rule of each field; those of a client depend on its kind."""
+    is_public = isinstance(record, Client) and record.public
+    return RULES[type(record)] | (_PUBLIC_RULES if is_public else {})
 
 
 def changed_fields(
@@ -333,12 +353,23 @@ def new_user(name: str, email: str, password_hash: str, mod_level: int) -> User:
 
 def new_client(
     name: str, redirect_uris: list[str], owner_id: int | None, **fields: str | bool | None
-) -> tuple[Client, str]:
-    """Return a client to register, and its secret. Raises InvalidField."""
-    secret = secrets.token_urlsafe(32)
-    client = Client(secrets.token_hex(12), name, sha256(secret), redirect_uris, owner_id, **fields)
+) -> tuple[Client, str | None]:
+    """Return a client to register, and its secret, None if it is public. Raises InvalidField."""
+    client = Client(secrets.token_hex(12), name, "", redirect_uris, owner_id, **fields)
     refuse_bad_record(client)
-    return client, secret
+    return client, None if client.public else replace_secret(client)
+
+
+def replace_secret(client: Client, before: Callable = lambda client: None) -> str:
+    """Give a confidential client a new secret, and return it. Raises InvalidField.
+
+    `before` is called with the client after the check.
+    """
+    refuse("client_secret", "A public app has no secret." if client.public else None)
+    before(client)
+    secret = secrets.token_urlsafe(32)
+    client.secret_sha256 = sha256(secret)
+    return secret
 
 
 def refuse_bad_record(record: User | Client, changed: set[str] | None = None) -> None:
@@ -346,7 +377,7 @@ def refuse_bad_record(record: User | Client, changed: set[str] | None = None) ->
 
     With `changed`, only those fields are checked: a newer rule locks nobody out.
     """
-    for name, check in RULES[type(record)].items():
+    for name, check in rules_of(record).items():
         if changed is None or name in changed:
             refuse(name, check(getattr(record, name)))
 

@@ -13,7 +13,7 @@ from storage.names import unique_key
 __all__ = ["CLIENT_ID", "PICTURE_FILE", "USER_ID", "origin_of"]
 __all__ += ["check_bio", "check_description", "check_email", "check_flair", "check_game_url"]
 __all__ += ["check_hash_format", "check_mod_level", "check_password", "check_redirect_uri"]
-__all__ += ["check_redirect_uris", "drop_hidden", "has_controls"]
+__all__ += ["check_redirect_uris", "drop_hidden", "has_controls", "has_origin"]
 __all__ += ["warn_unencrypted"]
 
 EMAIL = re.compile(r"[^\s@<>\"(),:;\\\x00-\x1f\x7f]{1,64}@[^\s@<>\"(),:;\\\x00-\x1f\x7f]{1,189}")
@@ -53,6 +53,10 @@ PICTURE_FILE = re.compile(rf"({USER_ID.pattern})(-[1-9][0-9]{{0,14}})?\.webp")  
 CLIENT_ID = re.compile(r"[a-z0-9]{16,64}")
 REDIRECT_URI_LENGTH = 2000  # characters
 LOOPBACK_PORT = re.compile(r"^(https?://(?:127\.0\.0\.1|\[::1\]))(?::[0-9]{1,5})?(?=[/?]|$)")
+LOOPBACK_HOST = re.compile(r"(?:.*\.)?localhost|127(?:\.[0-9]{1,3}){3}|\[::1\]")
+# RFC 8252 7.1: the developer's domain name in reverse. A scheme without a dot may be anybody's.
+PRIVATE_USE = re.compile(r"[a-z][a-z0-9+-]*(?:\.[a-z0-9+-]+)+:/")
+NO_FRAGMENT = "Leave out the # and everything after it."
 HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])")
 
 
@@ -139,24 +143,48 @@ def _is_common(folded: str) -> bool:
     return False
 
 
-def check_redirect_uri(uri: str) -> str | None:
-    """Check a redirect URI that is to be registered (RFC 6749 3.1.2, RFC 9700 2.1)."""
+def check_redirect_uri(uri: str, public: bool = False) -> str | None:
+    """Check a redirect URI that is to be registered (RFC 6749 3.1.2, RFC 9700 2.1).
+
+    One of a public client may have a private-use scheme (RFC 8252 7.1), and plain http only on the
+    player's own device.
+    """
     if not uri.isascii() or not uri.isprintable() or re.search(r"[\s\"'<>\\^`{|}]", uri):
         return "Use a full URL in plain ASCII, like https://example.org/callback."
     if len(uri) > REDIRECT_URI_LENGTH:
         return f"Use up to {REDIRECT_URI_LENGTH:,} characters."
+    if public and PRIVATE_USE.match(uri):
+        return NO_FRAGMENT if "#" in uri else None
     try:
         parts = urlsplit(uri)
         parts.port  # noqa: B018 -- reading it checks it
     except ValueError:
         return "This is not a URL. Use one like https://example.org/callback."
-    if not uri.startswith(("https://", "http://")):
+    if not has_origin(uri):
+        if public:
+            return "Start with https://, http://127.0.0.1 or a scheme like org.example.game:/."
         return "Start with https:// or http://."
     if "@" in parts.netloc or not _is_host(_without_port(parts.netloc)):
         return "Use a URL with a host name, and without a user name."
     if "#" in uri:
-        return "Leave out the # and everything after it."
+        return NO_FRAGMENT
+    if public and uri.startswith("http://") and not _is_loopback(parts.netloc):
+        return "Use https://. Plain http:// is only for 127.0.0.1, [::1] and localhost."
     return None
+
+
+def has_origin(uri: str) -> bool:
+    """Return True for a redirect URI with http or https, False for a private-use scheme."""
+    return uri.startswith(("https://", "http://"))
+
+
+def is_on_the_web(uri: str) -> bool:
+    """Return True for a URL of another host: neither a loopback address nor a private-use URI."""
+    return has_origin(uri) and not _is_loopback(urlsplit(uri).netloc)
+
+
+def _is_loopback(netloc: str) -> bool:
+    return bool(LOOPBACK_HOST.fullmatch(_without_port(netloc).lower()))
 
 
 def _is_host(text: str) -> bool:
@@ -188,7 +216,7 @@ def warn_unencrypted(urls: list[str]) -> str | None:
     for url in urls:
         if not url.startswith("http://") or check_redirect_uri(url):  # a query may have any text
             continue
-        if _without_port(urlsplit(url).netloc).lower() not in ("localhost", "127.0.0.1", "[::1]"):
+        if not _is_loopback(urlsplit(url).netloc):
             return (
                 f"{url} is not encrypted: anyone on the network can read and change what is sent "
                 "there, codes too. Use https:// instead."
@@ -196,10 +224,10 @@ def warn_unencrypted(urls: list[str]) -> str | None:
     return None
 
 
-def check_redirect_uris(uris: list[str]) -> str | None:
-    """Check a client's redirect URIs."""
+def check_redirect_uris(uris: list[str], public: bool = False) -> str | None:
+    """Check the redirect URIs of a confidential or a public client."""
     for uri in uris:
-        if problem := check_redirect_uri(uri):
+        if problem := check_redirect_uri(uri, public):
             return f"{uri!r}: {problem}"
     return None
 

@@ -8,7 +8,9 @@ from flask import Flask
 from identity.fast_path import ApiRequest, ApiViews, FastPath
 from identity.responses import JsonResponse
 
-OUTCOME = "tests.outcome"  # WSGI environ key: a function that repeats the view's outcome
+OUTCOME = (
+    "tests.outcome"  # WSGI environ key: a function that repeats the view's outcome, and any_origin
+)
 
 
 def record_outcome(view: Callable[[ApiRequest], JsonResponse]) -> Callable:
@@ -20,10 +22,12 @@ def record_outcome(view: Callable[[ApiRequest], JsonResponse]) -> Callable:
         if OUTCOME not in environ:
             try:
                 answer = view(api_request)
-                environ[OUTCOME] = functools.partial(_repeat_answer, answer.body, answer.headers[:])
+                repeat = functools.partial(_repeat_answer, answer.body, answer.headers[:])
             except Exception as error:
-                environ[OUTCOME] = functools.partial(_repeat_error, error)
-        return environ[OUTCOME]()
+                repeat = functools.partial(_repeat_error, error)
+            environ[OUTCOME] = repeat, api_request.any_origin
+        repeat, api_request.any_origin = environ[OUTCOME]
+        return repeat()
 
     return recorded
 
@@ -41,7 +45,7 @@ def _repeat_error(error: Exception) -> None:
 def record_outcomes(views: ApiViews) -> ApiViews:
     """Return these views, each of which records its outcome."""
     recorded = ApiViews()
-    recorded.any_origin_paths = views.any_origin_paths
+    recorded.any_origin_paths, recorded.preflights = views.any_origin_paths, views.preflights
     recorded.update({at: (record_outcome(view), more) for at, (view, more) in views.items()})
     return recorded
 

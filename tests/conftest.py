@@ -239,11 +239,11 @@ class Browser(CheckedClient):
 
 @dataclass
 class Program:
-    """An OAuth client: its credentials and its requests."""
+    """An OAuth client: its credentials and its requests. A public one has no secret."""
 
     http: CheckedClient
     id: str
-    secret: str
+    secret: str | None
     redirect_uri: str
 
     def link(self, **parameters: str | list[str] | None) -> str:
@@ -424,9 +424,9 @@ def register(store, anyone) -> Callable[..., Program]:
     """A function that registers an OAuth client with these redirect URIs."""
 
     def register(
-        *redirect_uris: str, name: str = "Space Game", owner_id: int | None = None
+        *redirect_uris: str, name: str = "Space Game", owner_id: int | None = None, **fields: bool
     ) -> Program:
-        client, secret = store.add_client(name, list(redirect_uris), owner_id)
+        client, secret = store.add_client(name, list(redirect_uris), owner_id, **fields)
         return Program(anyone, client.id, secret, redirect_uris[0])
 
     return register

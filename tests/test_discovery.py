@@ -38,9 +38,11 @@ def test_metadata_lists_supported_features_only(make_app, https_site):
         "token_endpoint": f"{SITE}/api/oauth/token",
         "scopes_supported": list(SCOPES),
         "response_types_supported": ["code"],
-        "response_modes_supported": ["query"],
+        "response_modes_supported": ["query", "web_message"],
         "grant_types_supported": ["authorization_code"],
-        "token_endpoint_auth_methods_supported": ["client_secret_basic", "client_secret_post"],
+        "token_endpoint_auth_methods_supported": [
+            *("client_secret_basic", "client_secret_post", "none")
+        ],
         "code_challenge_methods_supported": ["S256"],
     }
     routes = {str(rule) for rule in make_app().url_map.iter_rules()}
@@ -56,8 +58,8 @@ def test_openapi_names_the_site_and_existing_routes_only(make_app):
     scheme = description["components"]["securitySchemes"]["session"]
     assert scheme["name"] == app.config["SESSION_COOKIE_NAME"]
     assert list(description["paths"]) == [
-        *("/api/oauth/token", "/api/oauth/whois", "/api/users/info", "/api/users/heartbeat"),
-        "/pfp/{size}/{file}",
+        *("/api/oauth/token", "/api/oauth/whois", "/api/users/info", "/api/users/batch"),
+        *("/api/users/heartbeat", "/pfp/{size}/{file}"),
     ]
     adapter = app.url_map.bind("id.example.org")
     for path, methods in description["paths"].items():

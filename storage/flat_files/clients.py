@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import secrets
 from collections.abc import Iterator
 
 import storage
@@ -50,7 +49,7 @@ class ClientFiles:
         at_most: int | None = None,
         before: ClientCallback = ignore,
         **fields: str | bool | None,
-    ) -> tuple[Client, str]:
+    ) -> tuple[Client, str | None]:
         client, secret = storage.new_client(name, redirect_uris, owner_id, **fields)
         with self._layout.lock("clients"):
             self._refuse_taken_origin(client)
@@ -66,7 +65,7 @@ class ClientFiles:
         layout, path = self._layout, self._layout.client(client_id)
         read = functools.partial(read_client, layout, client_id)
         lock = layout.lock("clients")
-        with edit_record(layout, self._index, lock, path, read, fixed={"id"}) as client:
+        with edit_record(layout, self._index, lock, path, read, fixed={"id", "public"}) as client:
             game_url = client.game_url
             yield client
             if client.game_url != game_url:
@@ -74,11 +73,8 @@ class ClientFiles:
                 self._refuse_taken_origin(client)
 
     def issue_secret(self, client_id: str, before: ClientCallback = ignore) -> str:
-        secret = secrets.token_urlsafe(32)
         with self.edit(client_id) as client:
-            before(client)
-            client.secret_sha256 = storage.sha256(secret)
-        return secret
+            return storage.replace_secret(client, before)
 
     def delete(self, client_id: str, before: ClientCallback = ignore) -> None:
         with self._layout.lock("clients"):

@@ -2,7 +2,7 @@
 
 Layout 2 has index/ and audit/, which follow from the records and from the audit log. Layout 3 has
 `suspension` in the record of a user: older records are read as they are, and saved as new ones. Its
-bios have no hidden characters.
+bios have no hidden characters. Layout 4 has `public` in the record of a client.
 """
 
 import contextlib
@@ -23,6 +23,7 @@ from storage.flat_files.record_files import (
 )
 
 INDEXED = 2  # the first layout with index/ and audit/
+CLEAN_BIOS = 3  # the first layout whose bios have no hidden characters
 
 
 def upgrade(layout: Layout, index: Index) -> None:
@@ -41,7 +42,8 @@ def upgrade(layout: Layout, index: Index) -> None:
             with disk.synced(layout.data_dir), layout.audit_lock():
                 index_records(layout, index)
                 index_audit_log(layout)
-        clean_bios(layout)
+        if version < CLEAN_BIOS:
+            clean_bios(layout)
         # Last: an installation without this file was never whole.
         disk.write_file(layout.path("format"), b"%d\n" % LAYOUT_VERSION)
 

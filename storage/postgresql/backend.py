@@ -54,6 +54,7 @@ class PostgreSQL(Storage):
     add_users = delegate("users", "add_many")
     is_new = delegate("users", "is_new")
     read_user = delegate("users", "read")
+    read_from_users = delegate("users", "read_from_many")
     find_user = delegate("users", "find")
     user_ids = delegate("users", "ids")
     administrators = delegate("users", "administrators")

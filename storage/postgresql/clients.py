@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import secrets
 from collections.abc import Iterator
 
 import storage
@@ -93,7 +92,7 @@ class ClientTable:
         at_most: int | None = None,
         before: ClientCallback = ignore,
         **fields: str | bool | None,
-    ) -> tuple[Client, str]:
+    ) -> tuple[Client, str | None]:
         client, secret = storage.new_client(name, redirect_uris, owner_id, **fields)
         with self._database.transaction(f"clients of {owner_id}"):
             # Waits for a restore, which holds this row; other clients need not wait.
@@ -114,7 +113,7 @@ class ClientTable:
             client = self._read_locked(client_id)
             before = storage.record_as_dict(client)
             yield client
-            if storage.changed_fields(client, before, fixed={"id"}):
+            if storage.changed_fields(client, before, fixed={"id", "public"}):
                 self._refuse_taken_origin(client)
                 self._database.save(SET, columns_of(client))
 
@@ -129,11 +128,8 @@ class ClientTable:
             raise storage.OriginTaken
 
     def issue_secret(self, client_id: str, before: ClientCallback = ignore) -> str:
-        secret = secrets.token_urlsafe(32)
         with self.edit(client_id) as client:
-            before(client)
-            client.secret_sha256 = storage.sha256(secret)
-        return secret
+            return storage.replace_secret(client, before)
 
     def delete(self, client_id: str, before: ClientCallback = ignore) -> None:
         with self._database.transaction(f"clients/{client_id}"):

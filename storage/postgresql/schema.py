@@ -85,7 +85,8 @@ CREATE UNLOGGED TABLE attempts (
 INSERT INTO health (at) VALUES (0);
 """
 # What brings a database to each layout, from the one before; 0 is an empty database.
-MIGRATIONS = [LAYOUT_1]
+LAYOUT_2 = ""  # the same tables: `public` is in the records of clients
+MIGRATIONS = [LAYOUT_1, LAYOUT_2]
 TABLES = ("installation", "users", "deleted_users", "pictures", "clients", "invites")
 TABLES += ("audit", "audit_subjects", "health", "codes", "attempts")
 # Advisory locks (of these numbers) that are held over several transactions. Numbers from 0 on lock

@@ -2,10 +2,10 @@
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import storage
-from storage import Images, User, UserCallback, ignore
+from storage import Images, User, UserCallback, Value, ignore
 from storage.postgresql.connections import Database
 from storage.postgresql.pictures import PictureTable
 from storage.postgresql.schema import ADMINISTRATORS_LOCK
@@ -50,6 +50,16 @@ class UserTable:
         if not rows:
             raise storage.NoSuchUser(f"there is no user {user_id}")
         return decode_user(user_id, rows[0][0])
+
+    def read_from_many(self, user_ids: list[int], make: Callable[[User], Value]) -> list[Value]:
+        rows = self._database.execute(
+            "SELECT id, record FROM users WHERE id = ANY(%s)", [list(set(user_ids))]
+        )
+        made = {}
+        for user_id, record in rows:
+            with contextlib.suppress(storage.DamagedRecord):
+                made[user_id] = make(decode_user(user_id, record))
+        return [made[user_id] for user_id in user_ids if user_id in made]
 
     def find(self, name_or_email: str) -> User | None:
         key = storage.unique_key(name_or_email)

@@ -20,10 +20,10 @@ from PIL import Image
 from waiting import wait_until
 
 from benchmarks.servers import processor_time
+from identity.clients import CLIENT_FAILURES
 from identity.granian_server import MOST_OF_A_HEAD
 from identity.limits import ATTEMPTS_PER_NAME
 from identity.passwords import hash_password
-from identity_server import CLIENT_FAILURES
 
 BOUNDARY = "limit"
 MULTIPART = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}

@@ -137,12 +137,14 @@ class RunningServer:
         email = email or f"{name}@example.org"
         return user_record(self.open_storage().add_user(name, email, password_hash()))
 
-    def add_client(self, name: str, *redirect_uris: str, owner: str | None = None) -> dict:
-        """Register a client; return its `client_id` and `client_secret`."""
+    def add_client(
+        self, name: str, *redirect_uris: str, owner: str | None = None, public: bool = False
+    ) -> dict:
+        """Register a client; return its `client_id` and, unless public, `client_secret`."""
         store = self.open_storage()
         owner_id = store.find_user(owner).id if owner else None
-        client, secret = store.add_client(name, list(redirect_uris), owner_id)
-        return {"client_id": client.id, "client_secret": secret}
+        client, secret = store.add_client(name, list(redirect_uris), owner_id, public=public)
+        return {"client_id": client.id} | ({"client_secret": secret} if secret else {})
 
     def start_session(self, name: str) -> str:
         """Start a session of this user; return the value of its cookie."""

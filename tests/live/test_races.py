@@ -15,8 +15,8 @@ import requests
 from waiting import PATIENCE, wait_until
 
 import storage
+from identity.clients import CLIENT_FAILURES
 from identity.limits import ATTEMPTS_PER_NAME
-from identity_server import CLIENT_FAILURES
 
 from .conftest import CALLBACK
 from .form_browser import FormBrowser

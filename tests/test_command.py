@@ -409,6 +409,18 @@ def test_client_secret_is_printed_once_and_stored_as_a_hash(installation):
     assert secret not in stored and hashlib.sha256(secret.encode()).hexdigest() in stored
 
 
+def test_public_client_has_no_secret_and_stays_public(installation):
+    options = ("--redirect-uri", "org.example.go:/callback", "--public")
+    added = json.loads(installation.run("client", "add", "Go", *options, "--json").stdout)
+    assert set(added) == CLIENT_FIELDS and added["public"] is True
+    text = installation.run("client", "add", "Go 2", *options).stdout
+    assert "secret" not in text
+    refusal = installation.refusal("client", "new-secret", added["client_id"])
+    assert refusal == "client_secret: A public app has no secret."
+    shown = installation.record("client", "show", added["client_id"])
+    assert shown == added
+
+
 def test_client_at_plain_http_gets_a_warning_on_standard_error(installation):
     options = ("--redirect-uri", "http://space.example/", "--json")
     added = installation.run("client", "add", "Space Game", *options)

@@ -881,7 +881,9 @@ def test_an_edit_of_a_client_saves_it(storage, client):
         ("id", "b" * 24, ValueError),
         ("name", "two\nlines", InvalidField),
         ("redirect_uris", ["ftp://a.example/"], InvalidField),
+        ("redirect_uris", ["org.example.game:/cb"], InvalidField),
         ("disabled", 1, ValueError),
+        ("public", True, ValueError),
     ],
 )
 def test_a_refused_edit_of_a_client_saves_nothing(storage, client, field, value, error):
@@ -894,6 +896,35 @@ def test_a_new_secret_replaces_the_old_one(storage, client):
     secret = storage.issue_client_secret(client.id)
     kept = storage.read_client(client.id).secret_sha256
     assert kept == hashlib.sha256(secret.encode()).hexdigest() != client.secret_sha256
+
+
+@pytest.fixture
+def public_client(storage) -> Client:
+    return storage.add_client("Go", ["org.example.go:/cb"], None, public=True)[0]
+
+
+def test_a_public_client_has_no_secret(storage, public_client):
+    client, secret = storage.add_client("Chess", ["http://127.0.0.1/cb"], None, public=True)
+    assert (secret, client.secret_sha256, client.public) == (None, "", True)
+    assert storage.read_client(client.id) == client
+    called = []
+    with pytest.raises(InvalidField, match="no secret"):
+        storage.issue_client_secret(public_client.id, called.append)
+    assert (storage.read_client(public_client.id), called) == (public_client, [])
+
+
+def test_a_public_client_stays_public(storage, public_client):
+    with pytest.raises(ValueError, match="public"), storage.edit_client(public_client.id) as edited:
+        edited.public = False
+    with pytest.raises(InvalidField), storage.edit_client(public_client.id) as edited:
+        edited.redirect_uris = ["http://chess.example/cb"]
+    assert storage.read_client(public_client.id) == public_client
+
+
+def test_values_of_several_users_come_in_the_asked_order(storage, ada, bob):
+    asked = [bob.id, 99, ada.id, bob.id]
+    assert storage.read_from_users(asked, user_id_of) == [bob.id, ada.id, bob.id]
+    assert storage.read_from_users([], user_id_of) == []
 
 
 def test_a_deleted_client_is_gone(storage, client):

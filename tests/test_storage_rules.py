@@ -384,6 +384,64 @@ def test_another_redirect_uri_is_refused(subtests):
             assert not Client("c" * 24, "Chess", "", REGISTERED).accepts_redirect_uri(uri)
 
 
+def test_redirect_uri_of_a_public_client(subtests):
+    """RFC 8252 7: https, plain http on the player's own device, or a private-use scheme."""
+    for uri in (
+        *("https://chess.example/cb", "http://127.0.0.1/cb", "http://127.0.0.1:8000/cb"),
+        *("http://[::1]/", "http://localhost:5173/", "http://game.localhost/"),
+        *("org.example.game:/cb", "org.example.game://cb?x=1", "a.b:/", "org.example.my-game:/"),
+    ):
+        with subtests.test(uri):
+            assert check_redirect_uri(uri, public=True) is None
+            public = Client("c" * 24, "Chess", "", [uri], public=True)
+            assert public.accepts_redirect_uri(uri)
+
+
+def test_bad_redirect_uri_of_a_public_client_is_refused(subtests):
+    for uri, problem in {
+        "http://chess.example/cb": "Use https://. Plain http:// is only for",
+        "http://127.0.0.1.evil.example/": "Use https://. Plain http:// is only for",
+        "http://localhost.evil.example/": "Use https://. Plain http:// is only for",
+        "http://10.0.0.1/": "Use https://. Plain http:// is only for",
+        "mygame://cb": "Start with https://",
+        "org.example.Game:/cb": "Start with https://",
+        "ORG.example.game:/cb": "Start with https://",
+        "org.example.game:cb": "Start with https://",
+        ".example:/cb": "Start with https://",
+        "org.example.game": "Start with https://",
+        "javascript:/alert(1)": "Start with https://",
+        "data:/text": "Start with https://",
+        "org.example.game:/cb#x": "Leave out the #",
+        "org.example.game:/c b": "Use a full URL",
+        "org.example.gäme:/cb": "Use a full URL",
+        "org.example.game:/\ncb": "Use a full URL",
+        f"org.example.game:/{'x' * 2000}": "Use up to 2,000",
+    }.items():
+        with subtests.test(uri):
+            assert problem in (check_redirect_uri(uri, public=True) or "accepted")
+
+
+def test_private_use_scheme_is_for_public_clients_only():
+    assert "Start with https:// or http://" in check_redirect_uri("org.example.game:/cb")
+
+
+def test_consent_is_remembered_where_only_the_client_gets_the_redirect(subtests):
+    """RFC 8252 8.6."""
+    for uri, is_remembered in {
+        "https://chess.example/cb": True,
+        "https://127.0.0.1/cb": False,
+        "http://127.0.0.9/": False,
+        "http://game.localhost/": False,
+        "org.example.game:/cb": False,
+    }.items():
+        with subtests.test(uri):
+            assert (
+                Client("c" * 24, "Go", "", [uri], public=True).may_skip_consent(uri)
+                is is_remembered
+            )
+            assert Client("c" * 24, "Go", "", [uri]).may_skip_consent(uri)
+
+
 def test_a_client_without_redirect_uris_accepts_none(subtests):
     for uri in ["", "http://127.0.0.1/cb", "https://a.example/cb"]:
         with subtests.test(ascii(uri)):

@@ -1,0 +1,219 @@
+"""Games on other sites in a real browser: popups (response_mode=web_message) and CORS."""
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Browser, Error, Page, expect
+
+from identity.oauth import code_challenge_of
+
+from . import test_browser
+from .page_checks import check_page, drop_undelivered_messages
+from .running import RunningServer
+from .test_browser import Client, Game, set_session_cookie, sign_in, wait_a_second
+
+pytestmark = [pytest.mark.live, pytest.mark.browser]
+chromium, playwright = test_browser.chromium, test_browser.playwright
+browse, game = test_browser.browse, test_browser.game
+console_errors = test_browser.console_errors
+game_client = test_browser.game_client
+OPENER = """<!doctype html><title>Game</title><h1>Game</h1><button>Sign in</button><output></output>
+<script>
+  const site = "$SITE";
+  document.querySelector("button").addEventListener("click", () => open("$LINK", "", "popup"));
+  addEventListener("message", ({ data, origin, source }) => {
+    if (origin !== site || data?.type !== "authorization_response") return;
+    document.querySelector("output").append(JSON.stringify(data.response));
+    source.close();
+  });
+</script>"""
+NO_OPENER = "This window was not opened by a page at"
+VERIFIER = "a-verifier-of-at-least-forty-three-characters"
+EXCHANGE = """async ([address, form, headers]) => {
+  const body = new URLSearchParams(form);
+  const answer = await fetch(address, { method: "POST", body, headers });
+  return [answer.status, await answer.json()];
+}"""
+
+
+@pytest.fixture
+def page(browse, server: RunningServer, ada: dict) -> Page:
+    """Ada's browser."""
+    page = browse()
+    set_session_cookie(page, server)
+    return page
+
+
+def open_popup(
+    page: Page, game: Game, client: Client, host: str = "127.0.0.1", opener: str = OPENER
+) -> Page:
+    """Open the game at this host, and press its button; return the popup."""
+    link = client.link(response_mode="web_message")
+    game.pages["/"] = opener.replace("$SITE", client.server.address).replace("$LINK", link)
+    page.goto(f"{game.origin(host)}/")
+    with page.expect_popup() as opened:
+        page.get_by_role("button", name="Sign in").click()
+    return opened.value
+
+
+def allow(popup: Page) -> None:
+    """Press Allow when it counts; the popup may close at once."""
+    popup.get_by_role("button", name="Allow").wait_for()
+    wait_a_second(popup)
+    popup.get_by_role("button", name="Allow").click(no_wait_after=True)
+
+
+def received(page: Page) -> dict[str, str]:
+    """Return the response that the game got."""
+    output = page.locator("output")
+    expect(output).to_contain_text("}")
+    return json.loads(output.inner_text())
+
+
+def exchange(client: Client, code: str) -> int:
+    return client.server.exchange_code(code, client.id, client.secret).status_code
+
+
+# -- the opener is the client ---------------------------------------------------------------------
+
+
+def test_popup_signs_in_gives_the_code_to_the_game_and_closes(
+    browse, game: Game, game_client: Client
+):
+    page = browse()
+    popup = open_popup(page, game, game_client)
+    sign_in(popup)
+    expect(popup.get_by_text("Both buttons close this window")).to_be_visible()
+    with popup.expect_event("close"):
+        allow(popup)
+    response = received(page)
+    assert response == {"code": response["code"], "state": "a state & more"}
+    assert exchange(game_client, response["code"]) == 200
+
+
+def test_popup_gives_a_refusal_to_the_game(page: Page, game: Game, game_client: Client):
+    popup = open_popup(page, game, game_client)
+    with popup.expect_event("close"):
+        popup.get_by_role("button", name="Cancel").wait_for()
+        wait_a_second(popup)
+        popup.get_by_role("button", name="Cancel").click(no_wait_after=True)
+    assert received(page)["error"] == "access_denied"
+
+
+# -- it is not ------------------------------------------------------------------------------------
+
+
+def test_opener_of_another_origin_gets_nothing_and_the_popup_says_so(
+    page: Page, game: Game, game_client: Client, console_errors: list[str]
+):
+    """RFC 9700 4.17.1: the redirect URI is on 127.0.0.1, the opener on localhost."""
+    popup = open_popup(page, game, game_client, host="localhost")
+    allow(popup)
+    expect(popup.get_by_text(NO_OPENER)).to_be_visible()
+    assert page.locator("output").inner_text() == ""
+    drop_undelivered_messages(console_errors)
+    check_page(popup)
+
+
+def test_opener_that_moved_to_another_origin_gets_nothing(
+    page: Page, game: Game, game_client: Client, console_errors: list[str]
+):
+    """RFC 9700 4.17.1."""
+    popup = open_popup(page, game, game_client)
+    popup.get_by_role("button", name="Allow").wait_for()
+    page.goto(f"{game.origin('localhost')}/")
+    allow(popup)
+    expect(popup.get_by_text(NO_OPENER)).to_be_visible()
+    assert page.locator("output").inner_text() == ""
+    drop_undelivered_messages(console_errors)
+
+
+def test_window_without_an_opener_shows_an_error(page: Page, game_client: Client):
+    page.goto(game_client.link(response_mode="web_message"))
+    allow(page)
+    expect(page.get_by_role("heading", name="Something went wrong")).to_be_focused()
+    expect(page.get_by_text(NO_OPENER)).to_be_visible()
+    check_page(page)
+
+
+def test_redirect_uri_of_another_client_shows_an_error(
+    page: Page, game: Game, game_client: Client, server: RunningServer
+):
+    """RFC 9700 4.17.1: an attacker's client cannot have the code posted to the game."""
+    evil = Client(server, "https://evil.example/callback", name="Evil")
+    evil.redirect_uri = game_client.redirect_uri
+    popup = open_popup(page, game, evil)
+    expect(popup.get_by_text("Evil did not register this redirect_uri")).to_be_visible()
+    assert page.locator("output").inner_text() == ""
+
+
+def test_message_page_cannot_be_framed(
+    page: Page, game: Game, game_client: Client, console_errors: list[str]
+):
+    """RFC 9700 4.16: a frame of the game's own page gets no code either."""
+    page.goto(game_client.link())
+    allow(page)
+    expect(page).to_have_title("Game")  # consent is remembered from now on
+    link = game_client.link(response_mode="web_message")
+    game.pages["/framing"] = f'<title>Framing</title><iframe src="{link}"></iframe>'
+    with page.expect_console_message(lambda each: "frame-ancestors 'none'" in each.text):
+        page.goto(f"{game.origin()}/framing")
+    assert "frame-ancestors 'none'" in console_errors.pop()
+
+
+def test_popup_that_the_game_does_not_close_says_what_to_do(
+    page: Page, game: Game, game_client: Client
+):
+    opener = OPENER.replace("source.close();", "")
+    popup = open_popup(page, game, game_client, opener=opener)
+    allow(popup)
+    assert received(page)["code"]
+    expect(popup.get_by_text(NO_OPENER)).to_be_visible()
+
+
+# -- requests from the pages of a game ------------------------------------------------------------
+
+
+@pytest.fixture
+def on_another_site(chromium: Browser, game: Game) -> Iterator[Callable[..., list]]:
+    """A function that sends a token request from a page of another site."""
+    page = chromium.new_page()
+    page.goto(f"{game.origin('localhost')}/callback")
+
+    def send(server: RunningServer, form: dict, **headers: str) -> list:
+        form = {"grant_type": "authorization_code"} | form
+        return page.evaluate(EXCHANGE, [f"{server.address}/api/oauth/token", form, headers])
+
+    yield send
+    page.close()
+
+
+def test_page_of_a_public_client_exchanges_its_code_and_reads_errors(
+    server: RunningServer, adas_form_browser, on_another_site, game: Game
+):
+    public = server.add_client("Go", f"{game.origin()}/callback", public=True)
+    challenge = {"code_challenge": code_challenge_of(VERIFIER), "code_challenge_method": "S256"}
+    query = "&".join(f"{name}={value}" for name, value in challenge.items())
+    address = f"/oauth/authorize?response_type=code&client_id={public['client_id']}&{query}"
+    code = adas_form_browser.allow(address, "ada").answer["code"]
+    form = {"client_id": public["client_id"], "code": code}
+    status, body = on_another_site(server, form | {"code_verifier": "x"})
+    assert (status, "code_verifier" in body["message"]) == (400, True)
+    status, body = on_another_site(server, form | {"code_verifier": VERIFIER})
+    assert (status, server.whois(body["access_token"]).json()["name"]) == (200, "ada")
+
+
+def test_no_page_reads_a_response_to_a_confidential_client(
+    server: RunningServer, client: dict, on_another_site
+):
+    with pytest.raises(Error, match="Failed to fetch"):
+        on_another_site(server, client | {"code": "x"})
+
+
+def test_no_page_sends_a_secret_by_basic(server: RunningServer, on_another_site):
+    """The preflight does not allow the header, so the request is not sent."""
+    before = server.access_log.read_text().count("POST /api/oauth/token")
+    with pytest.raises(Error, match="Failed to fetch"):
+        on_another_site(server, {"code": "x"}, Authorization="Basic eDp4")
+    assert server.access_log.read_text().count("POST /api/oauth/token") == before

@@ -1,0 +1,282 @@
+"""Public clients: without a secret, and with PKCE (RFC 6749 2.1, RFC 8252, RFC 9700 2.1.1)."""
+
+import base64
+import re
+
+import pytest
+from conftest import Program
+
+from identity.clients import CLIENT_FAILURES
+from identity.oauth import code_challenge_of
+
+CALLBACK = "https://space.example/callback"
+LOOPBACK = "http://127.0.0.1/callback"
+PRIVATE_USE = "org.example.space:/callback"
+VERIFIER = "a-verifier-of-at-least-forty-three-characters"
+PKCE = {"code_challenge": code_challenge_of(VERIFIER), "code_challenge_method": "S256"}
+ANY_ORIGIN = "Access-Control-Allow-Origin"
+
+
+@pytest.fixture
+def public(register) -> Program:
+    """A public client."""
+    return register(CALLBACK, public=True)
+
+
+@pytest.fixture
+def code(adas_browser, public) -> str:
+    """A code of Ada for the public client."""
+    return adas_browser.allow(public, **PKCE)
+
+
+def basic(client_id: str, secret: str) -> dict[str, str]:
+    """Return the header of HTTP Basic with these credentials."""
+    return {"Authorization": "Basic " + base64.b64encode(f"{client_id}:{secret}".encode()).decode()}
+
+
+# -- the grant ------------------------------------------------------------------------------------
+
+
+def test_public_client_signs_a_player_in_without_a_secret(public, code, ada):
+    answer = public.exchange(code, code_verifier=VERIFIER)
+    assert answer.json.keys() == {"access_token", "token_type", "expires_in"}
+    assert public.whois(answer.json["access_token"]).json["id"] == ada.id
+
+
+def test_client_id_may_come_by_basic_with_an_empty_password(public, code):
+    """RFC 6749 2.3.1: an empty secret is none; requests-oauthlib sends it like this."""
+    headers = basic(public.id, "")
+    assert public.exchange(code, headers, code_verifier=VERIFIER, client_id=None).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"code_challenge_method": "plain"}, {"code_challenge_method": None}]
+)
+def test_request_without_s256_challenge_is_invalid(adas_browser, public, changes):
+    """RFC 9700 2.1.1: nothing else protects the code of a public client."""
+    sent = {"code_challenge": VERIFIER} | changes if changes else {}
+    error = public.read_error_link(adas_browser.get(public.link(state="s", **sent)))
+    assert (error["error"], error["state"]) == ("invalid_request", "s")
+    adas_browser.allow(public, **PKCE)  # from now on errors are redirected
+    error = public.read_callback(adas_browser.get(public.link(**sent)))
+    assert error["error"] == "invalid_request" and "code" not in error
+
+
+@pytest.mark.parametrize("verifier", [None, "", "another" * 7, PKCE["code_challenge"]])
+def test_code_is_useless_without_its_verifier(public, code, verifier):
+    """RFC 8252 8.1: a program that intercepts the code does not have the verifier."""
+    assert public.exchange(code, code_verifier=verifier).status_code == 400
+    assert public.exchange(code, code_verifier=VERIFIER).status_code == 200
+
+
+def test_code_without_a_challenge_is_refused(public, code, store, faults, monkeypatch):
+    """RFC 9700 2.1.1: also if a record was changed, a public client cannot do without PKCE."""
+    record = store.read_code(code)
+    record.code_challenge = None
+    monkeypatch.setattr(store, "read_code", lambda _: record)
+    answer = public.exchange(code)
+    assert (answer.status_code, "code_challenge" in answer.json["message"]) == (400, True)
+
+
+def test_code_of_a_public_client_works_once_and_a_replay_ends_its_token(public, code):
+    token = public.exchange(code, code_verifier=VERIFIER).json["access_token"]
+    assert public.exchange(code, code_verifier=VERIFIER).status_code == 400
+    assert public.whois(token).status_code == 401
+
+
+def test_code_of_another_public_client_is_refused(public, code, register):
+    other = register("https://other.example/", public=True)
+    assert other.exchange(code, code_verifier=VERIFIER).status_code == 400
+    assert public.exchange(code, code_verifier=VERIFIER).status_code == 200
+
+
+def test_disabled_public_client_gets_no_token(public, code, store):
+    with store.edit_client(public.id) as client:
+        client.disabled = True
+    assert public.exchange(code, code_verifier=VERIFIER).status_code == 401
+
+
+# -- two kinds ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("secret", ["x", "0" * 43])
+def test_public_client_with_a_secret_is_refused(public, code, secret):
+    by_form = public.exchange(code, code_verifier=VERIFIER, client_secret=secret)
+    by_basic = public.exchange(code, basic(public.id, secret), code_verifier=VERIFIER)
+    assert by_form.status_code == by_basic.status_code == 401
+    assert public.exchange(code, code_verifier=VERIFIER).status_code == 200
+
+
+def test_confidential_client_is_refused_without_its_secret(adas_browser, program, subtests):
+    """A verifier does not replace the secret."""
+    code = adas_browser.allow(program, **PKCE)
+    for case, status, headers, secret in (
+        ("missing", 400, {}, None),
+        ("blank", 400, {}, ""),
+        ("empty by Basic", 401, basic(program.id, ""), None),
+        ("wrong", 401, {}, "x"),
+    ):
+        with subtests.test(case):
+            sent = {"code_verifier": VERIFIER, "client_secret": secret}
+            assert program.exchange(code, headers, **sent).status_code == status
+    assert program.exchange(code, code_verifier=VERIFIER).status_code == 200
+
+
+def test_failures_of_public_clients_count_for_the_address_only(public, code):
+    for _ in range(CLIENT_FAILURES):
+        assert public.exchange("x", client_secret="x").status_code == 401
+    assert public.exchange("x", client_secret="x").status_code == 429
+    assert public.exchange(code, code_verifier=VERIFIER).status_code == 200
+
+
+# -- cross-origin requests ------------------------------------------------------------------------
+
+
+def test_pages_of_any_origin_read_all_responses_to_a_public_client(public, code, subtests):
+    for case, status, changes in (
+        ("secret", 401, {"client_secret": "x"}),
+        ("no code", 400, {"code": None}),
+        ("repeated code", 400, {"code": [code, code]}),
+        ("unknown code", 400, {"code": "x"}),
+        ("grant type", 400, {"grant_type": "password"}),
+        ("no verifier", 400, {}),
+        ("token", 200, {"code_verifier": VERIFIER}),
+        ("replay", 400, {"code_verifier": VERIFIER}),
+    ):
+        with subtests.test(case):
+            answer = public.exchange(code, {"Origin": "https://game.example"}, **changes)
+            assert (answer.status_code, answer.headers[ANY_ORIGIN]) == (status, "*")
+            assert "Access-Control-Allow-Credentials" not in answer.headers
+
+
+def test_a_failing_disk_is_readable_by_a_public_client(public, code, faults):
+    faults.refuse_saves("used codes")
+    answer = public.exchange(code, code_verifier=VERIFIER)
+    assert (answer.status_code, answer.headers[ANY_ORIGIN]) == (503, "*")
+
+
+def test_no_page_reads_a_response_to_a_confidential_client(adas_browser, program, subtests):
+    """A secret has no place in a page, whose source everyone can read."""
+    code = adas_browser.allow(program)
+    origin = {"Origin": "https://game.example"}
+    for case, headers, changes in (
+        ("without secret", origin, {"client_secret": None}),
+        ("wrong secret", origin, {"client_secret": "x"}),
+        ("unknown client", origin, {"client_id": "0" * 24}),
+        ("no client", origin, {"client_id": None}),
+        ("Basic", origin | basic(program.id, program.secret), {"client_secret": None}),
+        ("replay", origin, {}),
+    ):
+        with subtests.test(case):
+            assert ANY_ORIGIN not in program.exchange(code, headers, **changes).headers
+
+
+def test_preflight_of_the_token_endpoint_allows_no_credentials(anyone):
+    headers = {
+        "Origin": "https://game.example",
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization, content-type",
+        "Sec-Fetch-Site": "cross-site",
+    }
+    answer = anyone.options("/api/oauth/token", headers=headers)
+    assert (answer.status_code, answer.headers[ANY_ORIGIN]) == (204, "*")
+    assert answer.headers["Access-Control-Allow-Methods"] == "POST"
+    assert answer.headers["Access-Control-Allow-Headers"] == "Content-Type"
+
+
+# -- redirect URIs and consent --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("uri", [LOOPBACK, "http://[::1]:8000/cb", "http://localhost:5173/"])
+@pytest.mark.parametrize("scope", ["userinfo", "email"])
+def test_consent_is_asked_each_time_at_a_loopback_address(adas_browser, register, uri, scope):
+    """RFC 8252 8.6: another program may listen there, and use the same client id."""
+    public = register(uri, public=True)
+    for _ in range(2):
+        page = adas_browser.get(public.link(scope=scope, **PKCE))
+        assert page.status_code == 200 and ">Allow</button>" in page.text
+        assert "code" in public.read_callback(adas_browser.decide(page))
+
+
+def test_consent_is_asked_each_time_at_a_private_use_scheme(adas_browser, register):
+    public = register(PRIVATE_USE, public=True)
+    for _ in range(2):
+        page = adas_browser.get(public.link(**PKCE))
+        assert "<code" in page.text and "org.example.space:" in page.text
+        policy = page.headers["Content-Security-Policy"]
+        assert re.search("form-action ([^;]*)", policy)[1] == "'self' org.example.space:"
+        answer = adas_browser.decide(page)
+        assert answer.location.startswith(f"{PRIVATE_USE}?code=")
+
+
+def test_consent_is_remembered_at_a_web_address(adas_browser, public):
+    adas_browser.allow(public, **PKCE)
+    assert "code" in public.read_callback(adas_browser.get(public.link(**PKCE)))
+
+
+def test_consent_is_remembered_for_a_confidential_client_on_loopback(adas_browser, register):
+    """Another program there gets a code that is useless without the client's secret."""
+    program = register(LOOPBACK)
+    adas_browser.allow(program)
+    assert "code" in program.read_callback(adas_browser.get(program.link()))
+
+
+@pytest.mark.parametrize(
+    "registered, sent",
+    [
+        (PRIVATE_USE, "org.example.space:/callback/"),
+        (PRIVATE_USE, "org.example.space://callback"),
+        (PRIVATE_USE, "org.example.space.evil:/callback"),
+        (PRIVATE_USE, "ORG.example.space:/callback"),
+        (CALLBACK, "https://space.example:8443/callback"),
+        ("http://localhost:5173/", "http://localhost:5174/"),
+        (LOOPBACK, "http://localhost/callback"),
+    ],
+)
+def test_another_redirect_uri_of_a_public_client_is_an_error_page(
+    adas_browser, register, registered, sent
+):
+    public = register(registered, public=True)
+    answer = adas_browser.get(public.link(redirect_uri=sent, **PKCE))
+    assert (answer.status_code, answer.location) == (400, None)
+
+
+def test_loopback_port_is_free(adas_browser, register):
+    """RFC 8252 7.3."""
+    public = register(LOOPBACK, public=True)
+    page = adas_browser.get(public.link(redirect_uri="http://127.0.0.1:49152/callback", **PKCE))
+    assert adas_browser.decide(page).location.startswith("http://127.0.0.1:49152/callback?code=")
+
+
+# -- the play page --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ask(adas_browser, store):
+    """A function that sends the request of a public client's play page."""
+    client, _ = store.add_client(
+        "Space Game", [], None, game_url="https://space.example/", public=True
+    )
+
+    def ask(**fields: str):
+        page = adas_browser.get(f"/play/{client.id}").text
+        signed = re.search('data-request="([^"]*)"', page)[1]
+        form = {"request": signed, "decision": "allow"} | fields
+        return client.id, adas_browser.post(f"/play/{client.id}/authorize", data=form).json
+
+    return ask
+
+
+def test_public_game_gets_a_code_for_its_challenge(ask, anyone, ada):
+    client_id, message = ask(**PKCE)
+    assert message == {"type": "authorized", "error": False, "code": message["code"]}
+    public = Program(anyone, client_id, None, "")
+    assert public.exchange(message["code"]).status_code == 400
+    token = public.exchange(message["code"], code_verifier=VERIFIER).json["access_token"]
+    assert public.whois(token).json["id"] == ada.id
+
+
+@pytest.mark.parametrize("fields", [{}, {"code_challenge": "x", "code_challenge_method": "S256"}])
+def test_public_game_without_a_challenge_gets_no_code(ask, fields):
+    _, message = ask(**fields)
+    assert message == {"type": "authorized", "error": True, "message": "invalid_request"}

@@ -11,7 +11,7 @@ from forms import hidden_field, problems_of
 from identity.signing import serializer
 from identity.stamps import TOO_QUICK
 from identity_server import CODES_A_MINUTE
-from storage import InvalidField, Suspension
+from storage import ADMINISTRATOR, InvalidField, Suspension
 
 CALLBACK = "https://space.example/callback"
 STATE = "xyz & ü"
@@ -97,6 +97,27 @@ def test_damaged_redirect_uri_shows_an_error_page(browser, ada, register, faults
         assert is_error_page(browser.get(program.link(redirect_uri=sent)))
         next_address = urlencode({"next": program.link(redirect_uri=sent)})
         assert browser.get(f"/sign-in?{next_address}").status_code in (200, 303)
+
+
+def test_redirect_uri_of_the_tester_is_for_those_who_manage_the_client(
+    store, adas_browser, ada, bob, open_browser, register
+):
+    """The player is asked each time, also after a consent."""
+    program = register(CALLBACK, owner_id=ada.id)
+    program.redirect_uri = f"http://localhost/developer/{program.id}/try/callback"
+    for _ in range(2):
+        page = adas_browser.get(program.link())
+        assert page.status_code == 200
+        assert "code" in program.read_callback(adas_browser.decide(page))
+    bobs_browser = open_browser()
+    assert is_error_page(bobs_browser.get(program.link()))  # nobody is signed in
+    bobs_browser.sign_in("Bob")
+    assert is_error_page(bobs_browser.get(program.link()))
+    other = register(CALLBACK, owner_id=ada.id)
+    assert is_error_page(adas_browser.get(other.link(redirect_uri=program.redirect_uri)))
+    with store.edit_user(bob.id) as user:
+        user.mod_level = ADMINISTRATOR
+    assert bobs_browser.get(program.link()).status_code == 200
 
 
 @pytest.mark.parametrize("sent", [None, ""])

@@ -61,7 +61,7 @@ def test_schemathesis_gets_documented_responses_only(
         timeout=200,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Tested: 5" in done.stdout
+    assert "Tested: 6" in done.stdout
     assert ("Authentication failed" in done.stdout) != signed_in
 
 
@@ -81,6 +81,9 @@ def test_successful_responses_match_the_schema(
         ),
         ("/api/users/info", "GET"): form_browser.session.get(
             f"{server.address}/api/users/info?id={ada['id']}"
+        ),
+        ("/api/users/batch", "GET"): form_browser.session.get(
+            f"{server.address}/api/users/batch?ids=99,{ada['id']}"
         ),
         ("/api/users/heartbeat", "POST"): form_browser.session.post(
             f"{server.address}/api/users/heartbeat"

@@ -107,7 +107,7 @@ def test_popup_gives_a_refusal_to_the_game(page: Page, game: Game, game_client: 
 def test_opener_of_another_origin_gets_nothing_and_the_popup_says_so(
     page: Page, game: Game, game_client: Client, console_errors: list[str]
 ):
-    """RFC 9700 4.17.1: the redirect URI is on 127.0.0.1, the opener on localhost."""
+    """RFC 9700 4.17.2: the redirect URI is on 127.0.0.1, the opener on localhost."""
     popup = open_popup(page, game, game_client, host="localhost")
     allow(popup)
     expect(popup.get_by_text(NO_OPENER)).to_be_visible()
@@ -119,7 +119,7 @@ def test_opener_of_another_origin_gets_nothing_and_the_popup_says_so(
 def test_opener_that_moved_to_another_origin_gets_nothing(
     page: Page, game: Game, game_client: Client, console_errors: list[str]
 ):
-    """RFC 9700 4.17.1."""
+    """RFC 9700 4.17.2."""
     popup = open_popup(page, game, game_client)
     popup.get_by_role("button", name="Allow").wait_for()
     page.goto(f"{game.origin('localhost')}/")
@@ -140,7 +140,7 @@ def test_window_without_an_opener_shows_an_error(page: Page, game_client: Client
 def test_redirect_uri_of_another_client_shows_an_error(
     page: Page, game: Game, game_client: Client, server: RunningServer
 ):
-    """RFC 9700 4.17.1: an attacker's client cannot have the code posted to the game."""
+    """RFC 9700 4.17.2: an attacker's client cannot have the code posted to the game."""
     evil = Client(server, "https://evil.example/callback", name="Evil")
     evil.redirect_uri = game_client.redirect_uri
     popup = open_popup(page, game, evil)

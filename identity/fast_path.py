@@ -1,4 +1,4 @@
-"""The three API calls, handled ahead of Flask.
+"""The API calls that games make most, handled ahead of Flask.
 
 They need nothing of what Flask does around a view (routing, session, hooks), and that is most of
 its cost. `FastPath` is WSGI middleware (PEP 3333): it calls their views with an `ApiRequest`, and

@@ -1,213 +1,267 @@
-"""Third-party OAuth clients, configured with only the endpoints and the credentials."""
+"""Libraries that others wrote sign players in, unmodified, as public and as confidential clients.
 
-from urllib.parse import urlsplit
+Each test is a promise to all libraries of oauth_clients/libraries.py. Where a library cannot
+express a promise, the test says why.
+"""
 
-import flask
+import functools
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+
 import pytest
-from authlib.common.security import generate_token
-from authlib.integrations.base_client import OAuthError
-from authlib.integrations.flask_client import OAuth
-from authlib.integrations.requests_client import OAuth2Session as AuthlibSession
-from oauthlib.oauth2 import AccessDeniedError, MismatchingStateError, OAuth2Error
-from requests_oauthlib import OAuth2Session
+from programs import free_port
+from waiting import wait_until
 
-from .conftest import CALLBACK
+from storage import Grant, now_ms
+
 from .form_browser import FormBrowser
+from .oauth_clients.libraries import CONFIDENTIAL, LIBRARIES, LOOPBACK, PUBLIC, Library
+from .oauth_clients.session import Configuration, LibraryError, Session
 from .running import RunningServer
 
 pytestmark = [pytest.mark.live, pytest.mark.clients]
-SCOPE = ["openid", "profile", "email"]  # what generic clients request
+SCOPE = "openid profile email"  # what generic clients request
+WRONG_VERIFIER = "wrong-" * 8
+# Libraries in which the app reads the errors in the redirect itself.
+READ_NO_ERRORS = {
+    "authlib": "its session requests client credentials instead; its client for Flask reads them"
+}
 
 
-@pytest.fixture(autouse=True)
-def plain_http(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Allow the libraries to use a server without TLS."""
-    monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")
-    monkeypatch.setenv("AUTHLIB_INSECURE_TRANSPORT", "1")
+def each_library(*kinds: str, but: dict[str, str] | None = None) -> pytest.MarkDecorator:
+    """Run a test with each library, as these kinds of clients.
 
-
-@pytest.fixture
-def authorize_url(server: RunningServer) -> str:
-    return f"{server.address}/oauth/authorize"
-
-
-@pytest.fixture
-def token_url(server: RunningServer) -> str:
-    return f"{server.address}/api/oauth/token"
-
-
-@pytest.fixture
-def whois_url(server: RunningServer) -> str:
-    return f"{server.address}/api/oauth/whois"
-
-
-@pytest.fixture
-def expected_whois(ada: dict) -> dict:
-    """The response of whois with the email scope."""
-    return {each: ada[each] for each in ("id", "name", "pfpTimestamp", "email")}
-
-
-def requests_oauthlib_session(client: dict, **options) -> OAuth2Session:
-    return OAuth2Session(client["client_id"], redirect_uri=CALLBACK, scope=SCOPE, **options)
-
-
-def authlib_session(client: dict, **options) -> AuthlibSession:
-    return AuthlibSession(
-        client["client_id"],
-        client["client_secret"],
-        redirect_uri=CALLBACK,
-        scope=" ".join(SCOPE),
-        **options,
+    `but` has the libraries that cannot express the promise, with the reasons.
+    """
+    return pytest.mark.parametrize(
+        "library",
+        [
+            pytest.param((library, kind), id=f"{library.name}-{kind}")
+            for library in LIBRARIES
+            for kind in kinds or (PUBLIC, CONFIDENTIAL)
+            if library.name not in (but or {})
+        ],
+        indirect=True,
     )
 
 
-# -- requests-oauthlib --------------------------------------------------------------------------
+def own_loopback_uri() -> str:
+    """Return a redirect URI at a port that an app got from the system, unlike LOOPBACK."""
+    return f"http://127.0.0.1:{free_port()}/callback"
 
 
-@pytest.mark.parametrize("pkce", [None, "S256"])
-@pytest.mark.parametrize("secret_in_body", [False, True])
-def test_requests_oauthlib_reads_the_profile(
-    adas_form_browser: FormBrowser,
-    client: dict,
-    authorize_url: str,
-    token_url: str,
-    whois_url: str,
-    expected_whois: dict,
-    secret_in_body: bool,
-    pkce: str | None,
-):
-    session = requests_oauthlib_session(client, pkce=pkce)
-    link, _ = session.authorization_url(authorize_url)
-    arrived = adas_form_browser.allow(link, "ada")
-    token = session.fetch_token(
-        token_url,
-        authorization_response=arrived.address,  # checks the state as well
-        client_secret=client["client_secret"],
-        include_client_id=secret_in_body,
-    )
-    assert (token["token_type"], token["expires_in"]) == ("Bearer", 600)
-    assert session.get(whois_url).json() == expected_whois
+@dataclass
+class LibraryInUse:
+    """A library as one kind of client of the running server, and a player who uses it."""
 
+    library: Library
+    kind: str
+    client: dict
+    site: str
+    player: dict
+    browser: FormBrowser  # the player is signed in
 
-def test_requests_oauthlib_refuses_a_wrong_state(
-    adas_form_browser: FormBrowser, client: dict, authorize_url: str, token_url: str
-):
-    """The state is returned unchanged, and only the session that sent it accepts it."""
-    link, state = requests_oauthlib_session(client).authorization_url(authorize_url)
-    arrived = adas_form_browser.allow(link, "ada")
-    another = requests_oauthlib_session(client)
-    another.authorization_url(authorize_url)
-    assert arrived.answer["state"] == state
-    with pytest.raises(MismatchingStateError):
-        another.fetch_token(
-            token_url, authorization_response=arrived.address, client_secret=client["client_secret"]
+    def start(self, **changes) -> Session:
+        """Start a session, with the default configuration but for these changes."""
+        configuration = Configuration(
+            issuer=self.site,
+            authorization_endpoint=f"{self.site}/oauth/authorize",
+            token_endpoint=f"{self.site}/api/oauth/token",
+            whois=f"{self.site}/api/oauth/whois",
+            client_id=self.client["client_id"],
+            client_secret=self.client.get("client_secret"),
+            redirect_uri=self.library.redirect_uri,
+            scope=SCOPE,
+            method=self.library.methods(self.kind)[0],
+            pkce=True,
         )
+        return self.library.driver(configuration | changes)
+
+    def allow(self, session: Session) -> str:
+        """Allow what the session asks for; return the address where the browser arrives."""
+        return self.browser.allow(session.authorize(), self.player["name"]).address
+
+    def fail_to_exchange(self, session: Session) -> None:
+        """Allow what the session asks for, and expect that the exchange of the code fails."""
+        callback = self.allow(session)
+        with pytest.raises(LibraryError):
+            session.exchange(callback)
 
 
-def test_requests_oauthlib_fails_with_a_wrong_verifier(
-    adas_form_browser: FormBrowser, client: dict, authorize_url: str, token_url: str
-):
-    right_session, wrong_session = (
-        requests_oauthlib_session(client, pkce="S256") for _ in range(2)
-    )
-    link, state = right_session.authorization_url(authorize_url)
-    wrong_session.authorization_url(authorize_url, state=state)
-    arrived = adas_form_browser.allow(link, "ada")
-    exchange = {"authorization_response": arrived.address, "client_secret": client["client_secret"]}
-    with pytest.raises(OAuth2Error):
-        wrong_session.fetch_token(token_url, **exchange)
-    assert right_session.fetch_token(token_url, **exchange)["token_type"] == "Bearer"
+@pytest.fixture(scope="module")
+def add_client(server: RunningServer) -> Callable[[str, str], dict]:
+    """A function that registers a client of this kind with this redirect URI."""
+
+    def add_client(kind: str, redirect_uri: str) -> dict:
+        return server.add_client("Space Game", redirect_uri, public=kind == PUBLIC)
+
+    return add_client
 
 
-def test_requests_oauthlib_raises_access_denied_after_cancel(
-    server: RunningServer, adas_form_browser: FormBrowser, authorize_url: str, token_url: str
-):
-    refused_client = server.add_client("Refused Game", CALLBACK)
-    session = requests_oauthlib_session(refused_client)
-    link, _ = session.authorization_url(authorize_url)
-    arrived = adas_form_browser.press(adas_form_browser.open(link), "Cancel")
-    with pytest.raises(AccessDeniedError, match="the player refused"):
-        session.fetch_token(
-            token_url,
-            authorization_response=arrived.address,
-            client_secret=refused_client["client_secret"],
-        )
+@pytest.fixture(scope="module")
+def find_client(add_client: Callable[[str, str], dict]) -> Callable[[str, str], dict]:
+    """A function like `add_client` that registers each client once."""
+    return functools.cache(add_client)
 
 
-# -- Authlib ------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def find_player(server: RunningServer) -> Callable[[str], dict]:
+    """A function that returns the player of a library: one player gets 60 codes a minute."""
+    return functools.cache(lambda library: server.add_user(library.replace("-", "_")))
 
 
-@pytest.mark.parametrize("pkce", [None, "S256"])
-@pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
-def test_authlib_reads_the_profile(
-    adas_form_browser: FormBrowser,
-    client: dict,
-    authorize_url: str,
-    token_url: str,
-    whois_url: str,
-    expected_whois: dict,
-    method: str,
-    pkce: str | None,
-):
-    session = authlib_session(client, token_endpoint_auth_method=method, code_challenge_method=pkce)
-    verifier = generate_token(48) if pkce else None
-    link, state = session.create_authorization_url(authorize_url, code_verifier=verifier)
-    arrived = adas_form_browser.allow(link, "ada")
-    token = session.fetch_token(
-        token_url, authorization_response=arrived.address, state=state, code_verifier=verifier
-    )
-    assert (token["token_type"], token["expires_in"]) == ("Bearer", 600)
-    assert session.get(whois_url).json() == expected_whois
-
-
-def test_authlib_fails_with_a_wrong_verifier(
-    adas_form_browser: FormBrowser, client: dict, authorize_url: str, token_url: str, whois_url: str
-):
-    session = authlib_session(client, code_challenge_method="S256")
-    verifier = generate_token(48)
-    link, state = session.create_authorization_url(authorize_url, code_verifier=verifier)
-    exchange = {
-        "authorization_response": adas_form_browser.allow(link, "ada").address,
-        "state": state,
-    }
-    # Authlib raises only if the body has an `error`; what it returns here is not a usable token.
-    refused = session.fetch_token(token_url, code_verifier=generate_token(48), **exchange)
-    assert refused == {"message": "code_verifier does not match the code_challenge"}
-    with pytest.raises(OAuthError):
-        session.get(whois_url)
-    token = session.fetch_token(token_url, code_verifier=verifier, **exchange)
-    assert token["token_type"] == "Bearer"
-
-
-def test_flask_app_with_authlib_signs_the_player_in(
+@pytest.fixture
+def library(
+    request: pytest.FixtureRequest,
+    server: RunningServer,
+    find_client: Callable[[str, str], dict],
+    find_player: Callable[[str], dict],
     form_browser: FormBrowser,
-    client: dict,
-    authorize_url: str,
-    token_url: str,
-    whois_url: str,
-    expected_whois: dict,
+    monkeypatch: pytest.MonkeyPatch,
+) -> LibraryInUse:
+    """The library and the kind of client of this test."""
+    monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")  # a server without TLS
+    monkeypatch.setenv("AUTHLIB_INSECURE_TRANSPORT", "1")
+    library, kind = request.param
+    client, player = find_client(kind, library.redirect_uri), find_player(library.name)
+    remember_consent(server, player, client)
+    form_browser.set_session_cookie(server.start_session(player["name"]))
+    return LibraryInUse(library, kind, client, server.address, player, form_browser)
+
+
+def remember_consent(server: RunningServer, player: dict, client: dict) -> None:
+    """Save that the player allowed the client, because its page must be shown for a second.
+
+    The tests of Cancel and of loopback redirect URIs open that page.
+    """
+    with server.open_storage().edit_user(player["id"]) as user:
+        user.grants[client["client_id"]] = Grant("a grant", ["userinfo", "email"], now_ms())
+
+
+def token_statuses(server: RunningServer) -> list[int]:
+    """Return the status codes of all token responses, from the access log."""
+    found = re.findall(r'"POST /api/oauth/token \S+" (\d+)', server.access_log.read_text())
+    return [int(each) for each in found]
+
+
+@pytest.fixture
+def token_responses(server: RunningServer) -> Callable[..., AbstractContextManager[None]]:
+    """A context manager in which the server sends token responses with exactly these statuses."""
+
+    @contextmanager
+    def token_responses(*statuses: int) -> Iterator[None]:
+        before = len(token_statuses(server))
+        yield
+        # A line of the access log follows its response.
+        wait_until(
+            lambda: set(token_statuses(server)[before:]) == set(statuses),
+            message=lambda: f"token responses: {token_statuses(server)[before:]}",
+        )
+
+    return token_responses
+
+
+# -- the promises -------------------------------------------------------------------------------
+
+
+@each_library()
+def test_library_signs_a_player_in(library: LibraryInUse, subtests):
+    expected = {each: library.player[each] for each in ("id", "name", "pfpTimestamp", "email")}
+    for method in library.library.methods(library.kind):
+        for pkce in (True, False) if library.kind == CONFIDENTIAL else (True,):
+            with subtests.test(method=method, pkce=pkce):
+                session = library.start(method=method, pkce=pkce)
+                token_type, expires_in = session.exchange(library.allow(session))
+                assert (token_type.lower(), expires_in) == ("bearer", 600)
+                assert session.whois() == expected
+
+
+@each_library(PUBLIC)
+def test_app_listens_at_another_port_than_the_registered_one(
+    library: LibraryInUse, find_client: Callable[[str, str], dict]
 ):
-    game = flask.Flask("game")
-    game.secret_key = generate_token(48)
-    identity = OAuth(game).register(
-        "identity",
-        client_id=client["client_id"],
-        client_secret=client["client_secret"],
-        authorize_url=authorize_url,
-        access_token_url=token_url,
-        client_kwargs={"scope": " ".join(SCOPE), "code_challenge_method": "S256"},
-    )
+    """RFC 8252 7.3: the system gives a native app its port."""
+    library.client = find_client(PUBLIC, LOOPBACK)
+    own_uri = own_loopback_uri()
+    session = library.start(redirect_uri=own_uri)
+    callback = library.allow(session)
+    assert callback.startswith(f"{own_uri}?")
+    session.exchange(callback)
+    assert session.whois()["id"] == library.player["id"]
 
-    @game.get("/log-in")
-    def log_in():
-        return identity.authorize_redirect(CALLBACK)
 
-    @game.get("/callback")
-    def callback():
-        identity.authorize_access_token()
-        return identity.get(whois_url).json()
+@each_library()
+def test_library_refuses_a_state_of_another_session(library: LibraryInUse, server: RunningServer):
+    """The state returns unchanged, and for another one the library sends no token request."""
+    session, other_session = library.start(), library.start()
+    callback = library.allow(session)
+    other_session.authorize()
+    before = len(token_statuses(server))
+    with pytest.raises(LibraryError, match="(?i)state"):
+        other_session.exchange(callback)
+    session.exchange(callback)
+    wait_until(lambda: token_statuses(server)[before:])
+    assert token_statuses(server)[before:] == [200]
 
-    browser = game.test_client()
-    arrived = form_browser.allow(browser.get("/log-in").location, "ada")
-    answer = browser.get(f"/callback?{urlsplit(arrived.address).query}")
-    assert answer.json == expected_whois
+
+@each_library(but={"authlib-flask": "the verifier is in the session of the app"})
+def test_wrong_verifier_fails_and_leaves_the_code_valid(library: LibraryInUse, token_responses):
+    session = library.start()
+    callback = library.allow(session)
+    with token_responses(400, 200):
+        with pytest.raises(LibraryError):
+            session.exchange(callback, WRONG_VERIFIER)
+        session.exchange(callback)
+
+
+@each_library(but={"authlib-flask": "it removes the state of a finished sign-in, and refuses it"})
+def test_second_exchange_fails_and_ends_the_token(library: LibraryInUse, token_responses):
+    """RFC 6749 4.1.2: a code is used once; one of two exchanges may be a thief's."""
+    session = library.start()
+    callback = library.allow(session)
+    with token_responses(200, 400):
+        session.exchange(callback)
+        with pytest.raises(LibraryError):
+            session.exchange(callback)
+    with pytest.raises(LibraryError, match="(?i)401|unauthorized"):
+        session.whois()
+
+
+@each_library(but=READ_NO_ERRORS)
+def test_cancel_is_the_access_denied_error_of_the_library(
+    library: LibraryInUse, add_client: Callable[[str, str], dict]
+):
+    library.client = add_client(library.kind, library.library.redirect_uri)
+    session = library.start()
+    arrived = library.browser.press(library.browser.open(session.authorize()), "Cancel")
+    with pytest.raises(LibraryError, match="access_denied.*the player refused"):
+        session.exchange(arrived.address)
+
+
+@each_library(PUBLIC)
+def test_public_client_must_use_pkce(library: LibraryInUse):
+    """RFC 9700 2.1.1."""
+    session = library.start(pkce=False)
+    arrived = library.browser.open(session.authorize())
+    assert arrived.answer["error"] == "invalid_request"
+    if library.library.name not in READ_NO_ERRORS:
+        with pytest.raises(LibraryError, match="invalid_request.*PKCE"):
+            session.exchange(arrived.address)
+
+
+@each_library(PUBLIC)
+def test_public_client_has_no_secret(library: LibraryInUse, token_responses, subtests):
+    for method in library.library.methods(CONFIDENTIAL):
+        with subtests.test(method=method), token_responses(401):
+            library.fail_to_exchange(library.start(method=method, client_secret="a secret"))
+
+
+@each_library(CONFIDENTIAL)
+def test_confidential_client_needs_its_secret(library: LibraryInUse, token_responses, subtests):
+    with subtests.test("no secret"), token_responses(400):
+        library.fail_to_exchange(library.start(method="none", client_secret=None))
+    for method in library.library.methods(CONFIDENTIAL):
+        with subtests.test("wrong secret", method=method), token_responses(401):
+            library.fail_to_exchange(library.start(method=method, client_secret="wrong"))

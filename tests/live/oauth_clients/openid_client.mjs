@@ -1,0 +1,51 @@
+// openid-client, configured by the metadata of the server (RFC 8414).
+
+import * as openid from "openid-client";
+import { answerCalls } from "./calls.mjs";
+
+const AUTHENTICATION = {
+  none: openid.None,
+  client_secret_basic: openid.ClientSecretBasic,
+  client_secret_post: openid.ClientSecretPost,
+};
+
+answerCalls(async (configuration) => {
+  const config = await openid.discovery(
+    new URL(configuration.issuer), configuration.client_id, undefined,
+    AUTHENTICATION[configuration.method](configuration.client_secret),
+    { algorithm: "oauth2", execute: [openid.allowInsecureRequests] },
+  );
+  const state = openid.randomState();
+  const verifier = configuration.pkce ? openid.randomPKCECodeVerifier() : undefined;
+  let token;
+
+  async function challenge() {
+    if (!verifier) return {};
+    const code_challenge = await openid.calculatePKCECodeChallenge(verifier);
+    return { code_challenge, code_challenge_method: "S256" };
+  }
+
+  return {
+    async authorize() {
+      const { redirect_uri, scope } = configuration;
+      const parameters = { redirect_uri, scope, state, ...(await challenge()) };
+      return openid.buildAuthorizationUrl(config, parameters).href;
+    },
+
+    async exchange(callback, otherVerifier) {
+      token = await openid.authorizationCodeGrant(config, new URL(callback), {
+        expectedState: state,
+        pkceCodeVerifier: otherVerifier || verifier,
+      });
+      return [token.token_type, token.expires_in];
+    },
+
+    async whois() {
+      const address = new URL(configuration.whois);
+      const response = await openid.fetchProtectedResource(
+        config, token.access_token, address, "GET",
+      );
+      return response.json();
+    },
+  };
+});

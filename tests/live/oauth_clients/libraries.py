@@ -23,6 +23,7 @@ LOOPBACK = "http://127.0.0.1:8000/callback"
 MARKS = {
     "python": [pytest.mark.clients],
     "node": [pytest.mark.node, pytest.mark.xdist_group("npm")],
+    "go": [pytest.mark.go, pytest.mark.xdist_group("go")],
 }
 
 
@@ -57,6 +58,9 @@ LIBRARIES = [
     Library("openid-client", "node", "openid_client.mjs", redirect_uri=CALLBACK.partition("?")[0]),
     # It has no HTTP Basic.
     Library("appauth", "node", "appauth.bundle.cjs", confidential=(POST,), redirect_uri=LOOPBACK),
+    Library(
+        "x-oauth2", "go", "x_oauth2", public=("auto", "none"), confidential=("auto", BASIC, POST)
+    ),
 ]
 
 
@@ -66,6 +70,13 @@ def install_npm_packages(folder: Path) -> None:
         shutil.copy(path, folder)
     command = [shutil.which("npm"), "install", "--no-audit", "--no-fund"]
     run(command, folder)
+
+
+def build_go_driver(folder: Path) -> None:
+    """Build the driver for Go, with the packages that Debian installs."""
+    environment = {"GO111MODULE": "off", "GOPATH": "/usr/share/gocode"}
+    command = [shutil.which("go"), "build", "-o", folder, SOURCES / "x_oauth2.go"]
+    run(command, folder, GOCACHE=str(folder / "cache"), **environment)
 
 
 def run(command: list[str | Path], folder: Path, **environment: str) -> None:

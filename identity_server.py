@@ -297,15 +297,14 @@ def read_code_challenge(parameters: MultiDict, required: bool) -> str | None:
     """Return the PKCE challenge (RFC 7636 4.3), or None. Raises AuthorizationError."""
     challenge = parameters.get("code_challenge") or None
     method = parameters.get("code_challenge_method") or None
-    if challenge is None and method is None:
-        if required:  # RFC 9700 2.1.1: a public client has nothing else that protects its codes
-            problem = "code_challenge is missing: a public client must use PKCE (RFC 7636)"
-            raise AuthorizationError("invalid_request", problem)
+    if challenge is None and method is None and not required:
         return None
+    if challenge is None:  # RFC 9700 2.1.1: nothing else protects the codes of a public client
+        raise AuthorizationError("invalid_request", "code_challenge is missing (PKCE, RFC 7636)")
     # `plain`, which is the default, would show the verifier to anyone who sees this request.
     if method != "S256":
         raise AuthorizationError("invalid_request", "code_challenge_method must be S256")
-    if challenge is None or not CODE_CHALLENGE.fullmatch(challenge):
+    if not CODE_CHALLENGE.fullmatch(challenge):
         raise AuthorizationError("invalid_request", "code_challenge is not 43 characters base64url")
     return challenge
 
@@ -323,7 +322,8 @@ def show_consent_page(
         client=client,
         owner=find_owner(client),
         destination=destination_of(auth_request.redirect_uri),
-        closes=auth_request.response_mode == WEB_MESSAGE,
+        is_popup=auth_request.response_mode == WEB_MESSAGE,
+        on_device=not client.may_skip_consent(auth_request.redirect_uri),
         email=player.email if "email" in auth_request.scope else None,
         request_field=signed,
         again=address_of(auth_request),

@@ -376,9 +376,9 @@ def test_damaged_picture_is_refused_or_converted(sample, changes, kept):
 # -- negative controls ----------------------------------------------------------------------------
 
 
-def read_token_form(api_request: ApiRequest) -> dict[str, str]:
+def read_token_parameters(api_request: ApiRequest) -> list[tuple[str, str]]:
     """Return the form fields without checking the content type or the encoding."""
-    return dict(parse_qsl(api_request.environ["wsgi.input"].read().decode()))
+    return parse_qsl(api_request.environ["wsgi.input"].read().decode())
 
 
 BROKEN = {  # function: its broken replacement, the test that must fail
@@ -386,7 +386,10 @@ BROKEN = {  # function: its broken replacement, the test that must fail
         lambda *_: None,
         test_token_request_succeeds_only_if_valid_and_failure_keeps_the_code,
     ),
-    "identity_server.read_token_form": (read_token_form, test_any_token_request_body_is_400_or_401),
+    "identity_server.read_token_parameters": (
+        read_token_parameters,
+        test_any_token_request_body_is_400_or_401,
+    ),
     "identity_server.read_bearer_token": (
         lambda api_request: api_request.environ["HTTP_AUTHORIZATION"].split()[1],
         test_any_authorization_header_is_400_or_401,

@@ -11,6 +11,11 @@ from identity.context import get_storage
 from identity.responses import ANY_ORIGIN
 from identity.settings import RESOURCES
 
+MODULE = "/static/v1/identity.js"  # a version that breaks games gets another address
+# Pages of any origin, also those that load only what allows it (COEP).
+FOR_GAMES = {**ANY_ORIGIN, "Cross-Origin-Resource-Policy": "cross-origin"}
+STATIC = os.path.join(RESOURCES, "static")
+
 files = Blueprint("files", __name__)
 
 
@@ -44,9 +49,7 @@ def picture(size: str, file_name: str) -> Response:
     # A file with a timestamp in its name never changes: a new picture has another address.
     lasting = "public, max-age=86400, immutable"
     response.headers["Cache-Control"] = lasting if "-" in file_name else "no-cache"
-    # Games draw pictures on a canvas.
-    response.headers.update(ANY_ORIGIN)
-    response.headers["Cross-Origin-Resource-Policy"] = "cross-origin"
+    response.headers.update(FOR_GAMES)  # which draw pictures on a canvas
     return response.make_conditional(request, accept_ranges=True, complete_length=len(content))
 
 
@@ -60,4 +63,12 @@ def static_file(file_name: str) -> Response:
     """Return a file such as the style sheet; not in a folder, so never a temporary picture."""
     if file_name.startswith("."):
         abort(404)
-    return send_from_directory(os.path.join(RESOURCES, "static"), file_name)
+    return send_from_directory(STATIC, file_name)
+
+
+@files.get(MODULE)
+def identity_module() -> Response:
+    """Return the JavaScript module that games on other sites import."""
+    response = send_from_directory(STATIC, "identity.js")
+    response.headers.update({**FOR_GAMES, "Cache-Control": "public, max-age=3600"})  # seconds
+    return response

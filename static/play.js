@@ -18,29 +18,39 @@ window.addEventListener("message", async ({ data, source, origin: sender }) => {
   // The frame's own window: none inside it, none that it opened, and no page that it went on to.
   if (source !== frame.contentWindow || sender !== origin) return;
   gameAnswers();
+  if (data?.action === "hello") reply({ type: "hello" }); // the game asks whether it is on this page
   if (!isRequest(data)) return;
-  const answer = await answerTo(data);
+  reply(await answerTo(data));
+});
+
+function reply(answer) {
   // Never "*": by now another page may be in the frame.
   frame.contentWindow.postMessage(answer, origin);
-});
+}
 
 function isRequest(data) {
   if (data?.action !== "authorize") return false;
   return typeof data.client_id === "string" && Array.isArray(data.scopes);
 }
 
-async function answerTo({ client_id: clientId, scopes }) {
+async function answerTo({ client_id: clientId, scopes, ...pkce }) {
   if (!signedIn) return refusal("no_account");
   if (scopes.length !== 1 || scopes[0] !== "userinfo") return refusal("invalid_scopes");
   if (clientId !== frame.dataset.clientId) return refusal("invalid_app");
   if (reachedPlayer) return refusal("already_requested");
   reachedPlayer = true; // before anything is waited for: of two requests at once one is the second
-  const answer = await send({});
+  const challenge = challengeIn(pkce);
+  const answer = await send(challenge);
   if (answer.message === "consent_required") {
-    return (await askPlayer()) ? send({ decision: "allow" }) : refusal("access_denied");
+    return (await askPlayer()) ? send({ ...challenge, decision: "allow" }) : refusal("access_denied");
   }
   reachedPlayer = !answer.error;
   return answer;
+}
+
+// PKCE (RFC 7636), which public clients need; the server checks it.
+function challengeIn({ code_challenge, code_challenge_method }) {
+  return code_challenge === undefined ? {} : { code_challenge, code_challenge_method };
 }
 
 function refusal(message) {

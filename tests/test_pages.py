@@ -2,11 +2,13 @@
 
 import html
 import re
+from pathlib import Path
 
 import pytest
 from flask import request
 
 from identity.limits import client_address
+from identity.settings import ROOT
 
 PAGE_LIMIT = 64 * 1024  # bytes of a form
 
@@ -121,6 +123,25 @@ def test_every_page_is_a_complete_html_document(pages):
         assert page.text.count("<h1>") == 1, page_name
         assert "<title>" in page.text, page_name
         assert page.text.rstrip().endswith("</html>"), page_name
+
+
+def test_games_of_any_origin_import_the_module(anyone):
+    """Also on pages that load only what allows it (Cross-Origin-Embedder-Policy)."""
+    address = "/static/v1/identity.js"
+    answer = anyone.get(address, headers={"Origin": "https://game.example"})
+    assert (answer.status_code, answer.mimetype) == (200, "text/javascript")
+    assert answer.headers["Access-Control-Allow-Origin"] == "*"
+    assert answer.headers["Cross-Origin-Resource-Policy"] == "cross-origin"
+    assert answer.headers["Cache-Control"] == "public, max-age=3600"
+    again = anyone.get(address, headers={"If-None-Match": answer.headers["ETag"]})
+    assert (again.status_code, again.data) == (304, b"")
+
+
+def test_module_is_short_and_needs_nothing():
+    module = Path(ROOT, "static/identity.js").read_text(encoding="utf-8")
+    assert module.count("\n") < 200
+    assert "localStorage" not in module  # which every script of the origin can read
+    assert not re.search(r"^\s*import ", module, re.MULTILINE)
 
 
 def test_static_file_has_nosniff(anyone):

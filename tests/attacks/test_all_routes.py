@@ -16,7 +16,7 @@ METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE", 
 # Routes that read no cookie.
 OPEN_TO_ANY_ORIGIN = (
     *("/api/oauth/whois", "/api/users/info", "/api/users/batch", "/pfp/"),
-    *("/.well-known/", "/openapi.json"),
+    *("/.well-known/", "/openapi.json", "/static/v1/identity.js"),
 )
 ODD_VALUES = (
     *("1", "01", "٣", "9" * 400, "..", "%00", "%2f..%2f", "a" * 5000, "%ff", '"><script>'),

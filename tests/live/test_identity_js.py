@@ -1,0 +1,323 @@
+"""static/identity.js in a real browser: one call signs in, wherever the page is."""
+
+import json
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Frame, Page, expect
+
+from storage import Storage
+
+from . import test_browser
+from .page_checks import drop_undelivered_messages
+from .running import RunningServer
+from .test_browser import Game, set_session_cookie, sign_in, wait_a_second
+
+pytestmark = [pytest.mark.live, pytest.mark.browser]
+chromium, playwright = test_browser.chromium, test_browser.playwright
+browse, game = test_browser.browse, test_browser.game
+console_errors = test_browser.console_errors
+PAGE = """<!doctype html><title>Game</title><h1>Space</h1><button>Sign in</button><output></output>
+<script type="module">
+  import * as identity from "$SITE/static/v1/identity.js";
+  window.identity = identity;
+  window.options = { clientId: "$CLIENT_ID" };
+  const output = document.querySelector("output");
+  const show = (value) => { output.textContent = JSON.stringify(value); };
+  const tell = ({ code, message }) => show({ code, message });
+  document.querySelector("button").addEventListener("click", () => {
+    output.textContent = "";
+    identity.signIn(options).then(show, tell);
+  });
+  show(await identity.whois());
+</script>"""
+OTHER_HOST = """<!doctype html><title>Other host</title>
+<iframe src="$GAME" sandbox="allow-scripts allow-same-origin allow-forms allow-popups
+  allow-popups-to-escape-sandbox"></iframe>"""
+
+
+@pytest.fixture
+def site_of(server: RunningServer, game: Game) -> Callable[..., str]:
+    """A function that registers a public game, publishes its page, and returns its address."""
+
+    def site_of(host: str = "localhost") -> str:
+        address = f"{game.origin(host)}/"
+        client = server.add_client("Space Game", address, public=True)
+        publish(game, server, client["client_id"])
+        return address
+
+    return site_of
+
+
+def publish(game: Game, server: RunningServer, client_id: str) -> None:
+    game.pages["/"] = PAGE.replace("$SITE", server.address).replace("$CLIENT_ID", client_id)
+
+
+@pytest.fixture
+def page(browse, server: RunningServer, ada: dict) -> Page:
+    """Ada's browser."""
+    page = browse()
+    set_session_cookie(page, server)
+    return page
+
+
+def open_game(page: Page, address: str, **options: str) -> Page:
+    """Open a game, and wait until it has loaded the module."""
+    page.goto(address)
+    return ready(page, **options)
+
+
+def ready(game: Page | Frame, **options: str) -> Page | Frame:
+    expect(game.locator("output")).to_have_text("null")  # nobody has signed in
+    game.evaluate("more => Object.assign(window.options, more)", options)
+    return game
+
+
+def press_sign_in(page: Page, game: Page | Frame) -> Page:
+    """Press the game's button; return the popup."""
+    with page.expect_popup() as opened:
+        game.get_by_role("button", name="Sign in").click()
+    return opened.value
+
+
+def decide(page: Page, button: str = "Allow") -> None:
+    """Press a button of the consent page when it counts; a popup may close at once."""
+    page.get_by_role("button", name=button).wait_for()
+    wait_a_second(page)
+    page.get_by_role("button", name=button).click(no_wait_after=True)
+
+
+def shown(game: Page | Frame) -> dict:
+    """Return what the game shows when its sign-in has ended."""
+    expect(game.locator("output")).to_have_text(re.compile("^{.*}$"))
+    return json.loads(game.locator("output").inner_text())
+
+
+def check_signed_in(game: Page | Frame, ada: dict) -> None:
+    """Check that the game knows Ada, and that its storage has no secret of the sign-in."""
+    player = {each: ada[each] for each in ("id", "name", "pfpTimestamp")}
+    assert shown(game) == player
+    assert game.evaluate("identity.whois()") == player
+    assert game.evaluate("[localStorage.length, sessionStorage.length]") == [0, 0]
+
+
+# -- a popup --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+def test_popup_signs_a_player_in(page: Page, site_of, ada: dict, host: str):
+    game_page = open_game(page, site_of(host))
+    popup = press_sign_in(page, game_page)
+    with popup.expect_event("close"):
+        decide(popup)
+    check_signed_in(game_page, ada)
+
+
+def test_popup_of_a_guest_starts_with_the_sign_in_page(browse, site_of, ada: dict):
+    page = browse()
+    game_page = open_game(page, site_of(), scope="email")
+    popup = press_sign_in(page, game_page)
+    sign_in(popup)
+    with popup.expect_event("close"):
+        decide(popup)
+    assert shown(game_page)["email"] == ada["email"]
+
+
+def test_cancel_and_a_closed_popup_have_a_sentence_for_the_player(page: Page, site_of):
+    game_page = open_game(page, site_of())
+    popup = press_sign_in(page, game_page)
+    with popup.expect_event("close"):
+        decide(popup, "Cancel")
+    assert shown(game_page)["code"] == "access_denied"
+    press_sign_in(page, game_page).close()
+    assert shown(game_page)["message"] == "The window was closed before you answered. Try again."
+
+
+def test_second_call_gets_the_answer_of_the_first(page: Page, site_of, ada: dict):
+    game_page = open_game(page, site_of())
+    popup = press_sign_in(page, game_page)
+    game_page.evaluate("() => { window.second = identity.signIn(options); }")
+    with popup.expect_event("close"):
+        decide(popup)
+    assert game_page.evaluate("second")["id"] == shown(game_page)["id"] == ada["id"]
+
+
+def test_message_of_another_window_is_ignored(page: Page, site_of, ada: dict):
+    """RFC 9700 4.17.2: only the popup, at the site's origin, is listened to."""
+    game_page = open_game(page, site_of())
+    popup = press_sign_in(page, game_page)
+    game_page.evaluate(
+        """() => postMessage({ type: "authorization_response", response: { code: "x" } }, "*")"""
+    )
+    with popup.expect_event("close"):
+        decide(popup)
+    check_signed_in(game_page, ada)
+
+
+# -- a redirect -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("blocked", [True, False])
+def test_redirect_signs_in_where_popups_are_blocked_or_not_wanted(
+    page: Page, site_of, ada: dict, blocked: bool
+):
+    address = site_of()
+    open_game(page, f"{address}?level=3#top", **({} if blocked else {"mode": "redirect"}))
+    if blocked:
+        page.evaluate("() => { window.open = () => null; }")
+    page.get_by_role("button", name="Sign in").click()
+    decide(page)
+    check_signed_in(page, ada)
+    assert page.url == address  # without code and state
+
+
+def test_cancelled_redirect_is_a_page_without_a_player(page: Page, site_of):
+    address = site_of()
+    open_game(page, address, mode="redirect")
+    page.get_by_role("button", name="Sign in").click()
+    decide(page, "Cancel")
+    expect(page.locator("output")).to_have_text("null")
+    assert page.url == address
+
+
+def test_response_of_another_tab_is_ignored(page: Page, site_of):
+    """RFC 9700 4.7.1: login CSRF. The address stays as it is, and no code is exchanged."""
+    address = site_of()
+    requested = []
+    page.on("request", lambda request: requested.append(request.url))
+    open_game(page, f"{address}?code={'a' * 43}&state=another")
+    assert page.url.endswith("&state=another")
+    assert not any("/api/oauth/token" in each for each in requested)
+
+
+def test_redirect_of_a_confidential_client_ends_with_the_next_call(page: Page, site_of, ada: dict):
+    """whois() cannot exchange the code: the game's own server has the secret."""
+    open_game(page, site_of(), mode="redirect")
+    page.evaluate("() => { options.exchange = () => {}; }")
+    page.get_by_role("button", name="Sign in").click()
+    decide(page)
+    expect(page.locator("output")).to_have_text("null")
+    assert page.evaluate("identity.isReturning") is True
+    page.evaluate("() => { options.exchange = async (grant) => ({ grant }); }")
+    page.get_by_role("button", name="Sign in").click()
+    grant = shown(page)["grant"]
+    assert grant["redirect_uri"] == page.url
+    assert (len(grant["code"]), len(grant["code_verifier"])) == (43, 43)
+
+
+def test_page_without_encryption_has_a_sentence_for_the_player(page: Page, site_of):
+    """Browsers have no digest there. Loopback addresses count as encrypted."""
+    game_page = open_game(page, site_of())
+    game_page.evaluate("() => Object.defineProperty(Crypto.prototype, 'subtle', { get() {} })")
+    game_page.get_by_role("button", name="Sign in").click()
+    assert shown(game_page)["code"] == "insecure_context"
+
+
+# -- the frame of the play page, and that of another host -----------------------------------------
+
+
+@pytest.fixture
+def add_played_game(server: RunningServer, store: Storage, game: Game) -> Callable[..., str]:
+    """A function that registers a game of this kind, and returns the address of its play page."""
+
+    def add_played_game(public: bool) -> str:
+        url = f"{game.origin('localhost')}/"
+        client, _ = store.add_client("Space Game", [], None, game_url=url, public=public)
+        publish(game, server, client.id)
+        return f"{server.address}/play/{client.id}"
+
+    yield add_played_game
+    for client_id in store.client_ids():
+        if store.read_client(client_id).game_url:
+            store.delete_client(client_id)
+
+
+def frame_of(page: Page) -> Frame:
+    return page.locator("iframe").element_handle().content_frame()
+
+
+def test_public_game_on_the_play_page_signs_in_without_a_popup(
+    page: Page, add_played_game, ada: dict
+):
+    page.goto(add_played_game(public=True))
+    frame = ready(frame_of(page))
+    frame.get_by_role("button", name="Sign in").click()
+    decide(page)
+    check_signed_in(frame, ada)
+
+
+def test_confidential_game_gets_the_grant_for_its_own_server(page: Page, add_played_game):
+    page.goto(add_played_game(public=False))
+    frame = ready(frame_of(page))
+    frame.evaluate("() => { options.exchange = async (grant) => ({ grant }); }")
+    frame.get_by_role("button", name="Sign in").click()
+    decide(page)
+    grant = shown(frame)["grant"]
+    assert (len(grant["code"]), len(grant["code_verifier"])) == (43, 43)
+    assert grant.keys() == {"code", "code_verifier"}
+
+
+def test_guest_on_the_play_page_is_told(browse, add_played_game):
+    page = browse()
+    page.goto(add_played_game(public=True))
+    frame = ready(frame_of(page))
+    frame.get_by_role("button", name="Sign in").click()
+    assert shown(frame)["code"] == "no_account"
+
+
+def test_game_in_the_frame_of_another_host_uses_a_popup(
+    page: Page, site_of, game: Game, ada: dict, console_errors: list[str]
+):
+    """As on hosts of games that show them in a sandboxed frame."""
+    game.pages["/host"] = OTHER_HOST.replace("$GAME", site_of())
+    page.goto(f"{game.origin()}/host")
+    frame = ready(frame_of(page))
+    popup = press_sign_in(page, frame)
+    with popup.expect_event("close"):
+        decide(popup)
+    check_signed_in(frame, ada)
+    drop_undelivered_messages(console_errors)
+
+
+def test_blocked_popup_in_a_frame_has_a_sentence_for_the_player(
+    page: Page, site_of, game: Game, console_errors: list[str]
+):
+    """The site cannot be shown in a frame, so there is no redirect."""
+    game.pages["/host"] = OTHER_HOST.replace("$GAME", site_of())
+    page.goto(f"{game.origin()}/host")
+    frame = ready(frame_of(page))
+    frame.evaluate("() => { window.open = () => null; }")
+    frame.get_by_role("button", name="Sign in").click()
+    assert shown(frame)["code"] == "popup_blocked"
+    drop_undelivered_messages(console_errors)
+
+
+# -- look-ups -------------------------------------------------------------------------------------
+
+
+def test_profiles_and_pictures_are_read_without_a_sign_in(
+    page: Page, site_of, server: RunningServer, ada: dict
+):
+    bob = server.add_user("bob")
+    open_game(page, site_of())
+    names = page.evaluate(
+        "async (ids) => (await identity.players(ids)).map(({ name }) => name)",
+        [bob["id"], 99, ada["id"]],
+    )
+    assert names == ["bob", "ada"]
+    assert page.evaluate("identity.players([])") == []
+    assert page.evaluate("identity.player(99)") is None
+    ada_profile = page.evaluate("(id) => identity.player(id)", ada["id"])
+    assert (ada_profile["name"], ada_profile["playMinutes"]) == ("ada", 0)
+    sizes = page.evaluate(
+        """async (player) => Promise.all(["large", "medium", "small"].map(async (size) => {
+            const image = new Image();
+            image.crossOrigin = "anonymous";
+            image.src = identity.pictureOf(player, size);
+            await image.decode();
+            return image.width;
+        }))""",
+        ada,
+    )
+    assert sizes == [256, 64, 16]

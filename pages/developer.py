@@ -15,19 +15,27 @@ from identity.context import base_url, get_storage
 from identity.oauth import SCOPES, code_challenge_of
 from identity.sessions import require_player
 from identity.settings import check_game
-from pages.forms import form_view, if_unconfirmed, pop_notice, redirect_with_notice, refuse_problems
+from pages.forms import (
+    FormRefused,
+    form_view,
+    if_unconfirmed,
+    pop_notice,
+    redirect_with_notice,
+    refuse_problems,
+)
 from pages.games import find_owner
 from pages.moderation import acts_of
 from pages.rendering import is_open_to_members, may_register, render_page
 
 PERHAPS_REGISTERED = (
-    "This app may have been registered. Look for it on the page of your apps. If it is there, get "
-    "a new secret for it; if not, register it again."
+    "This app may have been registered. Look for it on the page of your apps. If it is there, and "
+    "runs on a server, get a new secret for it; if it is not there, register it again."
 )
 PERHAPS_REPLACED = (
     "The secret may have been replaced by one that can't be shown. Go back and get a new one."
 )
 CLIENTS_SHOWN = 100  # on one page
+KINDS = {"confidential": False, "public": True}  # values of the field `kind`
 SCOPE_CHOICES = [  # values of the parameter `scope`, in words
     (" ".join(names), " and ".join(SCOPES[name] for name in names))
     for names in (list(SCOPES)[:1], list(SCOPES))
@@ -94,10 +102,18 @@ def clients_shown(player: storage.User, after: str) -> tuple[list[storage.Client
 @developer.post("/developer")
 @form_view(lambda: (require_developer(),), clients_page)
 def register(player: storage.User) -> Response:
-    """Register a client with the fields of `read_client_form`; its page shows the secret, once."""
-    acts, fields = acts_of(player), read_client_form(player)
+    """Register a client of a `kind` in KINDS, with the fields of `read_client_form`.
+
+    Its page shows the secret of a confidential one, once.
+    """
+    acts, public = acts_of(player), KINDS.get(request.form.get("kind", ""))
+    if public is None:
+        raise FormRefused({"kind": "Choose where your app runs."})
+    fields = read_client_form(player, public) | {"public": public}
     with if_unconfirmed(PERHAPS_REGISTERED):
         client, secret = acts.register_client(player.id, is_open_to_members(), **fields)
+    if secret is None:
+        return redirect_with_notice("App registered.", f"/developer/{client.id}")
     return redirect_with_secret(client.id, secret)
 
 
@@ -119,10 +135,11 @@ def pop_secret(client_id: str) -> str | None:
     return secret
 
 
-def read_client_form(player: storage.User, kept_name: str | None = None) -> dict:
+def read_client_form(player: storage.User, public: bool, kept_name: str | None = None) -> dict:
     """Return the fields of a form: `name`, `redirect_uris` (one a line), `game_url`, `description`.
 
-    Only an administrator gives an app a name that looks like the site's. Raises FormRefused.
+    The redirect URIs are those of a public client or of a confidential one. Only an administrator
+    gives an app a name that looks like the site's. Raises FormRefused.
     """
     form = request.form
     fields = {
@@ -137,7 +154,7 @@ def read_client_form(player: storage.User, kept_name: str | None = None) -> dict
     imitated = None if is_free else current_app.config["SITE_NAME"]
     refuse_problems(
         name=storage.check_client_name(fields["name"], imitated),
-        redirect_uris=storage.check_redirect_uris(redirect_uris) or nowhere,
+        redirect_uris=storage.check_redirect_uris(redirect_uris, public) or nowhere,
         game_url=game_url and check_game(game_url, base_url()),
         description=storage.check_description(fields["description"]),
     )
@@ -199,7 +216,7 @@ client_form = functools.partial(form_view, find_own_client, client_page)
 @client_form("client")
 def save_client(player: storage.User, client: storage.Client) -> Response:
     """Change a client to the fields of `read_client_form`."""
-    acts_of(player).change_client(client.id, **read_client_form(player, client.name))
+    acts_of(player).change_client(client.id, **read_client_form(player, client.public, client.name))
     return redirect_with_notice("App saved.", f"/developer/{client.id}")
 
 
@@ -276,7 +293,7 @@ def exchange_command(
         "grant_type": "authorization_code",
         "code": "CODE",
         "client_id": client.id,
-        "client_secret": "CLIENT_SECRET",
+        "client_secret": None if client.public else "CLIENT_SECRET",
         "redirect_uri": redirect_uri,
         "code_verifier": verifier,
     }

@@ -13,7 +13,7 @@ from werkzeug.test import TestResponse
 from storage import ADMINISTRATOR, MODERATOR, Client
 
 CALLBACK = "https://space.example/callback"
-FORM = {"name": "Space Game", "redirect_uris": CALLBACK}
+FORM = {"kind": "confidential", "name": "Space Game", "redirect_uris": CALLBACK}
 
 
 @pytest.fixture
@@ -168,6 +168,7 @@ def test_damaged_app_is_skipped_in_the_list(store, adas_browser, ada, registered
 
 def test_registration_saves_the_input_and_shows_the_secret_once(store, adas_browser, ada, anyone):
     typed = {
+        "kind": "confidential",
         "name": " Space Game ",
         "redirect_uris": f"\r\n{CALLBACK}\r\n http://127.0.0.1:5000/ \r\n{CALLBACK}",
         "game_url": " https://space.example/play ",
@@ -193,7 +194,8 @@ def test_registration_saves_the_input_and_shows_the_secret_once(store, adas_brow
 
 def test_game_of_an_administrator_is_listed_at_once(store, adas_browser, ada):
     promote(store, ada.id, ADMINISTRATOR)
-    adas_browser.post("/developer", data={"name": "Chess", "game_url": "https://chess.example/"})
+    typed = {"kind": "public", "name": "Chess", "game_url": "https://chess.example/"}
+    adas_browser.post("/developer", data=typed)
     assert all_clients(store)[0].listed
 
 
@@ -265,6 +267,82 @@ def test_member_limit_is_ten_apps_and_administrators_have_none(
     assert "up to 10 apps" not in adas_browser.get("/developer").text
     assert adas_browser.post("/developer", data=FORM).status_code == 303
     assert len(all_clients(store)) == 12
+
+
+# -- the two kinds ------------------------------------------------------------------------------
+
+PUBLIC = FORM | {"kind": "public", "redirect_uris": "org.example.game:/callback"}
+
+
+def test_public_app_is_registered_without_a_secret(store, adas_browser, anyone):
+    typed = PUBLIC | {"redirect_uris": f"{CALLBACK}\nhttp://127.0.0.1/callback"}
+    answer = adas_browser.post("/developer", data=typed)
+    [client] = all_clients(store)
+    assert (client.public, client.secret_sha256) == (True, "")
+    page = adas_browser.get(answer.location)
+    assert "App registered." in page.text
+    assert find_secret(page) is None
+    assert "Create new secret" not in page.text
+    assert "public" in page.text and "confidential" not in page.text
+
+
+@pytest.mark.parametrize("kind", [None, "", "x", "Public"])
+def test_kind_must_be_chosen(store, adas_browser, kind):
+    typed = {name: each for name, each in (FORM | {"kind": kind}).items() if each is not None}
+    page = adas_browser.post("/developer", data=typed)
+    assert page.status_code == 400
+    assert find_problem(page, "kind") == "Choose where your app runs."
+    assert FORM["name"] in page.text and not re.search(
+        "<input type=.radio.[^>]* checked", page.text
+    )
+    assert all_clients(store) == []
+
+
+def test_refused_registration_keeps_the_kind(adas_browser):
+    for kind in ("public", "confidential"):
+        page = adas_browser.post("/developer", data=FORM | {"kind": kind, "name": ""})
+        assert re.findall('value="([a-z]*)" required checked', page.text) == [kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "uri", "status"),
+    [
+        ("public", "org.example.game:/callback", 303),
+        ("public", "http://127.0.0.1/callback", 303),
+        ("public", "http://space.example/callback", 400),
+        ("confidential", "org.example.game:/callback", 400),
+        ("confidential", "http://space.example/callback", 303),
+    ],
+)
+def test_redirect_uris_depend_on_the_kind(store, adas_browser, kind, uri, status):
+    """Also when they are changed later."""
+    answer = adas_browser.post("/developer", data=FORM | {"kind": kind, "redirect_uris": uri})
+    assert answer.status_code == status
+    adas_browser.post("/developer", data=FORM | {"kind": kind})
+    *_, client = all_clients(store)
+    answer = adas_browser.post(f"/developer/{client.id}", data=FORM | {"redirect_uris": uri})
+    assert answer.status_code == status
+    if status == 400:
+        assert find_problem(answer, "redirect_uris").startswith(f"'{uri}': ")
+
+
+def test_kind_cannot_be_changed_on_the_page(store, adas_browser):
+    for kind, other in (("public", "confidential"), ("confidential", "public")):
+        path = adas_browser.post("/developer", data=FORM | {"kind": kind}).location
+        page = adas_browser.get(path)
+        assert 'name="kind"' not in page.text
+        assert '<a href="/developer">register a new app</a>' in page.text
+        adas_browser.post(path, data=FORM | {"kind": other, "public": "yes"})
+        assert store.read_client(path.rpartition("/")[2]).public == (kind == "public")
+
+
+def test_public_app_gets_no_secret_later(store, adas_browser):
+    path = adas_browser.post("/developer", data=PUBLIC).location
+    page = adas_browser.post(f"{path}/secret")
+    assert page.status_code == 400
+    assert "A public app has no secret." in page.text
+    assert all_clients(store)[0].secret_sha256 == ""
+    assert [each["act"] for each in store.read_audit()] == ["client add"]
 
 
 # -- changing -----------------------------------------------------------------------------------

@@ -139,7 +139,8 @@ def test_account_may_have_been_deleted(adas_browser, ada, store, unconfirmed):
 def test_registered_client_and_its_secret_may_be_there(adas_browser, app, ada, store, unconfirmed):
     app.config["CLIENT_REGISTRATION"] = "members"
     unconfirmed("add_client")
-    answer = adas_browser.post("/developer", data={"name": "Game", "redirect_uris": CALLBACK})
+    form = {"kind": "confidential", "name": "Game", "redirect_uris": CALLBACK}
+    answer = adas_browser.post("/developer", data=form)
     assert_says(answer, "This app may have been registered.")
     [client] = store.clients_of(ada.id)
     unconfirmed("issue_client_secret")

@@ -929,6 +929,7 @@ def administrator_page(server: RunningServer, store: Storage, browse) -> Iterato
 
 
 def register(page: Page, **changed: str) -> None:
+    page.get_by_label("On a server of its own").check()
     for label, text in (WIDE | changed).items():
         page.get_by_label(label, exact=True).fill(text)
     page.get_by_role("button", name="Register app").click()

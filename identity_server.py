@@ -70,6 +70,7 @@ from pages.moderation import moderation
 from pages.rendering import render_page
 from pages.sign_in import sign_in
 from pages.sign_up import sign_up
+from pages.tester import tester
 from storage import AuthorizationCode, Client, Grant, Storage, User, origin_of
 
 TOKEN_MAX_AGE = 600  # seconds
@@ -211,10 +212,8 @@ def may_skip_consent(client: Client, grant: Grant, auth_request: AuthorizationRe
     """Return True if the player need not be asked, because an earlier consent covers this."""
     if request.method == "HEAD":  # RFC 9110 9.2.1: HEAD is safe, so it creates no code.
         return False
-    redirect_uri, is_covered = (
-        auth_request.redirect_uri,
-        set(auth_request.scope) <= set(grant.scope),
-    )
+    redirect_uri = auth_request.redirect_uri
+    is_covered = set(auth_request.scope) <= set(grant.scope)
     is_test = redirect_uri == tester_redirect_uri(client)
     return is_covered and not is_test and client.may_skip_consent(redirect_uri)
 
@@ -779,7 +778,7 @@ def create_app(overrides: dict | None = None) -> Flask:
     app.extensions["storage"] = storage.open_storage(*folders, settings["STORAGE"])
     app.url_map.merge_slashes = False  # merging redirects to the Host that was sent, by http
     app.session_interface = CookieSessions()
-    pages = (files, sign_in, sign_up, account, moderation, games, developer, discovery)
+    pages = (files, sign_in, sign_up, account, moderation, games, developer, tester, discovery)
     for blueprint in (server, *pages):
         app.register_blueprint(blueprint)
     for guard in GUARDS:

@@ -1,10 +1,7 @@
-"""The pages of developers: registering apps, changing them, and testing their requests."""
+"""The pages of developers: registering apps and changing them."""
 
 import contextlib
 import functools
-import secrets
-import shlex
-from urllib.parse import urlencode
 
 from flask import Blueprint, abort, current_app, redirect, request, session
 from werkzeug.wrappers import Response
@@ -12,7 +9,6 @@ from werkzeug.wrappers import Response
 import storage
 from identity.accounts import CLIENTS_EACH, may_administer, may_manage
 from identity.context import base_url, get_storage
-from identity.oauth import SCOPES, code_challenge_of
 from identity.sessions import require_player
 from identity.settings import check_game
 from pages.forms import (
@@ -26,6 +22,7 @@ from pages.forms import (
 from pages.games import find_owner
 from pages.moderation import acts_of
 from pages.rendering import is_open_to_members, may_register, render_page
+from pages.samples import exchange_command, web_page_of
 
 PERHAPS_REGISTERED = (
     "This app may have been registered. Look for it on the page of your apps. If it is there, and "
@@ -36,10 +33,6 @@ PERHAPS_REPLACED = (
 )
 CLIENTS_SHOWN = 100  # on one page
 KINDS = {"confidential": False, "public": True}  # values of the field `kind`
-SCOPE_CHOICES = [  # values of the parameter `scope`, in words
-    (" ".join(names), " and ".join(SCOPES[name] for name in names))
-    for names in (list(SCOPES)[:1], list(SCOPES))
-]
 
 developer = Blueprint("developer", __name__)
 
@@ -204,6 +197,7 @@ def client_page(
         owner_may_enable=overruled and client.disabled_by == owner.id != player.id,
         typed=request.form if "client" in problems else kept,
         exchange=exchange_command(client),
+        web_page=web_page_of(client, None, "userinfo").code,
         problems=problems,
         notice=pop_notice(),
     )
@@ -246,57 +240,3 @@ def delete_client(player: storage.User, client: storage.Client) -> Response:
     """Delete a client."""
     acts_of(player).delete_client(client.id)
     return redirect_with_notice("App deleted.", "/developer")
-
-
-# -- links for tests ----------------------------------------------------------------------------
-
-
-@developer.get("/developer/<client_id>/link")
-def build_link(client_id: str) -> str:
-    """Show a link to an authorization request, and the command that exchanges its code.
-
-    The query has `redirect_uri`, `scope`, `state`, and `pkce`, which is "yes" or "no".
-    """
-    player, client = find_own_client(client_id)
-    if not client.redirect_uris:
-        abort(404, "This app has no redirect URI. Add one to build a link.")
-    asked = request.args
-    # For tests only: a real client keeps its own verifier in the player's session.
-    verifier = secrets.token_urlsafe(32) if asked.get("pkce", "yes") == "yes" else None
-    parameters = {  # RFC 6749 4.1.1, RFC 7636 4.3
-        "response_type": "code",
-        "client_id": client.id,
-        "redirect_uri": asked.get("redirect_uri", client.redirect_uris[0]),
-        "scope": asked.get("scope", "userinfo"),
-        "state": asked.get("state", secrets.token_urlsafe(12)),
-        "code_challenge": verifier and code_challenge_of(verifier),
-        "code_challenge_method": verifier and "S256",
-    }
-    query = urlencode({name: value for name, value in parameters.items() if value})
-    return render_page(
-        "link.html",
-        player,
-        client=client,
-        scopes=SCOPE_CHOICES,
-        chosen=parameters,
-        address=f"{base_url()}/oauth/authorize?{query}",
-        exchange=exchange_command(client, parameters["redirect_uri"], verifier),
-        warning=storage.warn_unencrypted([parameters["redirect_uri"]]),
-    )
-
-
-def exchange_command(
-    client: storage.Client, redirect_uri: str | None = None, verifier: str | None = None
-) -> str:
-    """Return a curl command that exchanges a code, with placeholders CODE and CLIENT_SECRET."""
-    form = {
-        "grant_type": "authorization_code",
-        "code": "CODE",
-        "client_id": client.id,
-        "client_secret": None if client.public else "CLIENT_SECRET",
-        "redirect_uri": redirect_uri,
-        "code_verifier": verifier,
-    }
-    given = [shlex.quote(f"{name}={value}") for name, value in form.items() if value]
-    words = [f"curl {base_url()}/api/oauth/token", *(f"--data-urlencode {each}" for each in given)]
-    return " \\\n    ".join(words)

@@ -1,10 +1,8 @@
-"""/developer: players register and manage apps, and build links that test them."""
+"""/developer: players register and manage apps."""
 
 import hashlib
 import html
 import re
-import shlex
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from conftest import Browser, Program, all_clients
@@ -84,7 +82,7 @@ def test_members_register_apps_if_the_setting_allows_it(store, adas_browser):
 
 def test_signed_out_request_redirects_to_sign_in(browser, registered):
     browser.post("/sign-out")
-    for page in ("", f"/{registered.id}", f"/{registered.id}/link"):
+    for page in ("", f"/{registered.id}", f"/{registered.id}/try"):
         answer = browser.get(f"/developer{page}")
         assert (answer.status_code, answer.location.split("?")[0]) == (303, "/sign-in")
     assert browser.post("/developer", data=FORM).status_code == 303
@@ -97,7 +95,7 @@ ACTS = ["", "/secret", "/disable", "/enable", "/delete"]
 def test_app_of_another_player_is_403(store, bobs_browser, bob, registered, act):
     promote(store, bob.id, MODERATOR)
     assert bobs_browser.post(f"/developer/{registered.id}{act}", data=FORM).status_code == 403
-    for page in ("", "/link"):
+    for page in ("", "/try"):
         answer = bobs_browser.get(f"/developer/{registered.id}{page}")
         assert (answer.status_code, CALLBACK in answer.text) == (403, False)
     assert registered.id not in bobs_browser.get("/developer").text
@@ -121,7 +119,7 @@ def test_administrators_manage_all_apps(store, bobs_browser, bob, registered):
 def test_unknown_app_is_404(adas_browser, client_id):
     for act in ACTS[1:]:
         assert adas_browser.post(f"/developer/{client_id}{act}").status_code == 404
-    for page in ("", "/link"):
+    for page in ("", "/try"):
         assert adas_browser.get(f"/developer/{client_id}{page}").status_code == 404
 
 
@@ -345,6 +343,21 @@ def test_public_app_gets_no_secret_later(store, adas_browser):
     assert [each["act"] for each in store.read_audit()] == ["client add"]
 
 
+def test_code_for_a_game_depends_on_the_kind(store, adas_browser):
+    game = {"name": "Chess", "redirect_uris": "", "game_url": "https://chess.example/"}
+    path = adas_browser.post("/developer", data=game | {"kind": "confidential"}).location
+    client_id = path.rpartition("/")[2]
+    message, exchange = code_blocks(adas_browser.get(path))
+    assert f'client_id: "{client_id}"' in message
+    assert '"http://localhost"' in message
+    assert "redirect_uri" not in exchange and "CLIENT_SECRET" in exchange
+    store.delete_client(client_id)
+    path = adas_browser.post("/developer", data=game | {"kind": "public"}).location
+    [web_page] = code_blocks(adas_browser.get(path))
+    assert f'clientId: "{path.rpartition("/")[2]}"' in web_page
+    assert "http://localhost/static/v1/identity.js" in web_page
+
+
 # -- changing -----------------------------------------------------------------------------------
 
 
@@ -457,84 +470,6 @@ def test_failed_write_is_503(adas_browser, registered, faults, act):
     assert "Nothing was saved." in page.text
 
 
-# -- test links ----------------------------------------------------------------------------------
-
-
-def build_link(browser: Browser, client: Client, **query: str) -> tuple[str, list[str], list[str]]:
-    """Return the link, and the arguments of the token and whois commands."""
-    page = browser.get(f"/developer/{client.id}/link", query_string=query)
-    address, *commands = code_blocks(page)
-    assert f'href="{html.escape(address)}"' in page.text
-    exchange, whois = (shlex.split(each.replace("\\\n", "")) for each in commands)
-    return address, exchange, whois
-
-
-@pytest.mark.parametrize("pkce", ["yes", "no"])
-@pytest.mark.parametrize("scope", ["userinfo", "userinfo email"])
-def test_link_and_commands_complete_a_grant(
-    store, adas_browser, ada, anyone, registered, pkce, scope
-):
-    with store.edit_client(registered.id) as client:
-        client.redirect_uris.append("http://127.0.0.1:5000/?a=$HOME&b=(2);c")
-    secret = store.issue_client_secret(registered.id)
-    redirect_uri = client.redirect_uris[-1]
-    query = {"scope": scope, "redirect_uri": redirect_uri, "state": "a b&c", "pkce": pkce}
-    address, exchange, whois = build_link(adas_browser, registered, **query)
-    assert address.startswith("http://localhost/oauth/authorize?")
-    assert ("code_challenge" in address) == (pkce == "yes")
-    program = Program(anyone, registered.id, secret, redirect_uri)
-    parameters = program.read_callback(adas_browser.decide(adas_browser.get(address)))
-    assert parameters["state"] == "a b&c"
-    assert exchange[:2] == ["curl", "http://localhost/api/oauth/token"]
-    form = dict(each.split("=", 1) for each in exchange[3::2])
-    assert set(exchange[2::2]) == {"--data-urlencode"}
-    assert ("code_verifier" in form) == (pkce == "yes")
-    form |= {"code": parameters["code"], "client_secret": secret}
-    token = anyone.post("/api/oauth/token", data=form).json["access_token"]
-    assert ("email" in program.whois(token).json) == ("email" in scope)
-    assert whois == [
-        *("curl", "http://localhost/api/oauth/whois"),
-        *("-H", "Authorization: Bearer ACCESS_TOKEN"),
-    ]
-
-
-def test_link_has_a_random_state_and_pkce_by_default(adas_browser, registered):
-    addresses = [build_link(adas_browser, registered)[0] for _ in range(2)]
-    for address in addresses:
-        query = parse_qs(urlsplit(address).query)
-        assert query["redirect_uri"] == [CALLBACK]
-        assert query["code_challenge_method"] == ["S256"]
-    states, challenges = (
-        {parse_qs(urlsplit(each).query)[name][0] for each in addresses}
-        for name in ("state", "code_challenge")
-    )
-    assert (len(states), len(challenges)) == (2, 2)
-
-
-def test_link_without_state(adas_browser, registered):
-    assert "state=" not in build_link(adas_browser, registered, state="")[0]
-
-
-def test_link_parameters_are_escaped(adas_browser, registered):
-    typed = "\"><script>alert('x')</script>"
-    page = adas_browser.get(f"/developer/{registered.id}/link", query_string={"state": typed})
-    assert "<script>" not in page.text
-    assert "%3Cscript%3E" in code_blocks(page)[0]
-
-
-def test_game_without_redirect_uri_has_a_message_example_instead_of_a_link(
-    store, adas_browser, registered
-):
-    typed = {"name": "Chess", "game_url": "https://chess.example/"}
-    adas_browser.post(f"/developer/{registered.id}", data=typed)
-    assert adas_browser.get(f"/developer/{registered.id}/link").status_code == 404
-    page = adas_browser.get(f"/developer/{registered.id}")
-    message, exchange = code_blocks(page)
-    assert f'client_id: "{registered.id}"' in message
-    assert '"http://localhost"' in message
-    assert "redirect_uri" not in exchange
-
-
 # -- plain http -----------------------------------------------------------------------------------
 
 
@@ -556,19 +491,12 @@ def warnings_of(page: TestResponse) -> list[str]:
 )
 def test_plain_http_over_a_network_is_accepted_with_a_warning(store, adas_browser, uri, warns):
     answer = adas_browser.post("/developer", data={**FORM, "redirect_uris": uri})
-    for address in (answer.location, f"{answer.location}/link"):
+    for address in (answer.location, f"{answer.location}/try"):
         warnings = warnings_of(adas_browser.get(address))
         assert len(warnings) == warns
         for warning in warnings:
             assert warning.startswith(f"Warning: {uri} is not encrypted: anyone on the network")
             assert "https://" in warning
-
-
-@pytest.mark.parametrize("uri", ["http://[", "http://x]/", "http://\u2100.example/", "http://"])
-def test_link_to_an_invalid_redirect_uri_has_no_warning(adas_browser, registered, uri):
-    """The redirect URI of the query is any text: urlsplit raises ValueError for some."""
-    page = adas_browser.get(f"/developer/{registered.id}/link", query_string={"redirect_uri": uri})
-    assert (page.status_code, warnings_of(page)) == (200, [])
 
 
 def test_game_at_plain_http_is_accepted_with_a_warning(store, adas_browser):

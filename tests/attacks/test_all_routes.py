@@ -211,6 +211,8 @@ NOT_STAMPED = {
     "/account/sign-out-everywhere": UNDONE_BY_A_PRESS,
     "/developer": NEEDS_INPUT,
     "/developer/<client_id>": SAVES_WHAT_IT_SHOWS,
+    "/developer/<client_id>/try": "leads to the consent page, which counts no press that early",
+    "/developer/<client_id>/try/token": "ends a test that the player started and allowed",
 }
 
 

@@ -1,0 +1,337 @@
+"""The tester: the grant of one app, run for its developer, with every message on the page.
+
+Here this site is a client of itself. It redirects the browser to /oauth/authorize with a redirect
+URI of its own (`tester_redirect_uri`), checks the response, and sends the token and whois requests
+through the WSGI application, so the real endpoints answer with their real limits. The test is kept
+in the session, one at a time. A client secret is used for one request and never kept.
+"""
+
+import hmac
+import json
+import re
+import secrets
+from dataclasses import asdict, dataclass, field
+from http import HTTPStatus
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+from flask import Blueprint, current_app, make_response, redirect, request, session
+from werkzeug.test import EnvironBuilder
+from werkzeug.wrappers import Response
+
+import storage
+from identity.context import base_url, get_storage
+from identity.oauth import SCOPES, tester_redirect_uri
+from pages.developer import find_own_client
+from pages.forms import FormRefused, form_view
+from pages.rendering import render_page
+from pages.samples import authorization_parameters, link_and_commands, samples_of
+
+TEST_MAX_AGE = 600_000  # milliseconds from its start
+SECRETS = ("code", "client_secret", "code_verifier", "access_token", "Authorization")
+SECRET = re.compile(r"(\S{4})\S{8,}$|\S+$")
+SCOPE_CHOICES = [  # values of the parameter `scope`, in words
+    (" ".join(names), " and ".join(SCOPES[name] for name in names))
+    for names in (list(SCOPES)[:1], list(SCOPES))
+]
+DISABLED = "The test can't go on, because the app is disabled."
+NOT_OURS = (
+    "An answer came back that belongs to no test in this browser, so it was ignored. Its state is "
+    "missing, wrong, or was used before. Your app must ignore such an answer too. Start again."
+)
+NO_CODE = "This test is over, or was started in another browser. Start again."
+
+tester = Blueprint("tester", __name__)
+
+# -- a test and its messages ------------------------------------------------------------------
+
+
+@dataclass
+class Trial:
+    """A test in progress, as the session keeps it."""
+
+    client_id: str
+    scope: str
+    state: str
+    verifier: str | None
+    started: int
+    response: dict[str, str] = field(default_factory=dict)  # of the redirect; empty before it
+
+    @property
+    def code(self) -> str | None:
+        """The authorization code, None if there is none."""
+        return self.response.get("code")
+
+
+class Message(NamedTuple):
+    """A request or a response as the page shows it: its first line, then names and values."""
+
+    line: str
+    fields: list[tuple[str, object]]
+
+
+def make_message(line: str, values: dict) -> Message:
+    """Return a message that shows only the first four characters of secrets."""
+    shown = [
+        (name, SECRET.sub(r"\1…", str(value)) if name in SECRETS else value)
+        for name, value in values.items()
+    ]
+    return Message(line, shown)
+
+
+def find_trial(client: storage.Client) -> Trial | None:
+    """Return the session's test of this client, None if there is none or it is too old."""
+    kept = session.get("trial", {})
+    if kept.get("client_id") != client.id:
+        return None
+    trial = Trial(**kept)
+    return trial if abs(storage.now_ms() - trial.started) <= TEST_MAX_AGE else None
+
+
+def parameters_of(client: storage.Client, trial: Trial) -> dict[str, str]:
+    """Return the parameters of a test's authorization request."""
+    uri = tester_redirect_uri(client)
+    return authorization_parameters(client, uri, trial.scope, trial.state, trial.verifier)
+
+
+def messages_of(client: storage.Client, trial: Trial | None) -> list[list[Message]]:
+    """Return the messages through the browser, so far: one list for each step of the page."""
+    if trial is None or not trial.response:
+        return []
+    asked = make_message(f"GET {base_url()}/oauth/authorize", parameters_of(client, trial))
+    returned = make_message(f"GET {tester_redirect_uri(client)}", trial.response)
+    return [[asked], [returned]]
+
+
+# -- the page ---------------------------------------------------------------------------------
+
+
+def show_page(
+    player: storage.User,
+    client: storage.Client,
+    problems: dict[str, str],
+    trial: Trial | None = None,
+    calls: list[list[Message]] | None = None,
+    **outcome: dict | bool | str,
+) -> str:
+    """Return the page with a test, by default the session's, its `calls` of the API, and samples.
+
+    `outcome` has the `stage`: "start", "exchange" or "done". Then `found` is the answer of whois,
+    and `ended` is False if the token could not be ended.
+    """
+    trial = trial or find_trial(client)
+    redirect_uri, scope = request.args.get("redirect_uri"), request.args.get("scope")
+    if redirect_uri not in client.redirect_uris:
+        redirect_uri = next(iter(client.redirect_uris), None)
+    scope = scope if scope in dict(SCOPE_CHOICES) else SCOPE_CHOICES[0][0]
+    has_code = trial is not None and trial.code is not None and not client.disabled
+    return render_page(
+        "try.html",
+        player,
+        client=client,
+        trial=trial,
+        scopes=SCOPE_CHOICES,
+        tester_uri=tester_redirect_uri(client),
+        messages=[*messages_of(client, trial), *(calls or [])],
+        problems=problems or refusal_of(trial),
+        chosen={"redirect_uri": redirect_uri, "scope": scope},
+        link=redirect_uri and link_and_commands(client, redirect_uri, scope),
+        samples=samples_of(client, redirect_uri, scope),
+        warning=storage.warn_unencrypted([redirect_uri or ""]),
+        **{"stage": "exchange" if has_code else "start", **outcome},
+    )
+
+
+def refusal_of(trial: Trial | None) -> dict[str, str]:
+    """Return the problem that the response to the authorization request tells of, if any."""
+    if trial is None or "error" not in trial.response:
+        return {}
+    error, description = (trial.response.get(each, "") for each in ("error", "error_description"))
+    usual = f"The site refused the request ({error}): {description}. Start again."
+    return {"form": AUTHORIZATION_ADVICE.get(error, usual)}
+
+
+@tester.get("/developer/<client_id>/try")
+def show_test(client_id: str) -> str:
+    """Show the test in progress; `redirect_uri` and `scope` in the query are for the samples."""
+    return show_page(*find_own_client(client_id), {})
+
+
+# -- 1 and 2: through the browser (RFC 6749 4.1.1 and 4.1.2) ------------------------------------
+
+
+@tester.post("/developer/<client_id>/try")
+@form_view(find_own_client, show_page)
+def start_test(player: storage.User, client: storage.Client) -> Response:
+    """Start a test, in place of an earlier one, and redirect to the authorization endpoint."""
+    session.pop("trial", None)
+    if client.disabled:
+        raise FormRefused({"form": DISABLED}, 409)
+    scope = request.form.get("scope")
+    uses_pkce = client.public or request.form.get("pkce") != "no"
+    trial = Trial(
+        client.id,
+        scope if scope in dict(SCOPE_CHOICES) else SCOPE_CHOICES[0][0],
+        state=secrets.token_urlsafe(16),
+        verifier=secrets.token_urlsafe(32) if uses_pkce else None,
+        started=storage.now_ms(),
+    )
+    session["trial"] = asdict(trial)
+    return redirect(f"/oauth/authorize?{urlencode(parameters_of(client, trial))}", 303)
+
+
+@tester.get("/developer/<client_id>/try/callback")
+def take_response(client_id: str) -> Response:
+    """Keep the response to this session's authorization request, and redirect to the page.
+
+    The address of the page has no code, and can be loaded again.
+    """
+    player, client = find_own_client(client_id)
+    trial, state = find_trial(client), request.args.get("state", "")
+    # RFC 6749 10.12: without this check, another site could bring a code of another account.
+    expected = trial.state if trial and not trial.response else ""
+    if not expected or not hmac.compare_digest(expected.encode(), state.encode()):
+        return make_response(show_page(player, client, {"form": NOT_OURS}), 400)
+    known = ("code", "error", "error_description")
+    trial.response = {name: request.args[name][:200] for name in known if name in request.args}
+    trial.response["state"] = state
+    session["trial"] = asdict(trial)
+    return redirect(f"/developer/{client.id}/try", 303)
+
+
+# -- 3 and 4: between the app and this site (RFC 6749 4.1.3, RFC 6750 2.1) ----------------------
+
+
+@tester.post("/developer/<client_id>/try/token")
+def finish_test(client_id: str) -> Response:
+    """Exchange the code, ask who the player is, and end the token before the page is sent."""
+    player, client = find_own_client(client_id)
+    trial = find_trial(client)
+    if client.disabled or trial is None or trial.code is None:
+        problem = DISABLED if client.disabled else NO_CODE
+        return make_response(show_page(player, client, {"form": problem}), 409)
+    exchange, status, body = exchange_code(client, trial)
+    if status != HTTPStatus.OK:
+        problems, retry = advice_on(client, status, body.get("message", ""))
+        if not retry:
+            del session["trial"]
+        stage = "exchange" if retry else "start"
+        return make_response(
+            show_page(player, client, problems, trial, [exchange], stage=stage), status
+        )
+    del session["trial"]
+    bearer = {"Authorization": f"Bearer {body['access_token']}"}
+    look_up, status, found = call_api("GET", "/api/oauth/whois", headers=bearer)
+    ended = end_tokens(player.id, client.id)
+    problems = {} if status == HTTPStatus.OK else {"form": WHOIS_REFUSED}
+    outcome = {"stage": "done", "found": found, "ended": ended}
+    return make_response(show_page(player, client, problems, trial, [exchange, look_up], **outcome))
+
+
+def exchange_code(client: storage.Client, trial: Trial) -> tuple[list[Message], int, dict]:
+    """Send the token request of a test; return its messages, and the response as `call_api`."""
+    form = {
+        "grant_type": "authorization_code",
+        "code": trial.code,
+        "client_id": client.id,
+        "redirect_uri": tester_redirect_uri(client),
+    }
+    if not client.public:
+        form["client_secret"] = request.form.get("client_secret", "").strip()
+    if trial.verifier:
+        form["code_verifier"] = trial.verifier
+    return call_api("POST", "/api/oauth/token", form=form)
+
+
+def call_api(
+    method: str, path: str, form: dict | None = None, headers: dict | None = None
+) -> tuple[list[Message], int, dict]:
+    """Send a request to this server's API; return both messages, and status and body.
+
+    It goes to the WSGI application, not over the network, and counts for the developer's address.
+    """
+    environ = EnvironBuilder(
+        path,
+        base_url(),
+        method=method,
+        data=form,
+        headers=headers,
+        environ_overrides={"REMOTE_ADDR": request.remote_addr},
+    ).get_environ()
+    response = Response.from_app(current_app.wsgi_app, environ, buffered=True)
+    status, body = HTTPStatus(response.status_code), json.loads(response.data)
+    sent = make_message(f"{method} {base_url()}{path}", {**(form or {}), **(headers or {})})
+    return [sent, make_message(f"{status.value} {status.phrase}", body)], status, body
+
+
+def end_tokens(user_id: int, client_id: str) -> bool:
+    """End the tokens of the player's grant; return False if that cannot be saved."""
+    try:
+        with get_storage().edit_user(user_id) as user:
+            if grant := user.grants.get(client_id):
+                grant.end_tokens()
+    except storage.StorageError as error:
+        current_app.logger.error("the token of a test was not ended: %s", error)
+        return False
+    return True
+
+
+# -- what is wrong, and how to mend it ----------------------------------------------------------
+
+AUTHORIZATION_ADVICE = {  # by the error code of the redirect
+    "access_denied": (
+        "You pressed Cancel, so there is no code. When a player does that, your app gets this "
+        "answer too: show your start page again. To see the rest, start again and press Allow."
+    ),
+    "server_error": (
+        "The site can't give you a code right now. It gives up to 60 a minute. Wait a minute, then "
+        "start again."
+    ),
+}
+WHOIS_REFUSED = "The token has ended already: perhaps you removed this app's access. Start again."
+
+
+class Advice(NamedTuple):
+    """What a refused token request means, for responses with this status and these words."""
+
+    status: int
+    words: str
+    text: str
+    retry: bool = False  # the same code can be sent again
+
+
+TOKEN_ADVICE = [
+    Advice(400, "client_secret is missing", "Enter the client secret of this app.", True),
+    Advice(401, "", "Wrong client secret. Copy all of it. If it is lost, create a new one.", True),
+    Advice(
+        400,
+        "older than",
+        "The code is older than 60 seconds. Start again, and press the button within 60 seconds of "
+        "Allow. Your app should exchange a code at once.",
+    ),
+    Advice(
+        400,
+        "used before",
+        "This code was used before. A code works once, and its second use ends the tokens of the "
+        "first. Start again to get a new code.",
+    ),
+    Advice(400, "unknown", "This code has expired. Start again to get a new one."),
+    Advice(
+        400,
+        "withdrawn",
+        "The code has ended: you removed this app's access, or used another code twice. Start "
+        "again.",
+    ),
+    Advice(429, "", "Too many wrong secrets from your network. Wait 15 minutes, then start again."),
+    Advice(503, "used up", "The code may have been used up. Start again to get a new one."),
+    Advice(503, "", "The site can't save right now. Press the button again in a moment.", True),
+]
+
+
+def advice_on(client: storage.Client, status: int, message: str) -> tuple[dict[str, str], bool]:
+    """Return the problem with a token request, by field, and if its code can be sent again."""
+    usual = Advice(status, "", f"The site refused the request: {message}. Start again.")
+    known = (each for each in TOKEN_ADVICE if each.status == status and each.words in message)
+    advice = next(known, usual)
+    is_about_secret = not client.public and advice.retry and status < 500
+    return {"client_secret" if is_about_secret else "form": advice.text}, advice.retry

@@ -579,14 +579,20 @@ def test_cards_of_the_home_page_have_one_left_edge(server: RunningServer, admin:
         assert len({card["x"] for card in cards}) == 1, cards
 
 
+def open_samples(page: Page) -> None:
+    """Open every part of a page that can be opened."""
+    page.locator("details").evaluate_all("found => found.forEach(each => (each.open = true))")
+
+
 def test_long_code_lines_wrap(server: RunningServer, admin: str, game_client: Client, browse):
     page = browse(viewport=PHONE)
     set_session_cookie(page, server, admin)
-    page.goto(f"{server.address}/developer/{game_client.id}/link")
+    page.goto(f"{server.address}/developer/{game_client.id}/try")
+    open_samples(page)
     widths = page.locator("pre").evaluate_all(
         "found => found.map(each => [each.scrollWidth, each.clientWidth])"
     )
-    assert len(widths) == 3
+    assert len(widths) == 6
     assert all(content <= box for content, box in widths), widths
 
 
@@ -611,8 +617,9 @@ def test_copy_buttons_copy_exactly_the_text(
     set_session_cookie(page, server, admin)
     if not is_secure:
         page.add_init_script(HIDE_CLIPBOARD)
-    for path, count in (("/link", 3), ("", 1)):
+    for path, count in (("/try", 6), ("", 1)):
         page.goto(f"{server.address}/developer/{game_client.id}{path}")
+        open_samples(page)
         page.evaluate("document.body.append(document.createElement('textarea'))")
         page.evaluate("document.body.lastChild.ariaLabel = 'Pasted'")
         pasted, sources = page.locator("body > textarea"), page.locator("[data-copy]")

@@ -1,0 +1,239 @@
+"""The tester in a real browser, and its samples as the programs that they are."""
+
+import html
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+from waiting import PATIENCE
+
+from storage import ADMINISTRATOR
+
+from . import test_browser
+from .form_browser import FormBrowser
+from .page_checks import check_page
+from .running import RunningServer
+from .test_browser import open_samples, set_session_cookie, tab_to, wait_a_second
+
+pytestmark = pytest.mark.live
+chromium, playwright = test_browser.chromium, test_browser.playwright
+browse, console_errors = test_browser.browse, test_browser.console_errors
+CALLBACK = "https://client.example/callback"  # never requested, only parsed
+KINDS = ["public", "confidential"]
+
+
+@pytest.fixture(scope="module")
+def ada(server: RunningServer) -> dict:
+    """An administrator, who may register apps."""
+    record = server.add_user("ada")
+    with server.open_storage().edit_user(record["id"]) as user:
+        user.mod_level = ADMINISTRATOR
+    return record
+
+
+@pytest.fixture(params=KINDS)
+def client(request: pytest.FixtureRequest, server: RunningServer, ada: dict) -> Iterator[dict]:
+    """An app of Ada, of each kind."""
+    record = server.add_client(
+        "Space Game", CALLBACK, owner="ada", public=request.param == "public"
+    )
+    yield record
+    server.open_storage().delete_client(record["client_id"])
+
+
+def open_tester(page: Page, server: RunningServer, client: dict) -> None:
+    set_session_cookie(page, server)
+    page.goto(f"{server.address}/developer/{client['client_id']}/try")
+
+
+def decide(page: Page, button: str) -> None:
+    """Press a button of the consent page when it counts, also where no script holds it back."""
+    page.get_by_role("heading", name="Space Game wants to know who you are").wait_for()
+    wait_a_second(page)
+    page.get_by_role("button", name=button).click()
+
+
+def exchange(page: Page, client: dict) -> None:
+    """Press the button that exchanges the code, with the secret if there is one."""
+    if "client_secret" in client:
+        page.get_by_label("Client secret").fill(client["client_secret"])
+    page.get_by_role("button", name="Exchange the code").click()
+
+
+def check_result(page: Page) -> None:
+    """Check that the page shows the player and all messages, and no code in its address."""
+    expect(page.get_by_role("heading", name="Hello, ada! It works.")).to_be_visible()
+    expect(page.locator(".message")).to_have_count(6)
+    expect(page.get_by_text("200 OK", exact=True)).to_have_count(2)
+    expect(page.get_by_text("The token has ended")).to_be_visible()
+    assert "?" not in page.url
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scripts", [True, False])
+def test_tester_signs_in(server: RunningServer, client: dict, browse, scripts: bool):
+    page = browse(java_script_enabled=scripts)
+    open_tester(page, server, client)
+    page.get_by_role("button", name="Start").click()
+    decide(page, "Allow")
+    expect(page.get_by_text("You are back, with a code")).to_be_visible()
+    assert "?" not in page.url
+    exchange(page, client)
+    check_result(page)
+
+
+@pytest.mark.browser
+def test_tester_layout_and_accessibility(server: RunningServer, client: dict, browse):
+    """Each page of a test: at the start, cancelled, with a code, wrong, and done."""
+    page = browse()
+    open_tester(page, server, client)
+    open_samples(page)
+    check_page(page)
+    page.get_by_role("button", name="Start").click()
+    decide(page, "Cancel")
+    expect(page.get_by_text("You pressed Cancel")).to_be_focused()
+    check_page(page, has_problem=True)
+    page.get_by_role("button", name="Start again").click()
+    decide(page, "Allow")
+    expect(page.get_by_text("Exchange it within 60 seconds")).to_be_focused()
+    check_page(page)
+    if "client_secret" in client:
+        exchange(page, {"client_secret": "wrong"})
+        expect(page.get_by_text("Wrong client secret.")).to_be_focused()
+        check_page(page, has_problem=True)
+    exchange(page, client)
+    check_result(page)
+    expect(page.get_by_role("group", name="Hello, ada! It works.")).to_be_focused()
+    check_page(page)
+
+
+@pytest.mark.browser
+def test_tester_works_by_keyboard_alone(server: RunningServer, client: dict, browse):
+    page = browse()
+    open_tester(page, server, client)
+    tab_to(page, "Start")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Space Game wants to know who you are").wait_for()
+    tab_to(page, "Allow")
+    expect(page.get_by_role("button", name="Allow")).to_have_attribute("aria-disabled", "false")
+    page.keyboard.press("Enter")
+    page.get_by_text("Exchange it within 60 seconds").wait_for()
+    if "client_secret" in client:
+        page.keyboard.press("Tab")
+        expect(page.get_by_label("Client secret")).to_be_focused()
+        page.keyboard.type(client["client_secret"])
+        page.keyboard.press("Enter")
+    else:
+        tab_to(page, "Exchange the code")
+        page.keyboard.press("Enter")
+    check_result(page)
+
+
+@pytest.mark.browser
+def test_result_page_loaded_again_tells_that_the_test_is_over(
+    server: RunningServer, client: dict, browse
+):
+    page = browse()
+    open_tester(page, server, client)
+    page.get_by_role("button", name="Start").click()
+    decide(page, "Allow")
+    exchange(page, client)
+    check_result(page)
+    page.reload()  # sends the form once more
+    expect(page.get_by_text("This test is over")).to_be_focused()
+
+
+@pytest.mark.browser
+def test_code_is_in_no_log_and_no_referer(server: RunningServer, client: dict, browse):
+    """RFC 9700 4.2.4: nor is it in the address of a page."""
+    page = browse()
+    sent = []
+    page.on("request", lambda request: sent.append((request.url, request.headers.get("referer"))))
+    open_tester(page, server, client)
+    page.get_by_role("button", name="Start").click()
+    decide(page, "Allow")
+    exchange(page, client)
+    check_result(page)
+    [code] = {match[1] for url, _ in sent if (match := re.search("[?]code=([^&]*)", url))}
+    assert not any(code in (referer or "") for _, referer in sent)
+    logged = server.access_log.read_text() + server.error_log.read_text()
+    assert "/try/callback" in logged
+    assert code not in logged
+    assert client.get("client_secret", code) not in logged
+
+
+@pytest.mark.browser
+def test_each_kind_of_app_is_registered_and_tested(
+    server: RunningServer, ada: dict, browse, subtests
+):
+    """From the form on the page of one's apps to the end of the test."""
+    for label in ("On a server of its own", "In the browser or on the player's device"):
+        with subtests.test(label):
+            page = browse()
+            set_session_cookie(page, server)
+            page.goto(f"{server.address}/developer")
+            page.get_by_role("radio", name=label).check()
+            page.get_by_label("Name").fill("Space Game")
+            page.get_by_label("Redirect URIs").fill(CALLBACK)
+            page.get_by_role("button", name="Register app").click()
+            page.get_by_role("heading", name="Space Game").wait_for()
+            secret = page.get_by_role("group", name="This is the client secret.").locator("code")
+            client = {"client_secret": secret.text_content()} if secret.count() else {}
+            check_page(page)
+            page.get_by_role("link", name="Try it").click()
+            page.get_by_role("button", name="Start").click()
+            decide(page, "Allow")
+            exchange(page, client)
+            check_result(page)
+
+
+# -- samples --------------------------------------------------------------------------------------
+
+
+def sample_of(form_browser: FormBrowser, client: dict, language: str) -> str:
+    """Return a sample of the page."""
+    address = f"{form_browser.server_address}/developer/{client['client_id']}/try"
+    page = form_browser.session.get(address, params={"scope": "userinfo email"}, timeout=PATIENCE)
+    pattern = rf'data-copy="Copy code: {language}"><code>(.*?)</code>'
+    return html.unescape(re.search(pattern, page.text, re.DOTALL)[1])
+
+
+def run_sample(command: list[str], form_browser: FormBrowser, client: dict, folder: Path) -> str:
+    """Run a sample, open the address that it prints, paste the redirect; return what it prints."""
+    environment = {**os.environ, "CLIENT_SECRET": client.get("client_secret", "")}
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as program:
+        opened, address = program.stdout.readline().split()
+        assert opened == "Open"
+        printed, _ = program.communicate(
+            form_browser.allow(address, "ada").address + "\n", timeout=PATIENCE
+        )
+        assert program.returncode == 0
+    return printed
+
+
+def test_python_sample_signs_in(adas_form_browser: FormBrowser, client: dict, tmp_path: Path):
+    program = tmp_path / "sign_in.py"
+    program.write_text(sample_of(adas_form_browser, client, "Python"), encoding="utf-8")
+    printed = run_sample([sys.executable, "-u", program.name], adas_form_browser, client, tmp_path)
+    assert "'name': 'ada'" in printed and "ada@example.org" in printed
+
+
+@pytest.mark.node
+@pytest.mark.parametrize("client", ["confidential"], indirect=True)
+def test_node_sample_signs_in(adas_form_browser: FormBrowser, client: dict, tmp_path: Path):
+    program = tmp_path / "sign_in.mjs"
+    program.write_text(sample_of(adas_form_browser, client, "JavaScript"), encoding="utf-8")
+    printed = run_sample(["node", program.name], adas_form_browser, client, tmp_path)
+    assert "name: 'ada'" in printed and "ada@example.org" in printed

@@ -77,6 +77,13 @@ def test_play_page_bar_fits_the_screen(server: RunningServer, page: Page):
     store.delete_client(client.id)
 
 
+def test_developer_pages_fit_the_screen(server: RunningServer, page: Page, client: dict):
+    for path in ("", f"/{client['client_id']}", f"/{client['client_id']}/try"):
+        page.goto(f"{server.address}/developer{path}")
+        test_browser.open_samples(page)
+        check_fits(page)
+
+
 def test_profile_fits_the_screen_and_a_long_bio_scrolls(
     server: RunningServer, page: Page, ada: dict
 ):

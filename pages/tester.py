@@ -8,7 +8,6 @@ in the session, one at a time. A client secret is used for one request and never
 
 import hmac
 import json
-import re
 import secrets
 from dataclasses import asdict, dataclass, field
 from http import HTTPStatus
@@ -29,7 +28,7 @@ from pages.samples import authorization_parameters, link_and_commands, samples_o
 
 TEST_MAX_AGE = 600_000  # milliseconds from its start
 SECRETS = ("code", "client_secret", "code_verifier", "access_token", "Authorization")
-SECRET = re.compile(r"(\S{4})\S{8,}$|\S+$")
+SHORTEST_SHOWN = 12  # characters of a secret of which the first four are shown
 SCOPE_CHOICES = [  # values of the parameter `scope`, in words
     (" ".join(names), " and ".join(SCOPES[name] for name in names))
     for names in (list(SCOPES)[:1], list(SCOPES))
@@ -72,11 +71,15 @@ class Message(NamedTuple):
 
 def make_message(line: str, values: dict) -> Message:
     """Return a message that shows only the first four characters of secrets."""
-    shown = [
-        (name, SECRET.sub(r"\1…", str(value)) if name in SECRETS else value)
-        for name, value in values.items()
-    ]
-    return Message(line, shown)
+    shown = {name: shorten(values[name]) for name in SECRETS if name in values}
+    return Message(line, list({**values, **shown}.items()))
+
+
+def shorten(secret: str) -> str:
+    """Return the first four characters of a secret, none of a short one; "Bearer" stays."""
+    scheme = "Bearer " if secret.startswith("Bearer ") else ""
+    secret = secret.removeprefix(scheme)
+    return f"{scheme}{secret[:4] if len(secret) >= SHORTEST_SHOWN else ''}…"
 
 
 def find_trial(client: storage.Client) -> Trial | None:

@@ -343,6 +343,14 @@ def test_unusual_error_is_shown_as_it_came(tester):
 # -- the token request ---------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("typed", ["two zebras", "secret: 0123456789abcdef", "z" * 43])
+def test_wrong_secret_is_not_shown_either(tester, typed):
+    tester.allow()
+    page = tester.exchange(typed)
+    assert page.status_code == 401
+    assert typed[-6:] not in page.text
+
+
 def test_wrong_secret_is_explained_and_can_be_corrected(tester):
     tester.allow()
     for secret in (tester.program.secret[:-1], "x"):

@@ -3,9 +3,8 @@
 //     import { signIn, pictureOf } from "https://id.example.org/static/v1/identity.js";
 //     const player = await signIn({ clientId: "0123456789abcdef" }); // when a button is pressed
 //
-// In the frame of the site's play page it asks that page. Anywhere else it opens a popup, also in a frame of another
-// host, and where popups are blocked it redirects the browser. Each way uses PKCE (RFC 7636): a public client needs no
-// server.
+// On the site's play page it asks that page. Anywhere else it opens a popup, also in a frame of another host, and where
+// popups are blocked it redirects the browser. Each way uses PKCE (RFC 7636): a public client needs no server.
 
 /** @typedef {{id: number, name: string, pfpTimestamp?: number, email?: string}} Player */
 /** @typedef {Player & {bio: string, flairs: string[], equippedFlair: string, playMinutes: number}} Profile */
@@ -22,15 +21,14 @@
 const SITE = new URL(import.meta.url).origin;
 const KEPT = "identity-sign-in"; // in sessionStorage, while the browser is redirected
 const PATIENCE = 2000; // milliseconds until a page around this one is taken to be no play page
-/** @type {Record<string, string>} */
-const SENTENCES = {
+const SENTENCES = /** @type {Record<string, string>} */ ({
   access_denied: "You pressed Cancel, so this game does not know who you are.",
   already_requested: "This game asked before. Load the whole page again to be asked again.",
   insecure_context: "Signing in works only on pages with https.",
   no_account: "You are not signed in. Use the link in the bar above the game.",
   popup_blocked: "Your browser blocked the window. Allow popups for this page, then try again.",
   popup_closed: "The window was closed before you answered. Try again.",
-};
+});
 
 /** An error whose message is for the player. Its `code` is the server's, or a key of SENTENCES. */
 export class SignInError extends Error {
@@ -46,10 +44,7 @@ let running = /** @type {Promise<any> | null} */ (null); // a second call while 
 const top = window.top === window ? null : window.top; // of a page in a frame
 const isPlayPage = askForPlayPage();
 let returned = takeReturned();
-/** Whether the browser has just come back from a redirect: then signIn() finishes without a press of a button. */
-export const isReturning = returned !== null;
-// The browser came back from the site by its Back button, without an answer.
-window.addEventListener("pageshow", ({ persisted }) => persisted && (running = null));
+window.addEventListener("pageshow", ({ persisted }) => persisted && (running = null)); // by Back, without an answer
 
 /** Sign the player in, and return the Player, or what `exchange` returns. Call it when a button is pressed: otherwise
  * browsers block the popup. After a redirect, whois() or another call finishes what was begun. Throws SignInError.
@@ -57,6 +52,11 @@ window.addEventListener("pageshow", ({ persisted }) => persisted && (running = n
 export function signIn(options) {
   running ??= start(options).finally(() => (running = null));
   return running;
+}
+
+/** Return false where signIn() needs no press of a button: on the play page, and after a redirect. */
+export async function needsClick() {
+  return !returned && !(await isPlayPage);
 }
 
 /** Return who signed in here in the last ten minutes, or null. @returns {Promise<Player | null>} */
@@ -89,18 +89,20 @@ export function pictureOf({ id, pfpTimestamp }, size = "medium") {
 
 /** @param {SignInOptions} options */
 async function start(options) {
-  if (!window.crypto.subtle) throw new SignInError("insecure_context");
+  if (!window.crypto.subtle || window.origin === "null") throw new SignInError("insecure_context");
   const answer = returned;
   returned = null;
   if (answer) return finish(answer, answer.verifier, options, answer.redirectUri);
   const verifier = randomText();
   if (top && (await isPlayPage)) return finish(await askPlayPage(options, verifier), verifier, options);
   // Opened before anything else is waited for: browsers allow it only for some seconds after a click.
-  const popup = options.mode === "redirect" ? null : window.open("", "", "popup,width=480,height=760");
+  const mayOpen = (top || options.mode !== "redirect") && !window.crossOriginIsolated; // such pages hear nothing
+  const popup = mayOpen ? window.open("", "", "popup,width=480,height=760") : null;
   if (!popup && top) throw new SignInError("popup_blocked"); // the site cannot be shown in a frame
   const redirectUri = options.redirectUri ?? location.origin + location.pathname;
   const request = { ...(await requestOf(options, verifier)), redirect_uri: redirectUri, state: randomText() };
-  const query = new URLSearchParams({ ...request, ...(popup && { response_mode: "web_message" }) });
+  const mode = popup ? { response_mode: "web_message" } : {};
+  const query = new URLSearchParams({ response_type: "code", ...request, ...mode });
   const address = `${SITE}/oauth/authorize?${query}`;
   if (popup) return finish(await askPopup(popup, address, request.state), verifier, options, redirectUri);
   const { clientId, exchange } = options;
@@ -114,8 +116,7 @@ async function start(options) {
 async function requestOf({ clientId, scope = "userinfo" }, verifier) {
   const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(verifier));
   const challenge = base64url(new Uint8Array(digest));
-  const pkce = { code_challenge: challenge, code_challenge_method: "S256" };
-  return { response_type: "code", client_id: clientId, scope, ...pkce };
+  return { client_id: clientId, scope, code_challenge: challenge, code_challenge_method: "S256" };
 }
 
 /** @param {Window} popup @param {string} address @param {string} state @returns {Promise<Answer>} */
@@ -129,8 +130,7 @@ async function askPopup(popup, address, state) {
 
 /** @param {SignInOptions} options @param {string} verifier @returns {Promise<Answer>} */
 async function askPlayPage(options, verifier) {
-  const { client_id, code_challenge, code_challenge_method } = await requestOf(options, verifier);
-  const message = { action: "authorize", client_id, scopes: ["userinfo"], code_challenge, code_challenge_method };
+  const message = { action: "authorize", scopes: ["userinfo"], ...(await requestOf(options, verifier)) };
   top?.postMessage(message, SITE);
   const { error, message: reason, code } = await messageFrom(top, "authorized");
   return error ? { error: reason } : { code };
@@ -168,9 +168,9 @@ async function finish({ code, error }, verifier, { clientId, exchange }, redirec
   const grant = { code, code_verifier: verifier, ...(redirectUri && { redirect_uri: redirectUri }) };
   if (exchange) return exchange(grant);
   const form = { grant_type: "authorization_code", client_id: clientId, ...grant };
-  const response = await fetch(`${SITE}/api/oauth/token`, { method: "POST", body: new URLSearchParams(form) });
-  const body = await response.json();
-  if (!response.ok) throw new SignInError("server_error", body.message);
+  const sent = fetch(`${SITE}/api/oauth/token`, { method: "POST", body: new URLSearchParams(form) });
+  const body = await sent.then((response) => response.json()).catch((cause) => ({ message: cause }));
+  if (!body.access_token) throw new SignInError("server_error", body.message);
   token = body.access_token;
   return whois();
 }

@@ -198,7 +198,7 @@ def test_redirect_of_a_confidential_client_ends_with_the_next_call(page: Page, s
     page.get_by_role("button", name="Sign in").click()
     decide(page)
     expect(page.locator("output")).to_have_text("null")
-    assert page.evaluate("identity.isReturning") is True
+    assert page.evaluate("identity.needsClick()") is False
     page.evaluate("() => { options.exchange = async (grant) => ({ grant }); }")
     page.get_by_role("button", name="Sign in").click()
     grant = shown(page)["grant"]

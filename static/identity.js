@@ -101,7 +101,7 @@ async function start(options) {
   if (!popup && top) throw new SignInError("popup_blocked"); // the site cannot be shown in a frame
   const redirectUri = options.redirectUri ?? location.origin + location.pathname;
   const request = { ...(await requestOf(options, verifier)), redirect_uri: redirectUri, state: randomText() };
-  const mode = popup ? { response_mode: "web_message" } : {};
+  const mode = popup && { response_mode: "web_message" };
   const query = new URLSearchParams({ response_type: "code", ...request, ...mode });
   const address = `${SITE}/oauth/authorize?${query}`;
   if (popup) return finish(await askPopup(popup, address, request.state), verifier, options, redirectUri);

@@ -1,12 +1,15 @@
 """Games on other sites in a real browser: popups (response_mode=web_message) and CORS."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Error, Page, expect
 
 from identity.oauth import code_challenge_of
+from identity.settings import ROOT
 
 from . import test_browser
 from .page_checks import check_page, drop_undelivered_messages
@@ -28,6 +31,7 @@ OPENER = """<!doctype html><title>Game</title><h1>Game</h1><button>Sign in</butt
     source.close();
   });
 </script>"""
+GAMES = Path(ROOT, "docs/games.md").read_text(encoding="utf-8")
 NO_OPENER = "This window was not opened by a page at"
 VERIFIER = "a-verifier-of-at-least-forty-three-characters"
 EXCHANGE = """async ([address, form, headers]) => {
@@ -99,6 +103,28 @@ def test_popup_gives_a_refusal_to_the_game(page: Page, game: Game, game_client: 
         wait_a_second(popup)
         popup.get_by_role("button", name="Cancel").click(no_wait_after=True)
     assert received(page)["error"] == "access_denied"
+
+
+def test_ten_lines_of_the_documentation_sign_a_player_in(
+    page: Page, game: Game, game_client: Client
+):
+    documented = re.search(r"<!-- popup -->\n```js\n(.*?)```", GAMES, re.DOTALL)[1]
+    assert documented.count("\n") == 10
+    own = documented.replace("https://id.example.org", game_client.server.address)
+    own = own.replace("0123456789abcdef", game_client.id)
+    game.pages["/"] = f"""<!doctype html><title>Game</title><button>Sign in</button>
+        <output></output><script>
+          const button = document.querySelector("button");
+          const sendToMyServer = (response) => {{
+            document.querySelector("output").textContent = JSON.stringify(response);
+          }};
+          {own}</script>"""
+    page.goto(f"{game.origin()}/")
+    with page.expect_popup() as opened:
+        page.get_by_role("button", name="Sign in").click()
+    with opened.value.expect_event("close"):
+        allow(opened.value)
+    assert exchange(game_client, received(page)["code"]) == 200
 
 
 # -- it is not ------------------------------------------------------------------------------------

@@ -1,0 +1,55 @@
+"""static/identity.js has types that TypeScript checks, for the editors of game developers."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from identity.settings import ROOT
+
+pytestmark = [pytest.mark.live, pytest.mark.node, pytest.mark.xdist_group("npm")]
+OPTIONS = ["--noEmit", "--allowJs", "--checkJs", "--strict", "--lib", "es2022,dom"]
+OPTIONS += ["--target", "es2022", "--module", "esnext"]
+USE = 'import { pictureOf, players, signIn } from "./identity.js";\n'
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with TypeScript and the module."""
+    folder = tmp_path_factory.mktemp("types")
+    command = [shutil.which("npm"), "install", "--no-audit", "--no-fund", "typescript"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    shutil.copy(Path(ROOT, "static/identity.js"), folder)
+    return folder
+
+
+def type_errors(folder: Path, source: str = "") -> str:
+    """Return what TypeScript finds wrong in a module that uses identity.js."""
+    (folder / "game.js").write_text(USE + source, encoding="utf-8")
+    command = [folder / "node_modules/.bin/tsc", *OPTIONS, "game.js", "identity.js"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True).stdout
+
+
+def test_module_and_its_use_have_no_type_errors(folder: Path):
+    game = """
+        const player = await signIn({ clientId: "a", scope: "email", mode: "redirect" });
+        document.title = player.name;
+        const [first] = await players([1, 2]);
+        new Image().src = pictureOf(first, "large");
+        await signIn({ clientId: "a", exchange: async ({ code }) => fetch("/", { body: code }) });
+    """
+    assert type_errors(folder, game) == ""
+
+
+def test_wrong_uses_are_found(folder: Path, subtests):
+    for wrong in (
+        "await signIn();",
+        "await signIn({ client_id: 'a' });",
+        "await signIn({ clientId: 'a', mode: 'window' });",
+        "await players('1,2');",
+        "pictureOf({ id: 1 }, 'huge');",
+    ):
+        with subtests.test(wrong):
+            assert "game.js(2," in type_errors(folder, wrong)

@@ -54,7 +54,7 @@ def test_every_setting_is_in_the_readme(subtests):
 
 
 def test_every_setting_in_the_documentation_exists():
-    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("**/*.md")):
         assert set(re.findall(r"IDENTITY_([A-Z_]+)", page.read_text("utf-8"))) <= set(SETTINGS)
 
 
@@ -79,7 +79,7 @@ def test_reading_page_names_functions_of_the_grant():
 
 
 def test_links_lead_to_files(subtests):
-    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("**/*.md")):
         text = page.read_text(encoding="utf-8")
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
             with subtests.test(f"{page.name}: {target}"):

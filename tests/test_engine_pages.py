@@ -1,0 +1,87 @@
+"""docs/engines/: a page for each engine. tests/live/test_engines.py runs the programs."""
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from identity_admin import identity_server_command
+
+ENGINES = Path(__file__).parent.parent / "docs" / "engines"
+OVERVIEW = (ENGINES / "README.md").read_text(encoding="utf-8")
+PROGRAM = re.compile(r"^<!-- program: (\S+) -->\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted(ENGINES.glob("*.md"))}
+PROGRAMS = {
+    "javascript.md": {"index.html"},
+    "phaser.md": {"index.html"},
+    "pygame.md": {"game.py"},
+    "godot.md": {"godot3.gd", "godot4.gd"},
+    "unity.md": {"SignIn.cs"},
+}
+NOT_RUN = {"godot.md": "The one for Godot 4 was not run", "unity.md": "was not run in Unity"}
+
+
+def test_there_is_a_page_with_programs_for_each_engine():
+    found = {page: {name for name, _ in PROGRAM.findall(text)} for page, text in PAGES.items()}
+    assert found == PROGRAMS | {"README.md": set()}
+
+
+@pytest.mark.parametrize("page", PROGRAMS)
+def test_program_is_short_and_has_both_values_to_set(page: str):
+    for name, text in PROGRAM.findall(PAGES[page]):
+        lines = text.splitlines()
+        assert len(lines) < 80, name
+        assert max(map(len, lines)) <= 100, name
+        for value in ("https://id.example.org", "your client_id"):
+            assert text.count(value) == 1, name
+            assert f"| `{value}` |" in OVERVIEW
+
+
+@pytest.mark.parametrize("page", PROGRAMS)
+def test_page_says_what_to_register_and_what_can_go_wrong(page: str):
+    headings = re.findall(r"^## (.*)$", PAGES[page], re.MULTILINE)
+    order = ["Register", "The program", "What can go wrong"]
+    assert [each for each in headings if each in order] == order
+    assert "--public --redirect-uri " in PAGES[page]
+
+
+def test_programs_that_are_not_run_say_so():
+    for page in PROGRAMS:
+        text = " ".join(PAGES[page].split())
+        assert ("was not run" in text) == (page in NOT_RUN)
+        assert NOT_RUN.get(page, "") in text
+        assert ("as it is here" in text) == (page != "unity.md")
+    rows = re.findall(r"^\| \[(\w+\.md)\]\(\1\) \| (.*?) \| (yes|no)\b", OVERVIEW, re.MULTILINE)
+    assert {page for page, _, _ in rows} == set(PROGRAMS)
+    not_run = {(page, engine) for page, engine, is_run in rows if is_run == "no"}
+    assert not_run == {("godot.md", "Godot 4"), ("unity.md", "Unity (C#)")}
+
+
+def test_commands_on_the_pages_have_real_options(subtests):
+    commands = {
+        line
+        for text in PAGES.values()
+        for line in re.findall(r"^identity-server .*$", text, re.MULTILINE)
+    }
+    assert commands
+    for line in commands:
+        with subtests.test(line):
+            parse(identity_server_command, shlex.split(line)[1:])
+
+
+def parse(command: click.Command, words: list[str]) -> None:
+    """Parse the words of a command line. Raises click.UsageError."""
+    if isinstance(command, click.Group):
+        return parse(command.commands[words[0]], words[1:])
+    command.make_context(command.name, words)
+    return None
+
+
+def test_links_to_headings_lead_to_headings(subtests):
+    for page, text in PAGES.items():
+        for target, anchor in re.findall(r"\]\((\w+\.md)?#([\w-]+)\)", text):
+            with subtests.test(f"{page}: {target}#{anchor}"):
+                headings = re.findall(r"^#+ (.*)$", PAGES[target or page], re.MULTILINE)
+                assert anchor in {each.lower().replace(" ", "-") for each in headings}

@@ -69,6 +69,7 @@ def static_file(file_name: str) -> Response:
 @files.get(MODULE)
 def identity_module() -> Response:
     """Return the JavaScript module that games on other sites import."""
-    response = send_from_directory(STATIC, "identity.js")
+    # Named: what Python derives from the file's name depends on the machine.
+    response = send_from_directory(STATIC, "identity.js", mimetype="text/javascript")
     response.headers.update({**FOR_GAMES, "Cache-Control": "public, max-age=3600"})  # seconds
     return response

@@ -1,199 +1,199 @@
-// Sign-in for games in a browser, with an account of the site that serves this module:
-//
-//     import { signIn, pictureOf } from "https://id.example.org/static/v1/identity.js";
-//     const player = await signIn({ clientId: "0123456789abcdef" }); // when a button is pressed
-//
-// On the site's play page it asks that page. Anywhere else it opens a popup, also in a frame of another host, and where
-// popups are blocked it redirects the browser. Each way uses PKCE (RFC 7636): a public client needs no server.
+// Signs players in, on web pages and in web games. Each identity server has this module; docs/games.md has examples:
+//     import { signIn } from "https://id.example.org/static/v1/identity.js";
+//     button.onclick = async () => greet(await signIn({ clientId: "..." }));
 
-/** @typedef {{id: number, name: string, pfpTimestamp?: number, email?: string}} Player */
-/** @typedef {Player & {bio: string, flairs: string[], equippedFlair: string, playMinutes: number}} Profile */
-/** @typedef {{code: string, code_verifier: string, redirect_uri?: string}} Grant */
-/** @typedef {{code?: string | null, error?: string | null}} Answer */
-/** @typedef {object} SignInOptions
- * @property {string} clientId
- * @property {string} [redirectUri] a registered one of this page's origin; default: this page's address without query
- * @property {string} [scope] "userinfo" (the default) or "email", for the email address as well
- * @property {"popup" | "redirect"} [mode] default: a popup
- * @property {(grant: Grant) => Promise<any>} [exchange] sends the grant to the game's own server, which has the secret
- */
+/** A player, as `GET /api/oauth/whois` describes one; with an `email` if the scope has it.
+ * @typedef {{ id: number, name: string, pfpTimestamp?: number, email?: string }} Player */
+/** A public profile, as `GET /api/users/info` has it. Times are in milliseconds.
+ * @typedef {{ id: number, name: string, pfpTimestamp?: number, bio: string, flairs: string[], equippedFlair: string,
+ *   playMinutes: number, lastHeartbeat: number, modLevel: number }} Profile */
+/** What your server needs to exchange a code, besides its client_secret. Codes of the play page have no redirect_uri.
+ * @typedef {{ code: string, code_verifier: string, redirect_uri?: string }} Answer */
+/** `redirectUri`: a registered one, on the origin of this page; by default this page without its query.
+ * `scope`: "userinfo", or "userinfo email", of which the play page gives the first alone.
+ * `mode`: "popup" never leaves this page, "redirect" opens no popup. `site`: an origin; by default this module's.
+ * @template [T=Player]
+ * @typedef {{ clientId: string, redirectUri?: string, scope?: string, mode?: "popup" | "redirect",
+ *   exchange?: (answer: Answer) => Promise<T>, site?: string }} Options */
+/** A sign-in without its answer. If it `waits`, that is for signIn(), which gets `exchange`.
+ * @typedef {Record<"clientId" | "redirectUri" | "site" | "state" | "verifier", string> & { waits: boolean }} Request */
 
 const SITE = new URL(import.meta.url).origin;
-const KEPT = "identity-sign-in"; // in sessionStorage, while the browser is redirected
-const PATIENCE = 2000; // milliseconds until a page around this one is taken to be no play page
-const SENTENCES = /** @type {Record<string, string>} */ ({
-  access_denied: "You pressed Cancel, so this game does not know who you are.",
-  already_requested: "This game asked before. Load the whole page again to be asked again.",
-  insecure_context: "Signing in works only on pages with https.",
-  no_account: "You are not signed in. Use the link in the bar above the game.",
-  popup_blocked: "Your browser blocked the window. Allow popups for this page, then try again.",
-  popup_closed: "The window was closed before you answered. Try again.",
-});
+const STORED = "identity.js"; // the key in sessionStorage of a Request, while this page is away
+const [HELLO_TIMEOUT, WATCH_INTERVAL] = [2000, 200]; // milliseconds
+const ERRORS = new Map([
+  ["access_denied", "You did not allow this app to know who you are."],
+  ["already_requested", "You were asked already. Reload the page to be asked again."],
+  ["insecure_context", "You can't sign in at this address. It has to start with https."],
+  ["no_account", "You are not signed in. Sign in, in the bar above the game, then try again."],
+  ["popup_blocked", "No sign-in window could be opened. Allow popups for this page, then try again."],
+  ["popup_closed", "You left before the sign-in was complete. Try again."],
+]);
+/** @type {Promise<any> | null} */ let underway = null;
+let isAnswered = false; // by the play page, which answers once per load: `underway` stays
+/** @type {Window | null} */ let popup = null;
+/** @type {() => Promise<Player | null>} */ let readPlayer = async () => null; // until there is an access token
+let returned = takeRedirect();
+const onPlayPage = greet(SITE); // asked now: a click can open a popup only if nothing else takes time
 
-/** An error whose message is for the player. Its `code` is the server's, or a key of SENTENCES. */
-export class SignInError extends Error {
-  /** @param {string} code @param {unknown} [cause] what the server said, for the developer */
-  constructor(code, cause) {
-    super(SENTENCES[code] ?? `Signing in did not work (${code}). Try again later.`, { cause });
-    this.code = code;
-  }
-}
-
-let token = ""; // in memory only: a page's storage is open to every script on its origin
-let running = /** @type {Promise<any> | null} */ (null); // a second call while the player is asked gets the same answer
-const top = window.top === window ? null : window.top; // of a page in a frame
-const isPlayPage = askForPlayPage();
-let returned = takeReturned();
-window.addEventListener("pageshow", ({ persisted }) => persisted && (running = null)); // by Back, without an answer
-
-/** Sign the player in, and return the Player, or what `exchange` returns. Call it when a button is pressed: otherwise
- * browsers block the popup. After a redirect, whois() or another call finishes what was begun. Throws SignInError.
- * @param {SignInOptions} options @returns {Promise<any>} */
+/** Signs the player in. On the play page of the site, that page asks; elsewhere a popup opens. If popups are blocked,
+ * this page goes away and comes back: the next call, with the same options, has the result. Call it when the player
+ * presses a button, or at once if needsClick() is false. The result is the player; or what `exchange` returns, which
+ * sends the code to your server. An Error has a `message` for the player, and a `code`: one of ERRORS, or the error of
+ * OAuth or the play page. @template [T=Player] @param {Options<T>} options @returns {Promise<T>} */
 export function signIn(options) {
-  running ??= start(options).finally(() => (running = null));
-  return running;
+  underway ??= begin(options).finally(() => isAnswered || (underway = null));
+  popup?.focus();
+  return underway;
 }
 
-/** Return false where signIn() needs no press of a button: on the play page, and after a redirect. */
+/** Returns false where signIn() works without a click: on the play page, and after a redirect. */
 export async function needsClick() {
-  return !returned && !(await isPlayPage);
+  return !returned && !(await onPlayPage);
 }
 
-/** Return who signed in here in the last ten minutes, or null. @returns {Promise<Player | null>} */
+/** Returns the player who signed in here: null if nobody did, access has ended, or `exchange` was used. */
 export async function whois() {
-  if (returned && !returned.exchanged) await signIn({ clientId: returned.clientId }).catch(() => null);
-  if (!token) return null;
-  const response = await fetch(`${SITE}/api/oauth/whois`, { headers: { Authorization: `Bearer ${token}` } });
-  return response.ok ? response.json() : null;
+  await (returned?.result ?? underway)?.catch(() => (returned = null)); // the next signIn() asks anew
+  return readPlayer();
 }
 
-/** Return the public profile of a player, or null. @param {number} id */
-export async function player(id) {
-  return (await players([id]))[0] ?? null;
+/** Returns a public profile; null if no player has this id. @param {number} id @returns {Promise<Profile | null>} */
+export async function player(id, site = SITE) {
+  return (await players([id], site))[0] ?? null;
 }
 
-/** Return the public profiles of up to 100 players, without unknown ones. @param {number[]} ids */
-export async function players(ids) {
-  if (ids.length === 0) return [];
-  const response = await fetch(`${SITE}/api/users/batch?ids=${ids.join()}`);
-  const { message, users } = await response.json();
-  if (!response.ok) throw new Error(message);
-  return /** @type {Profile[]} */ (users);
+/** Returns up to 100 profiles, without unknown ids. @param {number[]} ids @returns {Promise<Profile[]>} */
+export async function players(ids, site = SITE) {
+  return ids.length ? (await send(`${site}/api/users/batch?ids=${ids}`)).users : [];
 }
 
-/** Return the address of a picture: 256, 64 or 16 pixels on each side.
- * @param {{id: number, pfpTimestamp?: number}} player @param {"large" | "medium" | "small"} [size] */
-export function pictureOf({ id, pfpTimestamp }, size = "medium") {
-  return `${SITE}/pfp/${size}/${id}${pfpTimestamp ? `-${pfpTimestamp}` : ""}.webp`;
+/** Returns the address of a player's picture, 256, 64 or 16 pixels wide.
+ * @param {{ id: number, pfpTimestamp?: number }} player @param {"large" | "medium" | "small"} [size] */
+export function pictureOf({ id, pfpTimestamp }, size = "medium", site = SITE) {
+  return `${site}/pfp/${size}/${pfpTimestamp ? `${id}-${pfpTimestamp}` : id}.webp`;
 }
 
-/** @param {SignInOptions} options */
-async function start(options) {
-  if (!window.crypto.subtle || window.origin === "null") throw new SignInError("insecure_context");
-  const answer = returned;
+/** @param {Options<any>} options */
+async function begin({ clientId, redirectUri = location.origin + location.pathname, exchange, ...options }) {
+  const { scope = "userinfo", mode, site = SITE } = options;
+  const last = returned;
   returned = null;
-  if (answer) return finish(answer, answer.verifier, options, answer.redirectUri);
-  const verifier = randomText();
-  if (top && (await isPlayPage)) return finish(await askPlayPage(options, verifier), verifier, options);
-  // Opened before anything else is waited for: browsers allow it only for some seconds after a click.
-  const mayOpen = (top || options.mode !== "redirect") && !window.crossOriginIsolated; // such pages hear nothing
-  const popup = mayOpen ? window.open("", "", "popup,width=480,height=760") : null;
-  if (!popup && top) throw new SignInError("popup_blocked"); // the site cannot be shown in a frame
-  const redirectUri = options.redirectUri ?? location.origin + location.pathname;
-  const request = { ...(await requestOf(options, verifier)), redirect_uri: redirectUri, state: randomText() };
-  const mode = popup && { response_mode: "web_message" };
-  const query = new URLSearchParams({ response_type: "code", ...request, ...mode });
-  const address = `${SITE}/oauth/authorize?${query}`;
-  if (popup) return finish(await askPopup(popup, address, request.state), verifier, options, redirectUri);
-  const { clientId, exchange } = options;
-  const kept = { state: request.state, verifier, redirectUri, clientId, exchanged: Boolean(exchange) };
-  sessionStorage.setItem(KEPT, JSON.stringify(kept));
+  if (last) return last.result ?? finish(last.request, last.response, exchange);
+  if (!crypto.subtle || window.origin === "null") throw failure("insecure_context");
+  const isHere = parent !== window && (await (site === SITE ? onPlayPage : greet(site)));
+  if (!isHere) popup = openPopup(mode); // before anything takes time: browsers open windows for clicks only
+  const [state, verifier] = [crypto.randomUUID(), crypto.randomUUID() + crypto.randomUUID()];
+  const request = { clientId, redirectUri: isHere ? "" : redirectUri, site, state, verifier, waits: !!exchange };
+  const response = await (isHere ? askPlayPage(request) : askSite(request, scope));
+  const result = await finish(request, response, exchange);
+  isAnswered = isHere;
+  return result;
+}
+
+/** Returns whether the play page of a site is around this page: no other page answers. @param {string} site */
+async function greet(site) {
+  const origins = location.ancestorOrigins; // some browsers do not tell
+  if (parent === window || parent !== top || (origins && origins[0] !== site)) return false;
+  const deadline = performance.now() + (origins ? Infinity : HELLO_TIMEOUT);
+  return !!(await receive(parent, site, "hello", { action: "hello" }, () => performance.now() > deadline));
+}
+
+/** @param {Request} request */
+async function askPlayPage(request) {
+  const asked = { client_id: request.clientId, scopes: ["userinfo"], ...(await challengeOf(request)) };
+  const { error, message, code } = await receive(parent, request.site, "authorized", { action: "authorize", ...asked });
+  return error ? { error: message } : { code };
+}
+
+/** Returns a popup, or null where this page has to go away. @param {"popup" | "redirect"} [mode] */
+function openPopup(mode) {
+  const stays = parent !== window || mode === "popup";
+  const mayOpen = (stays || mode !== "redirect") && !window.crossOriginIsolated; // isolated pages hear from no popup
+  const opened = mayOpen ? open("", "", "popup,width=480,height=720") : null;
+  if (!opened && stays) throw failure("popup_blocked");
+  return opened;
+}
+
+/** @param {Request} request @param {string} scope */
+async function askSite(request, scope) {
+  const { clientId: client_id, redirectUri: redirect_uri, state } = request;
+  const query = { response_type: "code", client_id, redirect_uri, scope, state, ...(await challengeOf(request)) };
+  const address = `${request.site}/oauth/authorize?${new URLSearchParams(query)}`;
+  if (popup) return askInPopup(popup, `${address}&response_mode=web_message`, request);
+  sessionStorage.setItem(STORED, JSON.stringify(request));
   location.assign(address);
-  return new Promise(() => {}); // the page goes
+  return new Promise((_, end) => addEventListener("pageshow", (e) => e.persisted && end(failure("popup_closed"))));
 }
 
-/** @param {SignInOptions} options @param {string} verifier */
-async function requestOf({ clientId, scope = "userinfo" }, verifier) {
-  const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(verifier));
-  const challenge = base64url(new Uint8Array(digest));
-  return { client_id: clientId, scope, code_challenge: challenge, code_challenge_method: "S256" };
+/** @param {Window} opened @param {string} address @param {Request} request */
+async function askInPopup(opened, address, { site, state }) {
+  opened.location.replace(address);
+  const answer = await receive(opened, site, "authorization_response", null, () => opened.closed);
+  opened.close();
+  popup = null;
+  const { response } = answer ?? { response: { error: "popup_closed", state } };
+  return response.state === state ? response : { error: "state_mismatch" };
 }
 
-/** @param {Window} popup @param {string} address @param {string} state @returns {Promise<Answer>} */
-async function askPopup(popup, address, state) {
-  popup.location.href = address;
-  const closed = () => popup.closed && new SignInError("popup_closed");
-  const { response } = await messageFrom(popup, "authorization_response", closed);
-  popup.close();
-  return response?.state === state ? response : { error: "state_mismatch" };
+function takeRedirect() {
+  const address = new URL(location.href);
+  const { state, ...response } = Object.fromEntries(address.searchParams);
+  const request = state && parent === window ? JSON.parse(sessionStorage.getItem(STORED) ?? "null") : null;
+  if (!request || request.state !== state) return null; // RFC 6749 10.12: the answer may be an attacker's
+  sessionStorage.removeItem(STORED);
+  for (const name of ["code", "state", "error", "error_description"]) address.searchParams.delete(name);
+  history.replaceState(history.state, "", address);
+  const result = request.waits ? null : finish(request, response);
+  result?.catch(() => {}); // the next signIn() rejects with it
+  return { request, response, result };
 }
 
-/** @param {SignInOptions} options @param {string} verifier @returns {Promise<Answer>} */
-async function askPlayPage(options, verifier) {
-  const message = { action: "authorize", scopes: ["userinfo"], ...(await requestOf(options, verifier)) };
-  top?.postMessage(message, SITE);
-  const { error, message: reason, code } = await messageFrom(top, "authorized");
-  return error ? { error: reason } : { code };
+/** Exchanges a code; returns the player, or what `exchange` returns. @param {Request} request
+ * @param {Record<string, string>} response @param {Options<any>["exchange"]} [exchange] @returns {Promise<any>} */
+async function finish({ site, clientId, redirectUri, verifier }, { code, error, error_description }, exchange) {
+  if (!code) throw failure(error ?? "server_error", error_description);
+  const answer = { code, code_verifier: verifier, ...(redirectUri && { redirect_uri: redirectUri }) };
+  if (exchange) return exchange(answer);
+  const body = new URLSearchParams({ grant_type: "authorization_code", client_id: clientId, ...answer });
+  const { access_token: token } = await send(`${site}/api/oauth/token`, { method: "POST", body });
+  readPlayer = () => send(`${site}/api/oauth/whois`, { headers: { Authorization: `Bearer ${token}` } }, 401);
+  return readPlayer();
 }
 
-/** At once, so that the answer is there when a button is pressed. @returns {Promise<boolean>} */
-async function askForPlayPage() {
-  const origins = location.ancestorOrigins; // not in every browser; the last one is the top window's
-  if (!top || (origins && origins[origins.length - 1] !== SITE)) return false;
-  top.postMessage({ action: "hello" }, SITE);
-  const end = performance.now() + PATIENCE;
-  const late = () => performance.now() > end && new Error("no answer");
-  return messageFrom(top, "hello", late).then(() => true, () => false);
+/** @param {string} address @param {RequestInit} [request] @param {number} [none] the status that means null */
+async function send(address, request, none) {
+  const response = await fetch(address, request).catch(() => Response.error());
+  const body = await response.json().catch(() => null);
+  if (response.status === none) return null;
+  if (!response.ok || !body) throw failure("server_error", body?.message);
+  return body;
 }
 
-/** @param {Window | null} sender @param {string} type @param {() => Error | false} [problem] @returns {Promise<any>} */
-function messageFrom(sender, type, problem = () => false) {
-  return new Promise((resolve, reject) => {
-    const watch = setInterval(() => problem() && stop(() => reject(problem())), 300); // milliseconds
-    // Any window can send messages here; a code from another one could be an attacker's.
-    const receive = (/** @type {MessageEvent} */ { data, origin, source }) =>
-      origin === SITE && source === sender && data?.type === type && stop(() => resolve(data));
-    const stop = (/** @type {() => void} */ settle) => {
-      clearInterval(watch);
-      window.removeEventListener("message", receive);
-      settle();
-    };
-    window.addEventListener("message", receive);
+/** Posts a message, and resolves to the first one of a type that comes back; to null once `isOver` returns true.
+ * @param {Window} other @param {string} site @param {string} type @param {object | null} message
+ * @param {() => boolean} [isOver] @returns {Promise<any>} */
+function receive(other, site, type, message, isOver = () => false) {
+  return new Promise((resolve) => {
+    const listening = new AbortController();
+    const timer = setInterval(() => isOver() && end(null), WATCH_INTERVAL);
+    const end = (/** @type {any} */ data) => [clearInterval(timer), listening.abort(), resolve(data)];
+    addEventListener("message", ({ source, origin, data }) => {
+      if (source === other && origin === site && data?.type === type) end(data);
+    }, listening);
+    if (message) other.postMessage(message, site);
   });
 }
 
-/** @param {Answer} answer @param {string} verifier @param {SignInOptions} options @param {string} [redirectUri] */
-async function finish({ code, error }, verifier, { clientId, exchange }, redirectUri) {
-  if (!code) throw new SignInError(error ?? "server_error");
-  const grant = { code, code_verifier: verifier, ...(redirectUri && { redirect_uri: redirectUri }) };
-  if (exchange) return exchange(grant);
-  const form = { grant_type: "authorization_code", client_id: clientId, ...grant };
-  const sent = fetch(`${SITE}/api/oauth/token`, { method: "POST", body: new URLSearchParams(form) });
-  const body = await sent.then((response) => response.json()).catch((cause) => ({ message: cause }));
-  if (!body.access_token) throw new SignInError("server_error", body.message);
-  token = body.access_token;
-  return whois();
+/** Returns the PKCE parameters (RFC 7636 4.3). @param {Request} request */
+async function challengeOf({ verifier }) {
+  const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(verifier));
+  const base64 = btoa(String.fromCharCode(...new Uint8Array(digest))).replaceAll("=", "");
+  return { code_challenge: base64.replaceAll("+", "-").replaceAll("/", "_"), code_challenge_method: "S256" };
 }
 
-function takeReturned() {
-  const query = new URLSearchParams(location.search);
-  let kept;
-  try {
-    kept = JSON.parse(sessionStorage.getItem(KEPT) ?? "{}");
-  } catch {
-    return null; // the browser forbids storage here
-  }
-  if (!kept.state || query.get("state") !== kept.state) return null; // not the answer to a request of this tab
-  sessionStorage.removeItem(KEPT);
-  const answer = { code: query.get("code"), error: query.get("error") };
-  for (const name of ["code", "state", "error", "error_description"]) query.delete(name);
-  history.replaceState(history.state, "", `${location.pathname}?${query}`.replace(/\?$/, "") + location.hash);
-  return { ...kept, ...answer };
-}
-
-const randomText = () => base64url(crypto.getRandomValues(new Uint8Array(32)));
-
-/** @param {Uint8Array} bytes */
-function base64url(bytes) {
-  return btoa(String.fromCharCode(...bytes)).replace(/[+/=]/g, (each) => ({ "+": "-", "/": "_" })[each] ?? "");
+/** @param {string} code @param {unknown} [cause] what the server said, for the developer */
+function failure(code, cause) {
+  const message = ERRORS.get(code) ?? `Signing in did not work (${code}). Try again later.`;
+  return Object.assign(new Error(message, { cause }), { code });
 }

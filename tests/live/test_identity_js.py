@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Frame, Page, expect
+from playwright.sync_api import Frame, Page, Route, expect
 
 from storage import Storage
 
@@ -131,7 +131,7 @@ def test_cancel_and_a_closed_popup_have_a_sentence_for_the_player(page: Page, si
         decide(popup, "Cancel")
     assert shown(game_page)["code"] == "access_denied"
     press_sign_in(page, game_page).close()
-    assert shown(game_page)["message"] == "The window was closed before you answered. Try again."
+    assert shown(game_page)["message"] == "You left before the sign-in was complete. Try again."
 
 
 def test_second_call_gets_the_answer_of_the_first(page: Page, site_of, ada: dict):
@@ -141,6 +141,66 @@ def test_second_call_gets_the_answer_of_the_first(page: Page, site_of, ada: dict
     with popup.expect_event("close"):
         decide(popup)
     assert game_page.evaluate("second")["id"] == shown(game_page)["id"] == ada["id"]
+
+
+def test_remembered_consent_needs_no_press_in_the_popup(
+    page: Page, server: RunningServer, game: Game, ada: dict
+):
+    """Of a confidential client: its own server exchanges what `exchange` gets."""
+    client = server.add_client("Space Game", f"{game.origin('localhost')}/")
+    publish(game, server, client["client_id"])
+    game_page = open_game(page, f"{game.origin('localhost')}/")
+    game_page.evaluate("() => { options.exchange = async (grant) => ({ grant }); }")
+    popup = press_sign_in(page, game_page)
+    with popup.expect_event("close"):
+        decide(popup)
+    shown(game_page)
+    press_sign_in(page, game_page)
+    grant = shown(game_page)["grant"]
+    code = grant.pop("code")
+    assert grant["redirect_uri"] == page.url
+    token = server.exchange_code(code, *client.values(), **grant).json()["access_token"]
+    assert server.whois(token).json()["id"] == ada["id"]
+    assert game_page.evaluate("identity.whois()") is None
+
+
+def test_answer_with_another_state_is_not_exchanged(page: Page, site_of, server: RunningServer):
+    """RFC 9700 4.7.1."""
+    address, requested = site_of(), []
+    forged = """<script>opener.postMessage({ type: "authorization_response",
+        response: { code: "x", state: "another" } }, "*")</script>"""
+    answer = {"body": forged, "content_type": "text/html"}
+    page.context.route(f"{server.address}/oauth/authorize?*", lambda route: route.fulfill(**answer))
+    page.on("request", lambda request: requested.append(request.url))
+    game_page = open_game(page, address)
+    press_sign_in(page, game_page)
+    assert shown(game_page)["code"] == "state_mismatch"
+    assert not any("/api/oauth/token" in each for each in requested)
+
+
+def test_ended_sign_in_leaves_no_listener_behind(page: Page, site_of):
+    game_page = open_game(page, site_of())
+    press_sign_in(page, game_page).close()
+    assert shown(game_page)["code"] == "popup_closed"
+    inspector = page.context.new_cdp_session(page)
+    window = inspector.send("Runtime.evaluate", {"expression": "window"})["result"]["objectId"]
+    found = inspector.send("DOMDebugger.getEventListeners", {"objectId": window})["listeners"]
+    assert [each["type"] for each in found if each["type"] == "message"] == []
+
+
+def test_access_that_ended_is_no_player(
+    page: Page, site_of, ada: dict, store: Storage, console_errors: list[str]
+):
+    game_page = open_game(page, site_of())
+    popup = press_sign_in(page, game_page)
+    with popup.expect_event("close"):
+        decide(popup)
+    check_signed_in(game_page, ada)
+    with store.edit_user(ada["id"]) as user:
+        user.grants.clear()
+    with page.expect_response("**/api/oauth/whois"):
+        assert game_page.evaluate("identity.whois()") is None
+    assert console_errors.pop().startswith("401 ")
 
 
 def test_message_of_another_window_is_ignored(page: Page, site_of, ada: dict):
@@ -179,6 +239,29 @@ def test_cancelled_redirect_is_a_page_without_a_player(page: Page, site_of):
     decide(page, "Cancel")
     expect(page.locator("output")).to_have_text("null")
     assert page.url == address
+    press_sign_in(page, page)  # asks again, instead of telling of the old answer
+
+
+def test_call_after_a_cancelled_redirect_tells_of_it_once(page: Page, site_of, game: Game):
+    address = site_of()
+    game.pages["/"] = game.pages["/"].replace("show(await identity.whois())", "show(null)")
+    open_game(page, address, mode="redirect")
+    page.get_by_role("button", name="Sign in").click()
+    decide(page, "Cancel")
+    expect(page.locator("output")).to_have_text("null")
+    page.get_by_role("button", name="Sign in").click()
+    assert shown(page)["code"] == "access_denied"
+    press_sign_in(page, page)
+
+
+def test_back_without_an_answer_ends_the_sign_in(page: Page, site_of):
+    """The browser may show the page again as it was (bfcache), which this one never does."""
+    game_page = open_game(page, site_of(), mode="redirect")
+    page.route("**/oauth/authorize?*", lambda route: route.fulfill(status=204))  # stays here
+    game_page.get_by_role("button", name="Sign in").click()
+    page.wait_for_function("() => sessionStorage.length === 1")
+    page.evaluate("dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true }))")
+    assert shown(game_page)["code"] == "popup_closed"
 
 
 def test_response_of_another_tab_is_ignored(page: Page, site_of):
@@ -203,7 +286,7 @@ def test_redirect_of_a_confidential_client_ends_with_the_next_call(page: Page, s
     page.get_by_role("button", name="Sign in").click()
     grant = shown(page)["grant"]
     assert grant["redirect_uri"] == page.url
-    assert (len(grant["code"]), len(grant["code_verifier"])) == (43, 43)
+    assert (len(grant["code"]), len(grant["code_verifier"])) == (43, 72)
 
 
 def test_page_without_encryption_has_a_sentence_for_the_player(page: Page, site_of):
@@ -245,6 +328,57 @@ def test_public_game_on_the_play_page_signs_in_without_a_popup(
     frame.get_by_role("button", name="Sign in").click()
     decide(page)
     check_signed_in(frame, ada)
+    # The play page answers once per load, so the next call has the same answer.
+    assert frame.evaluate("identity.signIn(options)")["id"] == ada["id"]
+    assert frame.evaluate("identity.needsClick()") is False
+
+
+@pytest.fixture
+def silent_browser(page: Page, server: RunningServer) -> Page:
+    """Ada's browser, of a kind that does not tell a page what is around it."""
+
+    def change_module(route: Route) -> None:
+        answer = route.fetch()
+        text = answer.text().replace("location.ancestorOrigins", "undefined")
+        route.fulfill(response=answer, body=text)
+
+    page.route(f"{server.address}/static/v1/identity.js", change_module)
+    return page
+
+
+def test_hello_finds_the_play_page_where_the_browser_does_not_tell(
+    silent_browser: Page, add_played_game, ada: dict
+):
+    silent_browser.goto(add_played_game(public=True))
+    frame = ready(frame_of(silent_browser))
+    assert frame.evaluate("identity.needsClick()") is False
+    frame.get_by_role("button", name="Sign in").click()
+    decide(silent_browser)
+    check_signed_in(frame, ada)
+
+
+def test_other_host_gives_no_hello_where_the_browser_does_not_tell(
+    silent_browser: Page, site_of, game: Game, ada: dict, console_errors: list[str]
+):
+    game.pages["/host"] = OTHER_HOST.replace("$GAME", site_of())
+    silent_browser.goto(f"{game.origin()}/host")
+    frame = ready(frame_of(silent_browser))
+    assert frame.evaluate("identity.needsClick()") is True
+    popup = press_sign_in(silent_browser, frame)
+    with popup.expect_event("close"):
+        decide(popup)
+    check_signed_in(frame, ada)
+    drop_undelivered_messages(console_errors)
+
+
+def test_cancel_on_the_play_page_is_final_until_it_is_loaded_again(page: Page, add_played_game):
+    page.goto(add_played_game(public=True))
+    frame = ready(frame_of(page))
+    frame.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name="Cancel").click()
+    assert shown(frame)["code"] == "access_denied"
+    frame.get_by_role("button", name="Sign in").click()
+    assert shown(frame)["code"] == "already_requested"
 
 
 def test_confidential_game_gets_the_grant_for_its_own_server(page: Page, add_played_game):
@@ -254,7 +388,7 @@ def test_confidential_game_gets_the_grant_for_its_own_server(page: Page, add_pla
     frame.get_by_role("button", name="Sign in").click()
     decide(page)
     grant = shown(frame)["grant"]
-    assert (len(grant["code"]), len(grant["code_verifier"])) == (43, 43)
+    assert (len(grant["code"]), len(grant["code_verifier"])) == (43, 72)
     assert grant.keys() == {"code", "code_verifier"}
 
 

@@ -339,6 +339,16 @@ def test_nginx_serves_static_files_like_the_server(server: ServerBehindNginx, se
     assert answer.own_headers() == expected.own_headers()
 
 
+def test_module_for_other_sites_has_the_headers_of_the_server(server: ServerBehindNginx, send):
+    path = "/static/v1/identity.js"
+    expected = send_http(server.backend, "GET", path)
+    answer = send("GET", path, headers={"Origin": "https://game.example"})
+    assert (answer.status, answer.body) == (200, expected.body)
+    assert answer.own_headers() == expected.own_headers()
+    assert answer.headers["access-control-allow-origin"] == "*"
+    assert send("GET", path, headers={"If-None-Match": answer.headers["etag"]}).status == 304
+
+
 def test_replaced_picture_is_404_at_once(store: Storage, ada: dict, send):
     pictures = [generate_picture(number) for number in (1000, 1001)]
     for number in range(20):

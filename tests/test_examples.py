@@ -301,6 +301,8 @@ def test_failed_exchange_shows_an_error(
 
 # -- the game's backend -------------------------------------------------------------------------
 
+ANSWER = {"code": "a-code", "code_verifier": "a-verifier"}  # what identity.js gives the page
+
 
 def post(game: Browser, path: str, values: object, **headers: str):
     """Send a same-origin post, as the game's page does."""
@@ -311,7 +313,7 @@ def post(game: Browser, path: str, values: object, **headers: str):
 
 def sign_in(game: Browser) -> dict[str, str]:
     """Sign a player in; return the authorization header for scores."""
-    token = json.loads(post(game, "/sign-in", {"code": "a-code"}).text)["token"]
+    token = json.loads(post(game, "/sign-in", ANSWER).text)["token"]
     return {"Authorization": f"Bearer {token}"}
 
 
@@ -322,13 +324,13 @@ def scores(game: Browser) -> list[dict[str, int]]:
 def test_game_exchanges_a_code_and_returns_its_own_token(
     game: Browser, identity_server: IdentityServer
 ):
-    answer = post(game, "/sign-in", {"code": "a-code"})
+    answer = post(game, "/sign-in", ANSWER)
     values = json.loads(answer.text)
     assert answer.status == 200
     assert values.pop("token") != TOKEN
     assert values == {"id": 1}
     credentials = {"client_id": CLIENT_ID, "client_secret": CLIENT_SECRET}
-    form = {"grant_type": "authorization_code", "code": "a-code"}
+    form = {"grant_type": "authorization_code", **ANSWER}
     assert identity_server.exchanged == [form | credentials]
 
 
@@ -348,7 +350,7 @@ def test_game_exchanges_a_code_and_returns_its_own_token(
 def test_cross_site_post_is_403(
     game: Browser, identity_server: IdentityServer, headers: dict[str, str]
 ):
-    assert post(game, "/sign-in", {"code": "a-code"}, **headers).status == 403
+    assert post(game, "/sign-in", ANSWER, **headers).status == 403
     assert identity_server.exchanged == []
     signed_in = sign_in(game)
     assert post(game, "/scores", {"score": 7}, **signed_in | headers).status == 403
@@ -356,13 +358,13 @@ def test_cross_site_post_is_403(
 
 
 def test_post_without_origin_is_403(game: Browser, identity_server: IdentityServer):
-    assert game.send("POST", "/sign-in", '{"code": "a-code"}').status == 403
+    assert game.send("POST", "/sign-in", json.dumps(ANSWER)).status == 403
     assert identity_server.exchanged == []
 
 
 def test_origin_suffices_without_sec_fetch_site(game: Browser):
     origin = {"Origin": f"http://127.0.0.1:{game.port}"}
-    assert game.send("POST", "/sign-in", '{"code": "a-code"}', **origin).status == 200
+    assert game.send("POST", "/sign-in", json.dumps(ANSWER), **origin).status == 200
 
 
 @pytest.mark.parametrize("score", [-1, 1001, 1.5, "5", True, None, [5], 10**30], ids=str)
@@ -428,10 +430,10 @@ def test_listen_backlog_holds_sixteen_connections(environment):
 
 def test_refused_code_is_403_and_bad_gateway_is_502(game: Browser, identity_server: IdentityServer):
     identity_server.answers["/api/oauth/token"] = (400, {"message": "this code is old"})
-    answer = post(game, "/sign-in", {"code": "a-code"})
+    answer = post(game, "/sign-in", ANSWER)
     assert (answer.status, "this code is old" in answer.text) == (403, True)
     identity_server.answers["/api/oauth/token"] = (502, b"<h1>Bad gateway</h1>")
-    assert post(game, "/sign-in", {"code": "a-code"}).status == 502
+    assert post(game, "/sign-in", ANSWER).status == 502
 
 
 @pytest.mark.parametrize(
@@ -446,8 +448,9 @@ def test_invalid_body_is_refused_as_json(game: Browser, body: str, status: int):
 
 
 @pytest.mark.parametrize("code", ['"\\ud800"', '"é"', "null", "7", '["a-code"]'])
-def test_invalid_code_is_400(game: Browser, code: str):
-    assert post(game, "/sign-in", f'{{"code": {code}}}').status == 400
+def test_invalid_code_or_verifier_is_400(game: Browser, code: str):
+    assert post(game, "/sign-in", f'{{"code": {code}, "code_verifier": "v"}}').status == 400
+    assert post(game, "/sign-in", f'{{"code": "c", "code_verifier": {code}}}').status == 400
 
 
 @pytest.mark.parametrize("length", ["-1", "1" * 5000, "x", "²"])
@@ -480,6 +483,7 @@ def test_only_the_identity_server_may_frame_the_game(
     policy = game.send("GET", "/").getheader("Content-Security-Policy")
     directives = dict(each.strip().split(" ", 1) for each in policy.split(";"))
     assert directives["frame-ancestors"] == identity_server.address
-    assert directives["script-src"] == "'self'"
+    module = f"{identity_server.address}/static/v1/identity.js"
+    assert directives["script-src"] == f"'self' {module}"
     assert f'data-client-id="{CLIENT_ID}"' in game.page()
     assert CLIENT_SECRET not in game.page()

@@ -238,7 +238,7 @@ def game_process(
     """Register the Space Game, listed on the home page, and save its scores. Return its process."""
     client, secret = store.add_client(
         "Space Game",
-        [],
+        [f"{game}/"],  # where it can be played as well
         owner_id=store.find_user(GAME_OWNER).id,
         game_url=f"{game}/",
         description="A minute of falling stars, and of rocks.",

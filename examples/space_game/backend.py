@@ -2,9 +2,10 @@
 
     CLIENT_ID=... CLIENT_SECRET=... python examples/space_game/backend.py
 
-The play page of the identity server embeds the game and gives it a code. This server exchanges the
-code, because the client secret must never reach a browser. It needs only the standard library. The
-client's game URL is http://127.0.0.1:5001/
+The page gets a code through the identity server's own identity.js: from the play page that embeds
+the game, or from a popup. This server exchanges the code, because the client secret must never
+reach a browser. It needs only the standard library. The client's game URL and redirect URI are
+http://127.0.0.1:5001/
 """
 
 import contextlib
@@ -27,12 +28,14 @@ SCORES = Path(os.environ.get("SCORES", "scores.json"))  # best scores by player 
 PAGES = Path(__file__).parent
 KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; base-uri 'none'; form-action 'none'; "
+    f"default-src 'none'; script-src 'self' {SERVER}/static/v1/identity.js; "
+    "style-src 'self'; base-uri 'none'; form-action 'none'; "
     f"img-src {SERVER} data:; connect-src 'self' {SERVER}; "
     f"frame-ancestors {SERVER}"  # no other page can embed the game: clickjacking
 )
 MAX_SCORE = 1000  # no minute has more stars
-BODY_LIMIT = 500  # bytes: a code has 43, and JSON of this length cannot exceed the recursion limit
+# Bytes: a code has 43, its verifier 72, and JSON of this length cannot exceed the recursion limit.
+BODY_LIMIT = 500
 SHOWN = 10  # scores in the list
 PLAYERS_KEPT = 10_000
 
@@ -56,10 +59,9 @@ class Refused(Exception):
 # -- who plays ----------------------------------------------------------------------------------
 
 
-def sign_in(code: str) -> dict:
+def sign_in(answer: dict[str, str]) -> dict:
     """Exchange a code. Return the player's id and a new token. Raises Refused."""
-    # No redirect_uri: codes of the game flow have none.
-    form = urlencode({"grant_type": "authorization_code", "code": code, **CLIENT})
+    form = urlencode({"grant_type": "authorization_code", **answer, **CLIENT})
     form_encoded = {"Content-Type": "application/x-www-form-urlencoded"}
     response = call_api("POST", "/api/oauth/token", form, form_encoded)  # RFC 6749 4.1.3
     bearer = {"Authorization": f"Bearer {response['access_token']}"}
@@ -149,7 +151,7 @@ class RequestHandler(BaseHTTPRequestHandler):
             self.refuse_cross_site()
             values = self.read_json()
             if self.path == "/sign-in":
-                return self.respond(200, sign_in(read_code(values)))
+                return self.respond(200, sign_in(read_answer(values)))
             if self.path == "/scores":
                 keep_score(self.read_player(), read_score(values))
                 return self.respond(200, best_scores())
@@ -204,12 +206,13 @@ class RequestHandler(BaseHTTPRequestHandler):
         """Log nothing."""
 
 
-def read_code(values: dict) -> str:
-    """Return the code in a request. Raises Refused."""
-    code = values.get("code")
-    if not isinstance(code, str) or not code.isascii():
-        raise Refused(400, "the code must be ASCII text")
-    return code
+def read_answer(values: dict) -> dict[str, str]:
+    """Return the code and its PKCE verifier (RFC 7636) in a request. Raises Refused."""
+    answer = {name: values.get(name) for name in ("code", "code_verifier")}
+    for name, value in answer.items():
+        if not isinstance(value, str) or not value.isascii():
+            raise Refused(400, f"{name} must be ASCII text")
+    return answer
 
 
 def read_score(values: dict) -> int:

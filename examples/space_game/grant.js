@@ -1,7 +1,7 @@
-// Sign-in: the page around the game asks the player and gives the game a code; the game's own server
-// exchanges the code and gives this page a token, which stays in this module.
+// Sign-in: identity.js, which the identity server has, asks for the player's consent and gets a code; the game's own
+// server exchanges the code and gives this page a token, which stays in this module.
 
-export const { server, clientId } = document.body.dataset;
+const { server, clientId } = document.body.dataset;
 
 const REFUSALS = {
   no_account: "You are not signed in. Sign in, in the bar above the game, to keep your scores.",
@@ -12,31 +12,29 @@ const REFUSALS = {
   server_error: "The identity server has a problem. Load the page again later.",
 };
 
+// Not a static import: without the identity server there are no names, but there is still a game.
+const identity = import(`${server}/static/v1/identity.js`).catch(() => null);
 let token = null;
+
+// Returns whether signIn() has to wait for a click, which it does outside of the community's site.
+export async function needsClick() {
+  return (await identity)?.needsClick() ?? false;
+}
 
 // Returns the player's id. Throws an Error whose message is for the player.
 export async function signIn() {
-  const response = await requestCode();
-  if (response.error) throw new Error(REFUSALS[response.message] ?? `The page refused: ${response.message}`);
-  const player = await post("/sign-in", { code: response.code });
+  const module = await identity;
+  if (!module) throw new Error("You play as a guest: the identity server cannot be reached.");
+  // Not a redirect: the flight would be lost.
+  const player = await module.signIn({ clientId, mode: "popup", exchange }).catch((error) => {
+    throw new Error(REFUSALS[error.code] ?? error.message);
+  });
   token = player.token;
   return player.id;
 }
 
-function requestCode() {
-  if (window.parent === window) {
-    throw new Error("You play as a guest. Open the game from the community's site to keep your scores.");
-  }
-  return new Promise((resolve) => {
-    window.addEventListener("message", function receive({ data, origin, source }) {
-      // Any window can send messages here; a code from another window could be an attacker's.
-      if (origin !== server || source !== window.parent || data?.type !== "authorized") return;
-      window.removeEventListener("message", receive);
-      resolve(data);
-    });
-    // Never "*": only this origin may receive the message.
-    window.top.postMessage({ action: "authorize", client_id: clientId, scopes: ["userinfo"] }, server);
-  });
+function exchange({ code, code_verifier }) {
+  return post("/sign-in", { code, code_verifier });
 }
 
 // Returns the new list of scores. Throws an Error with the reason.
@@ -53,12 +51,10 @@ async function post(path, values, headers = {}) {
   return received;
 }
 
-// Returns a public profile, null if the account was deleted. Names are not stored, so they are current.
-export async function readProfile(id) {
-  const response = await fetch(`${server}/api/users/info?id=${id}`).catch(() => null);
-  return response?.ok ? (await response.json()).user : null;
-}
-
-export function pictureAddress({ id, pfpTimestamp }) {
-  return `${server}/pfp/medium/${id}${pfpTimestamp ? `-${pfpTimestamp}` : ""}.webp`;
+// Returns public profiles by id, each with the address of its `picture`; deleted accounts have none. Names are not
+// stored, so they are current.
+export async function readProfiles(ids) {
+  const module = await identity;
+  const profiles = await module?.players(ids).catch(() => []);
+  return new Map(profiles?.map((each) => [each.id, { ...each, picture: module.pictureOf(each) }]));
 }

@@ -1,10 +1,10 @@
 // The panel around a flight: the player, the score list, and start, pause and end of a flight.
 
-import { pictureAddress, readProfile, sendScore, signIn } from "./grant.js";
+import { needsClick, readProfiles, sendScore, signIn } from "./grant.js";
 import { Flight } from "./flight.js";
 
-const [panel, title, message, play, player, list, scores] = [
-  "panel", "title", "message", "play", "player", "list", "scores",
+const [panel, title, message, play, player, signInButton, list, scores] = [
+  "panel", "title", "message", "play", "player", "sign-in", "list", "scores",
 ].map((id) => document.getElementById(id));
 
 let playerId = null;
@@ -50,10 +50,10 @@ async function showScores(request) {
   lists += 1;
   const number = lists;
   const best = await request;
-  const profiles = await Promise.all(best.map(({ id }) => readProfile(id)));
+  const profiles = await readProfiles(best.map(({ id }) => id));
   if (number !== lists) return;
-  const rows = best.map((each, place) => profiles[place] && scoreRow(profiles[place], each.score));
-  scores.replaceChildren(...rows.filter(Boolean)); // deleted accounts are left out
+  const known = best.filter(({ id }) => profiles.has(id)); // deleted accounts are left out
+  scores.replaceChildren(...known.map(({ id, score }) => scoreRow(profiles.get(id), score)));
   list.hidden = scores.children.length === 0;
 }
 
@@ -73,20 +73,29 @@ function name(profile) {
 function picture(profile) {
   const image = new Image(24, 24);
   image.crossOrigin = "anonymous"; // a canvas with this picture stays readable
-  image.src = pictureAddress(profile);
+  image.src = profile.picture;
   image.alt = "";
   return image;
 }
 
 async function greet() {
   try {
-    playerId = await signIn();
-    const profile = await readProfile(playerId);
+    playerId = await signIn(); // waits until the player has answered
+    const profile = (await readProfiles([playerId])).get(playerId);
     flight.pilot = picture(profile);
     player.replaceChildren("You fly as ", picture(profile), name(profile));
+    signInButton.hidden = true;
   } catch (error) {
     player.textContent = error.message;
   }
+  if (!panel.hidden) play.focus(); // the question took the focus
+  showBest(); // with the player's own row
+}
+
+function offerSignIn() {
+  player.textContent = "You play as a guest.";
+  signInButton.hidden = false;
+  signInButton.addEventListener("click", greet);
 }
 
 async function showBest() {
@@ -95,6 +104,5 @@ async function showBest() {
 
 play.focus();
 showBest();
-await greet(); // waits until the player has answered the dialog
-if (!panel.hidden) play.focus(); // the dialog took the focus
-showBest(); // with the player's own row
+if (await needsClick()) offerSignIn();
+else greet();

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Frame, Locator, Page, Route, expect
-from programs import CLIENT_ID, GAME, running
+from programs import CLIENT_ID, GAME, ROOT, running
 
 from . import test_browser
 from .demo import EXAMPLE, Demo
@@ -246,9 +246,21 @@ def test_flight_pauses_while_the_player_is_away(demo: Demo, browse, away: str):
 def test_game_layout_and_accessibility(demo: Demo, browse):
     page = browse()
     page.goto(open_game(page, demo).url)
-    expect(page.get_by_role("status")).to_contain_text("Open the game from the community's site")
+    expect(page.get_by_role("status")).to_have_text("You play as a guest.")
+    expect(page.get_by_role("button", name="Sign in to keep your scores")).to_be_visible()
     expect(page.get_by_role("listitem").last).to_be_visible()
     check_page(page)
+
+
+def test_game_on_a_page_of_its_own_signs_in_with_a_popup(demo: Demo, browse_as):
+    page = browse_as("dalia")
+    page.goto(open_game(page, demo).url)
+    with page.expect_popup() as opened:
+        page.get_by_role("button", name="Sign in to keep your scores").click()
+    allow(opened.value)
+    expect(page.get_by_role("status")).to_contain_text("You fly as ")
+    expect(page.locator("#scores [aria-current=true]")).to_have_count(1)
+    expect(page.get_by_role("button", name="Sign in to keep your scores")).to_be_hidden()
 
 
 # -- the game, framed by a fake identity server --------------------------------------------------
@@ -257,6 +269,7 @@ FRAMING = """<!doctype html><title>Page</title><iframe src="{game}"></iframe>{mo
 <button>Answer</button><output></output>
 <script>
   addEventListener("message", ({{ data, source, origin }}) => {{
+    if (data.action === "hello") return source.postMessage({{ type: "hello" }}, origin);
     document.querySelector("output").append(JSON.stringify([data, origin]));
     document.querySelector("button").onclick = () => source.postMessage({answer}, origin);
   }});
@@ -277,8 +290,17 @@ def game_address(game: Game, tmp_path: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
 
 
+def serve_module(page: Page, game: Game) -> None:
+    """Serve identity.js at the fake identity server."""
+    headers = {"Access-Control-Allow-Origin": "*", "Content-Type": "text/javascript"}
+    answer = {"path": f"{ROOT}/static/identity.js", "headers": headers}
+    address = f"{game.origin()}/static/v1/identity.js"
+    page.route(address, lambda route: route.fulfill(**answer))
+
+
 def show_framed(page: Page, game: Game, game_address: str, answer: dict, more: str = "") -> Frame:
     """Open a page that frames the game and sends this answer when its button is pressed."""
+    serve_module(page, game)
     text = FRAMING.format(game=f"{game_address}/", answer=json.dumps(answer), more=more)
     game.pages["/play"] = text
     page.goto(f"{game.origin()}/play")
@@ -295,7 +317,7 @@ def show_framed(page: Page, game: Game, game_address: str, answer: dict, more: s
         ("invalid_app", "not the one of this page"),
         ("invalid_scopes", "more than games may see"),
         ("server_error", "The identity server has a problem."),
-        ("news_to_us", "The page refused: news_to_us"),
+        ("news_to_us", "Signing in did not work (news_to_us)."),
     ],
 )
 def test_game_sends_the_documented_request_and_explains_each_refusal(
@@ -304,8 +326,13 @@ def test_game_sends_the_documented_request_and_explains_each_refusal(
     page = browse()
     answer = {"type": "authorized", "error": True, "message": refusal}
     frame = show_framed(page, game, game_address, answer)
-    request_message = {"action": "authorize", "client_id": CLIENT_ID, "scopes": ["userinfo"]}
-    assert json.loads(page.locator("output").inner_text()) == [request_message, game_address]
+    request_message, origin = json.loads(page.locator("output").inner_text())
+    assert re.fullmatch("[A-Za-z0-9_-]{43}", request_message.pop("code_challenge"))
+    assert request_message == {
+        **{"action": "authorize", "client_id": CLIENT_ID, "scopes": ["userinfo"]},
+        "code_challenge_method": "S256",
+    }
+    assert origin == game_address
     page.get_by_role("button", name="Answer").click()
     expect(frame.get_by_role("status")).to_contain_text(words)
 
@@ -337,13 +364,14 @@ def test_framing_page_of_another_origin_is_ignored(
         )
 
     page.route(f"{game_address}/", drop_policy)
+    serve_module(page, game)
     script = FORGING_PAGE.replace("parent.frames[0]", "frames[0]")
     game.pages["/framing"] = f'<iframe src="{game_address}/"></iframe>{script}'
     page.goto(f"{game.origin('localhost')}/framing")
     frame = page.frames[1]
-    expect(frame.get_by_role("status")).to_have_text("Asking who plays...")
+    expect(frame.get_by_role("status")).to_have_text("You play as a guest.")
     expect(page.locator("output")).to_contain_text("told told told told told")
-    expect(frame.get_by_role("status")).to_have_text("Asking who plays...")
+    expect(frame.get_by_role("status")).to_have_text("You play as a guest.")
     drop_undelivered_messages(console_errors)  # the game's requests go to its own server only
 
 

@@ -49,8 +49,13 @@ async function answerTo({ client_id: clientId, scopes, ...pkce }) {
 }
 
 // PKCE (RFC 7636), which public clients need; the server checks it.
-function challengeIn({ code_challenge, code_challenge_method }) {
-  return code_challenge === undefined ? {} : { code_challenge, code_challenge_method };
+function challengeIn({ code_challenge: challenge, code_challenge_method: method }) {
+  if (challenge === undefined && method === undefined) return {};
+  // A game can send anything. An object may have no text at all.
+  const [code_challenge, code_challenge_method] = [challenge, method].map((each) =>
+    typeof each === "string" ? each : "not text",
+  );
+  return { code_challenge, code_challenge_method };
 }
 
 function refusal(message) {

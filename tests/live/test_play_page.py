@@ -244,6 +244,72 @@ def test_invalid_request_is_refused_and_not_counted(add_game, game: Game, spy: G
     check_refusals(frame, *wrong, "access_denied")
 
 
+HELLO = "() => top.postMessage({ action: 'hello' }, '*')"
+
+
+def told_hello(frame: Frame) -> str:
+    """Return what the game shows after one hello of the play page."""
+    return f'{frame.evaluate("location.ancestorOrigins[0]")} {{"type":"hello"}}'
+
+
+@pytest.mark.parametrize("signed_in", [True, False])
+def test_hello_is_answered_at_once_and_not_counted_as_a_request(
+    play: Play, browse, adas_cookies: dict, signed_in: bool
+):
+    page = browse(storage_state=adas_cookies if signed_in else None)
+    frame = play.open(page)
+    frame.evaluate(HELLO)
+    expect(frame.locator("output")).to_have_text(told_hello(frame))
+    frame.evaluate("() => document.querySelector('output').replaceChildren()")
+    play.ask(frame)
+    if signed_in:
+        button(page, "Cancel").click()
+    check_refusals(frame, "access_denied" if signed_in else "no_account")
+
+
+def test_hello_of_a_frame_in_the_game_is_ignored(play: Play, game: Game, page: Page):
+    game.pages["/inner"] = GAME.replace("Space", "Inner")
+    frame = play.open(page)
+    frame.evaluate(
+        "() => document.body.append(Object.assign(document.createElement('iframe'),"
+        " { src: '/inner' }))"
+    )
+    inner = frame.child_frames[0]
+    inner.get_by_role("heading", name="Inner").wait_for()
+    with message_received(page):
+        inner.evaluate(HELLO)
+    frame.evaluate(HELLO)  # the answer to this one comes later than one to the other would
+    expect(frame.locator("output")).to_have_text(told_hello(frame))
+    expect(inner.locator("output")).to_be_empty()
+
+
+@pytest.mark.parametrize(
+    "challenge",
+    [
+        {"code_challenge": "short", "code_challenge_method": "S256"},
+        {"code_challenge": "a" * 43},
+        {"code_challenge": "a" * 43, "code_challenge_method": "plain"},
+        {"code_challenge_method": "S256"},
+        {"code_challenge": ["a" * 43], "code_challenge_method": "S256"},
+        {"code_challenge": {"toString": 1, "valueOf": 1}, "code_challenge_method": "S256"},
+    ],
+    ids=str,
+)
+def test_malformed_challenge_is_invalid_request_and_not_counted(
+    play: Play, page: Page, console_errors: list[str], challenge: dict
+):
+    """PKCE (RFC 7636). The player is not asked."""
+    frame = play.open(page)
+    with page.expect_response("**/authorize"):
+        play.ask(frame, **challenge)
+    check_refusals(frame, "invalid_request")
+    expect(dialog(page)).to_be_hidden()
+    assert console_errors.pop().startswith("403 ")
+    play.ask(frame)
+    button(page, "Cancel").click()
+    check_refusals(frame, "invalid_request", "access_denied")
+
+
 MALFORMED = [  # as JavaScript
     *("null", "undefined", "1", "'authorize'", "[]", "{}", "new Map([['action', 'authorize']])"),
     "{ action: 'authorise', client_id: id, scopes: ['userinfo'] }",

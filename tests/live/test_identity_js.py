@@ -2,7 +2,11 @@
 
 import json
 import re
+import threading
 from collections.abc import Callable
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Frame, Page, Route, expect
@@ -230,6 +234,56 @@ def test_redirect_signs_in_where_popups_are_blocked_or_not_wanted(
     decide(page)
     check_signed_in(page, ada)
     assert page.url == address  # without code and state
+
+
+# Counts what a popup blocker lets through: windows that open while only promises were awaited.
+COUNT_WINDOWS = """async () => {
+  let opened = 0;
+  window.open = () => { opened += 1; return null; };
+  const ended = identity.signIn({ ...options, mode: "popup" }).catch(({ code }) => code);
+  const atOnce = opened;
+  for (let i = 0; i < 5; i += 1) await null;
+  return [atOnce, opened, await ended];
+}"""
+
+
+def test_popup_opens_before_anything_takes_time(
+    page: Page, site_of, game: Game, console_errors: list[str]
+):
+    """Browsers open a window for a click only, and soon after it. The page stays."""
+    address = site_of()
+    assert open_game(page, address).evaluate(COUNT_WINDOWS) == [1, 1, "popup_blocked"]
+    game.pages["/host"] = OTHER_HOST.replace("$GAME", address)
+    page.goto(f"{game.origin()}/host")
+    frame = ready(frame_of(page))
+    assert frame.evaluate(COUNT_WINDOWS)[1:] == [1, "popup_blocked"]
+    drop_undelivered_messages(console_errors)
+
+
+def test_game_on_a_plain_file_server_signs_in(
+    page: Page, server: RunningServer, ada: dict, tmp_path: Path
+):
+    handler = partial(QuietFiles, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as files:
+        threading.Thread(target=files.serve_forever, daemon=True).start()
+        address = f"http://localhost:{files.server_port}/my%20game/index.html"
+        client = server.add_client("Space Game", address, public=True)
+        text = PAGE.replace("$SITE", server.address).replace("$CLIENT_ID", client["client_id"])
+        (tmp_path / "my game").mkdir()
+        (tmp_path / "my game" / "index.html").write_text(text, encoding="utf-8")
+        game_page = open_game(page, address)
+        popup = press_sign_in(page, game_page)
+        with popup.expect_event("close"):
+            decide(popup)
+        check_signed_in(game_page, ada)
+        files.shutdown()
+
+
+class QuietFiles(SimpleHTTPRequestHandler):
+    """As `python -m http.server`, without its log."""
+
+    def log_message(self, *_: object) -> None:
+        pass
 
 
 def test_cancelled_redirect_is_a_page_without_a_player(page: Page, site_of):

@@ -84,13 +84,11 @@ def running(
     kind: type[NativeGame], command: list[str], folder: Path, **environment: str
 ) -> Iterator[NativeGame]:
     """Run a game until the block ends."""
+    # Sound libraries keep files in XDG_RUNTIME_DIR; without it in /tmp.
+    own = {"HOME": str(folder), "XDG_RUNTIME_DIR": str(folder)}
     with (folder / "shown").open("w") as shown, (folder / "log").open("w") as log:
         process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env={**os.environ, "HOME": str(folder), **environment},
-            stdout=shown,
-            stderr=log,
+            command, cwd=folder, env=os.environ | own | environment, stdout=shown, stderr=log
         )
     try:
         yield kind(folder, process)

@@ -253,7 +253,7 @@ def test_game_layout_and_accessibility(demo: Demo, browse):
 
 
 def test_game_on_a_page_of_its_own_signs_in_with_a_popup(demo: Demo, browse_as):
-    page = browse_as("dalia")
+    page = browse_as("ada")
     page.goto(open_game(page, demo).url)
     with page.expect_popup() as opened:
         page.get_by_role("button", name="Sign in to keep your scores").click()

@@ -2,8 +2,6 @@
 
 import io
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +13,7 @@ from waiting import wait_until
 from identity.settings import ROOT
 from storage import Storage
 
-from . import test_browser
+from . import npm, test_browser
 from .engines import PICTURE_PIXELS, count_orange_pixels, read_program, save_orange_picture
 from .running import RunningServer
 from .test_browser import Game, set_session_cookie, sign_in
@@ -107,16 +105,11 @@ def picture(server: RunningServer, ada: dict) -> None:
 def phaser(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Phaser's script, from npm."""
     folder = tmp_path_factory.mktemp("phaser")
-    command = [shutil.which("npm"), "install", "--no-audit", "--no-fund", "phaser@4"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    npm.install(folder, "phaser@4")
     return (folder / "node_modules/phaser/dist/phaser.min.js").read_text(encoding="utf-8")
 
 
-NEEDS_NPM = [pytest.mark.node, pytest.mark.xdist_group("npm")]
-
-
-@pytest.fixture(params=["javascript.md", pytest.param("phaser.md", marks=NEEDS_NPM)])
+@pytest.fixture(params=["javascript.md", pytest.param("phaser.md", marks=npm.NEEDS_NPM)])
 def site(
     request: pytest.FixtureRequest,
     server: RunningServer,

@@ -8,7 +8,9 @@ import pytest
 
 from identity.settings import ROOT
 
-pytestmark = [pytest.mark.live, pytest.mark.node, pytest.mark.xdist_group("npm")]
+from . import npm
+
+pytestmark = [pytest.mark.live, *npm.NEEDS_NPM]
 OPTIONS = ["--noEmit", "--allowJs", "--checkJs", "--strict", "--lib", "es2022,dom"]
 OPTIONS += ["--target", "es2022", "--module", "esnext"]
 USE = 'import { pictureOf, players, signIn } from "./identity.js";\n'
@@ -18,9 +20,7 @@ USE = 'import { pictureOf, players, signIn } from "./identity.js";\n'
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with TypeScript and the module."""
     folder = tmp_path_factory.mktemp("types")
-    command = [shutil.which("npm"), "install", "--no-audit", "--no-fund", "typescript"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    npm.install(folder, "typescript")
     shutil.copy(Path(ROOT, "static/identity.js"), folder)
     return folder
 

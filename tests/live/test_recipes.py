@@ -22,6 +22,7 @@ from commands.running import kept_port
 from identity.settings import ROOT
 from identity.stamps import MINIMUM_AGE
 
+from . import npm
 from .form_browser import Form, FormBrowser, Page
 from .running import ANSWER_TIMEOUT, RunningServer
 
@@ -150,9 +151,7 @@ def installed(name: str, folder: Path, server: RunningServer, redirect_uri: str)
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the npm packages of the recipes."""
     folder = tmp_path_factory.mktemp("recipes")
-    command = [shutil.which("npm"), "install", "--no-audit", "--no-fund", *PACKAGES]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    npm.install(folder, *PACKAGES)
     return folder
 
 
@@ -160,7 +159,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     params=[
         pytest.param(name, marks=pytest.mark.clients)
         if name.endswith(".py")
-        else pytest.param(name, marks=[pytest.mark.node, pytest.mark.xdist_group("npm")])
+        else pytest.param(name, marks=npm.NEEDS_NPM)
         for name in RECIPES
     ]
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from .. import npm
 from ..conftest import CALLBACK
 from .python_sessions import AuthlibSession, FlaskSession, RequestsOauthlibSession
 from .session import Configuration, Session
@@ -22,7 +23,7 @@ LOOPBACK = "http://127.0.0.1:8000/callback"
 # By language: what the tests of a library need, as pytest's markers.
 MARKS = {
     "python": [pytest.mark.clients],
-    "node": [pytest.mark.node, pytest.mark.xdist_group("npm")],
+    "node": npm.NEEDS_NPM,
     "go": [pytest.mark.go, pytest.mark.xdist_group("go")],
 }
 
@@ -68,20 +69,12 @@ def install_npm_packages(folder: Path) -> None:
     """Install the drivers for node, and the packages that they need."""
     for path in (SOURCES / "package.json", SOURCES / "xdg-open", *SOURCES.glob("*.mjs")):
         shutil.copy(path, folder)
-    command = [shutil.which("npm"), "install", "--no-audit", "--no-fund"]
-    run(command, folder)
+    npm.install(folder)
 
 
 def build_go_driver(folder: Path) -> None:
     """Build the driver for Go, with the packages that Debian installs."""
-    environment = {"GO111MODULE": "off", "GOPATH": "/usr/share/gocode"}
+    own = {"GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "GOCACHE": str(folder / "cache")}
     command = [shutil.which("go"), "build", "-o", folder, SOURCES / "x_oauth2.go"]
-    run(command, folder, GOCACHE=str(folder / "cache"), **environment)
-
-
-def run(command: list[str | Path], folder: Path, **environment: str) -> None:
-    """Run a command, which must succeed."""
-    done = subprocess.run(
-        command, cwd=folder, env=os.environ | environment, capture_output=True, text=True
-    )
+    done = subprocess.run(command, env=os.environ | own, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

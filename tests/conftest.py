@@ -197,6 +197,16 @@ class CheckedClient(FlaskClient):
                 assert answer.json["message"]
         return answer
 
+    def preflight(self, path: str, method: str, headers: str) -> TestResponse:
+        """Ask, as a browser does for a page of another site, whether it may send a request."""
+        asked = {
+            "Origin": "https://game.example",
+            "Access-Control-Request-Method": method,
+            "Access-Control-Request-Headers": headers,
+            "Sec-Fetch-Site": "cross-site",
+        }
+        return self.options(path, headers=asked)
+
 
 class Browser(CheckedClient):
     """A player's browser: it keeps cookies and sends Sec-Fetch-Site: same-origin."""

@@ -23,6 +23,12 @@ def read_player(response: Response) -> dict:
     return response.json()
 
 
+def refuse_unusable_token(token: dict) -> None:
+    """Raise LibraryError for the body of an error: Authlib raises only if it has an `error`."""
+    if "access_token" not in token:
+        raise LibraryError(token["message"])
+
+
 class RequestsOauthlibSession:
     """requests-oauthlib as a web app uses it: a new object for each request of the browser."""
 
@@ -92,9 +98,7 @@ class AuthlibSession:
             )
         except AuthlibBaseError as error:
             raise LibraryError(str(error)) from error
-        # Authlib raises only if the body has an `error`; what it returns here is no usable token.
-        if "access_token" not in token:
-            raise LibraryError(token["message"])
+        refuse_unusable_token(token)
         self._library = library
         return [token["token_type"], token["expires_in"]]
 
@@ -151,8 +155,7 @@ class FlaskSession:
             token = self._browser.get(f"/callback?{urlsplit(callback).query}").json
         except AuthlibBaseError as error:
             raise LibraryError(str(error)) from error
-        if "access_token" not in token:
-            raise LibraryError(token["message"])
+        refuse_unusable_token(token)
         self._token = token
         return [token["token_type"], token["expires_in"]]
 

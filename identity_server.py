@@ -215,7 +215,7 @@ def may_skip_consent(client: Client, grant: Grant, auth_request: AuthorizationRe
     redirect_uri = auth_request.redirect_uri
     is_covered = set(auth_request.scope) <= set(grant.scope)
     is_test = redirect_uri == tester_redirect_uri(client)
-    return is_covered and not is_test and client.may_skip_consent(redirect_uri)
+    return is_covered and not is_test and client.remembers_consent(redirect_uri)
 
 
 def show_bad_request(error: AuthorizationError, client: Client, address: str) -> Response:
@@ -322,7 +322,7 @@ def show_consent_page(
         owner=find_owner(client),
         destination=destination_of(auth_request.redirect_uri),
         is_popup=auth_request.response_mode == WEB_MESSAGE,
-        on_device=not client.may_skip_consent(auth_request.redirect_uri),
+        on_device=not client.remembers_consent(auth_request.redirect_uri),
         email=player.email if "email" in auth_request.scope else None,
         request_field=signed,
         again=address_of(auth_request),

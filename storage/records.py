@@ -177,8 +177,8 @@ class Client:
         uri = received or (self.redirect_uris[0] if len(self.redirect_uris) == 1 else None)
         return uri if uri and self.accepts_redirect_uri(uri) else None
 
-    def may_skip_consent(self, redirect_uri: str) -> bool:
-        """Return True if only this client can receive a redirect, so that consent is remembered.
+    def remembers_consent(self, redirect_uri: str) -> bool:
+        """Return True if consent is remembered, as only this client can receive the redirect.
 
         RFC 8252 8.6: any program of the device can listen at a loopback address, or register a
         private-use scheme, and use the id of a public client.
@@ -314,8 +314,6 @@ RULES = {  # by field; `rules_of` returns those of one record
         "description": rules.check_description,
     },
 }
-
-
 _PUBLIC_RULES = {"redirect_uris": functools.partial(rules.check_redirect_uris, public=True)}
 
 

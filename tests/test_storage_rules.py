@@ -436,10 +436,10 @@ def test_consent_is_remembered_where_only_the_client_gets_the_redirect(subtests)
     }.items():
         with subtests.test(uri):
             assert (
-                Client("c" * 24, "Go", "", [uri], public=True).may_skip_consent(uri)
+                Client("c" * 24, "Go", "", [uri], public=True).remembers_consent(uri)
                 is is_remembered
             )
-            assert Client("c" * 24, "Go", "", [uri]).may_skip_consent(uri)
+            assert Client("c" * 24, "Go", "", [uri]).remembers_consent(uri)
 
 
 def test_a_client_without_redirect_uris_accepts_none(subtests):

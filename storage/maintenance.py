@@ -154,8 +154,9 @@ def problems_in_fields(record: User | Client) -> Iterator[str]:
 
     A bio may have hidden characters, which older versions accepted: `drop_hidden` removes them.
     """
+    checks = rules_of(record)
     for field in CHECKED_FIELDS[type(record)]:
-        if problem := rules_of(record)[field](getattr(record, field)):
+        if problem := checks[field](getattr(record, field)):
             yield f"{field}: {problem}"
     if isinstance(record, User) and (problem := check_hash_format(record.password_hash)):
         yield f"password_hash: {problem}"

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from urllib.parse import urlencode
 
 from flask import Blueprint, current_app, make_response, redirect, request, session
+from werkzeug.datastructures import MultiDict
 from werkzeug.test import EnvironBuilder
 from werkzeug.wrappers import Response
 
@@ -123,10 +124,9 @@ def show_page(
     and `ended` is False if the token could not be ended.
     """
     trial = trial or find_trial(client)
-    redirect_uri, scope = request.args.get("redirect_uri"), request.args.get("scope")
+    redirect_uri, scope = request.args.get("redirect_uri"), choose_scope(request.args)
     if redirect_uri not in client.redirect_uris:
         redirect_uri = next(iter(client.redirect_uris), None)
-    scope = scope if scope in dict(SCOPE_CHOICES) else SCOPE_CHOICES[0][0]
     has_code = trial is not None and trial.code is not None and not client.disabled
     return render_page(
         "try.html",
@@ -143,6 +143,12 @@ def show_page(
         warning=storage.warn_unencrypted([redirect_uri or ""]),
         **{"stage": "exchange" if has_code else "start", **outcome},
     )
+
+
+def choose_scope(parameters: MultiDict) -> str:
+    """Return the `scope` of a query or a form, the smallest choice if it is none of the choices."""
+    scope = parameters.get("scope")
+    return scope if scope in dict(SCOPE_CHOICES) else SCOPE_CHOICES[0][0]
 
 
 def refusal_of(trial: Trial | None) -> dict[str, str]:
@@ -170,11 +176,10 @@ def start_test(player: storage.User, client: storage.Client) -> Response:
     session.pop("trial", None)
     if client.disabled:
         raise FormRefused({"form": DISABLED}, 409)
-    scope = request.form.get("scope")
     uses_pkce = client.public or request.form.get("pkce") != "no"
     trial = Trial(
         client.id,
-        scope if scope in dict(SCOPE_CHOICES) else SCOPE_CHOICES[0][0],
+        choose_scope(request.form),
         state=secrets.token_urlsafe(16),
         verifier=secrets.token_urlsafe(32) if uses_pkce else None,
         started=storage.now_ms(),

@@ -27,9 +27,9 @@ from identity.accounts import Actor, Acts
 from pages.export import export_account
 from storage import Client, Storage, open_storage, record_as_dict, sha256
 from storage.audit_lines import new_line
+from storage.encoding import encode
 from storage.flat_files.disk import write_file
 from storage.flat_files.index import Index, index_keys
-from storage.records import encode
 
 FEW = 100  # players, clients, audit lines
 MOST_GROWTH = 2  # times the cost with few

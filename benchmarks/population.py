@@ -27,10 +27,10 @@ from storage import (
     sha256,
     unique_key,
 )
+from storage.encoding import encode
 from storage.flat_files.disk import write_file
 from storage.flat_files.index import Index, index_keys
 from storage.pictures import generate_picture
-from storage.records import encode
 
 PASSWORD = "correct horse battery"  # everyone's
 REDIRECT_URI = "https://game.example.org/callback"

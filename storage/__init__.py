@@ -1,8 +1,8 @@
 """The storage contract: records, rules, errors, and the methods of a backend.
 
-The names of `storage.errors`, `names`, `records` and `rules` can be used from here. The methods
-for check, backup and restore are in `storage.maintenance`. `storage.flat_files` keeps records as
-JSON files. Nothing here knows of HTTP; the views choose a status for each error.
+The names in the `__all__` of other modules can be used from here. The methods for check, backup and
+restore are in `storage.maintenance`. Nothing here knows of HTTP; the views choose a status for each
+error.
 
 Times are integer milliseconds since 1970 UTC unless a name says otherwise.
 """
@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import TypeVar
 
+from storage.encoding import *
 from storage.errors import *
 from storage.maintenance import Advice, Load, Maintenance, Problem, Progress, Snapshot, ignore
 from storage.names import *

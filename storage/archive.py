@@ -31,6 +31,7 @@ from typing import BinaryIO, NamedTuple
 
 import storage
 from storage import CLIENT_ID, PICTURE_SIZES, USER_ID, BadFile, Client, DamagedRecord, Storage, User
+from storage.encoding import decode_record, encode
 from storage.files import new_file, translate_os_errors
 from storage.maintenance import (
     LONGEST_AUDIT_LINE,
@@ -42,7 +43,6 @@ from storage.maintenance import (
     ignore,
     refuse_unusable,
 )
-from storage.records import decode_record, encode
 from storage.rules import IDS_LEFT_OUT, TIME_END
 
 VERSION = 2

@@ -5,13 +5,13 @@ import os
 
 import storage
 from storage import Images, StorageError, User
+from storage.encoding import encode
 from storage.flat_files import disk
 from storage.flat_files.index import Index, index_keys
 from storage.flat_files.layout import Layout
 from storage.flat_files.pictures import PictureFiles
 from storage.flat_files.record_files import read_user
 from storage.flat_files.unique_index import TAKEN, UniqueIndex, unique_keys
-from storage.records import encode
 
 
 class BulkInsert:

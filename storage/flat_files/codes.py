@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 import storage
 from storage import AuthorizationCode
+from storage.encoding import encode
 from storage.flat_files import disk
 from storage.flat_files.windows import make_window, window_of_now
-from storage.records import encode
 
 WINDOW = 900  # seconds; a file is kept for one to two windows
 UNKNOWN = "this authorization code is unknown"

@@ -18,6 +18,7 @@ from typing import BinaryIO
 
 from storage import NotFound
 from storage.audit_lines import decode_lines
+from storage.encoding import decode_record, encode, record_as_dict
 from storage.files import (
     created,
     opened,
@@ -29,7 +30,6 @@ from storage.files import (
     temporary_beside,
     translate_os_errors,
 )
-from storage.records import decode_record, encode, record_as_dict
 
 BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
 READ_SIZE = 65536  # bytes: one read takes every ordinary record whole

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 
 from storage import BadInstallation, Client, DamagedRecord, Invite, Load, User, record_as_dict
+from storage.encoding import encode
 from storage.flat_files import disk
 from storage.flat_files.index import Index, index_keys
 from storage.flat_files.keys import KeyFile
@@ -19,7 +20,6 @@ from storage.flat_files.record_files import client_ids, read_user, user_ids
 from storage.flat_files.unique_index import UniqueIndex
 from storage.flat_files.upgrade import index_audit_log
 from storage.maintenance import Report
-from storage.records import encode
 
 REPLACED = ("names", "emails", "deleted", "index")  # folders that are put in place as they are
 LINKED = ("clients", "invites")  # folders whose files are added to those that are there

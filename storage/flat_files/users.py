@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import storage
 from storage import Images, User, UserCallback, Value, ignore
+from storage.encoding import encode
 from storage.flat_files import disk
 from storage.flat_files.bulk_insert import BulkInsert
 from storage.flat_files.index import ADMINISTRATORS, Index
@@ -15,7 +16,6 @@ from storage.flat_files.pictures import PictureFiles
 from storage.flat_files.record_files import drop_stale_grants, edit_record, read_user, user_ids
 from storage.flat_files.unique_index import FIELDS, UniqueIndex, unique_keys
 from storage.flat_files.user_ids import UserIds
-from storage.records import encode
 
 
 class UserFiles:

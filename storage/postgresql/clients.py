@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import storage
 from storage import Client, ClientCallback, ignore
+from storage.encoding import decode_record
 from storage.postgresql.connections import Database, Rows
-from storage.records import decode_record
 
 CACHED = 1000  # clients
 INSERT = (

@@ -12,8 +12,8 @@ import time
 
 import storage
 from storage import AuthorizationCode
+from storage.encoding import decode_record
 from storage.postgresql.connections import Database
-from storage.records import decode_record
 
 KEPT = 900_000  # milliseconds: a second use is recognised for so long
 CLEANING_INTERVAL = 60  # seconds

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 import storage
 from storage import Images, User, UserCallback, Value, ignore
+from storage.encoding import decode_record
 from storage.postgresql.connections import Database
 from storage.postgresql.pictures import PictureTable
 from storage.postgresql.schema import ADMINISTRATORS_LOCK
-from storage.records import decode_record
 from storage.rules import USER_IDS_END
 
 TAKEN = {"name": storage.NameTaken, "email": storage.EmailTaken}

@@ -38,9 +38,9 @@ from storage import (
     open_storage,
     record_as_dict,
 )
+from storage.encoding import encode
 from storage.flat_files.disk import read_record
 from storage.pictures import make_picture
-from storage.records import encode
 
 REDIRECT_URI = "https://space.example/callback"
 VERIFIER = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"  # RFC 7636, appendix B
@@ -403,7 +403,7 @@ BROKEN = {  # function: its broken replacement, the test that must fail
         json.loads,
         test_forged_consent_is_400_and_stores_no_grant,
     ),
-    "storage.records.encode": (
+    "storage.encoding.encode": (
         lambda values: b"",
         test_damaged_file_is_a_valid_record_or_raises_damaged_record,
     ),

@@ -37,10 +37,10 @@ from storage import (
     sha256,
 )
 from storage.archive import backup
+from storage.encoding import encode
 from storage.flat_files.backend import FlatFiles
 from storage.flat_files.check import check
 from storage.flat_files.index import origin_key
-from storage.records import encode
 
 ROOT = Path(__file__).parent.parent.parent
 HOUR = 3600  # seconds

@@ -14,6 +14,15 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import storage
+from identity.rights import (
+    Right,
+    may_administer,
+    may_list,
+    may_manage,
+    may_moderate,
+    may_register,
+    may_unsuspend,
+)
 from storage import ADMINISTRATOR, MODERATOR, Client, InvalidField, Storage, Suspension, User
 
 CLIENTS_EACH = 10  # apps that one player may register; administrators have no limit
@@ -36,50 +45,6 @@ COMMAND = Actor("command")  # may do everything
 
 class NotAllowed(Exception):
     """The actor has no right to do this; the text is for the player."""
-
-
-# -- rights: what a player may do about a user or a client --------------------------------------
-
-Right = Callable[[User, User | Client | None], bool]
-
-
-def may_moderate(player: User, user: User) -> bool:
-    """Return True if the player may suspend and reset the user: a moderator, of a higher level."""
-    return player.mod_level >= MODERATOR and user.mod_level < player.mod_level
-
-
-def may_unsuspend(store: Storage, player: User, user: User) -> bool:
-    """Return True if the player may lift or change the suspension of a user they may moderate.
-
-    Moderators may not if it is by an administrator, by the command, or by an unknown player.
-    """
-    if may_administer(player) or not user.suspended:
-        return True
-    try:
-        by = user.suspension.by
-        return isinstance(by, int) and not may_administer(store.read_user(by))
-    except (storage.NoSuchUser, storage.DamagedRecord):
-        return False
-
-
-def may_administer(player: User, _: object = None) -> bool:
-    """Return True if the player may change levels and flairs: an administrator."""
-    return player.mod_level == ADMINISTRATOR
-
-
-def may_list(player: User, _: object = None) -> bool:
-    """Return True if the player may put games on the home page: a moderator."""
-    return player.mod_level >= MODERATOR
-
-
-def may_register(player: User, open_to_members: bool) -> bool:
-    """Return True if the player may register apps; a setting opens that to all members."""
-    return open_to_members or may_administer(player)
-
-
-def may_manage(player: User, client: Client) -> bool:
-    """Return True if the player may see all of a client and change it."""
-    return player.id == client.owner_id or may_administer(player)
 
 
 def _is_the_same(player: User, user: User) -> bool:

@@ -6,8 +6,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from werkzeug.datastructures import MultiDict
 
-from identity.accounts import may_manage
 from identity.context import base_url, get_storage
+from identity.rights import may_manage
 from storage import Client, StorageError, User, has_origin, origin_of
 
 # What each scope tells a client about the player; the first is always granted.

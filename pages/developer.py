@@ -7,8 +7,9 @@ from flask import Blueprint, abort, current_app, redirect, request, session
 from werkzeug.wrappers import Response
 
 import storage
-from identity.accounts import CLIENTS_EACH, may_administer, may_manage
+from identity.accounts import CLIENTS_EACH
 from identity.context import base_url, get_storage
+from identity.rights import may_administer, may_manage
 from identity.sessions import require_player
 from identity.settings import check_game
 from pages.forms import (

@@ -6,8 +6,8 @@ from flask import Blueprint, abort, current_app, request
 from werkzeug.wrappers import Response
 
 import storage
-from identity.accounts import may_list
 from identity.context import base_url, get_storage
+from identity.rights import may_list
 from identity.sessions import signed_in_player
 from identity.settings import check_game
 from pages.forms import FormRefused, form_view, pop_notice, redirect_with_notice

@@ -6,10 +6,11 @@ from flask import Blueprint, abort, current_app, redirect, request
 from werkzeug.wrappers import Response
 
 import storage
-from identity.accounts import Actor, Acts, may_administer, may_moderate, may_unsuspend
+from identity.accounts import Actor, Acts
 from identity.context import get_storage
 from identity.formatting import MINUTE, format_duration, format_time
 from identity.limits import client_address
+from identity.rights import may_administer, may_moderate, may_unsuspend
 from identity.sessions import require_player, signed_in_player
 from pages.files import picture_address
 from pages.forms import FormRefused, as_form_errors, form_view, pop_notice, redirect_with_notice

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from flask import current_app, render_template
 
-from identity import accounts
+from identity import rights
 from identity.context import base_url
 from identity.oauth import find_pending_authorization, redirect_targets
 from identity.responses import security_policy
@@ -19,7 +19,7 @@ def is_open_to_members() -> bool:
 
 def may_register(player: User) -> bool:
     """Return True if this player may register clients."""
-    return accounts.may_register(player, is_open_to_members())
+    return rights.may_register(player, is_open_to_members())
 
 
 class Preview(NamedTuple):

@@ -27,12 +27,11 @@ from urllib.parse import urlencode, urlsplit
 from flask import Blueprint, Flask, abort, request, session
 from itsdangerous import BadSignature
 from werkzeug.datastructures import MultiDict
-from werkzeug.exceptions import BadRequest, HTTPException
+from werkzeug.exceptions import HTTPException
 from werkzeug.middleware.proxy_fix import ProxyFix
 from werkzeug.wrappers import Response
 
 import storage
-from identity.accounts import may_manage
 from identity.clients import authenticate_client, find_client
 from identity.context import get_storage
 from identity.fast_path import ApiRequest, ApiViews, FastPath, parse_parameters
@@ -63,7 +62,13 @@ from identity.stamps import check_age
 from pages.account import account
 from pages.developer import developer
 from pages.discovery import discovery
-from pages.errors import handle_http_error, handle_storage_error, render_error_page
+from pages.errors import (
+    UnusableClient,
+    handle_http_error,
+    handle_storage_error,
+    show_bad_request,
+    show_unusable_client,
+)
 from pages.files import files, picture_address
 from pages.games import find_game, find_owner, games, preview_of_game
 from pages.moderation import moderation
@@ -96,18 +101,6 @@ api_views = ApiViews()
 logger = logging.getLogger(__name__)  # the app's own: Flask names it after this module
 
 # -- Errors -----------------------------------------------------------------------------------
-
-
-class UnusableClient(BadRequest):
-    """An authorization request without a usable client or redirect URI: never redirected.
-
-    `client` is set if it is known and has not registered the redirect URI `received`.
-    """
-
-    def __init__(self, description: str, client: Client | None = None, received: str = "") -> None:
-        super().__init__(description)
-        self.client = client
-        self.received = received
 
 
 class AuthorizationError(Exception):
@@ -216,17 +209,6 @@ def may_skip_consent(client: Client, grant: Grant, auth_request: AuthorizationRe
     is_covered = set(auth_request.scope) <= set(grant.scope)
     is_test = redirect_uri == tester_redirect_uri(client)
     return is_covered and not is_test and client.remembers_consent(redirect_uri)
-
-
-def show_bad_request(error: AuthorizationError, client: Client, address: str) -> Response:
-    """Return a page with the error and a link that takes it to the client.
-
-    RFC 9700 4.11.2: without consent to the client nobody is redirected to it, or a malformed
-    request would be an open redirector to any site that a member registered.
-    """
-    problem = f"{client.name} sent a request that does not work: {error}. Tell its developer."
-    shown = {"client_address": address, "client_host": destination_of(address)}
-    return render_error_page(BadRequest(problem), **shown)
 
 
 def read_client_and_redirect_uri(parameters: MultiDict) -> tuple[Client, str]:
@@ -347,16 +329,6 @@ def address_of(auth_request: AuthorizationRequest) -> str:
     }
     query = urlencode({name: each for name, each in parameters.items() if each is not None})
     return f"/oauth/authorize?{query}"
-
-
-def show_unusable_client(error: UnusableClient) -> Response:
-    """Return the error page; those who manage the client also see which redirect URIs it has."""
-    player = signed_in_player()
-    if player and error.client and may_manage(player, error.client):
-        return render_error_page(
-            error, received_uri=error.received, registered_uris=error.client.redirect_uris
-        )
-    return render_error_page(error)
 
 
 # -- The grant, 2: the player decides, and the client gets a code (RFC 6749 4.1.2) ------------

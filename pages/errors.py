@@ -1,13 +1,16 @@
 """Error responses: JSON under /api/, a page elsewhere."""
 
 from flask import current_app, request
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import BadRequest, HTTPException
 from werkzeug.wrappers import Response
 
 import storage
+from identity.oauth import destination_of
 from identity.responses import JsonResponse, SaveNotConfirmed, json_error, storage_http_error
+from identity.rights import may_manage
 from identity.sessions import signed_in_player
 from pages.rendering import render_page
+from storage import Client
 
 
 def handle_http_error(error: HTTPException) -> Response | JsonResponse:
@@ -69,3 +72,39 @@ ERROR_PAGES = {  # status or error: title, and the text if it has no description
     ),
     507: ("The disk is full", "Nothing was saved. Tell the people who run this site."),
 }
+
+
+# -- authorization requests ---------------------------------------------------------------------
+
+
+class UnusableClient(BadRequest):
+    """An authorization request without a usable client or redirect URI: never redirected.
+
+    `client` is set if it is known and has not registered the redirect URI `received`.
+    """
+
+    def __init__(self, description: str, client: Client | None = None, received: str = "") -> None:
+        super().__init__(description)
+        self.client = client
+        self.received = received
+
+
+def show_bad_request(error: Exception, client: Client, address: str) -> Response:
+    """Return a page with the error and a link that takes it to the client.
+
+    RFC 9700 4.11.2: without consent to the client nobody is redirected to it, or a malformed
+    request would be an open redirector to any site that a member registered.
+    """
+    problem = f"{client.name} sent a request that does not work: {error}. Tell its developer."
+    shown = {"client_address": address, "client_host": destination_of(address)}
+    return render_error_page(BadRequest(problem), **shown)
+
+
+def show_unusable_client(error: UnusableClient) -> Response:
+    """Return the error page; those who manage the client also see which redirect URIs it has."""
+    player = signed_in_player()
+    if player and error.client and may_manage(player, error.client):
+        return render_error_page(
+            error, received_uri=error.received, registered_uris=error.client.redirect_uris
+        )
+    return render_error_page(error)

@@ -4,7 +4,7 @@
 
 `identity-server serve --server granian` runs this. SIGTERM stops the server, SIGHUP replaces its
 workers by new ones; neither loses a request. identity/granian_requests.py is what each worker does
-around a request. docs/administrator.md lists the differences from gunicorn.
+around a request. docs/servers.md lists the differences from gunicorn.
 """
 
 import argparse

@@ -78,9 +78,17 @@ def test_reading_page_names_functions_of_the_grant():
     assert names <= vars(identity_server).keys()
 
 
-def test_links_lead_to_files(subtests):
+def test_links_lead_to_files_and_headings(subtests):
     for page in (ROOT / "README.md", *(ROOT / "docs").glob("**/*.md")):
         text = page.read_text(encoding="utf-8")
-        for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
-            with subtests.test(f"{page.name}: {target}"):
-                assert (page.parent / target).exists()
+        for target, heading in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text):
+            with subtests.test(f"{page.name}: {target}#{heading}"):
+                linked = page.parent / target if target else page
+                assert linked.exists()
+                assert not heading or heading in anchors_of(linked)
+
+
+def anchors_of(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall("^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in headings}

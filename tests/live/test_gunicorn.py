@@ -1,6 +1,6 @@
 """gunicorn as identity/gunicorn_config.py configures it: its own responses, and its logs.
 
-What granian does with the same requests is here, too. docs/administrator.md lists the differences.
+What granian does with the same requests is here, too. docs/servers.md lists the differences.
 """
 
 import concurrent.futures

@@ -587,8 +587,8 @@ def refuse_bad_code(
     """Refuse a code that is not valid for this token request. Raises BadRequest, NoSuchCode."""
     if code.client_id != client.id:
         raise storage.NoSuchCode
-    # Both ways: if the clock is set back an hour, a code does not live an hour longer.
-    if abs(storage.now_ms() - code.issued) > CODE_MAX_AGE * 1000:
+    age = storage.now_ms() - code.issued  # below 0 if the clock of another machine is ahead
+    if not -storage.CLOCK_TOLERANCE * 1000 <= age <= CODE_MAX_AGE * 1000:
         abort(400, f"this authorization code is older than {CODE_MAX_AGE} seconds")
     if find_granting_user(store, code.user_id, code.client_id, code.grant_id) is None:
         abort(400, "the player has withdrawn consent, or the account is suspended or deleted")

@@ -7,9 +7,8 @@ import time
 from collections.abc import Iterator
 
 from identity.settings import ROOT, host_of
-from storage import Advice, find_advice
+from storage import CLOCK_TOLERANCE, Advice, find_advice
 
-CLOCK_SLACK = 60  # seconds
 MAX_CODE_AGE = 10 * 365 * 86_400  # seconds: a later clock is taken for wrong
 # RFC 6762, 6761, 8375, and suffixes that home routers use. A name without a dot is private, too.
 PRIVATE_NAME = re.compile(r"[^.]+|.*\.(local|localhost|internal|home\.arpa|lan|home|test)")
@@ -112,7 +111,7 @@ def check_addresses(values: dict, bind_host: str, bind_port: int) -> Iterator[Ad
 def check_clock() -> Iterator[Advice]:
     """Find a clock that is far from the date of the code."""
     now, installed = time.time(), os.stat(f"{ROOT}/identity_server.py").st_mtime
-    if not installed - CLOCK_SLACK <= now <= installed + MAX_CODE_AGE:
+    if not installed - CLOCK_TOLERANCE <= now <= installed + MAX_CODE_AGE:
         date = time.strftime("%d %B %Y, %H:%M", time.gmtime(now))
         problem = f"the clock says {date} UTC, far from the code's date"
         fix = "set the clock (timedatectl set-ntp true): codes, tokens and sessions expire by it"

@@ -11,7 +11,7 @@ from itsdangerous import BadSignature, SignatureExpired, URLSafeTimedSerializer
 from itsdangerous.encoding import int_to_bytes
 
 from identity.context import get_storage
-from storage import Storage
+from storage import CLOCK_TOLERANCE, Storage
 
 COMPACT_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 JSON_DECODER = json.JSONDecoder()
@@ -36,7 +36,8 @@ class ShortTextSerializer(URLSafeTimedSerializer):
     def loads(self, s: str | bytes, max_age: int | None = None) -> object:
         """Return the value in a signed text, at most `max_age` seconds old.
 
-        Raises BadSignature, SignatureExpired.
+        The text may come from the near future: of a machine whose clock is ahead, by at most
+        CLOCK_TOLERANCE. Raises BadSignature, SignatureExpired.
         """
         signed, _, found = (s.encode() if isinstance(s, str) else s).rpartition(b".")
         for mac in self.macs:
@@ -46,7 +47,7 @@ class ShortTextSerializer(URLSafeTimedSerializer):
             raise BadSignature("the signature does not match")
         payload, _, signed_at = signed.rpartition(b".")
         age = int(time.time()) - int.from_bytes(decode_base64(signed_at), "big")
-        if max_age is not None and not 0 <= age <= max_age:
+        if max_age is not None and not -CLOCK_TOLERANCE <= age <= max_age:
             raise SignatureExpired(f"the signature is {age} seconds old, of {max_age}")
         return JSON_DECODER.raw_decode(decode_base64(payload).decode())[0]
 

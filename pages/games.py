@@ -140,8 +140,8 @@ def heartbeat() -> dict[str, str]:
 
 def count_heartbeat(user: storage.User, now: int) -> None:
     """Change the play time and the last heartbeat, unless another tab has just done so."""
-    since = now - user.last_heartbeat  # milliseconds; below 0 after the clock was set back
-    if 0 <= since <= COUNTED_ALREADY:
+    since = now - user.last_heartbeat  # milliseconds; below 0 if another machine's clock is ahead
+    if -storage.CLOCK_TOLERANCE * 1000 <= since <= COUNTED_ALREADY:
         return
     if 0 <= since <= SITTING_GAP:
         user.play_ms += since

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from storage import names, rules
 from storage.errors import InvalidField
 
-__all__ = ["PLAYER", "MODERATOR", "ADMINISTRATOR", "GRANTS_KEPT"]
+__all__ = ["PLAYER", "MODERATOR", "ADMINISTRATOR", "CLOCK_TOLERANCE", "GRANTS_KEPT"]
 __all__ += ["PICTURE_SIZES", "RULES"]
 __all__ += ["Attempt", "AuthorizationCode", "Client", "Grant", "Invite", "Session"]
 __all__ += ["Suspension", "User"]
 __all__ += ["new_client", "new_user", "now_ms", "refuse", "refuse_bad_record", "replace_secret"]
 __all__ += ["sha256"]
 
+CLOCK_TOLERANCE = 60  # seconds by which the clocks of two machines may differ
 GRANTS_KEPT = 200  # of one user; each look-up reads all of them
 PLAYER, MODERATOR, ADMINISTRATOR = 0, 1, 2  # User.mod_level
 PICTURE_SIZES = {"large": 256, "medium": 64, "small": 16}  # pixels along each side

@@ -98,7 +98,15 @@ def test_two_open_games_count_once(store, beat, ada, apart):
     assert 540_000 < store.read_user(ada.id).play_ms <= 600_000
 
 
-@pytest.mark.parametrize("ahead", [0.001, 5, 3600])
+def test_last_heartbeat_of_a_machine_whose_clock_is_ahead_counts_once(store, beat, ada):
+    with store.edit_user(ada.id) as user:
+        user.last_heartbeat += 60_000
+    assert seen(beat(0)) == 60
+    assert seen(beat(120)) == 120
+    assert store.read_user(ada.id).play_ms == 60_000
+
+
+@pytest.mark.parametrize("ahead", [60.001, 3600])
 def test_last_heartbeat_in_the_future_starts_a_new_sitting(store, beat, ada, ahead):
     with store.edit_user(ada.id) as user:
         user.last_heartbeat += round((60 + ahead) * 1000)

@@ -5,12 +5,11 @@ import time
 from collections.abc import Iterator
 from shlex import quote
 
-from storage import Advice
+from storage import CLOCK_TOLERANCE, Advice
 from storage.files import user_name
 
 MIN_FREE_SPACE = 200 * 2**20  # bytes
 MIN_FREE_FILES = 10_000  # inodes: a player takes six
-CLOCK_SLACK = 60  # seconds
 
 
 def check_place(data_dir: str, picture_dir: str) -> Iterator[Advice]:
@@ -26,7 +25,7 @@ def check_clock(data_dir: str) -> Iterator[Advice]:
     places = [f"{data_dir}/{name}" for name in ("users", "codes", "audit.log")]
     newest = max([os.stat(each).st_mtime for each in places if os.path.exists(each)], default=0)
     now = time.time()
-    if now < newest - CLOCK_SLACK:
+    if now < newest - CLOCK_TOLERANCE:
         date = time.strftime("%d %B %Y, %H:%M", time.gmtime(now))
         yield Advice(
             f"the clock says {date} UTC, before the newest record was saved",

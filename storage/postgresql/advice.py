@@ -6,11 +6,10 @@ from collections.abc import Iterator
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from storage import Advice
+from storage import CLOCK_TOLERANCE, Advice
 from storage.postgresql.connections import DEFAULTS, storage_error
 
 OLDEST_SERVER = 15
-CLOCK_SLACK = 60  # seconds
 POOLER_TRIES = 20  # a busy pooler may give two connections different server processes by chance
 STANDBYS = "SELECT count(*) FROM pg_stat_replication WHERE state IS DISTINCT FROM 'backup'"
 RELOAD = "and SELECT pg_reload_conf()"
@@ -50,7 +49,7 @@ def _check_server(connection: psycopg.Connection) -> Iterator[Advice]:
         )
     clock = "SELECT extract(epoch FROM clock_timestamp())::double precision"
     ahead = _one(connection, clock) - time.time()  # seconds
-    if abs(ahead) > CLOCK_SLACK:
+    if abs(ahead) > CLOCK_TOLERANCE:
         direction = "ahead of" if ahead > 0 else "behind"
         yield Advice(
             f"the clock of the database is {abs(ahead):.0f} s {direction} this machine's",

@@ -12,8 +12,8 @@ from test_command import Installation
 
 from commands.advice import check_environment
 from identity.settings import read_settings
-from storage import Advice
-from storage.flat_files.advice import CLOCK_SLACK, MIN_FREE_FILES, MIN_FREE_SPACE, check_folders
+from storage import CLOCK_TOLERANCE, Advice
+from storage.flat_files.advice import MIN_FREE_FILES, MIN_FREE_SPACE, check_folders
 
 LOOPBACK = ("127.0.0.1", 8000)
 
@@ -128,7 +128,7 @@ def test_low_disk_space(advise, storage, monkeypatch, blocks, files, free_files,
 def test_clock_before_the_newest_record(advise, storage, clock):
     storage.add_user("Ada", "ada@example.org", "")
     assert advise() == []
-    clock.ahead = -CLOCK_SLACK - 30
+    clock.ahead = -CLOCK_TOLERANCE - 30
     advice = advise()[-1]  # the first may be about the date of the code, which may be as new
     assert "before the newest record was saved" in advice.problem
     assert "timedatectl" in advice.fix

@@ -14,12 +14,17 @@ from live.running import ANSWER_TIMEOUT, PASSWORD, RunningServer, running_server
 from waiting import PATIENCE
 
 from identity.limits import ATTEMPTS_PER_NAME
-from storage import ADMINISTRATOR, Grant, Storage, open_storage
+from storage import ADMINISTRATOR, CLOCK_TOLERANCE, Grant, Storage, open_storage
 
 from .load import CALLBACK, OWN_PAGE, two_servers
 
 pytestmark = [pytest.mark.live, pytest.mark.postgresql]
 RACERS = 8
+LATE = f"""
+import time
+now, now_ns, behind = time.time, time.time_ns, {CLOCK_TOLERANCE // 2}
+time.time, time.time_ns = lambda: now() - behind, lambda: now_ns() - behind * 10**9
+"""
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +48,18 @@ def store(url, servers) -> Iterator[Storage]:
     servers[0].add_user("first")  # without any, nobody signs up without a link
     yield store
     store.close()
+
+
+@pytest.fixture(scope="module")
+def late_server(url, store, tmp_path_factory) -> Iterator[RunningServer]:
+    """Another server, whose clock is behind that of the others."""
+    folder = tmp_path_factory.mktemp("late")
+    (folder / "sitecustomize.py").write_text(LATE)
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYTHONPATH", str(folder))
+        with running_server(STORAGE=url, SIGN_UP="open", PROXIES="1") as server:
+            server.open_storage = lambda: store
+            yield server
 
 
 def send(server: RunningServer, method: str, path: str, **more: object) -> requests.Response:
@@ -109,6 +126,26 @@ def test_racing_exchanges_at_both_servers_have_one_winner(player, servers):
         answers = race(servers, functools.partial(player.exchange, code=code))
         statuses = [answer.status_code for answer in answers]
         assert Counter(statuses) == {200: 1, 400: RACERS - 1}
+
+
+def test_a_clock_that_is_behind_changes_nothing_for_players(player, servers, late_server):
+    """A session, a token and a page of one server hold at the other's next request."""
+    for one, other in ((servers[0], late_server), (late_server, servers[0])):
+        form = {"name": player.name, "password": PASSWORD}
+        signed_in = send(one, "POST", "/sign-in", data=form)
+        player.cookies = {"session": signed_in.cookies["session"]}
+        assert player.is_signed_in(other)
+        answer = player.exchange(other, player.new_code(one))
+        assert one.whois(answer.json()["access_token"]).status_code == 200
+        answer = player.exchange(one, player.new_code(one))
+        assert other.whois(answer.json()["access_token"]).status_code == 200
+        query = urlencode({"response_type": "code", "scope": "email", **player.client})
+        page = send(one, "GET", f"/oauth/authorize?{query}", cookies=player.cookies).text
+        signed = re.search('name="request" value="([^"]+)"', page)[1]
+        time.sleep(1.1)  # an earlier press does not count
+        form = {"request": signed, "decision": "deny"}
+        answer = send(other, "POST", "/oauth/authorize", data=form, cookies=player.cookies)
+        assert "error=access_denied" in answer.headers["Location"]
 
 
 def test_sign_out_holds_at_the_other_server(player, servers):

@@ -21,6 +21,7 @@ from live.test_kill import CALLBACK, link
 
 import storage
 from identity.limits import ATTEMPTS_PER_NAME
+from storage import CLOCK_TOLERANCE
 
 pytestmark = pytest.mark.faults
 
@@ -167,10 +168,10 @@ def game(server) -> Game:
 
 @STEPS
 def test_token_from_the_future_is_refused_until_its_time(clock, ada, game, step):
-    """Else it would be valid for an hour longer. A new token is valid at once."""
+    """Else it would be valid for an hour longer. Some seconds are those of another machine."""
     token = game.token(ada)
     clock.step(-step)
-    assert game.whois(token) == 401
+    assert game.whois(token) == (200 if step <= CLOCK_TOLERANCE else 401)
     if not ada.is_signed_in():
         ada.sign_in(ada.user.name)
     assert game.whois(game.token(ada)) == 200
@@ -187,7 +188,7 @@ def test_session_from_the_future_is_signed_out_until_its_time(clock, ada, step):
     clock.step(-step)
     assert ada.is_signed_in()
     clock.step(-step)
-    assert not ada.is_signed_in()
+    assert ada.is_signed_in() == (2 * step <= CLOCK_TOLERANCE)
     clock.step(step)
     assert ada.is_signed_in()
 
@@ -241,7 +242,7 @@ def test_attempt_counts_survive_a_step_of_seconds_but_not_of_an_hour(clock, ada)
 
 @STEPS
 def test_play_time_never_decreases_and_continues_to_be_counted(clock, ada, step):
-    """The heartbeat after the step starts a new interval."""
+    """The heartbeat after a long step starts a new interval, one after a short step waits."""
     clock.step(-step)
     ada.sign_in(ada.user.name)
     clock.step(step)
@@ -256,9 +257,11 @@ def test_play_time_never_decreases_and_continues_to_be_counted(clock, ada, step)
     clock.step(-step)
     after = send_heartbeat()
     assert after.play_ms == before.play_ms
-    assert after.last_heartbeat == clock.now_ms()
+    is_short = step <= CLOCK_TOLERANCE
+    assert after.last_heartbeat == (before.last_heartbeat if is_short else clock.now_ms())
     clock.step(60)
-    assert send_heartbeat().play_ms == before.play_ms + 60_000
+    counted = clock.now_ms() - after.last_heartbeat
+    assert send_heartbeat().play_ms == before.play_ms + counted
 
 
 @STEPS
@@ -271,7 +274,7 @@ def test_sign_in_link_from_the_future_is_refused_until_its_time(clock, server, a
     links = [server.command_output("user", "sign-in-link", ada.user.name)]
     clock.step(-step)
     links.append(server.command_output("user", "sign-in-link", ada.user.name))
-    assert [refused(link) for link in links] == [True, False]
+    assert [refused(link) for link in links] == [step > CLOCK_TOLERANCE, False]
     clock.step(step)
     assert not refused(links[0])
 

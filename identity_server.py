@@ -33,7 +33,7 @@ from werkzeug.wrappers import Response
 
 import storage
 from identity.clients import authenticate_client, find_client
-from identity.context import get_storage
+from identity.context import base_url, get_storage
 from identity.fast_path import ApiRequest, ApiViews, FastPath, parse_parameters
 from identity.formatting import MINUTE
 from identity.guards import GUARDS
@@ -88,9 +88,10 @@ BATCH_IDS = 100  # players in one look-up
 BATCH_QUERY_LIMIT = 4096  # bytes
 PROFILE_START = b'{"message": "yes", "user": '
 ALWAYS_GRANTED = "userinfo"  # of SCOPES
-REQUEST_PARAMETERS = ("response_type", "response_mode", "scope", "state")
+REQUEST_PARAMETERS = ("response_type", "response_mode", "prompt", "scope", "state")
 REQUEST_PARAMETERS += ("code_challenge", "code_challenge_method")
-WEB_MESSAGE = "web_message"  # the response_mode of a popup
+QUERY, WEB_MESSAGE = "query", "web_message"  # response modes: of a redirect and of a popup
+PROMPTS = {"consent", "login", "select_account"}  # values of `prompt` that ask the player again
 TOKEN_FIELDS = ("grant_type", "code", "redirect_uri", "client_id", "client_secret", "code_verifier")
 CODE_VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 4.1
 CODE_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636 4.2: a SHA-256 in base64url
@@ -165,15 +166,11 @@ class AuthorizationRequest:
     code_challenge: str | None
     response_mode: str | None = None
 
-    @property
-    def reply(self) -> "Reply":
-        """How the client gets the response."""
-        return Reply(self.redirect_uri, self.state, self.response_mode)
-
 
 class Reply(NamedTuple):
     """How a client gets the response: by a redirect, or as a message of a page in a popup."""
 
+    client: Client
     redirect_uri: str
     state: str | None
     response_mode: str | None  # WEB_MESSAGE; anything else means a redirect
@@ -187,7 +184,8 @@ def authorize() -> Response | tuple:
     client, redirect_uri = read_client_and_redirect_uri(request.args)
     if player is None:
         return redirect_to_sign_in()
-    reply = Reply(redirect_uri, request.args.get("state"), request.args.get("response_mode"))
+    state, response_mode = request.args.get("state"), request.args.get("response_mode")
+    reply = Reply(client, redirect_uri, state, response_mode)
     grant = player.grants.get(client.id)
     try:
         auth_request = read_authorization_request(request.args, client, redirect_uri)
@@ -205,10 +203,15 @@ def may_skip_consent(client: Client, grant: Grant, auth_request: AuthorizationRe
     """Return True if the player need not be asked, because an earlier consent covers this."""
     if request.method == "HEAD":  # RFC 9110 9.2.1: HEAD is safe, so it creates no code.
         return False
-    redirect_uri = auth_request.redirect_uri
     is_covered = set(auth_request.scope) <= set(grant.scope)
-    is_test = redirect_uri == tester_redirect_uri(client)
-    return is_covered and not is_test and client.remembers_consent(redirect_uri)
+    must_ask = not PROMPTS.isdisjoint(request.args.get("prompt", "").split(" "))
+    remembers = client.remembers_consent(auth_request.redirect_uri)
+    return is_covered and remembers and not must_ask and not is_test(client, auth_request)
+
+
+def is_test(client: Client, auth_request: AuthorizationRequest) -> bool:
+    """Return True for a request of this site's tester, whose consent is not remembered."""
+    return auth_request.redirect_uri == tester_redirect_uri(client)
 
 
 def read_client_and_redirect_uri(parameters: MultiDict) -> tuple[Client, str]:
@@ -259,13 +262,16 @@ def read_authorization_request(
         raise AuthorizationError("invalid_request", "response_type is missing")
     if response_type != "code":
         raise AuthorizationError("unsupported_response_type", "response_type must be code")
+    response_mode = parameters.get("response_mode") or None
+    if response_mode not in (None, QUERY, WEB_MESSAGE):
+        raise AuthorizationError("invalid_request", "response_mode must be query or web_message")
     return AuthorizationRequest(
         client.id,
         redirect_uri,
         read_scope(parameters.get("scope", "")),
         parameters.get("state"),
         read_code_challenge(parameters, required=client.public),
-        parameters.get("response_mode"),
+        response_mode,
     )
 
 
@@ -346,17 +352,18 @@ def decide() -> Response | tuple:
     client, auth_request, shown = read_approved_request(request.form.get("request", ""))
     if problem := check_age(shown):
         return show_consent_page(player, client, auth_request, problem)
+    asked = auth_request
+    reply = Reply(client, asked.redirect_uri, asked.state, asked.response_mode)
     decision = request.form.get("decision")
     if decision not in ("allow", "deny"):
         abort(400, "Choose Allow or Cancel.")
     if decision == "deny":
-        denied = AuthorizationError("access_denied", "the player refused")
-        return respond_with_error(auth_request.reply, denied)
+        return respond_with_error(reply, AuthorizationError("access_denied", "the player refused"))
     try:
         code = issue_code(player, save_consent(player.id, auth_request), auth_request)
     except storage.StorageFailed as error:
-        return respond_with_error(auth_request.reply, error)
-    return respond_to_client(auth_request.reply, code=code)
+        return respond_with_error(reply, error)
+    return respond_to_client(reply, code=code)
 
 
 def read_approved_request(signed: str) -> tuple[Client, AuthorizationRequest, int]:
@@ -423,9 +430,13 @@ def respond_with_error(
 
 def respond_to_client(reply: Reply, **parameters: str) -> Response | tuple:
     """Return the response that takes parameters, and the client's `state`, to the client."""
-    redirect_uri, state, response_mode = reply
+    client, redirect_uri, state, response_mode = reply
     if state is not None:
         parameters["state"] = state
+    # RFC 9207, against mix-up (RFC 9700 4.4). A library that was told no issuer refuses it, so a
+    # confidential client has to name the response mode: static/identity.js does.
+    if client.public or response_mode == QUERY:
+        parameters["iss"] = base_url()
     if response_mode == WEB_MESSAGE:
         player, origin = signed_in_player(), origin_of(redirect_uri)
         return render_page("web_message.html", player, origin=origin, response=parameters)
@@ -726,8 +737,8 @@ def public_profile(user: User) -> dict:
 def create_app(overrides: dict | None = None) -> Flask:
     """Return the WSGI application. Raises SettingError, StorageError."""
     settings = read_settings(overrides)
-    base_url = settings["BASE_URL"]
-    https = base_url.startswith("https:")
+    origin = settings["BASE_URL"]
+    https = origin.startswith("https:")
     app = Flask(
         __name__,
         static_folder=None,
@@ -736,9 +747,9 @@ def create_app(overrides: dict | None = None) -> Flask:
     )
     app.config.update(
         settings,
-        HOSTS=trusted_hosts(base_url),
+        HOSTS=trusted_hosts(origin),
         # URLs are built from this, never from the Host, which may be malformed.
-        SERVER_NAME=base_url.partition("://")[2],
+        SERVER_NAME=origin.partition("://")[2],
         MAX_CONTENT_LENGTH=PAGE_BODY_LIMIT,
         PERMANENT_SESSION_LIFETIME=SESSION_MAX_AGE,
         SESSION_REFRESH_EACH_REQUEST=False,
@@ -764,7 +775,7 @@ def create_app(overrides: dict | None = None) -> Flask:
         about_url=settings["ABOUT_URL"],
         picture_address=picture_address,
     )
-    app.wsgi_app = FastPath(app, api_views, usual_hosts(base_url))
+    app.wsgi_app = FastPath(app, api_views, usual_hosts(origin))
     if settings["PROXIES"]:
         # Only the address: scheme and host come from the base URL.
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=settings["PROXIES"], x_proto=0, x_host=0)

@@ -200,7 +200,7 @@ def take_response(client_id: str) -> Response:
     expected = trial.state if trial and not trial.response else ""
     if not expected or not hmac.compare_digest(expected.encode(), state.encode()):
         return make_response(show_page(player, client, {"form": NOT_OURS}), 400)
-    known = ("code", "error", "error_description")
+    known = ("code", "iss", "error", "error_description")
     trial.response = {name: request.args[name][:200] for name in known if name in request.args}
     trial.response["state"] = state
     session["trial"] = asdict(trial)

@@ -9,11 +9,11 @@
  *   playMinutes: number, lastHeartbeat: number, modLevel: number }} Profile */
 /** What your server needs to exchange a code, besides its client_secret. Codes of the play page have no redirect_uri.
  * @typedef {{ code: string, code_verifier: string, redirect_uri?: string }} Answer */
-/** `redirectUri`: a registered one, on the origin of this page; by default this page without its query.
- * `scope`: "userinfo", or "userinfo email", of which the play page gives the first alone.
- * `mode`: "popup" never leaves this page, "redirect" opens no popup. `site`: an origin; by default this module's.
+/** `redirectUri`: a registered one, on this page's origin; by default this page without its query. `site`: an origin;
+ * by default this module's. `scope`: "userinfo", or "userinfo email", of which the play page gives the first. `mode`:
+ * "popup" never leaves this page, "redirect" opens no popup. `prompt`: "select_account" asks the player each time.
  * @template [T=Player]
- * @typedef {{ clientId: string, redirectUri?: string, scope?: string, mode?: "popup" | "redirect",
+ * @typedef {{ clientId: string, redirectUri?: string, scope?: string, mode?: "popup" | "redirect", prompt?: string,
  *   exchange?: (answer: Answer) => Promise<T>, site?: string }} Options */
 /** A sign-in without its answer. If it `waits`, that is for signIn(), which gets `exchange`.
  * @typedef {Record<"clientId" | "redirectUri" | "site" | "state" | "verifier", string> & { waits: boolean }} Request */
@@ -47,10 +47,8 @@ export function signIn(options) {
   return underway;
 }
 
-/** Returns false where signIn() works without a click: on the play page, and after a redirect. */
-export async function needsClick() {
-  return !returned && !(await onPlayPage);
-}
+/** Resolves to false where signIn() works without a click: on the play page, and after a redirect. */
+export const needsClick = async () => !returned && !(await onPlayPage);
 
 /** Returns the player who signed in here: null if nobody did, access has ended, or `exchange` was used. */
 export async function whois() {
@@ -76,7 +74,7 @@ export function pictureOf({ id, pfpTimestamp }, size = "medium", site = SITE) {
 
 /** @param {Options<any>} options */
 async function begin({ clientId, redirectUri = location.origin + location.pathname, exchange, ...options }) {
-  const { scope = "userinfo", mode, site = SITE } = options;
+  const { scope = "userinfo", prompt = "", mode, site = SITE } = options;
   const last = returned;
   returned = null;
   if (last) return last.result ?? finish(last.request, last.response, exchange);
@@ -85,7 +83,7 @@ async function begin({ clientId, redirectUri = location.origin + location.pathna
   if (!isHere) popup = openPopup(mode); // before anything takes time: browsers open windows for clicks only
   const [state, verifier] = [crypto.randomUUID(), crypto.randomUUID() + crypto.randomUUID()];
   const request = { clientId, redirectUri: isHere ? "" : redirectUri, site, state, verifier, waits: !!exchange };
-  const response = await (isHere ? askPlayPage(request) : askSite(request, scope));
+  const response = await (isHere ? askPlayPage(request) : askSite(request, scope, prompt));
   const result = await finish(request, response, exchange);
   isAnswered = isHere;
   return result;
@@ -115,14 +113,14 @@ function openPopup(mode) {
   return opened;
 }
 
-/** @param {Request} request @param {string} scope */
-async function askSite(request, scope) {
+/** @param {Request} request @param {string} scope @param {string} prompt */
+async function askSite(request, scope, prompt) {
   const { clientId: client_id, redirectUri: redirect_uri, state } = request;
-  const query = { response_type: "code", client_id, redirect_uri, scope, state, ...(await challengeOf(request)) };
-  const address = `${request.site}/oauth/authorize?${new URLSearchParams(query)}`;
-  if (popup) return askInPopup(popup, `${address}&response_mode=web_message`, request);
+  const query = { response_type: "code", client_id, redirect_uri, scope, prompt, state, ...await challengeOf(request) };
+  const address = `${request.site}/oauth/authorize?${new URLSearchParams(query)}&response_mode=`;
+  if (popup) return askInPopup(popup, `${address}web_message`, request);
   sessionStorage.setItem(STORED, JSON.stringify(request));
-  location.assign(address);
+  location.assign(`${address}query`);
   return new Promise((_, end) => addEventListener("pageshow", (e) => e.persisted && end(failure("popup_closed"))));
 }
 
@@ -138,12 +136,14 @@ async function askInPopup(opened, address, { site, state }) {
 
 function takeRedirect() {
   const address = new URL(location.href);
-  const { state, ...response } = Object.fromEntries(address.searchParams);
+  const { state, iss, ...received } = Object.fromEntries(address.searchParams);
   const request = state && parent === window ? JSON.parse(sessionStorage.getItem(STORED) ?? "null") : null;
   if (!request || request.state !== state) return null; // RFC 6749 10.12: the answer may be an attacker's
   sessionStorage.removeItem(STORED);
-  for (const name of ["code", "state", "error", "error_description"]) address.searchParams.delete(name);
+  for (const name of ["code", "state", "iss", "error", "error_description"]) address.searchParams.delete(name);
   history.replaceState(history.state, "", address);
+  // RFC 9700 4.4: a site may have sent the player on to another one, and would be given that one's code.
+  const response = iss === request.site ? received : { error: "issuer_mismatch", error_description: `iss is ${iss}` };
   const result = request.waits ? null : finish(request, response);
   result?.catch(() => {}); // the next signIn() rejects with it
   return { request, response, result };

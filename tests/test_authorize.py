@@ -690,6 +690,7 @@ def test_code_is_43_characters_and_stored_as_a_hash_only(faults, adas_browser, p
 
 
 def test_callback_redirect_is_303_and_no_store_without_iss(adas_browser, program):
+    """Auth.js refuses `iss` unless it was told the issuer; identity.js names the response mode."""
     page = adas_browser.get(program.link())
     for answer in (
         adas_browser.decide(page, "deny"),
@@ -700,6 +701,21 @@ def test_callback_redirect_is_303_and_no_store_without_iss(adas_browser, program
         assert answer.status_code == 303
         assert answer.headers["Cache-Control"] == "no-store"
         assert "iss" not in program.read_callback(answer)
+    answer = program.read_callback(adas_browser.get(program.link(response_mode="query")))
+    assert answer["iss"] == "http://localhost"
+
+
+@pytest.mark.parametrize("prompt", ["consent", "login", "select_account", "none x login"])
+def test_prompt_asks_also_after_consent(adas_browser, program, prompt):
+    adas_browser.allow(program)
+    assert "Use another account" in adas_browser.get(program.link(prompt=prompt)).text
+
+
+@pytest.mark.parametrize("prompt", [None, "", "none", "x", "Login"])
+def test_unknown_prompt_is_ignored(adas_browser, program, prompt):
+    """`none` too: answering it would redirect a player who pressed nothing."""
+    adas_browser.allow(program)
+    assert "code" in program.read_callback(adas_browser.get(program.link(prompt=prompt)))
 
 
 @pytest.mark.parametrize(

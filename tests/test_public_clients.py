@@ -1,6 +1,8 @@
 """Public clients: without a secret, and with PKCE (RFC 6749 2.1, RFC 8252, RFC 9700 2.1.1)."""
 
 import base64
+import html
+import json
 import re
 
 import pytest
@@ -60,6 +62,25 @@ def test_request_without_s256_challenge_is_invalid(adas_browser, public, changes
     adas_browser.allow(public, **PKCE)  # from now on errors are redirected
     error = public.read_callback(adas_browser.get(public.link(**sent)))
     assert error["error"] == "invalid_request" and "code" not in error
+
+
+@pytest.mark.parametrize("mode", [None, "web_message"])
+def test_every_response_names_its_issuer(adas_browser, public, mode):
+    """RFC 9700 4.4: a client that signed in at another site knows that this one answers."""
+
+    def read(answer) -> dict[str, str]:
+        if mode is None:
+            return public.read_callback(answer)
+        return json.loads(html.unescape(re.search('data-response="([^"]*)"', answer.text)[1]))
+
+    asked = {"response_mode": mode, **PKCE}
+    page = adas_browser.get(public.link(**asked))
+    decided = [adas_browser.decide(page, each) for each in ("deny", "allow")]
+    later = [adas_browser.get(public.link(**asked, **more)) for more in ({}, {"prompt": ["", ""]})]
+    responses = [read(answer) for answer in decided + later]
+    errors = [each.get("error") for each in responses]
+    assert errors == ["access_denied", None, None, "invalid_request"]
+    assert [each["iss"] for each in responses] == ["http://localhost"] * 4
 
 
 @pytest.mark.parametrize("verifier", [None, "", "another" * 7, PKCE["code_challenge"]])

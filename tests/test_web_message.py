@@ -97,11 +97,17 @@ def test_mode_survives_another_account_and_a_press_that_was_too_quick(
     assert TOO_QUICK in again.text and "close this window" in again.text
 
 
-@pytest.mark.parametrize("mode", [None, "", "query", "form_post", "fragment"])
-def test_other_modes_are_a_redirect_as_before(adas_browser, program, mode):
-    """RFC 6749 3.1: what the server does not know is ignored; clients send such modes."""
+@pytest.mark.parametrize("mode", [None, "", "query"])
+def test_query_is_a_redirect_as_no_mode_is(adas_browser, program, mode):
     page = adas_browser.get(program.link(response_mode=mode))
     assert "code" in program.read_callback(adas_browser.decide(page))
+
+
+@pytest.mark.parametrize("mode", ["form_post", "fragment", "Query", "query web_message"])
+def test_mode_that_is_not_announced_is_invalid(adas_browser, program, mode):
+    adas_browser.allow(program)
+    answer = program.read_callback(adas_browser.get(program.link(response_mode=mode, state="s")))
+    assert (answer["error"], answer["state"]) == ("invalid_request", "s")
 
 
 def test_repeated_mode_is_invalid(adas_browser, program):

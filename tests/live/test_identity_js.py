@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Frame, Page, Route, expect
@@ -335,9 +336,35 @@ def test_response_of_another_tab_is_ignored(page: Page, site_of):
     assert not any("/api/oauth/token" in each for each in requested)
 
 
-def test_redirect_of_a_confidential_client_ends_with_the_next_call(page: Page, site_of, ada: dict):
+def test_answer_of_another_site_is_refused(page: Page, site_of, game: Game, server: RunningServer):
+    """RFC 9700 4.4: a site that sends the player on to this one gets neither code nor verifier."""
+    asked = []
+
+    def send_on(route: Route) -> None:
+        asked.append(urlsplit(route.request.url))
+        address = f"{server.address}/oauth/authorize?{asked[-1].query}"
+        route.fulfill(status=302, headers={"Location": address})
+
+    page.route("https://evil.example/**", send_on)
+    address = site_of()
+    game.pages["/"] = game.pages["/"].replace("show(await identity.whois())", "show(null)")
+    open_game(page, address, mode="redirect", site="https://evil.example")
+    page.get_by_role("button", name="Sign in").click()
+    decide(page)
+    expect(page.locator("output")).to_have_text("null")
+    assert [each.path for each in asked] == ["/oauth/authorize"]
+    assert page.url == address
+    page.get_by_role("button", name="Sign in").click()
+    assert shown(page)["code"] == "issuer_mismatch"
+
+
+def test_redirect_of_a_confidential_client_ends_with_the_next_call(
+    page: Page, site_of, game: Game, server: RunningServer, ada: dict
+):
     """whois() cannot exchange the code: the game's own server has the secret."""
-    open_game(page, site_of(), mode="redirect")
+    address = site_of()
+    publish(game, server, server.add_client("Space Game", address)["client_id"])
+    open_game(page, address, mode="redirect")
     page.evaluate("() => { options.exchange = () => {}; }")
     page.get_by_role("button", name="Sign in").click()
     decide(page)

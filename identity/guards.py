@@ -1,15 +1,20 @@
-"""Checks that refuse a request before its view runs: the host, the query, cross-site posts."""
+"""Checks that refuse a request before its view runs: the host, the sender, the query."""
 
 import re
 
-from flask import abort, current_app, request
+from flask import Response, abort, current_app, request
 
 from identity.context import base_url
+from identity.responses import PAGE_HEADERS
 
 # Clients post here from any site, with their own credentials; no cookie is read.
 CROSS_SITE_POST_ALLOWED = "/api/oauth/token"
 # Load balancers and containers ask by IP address. The response has no player data.
 ANY_HOST_ALLOWED = "/healthz"
+# What pages of any site may load. No response to a GET of these depends on who is signed in.
+FOR_ANY_SITE = ("/api/", "/pfp/", "/static/", "/.well-known/", "/openapi.json", "/healthz")
+# A download leaves the page where it is, so that one page could follow this link again and again.
+DOWNLOAD = "/account/export"
 
 
 def refuse_foreign_hosts() -> None:
@@ -21,6 +26,40 @@ def refuse_foreign_hosts() -> None:
         abort(400, "This server has another address. Check the host name.")
 
 
+def is_page() -> bool:
+    """Return True if this request is for a page, whose response may depend on the player."""
+    return not request.path.startswith(FOR_ANY_SITE)
+
+
+def is_from_this_site() -> bool:
+    """Return False if a browser sends this request for a page of another site.
+
+    A sibling subdomain is another site here: games live there, and browsers send a SameSite=Lax
+    cookie with their requests.
+    """
+    fetch_site = request.headers.get("Sec-Fetch-Site")
+    if fetch_site is not None:
+        return fetch_site in ("same-origin", "none")
+    # Older browsers, all over plain http, and Chromium for a WebSocket (which nginx passes on as a
+    # GET) send only Origin; other programs neither.
+    return request.headers.get("Origin", base_url()) == base_url()
+
+
+def refuse_pages_inside_other_sites() -> None:
+    """Refuse a page to other sites, except when a browser goes there (W3C Fetch Metadata).
+
+    Images on a sibling subdomain would spend codes and exports, or tell who is signed in. So would
+    prefetching, for which Chromium sends `Sec-Fetch-Site: none` whichever page asks.
+    """
+    fetched_as = request.headers.get("Sec-Fetch-Mode"), request.headers.get("Sec-Fetch-Dest")
+    is_link = fetched_as == ("navigate", "document") and request.path != DOWNLOAD
+    is_prefetch = "Sec-Purpose" in request.headers
+    if is_page() and (is_prefetch or not (is_link or is_from_this_site())):
+        # Not an error page, which depends on the player.
+        refusal = "Only pages of this site may load this address. Open it in a tab of its own."
+        abort(Response(refusal, 403, PAGE_HEADERS, content_type="text/plain"))
+
+
 def refuse_undecodable_queries() -> None:
     """Refuse a query that is not UTF-8: Werkzeug raises an error wherever it is read."""
     try:
@@ -30,20 +69,16 @@ def refuse_undecodable_queries() -> None:
 
 
 def refuse_cross_site_posts() -> None:
-    """Refuse a post that a browser sends from a page of another site.
-
-    `same-site` is refused as well: games live on sibling subdomains, where a SameSite=Lax cookie is
-    sent.
-    """
+    """Refuse a post that a browser sends from a page of another site."""
     if request.method in ("GET", "HEAD", "OPTIONS") or request.path == CROSS_SITE_POST_ALLOWED:
         return
-    fetch_site = request.headers.get("Sec-Fetch-Site")
-    if fetch_site is not None:
-        is_own = fetch_site in ("same-origin", "none")
-    else:  # older browsers, and all over plain http, send only Origin; other programs neither
-        is_own = request.headers.get("Origin", base_url()) == base_url()
-    if not is_own:
+    if not is_from_this_site():
         abort(403, "This form came from another site. Open the page here and send it again.")
 
 
-GUARDS = (refuse_foreign_hosts, refuse_undecodable_queries, refuse_cross_site_posts)
+GUARDS = (
+    refuse_foreign_hosts,
+    refuse_pages_inside_other_sites,
+    refuse_undecodable_queries,
+    refuse_cross_site_posts,
+)

@@ -5,6 +5,7 @@ from werkzeug.exceptions import BadRequest, HTTPException
 from werkzeug.wrappers import Response
 
 import storage
+from identity.guards import is_page
 from identity.oauth import destination_of
 from identity.responses import JsonResponse, SaveNotConfirmed, json_error, storage_http_error
 from identity.rights import may_manage
@@ -45,8 +46,11 @@ def render_error_page(error: HTTPException, **more: str | list[str]) -> Response
 
 
 def shown_player(error: HTTPException) -> storage.User | None:
-    """Return the signed-in player, None if that is unknown or reading the record may fail again."""
-    if error.code >= 500:
+    """Return the signed-in player, None if that is unknown or reading the record may fail again.
+
+    Also None for what is no page, such as a picture that is gone: any site may load that.
+    """
+    if error.code >= 500 or not is_page():
         return None
     try:
         return signed_in_player()

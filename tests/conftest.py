@@ -183,6 +183,11 @@ PASSWORD = "correct horse battery staple"
 # The real method takes a third of a second; the tests that need it restore it.
 CHEAP_PASSWORD_METHOD = "pbkdf2:sha256:1"
 REAL_MINIMUM_AGE = stamps.MINIMUM_AGE
+FOREIGN_LINK = {  # a browser follows a link of another site, or sends a form of it
+    "Sec-Fetch-Site": "cross-site",
+    "Sec-Fetch-Mode": "navigate",
+    "Sec-Fetch-Dest": "document",
+}
 
 
 class CheckedClient(FlaskClient):

@@ -10,6 +10,7 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime
 
 import pytest
+from conftest import FOREIGN_LINK
 from forms import (
     ANOTHER,
     PASSWORD,
@@ -605,7 +606,7 @@ def test_cross_site_post_is_403_and_changes_nothing(
     }
     if path == "/account/picture":
         data = {"picture": (io.BytesIO(b"no picture"), "me.png")}
-    answer = adas_browser.post(path, data=data, headers={"Sec-Fetch-Site": site})
+    answer = adas_browser.post(path, data=data, headers=FOREIGN_LINK | {"Sec-Fetch-Site": site})
     assert answer.status_code == 403
     assert (store.read_user(ada.id), store.user_ids()) == (before, [1])
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 import pytest
-from conftest import Browser, Program, all_clients
+from conftest import FOREIGN_LINK, Browser, Program, all_clients
 from werkzeug.test import TestResponse
 
 from identity.settings import check_game
@@ -400,7 +400,7 @@ def test_request_signed_before_a_new_sign_in_is_no_account(adas_browser, game):
 @pytest.mark.parametrize("fetch_site", ["cross-site", "same-site"])
 def test_cross_site_authorize_request_is_403(adas_browser, game, fetch_site, faults):
     signed = open_game(adas_browser, game)
-    headers = {"Sec-Fetch-Site": fetch_site}
+    headers = FOREIGN_LINK | {"Sec-Fetch-Site": fetch_site}
     data = {"request": signed, "decision": "allow"}
     answer = adas_browser.post(f"/play/{game.id}/authorize", data=data, headers=headers)
     assert answer.status_code == 403

@@ -5,7 +5,9 @@ import re
 from pathlib import Path
 
 import pytest
+from conftest import FOREIGN_LINK
 from flask import request
+from forms import hidden_field
 
 from identity.limits import client_address
 from identity.settings import ROOT
@@ -23,7 +25,7 @@ def pages(browser, ada, program) -> dict:
         "not found": browser.get("/nowhere"),
         "wrong method": browser.put("/sign-in"),
         "too large": browser.post("/sign-in", data={"name": "x" * PAGE_LIMIT}),
-        "cross-site": browser.post("/sign-out", headers={"Sec-Fetch-Site": "cross-site"}),
+        "cross-site": browser.post("/sign-out", headers=FOREIGN_LINK),
         "foreign host": browser.get("/", base_url="http://evil.example"),
         "unknown client": browser.get("/oauth/authorize?client_id=x"),
         "no picture": browser.get("/pfp/small/1.webp"),
@@ -388,7 +390,7 @@ POSTS = [
 def test_same_origin_and_non_browser_posts_are_accepted(browser, ada, fetch_site, origin, accepted):
     browser.sign_in()
     del browser.environ_base["HTTP_SEC_FETCH_SITE"]
-    sent = {"Sec-Fetch-Site": fetch_site, "Origin": origin}
+    sent = {**FOREIGN_LINK, "Sec-Fetch-Site": fetch_site, "Origin": origin}
     headers = {name: value for name, value in sent.items() if value is not None}
     answer = browser.post("/sign-out", headers=headers)
     assert answer.status_code == (303 if accepted else 403)
@@ -398,38 +400,39 @@ def test_same_origin_and_non_browser_posts_are_accepted(browser, ada, fetch_site
 @pytest.mark.parametrize("path", ["/sign-in", "/sign-out", "/oauth/authorize", "/nowhere", "/"])
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
 def test_cross_site_unsafe_methods_are_403(browser, path, method):
-    answer = browser.open(path, method=method, headers={"Sec-Fetch-Site": "cross-site"})
+    answer = browser.open(path, method=method, headers=FOREIGN_LINK)
     assert answer.status_code == 403
 
 
 @pytest.mark.parametrize("path", ["/api/oauth/whois", "/api/oauth/token/", "/api/oauth//token"])
 def test_only_the_token_endpoint_accepts_cross_site_posts(anyone, path):
-    headers = {"Sec-Fetch-Site": "cross-site", "Origin": "https://game.example"}
+    headers = {**FOREIGN_LINK, "Origin": "https://game.example"}
     assert anyone.post(path, headers=headers).status_code == 403
     assert anyone.post("/api/oauth/token", headers=headers).status_code == 400
 
 
 def test_cross_site_links_are_accepted(browser, ada, program):
-    headers = {"Sec-Fetch-Site": "cross-site", "Origin": "https://space.example"}
-    assert browser.get("/sign-in", headers=headers).status_code == 200
+    assert browser.get("/sign-in", headers=FOREIGN_LINK).status_code == 200
     browser.sign_in()
-    assert browser.get(program.link(), headers=headers).status_code == 200
-    assert "Hello" in browser.get("/", headers=headers).text
+    assert browser.get(program.link(), headers=FOREIGN_LINK).status_code == 200
+    assert "Hello" in browser.get("/", headers=FOREIGN_LINK).text
 
 
 def test_cross_site_consent_is_403_and_stores_no_grant(store, adas_browser, ada, program):
     page = adas_browser.get(program.link())
-    adas_browser.environ_base["HTTP_SEC_FETCH_SITE"] = "same-site"
-    assert adas_browser.decide(page).status_code == 403
+    form = {"request": hidden_field(page, "request"), "decision": "allow"}
+    from_sibling = FOREIGN_LINK | {"Sec-Fetch-Site": "same-site"}
+    answer = adas_browser.post("/oauth/authorize", data=form, headers=from_sibling)
+    assert answer.status_code == 403
     assert store.read_user(ada.id).grants == {}
 
 
 def test_cross_site_sign_in_is_not_rate_limited(browser, ada, faults):
-    browser.environ_base["HTTP_SEC_FETCH_SITE"] = "cross-site"
+    form = {"name": "Ada", "password": "wrong"}
     for _ in range(11):
-        assert browser.sign_in(password="wrong").status_code == 403
+        answer = browser.post("/sign-in", data=form, headers=FOREIGN_LINK)
+        assert answer.status_code == 403
     assert faults.attempt_counts() == []
-    browser.environ_base["HTTP_SEC_FETCH_SITE"] = "same-origin"
     assert browser.sign_in().status_code == 303
 
 

@@ -7,7 +7,7 @@ import shlex
 from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import pytest
-from conftest import Browser, Program
+from conftest import FOREIGN_LINK, Browser, Program
 from werkzeug.test import TestResponse
 
 import identity_server
@@ -504,7 +504,7 @@ def test_sign_in_in_between_ends_the_test(tester):
 
 def test_cross_site_posts_are_refused(tester):
     tester.allow()
-    headers = {"Sec-Fetch-Site": "cross-site"}
+    headers = FOREIGN_LINK
     for path in POSTS:
         assert tester.browser.post(tester.path + path, headers=headers).status_code == 403
     assert "It works." in tester.exchange().text

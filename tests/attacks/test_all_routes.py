@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import PASSWORD
+from conftest import FOREIGN_LINK, PASSWORD
 from flask import Flask
 from forms import hidden_field
 
@@ -108,6 +108,74 @@ def test_no_cors_on_responses_that_depend_on_the_session(app, visitor, game):
             if allowed_origin and not (is_preflight and answer.request.path == "/api/oauth/token"):
                 assert answer.request.path.startswith(OPEN_TO_ANY_ORIGIN)
                 assert "Vary" not in answer.headers and "Set-Cookie" not in answer.headers
+
+
+NOT_PAGES = ("/api/", "/pfp/", "/static/", "/.well-known/", "/openapi.json", "/healthz")
+
+
+def fetched(site: str, *more: str) -> dict[str, str]:
+    """Return the headers of W3C Fetch Metadata with this site, mode and destination."""
+    names = ("Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest")
+    return dict(zip(names, (site, *more), strict=False))
+
+
+FOREIGN_LOADS = [
+    fetched("same-site", "no-cors", "image"),
+    fetched("cross-site", "cors", "empty"),
+    fetched("same-site", "navigate", "iframe"),
+    fetched("cross-site", "no-cors", "document"),
+    fetched("same-site"),
+    fetched("nonsense"),
+    # What Chromium sends to prefetch for a sibling subdomain, and for its WebSocket behind nginx.
+    fetched("none", "navigate", "document") | {"Sec-Purpose": "prefetch"},
+    {"Origin": "https://game.example"},
+]
+
+
+@pytest.fixture
+def foreign_visitor(visitor):
+    """A visitor whose browser sends requests for pages of other sites."""
+    own_site = visitor.environ_base.pop("HTTP_SEC_FETCH_SITE")
+    yield visitor
+    visitor.environ_base["HTTP_SEC_FETCH_SITE"] = own_site
+
+
+def test_no_page_can_be_loaded_by_another_site(app, foreign_visitor, game, tmp_path):
+    """The same 403 for all visitors, before anything is counted; a link works."""
+    safe, before = ("GET", "HEAD", "OPTIONS"), sizes_of_files(tmp_path)
+    for headers in FOREIGN_LOADS:
+        for answer in request_every_path(app, foreign_visitor, (game.id,), safe, headers=headers):
+            assert not {"Vary", "Set-Cookie"} & set(answer.headers.keys()), answer.request.path
+            if not answer.request.path.startswith(NOT_PAGES):
+                assert (answer.status_code, answer.content_type) == (403, "text/plain")
+                assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+            else:
+                assert answer.status_code != 403
+    assert sizes_of_files(tmp_path) == before
+    followed = request_every_path(app, foreign_visitor, (game.id,), safe, headers=FOREIGN_LINK)
+    assert {each.request.path for each in followed if each.status_code == 403} == {
+        "/account/export"  # a download leaves the page that starts it where it is
+    }
+
+
+def test_foreign_loads_use_up_no_codes_and_no_exports(adas_browser, program, tmp_path):
+    adas_browser.allow(program)
+    before = sizes_of_files(tmp_path)
+    own_site = adas_browser.environ_base.pop("HTTP_SEC_FETCH_SITE")
+    for headers in FOREIGN_LOADS:
+        adas_browser.get(program.link(), headers=headers)
+        adas_browser.get("/account/export", headers=headers)
+    assert sizes_of_files(tmp_path) == before
+    adas_browser.environ_base["HTTP_SEC_FETCH_SITE"] = own_site
+    # Negative control: links and pages of this site.
+    assert program.read_callback(adas_browser.get(program.link(), headers=FOREIGN_LINK))["code"]
+    assert adas_browser.get("/account/export").status_code == 200
+    assert sizes_of_files(tmp_path) != before
+
+
+def sizes_of_files(folder: Path) -> dict[Path, int]:
+    """Return the size of every file below a folder, by path; it is the count of attempts."""
+    return {each: each.stat().st_size for each in folder.rglob("*") if each.is_file()}
 
 
 def test_next_widens_form_action_on_sign_in_and_sign_up_only(

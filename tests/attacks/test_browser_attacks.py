@@ -1,15 +1,27 @@
 """Attacks by other sites, in a real browser."""
 
+import contextlib
+import re
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+import requests
 from live import conftest, test_browser
 from live.running import RunningServer, running_server
-from live.test_browser import Client, Game, pause_clock, set_session_cookie, wait_a_second
+from live.test_browser import (
+    Client,
+    Game,
+    callback_parameters,
+    pause_clock,
+    set_session_cookie,
+    wait_a_second,
+)
 from playwright.sync_api import Page, Route, expect
+from waiting import wait_until
 
 from identity.stamps import TOO_QUICK
 from storage import Storage
@@ -289,3 +301,75 @@ def test_another_site_cannot_read_private_pages(
     told = page.evaluate(public, f"{server.address}/api/users/info?id={ada['id']}")
     assert told["user"]["name"] == "ada"
     console_errors.clear()
+
+
+class ServerWithSiblings(RunningServer):
+    """A running server at id.localhost, which browsers resolve; other programs need not."""
+
+    def __init__(self, folder: Path, **settings: str) -> None:
+        super().__init__(folder, **settings)
+        self.settings["BASE_URL"] = self.address = f"http://id.localhost:{self._port}"
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(requests.ConnectionError):
+            return requests.get(f"http://127.0.0.1:{self._port}/healthz", timeout=60).ok
+        return False
+
+    def statuses(self, path: str) -> set[str]:
+        """Return the statuses of the responses to GET requests for this path, from the log."""
+        return set(re.findall(rf'"GET {path} HTTP/1.1" (\d+)', self.access_log.read_text()))
+
+
+LOAD_IMAGES = """addresses => Promise.all(addresses.map(src => new Promise(resolve => {
+    const image = Object.assign(new Image(), { src });
+    image.onload = () => resolve("shown");
+    image.onerror = () => resolve("refused");
+})))"""
+FOLLOW = "address => { location = address }"
+PREFETCH = """address => document.head.append(Object.assign(document.createElement("script"), {
+    type: "speculationrules",
+    text: JSON.stringify({ prefetch: [{ source: "list", urls: [address] }] }),
+}))"""
+
+
+def read_callback(page: Page) -> dict[str, str]:
+    """Return the query parameters of the redirect to the game."""
+    expect(page).to_have_title("Game")
+    return callback_parameters(page)
+
+
+def test_page_of_a_sibling_subdomain_uses_up_nothing_and_learns_nothing(
+    browse, game: Game, console_errors: list[str]
+):
+    """Games live there, and browsers send the session cookie with what their pages load."""
+    with running_server(ServerWithSiblings) as server:
+        server.add_user("ada")
+        client = Client(server, f"{game.origin()}/callback")
+        page = browse()
+        set_session_cookie(page, server)
+        page.goto(client.link())
+        allow(page).click()
+        assert "code" in read_callback(page)
+        game.pages["/"] = "<title>Sibling</title>"
+        page.goto(f"{game.origin('games.id.localhost')}/")
+        picture = "/static/touch-icon.png"
+        told = [f"{server.address}{each}" for each in (picture, f"/sign-in?next={picture}")]
+        assert page.evaluate(LOAD_IMAGES, told) == ["shown", "refused"]
+        exports = [f"{server.address}/account/export?{number}" for number in range(10)]
+        links = [client.link(state=str(number)) for number in range(60)]
+        assert set(page.evaluate(LOAD_IMAGES, exports + links)) == {"refused"}
+        prefetched = client.link().replace("/oauth/authorize", "/oauth")
+        page.evaluate(PREFETCH, prefetched)
+        wait_until(lambda: server.statuses("/oauth"))
+        # A download would leave the page where it is.
+        page.evaluate(FOLLOW, exports[0])
+        expect(page.locator("body")).to_have_text(re.compile("^Only pages of this site"))
+        assert server.statuses("/oauth") == server.statuses("/account/export") == {"403"}
+        # Followed as links they work, also the one that was prefetched.
+        page.goto(f"{game.origin('games.id.localhost')}/")
+        page.evaluate(FOLLOW, prefetched)
+        assert "code" in read_callback(page)
+        page.goto(f"{server.address}/account")
+        with page.expect_download():
+            page.evaluate(FOLLOW, exports[0])
+        console_errors.clear()

@@ -36,6 +36,11 @@ from .running import ANSWER_TIMEOUT, PASSWORD, running_server
 pytestmark = [pytest.mark.live, pytest.mark.nginx]
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+LINK = {  # a browser follows a link of another site
+    "Sec-Fetch-Site": "cross-site",
+    "Sec-Fetch-Mode": "navigate",
+    "Sec-Fetch-Dest": "document",
+}
 # Headers that a proxy adds or replaces; all others must be the server's.
 PROXY_HEADERS = {"server", "date", "connection", "keep-alive", "strict-transport-security"}
 
@@ -190,7 +195,7 @@ def test_longest_state_is_returned(form_browser: FormBrowser, ada: dict, client:
         ("GET", "/sign-in?next=/account", {}, None),
         ("GET", "/account", {}, None),
         ("GET", "/nothing", {}, None),
-        ("POST", "/sign-in", FORM | {"Sec-Fetch-Site": "cross-site"}, b"name=ada"),
+        ("POST", "/sign-out", FORM | {"Sec-Fetch-Site": "cross-site"}, b"next=/"),
         ("POST", "/account/picture", FORM, b""),
         ("GET", "/pfp/large/999999.webp", {}, None),
         ("GET", "/pfp/huge/1.webp", {}, None),
@@ -545,6 +550,31 @@ def test_code_request_rate_limit_per_address(connect_from: Callable[..., Sender]
         assert len(send_until_refused(limited, method, path)) < 60
     assert [limited.send_request("GET", "/play/x").status for _ in range(90)] == [404] * 90
     assert other.send_request("GET", "/oauth/authorize").status == 400
+
+
+def test_pages_of_other_sites_do_not_use_up_the_limits(connect_from: Callable[..., Sender]):
+    """Their scripts post and load from the visitor's address, which has to stay free to sign in."""
+    visitor = connect_from("127.0.0.25")
+    forms = ("sign-in", "sign-up", "new-password", "account/password", "account/picture")
+    requests = [("POST", f"/{path}") for path in (*forms, "oauth/authorize", "play/x/authorize")]
+    requests += [(method, "/oauth/authorize") for method in ("GET", "HEAD", "OPTIONS")]
+    image = {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}
+    prefetch = LINK | {"Sec-Fetch-Site": "none", "Sec-Purpose": "prefetch"}
+    socket = {"Upgrade": "websocket", "Connection": "Upgrade", "Origin": "https://game.example"}
+    foreign = (image, {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "x"}, prefetch, socket)
+    for _ in range(10):
+        for method, path in requests:
+            for headers in (*foreign, *[LINK] * (method == "POST")):
+                refused = visitor.send_request(method, path, None, headers)
+                assert refused.status == 403
+                assert method == "HEAD" or b"This is not allowed." in refused.body
+    own = FORM | {"Sec-Fetch-Site": "same-origin"}
+    assert visitor.send_request("POST", "/new-password", b"", own).status == 403
+    assert visitor.send_request("GET", "/oauth/authorize", headers=LINK).status == 400
+    # Negative control: these count. Clients post to the token endpoint from any site.
+    assert len(send_until_refused(visitor, "POST", "/new-password", own)) < 40
+    assert len(send_until_refused(visitor, "GET", "/oauth/authorize", LINK)) < 80
+    assert visitor.send_request("POST", "/api/oauth/token", b"", FORM | image).status == 400
 
 
 def test_every_https_response_has_strict_transport_security(

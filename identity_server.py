@@ -473,11 +473,13 @@ def decide_game(client_id: str) -> JsonResponse:
     """Return the message with a code, or with the reason why there is none, for the game.
 
     The page sends its signed `request`, and `decision=allow` after the player pressed Allow.
-    Without it a player who allowed the game before is not asked again; another one has to be.
+    Without it a player who allowed the game before is not asked again, unless it is a public
+    client's on a loopback address; another one has to be.
     """
     try:
-        player, auth_request = read_game_request(client_id)
-        grant = player.grants.get(client_id)
+        player, client, auth_request = read_game_request(client_id)
+        remembers_consent = client.remembers_consent(client.game_url)
+        grant = player.grants.get(client_id) if remembers_consent else None
         if request.form.get("decision") == "allow":
             grant = save_consent(player.id, auth_request)
         if grant is None:
@@ -498,8 +500,11 @@ def game_request_of(client: Client) -> list[str]:
     return [client.id, client.game_url, session["id"]]
 
 
-def read_game_request(client_id: str) -> tuple[User, AuthorizationRequest]:
-    """Return the signed-in player and the request of their play page. Raises AuthorizationError."""
+def read_game_request(client_id: str) -> tuple[User, Client, AuthorizationRequest]:
+    """Return the signed-in player, the game and the request of its play page.
+
+    Raises AuthorizationError.
+    """
     player, client = signed_in_player(), find_game(client_id)
     if player is None:
         raise AuthorizationError("no_account", "nobody is signed in")
@@ -514,7 +519,7 @@ def read_game_request(client_id: str) -> tuple[User, AuthorizationRequest]:
         raise AuthorizationError("no_account", "the page was opened in another session")
     challenge = read_code_challenge(request.form, required=client.public)
     # Without a redirect URI: the token endpoint refuses any that is sent with this code.
-    return player, AuthorizationRequest(client.id, None, [ALWAYS_GRANTED], None, challenge)
+    return player, client, AuthorizationRequest(client.id, None, [ALWAYS_GRANTED], None, challenge)
 
 
 def message_to_game(status: int, **message: bool | str) -> JsonResponse:

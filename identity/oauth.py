@@ -41,7 +41,9 @@ def find_pending_authorization(address: str) -> tuple[Client, str] | None:
 
 def destination_of(redirect_uri: str) -> str:
     """Return what the player reads of a redirect URI: its host, or its private-use scheme."""
-    return urlsplit(redirect_uri).netloc or redirect_uri.partition("/")[0]
+    if has_origin(redirect_uri):
+        return urlsplit(redirect_uri).netloc
+    return redirect_uri.partition("/")[0]
 
 
 def redirect_targets(redirect_uri: str) -> str:

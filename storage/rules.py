@@ -5,6 +5,7 @@ Each `check_` function returns None, or a sentence that says how to correct the 
 
 import ipaddress
 import re
+import socket
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -53,7 +54,10 @@ PICTURE_FILE = re.compile(rf"({USER_ID.pattern})(-[1-9][0-9]{{0,14}})?\.webp")  
 CLIENT_ID = re.compile(r"[a-z0-9]{16,64}")
 REDIRECT_URI_LENGTH = 2000  # characters
 LOOPBACK_PORT = re.compile(r"^(https?://(?:127\.0\.0\.1|\[::1\]))(?::[0-9]{1,5})?(?=[/?]|$)")
-LOOPBACK_HOST = re.compile(r"(?:.*\.)?localhost|127(?:\.[0-9]{1,3}){3}|\[::1\]")
+# RFC 6761 6.3, and the other names in /etc/hosts of Debian and Red Hat.
+LOOPBACK_NAME = re.compile(
+    r"(?:.*\.)?localhost|ip6-(?:localhost|loopback)|localhost[46]?(?:\.localdomain[46]?)?"
+)
 # RFC 8252 7.1: the developer's domain name in reverse. A scheme without a dot may be anybody's.
 PRIVATE_USE = re.compile(r"[a-z][a-z0-9+-]*(?:\.[a-z0-9+-]+)+:/")
 NO_FRAGMENT = "Leave out the # and everything after it."
@@ -153,7 +157,9 @@ def check_redirect_uri(uri: str, public: bool = False) -> str | None:
         return "Use a full URL in plain ASCII, like https://example.org/callback."
     if len(uri) > REDIRECT_URI_LENGTH:
         return f"Use up to {REDIRECT_URI_LENGTH:,} characters."
-    if public and PRIVATE_USE.match(uri):
+    if public and (scheme := PRIVATE_USE.match(uri)):
+        if uri.startswith("/", scheme.end()):  # a host there proves nothing
+            return "Use one slash after the scheme, like org.example.game:/callback."
         return NO_FRAGMENT if "#" in uri else None
     try:
         parts = urlsplit(uri)
@@ -184,7 +190,19 @@ def is_on_the_web(uri: str) -> bool:
 
 
 def _is_loopback(netloc: str) -> bool:
-    return bool(LOOPBACK_HOST.fullmatch(_without_port(netloc).lower()))
+    """Return True for the player's own device, in each spelling that a browser accepts."""
+    host = _without_port(netloc).lower()
+    if LOOPBACK_NAME.fullmatch(host):
+        return True
+    try:
+        if host.startswith("["):
+            address = ipaddress.IPv6Address(host[1:-1])
+            address = address.ipv4_mapped or address
+        else:  # one to four numbers: decimal, octal or hexadecimal, as in 127.1 or 0x7f000001
+            address = ipaddress.IPv4Address(socket.inet_aton(host))
+    except (OSError, ValueError):
+        return False
+    return address.is_loopback or address.is_unspecified
 
 
 def _is_host(text: str) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from conftest import Program
 
 from identity.clients import CLIENT_FAILURES
-from identity.oauth import code_challenge_of
+from identity.oauth import code_challenge_of, destination_of
 
 CALLBACK = "https://space.example/callback"
 LOOPBACK = "http://127.0.0.1/callback"
@@ -223,6 +223,7 @@ def test_consent_is_asked_each_time_at_a_private_use_scheme(adas_browser, regist
         assert re.search("form-action ([^;]*)", policy)[1] == "'self' org.example.space:"
         answer = adas_browser.decide(page)
         assert answer.location.startswith(f"{PRIVATE_USE}?code=")
+    assert destination_of("org.example.space://discord.com/cb") == "org.example.space:"
 
 
 def test_consent_is_remembered_at_a_web_address(adas_browser, public):
@@ -274,7 +275,9 @@ def ask(adas_browser, store):
         "Space Game", [], None, game_url="https://space.example/", public=True
     )
 
-    def ask(**fields: str):
+    def ask(game_url: str = client.game_url, **fields: str):
+        with store.edit_client(client.id) as edited:
+            edited.game_url = game_url
         page = adas_browser.get(f"/play/{client.id}").text
         signed = re.search('data-request="([^"]*)"', page)[1]
         form = {"request": signed, "decision": "allow"} | fields
@@ -290,6 +293,15 @@ def test_public_game_gets_a_code_for_its_challenge(ask, anyone, ada):
     assert public.exchange(message["code"]).status_code == 400
     token = public.exchange(message["code"], code_verifier=VERIFIER).json["access_token"]
     assert public.whois(token).json["id"] == ada.id
+
+
+def test_public_game_on_a_loopback_address_asks_each_time(ask):
+    """RFC 8252 8.6: another program may listen there."""
+    assert ask(**PKCE)[1]["error"] is False
+    assert ask(decision="", **PKCE)[1]["error"] is False
+    message = ask("http://localhost:3000/", decision="", **PKCE)[1]
+    assert message["message"] == "consent_required"
+    assert ask("http://localhost:3000/", **PKCE)[1]["error"] is False
 
 
 @pytest.mark.parametrize("fields", [{}, {"code_challenge": "x", "code_challenge_method": "S256"}])

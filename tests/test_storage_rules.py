@@ -389,7 +389,7 @@ def test_redirect_uri_of_a_public_client(subtests):
     for uri in (
         *("https://chess.example/cb", "http://127.0.0.1/cb", "http://127.0.0.1:8000/cb"),
         *("http://[::1]/", "http://localhost:5173/", "http://game.localhost/"),
-        *("org.example.game:/cb", "org.example.game://cb?x=1", "a.b:/", "org.example.my-game:/"),
+        *("org.example.game:/cb", "org.example.game:/cb?x=1", "a.b:/", "org.example.my-game:/"),
     ):
         with subtests.test(uri):
             assert check_redirect_uri(uri, public=True) is None
@@ -407,6 +407,7 @@ def test_bad_redirect_uri_of_a_public_client_is_refused(subtests):
         "org.example.Game:/cb": "Start with https://",
         "ORG.example.game:/cb": "Start with https://",
         "org.example.game:cb": "Start with https://",
+        "org.example.game://discord.com/cb": "Use one slash",
         ".example:/cb": "Start with https://",
         "org.example.game": "Start with https://",
         "javascript:/alert(1)": "Start with https://",
@@ -427,18 +428,18 @@ def test_private_use_scheme_is_for_public_clients_only():
 
 def test_consent_is_remembered_where_only_the_client_gets_the_redirect(subtests):
     """RFC 8252 8.6."""
-    for uri, is_remembered in {
-        "https://chess.example/cb": True,
-        "https://127.0.0.1/cb": False,
-        "http://127.0.0.9/": False,
-        "http://game.localhost/": False,
-        "org.example.game:/cb": False,
-    }.items():
+    on_the_web = "chess.example", "1.2.3.4", "128.0.0.1", "[2001:db8::1]", "[::ffff:1.2.3.4]"
+    on_the_web += "127.example", "localhost.example", "ip6-localhost.example", "1.0x7f"
+    on_this_device = "127.0.0.1", "127.0.0.9", "127.1", "0x7f.1", "0X7F000001", "2130706433"
+    on_this_device += "0177.0.0.1", "017700000001", "0", "0.0.0.0", "[::]", "[::1]", "[0:0::0:1]"
+    on_this_device += "[::ffff:127.0.0.1]", "[::FFFF:7f00:1]", "[::ffff:0:0]", "LocalHost"
+    on_this_device += "game.localhost", "ip6-localhost", "localhost.localdomain", "localhost6"
+    uris = {f"https://{host}:8443/cb": host in on_the_web for host in on_the_web + on_this_device}
+    for uri, is_remembered in (uris | {"org.example.game:/cb": False}).items():
         with subtests.test(uri):
-            assert (
-                Client("c" * 24, "Go", "", [uri], public=True).remembers_consent(uri)
-                is is_remembered
-            )
+            client = Client("c" * 24, "Go", "", [uri], public=True)
+            assert client.accepts_redirect_uri(uri)
+            assert client.remembers_consent(uri) == is_remembered
             assert Client("c" * 24, "Go", "", [uri]).remembers_consent(uri)
 
 

@@ -551,8 +551,9 @@ def token(api_request: ApiRequest) -> JsonResponse:
     except storage.NoSuchCode:
         abort(400, "unknown or expired authorization code")
     except storage.CodeSpent as spent:
-        # Only for the client that the code was issued to: no other can end a player's tokens.
-        if spent.record.client_id == client.id:
+        # Only for who can prove to be the client that the code was issued to: nobody else can end
+        # a player's tokens.
+        if spent.record.client_id == client.id and has_right_verifier(form, spent.record):
             end_replayed_grant(store, spent.record)
         abort(400, "this authorization code was used before; each is valid once")
     except storage.SaveUnconfirmed as error:
@@ -613,21 +614,22 @@ def refuse_bad_code(
         abort(400, "redirect_uri is not the one of the authorization request")
     if client.public and code.code_challenge is None:  # no such code is issued
         abort(400, "a public client needs a code that was issued for a code_challenge")
-    refuse_bad_verifier(form.get("code_verifier"), code.code_challenge)
-
-
-def refuse_bad_verifier(verifier: str | None, challenge: str | None) -> None:
-    """Raise BadRequest for a PKCE verifier that does not match the challenge (RFC 7636 4.6)."""
-    if challenge is None:
-        # RFC 9700 2.1.1: otherwise removing the challenge from a request would turn PKCE off.
-        if verifier is not None:
-            abort(400, "code_verifier was sent, but no code_challenge before")
-        return
-    if verifier is None:
+    # RFC 9700 2.1.1: otherwise removing the challenge from a request would turn PKCE off.
+    if code.code_challenge is None and "code_verifier" in form:
+        abort(400, "code_verifier was sent, but no code_challenge before")
+    if code.code_challenge is not None and "code_verifier" not in form:
         abort(400, "code_verifier is missing")
-    matches = hmac.compare_digest(code_challenge_of(verifier), challenge)
-    if not CODE_VERIFIER.fullmatch(verifier) or not matches:
+    if not has_right_verifier(form, code):
         abort(400, "code_verifier does not match the code_challenge")
+
+
+def has_right_verifier(form: dict[str, str], code: AuthorizationCode) -> bool:
+    """Return True for the verifier of a code's PKCE challenge, if it has one (RFC 7636 4.6)."""
+    if code.code_challenge is None:
+        return True
+    verifier = form.get("code_verifier", "")
+    matches = hmac.compare_digest(code_challenge_of(verifier), code.code_challenge)
+    return matches and CODE_VERIFIER.fullmatch(verifier) is not None
 
 
 def end_replayed_grant(store: Storage, code: AuthorizationCode) -> None:

@@ -101,6 +101,10 @@ def test_code_without_a_challenge_is_refused(public, code, store, faults, monkey
 
 def test_code_of_a_public_client_works_once_and_a_replay_ends_its_token(public, code):
     token = public.exchange(code, code_verifier=VERIFIER).json["access_token"]
+    # Anybody may have seen the code, and the id is public.
+    for verifier in (None, "another" * 7, PKCE["code_challenge"]):
+        assert public.exchange(code, code_verifier=verifier).status_code == 400
+        assert public.whois(token).status_code == 200
     assert public.exchange(code, code_verifier=VERIFIER).status_code == 400
     assert public.whois(token).status_code == 401
 

@@ -52,6 +52,7 @@ from identity.responses import (
     JsonResponse,
     TokenRefused,
     add_default_headers,
+    encode_ascii_json,
     encode_json,
     security_policy,
 )
@@ -86,7 +87,6 @@ PAGE_BODY_LIMIT = 64 * 1024  # bytes
 CODES_A_MINUTE = 60  # for one player
 BATCH_IDS = 100  # players in one look-up
 BATCH_QUERY_LIMIT = 4096  # bytes
-PROFILE_START = b'{"message": "yes", "user": '
 ALWAYS_GRANTED = "userinfo"  # of SCOPES
 REQUEST_PARAMETERS = ("response_type", "response_mode", "prompt", "scope", "state")
 REQUEST_PARAMETERS += ("code_challenge", "code_challenge_method")
@@ -669,7 +669,7 @@ def whois(api_request: ApiRequest) -> JsonResponse:
         body["pfpTimestamp"] = user.pfp_timestamp
     if "email" in claims["scope"]:
         body["email"] = user.email
-    return JsonResponse(body, NO_STORE)
+    return JsonResponse(encode_ascii_json(body), NO_STORE)
 
 
 def read_bearer_token(api_request: ApiRequest) -> str:
@@ -710,15 +710,19 @@ def users_batch(api_request: ApiRequest) -> JsonResponse:
     ids = lists[0].split(",") if len(lists) == 1 else []
     if not 1 <= len(ids) <= BATCH_IDS or not all(map(storage.USER_ID.fullmatch, ids)):
         abort(400, f"send ids once: 1 to {BATCH_IDS} ids with commas between them, like ids=1,2,3")
-    bodies = api_request.storage.read_from_users([int(each) for each in ids], profile_body)
-    # What is between the braces of the response about one player, as it is cached.
-    profiles = b", ".join(body[len(PROFILE_START) : -1] for body in bodies)
-    return JsonResponse(b'{"message": "yes", "users": [%b]}' % profiles)
+    user_ids = [int(each) for each in dict.fromkeys(ids)]  # each once: no response is far larger
+    profiles = api_request.storage.read_from_users(user_ids, batched_profile)
+    return JsonResponse(b'{"message": "yes", "users": [%b]}' % b", ".join(profiles))
 
 
 def profile_body(user: User) -> bytes:
-    """Return the body of the response about this player."""
-    return PROFILE_START + encode_json(public_profile(user)) + b"}"
+    """Return the body of the response about this player, to be cached."""
+    return encode_ascii_json({"message": "yes", "user": public_profile(user)})
+
+
+def batched_profile(user: User) -> bytes:
+    """Return this player's part of the response about several, to be cached."""
+    return encode_json(public_profile(user))
 
 
 def public_profile(user: User) -> dict:

@@ -12,6 +12,7 @@ from werkzeug.http import HTTP_STATUS_CODES
 import storage
 
 STORAGE_RETRY_AFTER = 5  # seconds
+UTF8_JSON = json.JSONEncoder(ensure_ascii=False)  # an escape takes up to three times the bytes
 NO_STORE = {"Cache-Control": "no-store"}
 NO_SNIFF = {"X-Content-Type-Options": "nosniff"}
 ANY_ORIGIN = {"Access-Control-Allow-Origin": "*"}  # browsers let any site's pages read it
@@ -19,13 +20,18 @@ ANY_ORIGIN = {"Access-Control-Allow-Origin": "*"}  # browsers let any site's pag
 
 def encode_json(body: dict) -> bytes:
     """Return the body of a JSON response."""
+    return UTF8_JSON.encode(body).encode()
+
+
+def encode_ascii_json(body: dict) -> bytes:
+    """Return the body of a JSON response in ASCII, for the calls whose bytes stay as they are."""
     return json.dumps(body).encode()
 
 
 class JsonResponse:
     """A JSON response as a WSGI application: a fraction of the cost of a werkzeug Response.
 
-    The body is a dict, or what `encode_json` returned for one.
+    The body is a dict, or what `encode_json` or `encode_ascii_json` returned for one.
     """
 
     def __init__(

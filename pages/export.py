@@ -94,7 +94,8 @@ def time_of(line: dict) -> int:
 
 def encode_export(record: dict, lines: OwnAuditLines) -> Iterator[bytes]:
     """Yield one JSON object: the record, `audit`, and `auditComplete`."""
-    yield json.dumps(record, indent=2).removesuffix("\n}").encode() + b',\n  "audit": ['
+    start = json.dumps(record, indent=2, ensure_ascii=False)
+    yield start.removesuffix("\n}").encode() + b',\n  "audit": ['
     remaining, separator = iter(lines), ""
     while some := list(itertools.islice(remaining, LINES_AT_ONCE)):
         yield (separator + ",".join(f"\n    {json.dumps(line)}" for line in some)).encode()

@@ -13,6 +13,7 @@ from commands import open_installation, printing, read_user_named
 from commands.address import base_url_of_links
 from commands.printing import echo, escape, json_option, print_json, print_record, print_records
 from identity.accounts import COMMAND, Acts
+from identity.settings import read_settings, site_words
 from storage.transfer import exported_fields
 
 # -- user ---------------------------------------------------------------------------------------
@@ -72,7 +73,8 @@ def user_add(name: str, email: str, mod_level: int | None, password_stdin: bool,
     store = open_installation()
     refuse_bad_changes(store, storage.User(0, name, email, password_hash=""), {"name", "email"})
     password = read_password(password_stdin)
-    storage.refuse("password", storage.check_password(password, name, email))
+    words = site_words(read_settings())
+    storage.refuse("password", storage.check_password(password, name, email, *words))
     user = store.add_user(name, email, hash_password(password))
     if mod_level:
         try:

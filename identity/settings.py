@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from storage import check_game_url, check_url, origin_of
@@ -106,6 +107,11 @@ def _read_proxies(number: str, base_url: str) -> int:
 def host_of(origin: str) -> str:
     """Return the host of an origin, without its port."""
     return re.sub(r":[0-9]+$", "", origin.partition("://")[2])
+
+
+def site_words(values: Mapping[str, str]) -> tuple[str, str]:
+    """Return the words for the site that attackers of passwords try: its name and its host."""
+    return values["SITE_NAME"], host_of(values["BASE_URL"])
 
 
 def _port_of(origin: str) -> str:

@@ -9,6 +9,7 @@ from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.wrappers import Response
 
 import storage
+from identity.accounts import HALF_AN_HOUR
 from identity.context import get_storage
 from identity.formatting import format_time
 from identity.limits import PICTURES, AttemptLimit, password_place, picture_place
@@ -17,6 +18,7 @@ from identity.oauth import SCOPES
 from identity.passwords import hash_password
 from identity.responses import NO_STORE
 from identity.sessions import drop_session, require_player, start_session
+from identity.settings import site_words
 from pages import export, forms
 from pages.moderation import acts_of
 from pages.rendering import render_page
@@ -24,6 +26,7 @@ from storage.files import storage_error_from
 
 REST_NOT_SAVED = "Only your new name was saved. Try the rest again later."
 REST_UNCONFIRMED = "Your new name was saved, and maybe the rest. Load the page again to see."
+RENAMES_AN_HOUR = 10  # of one player: names that others were known by
 FORM_AROUND_PICTURE = 64 * 1024  # bytes
 DATE, DATE_AND_TIME = "%d %B %Y", "%d %B %Y, %H:%M UTC"
 PERHAPS_SET = (
@@ -82,6 +85,7 @@ def save_profile(player: storage.User) -> Response:
         equippedFlair="You do not have this flair. Choose another one." if lacks_flair else None,
     )
     if renamed:
+        get_storage().count_attempt("rename of", str(player.id), RENAMES_AN_HOUR, HALF_AN_HOUR)
         get_storage().rename_user(player.id, name)
     try:
         with forms.as_form_errors(), get_storage().edit_user(player.id) as user:
@@ -167,7 +171,9 @@ def change_password(player: storage.User) -> Response:
 def read_new_password(user: storage.User) -> str:
     """Return the `new_password` of the form. Raises FormRefused if it breaks the rules."""
     password = request.form.get("new_password", "")
-    forms.refuse_problems(new_password=storage.check_password(password, user.name, user.email))
+    words = site_words(current_app.config)
+    problem = storage.check_password(password, user.name, user.email, *words)
+    forms.refuse_problems(new_password=problem)
     return password
 
 

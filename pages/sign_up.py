@@ -13,6 +13,7 @@ from identity.limits import Busy, give_back_attempts, limits_of_address, passwor
 from identity.links import is_first_account_invite
 from identity.passwords import hash_password
 from identity.sessions import local_address, signed_in_player, start_session
+from identity.settings import site_words
 from pages import forms
 from pages.rendering import render_guest_page
 
@@ -107,7 +108,7 @@ def add_account(form: MultiDict, first: bool) -> storage.User:
     forms.refuse_problems(
         name=storage.check_name(name, current_app.config["SITE_NAME"]),
         email=storage.check_email(email),
-        password=storage.check_password(password, name, email),
+        password=storage.check_password(password, name, email, *site_words(current_app.config)),
     )
     if forms.has_account(name):
         raise storage.NameTaken

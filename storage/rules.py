@@ -99,14 +99,18 @@ def check_flair(flair: str) -> str | None:
     return None
 
 
-def check_password(password: str, name: str, email: str) -> str | None:
-    """Check a new password for the player of that name and email address."""
+def check_password(password: str, name: str, email: str, *site_words: str) -> str | None:
+    """Check a new password for the player of that name and email address, on a site of that name.
+
+    Attackers try such words first, also without their spaces.
+    """
     if not PASSWORD_LENGTH[0] <= len(password) <= PASSWORD_LENGTH[1]:
         return f"Use {PASSWORD_LENGTH[0]} or more characters, up to {PASSWORD_LENGTH[1]:,}."
     folded = unique_key(password)[: PASSWORD_LENGTH[1]]  # NFKC expands some characters to eighteen
-    for part in (unique_key(name), unique_key(email).partition("@")[0]):
-        if len(part) >= 4 and part in folded:
-            return "Leave your name and email out of your password."
+    words = [unique_key(each) for each in (name, email.partition("@")[0], *site_words)]
+    for word in (*words, *(each.replace(" ", "") for each in words)):
+        if len(word) >= 4 and word in folded:
+            return "Leave your name, your email and this site's name out of your password."
     if _is_common(folded):
         return "Too common. Try three random words."
     return None

@@ -150,6 +150,18 @@ def test_rename_does_not_reset_the_password_rate_limit(adas_browser, ada):
     assert try_wrong_password() == 429
 
 
+def test_rename_rate_limit_per_player(store, adas_browser, ada):
+    """Saves without a rename are not limited."""
+    for number in range(10):
+        assert save(adas_browser, name=f"Ada {number}").status_code == 303
+    assert save(adas_browser, name="Ada 9", bio="Chess").status_code == 303
+    adas_browser.get("/account")  # shows the notice
+    page = save(adas_browser, name="Lovelace")
+    assert (page.status_code, "Retry-After" in page.headers) == (429, True)
+    assert problems_of(page)["profile-form"].startswith("Too many tries.")
+    assert store.read_user(ada.id).name == "Ada 9"
+
+
 # -- email ----------------------------------------------------------------------------------------
 
 

@@ -1,7 +1,7 @@
 """Passwords: the forms that require one, password changes, rules and sign-in links."""
 
 import pytest
-from forms import ANOTHER, PASSWORD, is_signed_in, problems_of, race, value_of
+from forms import ANOTHER, PASSWORD, is_signed_in, problems_of, race, sign_up, value_of
 
 from identity import signing
 from storage import Suspension
@@ -100,14 +100,21 @@ def test_invalid_new_password_is_400(store, adas_browser, ada, new):
 def test_common_password_is_refused_in_every_form(
     store, adas_browser, open_browser, ada, adas_link
 ):
-    pages = [
-        change_password(adas_browser, "Password1234!"),
-        set_by_link(open_browser(), adas_link, "Password1234!"),
-    ]
-    for page in pages:
-        [problem] = problems_of(page).values()
-        assert problem == "Too common. Try three random words."
-        assert "Password1234!" not in page.text
+    """The name and the address of the site are among the words that attackers try first."""
+    site = "Leave your name, your email and this site's name out of your password."
+    for password, expected in (
+        ("Password1234!", "Too common. Try three random words."),
+        ("identityserver", site),
+        ("at localhost now", site),
+    ):
+        for page in (
+            change_password(adas_browser, password),
+            set_by_link(open_browser(), adas_link, password),
+            sign_up(open_browser(), password=password, invite=store.issue_invite(1)),
+        ):
+            [problem] = problems_of(page).values()
+            assert problem == expected
+            assert password not in page.text
     assert store.read_user(ada.id).password_hash == ada.password_hash
 
 

@@ -77,12 +77,26 @@ def verify_password_with_limits(
 
 def limits_of_wrong_passwords(names: Iterable[str]) -> list[AttemptLimit]:
     """Return the limits on wrong passwords from the address of this request."""
-    address = request.remote_addr
-    limits = limits_of_address(address, "password from", ATTEMPTS_PER_ADDRESS)
-    for name in names:
-        key = unique_key(name)
-        limits += limits_of_address(address, "password of", ATTEMPTS_PER_NAME, key)
-    return limits
+    limits = limits_of_address(request.remote_addr, "password from", ATTEMPTS_PER_ADDRESS)
+    return limits + [limit for name in names for limit in _limits_of_name(name)]
+
+
+def _limits_of_name(name: str) -> list[AttemptLimit]:
+    key = unique_key(name)
+    return limits_of_address(request.remote_addr, "password of", ATTEMPTS_PER_NAME, key)
+
+
+def clear_wrong_passwords(*names: str) -> None:
+    """Stop counting the wrong passwords for these names from the address of this request.
+
+    The player has a new password, and other devices have to sign in with it.
+    """
+    try:
+        for name in names:
+            for limit in _limits_of_name(name):
+                get_storage().clear_attempts(limit.kind, limit.subject)
+    except StorageFailed as error:  # the new password is set all the same
+        current_app.logger.error("wrong passwords still count: %s", error)
 
 
 def verify_password(kept_hash: str, password: str) -> bool:

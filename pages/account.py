@@ -15,7 +15,7 @@ from identity.formatting import format_time
 from identity.limits import PICTURES, AttemptLimit, password_place, picture_place
 from identity.links import find_linked_user
 from identity.oauth import SCOPES
-from identity.passwords import hash_password
+from identity.passwords import clear_wrong_passwords, hash_password
 from identity.responses import NO_STORE
 from identity.sessions import drop_session, require_player, start_session
 from identity.settings import site_words
@@ -300,9 +300,13 @@ def new_password_page(link: str, problems: dict[str, str]) -> str:
 @account.post("/new-password")
 @forms.form_view(lambda: (request.form.get("link", ""),), new_password_page)
 def take_new_password(link: str) -> Response:
-    """Set the `new_password` of the player of a sign-in `link`, and sign them in."""
+    """Set the `new_password` of the player of a sign-in `link`, and sign them in.
+
+    Wrong passwords from this address count no longer: they may be why there is a link.
+    """
     user = find_linked_user(get_storage(), link)
     if user is None or user.suspended:
         raise forms.FormRefused({}, 403)  # the page says why
     set_new_password(user, read_new_password(user))
+    clear_wrong_passwords(user.name, user.email)
     return forms.redirect_with_notice("Password set. You are signed in.", "/account")

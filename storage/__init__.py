@@ -305,6 +305,10 @@ class Storage(Maintenance):
         """Stop counting an attempt, because it succeeded."""
 
     @abstractmethod
+    def clear_attempts(self, kind: str, subject: str, window: int = ATTEMPTS_WINDOW) -> None:
+        """Stop counting all attempts of a `kind` by or at `subject`."""
+
+    @abstractmethod
     def check_health(self) -> None:
         """Raise StorageFailed if records or pictures cannot be read and written.
 

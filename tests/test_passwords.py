@@ -1,9 +1,19 @@
 """Passwords: the forms that require one, password changes, rules and sign-in links."""
 
 import pytest
-from forms import ANOTHER, PASSWORD, is_signed_in, problems_of, race, sign_up, value_of
+from forms import (
+    ANOTHER,
+    PASSWORD,
+    from_address,
+    is_signed_in,
+    problems_of,
+    race,
+    sign_up,
+    value_of,
+)
 
 from identity import signing
+from identity.limits import ATTEMPTS_PER_NAME
 from storage import Suspension
 
 
@@ -174,6 +184,21 @@ def test_sign_in_link_sets_a_password_once_and_ends_all_sessions(
     assert set_by_link(other_browser, adas_link, "another phrase again").status_code == 403
     assert not is_signed_in(other_browser)
     assert open_browser().sign_in(password=ANOTHER).status_code == 303
+
+
+def test_password_set_by_a_link_ends_the_lock_out_of_its_network(open_browser, ada, adas_link):
+    """Ten tries by name and ten by email address: the player's other devices have to get in."""
+    home, elsewhere = "2001:db8::1", "192.0.2.1"
+    for address in (home, elsewhere):
+        for name in ("Ada", "ada@example.org"):
+            device = from_address(open_browser(), address)
+            tries = [device.sign_in(name, "wrong").status_code for _ in range(ATTEMPTS_PER_NAME)]
+            assert tries == [403] * ATTEMPTS_PER_NAME
+            assert device.sign_in(name).status_code == 429
+    assert set_by_link(from_address(open_browser(), "2001:db8::2"), adas_link).status_code == 303
+    for name in ("ADA", "ada@example.org"):
+        assert from_address(open_browser(), home).sign_in(name, ANOTHER).status_code == 303
+        assert from_address(open_browser(), elsewhere).sign_in(name, ANOTHER).status_code == 429
 
 
 def test_sign_in_link_expires_after_an_hour(clock, browser, ada, adas_link):

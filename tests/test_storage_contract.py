@@ -1266,6 +1266,18 @@ def test_a_returned_attempt_does_not_count(storage, clock):
     storage.count_attempt("password", "ada", limit=1)
 
 
+def test_cleared_attempts_do_not_count(storage, clock):
+    storage.clear_attempts("password", "ada")  # none is counted yet
+    storage.count_attempt("password", "ada", limit=2)
+    clock.now += ATTEMPTS_WINDOW
+    for name in ("ada", "bob"):
+        storage.count_attempt("password", name, limit=2)
+    storage.clear_attempts("password", "ada")
+    storage.count_attempt("password", "ada", limit=1)
+    with pytest.raises(TooManyAttempts):
+        storage.count_attempt("password", "bob", limit=1)
+
+
 def test_a_refused_attempt_is_not_counted(storage, clock):
     attempts = [storage.count_attempt("password", "ada", limit=2) for _ in range(2)]
     for _ in range(20):

@@ -48,6 +48,13 @@ class AttemptFiles:
         with expired, locked(attempt.place) as descriptor:
             os.ftruncate(descriptor, max(0, os.fstat(descriptor).st_size - 1))
 
+    def clear(self, kind: str, subject: str, window: int = ATTEMPTS_WINDOW) -> None:
+        """As `Storage.clear_attempts`."""
+        for path in self._files(kind, subject, self._folder(window), window_of_now(window)):
+            if _size_of(path):
+                with contextlib.suppress(FileNotFoundError), locked(path) as descriptor:
+                    os.ftruncate(descriptor, 0)
+
     def _folder(self, window: int) -> str:
         # Quarters of an hour stand in attempts/ itself, longer windows in folders of their own.
         longer = [] if window == ATTEMPTS_WINDOW else [f"every-{window}-seconds"]

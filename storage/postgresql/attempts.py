@@ -62,6 +62,11 @@ class AttemptTable:
         )
         self._database.execute_unlogged(query, [bytes.fromhex(key), int(number)])
 
+    def clear(self, kind: str, subject: str, window: int = ATTEMPTS_WINDOW) -> None:
+        """As `Storage.clear_attempts`."""
+        query = "DELETE FROM attempts WHERE subject = %s"
+        self._database.execute_unlogged(query, [self._key(kind, subject, window)])
+
     def _key(self, kind: str, subject: str, window: int) -> bytes:
         # Keyed: the table tells nobody whose password was guessed, or from where.
         key = self._keys.read()[-1]

@@ -87,6 +87,7 @@ class PostgreSQL(Storage):
     count_attempt = delegate("attempts", "count")
     require_attempt_left = delegate("attempts", "require_left")
     give_back_attempt = delegate("attempts", "give_back")
+    clear_attempts = delegate("attempts", "clear")
     write_audit = delegate("audit", "write")
     read_audit = delegate("audit", "read")
     audit_of = delegate("audit", "about")

@@ -196,6 +196,13 @@ def moderate(name: str, act: Callable, done: str, *arguments: str | int | None) 
     echo(f"{user.name} {done}.")
 
 
+@user_commands.command("sign-out")
+@click.argument("name", metavar="NAME")
+def user_sign_out(name: str) -> None:
+    """Sign a player out of every browser. Apps keep their access."""
+    moderate(name, Acts.sign_out, "is signed out everywhere")
+
+
 @user_commands.command("delete")
 @click.argument("name", metavar="NAME")
 @click.option("--yes", is_flag=True, help="Do not ask.")

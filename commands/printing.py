@@ -123,6 +123,7 @@ ACTS = {
     "user reset bio": "reset the bio of player {user}",
     "user reset name": "reset the name of player {user}",
     "user reset picture": "reset the picture of player {user}",
+    "user sign-out": "signed out player {user}",
     "user sign-in-link": "issued a sign-in link for player {user}",
     "flair grant": "granted the flair {flair} to player {user}",
     "flair revoke": "revoked the flair {flair} of player {user}",

@@ -100,6 +100,14 @@ class Acts:
                 self._audit("user unsuspend", user=user_id)
                 user.suspension = None
 
+    def sign_out(self, user_id: int) -> None:
+        """End all sessions of a player."""
+        with self._store.edit_user(user_id) as user:
+            self._require(_only_the_command, user)
+            if user.sessions:
+                self._audit("user sign-out", user=user_id)
+                user.sessions = []
+
     def reset(self, user_id: int, what: str) -> None:
         """Take away a bio, name or picture that nobody should see; `what` is one of RESETS."""
         act = f"user reset {what}"

@@ -63,6 +63,7 @@ BY_COMMAND = {
     "user set email": (lambda acts, user_id: acts.change_field(user_id, "email", "g@a.org"), {}),
     "user set bio": (lambda acts, user_id: acts.change_field(user_id, "bio", "Go, mostly."), {}),
     "user sign-in-link": (lambda acts, user_id: acts.issue_sign_in_link(user_id, ""), {}),
+    "user sign-out": (lambda acts, user_id: acts.sign_out(user_id), {}),
     "user delete": (lambda acts, user_id: acts.delete_user(user_id), {}),
 }
 USER_ACTS = MODERATION | ADMINISTRATION | BY_COMMAND

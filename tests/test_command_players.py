@@ -158,6 +158,14 @@ def test_suspend_ends_all_sessions_until_unsuspend(installation, store, ada):
     ]
 
 
+def test_sign_out_ends_all_sessions(installation, store, ada):
+    assert store.read_user(ada.id).sessions
+    for _ in range(2):  # the second time it is a no-op
+        assert installation.output("user", "sign-out", "ADA") == "Ada is signed out everywhere.\n"
+        assert store.read_user(ada.id).sessions == []
+    assert audit_lines(store) == [{"act": "user sign-out", "by": "command", "user": ada.id}]
+
+
 def test_suspend_with_reason_and_days(installation, store, ada):
     installation.output("user", "suspend", "ada", "--reason", " Insults. ", "--days", "7")
     suspension = store.read_user(ada.id).suspension

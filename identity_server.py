@@ -268,16 +268,17 @@ def read_authorization_request(
     return AuthorizationRequest(
         client.id,
         redirect_uri,
-        read_scope(parameters.get("scope", "")),
+        read_scope(parameters.get("scope", ""), client),
         parameters.get("state"),
-        read_code_challenge(parameters, required=client.public),
+        read_code_challenge(parameters, required=client.needs_challenge),
         response_mode,
     )
 
 
-def read_scope(text: str) -> list[str]:
+def read_scope(text: str, client: Client) -> list[str]:
     """Return the known scopes: generic clients also ask for openid and profile."""
-    return [each for each in SCOPES if each == ALWAYS_GRANTED or each in text.split(" ")]
+    asked = {ALWAYS_GRANTED, *text.split(" ")} - ({"email"} if client.no_email else set())
+    return [each for each in SCOPES if each in asked]
 
 
 def read_code_challenge(parameters: MultiDict, required: bool) -> str | None:
@@ -517,7 +518,7 @@ def read_game_request(client_id: str) -> tuple[User, Client, AuthorizationReques
         shown = None
     if shown != game_request_of(client):
         raise AuthorizationError("no_account", "the page was opened in another session")
-    challenge = read_code_challenge(request.form, required=client.public)
+    challenge = read_code_challenge(request.form, required=client.needs_challenge)
     # Without a redirect URI: the token endpoint refuses any that is sent with this code.
     return player, client, AuthorizationRequest(client.id, None, [ALWAYS_GRANTED], None, challenge)
 
@@ -612,8 +613,8 @@ def refuse_bad_code(
     redirect_uri = form.get("redirect_uri")
     if redirect_uri is not None and redirect_uri != code.redirect_uri:
         abort(400, "redirect_uri is not the one of the authorization request")
-    if client.public and code.code_challenge is None:  # no such code is issued
-        abort(400, "a public client needs a code that was issued for a code_challenge")
+    if client.needs_challenge and code.code_challenge is None:  # no such code is issued
+        abort(400, "this client needs a code that was issued for a code_challenge")
     # RFC 9700 2.1.1: otherwise removing the challenge from a request would turn PKCE off.
     if code.code_challenge is None and "code_verifier" in form:
         abort(400, "code_verifier was sent, but no code_challenge before")

@@ -70,6 +70,8 @@ def client_commands() -> None:
 @description_option
 @click.option("--owner", metavar="USER", help="The player who registers it; else administrators.")
 @click.option("--public", is_flag=True, help="Without a secret, for a game without a server.")
+@click.option("--require-pkce", is_flag=True, help="Refuse requests without PKCE.")
+@click.option("--no-email", is_flag=True, help="It never gets an email address.")
 @json_option
 def client_add(name: str, redirect_uri, owner: str | None, as_json: bool, **options) -> None:
     """Register a client and print its secret, which is not shown again.
@@ -126,6 +128,8 @@ def client_show(client_id: str, as_json: bool) -> None:
 @description_option
 @click.option("--owner", metavar="USER", help="Another owner; '' for the administrators.")
 @click.option("--listed/--unlisted", default=None, help="Whether its game is on the home page.")
+@click.option("--require-pkce/--allow-no-pkce", default=None, help="Whether PKCE is required.")
+@click.option("--no-email/--allow-email", default=None, help="Whether it never gets an address.")
 @json_option
 def client_set(client_id: str, as_json: bool, redirect_uri, owner, listed, **options) -> None:
     """Change a client.

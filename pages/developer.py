@@ -63,7 +63,7 @@ def clients_page(player: storage.User, problems: dict[str, str]) -> str:
         clients=[(each, find_owner(each)) for each in clients],
         more=more,
         clients_each=CLIENTS_EACH,
-        typed=request.form,
+        typed=request.form if problems else {"require_pkce": "yes"},
         problems=problems,
         notice=pop_notice(),
     )
@@ -132,8 +132,9 @@ def pop_secret(client_id: str) -> str | None:
 def read_client_form(player: storage.User, public: bool, kept_name: str | None = None) -> dict:
     """Return the fields of a form: `name`, `redirect_uris` (one a line), `game_url`, `description`.
 
-    The redirect URIs are those of a public client or of a confidential one. Only an administrator
-    gives an app a name that looks like the site's. Raises FormRefused.
+    `require_pkce` and `no_email` are "yes" if they are ticked. The redirect URIs are those of a
+    public client or of a confidential one. Only an administrator gives an app a name that looks
+    like the site's. Raises FormRefused.
     """
     form = request.form
     fields = {
@@ -141,6 +142,8 @@ def read_client_form(player: storage.User, public: bool, kept_name: str | None =
         "redirect_uris": list(dict.fromkeys(form.get("redirect_uris", "").split())),
         "game_url": form.get("game_url", "").strip() or None,
         "description": form.get("description", "").strip(),
+        "require_pkce": form.get("require_pkce") == "yes" and not public,
+        "no_email": form.get("no_email") == "yes",
     }
     redirect_uris, game_url = fields["redirect_uris"], fields["game_url"]
     nowhere = None if redirect_uris or game_url else "Enter a redirect URI or a game URL."
@@ -184,6 +187,8 @@ def client_page(
         "redirect_uris": "\n".join(client.redirect_uris),
         "game_url": client.game_url or "",
         "description": client.description,
+        "require_pkce": client.require_pkce,
+        "no_email": client.no_email,
     }
     owner = find_owner(client)
     # Only then does it matter that an administrator disables the app as well.
@@ -197,7 +202,7 @@ def client_page(
         warning=storage.warn_unencrypted([*client.redirect_uris, client.game_url or ""]),
         owner_may_enable=overruled and client.disabled_by == owner.id != player.id,
         typed=request.form if "client" in problems else kept,
-        exchange=exchange_command(client),
+        exchange=exchange_command(client, verifier="CODE_VERIFIER"),
         web_page=web_page_of(client, None, "userinfo").code,
         problems=problems,
         notice=pop_notice(),

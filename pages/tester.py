@@ -133,7 +133,7 @@ def show_page(
         player,
         client=client,
         trial=trial,
-        scopes=SCOPE_CHOICES,
+        scopes=SCOPE_CHOICES[: 1 if client.no_email else None],
         tester_uri=tester_redirect_uri(client),
         messages=[*messages_of(client, trial), *(calls or [])],
         problems=problems or refusal_of(trial),
@@ -176,7 +176,7 @@ def start_test(player: storage.User, client: storage.Client) -> Response:
     session.pop("trial", None)
     if client.disabled:
         raise FormRefused({"form": DISABLED}, 409)
-    uses_pkce = client.public or request.form.get("pkce") != "no"
+    uses_pkce = client.needs_challenge or request.form.get("pkce") != "no"
     trial = Trial(
         client.id,
         choose_scope(request.form),

@@ -187,15 +187,15 @@ class Storage(Maintenance):
         game_url: str | None = None,
         description: str = "",
         listed: bool = False,
-        public: bool = False,
         at_most: int | None = None,
         before: ClientCallback = ignore,
+        **flags: bool,
     ) -> tuple[Client, str | None]:
         """Register a client and return it with its secret, which cannot be read again.
 
-        A `public` client has no secret (RFC 6749 2.1). `owner_id` None means the administrators. No
-        two games are on one origin. Raises InvalidField, OriginTaken, and TooManyClients if the
-        owner already has `at_most`.
+        `flags` are other fields of a client; a `public` one has no secret. `owner_id` None means
+        the administrators. No two games are on one origin. Raises InvalidField, OriginTaken, and
+        TooManyClients if the owner already has `at_most`.
         """
 
     @abstractmethod

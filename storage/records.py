@@ -142,6 +142,13 @@ class Client:
     listed: bool = False  # on the home page
     disabled_by: int | str | None = None  # a user id or "command"
     public: bool = False  # RFC 6749 2.1: it runs where no secret can be kept, and has none
+    require_pkce: bool = False  # of a confidential client; a public one always has to
+    no_email: bool = False  # the email scope is ignored, whoever adds it to a request
+
+    @property
+    def needs_challenge(self) -> bool:
+        """True if no code is issued to this client without a PKCE challenge."""
+        return self.public or self.require_pkce
 
     @property
     def game_origin(self) -> str | None:

@@ -15,7 +15,8 @@ from storage import ADMINISTRATOR, CLOCK_TOLERANCE, InvalidField, Suspension
 
 CALLBACK = "https://space.example/callback"
 STATE = "xyz & ü"
-CHALLENGE = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"  # RFC 7636, appendix B
+VERIFIER = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"  # RFC 7636, appendix B
+CHALLENGE = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 
 
 def form_action(page) -> str:
@@ -232,6 +233,35 @@ def test_administrator_sees_redirect_uris_of_every_client(store, adas_browser, p
     with store.edit_user(ada.id) as user:
         user.mod_level = 2
     assert CALLBACK in adas_browser.get(link).text
+
+
+# -- what a client requires and forgoes -----------------------------------------------------------
+
+
+def test_client_that_requires_pkce_gets_no_code_without_it(adas_browser, register, store):
+    """RFC 9700 2.1.1."""
+    program = register(CALLBACK, require_pkce=True)
+    error = program.read_error_link(adas_browser.get(program.link()))
+    assert error["error"] == "invalid_request"
+    pkce = {"code_challenge": CHALLENGE, "code_challenge_method": "S256"}
+    code = adas_browser.allow(program, **pkce)
+    assert program.exchange(code, code_verifier=VERIFIER).status_code == 200
+    with store.edit_client(program.id) as client:
+        client.require_pkce = False
+    code = adas_browser.allow(program)
+    with store.edit_client(program.id) as client:
+        client.require_pkce = True
+    assert program.exchange(code).status_code == 400
+
+
+def test_client_without_email_gets_none_whoever_asks(adas_browser, register, store):
+    """RFC 9700 2.3: a stranger can add the scope to the link of a client."""
+    program = register(CALLBACK, no_email=True)
+    page = adas_browser.get(program.link(scope="email userinfo"))
+    assert "ada@example.org" not in page.text
+    token = program.token_for(program.read_callback(adas_browser.decide(page))["code"])
+    assert "email" not in program.whois(token).json
+    assert "code" in program.read_callback(adas_browser.get(program.link(scope="email")))
 
 
 # -- signed out -----------------------------------------------------------------------------------

@@ -88,6 +88,15 @@ def test_invalid_game_url_is_refused(run, refusal, store, game_url, problem):
     assert all_clients(store) == before
 
 
+def test_client_requires_pkce_and_forgoes_email(run):
+    added = run("add", "Space", "--redirect-uri", GAME, "--require-pkce", "--no-email")
+    assert (added["require_pkce"], added["no_email"]) == (True, True)
+    changed = run("set", added["client_id"], "--allow-no-pkce")
+    assert (changed["require_pkce"], changed["no_email"]) == (False, True)
+    changed = run("set", added["client_id"], "--allow-email")
+    assert (changed["require_pkce"], changed["no_email"]) == (False, False)
+
+
 def test_game_is_changed_and_removed(run):
     added = run("add", "Space", "--game-url", GAME, "--redirect-uri", "https://space.example/cb")
     client_id = added.pop("client_id")

@@ -235,6 +235,22 @@ def test_game_on_a_taken_origin_is_409(store, adas_browser, registered, changing
     assert len(all_clients(store)) == 2
 
 
+def test_pkce_and_email_are_chosen_at_the_registration_and_later(store, adas_browser):
+    fresh = adas_browser.get("/developer").text
+    assert re.findall('name="(\\w+)" value="yes"( checked)?', fresh) == [
+        *(("require_pkce", " checked"), ("no_email", ""))
+    ]
+    path = adas_browser.post("/developer", data=FORM | {"require_pkce": "yes"}).location
+    [client] = all_clients(store)
+    assert (client.require_pkce, client.no_email) == (True, False)
+    adas_browser.post(path, data=FORM | {"no_email": "yes"})
+    client = store.read_client(client.id)
+    assert (client.require_pkce, client.no_email) == (False, True)
+    assert re.findall('name="(\\w+)" value="yes"( checked)?', adas_browser.get(path).text) == [
+        *(("require_pkce", ""), ("no_email", " checked"))
+    ]
+
+
 @pytest.mark.parametrize("name", ["Identity Server", "ldentity Server!", "Admın", "Staff"])
 def test_only_administrators_give_an_app_a_name_like_the_sites(
     store, adas_browser, ada, registered, name
@@ -347,10 +363,11 @@ def test_code_for_a_game_depends_on_the_kind(store, adas_browser):
     game = {"name": "Chess", "redirect_uris": "", "game_url": "https://chess.example/"}
     path = adas_browser.post("/developer", data=game | {"kind": "confidential"}).location
     client_id = path.rpartition("/")[2]
-    message, exchange = code_blocks(adas_browser.get(path))
-    assert f'client_id: "{client_id}"' in message
-    assert '"http://localhost"' in message
+    web_page, exchange = code_blocks(adas_browser.get(path))
+    assert f'clientId: "{client_id}"' in web_page and "exchange: " in web_page
+    assert "http://localhost/static/v1/identity.js" in web_page
     assert "redirect_uri" not in exchange and "CLIENT_SECRET" in exchange
+    assert "CODE_VERIFIER" in exchange
     store.delete_client(client_id)
     path = adas_browser.post("/developer", data=game | {"kind": "public"}).location
     [web_page] = code_blocks(adas_browser.get(path))

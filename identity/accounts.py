@@ -112,14 +112,24 @@ class Acts:
         """Take away a bio, name or picture that nobody should see; `what` is one of RESETS."""
         act = f"user reset {what}"
         if what == "name":
-            before = self._audited(may_moderate, act, "name", f"player{user_id}")
-            self._store.reset_name(user_id, before)
+            self._reset_name(user_id, self._audited(may_moderate, act, "name", f"player{user_id}"))
         elif what == "picture":
             self._save_generated_picture(user_id, may_moderate, self._audited(may_moderate, act))
         elif what == "bio":
             self._set_field(user_id, may_moderate, act, "bio", "")
         else:
             raise ValueError(f"{what} cannot be reset")
+
+    def _reset_name(self, user_id: int, audit: Callable[[User], None]) -> None:
+        def before(user: User) -> None:
+            audit(user)
+            if user.name != f"player{user_id}":
+                user.notify(
+                    f"A moderator changed your name to player{user_id}. Choose a new one on your "
+                    "account page."
+                )
+
+        self._store.reset_name(user_id, before)
 
     def set_mod_level(self, user_id: int, mod_level: int) -> None:
         """Change what a player may do here. Raises InvalidField, LastAdministrator."""

@@ -2,14 +2,15 @@
 
 from typing import NamedTuple
 
-from flask import current_app, render_template
+from flask import current_app, render_template, session
 
 from identity import rights
 from identity.context import base_url
+from identity.formatting import DAY
 from identity.oauth import find_pending_authorization, redirect_targets
 from identity.responses import security_policy
 from identity.stamps import issue_stamp
-from storage import User
+from storage import User, now_ms
 
 
 def is_open_to_members() -> bool:
@@ -20,6 +21,10 @@ def is_open_to_members() -> bool:
 def may_register(player: User) -> bool:
     """Return True if this player may register clients."""
     return rights.may_register(player, is_open_to_members())
+
+
+NOTICE_DAYS = 30  # then no new session shows it
+WITHOUT_NOTICES = ("play.html", "web_message.html")  # which show a game, or close at once
 
 
 class Preview(NamedTuple):
@@ -43,12 +48,23 @@ def render_page(
     The template gets the `stamp` of the forms on it, and a general `preview` unless one is given.
     """
     shared = {
+        "notices": unread_notices(player) if player and template not in WITHOUT_NOTICES else [],
         "preview": preview or Preview(current_app.config["SITE_NAME"]),
         "site": base_url(),
         "may_register": player is not None and may_register(player),
         "stamp": issue_stamp() if player else None,
     }
     return render_template(template, player=player, **shared, **values)
+
+
+def unread_notices(player: User) -> list[str]:
+    """Return what happened to the player's things, each once in a session."""
+    newest = session.get("told", 0)
+    oldest = now_ms() - NOTICE_DAYS * DAY * 1000
+    unread = [each for each in player.notices if each.since > max(newest, oldest)]
+    if unread:
+        session["told"] = unread[-1].since
+    return [each.text for each in unread]
 
 
 def render_guest_page(template: str, leads_to: str, **values) -> tuple[str, dict[str, str]]:

@@ -141,7 +141,7 @@ class Storage(Maintenance):
 
     @abstractmethod
     def reset_name(self, user_id: int, before: UserCallback = ignore) -> User:
-        """Rename a user `player<id>`, which nobody can choose. Raises NoSuchUser."""
+        """Rename a user `player<id>`. `before` may change other fields. Raises NoSuchUser."""
 
     @abstractmethod
     def change_email(self, user_id: int, email: str, before: UserCallback = ignore) -> User:

@@ -12,6 +12,7 @@ from storage.records import (
     Client,
     Grant,
     Invite,
+    Notice,
     Session,
     Suspension,
     User,
@@ -31,7 +32,7 @@ def _kinds_of(record_type: type) -> dict[str, tuple[type, ...]]:
     return kinds
 
 
-RECORD_TYPES = (Grant, Session, Suspension, User, Client, AuthorizationCode, Invite)
+RECORD_TYPES = (Grant, Session, Suspension, Notice, User, Client, AuthorizationCode, Invite)
 _KINDS = {kind: _kinds_of(kind) for kind in RECORD_TYPES}
 _TEXT_LISTS = {
     kind: [each.name for each in fields(kind) if each.type == list[str]] for kind in RECORD_TYPES
@@ -57,6 +58,7 @@ def build_record(record_type: type, values: dict):
     if record_type is User:
         record.grants = {name: build_record(Grant, each) for name, each in record.grants.items()}
         record.sessions = [build_record(Session, each) for each in record.sessions]
+        record.notices = [build_record(Notice, each) for each in record.notices]
         if record.suspension is not None:
             record.suspension = build_record(Suspension, record.suspension)
         if record.equipped_flair not in record.flairs or "none" not in record.flairs:

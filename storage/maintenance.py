@@ -176,7 +176,9 @@ def problems_in_record(record: User | Client) -> Iterator[str]:
     if isinstance(record, User):
         times |= {"last_heartbeat": record.last_heartbeat, "play_ms": record.play_ms}
         times |= {f"grants.{client}.since": each.since for client, each in record.grants.items()}
-        times |= {f"sessions[{n}].since": each.since for n, each in enumerate(record.sessions)}
+        for name in ("sessions", "notices"):
+            entries = enumerate(getattr(record, name))
+            times |= {f"{name}[{number}].since": each.since for number, each in entries}
         for field in ("name", "email"):
             if not can_be_key(field, unique_key(getattr(record, field))):
                 yield f"nobody can be found by its {field}"

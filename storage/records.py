@@ -15,13 +15,14 @@ from storage.errors import InvalidField
 
 __all__ = ["PLAYER", "MODERATOR", "ADMINISTRATOR", "CLOCK_TOLERANCE", "GRANTS_KEPT"]
 __all__ += ["PICTURE_SIZES", "RULES"]
-__all__ += ["Attempt", "AuthorizationCode", "Client", "Grant", "Invite", "Session"]
+__all__ += ["Attempt", "AuthorizationCode", "Client", "Grant", "Invite", "Notice", "Session"]
 __all__ += ["Suspension", "User"]
 __all__ += ["new_client", "new_user", "now_ms", "refuse", "refuse_bad_record", "replace_secret"]
 __all__ += ["sha256"]
 
 CLOCK_TOLERANCE = 60  # seconds by which the clocks of two machines may differ
 GRANTS_KEPT = 200  # of one user; each look-up reads all of them
+NOTICES_KEPT = 5  # of one user
 PLAYER, MODERATOR, ADMINISTRATOR = 0, 1, 2  # User.mod_level
 PICTURE_SIZES = {"large": 256, "medium": 64, "small": 16}  # pixels along each side
 
@@ -68,6 +69,14 @@ class Suspension:
     until: int | None = None  # None: until somebody lifts it
 
 
+@dataclass(slots=True)
+class Notice:
+    """What somebody did to a player's name or app, in a sentence that the player reads once."""
+
+    text: str
+    since: int = field(default_factory=now_ms)
+
+
 def picture_file_of(user_id: int, timestamp: int | None) -> str:
     """Return the file name of a picture; an imported account may have no timestamp."""
     return f"{user_id}.webp" if timestamp is None else f"{user_id}-{timestamp}.webp"
@@ -92,6 +101,7 @@ class User:
     created: int = field(default_factory=now_ms)
     grants: dict[str, Grant] = field(default_factory=dict)  # by client id
     sessions: list[Session] = field(default_factory=list)  # oldest first
+    notices: list[Notice] = field(default_factory=list)  # oldest first
 
     @property
     def suspended(self) -> bool:
@@ -109,6 +119,10 @@ class User:
         """True for an administrator, unless suspended until somebody lifts that."""
         can_return = self.suspension is None or self.suspension.until is not None
         return self.mod_level == ADMINISTRATOR and can_return
+
+    def notify(self, text: str) -> None:
+        """Add a notice for the player."""
+        self.notices = [*self.notices, Notice(text)][-NOTICES_KEPT:]
 
     def keep_grants(self, exists: Callable[[str], bool]) -> None:
         """Keep the newest GRANTS_KEPT grants of the clients that exist."""

@@ -415,6 +415,24 @@ def test_suspend_form_takes_reason_and_length(store, ada, moderators_browser):
     assert store.read_user(ada.id).suspension == suspension
 
 
+def test_player_reads_once_that_the_name_was_reset(
+    store, ada, adas_browser, open_browser, moderators_browser, clock
+):
+    do(moderators_browser, ada, "reset name")
+    do(moderators_browser, ada, "reset name")  # a no-op
+    told = f"A moderator changed your name to player{ada.id}."
+    new_browser = open_browser()
+    new_browser.sign_in("ada@example.org")
+    for browser in (adas_browser, new_browser):
+        pages = [browser.get(path).text.count(told) for path in ("/", "/account", "/")]
+        assert pages == [1, 0, 0]
+    clock.ahead += 31 * DAY
+    new_browser = open_browser()
+    new_browser.sign_in("ada@example.org")
+    assert told not in new_browser.get("/").text
+    assert told not in moderators_browser.get(f"/users/{ada.id}").text
+
+
 @pytest.mark.parametrize("act", ["suspend", "unsuspend"])
 def test_moderator_cannot_undo_an_administrators_suspension(
     store, ada, admins_browser, moderators_browser, act

@@ -29,6 +29,7 @@ from storage import (
     Grant,
     Invite,
     NotFound,
+    Notice,
     PictureRefused,
     Session,
     StorageError,
@@ -268,10 +269,11 @@ USER = User(
     pfp_timestamp=1,
     grants={"a" * 24: Grant("id", ["userinfo", "email"], 2)},
     sessions=[Session("id", 3, "Firefox on Linux")],
+    notices=[Notice("A sentence.", 4)],
 )
 RECORDS = {
     **{User: USER, Grant: USER.grants["a" * 24], Session: USER.sessions[0], Invite: Invite(5)},
-    Suspension: USER.suspension,
+    **{Suspension: USER.suspension, Notice: USER.notices[0]},
     Client: Client("a" * 24, "Space Game", "0" * 64, [REDIRECT_URI], owner_id=1),
     AuthorizationCode: AuthorizationCode("a" * 24, 1, "id", ["userinfo"], None, None),
 }

@@ -118,7 +118,8 @@ def test_a_user_is_indented_json_in_the_order_of_the_records_fields(storage, ada
         '  "pfp_timestamp": null,\n'
         '  "created": 1,\n'
         '  "grants": {},\n'
-        '  "sessions": []\n'
+        '  "sessions": [],\n'
+        '  "notices": []\n'
         "}\n"
     )
 

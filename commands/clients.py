@@ -1,5 +1,6 @@
 """The command `client`: registering and changing the apps that ask who a player is."""
 
+import functools
 import sys
 
 import click
@@ -16,12 +17,17 @@ from commands.printing import (
     readable_records,
 )
 from identity.accounts import COMMAND, Acts
+from identity.origins import save_game
 from identity.settings import check_game, read_settings
 from storage import Client, Storage
 
 client_argument = click.argument("client_id", metavar="CLIENT_ID")
 description_option = click.option(
     "--description", type=str.strip, metavar="TEXT", help="What players read about its game."
+)
+
+take_over_option = click.option(
+    "--take-over", is_flag=True, help="Take the origin of its game from an app that is not listed."
 )
 
 
@@ -72,8 +78,11 @@ def client_commands() -> None:
 @click.option("--public", is_flag=True, help="Without a secret, for a game without a server.")
 @click.option("--require-pkce", is_flag=True, help="Refuse requests without PKCE.")
 @click.option("--no-email", is_flag=True, help="It never gets an email address.")
+@take_over_option
 @json_option
-def client_add(name: str, redirect_uri, owner: str | None, as_json: bool, **options) -> None:
+def client_add(
+    name: str, redirect_uri, owner: str | None, take_over: bool, as_json: bool, **options
+) -> None:
     """Register a client and print its secret, which is not shown again.
 
     The game of a player who is no administrator is on the home page only after `set --listed`. A
@@ -92,7 +101,9 @@ def client_add(name: str, redirect_uri, owner: str | None, as_json: bool, **opti
     refuse_bad_game(given.get("game_url"))
     store = open_installation()
     owner_id = read_user_named(store, owner).id if owner else None
-    client, secret = Acts(store, COMMAND).register_client(owner_id, **given)
+    acts = Acts(store, COMMAND)
+    add = functools.partial(acts.register_client, owner_id, **given)
+    client, secret = save_game(store, acts, add, take_over)
     warn_unencrypted(client)
     print_new(store, client, secret, as_json)
 
@@ -130,8 +141,11 @@ def client_show(client_id: str, as_json: bool) -> None:
 @click.option("--listed/--unlisted", default=None, help="Whether its game is on the home page.")
 @click.option("--require-pkce/--allow-no-pkce", default=None, help="Whether PKCE is required.")
 @click.option("--no-email/--allow-email", default=None, help="Whether it never gets an address.")
+@take_over_option
 @json_option
-def client_set(client_id: str, as_json: bool, redirect_uri, owner, listed, **options) -> None:
+def client_set(
+    client_id: str, as_json: bool, redirect_uri, owner, listed, take_over, **options
+) -> None:
     """Change a client.
 
     \b
@@ -149,7 +163,8 @@ def client_set(client_id: str, as_json: bool, redirect_uri, owner, listed, **opt
     acts = Acts(store, COMMAND)
     if owner is not None:
         wanted["owner_id"] = read_user_named(store, owner).id if owner else None
-    acts.change_client(client_id, **wanted)
+    change = functools.partial(acts.change_client, client_id, **wanted)
+    save_game(store, acts, change, take_over)
     if listed is not None:
         acts.set_listed(client_id, listed)
     client = store.read_client(client_id)

@@ -141,5 +141,6 @@ ACTS = {
     "client enable": "enabled the client {client}",
     "client listed": "listed the game of the client {client} on the home page",
     "client unlisted": "removed the game of the client {client} from the home page",
+    "client take-over": "took the origin of its game from the client {client}",
     "client delete": "deleted the client {client}",
 }

@@ -69,6 +69,11 @@ class Acts:
         self._store = store
         self._actor = actor
 
+    @property
+    def administers(self) -> bool:
+        """True for an administrator and for the command."""
+        return self._has_right(may_administer, None)
+
     # -- players -------------------------------------------------------------------------------
 
     def suspend(self, user_id: int, reason: str = "", days: int | None = None) -> None:
@@ -253,6 +258,25 @@ class Acts:
                 client.listed = False
             for field, value in changes.items():
                 setattr(client, field, value)
+
+    def end_game(self, seen: Client) -> None:
+        """Remove the game URL of an unlisted app for another app, and tell its owner.
+
+        Raises OriginTaken if it was listed or moved since.
+        """
+        with self._store.edit_client(seen.id) as client:
+            self._require(may_administer, client)
+            if client.listed or client.game_origin != seen.game_origin:
+                raise storage.OriginTaken(client)
+            self._audit("client take-over", client=client.id)
+            client.game_url = None
+        with contextlib.suppress(storage.NoSuchUser, storage.DamagedRecord):
+            if client.owner_id is not None:
+                with self._store.edit_user(client.owner_id) as owner:
+                    owner.notify(
+                        f"An administrator registered another app at the origin of your app "
+                        f"{client.name}, which has no game URL any more. Enter another one."
+                    )
 
     def set_disabled(self, client_id: str, disabled: bool) -> Client:
         """Disable or enable an app, and return it.

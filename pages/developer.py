@@ -9,6 +9,7 @@ from werkzeug.wrappers import Response
 import storage
 from identity.accounts import CLIENTS_EACH
 from identity.context import base_url, get_storage
+from identity.origins import save_game
 from identity.rights import may_administer, may_manage
 from identity.sessions import require_player
 from identity.settings import check_game
@@ -104,11 +105,17 @@ def register(player: storage.User) -> Response:
     if public is None:
         raise FormRefused({"kind": "Choose where your app runs."})
     fields = read_client_form(player, public) | {"public": public}
+    add = functools.partial(acts.register_client, player.id, is_open_to_members(), **fields)
     with if_unconfirmed(PERHAPS_REGISTERED):
-        client, secret = acts.register_client(player.id, is_open_to_members(), **fields)
+        client, secret = save_game(get_storage(), acts, add, takes_over())
     if secret is None:
         return redirect_with_notice("App registered.", f"/developer/{client.id}")
     return redirect_with_secret(client.id, secret)
+
+
+def takes_over() -> bool:
+    """Return True if the form takes the origin of its game from another app: `take_over`."""
+    return request.form.get("take_over") == "yes"
 
 
 def redirect_with_secret(client_id: str, secret: str) -> Response:
@@ -216,7 +223,9 @@ client_form = functools.partial(form_view, find_own_client, client_page)
 @client_form("client")
 def save_client(player: storage.User, client: storage.Client) -> Response:
     """Change a client to the fields of `read_client_form`."""
-    acts_of(player).change_client(client.id, **read_client_form(player, client.public, client.name))
+    acts, fields = acts_of(player), read_client_form(player, client.public, client.name)
+    change = functools.partial(acts.change_client, client.id, **fields)
+    save_game(get_storage(), acts, change, takes_over())
     return redirect_with_notice("App saved.", f"/developer/{client.id}")
 
 

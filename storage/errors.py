@@ -86,9 +86,16 @@ class EmailTaken(InvalidField):
 
 
 class OriginTaken(InvalidField):
-    """Another client's game is on the same origin: each could ask in the other's name."""
+    """Another client's game is on the same origin: each could ask in the other's name.
+
+    `client` is the other one, if it is known.
+    """
 
     field, problem = "game_url", "Another game is on the same origin. Use another host or port."
+
+    def __init__(self, client=None) -> None:
+        super().__init__()
+        self.client = client
 
 
 class TooManyClients(StorageError):

@@ -165,10 +165,18 @@ class Client:
         return self.public or self.require_pkce
 
     @property
+    def is_game(self) -> bool:
+        """True for a client with a game URL, unless it breaks the rule after an edit by hand."""
+        return self.game_url is not None and rules.check_game_url(self.game_url) is None
+
+    @property
     def game_origin(self) -> str | None:
-        """The origin of the game; None for a URL that breaks the rule, after an edit by hand."""
-        is_game = self.game_url is not None and rules.check_game_url(self.game_url) is None
-        return rules.origin_of(self.game_url) if is_game else None
+        """The origin that no other client's game may have; None without a game.
+
+        None also for a loopback address, which is another place on each developer's device.
+        """
+        is_unique = self.is_game and rules.is_on_the_web(self.game_url)
+        return rules.origin_of(self.game_url) if is_unique else None
 
     def accepts_redirect_uri(self, uri: str) -> bool:
         """Return True for a registered URI; a loopback address may have any port (RFC 8252)."""

@@ -625,6 +625,26 @@ def test_owner_and_administrators_manage_an_app(
         acts_of(moderator).change_client(game.id, name="Mine")
 
 
+@pytest.mark.parametrize("change", [{"listed": True}, {"game_url": "https://new.example/"}])
+def test_app_that_changed_before_the_lock_keeps_its_origin(
+    storage, ada, admin, acts_of, before_lock, change
+):
+    client, _ = storage.add_client("Chess", [], ada.id, game_url="https://chess.example/")
+
+    def edit() -> None:
+        with storage.edit_client(client.id) as edited:
+            for name, value in change.items():
+                setattr(edited, name, value)
+
+    with before_lock(edit), pytest.raises(OriginTaken):
+        acts_of(admin).end_game(client)
+    assert storage.read_client(client.id).game_url == change.get("game_url", client.game_url)
+    assert storage.read_user(ada.id).notices == []
+    for player in (ada, storage.read_user(ada.id)):
+        with pytest.raises(NotAllowed):
+            acts_of(player).end_game(storage.read_client(client.id))
+
+
 def test_app_transferred_before_the_lock_is_unchanged(
     storage, ada, admin, game, acts_of, before_lock, subtests
 ):

@@ -75,7 +75,7 @@ def test_client_needs_a_redirect_uri_or_a_game(refusal, store):
         ("http://space.example/", "game_url: Start with https://. Browsers show no other page"),
         (
             "https://taken.example/mine",
-            "game_url: Another game is on the same origin. Use another host or port.",
+            "game_url: Taken, registered by the administrators, is at this origin and is listed.",
         ),
     ],
 )
@@ -86,6 +86,15 @@ def test_invalid_game_url_is_refused(run, refusal, store, game_url, problem):
     assert refusal("add", "Space", "--game-url", game_url).startswith(problem)
     assert refusal("set", other["client_id"], "--game-url", game_url).startswith(problem)
     assert all_clients(store) == before
+
+
+def test_client_takes_an_origin_over(run, refusal, store):
+    taken = run("add", "Taken", "--game-url", GAME)["client_id"]
+    run("set", taken, "--unlisted")
+    options = ("add", "Space", "--game-url", GAME)
+    assert refusal(*options).startswith("take_over: Taken, registered by the administrators,")
+    added = run(*options, "--take-over")
+    assert (added["game_url"], store.read_client(taken).game_url) == (GAME, None)
 
 
 def test_client_requires_pkce_and_forgoes_email(run):

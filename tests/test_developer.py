@@ -235,6 +235,41 @@ def test_game_on_a_taken_origin_is_409(store, adas_browser, registered, changing
     assert len(all_clients(store)) == 2
 
 
+@pytest.mark.parametrize("changing", [False, True])
+def test_administrator_takes_an_origin_over_from_an_unlisted_app(
+    store, adas_browser, ada, bob, bobs_browser, registered, changing
+):
+    """Any member could have registered the address of somebody else's game."""
+    promote(store, ada.id, ADMINISTRATOR)
+    address = f"/developer/{registered.id}" if changing else "/developer"
+    form = FORM | {"game_url": "https://chess.example/"}
+    squatter, _ = store.add_client("Squat", [], bob.id, game_url=form["game_url"], listed=True)
+    page = adas_browser.post(address, data=form | {"take_over": "yes"})
+    assert find_problem(page, "game_url").startswith("Squat, registered by Bob, is")
+    with store.edit_client(squatter.id) as client:
+        client.listed = False
+    page = adas_browser.post(address, data=form)
+    assert find_problem(page, "take_over").startswith("Squat, registered by Bob, is")
+    assert 'type="checkbox" id="take_over"' in page.text
+    assert store.read_client(squatter.id) == client
+    answer = adas_browser.post(address, data=form | {"take_over": "yes"})
+    assert answer.status_code == 303
+    taken = store.read_client(answer.location.rpartition("/")[2])
+    assert (taken.game_url, store.read_client(squatter.id).game_url) == (form["game_url"], None)
+    told = "An administrator registered another app at the origin of your app Squat"
+    assert [told in bobs_browser.get("/account").text for _ in range(2)] == [True, False]
+    lines = [line for line in store.read_audit() if line["act"] == "client take-over"]
+    assert [(line["by"], line["client"]) for line in lines] == [(ada.id, squatter.id)]
+
+
+def test_member_does_not_take_an_origin_over(store, adas_browser, bob, registered):
+    squatter, _ = store.add_client("Squat", [], bob.id, game_url="https://chess.example/")
+    form = FORM | {"game_url": "https://chess.example/", "take_over": "yes"}
+    page = adas_browser.post("/developer", data=form)
+    assert (page.status_code, "Squat" in page.text) == (409, False)
+    assert store.read_client(squatter.id) == squatter
+
+
 def test_pkce_and_email_are_chosen_at_the_registration_and_later(store, adas_browser):
     fresh = adas_browser.get("/developer").text
     assert re.findall('name="(\\w+)" value="yes"( checked)?', fresh) == [

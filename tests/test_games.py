@@ -159,6 +159,13 @@ def test_second_game_on_one_origin_is_refused(store, add_game, game, same_origin
     assert len(store.client_ids()) == 2
 
 
+@pytest.mark.parametrize("url", ["http://localhost:3000/", "http://127.0.0.1:3000/x"])
+def test_several_games_may_be_on_one_loopback_origin(store, add_game, url):
+    """It is another place on each developer's device."""
+    games = [add_game(name, url).id for name in ("Space", "Chess")]
+    assert {each.id for each in store.games(listed=True)} == set(games)
+
+
 def test_game_can_move_within_its_own_origin(store, game):
     with store.edit_client(game.id) as client:
         client.game_url = "https://space.example/new"

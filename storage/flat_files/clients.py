@@ -88,6 +88,6 @@ class ClientFiles:
         """Raise OriginTaken if another client's game is on the origin of this one's."""
         if client.game_origin is None:
             return
-        games = self._index.records(origin_key(client.game_origin), self.read)
-        if any(each.id != client.id for each in games):
-            raise storage.OriginTaken
+        for each in self._index.records(origin_key(client.game_origin), self.read):
+            if each.id != client.id:
+                raise storage.OriginTaken(each)

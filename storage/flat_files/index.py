@@ -42,8 +42,10 @@ def index_keys(record: User | Client) -> set[str]:
         # The end of a suspension is no save that could add the entry: it stays, and does not count.
         return {ADMINISTRATORS} if record.may_administer else set()
     keys = {owner_key(record.owner_id)}
+    if record.is_game:
+        keys.add(games_key(record.listed))
     if record.game_origin is not None:
-        keys |= {games_key(record.listed), origin_key(record.game_origin)}
+        keys.add(origin_key(record.game_origin))
     return keys
 
 

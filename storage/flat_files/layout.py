@@ -30,7 +30,7 @@ from storage import CLIENT_ID, PICTURE_SIZES, BadInstallation, NoSuchClient, Not
 from storage.flat_files.disk import locked, make_folder, read_file
 from storage.records import picture_file_of
 
-LAYOUT_VERSION = 4
+LAYOUT_VERSION = 5
 NUMBER = re.compile(rb"[1-9][0-9]{0,14}")
 DATA_FOLDERS = (
     *("users", "names", "emails", "deleted", "clients", "index", "index/administrators", "audit"),

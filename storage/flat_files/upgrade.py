@@ -2,7 +2,8 @@
 
 Layout 2 has index/ and audit/, which follow from the records and from the audit log. Layout 3 has
 `suspension` in the record of a user: older records are read as they are, and saved as new ones. Its
-bios have no hidden characters. Layout 4 has `public` in the record of a client.
+bios have no hidden characters. Layout 4 has `public` in the record of a client, layout 5 has
+`require_pkce` and `no_email`, and `notices` in that of a user.
 """
 
 import contextlib

@@ -21,7 +21,7 @@ MISSING = "there is no such client"
 
 def keys_of(client: Client) -> list:
     """Return what follows from a client's record: owner_id, game_origin, listed."""
-    listed = client.listed if client.game_origin else None
+    listed = client.listed if client.is_game else None
     return [client.owner_id, client.game_origin, listed]
 
 
@@ -77,8 +77,7 @@ class ClientTable:
         return _readable(self._database.execute(query, args))
 
     def games(self, listed: bool, after: str = "", at_most: int | None = None) -> list[Client]:
-        games = "listed = %s AND game_origin IS NOT NULL"
-        query = f"SELECT id, record FROM clients WHERE {games} {PAGE}"
+        query = f"SELECT id, record FROM clients WHERE listed = %s {PAGE}"
         return _readable(self._database.execute(query, [listed, after, at_most]))
 
     # -- changes -------------------------------------------------------------------------------
@@ -123,9 +122,9 @@ class ClientTable:
 
     def _refuse_taken_origin(self, client: Client) -> None:
         """Raise OriginTaken if another client's game is on the origin of this one's."""
-        query = "SELECT true FROM clients WHERE game_origin = %s AND id <> %s"
-        if self._database.execute(query, [client.game_origin, client.id]):
-            raise storage.OriginTaken
+        query = "SELECT id, record FROM clients WHERE game_origin = %s AND id <> %s"
+        for other in self._database.execute(query, [client.game_origin, client.id]):
+            raise storage.OriginTaken(next(iter(_readable([other])), None))
 
     def issue_secret(self, client_id: str, before: ClientCallback = ignore) -> str:
         with self.edit(client_id) as client:

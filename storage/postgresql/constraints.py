@@ -36,7 +36,7 @@ CONSTRAINTS = {  # by table and name
 INDEXES = {
     ("users", "users_administrators"): "(id) WHERE administers",
     ("clients", "clients_owner_id"): "(owner_id, id)",
-    ("clients", "clients_games"): "(listed, id) WHERE (game_origin IS NOT NULL)",
+    ("clients", "clients_games"): "(listed, id) WHERE (listed IS NOT NULL)",
 }
 ADD = {
     ("constraint", name): f"ALTER TABLE {table} ADD CONSTRAINT {name} {definition}"

@@ -86,7 +86,15 @@ INSERT INTO health (at) VALUES (0);
 """
 # What brings a database to each layout, from the one before; 0 is an empty database.
 LAYOUT_2 = ""  # the same tables: `public` is in the records of clients
-MIGRATIONS = [LAYOUT_1, LAYOUT_2]
+# `require_pkce` and `no_email` are in the records of clients, `notices` in those of users. A game
+# on a loopback address has no game_origin: several may be there.
+LAYOUT_3 = """
+UPDATE clients SET game_origin = NULL
+WHERE game_origin ~ '^https?://(.*\\.)?(localhost|127\\.[0-9.]+|0\\.0\\.0\\.0)(:[0-9]+)?$';
+DROP INDEX IF EXISTS clients_games;
+CREATE INDEX clients_games ON clients (listed, id) WHERE listed IS NOT NULL;
+"""
+MIGRATIONS = [LAYOUT_1, LAYOUT_2, LAYOUT_3]
 TABLES = ("installation", "users", "deleted_users", "pictures", "clients", "invites")
 TABLES += ("audit", "audit_subjects", "health", "codes", "attempts")
 # Advisory locks (of these numbers) that are held over several transactions. Numbers from 0 on lock

@@ -949,11 +949,11 @@ def test_storage_verify_is_this_check(site):
     assert problem.repaired == "added"
 
 
-@pytest.mark.parametrize("content", ["5\n", "two\n", "0\n"])
+@pytest.mark.parametrize("content", ["6\n", "two\n", "0\n"])
 def test_unknown_layout_is_refused(site, content):
     (site.data / "format").write_text(content)
     before = site.state()
-    with pytest.raises(BadInstallation, match="layout 5|no version number"):
+    with pytest.raises(BadInstallation, match="layout 6|no version number"):
         site.check(repair=True)
     assert site.state() == before
 

@@ -50,7 +50,7 @@ def test_an_installation_of_layout_1_opens_whole(here, store, facts):
     assert store.is_good_invite(facts["invite"])
     assert store.add_user("New", "new@example.org", "").id == 10
     assert list(check(str(here / "instance"), str(here / "pfp"))) == []
-    assert (here / "instance/format").read_text() == "4\n"
+    assert (here / "instance/format").read_text() == "5\n"
 
 
 def test_an_upgrade_indexes_existing_records(store):
@@ -93,7 +93,7 @@ def test_an_upgrade_of_layout_2_reads_no_record(here, store):
     (here / "instance/index/administrators/1").unlink()
     again = open_storage(str(here / "instance"), str(here / "pfp"))
     assert again.administrators() == []
-    assert (here / "instance/format").read_text() == "4\n"
+    assert (here / "instance/format").read_text() == "5\n"
 
 
 def test_records_of_an_older_layout_are_saved_as_new_ones(here, store):

@@ -56,6 +56,20 @@ def run(database_url) -> Callable[..., list[tuple]]:
     return run
 
 
+def test_database_of_layout_2_is_upgraded(store, run, database_url):
+    """Its games on a loopback address were unique."""
+    client, _ = store.add_client("Chess", [], None, game_url="http://localhost:3000/", listed=True)
+    run("UPDATE clients SET game_origin = 'http://localhost:3000'")
+    run("DROP INDEX clients_games")
+    run("CREATE INDEX clients_games ON clients (listed, id) WHERE game_origin IS NOT NULL")
+    run("UPDATE installation SET layout = 2")
+    upgraded = PostgreSQL(database_url)
+    upgraded.add_client("Go", [], None, game_url="http://localhost:3000/", listed=True)
+    assert {each.name for each in upgraded.games(listed=True)} == {"Chess", "Go"}
+    assert list(upgraded.verify()) == []
+    upgraded.close()
+
+
 def user(user_id: int, **values: object) -> User:
     fields = {"name": f"User {user_id}", "email": f"{user_id}@example.org", "password_hash": ""}
     return User(**{"id": user_id} | fields | values)

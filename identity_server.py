@@ -186,7 +186,7 @@ def authorize() -> Response | tuple:
         return redirect_to_sign_in()
     state, response_mode = request.args.get("state"), request.args.get("response_mode")
     reply = Reply(client, redirect_uri, state, response_mode)
-    grant = player.grants.get(client.id)
+    grant = player.consents.get(client.id)
     try:
         auth_request = read_authorization_request(request.args, client, redirect_uri)
         if grant and may_skip_consent(client, grant, auth_request):
@@ -361,7 +361,8 @@ def decide() -> Response | tuple:
     if decision == "deny":
         return respond_with_error(reply, AuthorizationError("access_denied", "the player refused"))
     try:
-        code = issue_code(player, save_consent(player.id, auth_request), auth_request)
+        remembered = not is_test(client, auth_request)
+        code = issue_code(player, save_consent(player.id, auth_request, remembered), auth_request)
     except storage.StorageFailed as error:
         return respond_with_error(reply, error)
     return respond_to_client(reply, code=code)
@@ -388,13 +389,17 @@ def read_approved_request(signed: str) -> tuple[Client, AuthorizationRequest, in
     return client, auth_request, shown
 
 
-def save_consent(user_id: int, auth_request: AuthorizationRequest) -> Grant:
-    """Add the approved scopes to the player's grant and return it. Raises StorageFailed."""
+def save_consent(user_id: int, auth_request: AuthorizationRequest, remembered: bool) -> Grant:
+    """Return the player's grant, with the approved scopes if they are to be remembered.
+
+    Raises StorageFailed.
+    """
     with get_storage().edit_user(user_id) as user:
         before = user.grants.get(auth_request.client_id)
         # An earlier grant keeps its id, so that its tokens stay valid.
         grant = before or Grant(secrets.token_urlsafe(12), [], storage.now_ms())
-        grant.scope = [each for each in SCOPES if each in grant.scope + auth_request.scope]
+        if remembered:
+            grant.scope = [each for each in SCOPES if each in grant.scope + auth_request.scope]
         user.grants[auth_request.client_id] = grant
     return grant
 
@@ -480,9 +485,9 @@ def decide_game(client_id: str) -> JsonResponse:
     try:
         player, client, auth_request = read_game_request(client_id)
         remembers_consent = client.remembers_consent(client.game_url)
-        grant = player.grants.get(client_id) if remembers_consent else None
+        grant = player.consents.get(client_id) if remembers_consent else None
         if request.form.get("decision") == "allow":
-            grant = save_consent(player.id, auth_request)
+            grant = save_consent(player.id, auth_request, remembered=True)
         if grant is None:
             return message_to_game(200, error=True, message="consent_required")
         code = issue_code(player, grant, auth_request)

@@ -221,7 +221,7 @@ def show_apps() -> str:
     return render_page(
         "apps.html",
         player,
-        apps=[describe_app(client_id, grant) for client_id, grant in player.grants.items()],
+        apps=[describe_app(client_id, grant) for client_id, grant in player.consents.items()],
         browsers=[
             {
                 "id": each.id,

@@ -212,7 +212,7 @@ def take_response(client_id: str) -> Response:
 
 @tester.post("/developer/<client_id>/try/token")
 def finish_test(client_id: str) -> Response:
-    """Exchange the code, ask who the player is, and end the token before the page is sent."""
+    """Exchange the code, ask who the player is, and end the grant before the page is sent."""
     player, client = find_own_client(client_id)
     trial = find_trial(client)
     if client.disabled or trial is None or trial.code is None:
@@ -223,6 +223,7 @@ def finish_test(client_id: str) -> Response:
         problems, retry = advice_on(client, status, body.get("message", ""))
         if not retry:
             del session["trial"]
+            end_grant(player.id, client.id)
         stage = "exchange" if retry else "start"
         return make_response(
             show_page(player, client, problems, trial, [exchange], stage=stage), status
@@ -230,7 +231,7 @@ def finish_test(client_id: str) -> Response:
     del session["trial"]
     bearer = {"Authorization": f"Bearer {body['access_token']}"}
     look_up, status, found = call_api("GET", "/api/oauth/whois", headers=bearer)
-    ended = end_tokens(player.id, client.id)
+    ended = end_grant(player.id, client.id)
     problems = {} if status == HTTPStatus.OK else {"form": WHOIS_REFUSED}
     outcome = {"stage": "done", "found": found, "ended": ended}
     return make_response(show_page(player, client, problems, trial, [exchange, look_up], **outcome))
@@ -272,12 +273,17 @@ def call_api(
     return [sent, make_message(f"{status.value} {status.phrase}", body)], status, body
 
 
-def end_tokens(user_id: int, client_id: str) -> bool:
-    """End the tokens of the player's grant; return False if that cannot be saved."""
+def end_grant(user_id: int, client_id: str) -> bool:
+    """End the grant of a test; return False if that cannot be saved.
+
+    A consent from before the test stays, without its tokens.
+    """
     try:
         with get_storage().edit_user(user_id) as user:
-            if grant := user.grants.get(client_id):
-                grant.end_tokens()
+            if consent := user.consents.get(client_id):
+                consent.end_tokens()
+            else:
+                user.grants.pop(client_id, None)
     except storage.StorageError as error:
         current_app.logger.error("the token of a test was not ended: %s", error)
         return False

@@ -42,7 +42,7 @@ class Grant:
     """A player's consent to one client (RFC 6749 1.3). Tokens name the grant by its id."""
 
     id: str
-    scope: list[str]
+    scope: list[str]  # remembered; empty for a test of the app, which is not
     since: int
 
     def end_tokens(self) -> None:
@@ -123,6 +123,11 @@ class User:
     def notify(self, text: str) -> None:
         """Add a notice for the player."""
         self.notices = [*self.notices, Notice(text)][-NOTICES_KEPT:]
+
+    @property
+    def consents(self) -> dict[str, Grant]:
+        """The grants that the player gave to be remembered, by client id."""
+        return {client_id: grant for client_id, grant in self.grants.items() if grant.scope}
 
     def keep_grants(self, exists: Callable[[str], bool]) -> None:
         """Keep the newest GRANTS_KEPT grants of the clients that exist."""

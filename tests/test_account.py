@@ -548,7 +548,7 @@ def test_apps_page_shows_a_time_beyond_the_calendar_as_a_number(
     store, adas_browser, ada, program, since
 ):
     with store.edit_user(ada.id) as user:
-        user.grants[program.id] = Grant("a grant", [], since)
+        user.grants[program.id] = Grant("a grant", ["userinfo"], since)
         user.sessions[-1].since = since
     page = adas_browser.get("/account/apps").text
     assert f"Allowed on: {since}" in page and f"Signed in on: {since}<" in page

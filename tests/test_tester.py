@@ -12,6 +12,7 @@ from werkzeug.test import TestResponse
 
 import identity_server
 from identity.clients import CLIENT_FAILURES
+from identity.oauth import code_challenge_of
 from pages.tester import (
     AUTHORIZATION_ADVICE,
     DISABLED,
@@ -23,6 +24,7 @@ from pages.tester import (
 from storage import ADMINISTRATOR, NoSuchCode, SaveUnconfirmed, StorageFailed
 
 CALLBACK = "https://space.example/callback"
+PKCE = {"code_challenge": code_challenge_of("v" * 43), "code_challenge_method": "S256"}
 KINDS = ["public", "confidential"]
 EXCHANGE = "<button>Exchange the code</button>"
 
@@ -245,9 +247,36 @@ def test_token_of_a_test_ends_before_the_page_is_sent(each_tester, store, ada, i
     page = each_tester.exchange()
     [token] = issued
     assert each_tester.program.whois(token).status_code == 401
-    assert "The token has ended" in page.text and token not in page.text
-    assert each_tester.program.id in store.read_user(ada.id).grants  # the consent stands
+    assert "All tokens that this app had for you have ended." in page.text
+    assert token not in page.text
+    assert store.read_user(ada.id).grants == {}
     assert each_tester.kept() == {}
+
+
+@pytest.mark.parametrize("stopped_at", ["code", "failure", "end"])
+@pytest.mark.parametrize("consented", [False, True])
+def test_consent_is_afterwards_as_before(each_tester, store, ada, clock, consented, stopped_at):
+    """Whoever tries the app of a member allows it nothing: no email address at its next request."""
+    browser, program = each_tester.browser, each_tester.program
+    program.redirect_uri = CALLBACK
+    if consented:
+        browser.decide(browser.get(program.link(**PKCE)))
+    before = remembered(store, ada)
+    clock.ahead += 60
+    each_tester.allow(scope="userinfo email")
+    if stopped_at == "failure":
+        clock.ahead += 61
+    if stopped_at != "code":
+        each_tester.exchange()
+    assert remembered(store, ada) == before
+    assert ("Remove access" in browser.get("/account/apps").text) == consented
+    assert ">Allow<" in browser.get(program.link(scope="email", **PKCE)).text
+
+
+def remembered(store, user) -> dict[str, tuple]:
+    """Return the scope and the time of each consent."""
+    consents = store.read_user(user.id).consents
+    return {name: (each.scope, each.since) for name, each in consents.items()}
 
 
 def test_token_that_cannot_be_ended_is_admitted(tester, faults, issued):
@@ -255,7 +284,7 @@ def test_token_that_cannot_be_ended_is_admitted(tester, faults, issued):
     faults.refuse_saves("users")
     page = tester.exchange()
     assert page.status_code == 200
-    assert "the token could not be ended" in page.text and "has ended" not in page.text
+    assert "the token could not be ended" in page.text and "have ended" not in page.text
     assert tester.program.whois(issued[0]).status_code == 200
 
 

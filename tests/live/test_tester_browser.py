@@ -70,7 +70,7 @@ def check_result(page: Page) -> None:
     expect(page.get_by_role("heading", name="Hello, ada! It works.")).to_be_visible()
     expect(page.locator(".message")).to_have_count(6)
     expect(page.get_by_text("200 OK", exact=True)).to_have_count(2)
-    expect(page.get_by_text("The token has ended")).to_be_visible()
+    expect(page.get_by_text("All tokens that this app had for you have ended.")).to_be_visible()
     assert "?" not in page.url
 
 

@@ -168,17 +168,21 @@ def user_sign_in_link(name: str, as_json: bool) -> None:
 @click.argument("name", metavar="NAME")
 @click.option("--reason", metavar="TEXT", default="", help="What the player reads at sign-in.")
 @click.option(
-    "--days", metavar="N", type=click.IntRange(1, 3650), help="How long; no end if left out."
+    "--days", metavar="N", type=click.IntRange(1, 3650), help="How long; without, there is no end."
 )
 def user_suspend(name: str, reason: str, days: int | None) -> None:
     """Stop a player from signing in. Their sessions and tokens end at once.
 
-    Repeated, it changes the reason and the end. Moderators cannot lift it.
+    Repeated, it changes the reason, and with --days the end. Moderators cannot lift it.
 
     \b
     identity-server user suspend bob --reason "Insults in the chat." --days 7
     """
-    moderate(name, Acts.suspend, "is suspended", reason.strip(), days)
+    store = open_installation()
+    user = read_user_named(store, name)
+    keep_end = days is None and user.suspended
+    Acts(store, COMMAND).suspend(user.id, reason.strip(), days, keep_end)
+    echo(f"{user.name} is suspended.")
 
 
 @user_commands.command("unsuspend")
@@ -188,7 +192,7 @@ def user_unsuspend(name: str) -> None:
     moderate(name, Acts.unsuspend, "is no longer suspended")
 
 
-def moderate(name: str, act: Callable, done: str, *arguments: str | int | None) -> None:
+def moderate(name: str, act: Callable, done: str, *arguments: str) -> None:
     """Do an act of `Acts` to the player with this name, and print the result."""
     store = open_installation()
     user = read_user_named(store, name)

@@ -76,11 +76,13 @@ class Acts:
 
     # -- players -------------------------------------------------------------------------------
 
-    def suspend(self, user_id: int, reason: str = "", days: int | None = None) -> None:
+    def suspend(
+        self, user_id: int, reason: str = "", days: int | None = None, keep_end: bool = False
+    ) -> None:
         """Stop a player from signing in, for some days or until somebody lifts it.
 
-        Sessions and tokens end. A suspended player gets the new reason and end. Raises
-        InvalidField, LastAdministrator.
+        Sessions and tokens end. A suspended player gets the new reason and end, with `keep_end` the
+        reason alone. Raises InvalidField, LastAdministrator.
         """
         storage.refuse("reason", storage.check_description(reason))
         now = storage.now_ms()
@@ -88,6 +90,9 @@ class Acts:
         last = self._keep_an_administrator(may_moderate, user_id)
         with last, self._store.edit_user(user_id) as user:
             self._require_suspension_right(user)
+            if keep_end and not user.suspended:
+                raise InvalidField("length", "The suspension has just ended. Choose how long.")
+            until = user.suspension.until if keep_end else until
             new = Suspension(self._actor.id, now, reason, until)
             if user.suspended and replace(user.suspension, since=now) == new:
                 return

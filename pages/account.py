@@ -11,7 +11,7 @@ from werkzeug.wrappers import Response
 import storage
 from identity.accounts import HALF_AN_HOUR
 from identity.context import get_storage
-from identity.formatting import format_time
+from identity.formatting import DATE_AND_TIME, format_time
 from identity.limits import PICTURES, AttemptLimit, password_place, picture_place
 from identity.links import find_linked_user
 from identity.oauth import SCOPES
@@ -28,7 +28,7 @@ REST_NOT_SAVED = "Only your new name was saved. Try the rest again later."
 REST_UNCONFIRMED = "Your new name was saved, and maybe the rest. Load the page again to see."
 RENAMES_AN_HOUR = 10  # of one player: names that others were known by
 FORM_AROUND_PICTURE = 64 * 1024  # bytes
-DATE, DATE_AND_TIME = "%d %B %Y", "%d %B %Y, %H:%M UTC"
+DATE = "%d %B %Y"
 PERHAPS_SET = (
     "Your new password may have been set. Try to sign in with it. If that doesn't work, your "
     "password is still the old one."

@@ -8,7 +8,7 @@ from werkzeug.wrappers import Response
 import storage
 from identity.accounts import Actor, Acts
 from identity.context import get_storage
-from identity.formatting import MINUTE, format_duration, format_time
+from identity.formatting import DATE_AND_TIME, MINUTE, format_duration, format_time
 from identity.limits import client_address
 from identity.rights import may_administer, may_moderate, may_unsuspend
 from identity.sessions import require_player, signed_in_player
@@ -18,7 +18,7 @@ from pages.rendering import Preview, render_page
 from storage import Suspension, User
 
 SUSPENSION_DAYS = {"1 day": 1, "1 week": 7, "1 month": 30, "No end": None}
-DATE_AND_TIME = "%d %B %Y, %H:%M UTC"
+KEEP_END = "Keep the end"  # in place of one of SUSPENSION_DAYS
 PREVIEWED_BIO = 200  # characters
 RESET_NOTICES = {"bio": "Bio reset.", "name": "Name reset.", "picture": "Picture reset."}
 
@@ -67,8 +67,8 @@ def moderation_forms(player: User | None, user: User, problems: dict[str, str]) 
         "may_suspend": may_moderate(player, user),
         "may_unsuspend": may_unsuspend(get_storage(), player, user),
         "suspension": describe_suspension(user.suspension) if suspended else None,
-        "lengths": list(SUSPENSION_DAYS),
-        "typed_length": request.form.get("length", "No end"),
+        "lengths": lengths_offered(user.suspension if suspended else None),
+        "typed_length": request.form.get("length"),
         "typed_reason": request.form.get("reason", user.suspension.reason if suspended else ""),
         "may_administer": may_administer(player),
         "known_flairs": [each for each in player.flairs if each not in user.flairs],
@@ -76,6 +76,17 @@ def moderation_forms(player: User | None, user: User, problems: dict[str, str]) 
         "problems": problems,
         "notice": pop_notice(),
     }
+
+
+def lengths_offered(suspension: Suspension | None) -> dict[str, str]:
+    """Return the lengths of a suspension with their labels. The first one is the proposed one."""
+    if suspension is None:
+        first = {"1 week": "1 week"}
+    elif suspension.until is None:
+        first = {"No end": "No end"}
+    else:
+        first = {KEEP_END: f"{KEEP_END} ({format_time(suspension.until, DATE_AND_TIME)})"}
+    return first | {each: each for each in SUSPENSION_DAYS}
 
 
 def describe_suspension(suspension: Suspension) -> dict[str, str]:
@@ -155,11 +166,11 @@ def find_player() -> Response | str:
 @moderation.post("/users/<user_id>/suspend")
 @moderation_form
 def suspend_player(acts: Acts, user: User) -> Response:
-    """Suspend the player for a `length` of SUSPENSION_DAYS, with a `reason`."""
-    length = request.form.get("length", "No end")
-    if length not in SUSPENSION_DAYS:
+    """Suspend the player for a `length` of SUSPENSION_DAYS or to KEEP_END, with a `reason`."""
+    length, reason = request.form.get("length", "No end"), request.form.get("reason", "").strip()
+    if length != KEEP_END and length not in SUSPENSION_DAYS:
         raise FormRefused({"length": "Choose how long."})
-    acts.suspend(user.id, request.form.get("reason", "").strip(), SUSPENSION_DAYS[length])
+    acts.suspend(user.id, reason, SUSPENSION_DAYS.get(length), keep_end=length == KEEP_END)
     return redirect_with_notice("Player suspended.", f"/users/{user.id}")
 
 

@@ -175,8 +175,13 @@ def test_suspend_with_reason_and_days(installation, store, ada):
     names = ("suspendedBy", "suspendedUntil", "suspensionReason")
     assert [shown[each] for each in names] == ["command", suspension.until, "Insults."]
     assert "suspendedUntil    20" in installation.output("user", "show", "ada")
-    installation.output("user", "suspend", "ada")
-    assert store.read_user(ada.id).suspension.until is None
+    installation.output("user", "suspend", "ada", "--reason", "Threats.")
+    changed = store.read_user(ada.id).suspension
+    assert (changed.reason, changed.until) == ("Threats.", suspension.until)
+    for _ in range(2):
+        installation.output("user", "unsuspend", "ada")
+        installation.output("user", "suspend", "ada")
+        assert store.read_user(ada.id).suspension.until is None
     for refused in (["--reason", "x" * 201], ["--reason", "a\nb"]):
         done = installation.run("user", "suspend", "ada", *refused, status=1)
         assert done.stderr.startswith("Error: reason: ")

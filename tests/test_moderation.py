@@ -415,6 +415,30 @@ def test_suspend_form_takes_reason_and_length(store, ada, moderators_browser):
     assert store.read_user(ada.id).suspension == suspension
 
 
+def test_suspend_form_proposes_a_week_and_then_the_end_as_it_is(
+    store, ada, moderators_browser, clock
+):
+    """Whoever corrects a reason changes nothing else."""
+
+    def proposed() -> str:
+        page = moderators_browser.get(f"/users/{ada.id}").text
+        options = re.search('<select id="suspend-length".*?</select>', page, re.DOTALL)[0]
+        assert "selected" not in options  # so it is the first one
+        return re.search('<option value="([^"]*)"', options)[1]
+
+    assert proposed() == "1 week"
+    for length in ("1 day", "No end"):
+        do(moderators_browser, ada, "suspend", length=length)
+        until = store.read_user(ada.id).suspension.until
+        clock.ahead += 60
+        do(moderators_browser, ada, "suspend", reason="A correction", length=proposed())
+        suspension = store.read_user(ada.id).suspension
+        assert (suspension.reason, suspension.until) == ("A correction", until)
+    do(moderators_browser, ada, "unsuspend")
+    page = do(moderators_browser, ada, "suspend", length="Keep the end")
+    assert (page.status_code, store.read_user(ada.id).suspended) == (400, False)
+
+
 def test_player_reads_once_that_the_name_was_reset(
     store, ada, adas_browser, open_browser, moderators_browser, clock
 ):

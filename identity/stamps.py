@@ -12,7 +12,7 @@ from identity.signing import serializer
 from storage import CLOCK_TOLERANCE, now_ms
 
 MINIMUM_AGE = 1000  # milliseconds
-TOO_QUICK = "That was too quick. Read this, then press again."
+TOO_QUICK = "You pressed within a second. If you meant it, press again."
 OUT_OF_DATE = "That page was out of date. Read this one, then press again."
 
 

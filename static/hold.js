@@ -1,22 +1,26 @@
-// A button ignores clicks and keys until it was before the player for a moment in which nothing was pressed: a
-// game, or any page that opened this one, could put it under a finger that was about to press something else.
+// A button does nothing in the first second after it came before the player, nor in the half second after a press in
+// that time: a game, or any page that opened this one, could put it under a finger that was about to press something
+// else. So fast presses never get through, and slower ones do.
 "use strict";
 
-const DEAD_TIME = 1000; // milliseconds
+const FIRST_SECOND = 1000; // milliseconds
+const PAUSE = 500; // milliseconds without a press, after one that came too early
 
 // Holds a button back, now and whenever it comes before the player anew; returns what does so.
 function holdBack(button) {
+  const status = statusBelow(button);
   let aliveFrom = 0; // by performance.now()
   let revival;
   let pressedTooEarly = false;
   const isDead = () => performance.now() < aliveFrom;
 
-  function hold() {
-    aliveFrom = performance.now() + DEAD_TIME;
+  function holdFor(milliseconds) {
+    aliveFrom = Math.max(aliveFrom, performance.now() + milliseconds);
     button.ariaDisabled = "true";
     clearTimeout(revival);
-    revival = setTimeout(() => (button.ariaDisabled = "false"), DEAD_TIME);
+    revival = setTimeout(() => (button.ariaDisabled = "false"), aliveFrom - performance.now());
   }
+  const hold = () => holdFor(FIRST_SECOND);
 
   // Whatever puts it under a finger anew: a window that lay above it is gone.
   window.addEventListener("focus", hold);
@@ -24,9 +28,9 @@ function holdBack(button) {
   window.addEventListener("pageshow", ({ persisted }) => persisted && hold()); // by Back
   document.addEventListener("visibilitychange", hold);
 
-  // Fast presses, wherever they land, would get through at the end of the time: it starts anew. Text may be typed.
+  // Wherever it lands: whoever presses fast has not seen this page yet. Text may be typed.
   function press({ target }) {
-    if (isDead() && !target.closest?.("input, textarea, select")) hold();
+    if (isDead() && !target.closest?.("input, textarea, select")) holdFor(PAUSE);
   }
   window.addEventListener("pointerdown", press, true);
   window.addEventListener("keydown", press, true);
@@ -37,15 +41,26 @@ function holdBack(button) {
     else pressedTooEarly = isDead();
   });
   button.addEventListener("click", (event) => {
-    if (pressedTooEarly || isDead()) {
-      event.preventDefault();
-      event.stopImmediatePropagation();
-    }
+    if (!pressedTooEarly && !isDead()) return hold(); // a second press would send a form twice
     pressedTooEarly = false;
-    hold(); // also after a press that counts: the second click of a double click would send a form twice
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    // Not for the second click of a double click: the first counted, or said it.
+    if (event.detail < 2) status.textContent = "Wait a moment, then press once";
   });
   hold();
   return hold;
+}
+
+// Returns the live region below a button, which the buttons beside it share.
+function statusBelow(button) {
+  const row = button.closest(".choice, .row") ?? button;
+  if (row.nextElementSibling?.matches(".wait")) return row.nextElementSibling;
+  const status = document.createElement("p");
+  status.className = "wait";
+  status.setAttribute("role", "status");
+  row.after(status);
+  return status;
 }
 
 // -- the forms with a field marked data-hold --------------------------------------------------------

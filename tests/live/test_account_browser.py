@@ -17,7 +17,15 @@ from storage.pictures import MAX_BYTES
 from . import test_browser
 from .page_checks import check_page
 from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer, running_server
-from .test_browser import Client, Game, set_session_cookie, sign_in, wait_a_second
+from .test_browser import (
+    WAIT,
+    Client,
+    Game,
+    pause_clock,
+    set_session_cookie,
+    sign_in,
+    wait_a_second,
+)
 
 pytestmark = [pytest.mark.live, pytest.mark.browser, pytest.mark.xdist_group("account_browser")]
 # Fixtures of the browser.
@@ -483,6 +491,33 @@ def test_suspension_ends_sessions_and_tokens_until_unsuspended(
     expect(page.get_by_text("Player unsuspended.")).to_be_focused()
     sign_in(player_page, player["name"])
     expect(player_page).to_have_title("Your account - Identity Server")
+
+
+def test_button_that_acts_on_others_looks_ready_and_tells_an_early_press_to_wait(
+    site: Site, player: dict, browse_as
+):
+    """RFC 9700 4.16. On the account page only its deletion is held back."""
+    page = browse_as("hopper")
+    pause_clock(page)
+    page.goto(f"{site.address}/users/{player['id']}")
+    suspend, wait = page.get_by_role("button", name="Suspend player"), page.get_by_text(WAIT)
+    expect(suspend).to_have_attribute("aria-disabled", "true")
+    expect(suspend).to_have_css("opacity", "1")
+    suspend.click(force=True)
+    expect(wait).to_be_visible()
+    expect(wait).to_have_role("status")
+    below = wait.bounding_box()["y"] - suspend.bounding_box()["y"]
+    assert suspend.bounding_box()["height"] < below < 80
+    page.clock.run_for(1000)
+    expect(suspend).to_have_attribute("aria-disabled", "false")
+    page.evaluate("dispatchEvent(new Event('focus'))")  # a window that lay above is gone
+    suspend.click(force=True)
+    assert not site.find_user(player["name"]).suspended
+    page.goto(f"{site.address}/account")
+    held = page.locator("[aria-disabled]")
+    expect(held).to_have_text("Delete my account")
+    with page.expect_request("**/account/picture/remove"):
+        page.get_by_role("button", name="Remove my picture").click()
 
 
 def test_administrator_grants_and_revokes_a_flair_after_an_invalid_one(

@@ -28,6 +28,7 @@ from .shared import start_once
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 PATIENCE = 1000 * waiting.PATIENCE  # milliseconds
+WAIT = "Wait a moment, then press once"  # says hold.js to a press that it ignores
 NOON = 1_800_000_000  # Unix seconds: the browser's time while a test pauses its clock
 
 

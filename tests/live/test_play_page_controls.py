@@ -68,15 +68,15 @@ MUTATIONS = {
         "frame-ancestors 'none'", "frame-ancestors *", "play_page_cannot_be_framed", "chrome-error"
     ),
     "when Allow came": Mutation(
-        "DEAD_TIME = 1000",
-        "DEAD_TIME = 0",
+        "FIRST_SECOND = 1000",
+        "FIRST_SECOND = 0",
         "allow_ignores_clicks_for_its_first_second",
         "aria-disabled",
     ),
     "when an early press came": Mutation(
         "if (isDead() && !target",
         "if (isDead() && false && !target",
-        "early_press_anywhere_starts_the_first_second_of_allow_anew",
+        "fast_presses_anywhere_get_no_press_of_allow_through",
         "to be visible",
     ),
     "for whose session it was made": Mutation(

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import secrets
 
 from flask import Blueprint, abort, current_app, redirect, request, session
 from werkzeug.wrappers import Response
@@ -13,6 +14,7 @@ from identity.origins import save_game
 from identity.rights import may_administer, may_manage
 from identity.sessions import require_player
 from identity.settings import check_game
+from identity.signing import decrypt, encrypt
 from pages.forms import (
     FormRefused,
     form_view,
@@ -34,6 +36,7 @@ PERHAPS_REPLACED = (
     "The secret may have been replaced by one that can't be shown. Go back and get a new one."
 )
 CLIENTS_SHOWN = 100  # on one page
+SECRET_MAX_AGE = 60_000  # milliseconds from its creation to the page that shows it
 KINDS = {"confidential": False, "public": True}  # values of the field `kind`
 
 developer = Blueprint("developer", __name__)
@@ -123,17 +126,28 @@ def redirect_with_secret(client_id: str, secret: str) -> Response:
 
     To reload the page that answers a post would post once more.
     """
-    session["secret"] = [client_id, secret]
+    nonce = secrets.token_urlsafe(12)
+    session["secret"] = [client_id, encrypt(secret, nonce), nonce, storage.now_ms()]
     return redirect(f"/developer/{client_id}", 303)
 
 
-def pop_secret(client_id: str) -> str | None:
-    """Return the secret of `redirect_with_secret` for this client, the first time only."""
-    kept_id, secret = session.get("secret", (None, None))
-    if kept_id != client_id:
+def pop_secret(client: storage.Client) -> str | None:
+    """Return the secret of `redirect_with_secret` for this client, for a minute and once.
+
+    Otherwise a copy of the cookie would show it again, for as long as the session lasts.
+    """
+    kept_id, encrypted, nonce, since = session.get("secret", [None] * 4)
+    if kept_id != client.id:
         return None
     del session["secret"]
-    return secret
+    if abs(storage.now_ms() - since) > SECRET_MAX_AGE:
+        return None
+    try:
+        get_storage().count_attempt("secret shown", nonce, 1)
+    except storage.TooManyAttempts:
+        return None
+    secret = decrypt(encrypted, nonce)
+    return secret if storage.sha256(secret) == client.secret_sha256 else None  # or a newer one
 
 
 def read_client_form(player: storage.User, public: bool, kept_name: str | None = None) -> dict:
@@ -171,7 +185,8 @@ def read_client_form(player: storage.User, public: bool, kept_name: str | None =
 @developer.get("/developer/<client_id>")
 def show_client(client_id: str) -> str:
     """Show one client with the forms of its owner, and a new secret once."""
-    return client_page(*find_own_client(client_id), {}, pop_secret(client_id))
+    player, client = find_own_client(client_id)
+    return client_page(player, client, {}, pop_secret(client))
 
 
 def find_own_client(client_id: str) -> tuple[storage.User, storage.Client]:

@@ -2,12 +2,14 @@
 
 import hashlib
 import html
+import json
 import re
 
 import pytest
 from conftest import Browser, Program, all_clients
 from werkzeug.test import TestResponse
 
+from pages.developer import SECRET_MAX_AGE
 from storage import ADMINISTRATOR, MODERATOR, Client
 
 CALLBACK = "https://space.example/callback"
@@ -457,6 +459,29 @@ def test_new_secret_is_shown_once_and_replaces_the_old_one(
     assert find_secret(adas_browser.get(answer.location)) is None
     line = list(store.read_audit())[-1]
     assert (line["act"], line["by"]) == ("client new-secret", ada.id)
+
+
+def test_cookie_neither_shows_the_secret_nor_a_copy_of_it_again(
+    adas_browser, open_browser, registered, clock
+):
+    page = f"/developer/{registered.id}"
+
+    def copy_cookie(browser) -> Browser:
+        copy = open_browser()
+        copy.set_cookie("session", browser.get_cookie("session").value)
+        return copy
+
+    adas_browser.post(f"{page}/secret")
+    copies = [copy_cookie(adas_browser) for _ in range(2)]
+    with adas_browser.session_transaction() as session:
+        kept = json.dumps(dict(session))
+    secret = find_secret(copies[0].get(page))
+    assert secret and secret not in kept
+    assert find_secret(copies[1].get(page)) is find_secret(adas_browser.get(page)) is None
+    adas_browser.post(f"{page}/secret")
+    late = copy_cookie(adas_browser)
+    clock.ahead += SECRET_MAX_AGE / 1000 + 1
+    assert find_secret(late.get(page)) is None
 
 
 def test_new_secret_is_shown_on_the_page_of_its_client_only(store, adas_browser, ada, registered):

@@ -1,6 +1,7 @@
 """Sign-up: who may create an account, and the sign-up form."""
 
 import re
+from urllib.parse import urlencode
 
 from flask import Blueprint, current_app, redirect, request, session, url_for
 from werkzeug.datastructures import MultiDict
@@ -8,20 +9,21 @@ from werkzeug.wrappers import Response
 
 import storage
 from identity.context import get_storage
-from identity.formatting import DAY
+from identity.formatting import DATE_AND_TIME, DAY, format_time
 from identity.limits import Busy, give_back_attempts, limits_of_address, password_place
 from identity.links import is_first_account_invite
 from identity.passwords import hash_password
 from identity.sessions import local_address, signed_in_player, start_session
 from identity.settings import site_words
 from pages import forms
-from pages.rendering import render_guest_page
+from pages.rendering import render_guest_page, render_page
 
 DONE = "Account created. If a game sent you here, go back to it."
 FIRST_DONE = "Account created. To invite others, run: identity-server invite"
 PERHAPS_CREATED = (
     "Your account may have been created. Try to sign in. If that doesn't work, create it again."
 )
+UNKNOWN_INVITE = "We don't recognise this invitation. It may be used or too old. Ask for a new one."
 SIGN_UPS_A_DAY = 10  # from an address
 
 sign_up = Blueprint("sign_up", __name__)
@@ -30,9 +32,25 @@ sign_up = Blueprint("sign_up", __name__)
 @sign_up.get("/sign-up")
 def show_sign_up() -> Response | tuple:
     """Show the form for a new account; `invite` is an invitation, `next` where the form leads."""
-    if signed_in_player():
-        return redirect(local_address(request.args.get("next", "")), 303)
-    return sign_up_page(request.args, get_storage().is_new(), {})
+    player, invite = signed_in_player(), read_invite(request.args)
+    if player is None:
+        return sign_up_page(request.args, get_storage().is_new(), {})
+    leads_to = local_address(request.args.get("next", ""))
+    return show_invitation(player, invite, leads_to) if invite else redirect(leads_to, 303)
+
+
+def show_invitation(player: storage.User, invite: str, leads_to: str) -> str:
+    """Return a page that says to a player who has an account what an invitation is for."""
+    found = get_storage().find_invite(invite)
+    refusal = refusal_of_sign_up(invite, first=False) or (None if found else UNKNOWN_INVITE)
+    return render_page(
+        "invitation.html",
+        player,
+        refusal=refusal,
+        until=found and format_time(found.expires, DATE_AND_TIME),
+        next=leads_to,
+        again=f"/sign-up?{urlencode({'invite': invite})}",
+    )
 
 
 def sign_up_page(fields: MultiDict, first: bool, problems: dict[str, str]) -> tuple[str, dict]:
@@ -95,8 +113,8 @@ def refusal_of_sign_up(invite: str, first: bool) -> str | None:
         return "Sign-up is closed. Ask the people who run this site."
     if not invite:
         return "You need an invitation. Ask the people who run this site."
-    if not get_storage().is_good_invite(invite):
-        return "We don't recognise this invitation. It may be used or too old. Ask for a new one."
+    if not get_storage().find_invite(invite):
+        return UNKNOWN_INVITE
     return None
 
 

@@ -240,7 +240,7 @@ class Storage(Maintenance):
     def delete_client(self, client_id: str, before: ClientCallback = ignore) -> None:
         """Remove a client. Raises NoSuchClient."""
 
-    # Authorization codes
+    # Authorization codes and invitations
 
     @abstractmethod
     def add_code(self, code: str, record: AuthorizationCode) -> None:
@@ -257,15 +257,13 @@ class Storage(Maintenance):
         StorageFailed leaves the code unused, unless it is SaveUnconfirmed.
         """
 
-    # Invitations
-
     @abstractmethod
     def issue_invite(self, days: int) -> str:
         """Return a new invitation for one account, valid for `days` days, stored as its hash."""
 
     @abstractmethod
-    def is_good_invite(self, invite: str) -> bool:
-        """Return True if `add_user` would accept this invitation now."""
+    def find_invite(self, invite: str) -> Invite | None:
+        """Return the invitation if `add_user` would accept it now."""
 
     # Keys, attempts, audit
 

@@ -595,7 +595,7 @@ def test_only_the_command_issues_invitations_and_rotates_keys(storage, admin, ac
     for act in (lambda acts: acts.issue_invites(7, 2), lambda acts: acts.rotate_keys(False)):
         with pytest.raises(NotAllowed):
             act(acts_of(admin))
-    assert all(map(storage.is_good_invite, command.issue_invites(7, 2)))
+    assert all(map(storage.find_invite, command.issue_invites(7, 2)))
     command.rotate_keys(drop_old=False)
     assert storage.keys()[0] == keys[-1]
     command.rotate_keys(drop_old=True)

@@ -5,9 +5,10 @@ import re
 from urllib.parse import parse_qs, urlencode
 
 import pytest
-from forms import PASSWORD, is_signed_in, problems_of, race, sign_up, value_of
+from forms import PASSWORD, hidden_field, is_signed_in, problems_of, race, sign_up, value_of
 
 from identity import signing
+from identity.formatting import DATE_AND_TIME, format_time
 from identity.links import issue_first_account_link
 
 DAY = 86_400  # seconds
@@ -60,7 +61,7 @@ def test_closed_sign_up_refuses_and_keeps_a_valid_invitation(app, store, ada, br
     app.config["SIGN_UP"] = "closed"
     invite = store.issue_invite(7)
     assert sign_up(browser, invite=invite).status_code == 403
-    assert store.is_good_invite(invite)
+    assert store.find_invite(invite)
 
 
 def test_sign_up_ignores_the_query_string(app, store, ada, browser):
@@ -69,7 +70,20 @@ def test_sign_up_ignores_the_query_string(app, store, ada, browser):
     query = {"name": "Grace", "email": "g@example.org", "password": PASSWORD, "invite": invite}
     assert browser.post("/sign-up", query_string=query).status_code == 403
     assert browser.get("/sign-up", query_string=query).status_code == 200
-    assert (store.user_ids(), store.is_good_invite(invite)) == ([1], True)
+    assert (store.user_ids(), bool(store.find_invite(invite))) == ([1], True)
+
+
+def test_signed_in_player_reads_what_an_invitation_is_for(app, store, clock, adas_browser):
+    app.config["SIGN_UP"] = "invite"
+    invite = store.issue_invite(7)
+    expires = store.find_invite(invite).expires
+    page = adas_browser.get(f"/sign-up?invite={invite}&next=/play/x")
+    assert (page.status_code, format_time(expires, DATE_AND_TIME) in page.text) == (200, True)
+    assert '<a class="button" href="/play/x">Continue</a>' in page.text
+    answer = adas_browser.post("/sign-out", data={"next": hidden_field(page, "next")})
+    assert sign_up(adas_browser, invite=invite).status_code == 303
+    page = adas_browser.get(answer.location)  # it is used now
+    assert "recognise this invitation" in page.text and "Sign out and" not in page.text
 
 
 def test_invitation_is_valid_once(app, store, ada, browser, open_browser):
@@ -176,7 +190,7 @@ def test_pasted_invitation_continues_the_authorization_request(
     parameters = program.read_callback(browser.decide(consent))
     assert parameters["state"] == "a b&c"
     assert program.whois(program.token_for(parameters["code"])).json["name"] == "Grace"
-    assert not store.is_good_invite(invite)
+    assert not store.find_invite(invite)
 
 
 @pytest.mark.parametrize("pasted", ["x", "http://localhost/sign-up?invite=", "é\0", "x" * 5000])
@@ -238,7 +252,7 @@ def test_sign_up_before_the_first_account_is_403(app, store, browser, mode):
     for tried in ("", invite):
         assert "This site is new" in browser.get(f"/sign-up?invite={tried}").text
         assert sign_up(browser, invite=tried).status_code == 403
-    assert (store.is_new(), store.is_good_invite(invite)) == (True, True)
+    assert (store.is_new(), bool(store.find_invite(invite))) == (True, True)
 
 
 def test_forged_first_account_link_is_403(app, store, browser, first_invite):

@@ -57,7 +57,7 @@ def load_is_refused(storage: Storage, error: type[Exception]) -> Iterator[Load]:
     with pytest.raises(error), storage.load() as load:
         yield load
     assert (storage.user_ids(), storage.client_ids()) == ([], [])
-    assert not storage.is_good_invite(INVITE)
+    assert not storage.find_invite(INVITE)
     assert storage.keys() == keys
 
 
@@ -74,7 +74,7 @@ def test_load_adds_everything_with_its_indexes(storage):
     assert storage.clients_of(ADA) == storage.games(listed=True) != []
     assert [line["act"] for line in storage.audit_of(9)] == ["user suspend"]
     assert storage.add_user("New", "new@example.org", "", invite=INVITE).id == 100
-    assert not storage.is_good_invite(INVITE)
+    assert not storage.find_invite(INVITE)
     assert list(storage.verify()) == []
 
 
@@ -129,8 +129,8 @@ def test_snapshot_has_no_used_invitation_and_load_keeps_those_that_are_there(sto
     storage.delete_user(user.id)
     with storage.load() as load:
         fill(load)
-    assert storage.is_good_invite(issued)
-    assert storage.is_good_invite(INVITE)
+    assert storage.find_invite(issued)
+    assert storage.find_invite(INVITE)
 
 
 def test_ids_given_before_a_load_are_not_given_again(storage):

@@ -93,7 +93,7 @@ class FlatFiles(Storage):
     read_code = delegate("codes", "read")
     spend_code = delegate("codes", "spend")
     issue_invite = delegate("invites", "issue")
-    is_good_invite = delegate("invites", "is_good")
+    find_invite = delegate("invites", "find")
 
     keys = delegate("key_file", "read")
     rotate_keys = delegate("key_file", "rotate")

@@ -39,14 +39,14 @@ class InviteFiles:
         disk.write_record(self._paths(invite)[0], Invite(now_ms() + days * DAY_MS))
         return invite
 
-    def is_good(self, invite: str) -> bool:
-        """As `Storage.is_good_invite`."""
+    def find(self, invite: str) -> Invite | None:
+        """As `Storage.find_invite`."""
         path, link = self._paths(invite)
         try:
             record = disk.read_record(path, Invite, NotFound())
         except (NotFound, DamagedRecord):
-            return False
-        return now_ms() < record.expires and not _is_used(link)
+            return None
+        return record if now_ms() < record.expires and not _is_used(link) else None
 
     @contextlib.contextmanager
     def taken(self, invite: str | None, user_id: int) -> Iterator[None]:

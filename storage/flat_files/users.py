@@ -103,7 +103,7 @@ class UserFiles:
         """Raise NameTaken, EmailTaken or InviteSpent; the caller holds accounts.lock."""
         for kind, key in unique_keys(user):
             self._unique.refuse_taken(kind, key)
-        if invite and not self._invites.is_good(invite):
+        if invite and not self._invites.find(invite):
             raise storage.InviteSpent
 
     def reserve_ids(self, largest: int) -> None:

@@ -80,7 +80,7 @@ class PostgreSQL(Storage):
     read_code = delegate("codes", "read")
     spend_code = delegate("codes", "spend")
     issue_invite = delegate("invites", "issue")
-    is_good_invite = delegate("invites", "is_good")
+    find_invite = delegate("invites", "find")
 
     keys = delegate("key_row", "read")
     rotate_keys = delegate("key_row", "rotate")

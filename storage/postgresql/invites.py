@@ -2,7 +2,7 @@
 
 import secrets
 
-from storage import now_ms, sha256
+from storage import Invite, now_ms, sha256
 from storage.postgresql.connections import Database
 
 DAY_MS = 86_400_000
@@ -22,7 +22,8 @@ class InviteTable:
             self._database.save("INSERT INTO invites (hash, expires) VALUES (%s, %s)", values)
         return invite
 
-    def is_good(self, invite: str) -> bool:
-        """As `Storage.is_good_invite`."""
-        query = "SELECT true FROM invites WHERE hash = %s AND expires > %s"
-        return bool(self._database.execute(query, [sha256(invite), now_ms()]))
+    def find(self, invite: str) -> Invite | None:
+        """As `Storage.find_invite`."""
+        query = "SELECT expires FROM invites WHERE hash = %s AND expires > %s"
+        rows = self._database.execute(query, [sha256(invite), now_ms()])
+        return Invite(*rows[0]) if rows else None

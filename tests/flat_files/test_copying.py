@@ -62,7 +62,7 @@ def test_used_invitation_that_could_not_be_removed_is_not_copied(site, empty):
     target = empty.open()
     copy(store, target)
     assert len(list(empty.data.glob("invites/*"))) == 1
-    assert not target.is_good_invite(used)
+    assert not target.find_invite(used)
 
 
 @pytest.mark.parametrize("damaged", [f"users/{BOB}.json", "invites/*.json", "clients/*.json"])

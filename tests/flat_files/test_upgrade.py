@@ -47,7 +47,7 @@ def test_an_installation_of_layout_1_opens_whole(here, store, facts):
     ]
     assert store.find_user("bob@example.org").grants
     assert store.read_user(3).suspension == Suspension(by=None, since=0)
-    assert store.is_good_invite(facts["invite"])
+    assert store.find_invite(facts["invite"])
     assert store.add_user("New", "new@example.org", "").id == 10
     assert list(check(str(here / "instance"), str(here / "pfp"))) == []
     assert (here / "instance/format").read_text() == "5\n"

@@ -51,7 +51,7 @@ def prepare(operation: str, store: Storage) -> Attempted:
         invite = store.issue_invite(1)
 
         def added() -> bool:
-            assert has_user(store, name) != store.is_good_invite(invite)
+            assert has_user(store, name) != bool(store.find_invite(invite))
             return has_user(store, name)
 
         return Attempted([name, invite], added)

@@ -228,7 +228,7 @@ OPERATIONS = {
     ),
     "adding an invited user": Operation(
         act=lambda storage: storage.add_user("Dora", "dora@example.org", "", invite=INVITE),
-        state=lambda storage: [new_user(storage, "Dora"), storage.is_good_invite(INVITE)],
+        state=lambda storage: [new_user(storage, "Dora"), bool(storage.find_invite(INVITE))],
         old=[None, True],
         new=[["Dora", "Dora", *PICTURE_SIZES], False],
         free_before=("DORA", "DORA@example.org"),

@@ -8,6 +8,7 @@ const section = document.getElementById("response");
 
 function showProblem() {
   section.replaceChildren(document.getElementById("no-opener").content);
+  offerToClose(); // popup.js
   section.querySelector("h1").focus();
 }
 

@@ -32,6 +32,7 @@ OPENER = """<!doctype html><title>Game</title><h1>Game</h1><button>Sign in</butt
   });
 </script>"""
 GAMES = Path(ROOT, "docs/games.md").read_text(encoding="utf-8")
+CLOSE = "Close this window"
 NO_OPENER = "This window was not opened by a page at"
 VERIFIER = "a-verifier-of-at-least-forty-three-characters"
 EXCHANGE = """async ([address, form, headers]) => {
@@ -66,6 +67,12 @@ def allow(popup: Page) -> None:
     popup.get_by_role("button", name="Allow").wait_for()
     wait_a_second(popup)
     popup.get_by_role("button", name="Allow").click(no_wait_after=True)
+
+
+def close(popup: Page) -> None:
+    """Press the button that closes a popup with an error."""
+    with popup.expect_event("close"):
+        popup.get_by_role("button", name=CLOSE).click(no_wait_after=True)
 
 
 def received(page: Page) -> dict[str, str]:
@@ -140,6 +147,7 @@ def test_opener_of_another_origin_gets_nothing_and_the_popup_says_so(
     assert page.locator("output").inner_text() == ""
     drop_undelivered_messages(console_errors)
     check_page(popup)
+    close(popup)
 
 
 def test_opener_that_moved_to_another_origin_gets_nothing(
@@ -160,6 +168,7 @@ def test_window_without_an_opener_shows_an_error(page: Page, game_client: Client
     allow(page)
     expect(page.get_by_role("heading", name="Something went wrong")).to_be_focused()
     expect(page.get_by_text(NO_OPENER)).to_be_visible()
+    expect(page.get_by_role("button", name=CLOSE)).to_have_count(0)
     check_page(page)
 
 
@@ -172,6 +181,19 @@ def test_redirect_uri_of_another_client_shows_an_error(
     popup = open_popup(page, game, evil)
     expect(popup.get_by_text("Evil did not register this redirect_uri")).to_be_visible()
     assert page.locator("output").inner_text() == ""
+
+
+def test_error_in_a_popup_offers_to_close_it(page: Page, game: Game, game_client: Client):
+    """Nowhere else, because a script closes no other window."""
+    popup = open_popup(page, game, game_client)
+    popup.locator("[name=request]").evaluate("field => { field.value = 'expired'; }")
+    allow(popup)
+    expect(popup.get_by_text("This page has expired.")).to_be_visible()
+    check_page(popup)
+    close(popup)
+    page.goto(game_client.link(client_id="unknown"))
+    expect(page.get_by_text("No app has this client_id.")).to_be_visible()
+    expect(page.get_by_role("button", name=CLOSE)).to_have_count(0)
 
 
 def test_message_page_cannot_be_framed(

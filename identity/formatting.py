@@ -20,8 +20,10 @@ def format_time(milliseconds: int, template: str) -> str:
 
 
 def format_duration(seconds: int) -> str:
-    """Return hours and minutes: "3 hours 20 minutes"; from two days on, days alone."""
-    if seconds >= 2 * DAY:
-        return pluralize(seconds // DAY, "day")
-    parts = [(seconds // HOUR, "hour"), (seconds % HOUR // MINUTE, "minute")]
-    return " ".join(pluralize(*each) for each in parts if each[0]) or "less than a minute"
+    """Return a duration, rounded to one unit: "20 minutes", "11 hours"; from two days on, days."""
+    if seconds < MINUTE:
+        return "less than a minute"
+    minutes, hours, days = ((seconds + unit // 2) // unit for unit in (MINUTE, HOUR, DAY))
+    if minutes < 60:
+        return pluralize(minutes, "minute")
+    return pluralize(hours, "hour") if hours < 48 else pluralize(days, "day")

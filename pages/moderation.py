@@ -52,7 +52,7 @@ def profile_page(user: User, problems: dict[str, str]) -> str:
         player,
         preview,
         user=user,
-        play_time=format_duration(user.play_ms // 1000),
+        play_time=format_play_time(user),
         last_played=format_last_played(user),
         moderation=moderation_forms(player, user, problems),
     )
@@ -112,10 +112,22 @@ def name_actor(actor: int | str | None) -> str:
         return f"Player no. {actor}"
 
 
+def format_play_time(user: User) -> str:
+    """Return how long a player has played: "3 hours"."""
+    if user.play_ms or has_heartbeat(user):
+        return format_duration(user.play_ms // 1000)
+    return "not yet"
+
+
+def has_heartbeat(user: User) -> bool:
+    """Return True if a game was open since the sign-up, which counts as the first heartbeat."""
+    return user.last_heartbeat not in (0, user.created)
+
+
 def format_last_played(user: User) -> str:
     """Return how long ago a player played: "2 days ago"."""
-    if user.last_heartbeat in (0, user.created):  # sign-up counts as the first heartbeat
-        return "not yet"
+    if not has_heartbeat(user):
+        return "unknown" if user.play_ms else "not yet"  # an imported account can lack the time
     seconds = (storage.now_ms() - user.last_heartbeat) // 1000
     return f"{format_duration(seconds)} ago" if seconds >= MINUTE else "now"
 

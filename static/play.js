@@ -113,7 +113,7 @@ if (dialog) {
 // -- the player is here ---------------------------------------------------------------------------
 
 async function sendHeartbeat() {
-  if (document.hidden || !signedIn) return;
+  if (document.hidden || !signedIn || !answered) return;
   const answer = await fetch("/api/users/heartbeat", { method: "POST" }).catch(() => null);
   if (answer?.status === 401) offerSignIn();
 }
@@ -126,7 +126,6 @@ function offerSignIn() {
 
 setInterval(sendHeartbeat, HEARTBEAT_INTERVAL);
 document.addEventListener("visibilitychange", sendHeartbeat);
-sendHeartbeat();
 
 // -- the game is shown ----------------------------------------------------------------------------
 
@@ -147,14 +146,18 @@ shown.replaceWith(shown.content);
 
 // -- the game does not answer -----------------------------------------------------------------------
 
+let answered = false; // by the game: until then nobody plays it
 const silence = document.getElementById("silence");
 const patience = setTimeout(() => {
   silence.append(document.getElementById("no-answer").content.cloneNode(true));
 }, ANSWER_TIMEOUT);
 
 function gameAnswers() {
+  if (answered) return;
+  answered = true;
   clearTimeout(patience);
   silence.replaceChildren();
+  sendHeartbeat();
 }
 
 // The frame's own load event proves nothing: the browser's page for a refused connection has one too.

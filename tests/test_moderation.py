@@ -134,19 +134,22 @@ def test_profile_is_public(store, browser, ada):
         user.last_heartbeat -= 5 * DAY * 1000
     page = browser.get("/users/1")
     assert page.status_code == 200
-    assert "Ada Champion Played 3 hours 20 minutes Last played 5 days ago" in text_of(page)
+    assert "Ada Champion Played 3 hours Last played 5 days ago" in text_of(page)
     assert "Chess,\nmostly." in page.text
     assert f'src="/pfp/large/1-{ada.pfp_timestamp}.webp"' in page.text
     assert "ada@example.org" not in page.text
     assert "<form" not in page.text.partition("<main")[2]
 
 
-def test_player_who_never_played_last_played_not_yet(store, browser, ada):
+def test_player_who_never_played_has_played_not_yet(store, browser, ada):
     assert ada.last_heartbeat == ada.created  # of the sign-up
-    assert "Last played not yet" in text_of(browser.get("/users/1"))
+    assert "Played not yet Last played not yet" in text_of(browser.get("/users/1"))
     with store.edit_user(ada.id) as user:  # as an imported account
         user.last_heartbeat = 0
-    assert "Last played not yet" in text_of(browser.get("/users/1"))
+    assert "Played not yet Last played not yet" in text_of(browser.get("/users/1"))
+    with store.edit_user(ada.id) as user:
+        user.play_ms = 1
+    assert "Played less than a minute Last played unknown" in text_of(browser.get("/users/1"))
 
 
 def test_recent_or_future_heartbeat_is_shown_as_now(store, browser, ada):
@@ -164,17 +167,19 @@ def test_recent_or_future_heartbeat_is_shown_as_now(store, browser, ada):
         (0, "less than a minute"),
         (59, "less than a minute"),
         (60, "1 minute"),
-        (HOUR - 1, "59 minutes"),
-        (HOUR, "1 hour"),
-        (HOUR + MINUTE, "1 hour 1 minute"),
-        (2 * HOUR + 30 * MINUTE, "2 hours 30 minutes"),
-        (2 * DAY - 1, "47 hours 59 minutes"),
-        (2 * DAY, "2 days"),
+        (90, "2 minutes"),
+        (59.5 * MINUTE - 1, "59 minutes"),
+        (59.5 * MINUTE, "1 hour"),
+        (10 * HOUR + 54 * MINUTE, "11 hours"),
+        (23.7 * HOUR, "24 hours"),
+        (47.5 * HOUR - 1, "47 hours"),
+        (47.5 * HOUR, "2 days"),
+        (2.5 * DAY, "3 days"),
         (400 * DAY + 5, "400 days"),
     ],
 )
-def test_duration_is_shown_in_its_two_largest_units(seconds, words):
-    assert format_duration(seconds) == words
+def test_duration_is_rounded_to_one_unit(seconds, words):
+    assert format_duration(int(seconds)) == words
 
 
 @pytest.mark.parametrize("bio", ["<script>x</script>", "</p><img src=x onerror=x>", "{{ 7*7 }}"])

@@ -823,7 +823,15 @@ def open_without_waiting(play: Play, page: Page) -> None:
     page.locator("#game").wait_for()
 
 
+def record_heartbeats(page: Page) -> list[str]:
+    sent = []
+    page.on("request", lambda each: sent.append(each.url) if "heartbeat" in each.url else None)
+    return sent
+
+
 def test_game_that_hangs_is_reported_after_eight_seconds_until_it_answers(add_game, page: Page):
+    """Until then no play time counts."""
+    sent = record_heartbeats(page)
     with Game() as game:  # accepts connections, and answers them only when it is served
         play = add_game(game)
         open_without_waiting(play, page)
@@ -837,7 +845,11 @@ def test_game_that_hangs_is_reported_after_eight_seconds_until_it_answers(add_ga
         above, frame = status.bounding_box(), page.locator("#game").bounding_box()
         assert above["height"] > 0
         assert above["y"] + above["height"] <= frame["y"]  # it does not cover the game
-        threading.Thread(target=game.serve_forever, daemon=True).start()
+        page.clock.run_for(600_000)
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        assert sent == []
+        with page.expect_response("**/api/users/heartbeat"):
+            threading.Thread(target=game.serve_forever, daemon=True).start()
         expect(status).to_be_empty()
         game_on(page)
         game.shutdown()
@@ -862,7 +874,7 @@ def test_game_that_answers_is_not_reported(play: Play, page: Page):
     expect(page.get_by_role("status")).to_be_empty()
 
 
-def test_game_that_sends_a_message_is_not_reported(
+def test_game_that_sends_a_message_is_not_reported_and_counts_play_time(
     play: Play, page: Page, console_errors: list[str]
 ):
     """Its server may refuse the question of the play page, by Cross-Origin-Resource-Policy."""
@@ -871,7 +883,7 @@ def test_game_that_sends_a_message_is_not_reported(
     )
     open_without_waiting(play, page)
     frame = game_on(page)
-    with message_received(page):
+    with page.expect_response("**/api/users/heartbeat"):
         frame.evaluate("top.postMessage('hello', '*')")
     page.clock.run_for(8000)
     expect(page.get_by_role("status")).to_be_empty()
@@ -913,16 +925,11 @@ def test_two_minutes_add_two_minutes_in_one_or_two_windows(
     assert answer.json()["user"]["playMinutes"] == (before + added) // 60_000
 
 
-def record_heartbeats(page: Page) -> list[str]:
-    sent = []
-    page.on("request", lambda each: sent.append(each.url) if "heartbeat" in each.url else None)
-    return sent
-
-
 def test_hidden_page_sends_no_heartbeat_until_visible(play: Play, page: Page):
     page.add_init_script("Object.defineProperty(document, 'hidden', { get: () => self.isHidden })")
     pause_clock(page)
-    play.open(page)
+    with page.expect_response("**/api/users/heartbeat"):
+        play.open(page)
     sent = record_heartbeats(page)
     page.evaluate("self.isHidden = true")
     page.clock.run_for(600_000)

@@ -312,6 +312,7 @@ def show_consent_page(
         destination=destination_of(auth_request.redirect_uri),
         is_popup=auth_request.response_mode == WEB_MESSAGE,
         on_device=not client.remembers_consent(auth_request.redirect_uri),
+        remembered=not is_test(client, auth_request),
         email=player.email if "email" in auth_request.scope else None,
         request_field=signed,
         again=address_of(auth_request),

@@ -52,6 +52,15 @@ class JsonResponse:
 
 # -- errors -------------------------------------------------------------------------------------
 
+API_MESSAGES = {  # by status, in place of Werkzeug's, which are for people in front of a browser
+    400: "the server cannot read this request",
+    404: "there is nothing at this address; /openapi.json lists the addresses of the API",
+    405: "this address does not take this method; the Allow header has those that it takes",
+    413: "the body is larger than this address takes",
+    429: "too many requests; wait as many seconds as Retry-After says",
+    500: "the server made a mistake, which is in its log",
+}
+
 
 class InsufficientStorage(HTTPException):
     """507: the disk is full (RFC 4918 11.5)."""
@@ -103,7 +112,9 @@ def storage_http_error(error: storage.StorageError, logger: logging.Logger) -> H
 def json_error(error: HTTPException) -> JsonResponse:
     """Return an error as the API does: `{"message": <its description>}`."""
     headers = {name: value for name, value in error.get_headers() if name != "Content-Type"}
-    body = {"message": error.description}
+    has_own_text = error.description != type(error).description
+    usual = API_MESSAGES.get(error.code, error.description)
+    body = {"message": error.description if has_own_text else usual}
     return JsonResponse(body, headers, error.code)
 
 

@@ -5,12 +5,13 @@ import functools
 from collections.abc import Callable, Iterator
 
 from flask import current_app, make_response, redirect, request, session
+from markupsafe import Markup
 from werkzeug.wrappers import Response
 
 import storage
 from identity.accounts import NotAllowed
 from identity.context import get_storage
-from identity.formatting import DAY, HOUR, format_time, pluralize
+from identity.formatting import DATE_AND_TIME, DAY, HOUR, format_time, pluralize
 from identity.limits import (
     BUSY_RETRY_AFTER,
     EMAIL_QUESTIONS,
@@ -124,19 +125,14 @@ def if_unconfirmed(advice: str) -> Iterator[None]:
         raise SaveNotConfirmed(advice, retry_after=STORAGE_RETRY_AFTER) from error
 
 
-def describe_own_suspension(suspension: storage.Suspension) -> str:
+def describe_own_suspension(suspension: storage.Suspension) -> Markup:
     """Return what a suspended player reads, whose password or sign-in link is right."""
-    until = None if suspension.until is None else format_time(suspension.until, "%d %B %Y")
-    reason = suspension.reason.removesuffix(".")
-    if until and reason:
-        return (
-            f"This account is suspended until {until}: {reason}. Ask the people who run this site."
-        )
-    if until:
-        return f"This account is suspended until {until}. Ask the people who run this site."
+    until, reason, address = suspension.until, suspension.reason, current_app.config["ABOUT_URL"]
+    end = "" if until is None else f" until {format_time(until, DATE_AND_TIME)}"
     if reason:
-        return f"This account is suspended: {reason}. Ask the people who run this site."
-    return "This account is suspended. Ask the people who run this site."
+        reason = f" The reason: {reason}{'' if reason.endswith(('.', '!', '?')) else '.'}"
+    link = Markup('<a href="{}">Write to us</a>').format(address) if address else "Write to us"
+    return Markup("You are suspended{}.{} A mistake? {}.").format(end, reason, link)
 
 
 def refuse_problems(**problems: str | None) -> None:

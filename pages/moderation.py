@@ -105,11 +105,11 @@ def name_actor(actor: int | str | None) -> str:
     if not isinstance(actor, int):
         return "The administrators, with the command" if actor == "command" else "Unknown"
     try:
-        return f"{get_storage().read_user(actor).name} (no. {actor})"
+        return get_storage().read_user(actor).name
     except storage.NoSuchUser:
-        return f"Player no. {actor} (left)"
+        return "A player who left"
     except storage.DamagedRecord:
-        return f"Player no. {actor}"
+        return "A player whose record is damaged"
 
 
 def format_play_time(user: User) -> str:

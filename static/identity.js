@@ -38,9 +38,9 @@ const onPlayPage = greet(SITE); // asked now: a click can open a popup only if n
 
 /** Signs the player in. On the play page of the site, that page asks; elsewhere a popup opens. If popups are blocked,
  * this page goes away and comes back: the next call, with the same options, has the result. Call it when the player
- * presses a button, or at once if needsClick() is false. The result is the player; or what `exchange` returns, which
- * sends the code to your server. An Error has a `message` for the player, and a `code`: one of ERRORS, or the error of
- * OAuth or the play page. @template [T=Player] @param {Options<T>} options @returns {Promise<T>} */
+ * presses a button, or at once if `await needsClick()` is false. The result is the player; or what `exchange` returns,
+ * which sends the code to your server. An Error has a `message` for the player, and a `code`: one of ERRORS, or the
+ * error of OAuth or the play page. @template [T=Player] @param {Options<T>} options @returns {Promise<T>} */
 export function signIn(options) {
   underway ??= begin(options).finally(() => isAnswered || (underway = null));
   popup?.focus();

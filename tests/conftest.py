@@ -24,6 +24,7 @@ from jinja2 import FileSystemBytecodeCache
 from processes import forbid_processes
 from shared_apps import SharedApps
 from waiting import PATIENCE
+from werkzeug.exceptions import default_exceptions
 from werkzeug.test import TestResponse
 
 import identity_server
@@ -183,6 +184,7 @@ PASSWORD = "correct horse battery staple"
 # The real method takes a third of a second; the tests that need it restore it.
 CHEAP_PASSWORD_METHOD = "pbkdf2:sha256:1"
 REAL_MINIMUM_AGE = stamps.MINIMUM_AGE
+WERKZEUGS_MESSAGES = {each.description for each in default_exceptions.values()}  # for pages
 FOREIGN_LINK = {  # a browser follows a link of another site, or sends a form of it
     "Sec-Fetch-Site": "cross-site",
     "Sec-Fetch-Mode": "navigate",
@@ -200,6 +202,7 @@ class CheckedClient(FlaskClient):
             if answer.request.method != "HEAD":
                 assert list(answer.json) == ["message"]
                 assert answer.json["message"]
+                assert answer.json["message"] not in WERKZEUGS_MESSAGES
         return answer
 
     def preflight(self, path: str, method: str, headers: str) -> TestResponse:

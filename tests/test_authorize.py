@@ -417,7 +417,7 @@ def test_consent_page_names_client_owner_and_redirect_host(adas_browser, bob, re
     program = register("https://space.example:8443/callback", owner_id=bob.id)
     text = page_text(adas_browser.get(program.link()))
     assert "Space Game wants to know who you are" in text
-    assert f"Registered by the player Bob (no. {bob.id})." in text
+    assert f"Registered by the player Bob , player id {bob.id}." in text
     assert "space.example:8443" in text
     assert "Signed in as Ada" in text
     assert "ada@example.org" not in text
@@ -438,7 +438,7 @@ def test_client_of_a_missing_or_damaged_owner_is_not_the_administrators(
 ):
     program = register(CALLBACK, owner_id=bob.id)
     faults.damage_user(bob.id)
-    left = f"Registered by player no. {bob.id}, who has left."
+    left = f"Registered by a player who has left, player id {bob.id}."
     assert left in page_text(adas_browser.get(program.link()))
     faults.remove_user(bob.id)
     assert left in page_text(adas_browser.get(program.link()))
@@ -448,12 +448,12 @@ def test_client_of_a_missing_or_damaged_owner_is_not_the_administrators(
 
 
 def test_no_name_imitates_who_registered_a_client(adas_browser, store, bob, register):
-    """The number, and a link to the profile, are the server's own words."""
+    """The id, and a link to the profile, are the server's own words."""
     program = register(CALLBACK, owner_id=bob.id)
-    for name in ("the people of this site", "a player who left", "player Ada no. 1"):
+    for name in ("the people of this site", "a player who left", "player Ada id 1"):
         store.rename_user(bob.id, name)
         page = adas_browser.get(program.link())
-        assert f"Registered by the player {name} (no. {bob.id})." in page_text(page)
+        assert f"Registered by the player {name} , player id {bob.id}." in page_text(page)
         link = f'<a href="/users/{bob.id}" target="_blank" rel="noopener"><bdi class="name">{name}<'
         assert link in page.text
 

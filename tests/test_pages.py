@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import FOREIGN_LINK
+from conftest import FOREIGN_LINK, CheckedClient
 from flask import request
 from forms import hidden_field
 
@@ -175,6 +175,8 @@ def test_api_errors_are_json(anyone, method, path, status):
     answer = anyone.open(path, method=method)  # CheckedClient checks the body's format
     assert answer.status_code == status
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    if status == 404:
+        assert "/openapi.json" in answer.json["message"]
     if status == 405:
         assert answer.headers["Allow"]
 
@@ -197,7 +199,7 @@ def test_unexpected_error_is_500_without_details(app):
 
     app.add_url_rule("/api/broken", view_func=broken)
     app.add_url_rule("/broken", "broken page", view_func=broken)
-    api, page = (app.test_client().get(path) for path in ("/api/broken", "/broken"))
+    api, page = (CheckedClient(app).get(path) for path in ("/api/broken", "/broken"))
     assert (api.status_code, page.status_code) == (500, 500)
     assert api.content_type == "application/json"
     assert list(api.json) == ["message"]

@@ -229,7 +229,7 @@ def test_sign_in_link_of_a_suspended_or_deleted_user_is_403(store, browser, ada,
         with store.edit_user(ada.id) as user:
             user.suspension = Suspension("command", reason="Insults")
     page = browser.get(adas_link)
-    assert ("This account is suspended: Insults." in page.text) == (how == "suspended")
+    assert ("You are suspended. The reason: Insults." in page.text) == (how == "suspended")
     assert 'name="new_password"' not in page.text
     answer = set_by_link(browser, adas_link)
     assert (answer.status_code, "Set-Cookie" in answer.headers) == (403, False)
@@ -261,5 +261,8 @@ def test_forged_sign_in_link_is_403(app, store, browser, ada, bob, adas_link):
     assert store.read_user(ada.id).password_hash == ada.password_hash
 
 
-def test_sign_in_page_explains_a_lost_password(browser):
-    assert "Ask the people who run this site" in browser.get("/sign-in").text
+def test_sign_in_page_explains_a_lost_password(app, browser):
+    assert "Ask an administrator for a new one" in browser.get("/sign-in").text
+    app.jinja_env.globals["about_url"] = "https://example.org/about"
+    link = '<a href="https://example.org/about">Ask an administrator</a> for a new one'
+    assert link in browser.get("/sign-in").text

@@ -263,14 +263,16 @@ def test_account_without_a_password_cannot_sign_in(store, browser, ada):
         assert browser.sign_in(password=password).status_code == 403
 
 
-def test_suspended_player_reads_reason_and_end(store, browser, ada):
+def test_suspended_player_reads_reason_and_end(app, store, browser, ada):
     end = 1_795_516_200_000  # 24 November 2026, 10:30 UTC
-    ask = "Ask the people who run this site."
+    ended = "You are suspended until 24 November 2026, 10:30 UTC."
+    app.config["ABOUT_URL"] = "https://example.org/?a=1&b=2"
+    ask = 'A mistake? <a href="https://example.org/?a=1&amp;b=2">Write to us</a>.'
     for reason, until, words in (
-        ("", None, f"This account is suspended. {ask}"),
-        ("", end, f"This account is suspended until 24 November 2026. {ask}"),
-        ("Rude <b>", None, f"This account is suspended: Rude &lt;b&gt;. {ask}"),
-        ("Rude.", end, f"This account is suspended until 24 November 2026: Rude. {ask}"),
+        ("", None, f"You are suspended. {ask}"),
+        ("", end, f"{ended} {ask}"),
+        ("Rude <b>", None, f"You are suspended. The reason: Rude &lt;b&gt;. {ask}"),
+        ("Rude!", end, f"{ended} The reason: Rude! {ask}"),
     ):
         with store.edit_user(ada.id) as user:
             user.suspension = Suspension("command", 0, reason, until)

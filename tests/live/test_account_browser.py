@@ -482,7 +482,9 @@ def test_suspension_ends_sessions_and_tokens_until_unsuspended(
     player_page.goto(f"{site.address}/account")
     expect(player_page.get_by_role("heading", name="Sign in")).to_be_visible()
     sign_in(player_page, player["name"])
-    expect(player_page.get_by_text("This account is suspended.")).to_be_visible()
+    expect(
+        player_page.get_by_text(re.compile("^You are suspended until .* A mistake"))
+    ).to_be_visible()
     assert site.whois(token).status_code == 401
     visitor_page = browse()
     visitor_page.goto(f"{site.address}/users/{player['id']}")

@@ -185,7 +185,7 @@ def test_each_kind_of_app_is_registered_and_tested(
             secret = page.get_by_role("group", name="This is the client secret.").locator("code")
             client = {"client_secret": secret.text_content()} if secret.count() else {}
             check_page(page)
-            page.get_by_role("link", name="Try it").click()
+            page.get_by_role("link", name="Test your app").click()
             page.get_by_role("button", name="Start").click()
             decide(page, "Allow")
             exchange(page, client)

@@ -21,6 +21,9 @@ NORMALISED_LENGTH = 1024  # characters
 # What players take for the voice of the site, or for nobody.
 RESERVED_NAMES = ("admin", "admins", "administrator", "administrators", "mod", "mods", "moderator")
 RESERVED_NAMES += ("moderators", "root", "system", "support", "staff", "official", "none")
+RESERVED_NAMES += ("sysadmin", "webmaster", "security", "helpdesk", "this site", "deleted player")
+IMITATED_LENGTH = 5  # letters of a site's name from which no other name may contain it
+TRADE_MARKS = re.compile("[\u2120\u2122\u24c7\U0001f16a-\U0001f16c]")  # NFKC makes letters of them
 # Letters and marks that show nothing: two names that look the same would be two.
 INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
@@ -130,16 +133,25 @@ def check_client_name(name: str, site_name: str | None = None) -> str | None:
 
 
 def looks_official(name: str, site_name: str) -> bool:
-    """Return True for a name that looks like the site's, like a reserved one, or like both."""
+    """Return True for a name that looks like a reserved one or the site's, or that contains it.
+
+    A site's name of few letters may be a part of other words. It is refused beside a reserved one.
+    """
     names = [*RESERVED_NAMES, site_name]
     for each in RESERVED_NAMES if site_name else ():
         names += [f"{site_name} {each}", f"{each} {site_name}"]
-    return any(_looks_of(name) & _looks_of(each) for each in names)
+    if any(_looks_of(name) & _looks_of(each) for each in names):
+        return True
+    sites = [each for each in _looks_of(site_name) if len(each) >= IMITATED_LENGTH]
+    return any(site in look for site in sites for look in _looks_of(name))
 
 
 def _looks_reset(name: str) -> bool:
-    """Return True for a name that looks like `player7`, which a moderator's reset gives."""
-    return any(re.fullmatch("p[li]ayer[0-9lo]+", look) for look in _looks_of(name))
+    """Return True for a name that looks like `player7`, which a moderator's reset gives.
+
+    "player id 7" is what the consent page says of a player.
+    """
+    return any(re.fullmatch("p[li]ayer(ld)?[0-9lo]+", look) for look in _looks_of(name))
 
 
 @functools.lru_cache(maxsize=100)  # the reserved names are compared again and again
@@ -154,7 +166,8 @@ def _looks_of(text: str) -> frozenset[str]:
 
 
 def _skeleton(text: str) -> str:
-    plain = unicodedata.normalize("NFKD", INVISIBLE.sub("", text[:NORMALISED_LENGTH]))
+    text = TRADE_MARKS.sub("", INVISIBLE.sub("", text[:NORMALISED_LENGTH]))
+    plain = unicodedata.normalize("NFKD", text)
     # Twice: of one character only the capital letter may be listed, of another the small one.
     for _ in range(2):
         plain = "".join(map(_plain_letter, plain)).translate(_confusables()).casefold()

@@ -81,6 +81,7 @@ def test_name_that_looks_like_a_reserved_one_is_refused(subtests):
         *("a.d.m.i.n", "Ad Min", "ad-min", "ádmin", "aḍmin", "ađmin", "ᴀᴅᴍɪɴ", "ᵃᵈᵐⁱⁿ", "𝖆𝖉𝖒𝖎𝖓"),
         *("ɱoderator", "rnoderator", "Mod.erator", "ѕtaff", "stɑff", "Ѕ", "0fficial", "sysτem"),
         *("pIayer7", "p1ayer7", "player 7", "Player_7", "plɑyer7", "playerl0", "playerO7"),
+        *("Sysadmin", "security", "Sеcurity", "This site", "Deleted player", "Player id 7"),
     ]:
         with subtests.test(ascii(name)):
             assert check_name(normal_name(name)) is not None
@@ -93,23 +94,29 @@ def test_name_that_looks_like_the_site_is_refused(subtests):
     for name in [
         *("Our games", "our_games", "OURGAMES", "0ur garnes", "Our gɑmes", "Oür Games"),
         *("Our games admin", "Our games Staff", "Support Our-Games", "moderators our games"),
+        *("Our games Team", "fan of our games", "the 0urgames club"),
     ]:
         with subtests.test(ascii(name)):
             assert "reserved" in check_name(name, "Our Games!")
             assert "reserved" in check_client_name(name, "Our Games!")
             assert check_name(name) is None
-    for name in ["Our", "Games", "Our gamer", "Our games fan", "くノ"]:
+    for name in ["Our", "Games", "Our gamer", "Hubert", "Hub fan", "くノ"]:
         with subtests.test(ascii(name)):
-            assert check_name(name, "Our Games!") is None
-            assert check_name(name, "♞") is None  # a site name without letters is like no other
+            for site in ("Our Games!", "Hub", "♞"):  # one without letters is like no other
+                assert check_name(name, site) is None
 
 
 def test_members_app_must_not_look_official_and_an_administrators_may(subtests):
-    for name in ["Admin!", "«Our Games»", "Our Games ✔", "adm|n", "ⓢtaff", "Ad\u3164min"]:
+    for name in [
+        *("Admin!", "«Our Games»", "Our Games ✔", "adm|n", "ⓢtaff", "Ad\u3164min", "(this site)"),
+        *("OUR GAMES™", "Our Games®", "Our Games℠", "Our Games: Chess", "Verified by Our Games"),
+    ]:
         with subtests.test(ascii(name)):
             assert "reserved" in check_client_name(name, "Our Games")
             assert check_client_name(name) is None
-    assert check_client_name("Our Games: Chess", "Our Games") is None
+    for name in ("Hub™", "HUB ℠", "Hub Ⓡ"):
+        assert "reserved" in check_client_name(name, "Hub")
+    assert check_client_name("Chess Hub", "Hub") is None
 
 
 def test_confusables_name_their_source_and_have_their_license():

@@ -11,7 +11,11 @@ CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
 AXE = Axe()
 COLOUR_RULES = ["color-contrast", "link-in-text-block"]  # axe-core's rules about colours
 CONTROLS = "button, .button, input:not([type=hidden]), select, textarea"
+FIRST_CARD = 84  # CSS pixels: the top of the first card of every page with the site's header
 TOUCH_TARGET = 44  # CSS pixels: the minimum height of a touch target (WCAG 2.5.5)
+
+CARD_TOPS = """[...document.querySelectorAll("header:has(.site) ~ main section")]
+    .map(card => card.getBoundingClientRect().top + scrollY)"""
 
 
 def drop_undelivered_messages(console_errors: list[str]) -> None:
@@ -32,13 +36,21 @@ def check_page(page: Page, has_problem: bool = False) -> None:
     page.get_by_role("heading", level=1).wait_for()
     assert page.title().startswith("Problem: ") == has_problem
     expect(page.locator(".problem:focus")).to_have_count(int(has_problem))
+    check_focus_without_ring(page)
     check_with_axe(page)
     for width, height in ((390, 844), (1280, 800)):  # CSS pixels: a phone, a desktop
         page.set_viewport_size({"width": width, "height": height})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate(CARD_TOPS)[:1] in ([], [FIRST_CARD])
         boxes = visible_boxes(page, CONTROLS)
         assert all(box["height"] >= TOUCH_TARGET for box in boxes)
         assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in boxes)
+
+
+def check_focus_without_ring(page: Page) -> None:
+    """Check that there is no ring around what got the focus from the page, for screen readers."""
+    for each in page.locator('[tabindex="-1"]:focus').all():
+        expect(each).to_have_css("outline-style", "none")
 
 
 def visible_boxes(page: Page, selector: str) -> list[dict[str, float]]:

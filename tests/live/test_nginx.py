@@ -1,7 +1,9 @@
 """deploy/nginx.conf, with nginx in front of gunicorn."""
 
+import base64
 import contextlib
 import functools
+import hashlib
 import http.client
 import json
 import re
@@ -491,6 +493,16 @@ def test_dead_or_silent_server_is_502_or_504_as_json_or_page(
         # The body limit error must not replace the upstream error.
         upload = connect_from(nginx=nginx).send_request("POST", "/account/picture", b"x" * 2**20)
         assert upload.status in (502, 504)
+
+
+def test_own_error_page_has_a_viewport_and_the_style_that_its_policy_allows(send):
+    page = send("POST", "/static/style.css")
+    assert b'<meta name="viewport" content="width=device-width, initial-scale=1">' in page.body
+    [style] = re.findall(b"<style>(.*?)</style>", page.body, re.DOTALL)
+    assert b"prefers-color-scheme: dark" in style
+    digest = base64.b64encode(hashlib.sha256(style).digest()).decode()
+    policy = page.headers["content-security-policy"]
+    assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; frame-ancestors 'none'"
 
 
 def post_until_refused(sender: Sender, path: str, headers: dict = FORM) -> list[Answer]:

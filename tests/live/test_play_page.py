@@ -13,7 +13,12 @@ from waiting import wait_until
 from storage import ADMINISTRATOR, Client, Storage, now_ms
 
 from . import test_browser
-from .page_checks import check_page, check_with_axe, drop_undelivered_messages
+from .page_checks import (
+    check_focus_without_ring,
+    check_page,
+    check_with_axe,
+    drop_undelivered_messages,
+)
 from .running import ANSWER_TIMEOUT, RunningServer
 from .test_browser import WAIT, Game, pause_clock, set_session_cookie, wait_a_second
 
@@ -1013,6 +1018,7 @@ def test_play_page_layout_and_accessibility(
     play.ask(frame)
     expect(dialog(page)).to_be_visible()
     expect(button(page, "Allow")).to_have_attribute("aria-disabled", "false")
+    check_focus_without_ring(page)
     check_with_axe(page)
     for width, height in ((390, 844), (320, 480), (1280, 800)):
         page.set_viewport_size({"width": width, "height": height})
@@ -1021,6 +1027,18 @@ def test_play_page_layout_and_accessibility(
             button(page, name).scroll_into_view_if_needed()
             expect(button(page, name)).to_be_in_viewport(ratio=1)
     drop_undelivered_messages(console_errors)
+
+
+def test_title_is_in_the_middle_of_the_bar_and_there_on_a_phone(play: Play, browse, page: Page):
+    for visitor in (browse(), page):
+        visitor.goto(play.address)
+        title = visitor.get_by_role("heading", level=1)
+        for width in (1280, 390, 320):
+            visitor.set_viewport_size({"width": width, "height": 800})
+            box = title.bounding_box()
+            assert box["x"] >= 0 and 80 < box["width"] < width
+            if width == 1280:
+                assert box["x"] + box["width"] / 2 == pytest.approx(width / 2, abs=1)
 
 
 # -- developer pages ----------------------------------------------------------------------------

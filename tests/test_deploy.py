@@ -84,6 +84,15 @@ def test_systemd_waits_for_open_requests():
     assert int(seconds) > granian_stop + granian_server.STOP_TIMEOUT
 
 
+def test_docker_waits_for_open_requests():
+    services = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())["services"]
+    waits = [services[name]["stop_grace_period"] for name in ("app1", "app2", "nginx")]
+    waits += find_all(r"^#     docker run .* --stop-timeout ([0-9]+) ", DOCKERFILE)
+    assert len(waits) == 4
+    assert {int(each.removesuffix("s")) for each in waits} == {40}  # as TimeoutStopSec
+    assert find_all(r"^TimeoutStopSec=([0-9]+)$", UNIT) == ["40"]
+
+
 def test_certificate_renewal_reloads_nginx():
     """nginx reads a certificate at its start and at a reload only."""
     comment = find_all(r"^#     (certbot (?:.*\\\n#)?.*)$", SITE)

@@ -140,9 +140,9 @@ def foreign_visitor(visitor):
     visitor.environ_base["HTTP_SEC_FETCH_SITE"] = own_site
 
 
-def test_no_page_can_be_loaded_by_another_site(app, foreign_visitor, game, tmp_path):
+def test_no_page_can_be_loaded_by_another_site(app, foreign_visitor, game, faults):
     """The same 403 for all visitors, before anything is counted; a link works."""
-    safe, before = ("GET", "HEAD", "OPTIONS"), sizes_of_files(tmp_path)
+    safe, before = ("GET", "HEAD", "OPTIONS"), faults.stored()
     for headers in FOREIGN_LOADS:
         for answer in request_every_path(app, foreign_visitor, (game.id,), safe, headers=headers):
             assert not {"Vary", "Set-Cookie"} & set(answer.headers.keys()), answer.request.path
@@ -151,31 +151,27 @@ def test_no_page_can_be_loaded_by_another_site(app, foreign_visitor, game, tmp_p
                 assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
             else:
                 assert answer.status_code != 403
-    assert sizes_of_files(tmp_path) == before
+    assert faults.stored() == before
     followed = request_every_path(app, foreign_visitor, (game.id,), safe, headers=FOREIGN_LINK)
     assert {each.request.path for each in followed if each.status_code == 403} == {
         "/account/export"  # a download leaves the page that starts it where it is
     }
 
 
-def test_foreign_loads_use_up_no_codes_and_no_exports(adas_browser, program, tmp_path):
+def test_foreign_loads_use_up_no_codes_and_no_exports(adas_browser, program, faults):
     adas_browser.allow(program)
-    before = sizes_of_files(tmp_path)
+    before = faults.stored("codes", "attempts")
     own_site = adas_browser.environ_base.pop("HTTP_SEC_FETCH_SITE")
     for headers in FOREIGN_LOADS:
         adas_browser.get(program.link(), headers=headers)
         adas_browser.get("/account/export", headers=headers)
-    assert sizes_of_files(tmp_path) == before
+    assert faults.stored("codes", "attempts") == before
     adas_browser.environ_base["HTTP_SEC_FETCH_SITE"] = own_site
     # Negative control: links and pages of this site.
     assert program.read_callback(adas_browser.get(program.link(), headers=FOREIGN_LINK))["code"]
     assert adas_browser.get("/account/export").status_code == 200
-    assert sizes_of_files(tmp_path) != before
-
-
-def sizes_of_files(folder: Path) -> dict[Path, int]:
-    """Return the size of every file below a folder, by path; it is the count of attempts."""
-    return {each: each.stat().st_size for each in folder.rglob("*") if each.is_file()}
+    codes, attempts = faults.stored("codes"), faults.stored("attempts")
+    assert codes.items() - before.items() and attempts.items() - before.items()
 
 
 def test_next_widens_form_action_on_sign_in_and_sign_up_only(

@@ -12,6 +12,7 @@ from waiting import wait_until
 
 from benchmarks.population import populate
 from identity.limits import PICTURES
+from pages.account import RENAMES_AN_HOUR
 
 from .form_browser import FormBrowser
 from .running import PASSWORD, RunningServer
@@ -50,10 +51,13 @@ def sign_up(server: RunningServer, name: str) -> FormBrowser:
 
 
 def edit_profile(server: RunningServer, client: int) -> Action:
-    form_browser = sign_up(server, f"Writer {client}")
+    form_browser = None
 
     def action(number: int) -> None:
-        fields = {"bio": f"bio {number}", "name": f"Writer {client} {number % 3}"}
+        nonlocal form_browser
+        if number % RENAMES_AN_HOUR == 0:  # the player before has changed the name as often
+            form_browser = sign_up(server, f"Writer {client}.{number}")
+        fields = {"bio": f"bio {number}", "name": f"Writer {client} {number}"}
         assert post(form_browser, "/account", data=fields).status_code == 303
         assert f"bio {number}" in form_browser.open("/account").text
         time.sleep(PAUSE)

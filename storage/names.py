@@ -14,7 +14,7 @@ NAME_LENGTH = (2, 30)  # characters, after NFKC
 NAME_KEY_BYTES = 120
 NAME_KEY = re.compile(r"[^./@][^/@]*", re.DOTALL)  # a file name of flat files
 NAME_SEPARATORS = " _.-"
-NAME_RULE = "Use 2-30 letters or numbers. Spaces, _ . and - are fine inside."
+NAME_RULE = "Use 2 to 30 letters and numbers, with spaces, _ . - between them."
 RESERVED = "This name is reserved. Choose another one."
 # NFKC of a run of marks takes quadratic time: seconds for 60 kB of them.
 NORMALISED_LENGTH = 1024  # characters

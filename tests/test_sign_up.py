@@ -62,7 +62,7 @@ def test_all_errors_are_shown_together(browser, ada):
     assert list(problems_of(page)) == ["name", "email", "password"]
     assert (
         problems_of(page)["name"]
-        == "Use 2-30 letters or numbers. Spaces, _ . and - are fine inside."
+        == "Use 2 to 30 letters and numbers, with spaces, _ . - between them."
     )
 
 

@@ -48,16 +48,16 @@ def test_name_is_accepted(subtests):
 
 def test_name_is_refused(subtests):
     for name, problem in [
-        *rows("2-30", "", " ", "A", "李", "a" * 31, "ﷺ" * 2),
-        *rows("2-30", "ada@home", "a/b", "a\\b", "a\x00b", "a\nb", "a\tb", "<b>", "a\u2028b"),
-        *rows("2-30", "ada!", "a'b", "ada☃", "ada🙂", "a+b", "a½b", "\ue000b", "\ud800b"),
+        *rows("2 to 30", "", " ", "A", "李", "a" * 31, "ﷺ" * 2),
+        *rows("2 to 30", "ada@home", "a/b", "a\\b", "a\x00b", "a\nb", "a\tb", "<b>", "a\u2028b"),
+        *rows("2 to 30", "ada!", "a'b", "ada☃", "ada🙂", "a+b", "a½b", "\ue000b", "\ud800b"),
         # Format characters, letters and marks that show nothing
-        *rows("2-30", *(f"a{each}da" for each in "\u00ad\u061c\u200b\u200d\u202e\u2066\ufeff")),
-        *rows("2-30", *(f"a{each}da" for each in "\u115f\u1160\u3164\uffa0\u17b4\u17b5")),
-        *rows("2-30", *(f"a{each}da" for each in "\u034f\u180b\ufe0f\U000e0061\U000e0100")),
+        *rows("2 to 30", *(f"a{each}da" for each in "\u00ad\u061c\u200b\u200d\u202e\u2066\ufeff")),
+        *rows("2 to 30", *(f"a{each}da" for each in "\u115f\u1160\u3164\uffa0\u17b4\u17b5")),
+        *rows("2 to 30", *(f"a{each}da" for each in "\u034f\u180b\ufe0f\U000e0061\U000e0100")),
         # Letters that are read as apostrophes and other signs
-        *rows("2-30", "this site\u02bcs", "ka\u02bbiulani", "a\u02b9b", "a\ua78cb", "\u01c3ada"),
-        *rows("2-30", "Ada\ua78f", "a\u02d0b", "a\u02eeb"),
+        *rows("2 to 30", "this site\u02bcs", "ka\u02bbiulani", "a\u02b9b", "a\ua78cb", "\u01c3ada"),
+        *rows("2 to 30", "Ada\ua78f", "a\u02d0b", "a\u02eeb"),
         *rows("Start and end", "_ada", ".ada", "-ada", "ada_", "ada.", "ada-", "..", "\u0301ada"),
         *rows("one space", "a  b", "ada \u00a0b"),
         *rows("accents", "x\u0323\u0304\u0331y", "x\u0489\u0489\u0489"),

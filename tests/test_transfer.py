@@ -228,7 +228,7 @@ REFUSED: dict[str, tuple[dict | bytes, str]] = {
     "a name that is null": (ADA | {"name": None}, "name: This has the wrong type."),
     "a short name": (
         ADA | {"name": "A"},
-        "name: Use 2-30 letters or numbers. Spaces, _ . and - are fine inside.",
+        "name: Use 2 to 30 letters and numbers, with spaces, _ . - between them.",
     ),
     "a reserved name": (
         ADA | {"name": "Admin"},
@@ -236,7 +236,7 @@ REFUSED: dict[str, tuple[dict | bytes, str]] = {
     ),
     "a name with a slash": (
         *(ADA | {"name": "../../ada"},),
-        "name: Use 2-30 letters or numbers. Spaces, _ . and - are fine inside.",
+        "name: Use 2 to 30 letters and numbers, with spaces, _ . - between them.",
     ),
     "a lone surrogate": (
         ADA | {"bio": "\ud800"},

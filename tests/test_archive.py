@@ -840,9 +840,9 @@ def test_audit_line_that_a_kill_cut_off_is_restored(archive, empty):
 
 
 def test_audit_lines_that_a_restore_refuses_are_left_out(site, path, empty):
+    before, reported = site.acts(), []
     with open(site.data / "audit.log", "ab") as log:
         log.write(b'{"time": 1, "act": "\x1b[2J", "by": 1}\n')
-    acts, reported = site.acts, []
     site.backup(path, report=reported.append)
     assert re.fullmatch(r"audit\.log, line \d+: it has control characters: left out", reported[0])
     empty.restore(path)

@@ -478,6 +478,16 @@ def test_games_are_paged_by_id_if_there_are_many(
             assert found == [sorted(by_id[at : at + 3]) for at in (0, 3, 6)]
 
 
+def test_a_hundred_games_are_on_one_page(browser, ada, add_game):
+    for number in range(100):
+        add_game(f"Game {number}", f"https://g{number}.example/")
+    page = browser.get("/")
+    assert (len(cards(page)), "More games" in page.text) == (100, False)
+    add_game("One more", "https://more.example/")
+    page = browser.get("/")
+    assert (len(cards(page)), "More games" in page.text) == (100, True)
+
+
 def test_home_page_without_games_offers_registration_if_allowed(
     app, adas_browser, add_game, moderators_browser
 ):

@@ -4,7 +4,7 @@ import html
 import re
 
 import pytest
-from forms import PASSWORD, from_address, problems_of, race, sign_up, value_of
+from forms import PASSWORD, from_address, is_signed_in, problems_of, race, sign_up, value_of
 
 from identity import limits
 from identity.limits import ATTEMPTS_PER_NAME, EMAIL_QUESTIONS
@@ -98,6 +98,16 @@ def test_racing_sign_ups_with_one_name_create_one_account(store, ada, open_brows
     assert statuses.count(303) == 1
     assert set(statuses) <= {303, 409, 503}  # 503: each worker accepts four passwords at once
     assert len(store.user_ids()) == 2
+
+
+def test_sign_up_without_a_session_signs_the_player_before_out(store, adas_browser, ada, faults):
+    """Else whoever creates an account in another player's browser would go on as that player."""
+    faults.refuse_saves("users")
+    answer = sign_up(adas_browser)
+    assert (answer.status_code, answer.location) == (303, "/sign-in?next=/account")
+    assert store.find_user("Grace")
+    faults.allow_saves()
+    assert not is_signed_in(adas_browser)
 
 
 def test_name_is_saved_in_nfkc(store, ada, browser):

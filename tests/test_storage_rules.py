@@ -213,6 +213,7 @@ def test_password_is_refused(subtests):
         *rows("12 or more", "", "x" * 11, "x" * 1025),
         *rows("Leave your name", "my lovelace pw", "LOVELACE1234", "ｌｏｖｅｌａｃｅ1234"),
         *rows("Leave your name", "countess.ada 1", "xxCOUNTESS.ADAxx"),
+        *rows("Leave your name", "four letters hill", "HILL station"),
         *rows("this site's name", "Our Games 2026", "ourgames2026", "at ID.Example.org"),
         *rows("Too common", "administrator", "justinbieber", "1q2w3e4r5t6y", "qazwsxedcrfv"),
         *rows(
@@ -222,7 +223,7 @@ def test_password_is_refused(subtests):
         *rows("Too common", "123456789012", "000000000000", "qwertyuiopas", "my password 1"),
     ]:
         with subtests.test(ascii(password)):
-            words = "Lovelace", "countess.ada@example.org", "Our games", "id.example.org"
+            words = "Lovelace", "countess.ada@example.org", "Our games", "id.example.org", "Hill"
             assert problem in check_password(password, *words)
 
 

@@ -896,6 +896,14 @@ def test_picture_without_a_record_may_be_of_a_new_account_for_an_hour(site, monk
     assert (problem.place, problem.repaired) == (str(path), "removed")
 
 
+def test_new_picture_of_a_deleted_player_is_removed_at_once(site):
+    """An upload is under way for an account that exists: what a kill left of this one is not."""
+    path = site.path("pfp/large/3-5.webp")
+    picture(3, "large")(path, site)
+    (problem,) = site.check(repair=True)
+    assert (problem.place, problem.repaired) == (str(path), "removed")
+
+
 def test_repair_removes_pictures_of_a_killed_restore(site):
     (site.data / ".restore").mkdir()
     path = site.path("pfp/large/9000-1.webp")

@@ -77,7 +77,9 @@ def has_own_secret(client: Client, client_secret: str) -> bool:
     """Return True for the secret of a confidential client, or none for a public one."""
     if client.public:
         return client_secret == ""
-    return hmac.compare_digest(sha256(client_secret), client.secret_sha256)
+    # Bytes: of text this takes ASCII alone, and people edit records.
+    kept = client.secret_sha256.encode()
+    return hmac.compare_digest(sha256(client_secret).encode(), kept)
 
 
 def refuse_client(api_request: ApiRequest) -> NoReturn:

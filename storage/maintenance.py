@@ -1,7 +1,6 @@
 """The part of the storage contract for check, backup and restore: a whole installation at once."""
 
 import json
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -15,9 +14,8 @@ from storage.rules import BIO_CONTROLS, TIME_END, check_hash_format, drop_hidden
 
 MAX_PICTURE_BYTES = 2**20  # of one size
 LONGEST_AUDIT_LINE = 2**16  # bytes
-SHA256 = re.compile(r"[0-9a-f]{64}")
 # Fields whose rules must hold. (A newer rule for a name or for a bio's length is no damage.)
-CHECKED_FIELDS = {User: ["mod_level"], Client: ["redirect_uris", "game_url"]}
+CHECKED_FIELDS = {User: ["mod_level"], Client: ["secret_sha256", "redirect_uris", "game_url"]}
 
 Progress = Callable[[int, int], None]  # gets how much is done, and of how much
 Report = Callable[[str], None]  # gets a line for a person
@@ -182,10 +180,6 @@ def problems_in_record(record: User | Client) -> Iterator[str]:
         for field in ("name", "email"):
             if not can_be_key(field, unique_key(getattr(record, field))):
                 yield f"nobody can be found by its {field}"
-    elif record.public and record.secret_sha256:
-        yield "secret_sha256 is set, and the client is public"
-    elif not record.public and not SHA256.fullmatch(record.secret_sha256):
-        yield "secret_sha256 is not a SHA-256"
     yield from (
         f"{field} is not a time" for field, time in times.items() if not 0 <= time < TIME_END
     )

@@ -250,12 +250,16 @@ RULES = {  # by field; `rules_of` returns those of one record
     },
     Client: {
         "name": names.check_client_name,
+        "secret_sha256": rules.check_secret_hash,
         "redirect_uris": rules.check_redirect_uris,
         "game_url": rules.check_game_url,
         "description": rules.check_description,
     },
 }
-_PUBLIC_RULES = {"redirect_uris": functools.partial(rules.check_redirect_uris, public=True)}
+_PUBLIC_RULES = {
+    "secret_sha256": functools.partial(rules.check_secret_hash, public=True),
+    "redirect_uris": functools.partial(rules.check_redirect_uris, public=True),
+}
 
 
 def rules_of(record: User | Client) -> dict[str, Callable]:
@@ -277,8 +281,9 @@ def new_client(
 ) -> tuple[Client, str | None]:
     """Return a client to register, and its secret, None if it is public. Raises InvalidField."""
     client = Client(secrets.token_hex(12), name, "", redirect_uris, owner_id, **fields)
+    secret = None if client.public else replace_secret(client)
     refuse_bad_record(client)
-    return client, None if client.public else replace_secret(client)
+    return client, secret
 
 
 def replace_secret(client: Client, before: Callable = lambda client: None) -> str:

@@ -52,6 +52,7 @@ USER_IDS_END = 10**15 - 2 * IDS_LEFT_OUT  # ids have up to 15 digits, after a re
 TIME_END = 10**15  # milliseconds: the address of a picture has room for 15 digits
 PICTURE_FILE = re.compile(rf"({USER_ID.pattern})(-[1-9][0-9]{{0,14}})?\.webp")  # id, timestamp
 CLIENT_ID = re.compile(r"[a-z0-9]{16,64}")
+SHA256 = re.compile(r"[0-9a-f]{64}")
 REDIRECT_URI_LENGTH = 2000  # characters
 LOOPBACK_PORT = re.compile(r"^(https?://(?:127\.0\.0\.1|\[::1\]))(?::[0-9]{1,5})?(?=[/?]|$)")
 # RFC 6761 6.3, and the other names in /etc/hosts of Debian and Red Hat.
@@ -244,6 +245,13 @@ def warn_unencrypted(urls: list[str]) -> str | None:
                 "there, codes too. Use https:// instead."
             )
     return None
+
+
+def check_secret_hash(secret_sha256: str, public: bool = False) -> str | None:
+    """Check the hash of the secret of a confidential client; a public client has none."""
+    if public:
+        return "A public app has no secret." if secret_sha256 else None
+    return None if SHA256.fullmatch(secret_sha256) else "This is not a SHA-256."
 
 
 def check_redirect_uris(uris: list[str], public: bool = False) -> str | None:

@@ -342,6 +342,12 @@ def test_malformed_client_id_is_401_like_an_unknown_one(program, code, client_id
     assert (answer.status_code, answer.data) == (401, wrong.data)
 
 
+def test_hash_that_is_not_ascii_is_401(program, code, faults):
+    """After an edit by hand no secret is right, and that is no error of the server."""
+    faults.change_client(program.id, secret_sha256="é" * 64)
+    assert program.exchange(code).status_code == 401
+
+
 @pytest.mark.parametrize("changed", ["the case", "one character", "a space", "cut", "the hash"])
 def test_similar_secret_is_401(program, code, changed):
     secret = program.secret

@@ -26,9 +26,9 @@ from storage.flat_files.problems import (
 )
 from storage.flat_files.record_files import drop_hidden_in_bio, read_client, read_user
 from storage.flat_files.unique_index import FIELDS, UniqueIndex, unique_keys, user_id_in
-from storage.maintenance import SHA256, check_picture, has_picture_time, problems_in_record
+from storage.maintenance import check_picture, has_picture_time, problems_in_record
 from storage.names import NAME_KEY, can_be_key
-from storage.rules import USER_IDS_END
+from storage.rules import SHA256, USER_IDS_END
 
 USER_FILE = re.compile(rf"{storage.USER_ID.pattern}\.json")
 CLIENT_FILE = re.compile(rf"{storage.CLIENT_ID.pattern}\.json")

@@ -195,7 +195,7 @@ LEFT = {
     "a secret": (
         EDIT.format("clients", GO, "secret_sha256", '"x"'),
         f"clients/{GO}",
-        "secret_sha256 is not a SHA-256",
+        "secret_sha256: This is not a SHA-256.",
     ),
     "a line of the audit log": (
         "UPDATE audit SET line = '{' WHERE id = 2",

@@ -110,6 +110,17 @@ def test_no_cors_on_responses_that_depend_on_the_session(app, visitor, game):
                 assert "Vary" not in answer.headers and "Set-Cookie" not in answer.headers
 
 
+QUERY_PARAMETERS = ("after", "unlisted_after", "name", "next", "invite", "link", "id", "ids")
+QUERY_PARAMETERS += ("client_id", "redirect_uri", "scope", "state", "code_challenge")
+
+
+def test_nul_character_in_a_query_is_no_error_of_the_server(app, visitor, game):
+    """PostgreSQL refuses texts that have one, and the response was 503."""
+    query = "&".join(f"{name}=%00" for name in QUERY_PARAMETERS)
+    for answer in request_every_path(app, visitor, (game.id,), ("GET",), query_string=query):
+        assert answer.status_code < 500, answer.request.path
+
+
 NOT_PAGES = ("/api/", "/pfp/", "/static/", "/.well-known/", "/openapi.json", "/healthz")
 
 

@@ -70,10 +70,10 @@ from pages.errors import (
     show_bad_request,
     show_unusable_client,
 )
-from pages.files import files, picture_address
+from pages.files import files
 from pages.games import find_game, find_owner, games, preview_of_game
 from pages.moderation import moderation
-from pages.rendering import render_page
+from pages.rendering import load_templates, render_page
 from pages.sign_in import sign_in
 from pages.sign_up import sign_up
 from pages.tester import tester
@@ -788,11 +788,7 @@ def create_app(overrides: dict | None = None) -> Flask:
     app.register_error_handler(HTTPException, handle_http_error)
     app.register_error_handler(UnusableClient, show_unusable_client)
     app.register_error_handler(storage.StorageError, handle_storage_error)
-    app.jinja_env.globals.update(
-        site_name=settings["SITE_NAME"],
-        about_url=settings["ABOUT_URL"],
-        picture_address=picture_address,
-    )
+    load_templates(app)
     app.wsgi_app = FastPath(app, api_views, usual_hosts(origin))
     if settings["PROXIES"]:
         # Only the address: scheme and host come from the base URL.

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from flask import current_app, render_template, session
+from flask import Flask, current_app, render_template, session
 
 from identity import rights
 from identity.context import base_url
@@ -10,6 +10,7 @@ from identity.formatting import DAY
 from identity.oauth import find_pending_authorization, redirect_targets
 from identity.responses import security_policy
 from identity.stamps import issue_stamp
+from pages.files import picture_address
 from storage import User, now_ms
 
 
@@ -38,6 +39,17 @@ class Preview(NamedTuple):
     description: str = "One account for all our games, with your name, picture and play time."
     image: str = "/static/touch-icon.png"
     address: str | None = None
+
+
+def load_templates(app: Flask) -> None:
+    """Load all templates, once: after an upgrade the disk has those of another version."""
+    app.jinja_env.globals.update(
+        site_name=app.config["SITE_NAME"],
+        about_url=app.config["ABOUT_URL"],
+        picture_address=picture_address,
+    )
+    for name in app.jinja_env.list_templates():
+        app.jinja_env.get_template(name)
 
 
 def render_page(

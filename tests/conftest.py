@@ -315,15 +315,16 @@ def _encode(parameters: dict) -> str:
 
 
 @pytest.fixture(scope="session")
-def shared_apps() -> SharedApps:
+def shared_apps(compiled_templates) -> SharedApps:
     """The pool of apps that tests share."""
     return SharedApps()
 
 
 @pytest.fixture(scope="session")
-def compiled_templates(tmp_path_factory) -> FileSystemBytecodeCache:
+def compiled_templates(tmp_path_factory) -> None:
     """A bytecode cache, so that templates are compiled once for all apps."""
-    return FileSystemBytecodeCache(str(tmp_path_factory.mktemp("templates")))
+    cache = FileSystemBytecodeCache(str(tmp_path_factory.mktemp("templates")))
+    Flask.jinja_options = {"bytecode_cache": cache}
 
 
 @pytest.fixture
@@ -356,7 +357,7 @@ def environment(monkeypatch) -> pytest.MonkeyPatch:
 
 @pytest.fixture
 def make_app(
-    backend, folders, environment, new_process, shared_apps, compiled_templates, unsynced
+    backend, folders, environment, new_process, shared_apps, unsynced
 ) -> Iterator[Callable[..., Flask]]:
     """A function that returns an app with these settings, on the folders of this test.
 
@@ -373,9 +374,7 @@ def make_app(
         settings = here | settings
         settings["STORAGE"] = backend.setting(settings["DATA_DIR"])
         acquired.append(shared_apps.acquire(settings))
-        app = acquired[-1].app
-        app.jinja_env.bytecode_cache = compiled_templates
-        return app
+        return acquired[-1].app
 
     yield make_app
     for each in acquired:

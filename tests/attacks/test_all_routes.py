@@ -1,14 +1,18 @@
 """Requests to every route of the app, so that no route escapes a rule that holds for all."""
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import FOREIGN_LINK, PASSWORD
+from conftest import FOREIGN_LINK, PASSWORD, Browser
 from flask import Flask
 from forms import hidden_field
 
+import identity_server
+from identity.passwords import hash_password
+from identity.settings import ROOT
 from identity.stamps import OUT_OF_DATE, TOO_QUICK
 from storage import ADMINISTRATOR
 
@@ -183,6 +187,28 @@ def test_foreign_loads_use_up_no_codes_and_no_exports(adas_browser, program, fau
     assert adas_browser.get("/account/export").status_code == 200
     codes, attempts = faults.stored("codes"), faults.stored("attempts")
     assert codes.items() - before.items() and attempts.items() - before.items()
+
+
+def test_no_page_reads_a_template_after_the_start(
+    tmp_path, folders, environment, new_process, unsynced
+):
+    """Between the two commands of an upgrade the disk has the templates of another version."""
+    resources = tmp_path / "resources"
+    shutil.copytree(f"{ROOT}/templates", resources / "templates")
+    environment.setattr(identity_server, "RESOURCES", str(resources))
+    settings = dict(zip(("DATA_DIR", "PICTURE_DIR"), folders, strict=True))
+    app = identity_server.create_app(settings | {"BASE_URL": "http://localhost"})
+    shutil.rmtree(resources)
+    store = app.extensions["storage"]
+    user = store.add_user(
+        "Ada", "ada@example.org", hash_password(PASSWORD), mod_level=ADMINISTRATOR
+    )
+    client, _ = store.add_client("Game", [], user.id, game_url="https://game.example/")
+    browser = Browser(app)
+    assert browser.sign_in().status_code == 303
+    for answer in request_every_path(app, browser, (client.id, str(user.id)), ("GET",)):
+        assert answer.status_code < 500, answer.request.path
+    assert "Page not found" in browser.get("/nowhere").text
 
 
 def test_next_widens_form_action_on_sign_in_and_sign_up_only(

@@ -39,6 +39,7 @@ PICTURE_STATUS = {
     storage.NotAPicture: 415,
     storage.TooManyPixels: 422,
     storage.BrokenPicture: 400,
+    storage.DecoderNotStarted: 503,
 }
 
 account = Blueprint("account", __name__)

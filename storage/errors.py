@@ -45,6 +45,13 @@ class TooManyPixels(PictureRefused):
     """Decoding the picture would need too much memory or time."""
 
 
+class DecoderNotStarted(PictureRefused):
+    """The process that decodes uploads cannot start, for lack of memory, say."""
+
+    def __init__(self) -> None:
+        super().__init__("The site can't read pictures now. Tell the people who run this site.")
+
+
 class CodeSpent(StorageError):
     """This authorization code was used before; `record` is its AuthorizationCode."""
 

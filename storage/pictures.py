@@ -25,7 +25,14 @@ from typing import BinaryIO
 from PIL import Image, ImageCms
 
 import storage
-from storage import PICTURE_SIZES, BrokenPicture, NotAPicture, TooManyBytes, TooManyPixels
+from storage import (
+    PICTURE_SIZES,
+    BrokenPicture,
+    DecoderNotStarted,
+    NotAPicture,
+    TooManyBytes,
+    TooManyPixels,
+)
 
 LOG = logging.getLogger(__name__)
 MAX_BYTES = 8 * 2**20  # of an upload
@@ -34,6 +41,7 @@ MAX_MEMORY = 640 * 2**20  # bytes of the decoding process: WebP takes sixteen a 
 MAX_SECONDS = 10  # of its processor time: the largest pictures take one
 WORKING_SIDE = 2 * max(PICTURE_SIZES.values())  # pixels: as much as LANCZOS needs to see
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")  # the decoders of rarer ones have more holes
+STARTED = "started"  # what the decoding process prints before it reads the upload
 SIGNATURE = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|RIFF....WEBP|GIF8[79]a", re.DOTALL)
 SIGNATURE_BYTES = 12
 TOO_MANY = f"This picture has more than {MAX_PIXELS // 10**6} million pixels. Choose a smaller one."
@@ -71,22 +79,30 @@ def refuse_upload(upload: BinaryIO) -> None:
 def make_picture(upload: bytes) -> dict[str, bytes]:
     """Return the centre square of an uploaded picture, as webp files by size name.
 
-    Raises NotAPicture, BrokenPicture, TooManyBytes or TooManyPixels.
+    Raises NotAPicture, BrokenPicture, TooManyBytes, TooManyPixels or DecoderNotStarted.
     """
     refuse_upload(io.BytesIO(upload))
-    done = subprocess.run(
-        # Pillow warns of each odd entry in EXIF data: an upload can cause 11 MiB of warnings.
-        [sys.executable, "-W", "ignore", "-m", "storage.pictures"],
-        input=upload,
-        capture_output=True,
-        cwd=os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
-        process_group=0,  # Ctrl-C in a terminal is for the server, which finishes its requests
-    )
+    try:
+        done = subprocess.run(
+            # Pillow warns of each odd entry in EXIF data: an upload can cause 11 MiB of warnings.
+            [sys.executable, "-W", "ignore", "-m", "storage.pictures"],
+            input=upload,
+            capture_output=True,
+            cwd=os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+            process_group=0,  # Ctrl-C in a terminal is for the server, which finishes its requests
+        )
+    except OSError as error:
+        LOG.error("pictures are not read: %s", error)
+        raise DecoderNotStarted from error
+    started, _, answer = done.stdout.decode().partition("\n")
+    problem = done.returncode, done.stderr.decode(errors="replace")[-500:]
+    if started != STARTED:
+        LOG.error("pictures are not read: exit status %d %s", *problem)
+        raise DecoderNotStarted
     if done.returncode != 0:
-        problem = done.stderr.decode(errors="replace")[-500:]
-        LOG.warning("a picture was not read: exit status %d %s", done.returncode, problem)
+        LOG.warning("a picture was not read: exit status %d %s", *problem)
         raise TooManyPixels("This file takes too long to read. Choose a smaller picture.")
-    answer = json.loads(done.stdout)
+    answer = json.loads(answer)
     if "error" in answer:
         raise getattr(storage, answer["error"])(answer["problem"])
     return {name: base64.b64decode(answer[name]) for name in PICTURE_SIZES}
@@ -97,8 +113,11 @@ def main() -> None:
     with contextlib.suppress(OSError):  # if memory runs out, this process is killed, no worker
         Path("/proc/self/oom_score_adj").write_text("1000")
     os.nice(10)  # constant uploads must not slow other requests
-    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
-    resource.setrlimit(resource.RLIMIT_CPU, (MAX_SECONDS, MAX_SECONDS))
+    for kind, most in ((resource.RLIMIT_AS, MAX_MEMORY), (resource.RLIMIT_CPU, MAX_SECONDS)):
+        _, hard = resource.getrlimit(kind)  # of the server: only root may exceed it
+        lower = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (lower, lower))
+    print(STARTED, flush=True)
     try:
         square = read_square(sys.stdin.buffer.read())
     except storage.PictureRefused as error:

@@ -20,6 +20,7 @@ from PIL import Image, ImageCms, ImageDraw, PngImagePlugin
 from storage import (
     PICTURE_SIZES,
     BrokenPicture,
+    DecoderNotStarted,
     NotAPicture,
     PictureRefused,
     TooManyBytes,
@@ -715,10 +716,42 @@ def test_decoder_has_low_priority():
 
 
 @pytest.mark.live
-def test_crashed_decoder_refuses_the_picture(monkeypatch):
-    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+def test_crashed_decoder_refuses_the_picture(monkeypatch, tmp_path):
+    crashing = tmp_path / "python"
+    crashing.write_text("#!/bin/sh\necho started\nexit 1\n")
+    crashing.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(crashing))
     with pytest.raises(TooManyPixels, match="too long to read"):
         make_picture(encode(opaque(["R"]), "PNG"))
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("program", ["false", "no-such-program"])
+def test_decoder_that_does_not_start_is_no_fault_of_the_picture(monkeypatch, program):
+    monkeypatch.setattr(sys, "executable", shutil.which(program) or program)
+    with pytest.raises(DecoderNotStarted, match="Tell the people who run this site"):
+        make_picture(encode(opaque(["R"]), "PNG"))
+
+
+UNDER_A_LIMIT = """
+import resource, sys
+from storage.pictures import make_picture
+resource.setrlimit(resource.RLIMIT_AS, (400 * 2**20, 400 * 2**20))
+print(*make_picture(sys.stdin.buffer.read()))
+"""
+
+
+@pytest.mark.live
+def test_decoder_works_below_the_memory_limit_of_the_server():
+    """A systemd LimitAS, say. No process but root's may raise a hard limit, not even to 640 MiB."""
+    unprivileged = ["setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource"]
+    done = subprocess.run(
+        [*(unprivileged if os.geteuid() == 0 else ()), sys.executable, "-c", UNDER_A_LIMIT],
+        input=encode(opaque(["R"]), "PNG"),
+        capture_output=True,
+        cwd=ROOT,
+    )
+    assert (done.stdout.split(), done.stderr) == ([*map(str.encode, PICTURE_SIZES)], b"")
 
 
 # -- damaged files ------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """What looks wrong with the folders of an installation, each with a fix: access, disk, clock."""
 
+import itertools
 import os
 import time
 from collections.abc import Iterator
@@ -7,6 +8,7 @@ from shlex import quote
 
 from storage import CLOCK_TOLERANCE, Advice
 from storage.files import user_name
+from storage.flat_files.layout import DATA_FOLDERS, Layout
 
 MIN_FREE_SPACE = 200 * 2**20  # bytes
 MIN_FREE_FILES = 10_000  # inodes: a player takes six
@@ -41,8 +43,15 @@ def check_folders(data_dir: str, picture_dir: str) -> Iterator[Advice]:
         if readable and os.stat(path).st_mode & 0o077:
             fix = f"chmod {mode} {quote(path)}"
             yield Advice(f"other users of this machine can read {path}", fix)
-    yield from check_folder("IDENTITY_DATA_DIR", data_dir)
-    yield from check_folder("IDENTITY_PICTURE_DIR", picture_dir)
+    layout = Layout(data_dir, picture_dir)
+    places = {
+        "IDENTITY_DATA_DIR": [data_dir, *map(layout.path, DATA_FOLDERS)],
+        "IDENTITY_PICTURE_DIR": [picture_dir, *layout.picture_folders()],
+    }
+    for variable, (folder, *parts) in places.items():
+        found = (check_folder(variable, each) for each in (folder, *filter(os.path.exists, parts)))
+        # One of each is enough: a read-only disk would be found once for every folder.
+        yield from itertools.islice(itertools.chain.from_iterable(found), 1)
 
 
 def check_folder(variable: str, folder: str) -> Iterator[Advice]:
@@ -61,7 +70,9 @@ def check_folder(variable: str, folder: str) -> Iterator[Advice]:
             f"chown -R {runs_as} {quote(folder)}",
         )
     elif not os.access(existing, os.W_OK | os.X_OK, effective_ids=True):
-        if owner == runs_as:
+        if os.statvfs(existing).f_flag & os.ST_RDONLY:
+            fix = "mount its disk for writing; if it was, dmesg says why it no longer is"
+        elif owner == runs_as:
             fix = f"chmod u+rwx {quote(existing)}"
         elif os.access(existing, os.X_OK, effective_ids=True):
             fix = f"install -d -o {runs_as} {quote(folder)}, as root"

@@ -12,7 +12,7 @@ from test_command import Installation
 
 from commands.advice import check_environment
 from identity.settings import read_settings
-from storage import CLOCK_TOLERANCE, Advice
+from storage import CLOCK_TOLERANCE, Advice, open_storage
 from storage.flat_files.advice import MIN_FREE_FILES, MIN_FREE_SPACE, check_folders
 
 LOOPBACK = ("127.0.0.1", 8000)
@@ -77,6 +77,18 @@ def test_own_folder_without_write_permission(environment, own_folder, below):
     assert records == pictures
     assert records.problem.endswith(f" cannot write in {own_folder}")
     assert records.fix == f"chmod u+rwx {shlex.quote(own_folder)}"
+
+
+def test_part_without_write_permission_is_reported_once_a_setting(environment, own_folder):
+    folders = f"{own_folder}/instance", f"{own_folder}/pfp"
+    storage = open_storage(*folders)
+    parts = storage.layout.users, storage.layout.path("codes"), storage.layout.picture_folders()[2]
+    for part in parts:
+        os.chmod(part, 0o500)
+    records, pictures = check_folders(*folders)
+    for advice, part in ((records, parts[0]), (pictures, parts[2])):
+        assert advice.problem.endswith(f" cannot write in {part}")
+        assert advice.fix == f"chmod u+rwx {shlex.quote(part)}"
 
 
 def test_folder_that_only_root_can_create(environment, own_folder):

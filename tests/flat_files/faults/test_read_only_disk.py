@@ -31,6 +31,7 @@ from operations import (
 
 from identity.stamps import MINIMUM_AGE
 from storage import StorageFailed
+from storage.flat_files.advice import check_folders
 
 pytestmark = [pytest.mark.faults, MOUNTS]
 
@@ -86,6 +87,15 @@ def test_read_only_disk_allows_opening_and_reading(disk, installation):
     assert storage.keys()
     with pytest.raises(StorageFailed):
         storage.count_attempt("password", "ada", limit=6)
+
+
+def test_start_reports_a_read_only_disk_and_how_to_fix_it(disk, installation):
+    remount(disk, "ro")
+    folders = str(installation.data), str(installation.pictures)
+    found = list(check_folders(*folders))
+    places = [each.problem.partition(" cannot write in ")[2] for each in found]
+    assert places == list(folders)
+    assert all(each.fix.startswith("mount its disk for writing") for each in found)
 
 
 def test_installation_can_be_created_after_a_failed_attempt(disk):

@@ -85,7 +85,7 @@ def _look_at_layout(walk: Walk) -> Findings:
     for path, mode in layout.folders().items():
         if not os.path.isdir(path):
             # Without any record every picture would be one of nobody, and removed.
-            is_lost = path == layout.users and layout.has_lost_users()
+            is_lost = path == layout.users and layout.folder_of_lost_users()
             yield Finding(path, "is missing: the rest was not checked", None if is_lost else make)
             continue
         # An administrator may let a group into these two, or keep it out.

@@ -66,6 +66,11 @@ def read_file(path: str, missing: NotFound) -> bytes:
     return b"".join(chunks)
 
 
+def require_folder(folder: str) -> None:
+    """Raise OSError if a folder is gone, with its disk: what is missing in it is not known then."""
+    os.stat(folder)
+
+
 def refuse_irregular(descriptor: int) -> None:
     """Raise OSError for a FIFO, a device or a folder: a read of it may never end."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -305,7 +310,13 @@ def read_record(path: str, record_type: type, missing: NotFound, **expected: obj
 
     Raises `missing`, StorageFailed, and DamagedRecord, also if a field is not as `expected`.
     """
-    return decode_record(read_file(path, missing), record_type, path, **expected)
+    try:
+        content = read_file(path, missing)
+    except NotFound:
+        with translate_os_errors():
+            require_folder(os.path.dirname(path))
+        raise
+    return decode_record(content, record_type, path, **expected)
 
 
 def write_record(path: str, record) -> None:

@@ -72,6 +72,7 @@ class Index:
         try:
             names = self._names.get(folder, lambda: sorted(os.listdir(folder)))
         except FileNotFoundError:  # no record has the key
+            disk.require_folder(self._folder)
             return []
         members = disk.part_of(names, after, None)
         found = itertools.islice(self._readable(key, members, read), at_most)

@@ -26,7 +26,7 @@ import re
 import threading
 from collections.abc import Iterator
 
-from storage import CLIENT_ID, PICTURE_SIZES, BadInstallation, NoSuchClient, NotFound
+from storage import CLIENT_ID, PICTURE_FILE, PICTURE_SIZES, BadInstallation, NoSuchClient, NotFound
 from storage.flat_files.disk import locked, make_folder, read_file
 from storage.records import picture_file_of
 
@@ -95,20 +95,26 @@ class Layout:
         Raises BadInstallation, OSError.
         """
         self.version()
-        if self.has_lost_users():
+        if folder := self.folder_of_lost_users():
             # In a new, empty folder every index entry and picture would seem to have no owner.
             raise BadInstallation(
-                f"{self.users} is missing, and players were added: put it back, or restore a "
-                "backup into an empty installation"
+                f"{self.users} is missing, and {folder} had players: put it back, mount its disk, "
+                f"or move {folder} away for a new site or a restore"
             )
         for folder, mode in self.folders().items():
             make_folder(folder, mode)
 
-    def has_lost_users(self) -> bool:
-        """Return True if players were added and the folder of their records is missing."""
+    def folder_of_lost_users(self) -> str | None:
+        """Return the folder with traces of players, if that of their records is missing."""
         # A restore that failed has moved the folder back to its staging folder.
-        places = self.users, self.path(STAGED, "users")
-        return os.path.exists(self.path("next_user_id")) and not any(map(os.path.isdir, places))
+        if any(map(os.path.isdir, (self.users, self.path(STAGED, "users")))):
+            return None
+        if os.path.exists(self.path("next_user_id")):
+            return self.data_dir
+        for folder in filter(os.path.isdir, self.picture_folders()):
+            if any(map(PICTURE_FILE.fullmatch, os.listdir(folder))):
+                return self.picture_dir
+        return None
 
     def version(self) -> int:
         """Return the layout's version; 0 before the first start has ended.

@@ -57,6 +57,7 @@ class PictureFiles:
         missing = storage.NoSuchPicture(f"there is no picture {size}/{file_name}")
         with contextlib.suppress(storage.NoSuchPicture, FileNotFoundError):
             return disk.read_file(path, missing), os.stat(path).st_mtime
+        disk.require_folder(os.path.dirname(path))
         # An imported account has neither timestamp nor picture: its picture is generated now.
         user_id = file_name.removesuffix(".webp")
         if not user_id.isdecimal() or not self._lacks_picture(int(user_id)):

@@ -82,9 +82,13 @@ def drop_stale_grants(layout: Layout, user: User) -> None:
 
 def _exists(layout: Layout, client_id: str) -> bool:
     try:
-        os.lstat(layout.client(client_id))
-    except (storage.NoSuchClient, FileNotFoundError):
+        path = layout.client(client_id)
+    except storage.NoSuchClient:
         return False
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return not os.path.isdir(os.path.dirname(path))  # nothing is known of any client then
     except OSError:  # the folder cannot be read now
         return True
     return True

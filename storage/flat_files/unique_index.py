@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 
 from storage import DamagedRecord, EmailTaken, NameTaken, NoSuchUser, User, sha256, unique_key
-from storage.flat_files.disk import remove_file, sync_folder, temporary_beside
+from storage.flat_files.disk import remove_file, require_folder, sync_folder, temporary_beside
 from storage.flat_files.layout import Layout
 from storage.names import can_be_key
 
@@ -41,10 +41,13 @@ class UniqueIndex:
 
     def holder(self, kind: str, key: str) -> int | None:
         """Return the id that an entry links to, whether or not the entry counts."""
-        with contextlib.suppress(FileNotFoundError):
-            if can_be_key(FIELDS[kind], key):
-                return user_id_in(os.readlink(self.path(kind, key)))
-        return None
+        if not can_be_key(FIELDS[kind], key):
+            return None
+        try:
+            return user_id_in(os.readlink(self.path(kind, key)))
+        except FileNotFoundError:
+            require_folder(self._layout.path(kind))
+            return None
 
     def counts(self, kind: str, key: str, holder: int) -> bool:
         """Return True if an entry that links to this user reserves the name or address."""

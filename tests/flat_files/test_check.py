@@ -684,7 +684,7 @@ def test_repair_removes_nothing_if_all_records_are_missing(site):
 
 def test_pictures_of_another_installation_are_not_changed(site, tmp_path):
     """One of the two folder settings may be wrong."""
-    FlatFiles(str(tmp_path / "new"), str(site.pictures))
+    FlatFiles(str(tmp_path / "new"), str(tmp_path / "other"))
     before = site.state()
     assert not any(each.repaired for each in check(str(tmp_path / "new"), str(site.pictures), True))
     assert site.state() == before

@@ -454,6 +454,24 @@ def test_text_that_is_no_name_makes_no_path(storage, ada, text):
     assert storage.find_user(text) is None
 
 
+LOOK_UPS = {
+    "users": lambda storage: storage.read_user(7),
+    "clients": lambda storage: storage.read_client("c" * 24),
+    "names": lambda storage: storage.find_user("nobody"),
+    "emails": lambda storage: storage.find_user("nobody@example.org"),
+    "index": lambda storage: storage.games(listed=True),
+    "invites": lambda storage: storage.find_invite("none"),
+    "codes": lambda storage: storage.read_code("none"),
+}
+
+
+@pytest.mark.parametrize("folder", LOOK_UPS)
+def test_a_folder_that_is_gone_is_not_a_missing_record(storage, data, folder):
+    (data / folder).rename(data / "away")
+    with pytest.raises(StorageFailed, match=f"the disk refused at {data}/{folder}"):
+        LOOK_UPS[folder](storage)
+
+
 # ---------------------------------------------------------------------------------------------
 # Installations that cannot be used
 # ---------------------------------------------------------------------------------------------
@@ -466,6 +484,20 @@ def test_an_installation_without_its_users_folder_is_not_opened(storage, ada, da
         open_storage(str(data), str(pictures))
     (data / "lost").rename(data / "users")
     assert open_storage(str(data), str(pictures)).find_user("ada") == ada
+
+
+@pytest.mark.parametrize("size", PICTURE_SIZES)
+def test_no_installation_is_made_beside_pictures_of_players(storage, ada, data, pictures, size):
+    """The disk with the records may not be mounted."""
+    data.rename(data.with_name("unmounted"))
+    for other in PICTURE_SIZES.keys() - {size}:
+        shutil.rmtree(pictures / other)
+    before = sorted(data.parent.rglob("*"))
+    with pytest.raises(BadInstallation, match=f"mount its disk, or move {pictures} away"):
+        open_storage(str(data), str(pictures))
+    assert sorted(data.parent.rglob("*")) == before
+    (pictures / size).rename(pictures / "old")
+    assert open_storage(str(data), str(pictures)).is_new()
 
 
 @pytest.mark.parametrize("left", ["users", "deleted"])
@@ -1186,6 +1218,16 @@ def test_a_save_keeps_grants_if_the_disk_does_not_tell_which_clients_exist(
         raise OSError(errno.EIO, "Input/output error", path)
 
     monkeypatch.setattr(os, "lstat", fail)
+    with storage.edit_user(ada.id) as user:
+        user.bio = "Saved"
+    assert list(storage.read_user(ada.id).grants) == [client.id]
+
+
+def test_a_save_keeps_grants_if_the_folder_of_clients_is_gone(storage, ada, data):
+    client, _ = storage.add_client("Chess", [], None)
+    with storage.edit_user(ada.id) as user:
+        user.grants = {client.id: Grant(**GRANT)}
+    (data / "clients").rename(data / "away")
     with storage.edit_user(ada.id) as user:
         user.bio = "Saved"
     assert list(storage.read_user(ada.id).grants) == [client.id]

@@ -127,7 +127,7 @@ def redirect_with_secret(client_id: str, secret: str) -> Response:
     To reload the page that answers a post would post once more.
     """
     nonce = secrets.token_urlsafe(12)
-    session["secret"] = [client_id, encrypt(secret, nonce), nonce, storage.now_ms()]
+    session["new_secret"] = [client_id, encrypt(secret, nonce), nonce, storage.now_ms()]
     return redirect(f"/developer/{client_id}", 303)
 
 
@@ -136,10 +136,10 @@ def pop_secret(client: storage.Client) -> str | None:
 
     Otherwise a copy of the cookie would show it again, for as long as the session lasts.
     """
-    kept_id, encrypted, nonce, since = session.get("secret", [None] * 4)
+    kept_id, encrypted, nonce, since = session.get("new_secret", [None] * 4)
     if kept_id != client.id:
         return None
-    del session["secret"]
+    del session["new_secret"]
     if abs(storage.now_ms() - since) > SECRET_MAX_AGE:
         return None
     try:

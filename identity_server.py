@@ -396,8 +396,8 @@ def save_consent(user_id: int, auth_request: AuthorizationRequest, remembered: b
     Raises StorageFailed.
     """
     with get_storage().edit_user(user_id) as user:
-        before = user.grants.get(auth_request.client_id)
-        # An earlier grant keeps its id, so that its tokens stay valid.
+        before = user.consents.get(auth_request.client_id)
+        # An earlier consent keeps its id, so that its tokens stay valid.
         grant = before or Grant(secrets.token_urlsafe(12), [], storage.now_ms())
         if remembered:
             grant.scope = [each for each in SCOPES if each in grant.scope + auth_request.scope]

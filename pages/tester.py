@@ -223,7 +223,7 @@ def finish_test(client_id: str) -> Response:
         problems, retry = advice_on(client, status, body.get("message", ""))
         if not retry:
             del session["trial"]
-            end_grant(player.id, client.id)
+            end_grant(player.id, client.id, has_token=False)
         stage = "exchange" if retry else "start"
         return make_response(
             show_page(player, client, problems, trial, [exchange], stage=stage), status
@@ -273,17 +273,18 @@ def call_api(
     return [sent, make_message(f"{status.value} {status.phrase}", body)], status, body
 
 
-def end_grant(user_id: int, client_id: str) -> bool:
+def end_grant(user_id: int, client_id: str, has_token: bool = True) -> bool:
     """End the grant of a test; return False if that cannot be saved.
 
-    A consent from before the test stays, without its tokens.
+    A consent from before the test stays. If the test got a token, all tokens end.
     """
     try:
         with get_storage().edit_user(user_id) as user:
-            if consent := user.consents.get(client_id):
-                consent.end_tokens()
-            else:
+            consent = user.consents.get(client_id)
+            if consent is None:
                 user.grants.pop(client_id, None)
+            elif has_token:
+                consent.end_tokens()
     except storage.StorageError as error:
         current_app.logger.error("the token of a test was not ended: %s", error)
         return False

@@ -22,6 +22,7 @@ __all__ += ["sha256"]
 
 CLOCK_TOLERANCE = 60  # seconds by which the clocks of two machines may differ
 GRANTS_KEPT = 200  # of one user; each look-up reads all of them
+TEST_KEPT = 900_000  # milliseconds: by then the code and the token of a test have expired
 NOTICES_KEPT = 5  # of one user
 PLAYER, MODERATOR, ADMINISTRATOR = 0, 1, 2  # User.mod_level
 PICTURE_SIZES = {"large": 256, "medium": 64, "small": 16}  # pixels along each side
@@ -130,10 +131,14 @@ class User:
         return {client_id: grant for client_id, grant in self.grants.items() if grant.scope}
 
     def keep_grants(self, exists: Callable[[str], bool]) -> None:
-        """Keep the newest GRANTS_KEPT grants of the clients that exist."""
-        grants = [(name, grant) for name, grant in self.grants.items() if exists(name)]
-        # A time in the future is from before the clock was set back; the last added is the newest.
+        """Keep the newest GRANTS_KEPT grants of the clients that exist; drop those of old tests."""
         now = now_ms()
+        grants = [
+            (name, grant)
+            for name, grant in self.grants.items()
+            if exists(name) and (grant.scope or now - grant.since < TEST_KEPT)
+        ]
+        # A time in the future is from before the clock was set back; the last added is the newest.
         latest = max((grant.since for _, grant in grants if grant.since <= now), default=now)
         grants.sort(key=lambda item: min(item[1].since, latest))
         newest = dict(grants[-GRANTS_KEPT:])

@@ -315,13 +315,13 @@ def test_each_save_drops_grants_of_deleted_clients(storage, client):
         ada = storage.add_user(f"Ada {number}", f"a{number}@example.org", "")
         gone, _ = storage.add_client("Gone", [], None)
         with storage.edit_user(ada.id) as user:
-            user.grants = {each.id: Grant("g", [], 1) for each in (gone, client)}
+            user.grants = {each.id: Grant("g", ["userinfo"], 1) for each in (gone, client)}
         storage.delete_client(gone.id)
         with storage.edit_user(ada.id):
             pass  # nothing changes, so nothing is saved
         assert gone.id in storage.read_user(ada.id).grants
         all_saves(storage, ada)[number]()
-        assert storage.read_user(ada.id).grants == {client.id: Grant("g", [], 1)}
+        assert storage.read_user(ada.id).grants == {client.id: Grant("g", ["userinfo"], 1)}
         storage.delete_user(ada.id)
 
 
@@ -330,25 +330,40 @@ def test_the_newest_grants_are_kept(storage, ada, monkeypatch):
     ids = [storage.add_client(f"Client {n}", [], None)[0].id for n in range(5)]
     for since, each in zip((50, 10, 40, 30, 20), ids, strict=True):
         with storage.edit_user(ada.id) as user:
-            user.grants[each] = Grant("g", [], since)
+            user.grants[each] = Grant("g", ["userinfo"], since)
     # Client 1 went when client 3 came; client 4 is older than the others that are there.
     assert list(storage.read_user(ada.id).grants) == [ids[0], ids[2], ids[3]]
+
+
+@pytest.mark.parametrize(("age", "kept"), [(600_000, True), (900_000, False)])  # milliseconds
+def test_a_save_drops_the_grant_of_an_old_test(storage, ada, client, age, kept):
+    with storage.edit_user(ada.id) as user:
+        user.grants[client.id] = Grant("g", [], now_ms() - age)
+    assert (client.id in storage.read_user(ada.id).grants) == kept
+
+
+def test_a_notice_is_later_than_one_of_a_machine_whose_clock_is_ahead(storage, ada):
+    with storage.edit_user(ada.id) as user:
+        user.notices = [Notice("First", now_ms() + 30_000)]
+        user.notify("Second")
+    first, second = storage.read_user(ada.id).notices
+    assert (second.text, second.since) == ("Second", first.since + 1)
 
 
 def test_a_new_grant_is_kept_after_the_clock_was_set_back(storage, ada, monkeypatch):
     monkeypatch.setattr(records, "GRANTS_KEPT", 2)
     ids = [storage.add_client(f"Client {n}", [], None)[0].id for n in range(3)]
     with storage.edit_user(ada.id) as user:
-        user.grants = {each: Grant("g", [], now_ms() + 9_000_000) for each in ids[:2]}
+        user.grants = {each: Grant("g", ["userinfo"], now_ms() + 9_000_000) for each in ids[:2]}
     with storage.edit_user(ada.id) as user:
-        user.grants[ids[2]] = Grant("g", [], now_ms())
+        user.grants[ids[2]] = Grant("g", ["userinfo"], now_ms())
     assert list(storage.read_user(ada.id).grants) == ids[1:]
 
 
 def test_consent_to_a_client_that_is_being_deleted_leaves_no_grant(storage, ada, client):
     with storage.edit_user(ada.id) as user:
         user.bio = "Saved all the same"
-        user.grants[client.id] = Grant("g", [], 1)
+        user.grants[client.id] = Grant("g", ["userinfo"], 1)
         with ThreadPoolExecutor(1) as threads:
             threads.submit(storage.delete_client, client.id).result()
     user = storage.read_user(ada.id)

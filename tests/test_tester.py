@@ -261,7 +261,7 @@ def test_consent_is_afterwards_as_before(each_tester, store, ada, clock, consent
     program.redirect_uri = CALLBACK
     if consented:
         browser.decide(browser.get(program.link(**PKCE)))
-    before = remembered(store, ada)
+    before, grants = remembered(store, ada), store.read_user(ada.id).grants
     clock.ahead += 60
     each_tester.allow(scope="userinfo email")
     if stopped_at == "failure":
@@ -269,6 +269,8 @@ def test_consent_is_afterwards_as_before(each_tester, store, ada, clock, consent
     if stopped_at != "code":
         each_tester.exchange()
     assert remembered(store, ada) == before
+    if consented:  # its tokens end only with that of the test
+        assert (store.read_user(ada.id).grants == grants) == (stopped_at != "end")
     assert ("Remove access" in browser.get("/account/apps").text) == consented
     assert ">Allow<" in browser.get(program.link(scope="email", **PKCE)).text
 

@@ -122,8 +122,9 @@ class User:
         return self.mod_level == ADMINISTRATOR and can_return
 
     def notify(self, text: str) -> None:
-        """Add a notice for the player."""
-        self.notices = [*self.notices, Notice(text)][-NOTICES_KEPT:]
+        """Add a notice for the player, later than the others by whichever machine's clock."""
+        latest = max((each.since for each in self.notices), default=0)
+        self.notices = [*self.notices, Notice(text, max(now_ms(), latest + 1))][-NOTICES_KEPT:]
 
     @property
     def consents(self) -> dict[str, Grant]:

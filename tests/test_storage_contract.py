@@ -33,6 +33,7 @@ from storage import (
     NoSuchCode,
     NoSuchPicture,
     NoSuchUser,
+    Notice,
     Session,
     StorageError,
     Suspension,

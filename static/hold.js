@@ -20,7 +20,11 @@ function holdBack(button) {
     clearTimeout(revival);
     revival = setTimeout(() => (button.ariaDisabled = "false"), aliveFrom - performance.now());
   }
-  const hold = () => holdFor(FIRST_SECOND);
+
+  function hold() {
+    status.textContent = "";
+    holdFor(FIRST_SECOND);
+  }
 
   // Whatever puts it under a finger anew: a window that lay above it is gone.
   window.addEventListener("focus", hold);

@@ -513,7 +513,9 @@ def test_button_that_acts_on_others_looks_ready_and_tells_an_early_press_to_wait
     page.clock.run_for(1000)
     expect(suspend).to_have_attribute("aria-disabled", "false")
     page.evaluate("dispatchEvent(new Event('focus'))")  # a window that lay above is gone
+    expect(wait).to_have_count(0)
     suspend.click(force=True)
+    expect(wait).to_be_visible()
     assert not site.find_user(player["name"]).suspended
     page.goto(f"{site.address}/account")
     held = page.locator("[aria-disabled]")

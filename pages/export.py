@@ -98,6 +98,8 @@ def encode_export(record: dict, lines: OwnAuditLines) -> Iterator[bytes]:
     yield start.removesuffix("\n}").encode() + b',\n  "audit": ['
     remaining, separator = iter(lines), ""
     while some := list(itertools.islice(remaining, LINES_AT_ONCE)):
-        yield (separator + ",".join(f"\n    {json.dumps(line)}" for line in some)).encode()
+        yield (
+            separator + ",".join(f"\n    {json.dumps(line, ensure_ascii=False)}" for line in some)
+        ).encode()
         separator = ","
     yield f'\n  ],\n  "auditComplete": {json.dumps(lines.complete)}\n}}\n'.encode()

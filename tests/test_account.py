@@ -308,6 +308,14 @@ def test_export_has_own_clients_without_secrets(store, adas_browser, ada, bob):
     assert disabled.keys() == {"time", "act", "client"}
 
 
+def test_export_is_utf_8_without_escapes(store, adas_browser, ada):
+    """An escape would take up to three times the bytes."""
+    store.add_client("Frühling", ["https://mine.example/"], ada.id)
+    store.write_audit("flair grant", "command", user=ada.id, flair="Früh")
+    text = adas_browser.get("/account/export").text
+    assert '"Frühling"' in text and '"Früh"' in text and "\\u" not in text
+
+
 def test_export_has_own_audit_lines_without_moderators(store, adas_browser, ada, bob):
     store.write_audit("user reset bio", bob.id, user=ada.id, address="192.0.2.1")
     store.write_audit("user suspend", ada.id, user=bob.id, address="192.0.2.2")

@@ -10,10 +10,10 @@ import contextlib
 import os
 import shutil
 
-from storage import DamagedRecord, NotFound, drop_hidden
+from storage import DamagedRecord, NotFound, drop_hidden, origin_of
 from storage.flat_files import disk
 from storage.flat_files.audit import indexed_subjects_in
-from storage.flat_files.index import Index, index_keys
+from storage.flat_files.index import Index, index_keys, origin_key
 from storage.flat_files.layout import LAYOUT_VERSION, Layout
 from storage.flat_files.record_files import (
     client_ids,
@@ -25,6 +25,7 @@ from storage.flat_files.record_files import (
 
 INDEXED = 2  # the first layout with index/ and audit/
 CLEAN_BIOS = 3  # the first layout whose bios have no hidden characters
+SHARED_LOOPBACK = 5  # the first layout in which no game has a loopback origin for itself
 
 
 def upgrade(layout: Layout, index: Index) -> None:
@@ -45,6 +46,8 @@ def upgrade(layout: Layout, index: Index) -> None:
                 index_audit_log(layout)
         if version < CLEAN_BIOS:
             clean_bios(layout)
+        if INDEXED <= version < SHARED_LOOPBACK:
+            free_loopback_origins(layout, index)
         # Last: an installation without this file was never whole.
         disk.write_file(layout.path("format"), b"%d\n" % LAYOUT_VERSION)
 
@@ -66,6 +69,15 @@ def clean_bios(layout: Layout) -> None:
             if bio != drop_hidden(bio):
                 with layout.user_lock(user_id):  # a worker of the older version may still run
                     drop_hidden_in_bio(read_user(layout, user_id), layout.user(user_id))
+
+
+def free_loopback_origins(layout: Layout, index: Index) -> None:
+    """Remove the index entries of loopback origins, of which each belonged to one game."""
+    for client_id in client_ids(layout):
+        with contextlib.suppress(NotFound, DamagedRecord):
+            client = read_client(layout, client_id)
+            if client.is_game and client.game_origin is None:
+                index.remove([origin_key(origin_of(client.game_url))], client_id)
 
 
 def index_audit_log(layout: Layout) -> None:

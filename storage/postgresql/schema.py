@@ -90,7 +90,8 @@ LAYOUT_2 = ""  # the same tables: `public` is in the records of clients
 # on a loopback address has no game_origin: several may be there.
 LAYOUT_3 = """
 UPDATE clients SET game_origin = NULL
-WHERE game_origin ~ '^https?://(.*\\.)?(localhost|127\\.[0-9.]+|0\\.0\\.0\\.0)(:[0-9]+)?$';
+WHERE game_origin ~ ('^https?://((.*\\.)?localhost|localhost[46]?(\\.localdomain[46]?)?|'
+    'ip6-(localhost|loopback)|127\\.[0-9.]+|0\\.0\\.0\\.0)(:[0-9]+)?$');
 DROP INDEX IF EXISTS clients_games;
 CREATE INDEX clients_games ON clients (listed, id) WHERE listed IS NOT NULL;
 """

@@ -14,6 +14,7 @@ from conftest import Browser
 
 from storage import DamagedRecord, Storage, Suspension, open_storage
 from storage.flat_files.check import check
+from storage.flat_files.index import origin_key
 
 ARCHIVE = Path(__file__).parent.parent / "installations/layout-1.tar.gz"
 
@@ -77,6 +78,18 @@ def test_an_upgrade_drops_hidden_characters_from_bios(here, unsynced, layout):
     store = open_storage(str(here / "instance"), str(here / "pfp"))
     assert store.read_user(2).bio == "ab"
     assert record.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("layout", [2, 4])
+def test_an_upgrade_frees_the_loopback_origins_of_games(here, store, layout):
+    """Each belonged to one game."""
+    client, _ = store.add_client("Chess", [], None, game_url="http://localhost:3000/")
+    entry = here / "instance/index" / origin_key("http://localhost:3000") / client.id
+    entry.parent.mkdir(mode=0o700)
+    entry.touch(0o600)
+    (here / "instance/format").write_text(f"{layout}\n")
+    open_storage(str(here / "instance"), str(here / "pfp"))
+    assert list(check(str(here / "instance"), str(here / "pfp"))) == []
 
 
 def test_a_killed_upgrade_is_repeated(here, store):

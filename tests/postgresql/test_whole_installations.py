@@ -56,15 +56,17 @@ def run(database_url) -> Callable[..., list[tuple]]:
     return run
 
 
-def test_database_of_layout_2_is_upgraded(store, run, database_url):
+@pytest.mark.parametrize("host", ["localhost", "my.localhost", "127.0.0.1", "ip6-localhost"])
+def test_database_of_layout_2_is_upgraded(store, run, database_url, host):
     """Its games on a loopback address were unique."""
-    client, _ = store.add_client("Chess", [], None, game_url="http://localhost:3000/", listed=True)
-    run("UPDATE clients SET game_origin = 'http://localhost:3000'")
+    origin = f"http://{host}:3000"
+    store.add_client("Chess", [], None, game_url=f"{origin}/", listed=True)
+    run(f"UPDATE clients SET game_origin = '{origin}'")
     run("DROP INDEX clients_games")
     run("CREATE INDEX clients_games ON clients (listed, id) WHERE game_origin IS NOT NULL")
     run("UPDATE installation SET layout = 2")
     upgraded = PostgreSQL(database_url)
-    upgraded.add_client("Go", [], None, game_url="http://localhost:3000/", listed=True)
+    upgraded.add_client("Go", [], None, game_url=f"{origin}/", listed=True)
     assert {each.name for each in upgraded.games(listed=True)} == {"Chess", "Go"}
     assert list(upgraded.verify()) == []
     upgraded.close()

@@ -413,7 +413,12 @@ def test_suspend_form_takes_reason_and_length(store, ada, moderators_browser):
     assert do(moderators_browser, ada, "suspend", **changed).status_code == 303
     suspension = store.read_user(ada.id).suspension
     assert (suspension.reason, suspension.until) == ("Threats", None)
-    for refused in ({"reason": "r" * 201}, {"reason": "\u202er"}, {"length": "2 days"}):
+    for refused in (
+        {"reason": "r" * 201},
+        {"reason": "\u202er"},
+        {"length": "2 days"},
+        {"length": ""},
+    ):
         page = do(moderators_browser, ada, "suspend", **form | refused)
         assert (page.status_code, 'aria-invalid="true"' in page.text) == (400, True)
         assert html.escape(refused.get("reason", "Insults")) in page.text

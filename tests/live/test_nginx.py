@@ -21,6 +21,7 @@ from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
 import pytest
+from conftest import FOREIGN_LINK
 from programs import free_port
 from waiting import wait_until
 
@@ -38,11 +39,6 @@ from .running import ANSWER_TIMEOUT, PASSWORD, running_server
 pytestmark = [pytest.mark.live, pytest.mark.nginx]
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
-LINK = {  # a browser follows a link of another site
-    "Sec-Fetch-Site": "cross-site",
-    "Sec-Fetch-Mode": "navigate",
-    "Sec-Fetch-Dest": "document",
-}
 # Headers that a proxy adds or replaces; all others must be the server's.
 PROXY_HEADERS = {"server", "date", "connection", "keep-alive", "strict-transport-security"}
 
@@ -571,21 +567,21 @@ def test_pages_of_other_sites_do_not_use_up_the_limits(connect_from: Callable[..
     requests = [("POST", f"/{path}") for path in (*forms, "oauth/authorize", "play/x/authorize")]
     requests += [(method, "/oauth/authorize") for method in ("GET", "HEAD", "OPTIONS")]
     image = {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}
-    prefetch = LINK | {"Sec-Fetch-Site": "none", "Sec-Purpose": "prefetch"}
+    prefetch = FOREIGN_LINK | {"Sec-Fetch-Site": "none", "Sec-Purpose": "prefetch"}
     socket = {"Upgrade": "websocket", "Connection": "Upgrade", "Origin": "https://game.example"}
     foreign = (image, {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "x"}, prefetch, socket)
     for _ in range(10):
         for method, path in requests:
-            for headers in (*foreign, *[LINK] * (method == "POST")):
+            for headers in (*foreign, *[FOREIGN_LINK] * (method == "POST")):
                 refused = visitor.send_request(method, path, None, headers)
                 assert refused.status == 403
                 assert method == "HEAD" or b"This is not allowed." in refused.body
     own = FORM | {"Sec-Fetch-Site": "same-origin"}
     assert visitor.send_request("POST", "/new-password", b"", own).status == 403
-    assert visitor.send_request("GET", "/oauth/authorize", headers=LINK).status == 400
+    assert visitor.send_request("GET", "/oauth/authorize", headers=FOREIGN_LINK).status == 400
     # Negative control: these count. Clients post to the token endpoint from any site.
     assert len(send_until_refused(visitor, "POST", "/new-password", own)) < 40
-    assert len(send_until_refused(visitor, "GET", "/oauth/authorize", LINK)) < 80
+    assert len(send_until_refused(visitor, "GET", "/oauth/authorize", FOREIGN_LINK)) < 80
     assert visitor.send_request("POST", "/api/oauth/token", b"", FORM | image).status == 400
 
 

@@ -279,7 +279,7 @@ class Acts:
             if client.owner_id is not None:
                 with self._store.edit_user(client.owner_id) as owner:
                     owner.notify(
-                        f"An administrator registered another app at the origin of your app "
+                        "An administrator registered another app at the origin of your app "
                         f"{client.name}, which has no game URL any more. Enter another one."
                     )
 

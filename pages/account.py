@@ -26,7 +26,7 @@ from storage.files import storage_error_from
 
 REST_NOT_SAVED = "Only your new name was saved. Try the rest again later."
 REST_UNCONFIRMED = "Your new name was saved, and maybe the rest. Load the page again to see."
-RENAMES_AN_HOUR = 10  # of one player: names that others were known by
+RENAMES_AN_HOUR = 10  # of one player, who could imitate many others in turn
 FORM_AROUND_PICTURE = 64 * 1024  # bytes
 DATE = "%d %B %Y"
 PERHAPS_SET = (

@@ -101,7 +101,7 @@ def check_flair(flair: str) -> str | None:
 
 
 def check_password(password: str, name: str, email: str, *site_words: str) -> str | None:
-    """Check a new password for the player of that name and email address, on a site of that name.
+    """Check a new password for a player, on the site that is called `site_words`.
 
     Attackers try such words first, also without their spaces.
     """

@@ -421,6 +421,7 @@ def test_consent_page_names_client_owner_and_redirect_host(adas_browser, bob, re
     assert "space.example:8443" in text
     assert "Signed in as Ada" in text
     assert "ada@example.org" not in text
+    assert "access lasts until you remove it on your apps ." in text
 
 
 def test_consent_page_shows_the_email_if_requested(adas_browser, program):

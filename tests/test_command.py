@@ -321,6 +321,7 @@ def test_prompted_password_is_hidden_and_stdout_has_only_the_record(empty):
         ("bob", "nowhere", PASSWORD, "email: Enter an email"),
         ("bob", "b@example.org", "short", "password: Use 12 or more characters"),
         ("robert", "b@example.org", "robert is my name", "password: Leave your name"),
+        ("bob", "b@example.org", "identity server 1", "password: Leave your name"),  # of the site
         ("bob", "b@example.org", b"\xff" * 12, "password: The password is not UTF-8."),
         ("bob", "b@example.org", "", "password: Use 12 or more characters"),
     ],

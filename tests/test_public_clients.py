@@ -222,6 +222,7 @@ def test_consent_is_asked_each_time_at_a_private_use_scheme(adas_browser, regist
     for _ in range(2):
         page = adas_browser.get(public.link(**PKCE))
         assert "An app on this device gets the answer" in page.text
+        assert "access lasts until" not in page.text
         assert '<code dir="ltr">org.example.space:</code>' in page.text
         policy = page.headers["Content-Security-Policy"]
         assert re.search("form-action ([^;]*)", policy)[1] == "'self' org.example.space:"

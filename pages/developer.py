@@ -23,7 +23,7 @@ from pages.forms import (
     redirect_with_notice,
     refuse_problems,
 )
-from pages.games import find_owner, read_start
+from pages.games import find_owner, start_of_page
 from pages.moderation import acts_of
 from pages.rendering import is_open_to_members, may_register, render_page
 from pages.samples import exchange_command, web_page_of
@@ -60,7 +60,7 @@ def show_clients() -> str:
 
 def clients_page(player: storage.User, problems: dict[str, str]) -> str:
     """Return the page of the clients that a player manages."""
-    clients, more = clients_shown(player, read_start("after"))
+    clients, more = clients_shown(player, start_of_page("after"))
     return render_page(
         "developer.html",
         player,

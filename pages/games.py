@@ -94,7 +94,7 @@ def games_shown(listed: bool) -> GamesShown:
     If there are more than GAMES_SHOWN they are paged by id.
     """
     parameter = "after" if listed else "unlisted_after"
-    after = read_start(parameter)
+    after = start_of_page(parameter)
     found = get_storage().games(listed, after, GAMES_SHOWN + 1)
     page = found[:GAMES_SHOWN]
     by_name = sorted(filter(is_playable, page), key=lambda client: client.name.casefold())
@@ -102,7 +102,7 @@ def games_shown(listed: bool) -> GamesShown:
     return GamesShown([(each, find_owner(each)) for each in by_name], more)
 
 
-def read_start(parameter: str) -> str:
+def start_of_page(parameter: str) -> str:
     """Return the client id in a query parameter after which a page starts; "" for the first page.
 
     Other text counts as none: PostgreSQL raises an error for a NUL character.

@@ -67,7 +67,10 @@ def read_file(path: str, missing: NotFound) -> bytes:
 
 
 def require_folder(folder: str) -> None:
-    """Raise OSError if a folder is gone, with its disk: what is missing in it is not known then."""
+    """Raise OSError if a folder is missing: on a disk that is not mounted, say.
+
+    Whether a file exists in it is unknown then.
+    """
     os.stat(folder)
 
 

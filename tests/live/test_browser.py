@@ -13,6 +13,7 @@ import waiting
 from playwright.sync_api import (
     Browser,
     ConsoleMessage,
+    Error,
     Page,
     Playwright,
     Response,
@@ -212,6 +213,22 @@ def wait_a_second(page: Page) -> None:
     A page with scripts holds its buttons back as long, unless its clock is paused.
     """
     page.wait_for_timeout(1100)
+
+
+def decide(page: Page, button: str = "Allow") -> None:
+    """Press a button of the consent page when it counts; a popup may close at once."""
+    page.get_by_role("button", name=button).wait_for()
+    wait_a_second(page)
+    press_to_close(page, button)
+
+
+def press_to_close(page: Page, button: str) -> None:
+    """Press a button that may close its window before Playwright knows that it was pressed."""
+    try:
+        page.get_by_role("button", name=button).click(no_wait_after=True)
+    except Error as error:
+        if "has been closed" not in error.message:
+            raise
 
 
 # -- the authorization flow ---------------------------------------------------------------------

@@ -17,7 +17,7 @@ from storage import Storage
 from . import test_browser
 from .page_checks import drop_undelivered_messages
 from .running import RunningServer
-from .test_browser import Game, set_session_cookie, sign_in, wait_a_second
+from .test_browser import Game, decide, set_session_cookie, sign_in
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 chromium, playwright = test_browser.chromium, test_browser.playwright
@@ -84,13 +84,6 @@ def press_sign_in(page: Page, game: Page | Frame) -> Page:
     with page.expect_popup() as opened:
         game.get_by_role("button", name="Sign in").click()
     return opened.value
-
-
-def decide(page: Page, button: str = "Allow") -> None:
-    """Press a button of the consent page when it counts; a popup may close at once."""
-    page.get_by_role("button", name=button).wait_for()
-    wait_a_second(page)
-    page.get_by_role("button", name=button).click(no_wait_after=True)
 
 
 def leave(popup: Page) -> None:

@@ -14,7 +14,7 @@ from identity.settings import ROOT
 from . import test_browser
 from .page_checks import check_page, drop_undelivered_messages
 from .running import RunningServer
-from .test_browser import Client, Game, set_session_cookie, sign_in, wait_a_second
+from .test_browser import Client, Game, decide, press_to_close, set_session_cookie, sign_in
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 chromium, playwright = test_browser.chromium, test_browser.playwright
@@ -62,17 +62,10 @@ def open_popup(
     return opened.value
 
 
-def allow(popup: Page) -> None:
-    """Press Allow when it counts; the popup may close at once."""
-    popup.get_by_role("button", name="Allow").wait_for()
-    wait_a_second(popup)
-    popup.get_by_role("button", name="Allow").click(no_wait_after=True)
-
-
 def close(popup: Page) -> None:
     """Press the button that closes a popup with an error."""
     with popup.expect_event("close"):
-        popup.get_by_role("button", name=CLOSE).click(no_wait_after=True)
+        press_to_close(popup, CLOSE)
 
 
 def received(page: Page) -> dict[str, str]:
@@ -97,7 +90,7 @@ def test_popup_signs_in_gives_the_code_to_the_game_and_closes(
     sign_in(popup)
     expect(popup.get_by_text("Both buttons close this window")).to_be_visible()
     with popup.expect_event("close"):
-        allow(popup)
+        decide(popup)
     response = received(page)
     assert response == {"code": response["code"], "state": "a state & more"}
     assert exchange(game_client, response["code"]) == 200
@@ -106,9 +99,7 @@ def test_popup_signs_in_gives_the_code_to_the_game_and_closes(
 def test_popup_gives_a_refusal_to_the_game(page: Page, game: Game, game_client: Client):
     popup = open_popup(page, game, game_client)
     with popup.expect_event("close"):
-        popup.get_by_role("button", name="Cancel").wait_for()
-        wait_a_second(popup)
-        popup.get_by_role("button", name="Cancel").click(no_wait_after=True)
+        decide(popup, "Cancel")
     assert received(page)["error"] == "access_denied"
 
 
@@ -130,7 +121,7 @@ def test_ten_lines_of_the_documentation_sign_a_player_in(
     with page.expect_popup() as opened:
         page.get_by_role("button", name="Sign in").click()
     with opened.value.expect_event("close"):
-        allow(opened.value)
+        decide(opened.value)
     assert exchange(game_client, received(page)["code"]) == 200
 
 
@@ -142,7 +133,7 @@ def test_opener_of_another_origin_gets_nothing_and_the_popup_says_so(
 ):
     """RFC 9700 4.17.2: the redirect URI is on 127.0.0.1, the opener on localhost."""
     popup = open_popup(page, game, game_client, host="localhost")
-    allow(popup)
+    decide(popup)
     expect(popup.get_by_text(NO_OPENER)).to_be_visible()
     assert page.locator("output").inner_text() == ""
     drop_undelivered_messages(console_errors)
@@ -157,7 +148,7 @@ def test_opener_that_moved_to_another_origin_gets_nothing(
     popup = open_popup(page, game, game_client)
     popup.get_by_role("button", name="Allow").wait_for()
     page.goto(f"{game.origin('localhost')}/")
-    allow(popup)
+    decide(popup)
     expect(popup.get_by_text(NO_OPENER)).to_be_visible()
     assert page.locator("output").inner_text() == ""
     drop_undelivered_messages(console_errors)
@@ -165,7 +156,7 @@ def test_opener_that_moved_to_another_origin_gets_nothing(
 
 def test_window_without_an_opener_shows_an_error(page: Page, game_client: Client):
     page.goto(game_client.link(response_mode="web_message"))
-    allow(page)
+    decide(page)
     expect(page.get_by_role("heading", name="Something went wrong")).to_be_focused()
     expect(page.get_by_text(NO_OPENER)).to_be_visible()
     expect(page.get_by_role("button", name=CLOSE)).to_have_count(0)
@@ -187,7 +178,7 @@ def test_error_in_a_popup_offers_to_close_it(page: Page, game: Game, game_client
     """Nowhere else, because a script closes no other window."""
     popup = open_popup(page, game, game_client)
     popup.locator("[name=request]").evaluate("field => { field.value = 'expired'; }")
-    allow(popup)
+    decide(popup)
     expect(popup.get_by_text("This page has expired.")).to_be_visible()
     check_page(popup)
     close(popup)
@@ -201,7 +192,7 @@ def test_message_page_cannot_be_framed(
 ):
     """RFC 9700 4.16: a frame of the game's own page gets no code either."""
     page.goto(game_client.link())
-    allow(page)
+    decide(page)
     expect(page).to_have_title("Game")  # consent is remembered from now on
     link = game_client.link(response_mode="web_message")
     game.pages["/framing"] = f'<title>Framing</title><iframe src="{link}"></iframe>'
@@ -215,7 +206,7 @@ def test_popup_that_the_game_does_not_close_says_what_to_do(
 ):
     opener = OPENER.replace("source.close();", "")
     popup = open_popup(page, game, game_client, opener=opener)
-    allow(popup)
+    decide(popup)
     assert received(page)["code"]
     expect(popup.get_by_text(NO_OPENER)).to_be_visible()
 

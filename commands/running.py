@@ -26,8 +26,8 @@ IN_DATABASE = {
 }
 # How Python runs each server that serves this application.
 SERVER_MODULES = {
-    "gunicorn": ["gunicorn", f"--config={ROOT}/identity/gunicorn_config.py"],
-    "granian": ["identity.granian_server"],
+    "gunicorn": ["gunicorn", f"--config={ROOT}/serving/gunicorn_config.py"],
+    "granian": ["serving.granian_server"],
 }
 # The address for a browser on this machine, if the server listens on all addresses.
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
@@ -113,7 +113,7 @@ def serve(bind: tuple[str, int], workers: int | None, threads: int, server: str)
     its address.
     """
     if server == "granian":
-        import_module("identity.granian_server")  # exits with one line if granian cannot be used
+        import_module("serving.granian_server")  # exits with one line if granian cannot be used
     store = open_installation()
     is_new = store.is_new()  # before anything is printed: a database may be away
     host, command = bind[0], this_command()

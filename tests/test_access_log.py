@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from identity.access_log import MOST, LineWriter, access_line
+from serving.access_log import MOST, LineWriter, access_line
 
 LINE = re.compile(
     rb'\S+ - - \[\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4}\] "[^" ]+ [^" ]+ [^" ]+" '
@@ -19,7 +19,7 @@ PROCESSES, LINES = 4, 5000
 # Each process writes lines of its own, of up to MOST bytes, to the standard output of all.
 WRITER = f"""
 import random, sys
-from identity.access_log import MOST, LineWriter
+from serving.access_log import MOST, LineWriter
 writer, name = LineWriter(), sys.argv[1]
 for number in range({LINES}):
     start = f"{{name}} {{number}} "
@@ -107,7 +107,7 @@ def test_full_disk_stops_no_request_and_joins_no_lines(tmp_path: Path):
     """RLIMIT_FSIZE refuses the end of a line as a full disk does, in a process of its own."""
     program = """
 import resource, signal
-from identity.access_log import LineWriter
+from serving.access_log import LineWriter
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 writer = LineWriter()
 resource.setrlimit(resource.RLIMIT_FSIZE, (25, resource.RLIM_INFINITY))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import yaml
 
-from identity import granian_server, gunicorn_config
 from identity_server import PAGE_BODY_LIMIT, TOKEN_BODY_LIMIT
 from pages.account import FORM_AROUND_PICTURE
+from serving import granian_server, gunicorn_config
 from storage.pictures import MAX_BYTES
 
 ROOT = Path(__file__).parent.parent

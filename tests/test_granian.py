@@ -1,4 +1,4 @@
-"""`identity.granian_server` and `granian_requests`; tests/live/test_granian.py runs granian."""
+"""`serving.granian_server` and `granian_requests`; tests/live/test_granian.py runs granian."""
 
 import io
 import os
@@ -14,9 +14,9 @@ import pytest
 from waiting import PATIENCE
 from werkzeug.wsgi import ClosingIterator
 
-from identity import granian_server
-from identity.granian_requests import MOST_OF_A_BODY, MOST_OF_A_LINE, Requests
 from identity.settings import ROOT
+from serving import granian_server
+from serving.granian_requests import MOST_OF_A_BODY, MOST_OF_A_LINE, Requests
 
 # -- the installed granian ----------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""`identity.gunicorn_config` matches the installed gunicorn. tests/live/ tests its effects."""
+"""`serving.gunicorn_config` matches the installed gunicorn. tests/live/ tests its effects."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ import pytest
 from gunicorn.config import Config
 from gunicorn.http import message, parser
 
-from identity import gunicorn_config
+from serving import gunicorn_config
 
 
 def test_gunicorn_knows_every_setting():

@@ -19,6 +19,7 @@ LAYERS = [
     {"identity"},
     {"storage.flat_files", "storage.postgresql"},
     {"storage"},
+    {"serving"},
 ]
 PACKAGES = {name.partition(".")[0] for layer in LAYERS for name in layer}
 FORBIDDEN = {"commands": {"identity_server", "pages"}}  # besides what the layers forbid

@@ -16,7 +16,7 @@ COMMANDS = (ROOT / "docs" / "command.md").read_text(encoding="utf-8")
 READING = (ROOT / "docs" / "reading.md").read_text(encoding="utf-8")
 PACKAGES = [
     str(path.parent.relative_to(ROOT))
-    for package in ("storage", "identity", "pages", "commands")
+    for package in ("storage", "serving", "identity", "pages", "commands")
     for path in ROOT.glob(f"{package}/**/__init__.py")
 ]
 

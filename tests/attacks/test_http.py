@@ -21,9 +21,9 @@ from waiting import wait_until
 
 from benchmarks.servers import processor_time
 from identity.clients import CLIENT_FAILURES
-from identity.granian_server import MOST_OF_A_HEAD
 from identity.limits import ATTEMPTS_PER_NAME
 from identity.passwords import hash_password
+from serving.granian_server import MOST_OF_A_HEAD
 
 BOUNDARY = "limit"
 MULTIPART = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}

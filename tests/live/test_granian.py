@@ -1,4 +1,4 @@
-"""granian as identity/granian_server.py runs it: its processes, signals, connections and log."""
+"""granian as serving/granian_server.py runs it: its processes, signals, connections and log."""
 
 import contextlib
 import http.client
@@ -63,7 +63,7 @@ class Granian:
         (folder / "probe.py").write_text(APPLICATION)
         self.port = free_port()
         self.log = folder / "error.log"
-        command = [sys.executable, "-m", "identity.granian_server", f"--keep-alive={keep_alive}"]
+        command = [sys.executable, "-m", "serving.granian_server", f"--keep-alive={keep_alive}"]
         command += [f"--bind=127.0.0.1:{self.port}", "--workers=2", target]
         python_path = os.pathsep.join([ROOT, str(folder)])
         with self.log.open("w") as log, (folder / "access.log").open("w") as access_log:
@@ -283,13 +283,7 @@ def test_application_that_cannot_be_loaded_stops_the_server(tmp_path: Path):
 
 def test_port_in_use_is_reported_in_one_line(granian: Granian):
     bind = f"127.0.0.1:{granian.port}"
-    command = [
-        sys.executable,
-        "-m",
-        "identity.granian_server",
-        f"--bind={bind}",
-        "wsgi:application",
-    ]
+    command = [sys.executable, "-m", "serving.granian_server", f"--bind={bind}", "wsgi:application"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr == f"Error: cannot listen at {bind} (Address already in use)\n"

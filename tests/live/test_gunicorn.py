@@ -1,4 +1,4 @@
-"""gunicorn as identity/gunicorn_config.py configures it: its own responses, and its logs.
+"""gunicorn as serving/gunicorn_config.py configures it: its own responses, and its logs.
 
 What granian does with the same requests is here, too. docs/servers.md lists the differences.
 """
@@ -132,7 +132,7 @@ def application(environ, start_response):
     start_response("200 OK", [("Content-Length", "0")])
     return []
 """
-CONFIGURATION = Path(ROOT) / "identity" / "gunicorn_config.py"
+CONFIGURATION = Path(ROOT) / "serving" / "gunicorn_config.py"
 SLOW_START = """
 def post_fork(arbiter, worker):
     print("worker boots", flush=True)

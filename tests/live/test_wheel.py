@@ -20,7 +20,7 @@ from identity.settings import ROOT
 pytestmark = [pytest.mark.wheel, pytest.mark.xdist_group("wheel")]
 CONSTRAINTS = Path(ROOT) / "constraints.txt"
 SOURCES = ("*.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
-FOLDERS = ("commands", "examples", "identity", "pages", "static", "storage", "templates")
+FOLDERS = ["commands", "examples", "identity", "pages", "serving", "static", "storage", "templates"]
 PIP_TIMEOUT = 300  # seconds
 
 

@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 
-from identity.access_log import access_line, path_to_log
+from serving.access_log import access_line, path_to_log
 
 MOST_OF_A_LINE = 8190  # bytes, as gunicorn's limit_request_line and limit_request_field_size
 MOST_DIGITS = 19  # of a Content-Length

@@ -1,9 +1,9 @@
 """granian as a server, in place of gunicorn: its processes, its listener and its signals.
 
-    python -m identity.granian_server --bind=127.0.0.1:8000 wsgi:application
+    python -m serving.granian_server --bind=127.0.0.1:8000 wsgi:application
 
 `identity-server serve --server granian` runs this. SIGTERM stops the server, SIGHUP replaces its
-workers by new ones; neither loses a request. identity/granian_requests.py is what each worker does
+workers by new ones; neither loses a request. serving/granian_requests.py is what each worker does
 around a request. docs/servers.md lists the differences from gunicorn.
 """
 
@@ -190,8 +190,8 @@ def load_application(listener: socket.socket, keep_alive: float, target: str) ->
 
     Its code is not loaded in the master, so that a reload loads new code.
     """
-    from identity.access_log import LineWriter
-    from identity.granian_requests import Requests
+    from serving.access_log import LineWriter
+    from serving.granian_requests import Requests
 
     module, _, name = target.partition(":")
     requests = Requests(getattr(import_module(module), name), LineWriter().write)
@@ -277,7 +277,7 @@ def listen(address: str) -> socket.socket:
 
 def main() -> None:
     """Run the server until it is stopped."""
-    parser = argparse.ArgumentParser(prog="identity.granian_server")
+    parser = argparse.ArgumentParser(prog="serving.granian_server")
     parser.add_argument("--bind", metavar="HOST:PORT", default="127.0.0.1:8000")
     parser.add_argument("--workers", metavar="N", type=int, default=1)
     parser.add_argument("--threads", metavar="N", type=int, default=12)

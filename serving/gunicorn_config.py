@@ -21,7 +21,7 @@ from gunicorn.config import Config
 from gunicorn.http import body, errors, message, parser
 from gunicorn.workers import gthread
 
-from identity.access_log import LineWriter, access_line
+from serving.access_log import LineWriter, access_line
 
 INTERNALS = (  # undocumented parts of gunicorn that are overridden, replaced or called here
     (glogging, "Logger.access"),

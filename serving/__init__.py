@@ -1,0 +1,5 @@
+"""How the processes of the server run: gunicorn, granian, and the access log of both.
+
+`gunicorn_config` and `granian_server` run any WSGI application (PEP 3333) and know nothing of
+identity. `identity-server serve` starts one of them in place of itself.
+"""

@@ -9,6 +9,9 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+from werkzeug.wsgi import ClosingIterator
 
 from serving.access_log import access_line, path_to_log
 
@@ -21,11 +24,11 @@ PART = 64 * 2**10  # bytes
 class Requests:
     """WSGI middleware (PEP 3333) between granian and the application of a worker.
 
-    `write` gets the access line of each request.
+    `write` gets the access line of each request. `application` is None until it has loaded.
     """
 
-    def __init__(self, application: Callable, write: Callable[[bytes], None]) -> None:
-        self._application = application
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self.application: Callable | None = None
         self._write = write
         self._closes_connections = False
         self.last_kept = float("-inf")  # time.monotonic() of the last connection left open
@@ -49,18 +52,24 @@ class Requests:
         else:
             self.last_kept = time.monotonic()
         start_response(status, headers)
+
+        def log(sizes: Iterable[int]) -> None:
+            self._write(access_line(environ, status, sum(sizes), time.monotonic() - start))
+
         if isinstance(body, list):
-            seconds = time.monotonic() - start
-            self._write(access_line(environ, status, sum(map(len, body)), seconds))
+            log(map(len, body))
             return body
-        return LoggedBody(body, self._write, environ, status, start)
+        sizes = []  # bytes of each part that was sent
+        return ClosingIterator(
+            measured(body, sizes), [getattr(body, "close", lambda: None), partial(log, sizes)]
+        )
 
     def _respond(self, environ: dict, start_response: Callable) -> Iterable[bytes]:
         refusal = check_head(environ)
         if refusal:
             return respond_with_text(start_response, refusal)
         try:
-            return self._application(environ, start_response)
+            return self.application(environ, start_response)
         except Exception:
             path = path_to_log(environ["PATH_INFO"])
             print(f"Error handling request {environ['REQUEST_METHOD']} {path}", file=sys.stderr)
@@ -92,12 +101,8 @@ def check_head(environ: dict) -> str | None:
 def respond_with_text(start_response: Callable, status: str) -> list[bytes]:
     """Respond with a status and its name as the text."""
     body = status.partition(" ")[2].encode()
-    headers = {
-        "Content-Type": "text/plain",
-        "Content-Length": str(len(body)),
-        "Connection": "close",
-    }
-    start_response(status, [*headers.items()])
+    length = ("Content-Length", str(len(body)))
+    start_response(status, [("Content-Type", "text/plain"), length, ("Connection", "close")])
     return [body]
 
 
@@ -108,27 +113,8 @@ def read_rest(body) -> None:
             break
 
 
-class LoggedBody:
-    """The body of a response that writes the access line when it is closed."""
-
-    def __init__(
-        self, body: Iterable[bytes], write: Callable, environ: dict, status: str, start: float
-    ) -> None:
-        self._body = body
-        self._write = write
-        self._environ = environ
-        self._status = status
-        self._start = start
-        self._sent = 0  # bytes
-
-    def __iter__(self) -> Iterator[bytes]:
-        for part in self._body:
-            self._sent += len(part)
-            yield part
-
-    def close(self) -> None:
-        """Close the body of the application, and log."""
-        if hasattr(self._body, "close"):
-            self._body.close()
-        seconds = time.monotonic() - self._start
-        self._write(access_line(self._environ, self._status, self._sent, seconds))
+def measured(body: Iterable[bytes], sizes: list[int]) -> Iterator[bytes]:
+    """Yield the parts of a body; append the length of each to `sizes`."""
+    for part in body:
+        sizes.append(len(part))
+        yield part

@@ -1,8 +1,8 @@
 """gunicorn's configuration. `identity-server serve` adds the address, workers and threads.
 
 GUNICORN_CMD_ARGS in the environment overrides these settings. Where gunicorn has no setting, its
-logger and its worker are extended, and two of its classes are replaced at start (`on_starting`).
-Importing this module replaces nothing.
+logger and its worker are extended, and each worker replaces two of its classes. Importing this
+module replaces nothing.
 """
 
 import collections
@@ -11,7 +11,6 @@ import re
 import select
 import signal
 import socket
-import sys
 import time
 from datetime import timedelta
 
@@ -22,6 +21,7 @@ from gunicorn.http import body, errors, message, parser
 from gunicorn.workers import gthread
 
 from serving.access_log import LineWriter, access_line
+from serving.internals import require_internals
 
 INTERNALS = (  # undocumented parts of gunicorn that are overridden, replaced or called here
     (glogging, "Logger.access"),
@@ -40,17 +40,8 @@ INTERNALS = (  # undocumented parts of gunicorn that are overridden, replaced or
 
 
 def check_gunicorn() -> None:
-    """Exit with one line if this gunicorn lacks one of INTERNALS.
-
-    Without this check a renamed method would silently end the redaction of the logs.
-    """
-    for module, path in INTERNALS:
-        found = module
-        for name in path.split("."):
-            found = getattr(found, name, None)
-        if found is None:
-            missing = f"gunicorn {gunicorn.__version__} has no {module.__name__}.{path}"
-            sys.exit(f"Error: {missing}: install the version that constraints.txt names")
+    """Exit with one line if this gunicorn lacks one of INTERNALS."""
+    require_internals(gunicorn, INTERNALS, "install the version that constraints.txt names")
 
 
 check_gunicorn()
@@ -143,6 +134,8 @@ class Worker(gthread.ThreadWorker):
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
+        message.ChunkedReader = ChunkedBody
+        parser.RequestParser.mesg_class = Request
         self.waiting = collections.deque()  # an element for each connection that waits for a thread
 
     def enqueue_req(self, conn) -> None:
@@ -179,15 +172,8 @@ worker_class = Worker
 
 
 def on_starting(server) -> None:
-    """Replace two classes, in the master process before it forks."""
-    on_reload(server)
+    """Prepare the master process, before it forks."""
     os.register_at_fork(after_in_child=exit_on_signal_during_boot)
-
-
-def on_reload(server) -> None:
-    """Replace the classes again after SIGHUP, which loads this file again."""
-    message.ChunkedReader = ChunkedBody
-    parser.RequestParser.mesg_class = Request
 
 
 def exit_on_signal_during_boot() -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
+from types import ModuleType
 
 import granian
 import pytest
@@ -15,21 +16,21 @@ from waiting import PATIENCE
 from werkzeug.wsgi import ClosingIterator
 
 from identity.settings import ROOT
-from serving import granian_server
+from serving import granian_server, gunicorn_config
 from serving.granian_requests import MOST_OF_A_BODY, MOST_OF_A_LINE, Requests
+from serving.internals import require_internals
 
 # -- the installed granian ----------------------------------------------------------------------
 
 
-def test_missing_granian_internal_is_named_in_one_line(monkeypatch, subtests):
-    granian_server.check_granian()
-    for module, path in granian_server.INTERNALS:
-        renamed = f"{path}_renamed"
+@pytest.mark.parametrize("server", [granian_server, gunicorn_config])
+def test_missing_internal_is_named_in_one_line(subtests, server: ModuleType):
+    require_internals(granian, server.INTERNALS, "")
+    for module, path in server.INTERNALS:
         with subtests.test(path), pytest.raises(SystemExit) as refused:
-            monkeypatch.setattr(granian_server, "INTERNALS", [(module, renamed)])
-            granian_server.check_granian()
-        assert f" has no {module.__name__}.{renamed}: " in refused.value.code
-        assert "\n" not in refused.value.code
+            require_internals(granian, ((module, f"{path}_renamed"),), "fix it")
+        missing = f"granian {granian.__version__} has no {module.__name__}.{path}_renamed"
+        assert refused.value.code == f"Error: {missing}: fix it"
 
 
 @pytest.mark.parametrize("version", ["2.7.3", "1.99.0", "2.7"])
@@ -64,7 +65,8 @@ class Exchange:
         self, application: Callable, environ: dict, prepare: Callable = lambda requests: None
     ) -> None:
         self.lines: list[str] = []
-        self.requests = Requests(application, lambda line: self.lines.append(line.decode()))
+        self.requests = Requests(lambda line: self.lines.append(line.decode()))
+        self.requests.application = application
         prepare(self.requests)
         body = self.requests(environ, self._start)
         self.lines_before_the_body = [*self.lines]

@@ -31,22 +31,6 @@ def test_import_patches_nothing():
     assert parser.RequestParser.mesg_class is message.Request
 
 
-def test_missing_gunicorn_internal_is_named_in_one_line(monkeypatch, subtests):
-    for module, path in gunicorn_config.INTERNALS:
-        *owner, name = path.split(".")
-        holder = getattr(module, owner[0]) if owner else module
-        defined_by = next(
-            each for each in getattr(holder, "__mro__", [holder]) if name in vars(each)
-        )
-        with subtests.test(path), monkeypatch.context() as without:
-            without.delattr(defined_by, name)
-            with pytest.raises(SystemExit) as refused:
-                gunicorn_config.check_gunicorn()
-            assert f" has no {module.__name__}.{path}: " in refused.value.code
-            assert "\n" not in refused.value.code
-    gunicorn_config.check_gunicorn()
-
-
 @pytest.mark.live
 def test_gunicorn_without_a_patched_attribute_does_not_start():
     """Start it as `serve` does, with a gunicorn whose log cannot be redacted."""

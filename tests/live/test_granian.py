@@ -281,14 +281,6 @@ def test_application_that_cannot_be_loaded_stops_the_server(tmp_path: Path):
     assert "No module named 'nowhere'" in server.log.read_text()
 
 
-def test_port_in_use_is_reported_in_one_line(granian: Granian):
-    bind = f"127.0.0.1:{granian.port}"
-    command = [sys.executable, "-m", "serving.granian_server", f"--bind={bind}", "wsgi:application"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr == f"Error: cannot listen at {bind} (Address already in use)\n"
-
-
 def test_systemd_is_notified(tmp_path: Path):
     """The unit has Type=notify, which gunicorn supports."""
     with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as systemd:

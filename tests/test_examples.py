@@ -1,5 +1,6 @@
 """The programs in `examples/`, each in its own process, against a stub of the identity server."""
 
+import ast
 import base64
 import contextlib
 import hashlib
@@ -19,7 +20,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 from programs import CLIENT_ID, CLIENT_SECRET, GAME, ROOT, WEB_APP, running
-from test_layout import imported_modules
+from test_layout import imported_names
 from waiting import PATIENCE
 
 pytestmark = pytest.mark.live
@@ -163,7 +164,7 @@ def reset_connections(port: int, sent: bytes) -> None:
 
 @pytest.mark.parametrize("program", [WEB_APP, GAME])
 def test_examples_import_the_standard_library_only(program: str):
-    modules = imported_modules((ROOT / program).read_text(), set())
+    modules = imported_names(ast.parse((ROOT / program).read_text()))
     assert {each.partition(".")[0] for each in modules} <= sys.stdlib_module_names
 
 

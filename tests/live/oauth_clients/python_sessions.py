@@ -45,7 +45,7 @@ class RequestsOauthlibSession:
             self._configuration["authorization_endpoint"]
         )
         if self._configuration["pkce"]:
-            self._verifier = library._code_verifier  # it has no public name
+            self._verifier = library._code_verifier  # noqa: SLF001  it has no public name
         return address
 
     def exchange(self, callback: str, verifier: str = "") -> list:

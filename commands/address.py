@@ -50,17 +50,11 @@ def find_base_url() -> str | None:
         return values["BASE_URL"]
     # Nonblocking: opening a named pipe would wait for a writer.
     with contextlib.suppress(OSError), opened(_path(values), os.O_RDONLY | os.O_NONBLOCK) as file:
-        if _is_locked(file):
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # until it is closed
+        except BlockingIOError:  # its server runs
             return os.read(file, 1000).decode()
     return None
-
-
-def _is_locked(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # until it is closed
-    except BlockingIOError:
-        return True
-    return False
 
 
 def base_url_of_links() -> str:

@@ -4,7 +4,6 @@ import contextlib
 import os
 import re
 import shlex
-import shutil
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -66,22 +65,11 @@ def kept_port(host: str, port: int) -> Iterator[int]:
         yield number
 
 
-def this_command() -> str:
-    """Return the shell words that call this command again with the same folders.
-
-    IDENTITY_STORAGE may hold a password, and is left out.
-    """
-    called = sys.argv[0]
-    if shutil.which(os.path.basename(called)) == called:
-        called = os.path.basename(called)
-    folders = [each for each in ("IDENTITY_DATA_DIR", "IDENTITY_PICTURE_DIR") if each in os.environ]
-    folders = [f"{each}={shlex.quote(os.environ[each])}" for each in folders]
-    return " ".join([*folders, shlex.quote(called)])
-
-
-def default_base_url(host: str, port: int) -> str:
-    """Return the base URL for a browser on this machine: no other address is known."""
-    return f"http://{LOOPBACK.get(host, host)}:{port}"
+def settings_at(host: str, port: int) -> dict:
+    """Return the settings; the default base URL is this address, for a browser on this machine."""
+    if "IDENTITY_BASE_URL" in os.environ:
+        return read_settings()
+    return read_settings({"BASE_URL": f"http://{LOOPBACK.get(host, host)}:{port}"})
 
 
 def bind_option(help: str) -> Callable:
@@ -116,10 +104,8 @@ def serve(bind: tuple[str, int], workers: int | None, threads: int, server: str)
         import_module("serving.granian_server")  # exits with one line if granian cannot be used
     store = open_installation()
     is_new = store.is_new()  # before anything is printed: a database may be away
-    host, command = bind[0], this_command()
-    port = click.get_current_context().with_resource(kept_port(*bind))
-    os.environ.setdefault("IDENTITY_BASE_URL", default_base_url(host, port))
-    values = read_settings()
+    host, port = bind[0], click.get_current_context().with_resource(kept_port(*bind))
+    values = settings_at(host, port)
     click.echo(f"{values['SITE_NAME']} is at {values['BASE_URL']}/")
     problems = check_environment(values, (host, port), server)
     for each in problems:
@@ -128,38 +114,37 @@ def serve(bind: tuple[str, int], workers: int | None, threads: int, server: str)
         option = "" if server == "gunicorn" else f" --server {server}"
         click.echo(f"How to fix it: identity-server settings{option}", err=True)
     if is_new:
-        offer_first_account(store, values["BASE_URL"], command)
+        offer_first_account(store, values["BASE_URL"])
     store.close()
-    keep_address(values)
-    # Absolute paths, and our folder: the server imports from the current folder, where the
-    # administrator may have another wsgi.py or storage/.
-    os.environ.update({f"IDENTITY_{each}": values[each] for each in ("DATA_DIR", "PICTURE_DIR")})
-    os.chdir(ROOT)
-    # Memory that an upload freed returns to the system, whichever thread it was in: mallopt(3).
-    os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(128 * 2**10))
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    options = [f"--bind={host}:{port}", f"--workers={workers or cores}", f"--threads={threads}"]
-    program = [sys.executable, "-m", *SERVER_MODULES[server]]
-    os.execv(sys.executable, [*program, *options, "wsgi:application"])
-
-
-def keep_address(values: dict) -> None:
-    """Keep the base URL for other commands until gunicorn ends; warn if that is not possible."""
-    try:
+    try:  # until the server ends
         click.get_current_context().with_resource(kept_address(values))
     except OSError as error:  # on a full disk the server starts nevertheless
         problem = f"other commands cannot find this address ({error.strerror})"
         click.echo(f"Warning: {problem}: set IDENTITY_BASE_URL for them.", err=True)
+    # Absolute paths, and our folder: the server imports from the current folder, where the
+    # administrator may have another wsgi.py or storage/.
+    passed = {f"IDENTITY_{each}": values[each] for each in ("DATA_DIR", "PICTURE_DIR", "BASE_URL")}
+    os.chdir(ROOT)
+    # Memory that an upload freed returns to the system, whichever thread it was in: mallopt(3).
+    variables = {"MALLOC_MMAP_THRESHOLD_": str(128 * 2**10)} | os.environ | passed
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    options = [f"--bind={host}:{port}", f"--workers={workers or cores}", f"--threads={threads}"]
+    program = [sys.executable, "-m", *SERVER_MODULES[server]]
+    os.execve(sys.executable, [*program, *options, "wsgi:application"], variables)
 
 
-def offer_first_account(store: Storage, base_url: str, command: str) -> None:
+def offer_first_account(store: Storage, base_url: str) -> None:
     """Print how to create the first account, an administrator's."""
     from identity.links import issue_first_account_link  # Flask, which other starts do not need
 
     click.echo("Nobody has an account yet. Create the first one, the administrator's, here:")
     click.echo(f"  {issue_first_account_link(store, base_url)}")
+    # IDENTITY_STORAGE may hold a password, and is left out of the command.
     same = ", with the same IDENTITY_STORAGE" if "IDENTITY_STORAGE" in os.environ else ""
     click.echo(f"or in another terminal{same}:")
+    folders = [each for each in ("IDENTITY_DATA_DIR", "IDENTITY_PICTURE_DIR") if each in os.environ]
+    folders = [f"{each}={shlex.quote(os.environ[each])}" for each in folders]
+    command = " ".join([*folders, shlex.quote(sys.argv[0])])
     click.echo(f"  {command} user add YOUR_NAME --email YOUR_EMAIL --mod-level 2")
 
 
@@ -171,11 +156,9 @@ def settings(bind: tuple[str, int], server: str) -> None:
 
     Give the --bind and --server that you give `serve`: they are compared with the settings.
     """
-    origins = {each: "environment" for each in SETTINGS if f"IDENTITY_{each}" in os.environ}
-    os.environ.setdefault("IDENTITY_BASE_URL", default_base_url(*bind))
-    values = read_settings()
+    values = settings_at(*bind)
     for name, setting in SETTINGS.items():
-        origin = origins.get(name, "default")
+        origin = "environment" if f"IDENTITY_{name}" in os.environ else "default"
         value = mask_url(values[name]) if name == "STORAGE" else values[name]
         help = setting.help if values["STORAGE"] == "files" else IN_DATABASE.get(name, setting.help)
         click.echo(f"IDENTITY_{name}={value}  ({origin})\n    {help}")

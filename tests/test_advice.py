@@ -3,12 +3,15 @@
 import os
 import time
 from collections.abc import Callable
+from unittest import mock
 
 import pytest
+from click.testing import CliRunner
 from test_command import Installation
 
 from commands.advice import check_environment
 from identity.settings import read_settings
+from identity_admin import identity_server_command
 from storage import Advice, Storage
 
 LOOPBACK = ("127.0.0.1", 8000)
@@ -146,6 +149,13 @@ def test_settings_default_base_url_follows_bind(installation):
     printed = installation.output("settings", "--bind", "[::1]:8042")
     assert "IDENTITY_BASE_URL=http://[::1]:8042  (default)" in printed
     assert "Warning" not in printed
+
+
+def test_settings_leaves_the_environment_unchanged(installation):
+    with mock.patch.dict(os.environ, installation.environment, clear=True):
+        done = CliRunner().invoke(identity_server_command, ["settings"], catch_exceptions=False)
+        assert done.exit_code == 0
+        assert os.environ == installation.environment
 
 
 def test_serve_prints_warnings_and_starts(installation):

@@ -84,7 +84,7 @@ class Installation:
         with (
             contextlib.chdir(self.folder),
             mock.patch.dict(os.environ, self.environment | variables, clear=True),
-            mock.patch.object(os, "execv", self._keep_arguments),
+            mock.patch.object(os, "execve", self._keep_arguments),
             mock.patch.object(os, "fsync"),
             mock.patch.object(disk, "sync_file_system"),
             mock.patch.object(passwords, "PASSWORD_METHOD", CHEAP_PASSWORD_METHOD),
@@ -99,7 +99,7 @@ class Installation:
         assert done.exit_code == status, (arguments, done.output)
         return done
 
-    def _keep_arguments(self, program: str, arguments: list[str]) -> None:
+    def _keep_arguments(self, program: str, arguments: list[str], variables: dict) -> None:
         self.served = arguments
 
     def run_process(

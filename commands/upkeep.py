@@ -29,7 +29,7 @@ def check(repair: bool, as_json: bool) -> None:
     clear_progress()
     if as_json:  # these names are an interface
         records = [
-            {"file": each.place, "problem": each.problem, "mended": each.repaired}
+            {"file": each.place, "problem": each.problem, "repaired": each.repaired}
             for each in problems
         ]
         print_json(records)

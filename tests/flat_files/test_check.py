@@ -1104,10 +1104,10 @@ def test_check_json_is_an_array_of_problems(site, run):
     site.path("names/ada").unlink()
     status, printed, errors = run("--json")
     problem = {"file": str(site.path("names/ada")), "problem": "does not lead to users/1.json"}
-    assert (status, json.loads(printed)) == (1, [problem | {"mended": None}])
+    assert (status, json.loads(printed)) == (1, [problem | {"repaired": None}])
     assert errors == "Error: 1 problem found: --repair repairs what can be repaired\n"
     status, printed, errors = run("--json", "--repair")
-    assert (status, json.loads(printed)) == (0, [problem | {"mended": "added"}])
+    assert (status, json.loads(printed)) == (0, [problem | {"repaired": "added"}])
     assert errors == ""
 
 

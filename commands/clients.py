@@ -98,6 +98,8 @@ def client_add(
     given |= {"name": name, "redirect_uris": list(dict.fromkeys(redirect_uri))}
     if not redirect_uri and "game_url" not in given:
         raise click.UsageError("Where is it? Give --redirect-uri, --game-url or both.")
+    if {"public", "require_pkce"} <= given.keys():
+        raise click.UsageError("A --public client always needs PKCE: leave --require-pkce out.")
     refuse_bad_game(given.get("game_url"))
     store = open_installation()
     owner_id = read_user_named(store, owner).id if owner else None

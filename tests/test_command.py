@@ -422,6 +422,14 @@ def test_public_client_has_no_secret_and_stays_public(installation):
     assert shown == added
 
 
+def test_require_pkce_of_a_public_client_is_wrong_usage(installation):
+    before = installation.record("client", "list")
+    options = ("--redirect-uri", "org.example.go:/callback", "--public", "--require-pkce")
+    done = installation.run("client", "add", "Go", *options, status=2)
+    assert "A --public client always needs PKCE: leave --require-pkce out." in done.stderr
+    assert installation.record("client", "list") == before
+
+
 def test_client_at_plain_http_gets_a_warning_on_standard_error(installation):
     options = ("--redirect-uri", "http://space.example/", "--json")
     added = installation.run("client", "add", "Space Game", *options)

@@ -14,6 +14,7 @@ given_file = click.argument(
     "file", type=click.Path(exists=True, dir_okay=False, readable=True), metavar="FILE"
 )
 folder = click.Path(exists=True, file_okay=False)
+LEFT_OUT = "something is left out: `identity-server check --repair` may help"
 
 
 class Report:
@@ -28,11 +29,11 @@ class Report:
         clear_progress()
         echo(line)
 
-    def end(self, done: str, left_out: str) -> None:
+    def end(self, done: str, left_out: str | None = None) -> None:
         """Print what was done. Raises ClickException with `left_out` if a line was printed."""
         clear_progress()
         echo(done)
-        if self.lines:
+        if self.lines and left_out:
             raise click.ClickException(left_out)
 
 
@@ -52,8 +53,7 @@ def backup(file: str) -> None:
     """
     report = Report()
     players = archive.backup(open_installation(), file, COMMAND.id, show_progress, report.tell)
-    done = f"{pluralize(players, 'player')} in {file}"
-    report.end(done, "something is left out: `identity-server check --repair` may help")
+    report.end(f"{pluralize(players, 'player')} in {file}", LEFT_OUT)
 
 
 @click.command()
@@ -67,8 +67,7 @@ def restore(file: str) -> None:
     """
     report = Report()
     players = archive.restore(open_installation(), file, COMMAND.id, show_progress, report.tell)
-    clear_progress()
-    echo(f"{pluralize(players, 'player')} restored from {file}")
+    report.end(f"{pluralize(players, 'player')} restored from {file}")
 
 
 @click.command("copy")
@@ -92,8 +91,7 @@ def copy_(to: str) -> None:
         raise click.ClickException("--to names the installation of IDENTITY_STORAGE itself")
     target, report = open_installation(to), Report()
     players = copying.copy(open_installation(), target, show_progress, report.tell)
-    clear_progress()
-    echo(f"{pluralize(players, 'player')} copied to {mask_url(to)}")
+    report.end(f"{pluralize(players, 'player')} copied to {mask_url(to)}")
     echo(f"To use the copy, set IDENTITY_STORAGE to {'files' if to == 'files' else 'its URL'}.")
 
 
@@ -109,8 +107,7 @@ def export(file: str, with_passwords: bool) -> None:
     """
     store, report = open_installation(), Report()
     players = export_users(store, file, COMMAND.id, with_passwords, show_progress, report.tell)
-    done = f"{pluralize(players, 'player')} in {file}"
-    report.end(done, "something is left out: `identity-server check --repair` may help")
+    report.end(f"{pluralize(players, 'player')} in {file}", LEFT_OUT)
 
 
 @click.command("import")

@@ -1,21 +1,13 @@
 """The command `client`: registering and changing the apps that ask who a player is."""
 
 import functools
-import sys
 
 import click
 
 import storage
-from commands import open_installation, read_user_named
+from commands import open_installation, printing, read_user_named
 from commands.address import find_base_url
-from commands.printing import (
-    echo,
-    escape,
-    json_option,
-    print_record,
-    print_records,
-    readable_records,
-)
+from commands.printing import confirm, echo, json_option, print_record, print_records
 from identity.accounts import COMMAND, Acts
 from identity.origins import save_game
 from identity.settings import check_game, read_settings
@@ -118,10 +110,9 @@ def client_list(as_json: bool) -> None:
     If a record is damaged, the others are listed, an error names it, and the exit status is 1.
     """
     store = open_installation()
-    clients, status = readable_records(store.client_ids(), store.read_client)
+    clients, status = printing.readable_records(store.client_ids(), store.read_client)
     records = [client_record(store, each) for each in clients]
-    print_records(records, ["client_id", "name", "owner", "disabled"], as_json)
-    sys.exit(status)
+    print_records(records, ["client_id", "name", "owner", "disabled"], as_json, status)
 
 
 @client_commands.command("show")
@@ -211,7 +202,6 @@ def client_delete(client_id: str, yes: bool) -> None:
     """Delete a client. This cannot be undone."""
     store = open_installation()
     client = store.read_client(client_id)
-    if not yes:
-        click.confirm(escape(f"Delete {client.name} ({client_id})?"), abort=True, err=True)
+    confirm(f"Delete {client.name} ({client_id})?", yes)
     Acts(store, COMMAND).delete_client(client_id)
     echo(f"{client.name} ({client_id}) is deleted.")

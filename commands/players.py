@@ -11,7 +11,7 @@ import click
 import storage
 from commands import open_installation, printing, read_user_named
 from commands.address import base_url_of_links
-from commands.printing import echo, escape, json_option, print_json, print_record, print_records
+from commands.printing import confirm, echo, json_option, print_lines, print_record, print_records
 from identity.accounts import COMMAND, Acts
 from identity.settings import read_settings, site_words
 from storage.transfer import exported_fields
@@ -98,8 +98,7 @@ def user_list(as_json: bool) -> None:
     store = open_installation()
     users, status = printing.readable_records(store.user_ids(), store.read_user)
     records = [user_record(each) for each in users]
-    print_records(records, ["id", "name", "email", "modLevel", "suspended"], as_json)
-    sys.exit(status)
+    print_records(records, ["id", "name", "email", "modLevel", "suspended"], as_json, status)
 
 
 @user_commands.command("show")
@@ -156,10 +155,7 @@ def user_sign_in_link(name: str, as_json: bool) -> None:
     user = read_user_named(store, name)
     path = Acts(store, COMMAND).issue_sign_in_link(user.id, base_url="")
     link = f"{base_url_of_links()}{path}"
-    if as_json:
-        print_json({"id": user.id, "link": link})
-    else:
-        echo(link)
+    print_lines({"id": user.id, "link": link}, [link], as_json)
     if user.suspended:
         echo(f"{user.name} is suspended: the link works after `user unsuspend`.", err=True)
 
@@ -178,25 +174,26 @@ def user_suspend(name: str, reason: str, days: int | None) -> None:
     \b
     identity-server user suspend bob --reason "Insults in the chat." --days 7
     """
-    store = open_installation()
-    user = read_user_named(store, name)
-    keep_end = days is None and user.suspended
-    Acts(store, COMMAND).suspend(user.id, reason.strip(), days, keep_end)
-    echo(f"{user.name} is suspended.")
+
+    def suspend(acts: Acts, user: storage.User) -> None:
+        keep_end = days is None and user.suspended
+        acts.suspend(user.id, reason.strip(), days, keep_end)
+
+    moderate(name, suspend, "is suspended")
 
 
 @user_commands.command("unsuspend")
 @click.argument("name", metavar="NAME")
 def user_unsuspend(name: str) -> None:
     """Let a suspended player sign in again."""
-    moderate(name, Acts.unsuspend, "is no longer suspended")
+    moderate(name, lambda acts, user: acts.unsuspend(user.id), "is no longer suspended")
 
 
-def moderate(name: str, act: Callable, done: str, *arguments: str) -> None:
-    """Do an act of `Acts` to the player with this name, and print the result."""
+def moderate(name: str, act: Callable[[Acts, storage.User], None], done: str) -> None:
+    """Do something to the player with this name, and print the result."""
     store = open_installation()
     user = read_user_named(store, name)
-    act(Acts(store, COMMAND), user.id, *arguments)
+    act(Acts(store, COMMAND), user)
     echo(f"{user.name} {done}.")
 
 
@@ -204,7 +201,7 @@ def moderate(name: str, act: Callable, done: str, *arguments: str) -> None:
 @click.argument("name", metavar="NAME")
 def user_sign_out(name: str) -> None:
     """Sign a player out of every browser. Apps keep their access."""
-    moderate(name, Acts.sign_out, "is signed out everywhere")
+    moderate(name, lambda acts, user: acts.sign_out(user.id), "is signed out everywhere")
 
 
 @user_commands.command("delete")
@@ -214,8 +211,7 @@ def user_delete(name: str, yes: bool) -> None:
     """Delete a player with name and pictures. This cannot be undone."""
     store = open_installation()
     user = read_user_named(store, name)
-    if not yes:
-        click.confirm(escape(f"Delete {user.name} (id {user.id})?"), abort=True, err=True)
+    confirm(f"Delete {user.name} (id {user.id})?", yes)
     Acts(store, COMMAND).delete_user(user.id)
     echo(f"{user.name} is deleted.")
 
@@ -234,10 +230,7 @@ def invite(days: int, count: int, as_json: bool) -> None:
     invites = Acts(open_installation(), COMMAND).issue_invites(days, count)
     address = f"{base_url_of_links()}/sign-up?invite="
     links = [f"{address}{each}" for each in invites]
-    if as_json:
-        print_json(links)
-    else:
-        echo("\n".join(links))
+    print_lines(links, links, as_json)
 
 
 @click.group("flair")
@@ -250,7 +243,7 @@ def flair_commands() -> None:
 @click.argument("flair", metavar="FLAIR")
 def flair_grant(name: str, flair: str) -> None:
     """Give the player NAME a FLAIR, which they may then equip."""
-    moderate(name, Acts.grant_flair, f"has the flair {flair}", flair)
+    moderate(name, lambda acts, user: acts.grant_flair(user.id, flair), f"has the flair {flair}")
 
 
 @flair_commands.command("revoke")
@@ -258,7 +251,8 @@ def flair_grant(name: str, flair: str) -> None:
 @click.argument("flair", metavar="FLAIR")
 def flair_revoke(name: str, flair: str) -> None:
     """Take a FLAIR from the player NAME."""
-    moderate(name, Acts.revoke_flair, f"no longer has the flair {flair}", flair)
+    done = f"no longer has the flair {flair}"
+    moderate(name, lambda acts, user: acts.revoke_flair(user.id, flair), done)
 
 
 @flair_commands.command("list")
@@ -269,8 +263,7 @@ def flair_list(as_json: bool) -> None:
     users, status = printing.readable_records(store.user_ids(), store.read_user)
     owners = collections.Counter(flair for user in users for flair in user.flairs)
     records = [{"flair": flair, "players": owners[flair]} for flair in sorted(owners)]
-    print_records(records, ["flair", "players"], as_json)
-    sys.exit(status)
+    print_records(records, ["flair", "players"], as_json, status)
 
 
 @click.command()
@@ -288,9 +281,5 @@ def audit(as_json: bool) -> None:
     except storage.DamagedRecord as error:
         echo(f"Error: {error}", err=True)
         status = 1
-    if as_json:
-        print_json(lines)
-    else:
-        for line in lines:
-            echo(printing.describe_audit_line(line))
+    print_lines(lines, map(printing.describe_audit_line, lines), as_json)
     sys.exit(status)

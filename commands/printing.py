@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import click
 
@@ -41,6 +41,21 @@ def print_json(value: object) -> None:
     click.echo(json.dumps(value, indent=2).replace("\x7f", "\\u007f"))
 
 
+def print_lines(value: object, lines: Iterable[str], as_json: bool) -> None:
+    """Print a value as JSON, or lines for people."""
+    if as_json:
+        print_json(value)
+    else:
+        for line in lines:
+            echo(line)
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask a question on standard error, unless the answer is given; end if it is not yes."""
+    if not yes:
+        click.confirm(escape(question), abort=True, err=True)
+
+
 def print_record(record: dict, as_json: bool) -> None:
     """Print one record, a line for each field."""
     if as_json:
@@ -50,16 +65,18 @@ def print_record(record: dict, as_json: bool) -> None:
         echo(f"{field:{width}}{format_value(field, value)}".replace("\n", "\n" + " " * width))
 
 
-def print_records(records: list[dict], columns: list[str], as_json: bool) -> None:
-    """Print records, a line for each, with some of their fields in columns."""
+def print_records(records: list[dict], columns: list[str], as_json: bool, status: int) -> None:
+    """Print records, a line for each, with some of their fields in columns; exit with a status."""
     if as_json:
-        return print_json(records)
+        print_json(records)
+        sys.exit(status)
     rows = [
         [escape(format_value(each, record[each]), "") for each in columns] for record in records
     ]
     widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     for row in (columns, *rows):
         echo("  ".join(map(str.ljust, row, widths)).rstrip())
+    sys.exit(status)
 
 
 def readable_records(ids: list, read: Callable) -> tuple[list, int]:
@@ -98,49 +115,13 @@ def format_value(field: str, value: object) -> str:
 
 
 def describe_audit_line(line: dict) -> str:
-    """Return a line of the audit log in words: when, who, what and from where.
+    """Return a line of the audit log as text: when, who, which act, and its other fields.
 
     A line of another shape, which was edited by hand, is returned unchanged.
     """
     try:
         who = "the command" if line["by"] == "command" else f"player {line['by']}"
-        what = ACTS[line["act"]].format_map(line) if line["act"] in ACTS else line["act"]
-        origin = f", from {line['address']}" if "address" in line else ""
-        return f"{format_time(line['time'], TIMESTAMP)}  {who} {what}{origin}"
+        others = [f", {each} {line[each]}" for each in line if each not in ("time", "by", "act")]
+        return f"{format_time(line['time'], TIMESTAMP)}  {who}: {line['act']}{''.join(others)}"
     except (KeyError, TypeError, ValueError):
         return json.dumps(line)
-
-
-ACTS = {
-    "user suspend": "suspended player {user}",
-    "user unsuspend": "unsuspended player {user}",
-    "user restore": "unsuspended player {user}",  # an older name
-    "user delete": "deleted player {user}",
-    "user mod-level": "set the mod level of player {user} to {mod_level}",
-    "user set name": "changed the name of player {user}",
-    "user set email": "changed the email address of player {user}",
-    "user set bio": "changed the bio of player {user}",
-    "user reset bio": "reset the bio of player {user}",
-    "user reset name": "reset the name of player {user}",
-    "user reset picture": "reset the picture of player {user}",
-    "user sign-out": "signed out player {user}",
-    "user sign-in-link": "issued a sign-in link for player {user}",
-    "flair grant": "granted the flair {flair} to player {user}",
-    "flair revoke": "revoked the flair {flair} of player {user}",
-    "invite": "issued an invitation for {days} days",
-    "backup": "made a backup",
-    "restore": "restored a backup",
-    "export": "exported the players",
-    "export passwords": "exported the players with their password hashes",
-    "import": "imported players",
-    "key rotate": "added a signing key",
-    "key drop-old": "replaced the signing keys, which ended all sessions",
-    "client add": "registered the client {client}",
-    "client new-secret": "replaced the secret of the client {client}",
-    "client disable": "disabled the client {client}",
-    "client enable": "enabled the client {client}",
-    "client listed": "listed the game of the client {client} on the home page",
-    "client unlisted": "removed the game of the client {client} from the home page",
-    "client take-over": "took the origin of its game from the client {client}",
-    "client delete": "deleted the client {client}",
-}

@@ -983,4 +983,4 @@ def test_refused_backup_or_restore_prints_one_line(site, empty, path, environmen
 def test_audit_log_describes_backup_and_restore(archive, empty):
     empty.restore(archive)
     printed = [describe_audit_line(line).partition("  ")[2] for line in empty.open().read_audit()]
-    assert printed[-3:-1] == ["the command made a backup", "the command restored a backup"]
+    assert printed[-3:-1] == ["the command: backup", "the command: restore"]

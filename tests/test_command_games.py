@@ -124,6 +124,6 @@ def test_listing_a_game_is_audited(run, store):
         assert store.read_client(client_id).listed is listed
     sentences = [describe_audit_line(line).partition("  ")[2] for line in store.read_audit()][1:]
     assert sentences == [
-        f"the command listed the game of the client {client_id} on the home page",
-        f"the command removed the game of the client {client_id} from the home page",
+        f"the command: client listed, client {client_id}",
+        f"the command: client unlisted, client {client_id}",
     ]

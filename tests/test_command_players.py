@@ -10,7 +10,6 @@ from faulty_storage import FlatFileFaults
 from test_command import CALLBACK, Installation
 
 import commands
-from commands.printing import ACTS, describe_audit_line
 from storage import Session, Storage, Suspension, User
 
 NEW_PASSWORD = "a wholly different phrase"
@@ -282,29 +281,23 @@ def test_flair_list_names_a_damaged_user_and_counts_the_others(installation, sto
 # -- audit ----------------------------------------------------------------------------------------
 
 
-def test_audit_prints_sentences_or_json(installation, store, ada):
+def test_audit_prints_text_or_json(installation, store, ada):
     assert installation.output("audit") == ""
     assert installation.record("audit") == []
     store.write_audit("user suspend", by=2, user=1, address="192.0.2.7")
     store.write_audit("flair grant", by="command", user=1, flair="{Old} hand")
     first, second = installation.output("audit").splitlines()
     time = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
-    assert re.fullmatch(rf"{time}  player 2 suspended player 1, from 192\.0\.2\.7", first)
-    assert re.fullmatch(rf"{time}  the command granted the flair {{Old}} hand to player 1", second)
+    assert re.fullmatch(rf"{time}  player 2: user suspend, user 1, address 192\.0\.2\.7", first)
+    assert re.fullmatch(rf"{time}  the command: flair grant, user 1, flair {{Old}} hand", second)
     assert installation.record("audit") == list(store.read_audit())
     assert "/users/7" in installation.output("audit", "--help")
-
-
-def test_unknown_act_is_printed_by_its_name():
-    line = {"time": 0, "act": "user paint", "by": 3, "user": 1}
-    assert describe_audit_line(line) == "1970-01-01 00:00:00 UTC  player 3 user paint"
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        '{"time": 1, "act": "user suspend", "by": 1}',
-        '{"time": 1, "act": {}, "by": 1}',
+        '{"time": 1, "by": 1}',
         '{"time": "noon", "act": "backup", "by": 1}',
         '{"time": NaN, "act": "backup", "by": 1}',
         '{"act": "backup"}',
@@ -315,7 +308,7 @@ def test_audit_line_of_unknown_form_is_printed_as_it_is(installation, store, fau
     store.write_audit("backup", by="command")
     first, second = installation.output("audit").splitlines()
     assert first == line
-    assert second.endswith("the command made a backup")
+    assert second.endswith("the command: backup")
 
 
 HOSTILE = "a\x1b[2J\x9b\x7f\u202e\u200bb\rc"
@@ -377,7 +370,7 @@ def test_audit_names_a_damaged_line_and_prints_the_others(installation, store, f
     store.write_audit("backup", by="command")
     done = installation.run("audit", status=1)
     sentences = [line.partition("  ")[2] for line in done.stdout.splitlines()]
-    assert sentences == ["the command exported the players", "the command made a backup"]
+    assert sentences == ["the command: export", "the command: backup"]
     assert f"{faults.audit_line_place(2)} is damaged" in done.stderr
     assert done.stderr.count("\n") == 1
     done = installation.run("audit", "--json", status=1)
@@ -409,7 +402,6 @@ def test_act_is_not_done_if_the_audit_log_cannot_be_saved(store, ada, refusal, f
     before = faults.stored()
     assert refusal(*AUDITED_COMMANDS[act]).startswith(faults.REFUSAL)
     assert faults.stored() == before
-    assert act in ACTS
 
 
 def test_user_add_without_audit_log_adds_the_user_and_prints_how_to_set_the_level(

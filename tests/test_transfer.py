@@ -469,9 +469,9 @@ def test_audit_log_describes_import_and_export(storage, import_lines, export):
     export()
     export(with_passwords=True)
     assert [describe_audit_line(line).partition("  ")[2] for line in storage.read_audit()] == [
-        "the command imported players",
-        "the command exported the players",
-        "the command exported the players with their password hashes",
+        "the command: import",
+        "the command: export",
+        "the command: export passwords",
     ]
 
 

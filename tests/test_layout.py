@@ -19,7 +19,7 @@ from jinja2 import Environment, nodes
 ROOT = Path(__file__).parent.parent
 CONFIGURATION = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
 PACKAGES = CONFIGURATION["root_packages"]
-# What the modules outside of packages import of the server.
+# What the modules outside of packages may import of the server.
 TOP_LEVEL = {
     "wsgi.py": {"identity_server"},
     "identity_admin.py": {"commands", "storage"},
@@ -104,7 +104,7 @@ def test_top_level_modules_import_from_lower_layers_only(subtests):
     for module, allowed in TOP_LEVEL.items():
         names = imported_names(MODULES[module])
         with subtests.test(module):
-            assert {each.partition(".")[0] for each in names} & own == allowed
+            assert {each.partition(".")[0] for each in names} & own <= allowed
             assert not [each for each in names if each.startswith(("storage.flat", "storage.post"))]
 
 

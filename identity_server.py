@@ -32,6 +32,7 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 from werkzeug.wrappers import Response
 
 import storage
+from identity.actors import NotAllowed
 from identity.clients import authenticate_client, find_client
 from identity.context import base_url, get_storage
 from identity.fast_path import ApiRequest, ApiViews, FastPath, parse_parameters
@@ -66,6 +67,7 @@ from pages.discovery import discovery
 from pages.errors import (
     UnusableClient,
     handle_http_error,
+    handle_not_allowed,
     handle_storage_error,
     show_bad_request,
     show_unusable_client,
@@ -788,6 +790,7 @@ def create_app(overrides: dict | None = None) -> Flask:
     app.register_error_handler(HTTPException, handle_http_error)
     app.register_error_handler(UnusableClient, show_unusable_client)
     app.register_error_handler(storage.StorageError, handle_storage_error)
+    app.register_error_handler(NotAllowed, handle_not_allowed)
     load_templates(app)
     app.wsgi_app = FastPath(app, api_views, usual_hosts(origin))
     if settings["PROXIES"]:

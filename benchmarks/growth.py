@@ -23,7 +23,8 @@ from benchmarks.population import populate, show_progress
 from benchmarks.profile import as_environ, run
 from benchmarks.report import Target, save, targets_table
 from benchmarks.workload import Call, Installation
-from identity.accounts import Actor, Acts
+from identity.accounts import Acts
+from identity.actors import Actor
 from pages.export import export_account
 from storage import Client, Storage, open_storage, record_as_dict, sha256
 from storage.audit_lines import new_line

@@ -4,7 +4,7 @@ import click
 
 from commands import installation_place, open_installation, read_url
 from commands.printing import clear_progress, echo, show_progress
-from identity.accounts import COMMAND
+from identity.actors import COMMAND
 from identity.formatting import pluralize
 from storage import archive, copying, mask_url
 from storage.transfer import export_users, import_users

@@ -8,8 +8,8 @@ import storage
 from commands import open_installation, printing, read_user_named
 from commands.address import find_base_url
 from commands.printing import confirm, echo, json_option, print_record, print_records
-from identity.accounts import COMMAND, Acts
-from identity.origins import save_game
+from identity.actors import COMMAND
+from identity.apps import AppActs
 from identity.settings import check_game, read_settings
 from storage import Client, Storage
 
@@ -95,9 +95,8 @@ def client_add(
     refuse_bad_game(given.get("game_url"))
     store = open_installation()
     owner_id = read_user_named(store, owner).id if owner else None
-    acts = Acts(store, COMMAND)
-    add = functools.partial(acts.register_client, owner_id, **given)
-    client, secret = save_game(store, acts, add, take_over)
+    acts = AppActs(store, COMMAND)
+    client, secret = acts.register_client(owner_id, take_over=take_over, **given)
     warn_unencrypted(client)
     print_new(store, client, secret, as_json)
 
@@ -153,11 +152,10 @@ def client_set(
     if "game_url" in wanted:
         wanted["game_url"] = wanted["game_url"] or None
     store = open_installation()
-    acts = Acts(store, COMMAND)
+    acts = AppActs(store, COMMAND)
     if owner is not None:
         wanted["owner_id"] = read_user_named(store, owner).id if owner else None
-    change = functools.partial(acts.change_client, client_id, **wanted)
-    save_game(store, acts, change, take_over)
+    acts.change_client(client_id, take_over, **wanted)
     if listed is not None:
         acts.set_listed(client_id, listed)
     client = store.read_client(client_id)
@@ -171,7 +169,7 @@ def client_set(
 def client_new_secret(client_id: str, as_json: bool) -> None:
     """Replace a client's secret and print the new one."""
     store = open_installation()
-    secret = Acts(store, COMMAND).issue_client_secret(client_id)
+    secret = AppActs(store, COMMAND).issue_client_secret(client_id)
     print_new(store, store.read_client(client_id), secret, as_json)
 
 
@@ -191,7 +189,7 @@ def client_enable(client_id: str) -> None:
 
 def switch(client_id: str, disabled: bool) -> None:
     """Disable or enable a client, and print the result."""
-    client = Acts(open_installation(), COMMAND).set_disabled(client_id, disabled)
+    client = AppActs(open_installation(), COMMAND).set_disabled(client_id, disabled)
     echo(f"{client.name} ({client_id}) is {'disabled' if disabled else 'enabled'}.")
 
 
@@ -203,5 +201,5 @@ def client_delete(client_id: str, yes: bool) -> None:
     store = open_installation()
     client = store.read_client(client_id)
     confirm(f"Delete {client.name} ({client_id})?", yes)
-    Acts(store, COMMAND).delete_client(client_id)
+    AppActs(store, COMMAND).delete_client(client_id)
     echo(f"{client.name} ({client_id}) is deleted.")

@@ -12,7 +12,8 @@ import storage
 from commands import open_installation, printing, read_user_named
 from commands.address import base_url_of_links
 from commands.printing import confirm, echo, json_option, print_lines, print_record, print_records
-from identity.accounts import COMMAND, Acts
+from identity.accounts import Acts
+from identity.actors import COMMAND
 from identity.settings import read_settings, site_words
 from storage.transfer import exported_fields
 
@@ -134,11 +135,14 @@ def user_set(player: str, as_json: bool, **options) -> None:
     store = open_installation()
     user, acts = read_user_named(store, player), Acts(store, COMMAND)
     refuse_bad_changes(store, dataclasses.replace(user, **wanted), set(wanted))
+    do = {
+        "name": acts.rename,
+        "email": acts.change_email,
+        "bio": acts.change_profile,
+        "mod_level": acts.set_mod_level,
+    }
     for field, value in wanted.items():
-        if field == "mod_level":
-            acts.set_mod_level(user.id, value)
-        else:
-            acts.change_field(user.id, field, value)
+        do[field](user.id, value)
     print_record(user_record(store.read_user(user.id)), as_json)
 
 

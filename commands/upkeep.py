@@ -4,7 +4,8 @@ import click
 
 from commands import installation_place, open_installation
 from commands.printing import clear_progress, echo, escape, json_option, print_json, show_progress
-from identity.accounts import COMMAND, Acts
+from identity.accounts import Acts
+from identity.actors import COMMAND
 from identity.formatting import pluralize
 from storage import Problem, check_installation
 

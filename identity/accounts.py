@@ -1,80 +1,52 @@
-"""What may be done to players and apps, by whom, and what the audit log says of it.
+"""What may be done to players, by whom, and what the audit log says of it.
 
-Pages and commands ask and answer; what they let an actor do is an act of `Acts`. An act checks the
+Pages and commands ask and answer; what they let an actor do is an act of `Acts`, or for apps of
+`identity.apps`. That holds for what players do to their own accounts as well. An act checks the
 actor's rights under the lock of the record that it changes, on records that are read there: a
 moderator who was demoted since the page was opened is refused. Then it writes its audit line and
-makes the change, which is saved after the line. No-op changes are not logged. A player's acts that
-are logged are limited, so that nobody fills the disk with lines.
+makes the change, which is saved after the line. No-op changes are not logged, and neither is what
+players do to themselves. What is logged is limited, so that nobody fills the disk with lines.
 """
 
 import contextlib
 import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import storage
+from identity.actors import Actor, Authority, NotAllowed
 from identity.rights import (
     Right,
+    is_oneself,
     may_administer,
-    may_list,
-    may_manage,
     may_moderate,
-    may_register,
     may_unsuspend,
+    only_the_command,
 )
-from storage import ADMINISTRATOR, MODERATOR, Client, InvalidField, Storage, Suspension, User
+from storage import ADMINISTRATOR, InvalidField, Session, Storage, Suspension, User
 
-CLIENTS_EACH = 10  # apps that one player may register; administrators have no limit
 RESETS = ("bio", "name", "picture")
 DAY_MS = 86_400_000  # milliseconds
-HALF_AN_HOUR = 1800  # seconds: attempts are counted over this and the window before it
-ACTS_AN_HOUR, MODERATORS_ACTS_AN_HOUR = 60, 600  # acts of one player that are logged
-
-
-@dataclass(frozen=True)
-class Actor:
-    """Who acts: a user id or "command", and the address that a request came from."""
-
-    id: int | str
-    address: str | None = None
-
-
-COMMAND = Actor("command")  # may do everything
-
-
-class NotAllowed(Exception):
-    """The actor has no right to do this; the text is for the player."""
-
-
-def _is_the_same(player: User, user: User) -> bool:
-    return player.id == user.id
-
-
-def _only_the_command(player: User, _: object) -> bool:
-    return False
-
-
-# -- acts ---------------------------------------------------------------------------------------
+RENAMES_AN_HOUR = 10  # of one player, who could imitate many others in turn
+SESSIONS_KEPT = 20  # signed-in browsers of one player; the oldest is dropped first
+SITTING_GAP = 150_000  # milliseconds between two heartbeats of one sitting
+COUNTED_ALREADY = 30_000  # milliseconds: a heartbeat so soon after another comes from a second tab
 
 
 class Acts:
-    """What an actor does to the players and apps of a storage.
+    """What an actor does to the players of a storage.
 
-    All acts raise NotAllowed, StorageFailed, and NoSuchUser or NoSuchClient. Those that are logged
-    raise TooManyAttempts.
+    All acts raise NotAllowed, StorageFailed, and NoSuchUser. Those that are logged raise
+    TooManyAttempts.
     """
 
     def __init__(self, store: Storage, actor: Actor) -> None:
         self._store = store
         self._actor = actor
+        self._authority = Authority(store, actor)
 
-    @property
-    def administers(self) -> bool:
-        """True for an administrator and for the command."""
-        return self._has_right(may_administer, None)
-
-    # -- players -------------------------------------------------------------------------------
+    # -- moderation and administration ---------------------------------------------------------
 
     def suspend(
         self, user_id: int, reason: str = "", days: int | None = None, keep_end: bool = False
@@ -97,7 +69,7 @@ class Acts:
             if user.suspended and replace(user.suspension, since=now) == new:
                 return
             length = {} if days is None else {"days": days}
-            self._audit("user suspend", user=user_id, **length)
+            self._authority.audit("user suspend", user=user_id, **length)
             user.suspension, user.sessions = new, []
             for grant in user.grants.values():
                 grant.end_tokens()
@@ -107,24 +79,17 @@ class Acts:
         with self._store.edit_user(user_id) as user:
             self._require_suspension_right(user)
             if user.suspended:
-                self._audit("user unsuspend", user=user_id)
+                self._authority.audit("user unsuspend", user=user_id)
                 user.suspension = None
-
-    def sign_out(self, user_id: int) -> None:
-        """End all sessions of a player."""
-        with self._store.edit_user(user_id) as user:
-            self._require(_only_the_command, user)
-            if user.sessions:
-                self._audit("user sign-out", user=user_id)
-                user.sessions = []
 
     def reset(self, user_id: int, what: str) -> None:
         """Take away a bio, name or picture that nobody should see; `what` is one of RESETS."""
         act = f"user reset {what}"
+        audited = functools.partial(self._authority.audited, may_moderate, act)
         if what == "name":
-            self._reset_name(user_id, self._audited(may_moderate, act, "name", f"player{user_id}"))
+            self._reset_name(user_id, audited("name", f"player{user_id}"))
         elif what == "picture":
-            self._save_generated_picture(user_id, may_moderate, self._audited(may_moderate, act))
+            self._save_generated_picture(user_id, may_moderate, audited())
         elif what == "bio":
             self._set_field(user_id, may_moderate, act, "bio", "")
         else:
@@ -155,64 +120,128 @@ class Acts:
         """Give a player a flair, which they may then equip. Raises InvalidField."""
         storage.refuse("flair", storage.check_flair(flair))
         with self._store.edit_user(user_id) as user:
-            self._require(may_administer, user)
+            self._authority.require(may_administer, user)
             if flair not in user.flairs:
-                self._audit("flair grant", user=user_id, flair=flair)
+                self._authority.audit("flair grant", user=user_id, flair=flair)
                 user.flairs.append(flair)
 
     def revoke_flair(self, user_id: int, flair: str) -> None:
         """Take a flair from a player. Raises InvalidField for "none" and a flair they lack."""
         with self._store.edit_user(user_id) as user:
-            self._require(may_administer, user)
+            self._authority.require(may_administer, user)
             if flair == "none" or flair not in user.flairs:
                 raise InvalidField("flair", "This player does not have this flair.")
-            self._audit("flair revoke", user=user_id, flair=flair)
+            self._authority.audit("flair revoke", user=user_id, flair=flair)
             user.flairs = [each for each in user.flairs if each != flair]
             if user.equipped_flair == flair:
                 user.equipped_flair = "none"
 
-    def change_field(self, user_id: int, field: str, value: str) -> None:
-        """Change a player's name, email or bio to a normalized value. Raises InvalidField."""
-        act, right = f"user set {field}", _only_the_command
-        if field == "name":
-            self._store.rename_user(user_id, value, self._audited(right, act, field, value))
-        elif field == "email":
-            self._store.change_email(user_id, value, self._audited(right, act, field, value))
-        else:
-            storage.refuse("bio", storage.check_bio(value))
-            self._set_field(user_id, right, act, "bio", value)
+    # -- players, of themselves; also the command, with an audit line -----------------------------
+
+    def rename(self, user_id: int, name: str) -> None:
+        """Change a player's name. Raises InvalidField, NameTaken, TooManyAttempts."""
+        # A name that is refused counts as well: to ask for it takes the lock of all accounts.
+        self._authority.count_own("rename of", RENAMES_AN_HOUR)
+        before = self._authority.audited(is_oneself, "user set name", "name", name)
+        self._store.rename_user(user_id, name, before)
+
+    def change_email(self, user_id: int, email: str) -> None:
+        """Change a player's email address. Raises InvalidField, EmailTaken."""
+        before = self._authority.audited(is_oneself, "user set email", "email", email)
+        self._store.change_email(user_id, email, before)
+
+    def change_profile(
+        self, user_id: int, bio: str | None = None, equipped_flair: str | None = None
+    ) -> None:
+        """Change a player's bio and the flair shown, if they have it. Raises InvalidField."""
+        with self._store.edit_user(user_id) as user:
+            bio = user.bio if bio is None else bio
+            if bio != user.bio:  # a newer rule locks nobody out
+                storage.refuse("bio", storage.check_bio(bio))
+            self._authority.audited(is_oneself, "user set bio", "bio", bio)(user)
+            user.bio = bio
+            if equipped_flair in user.flairs:
+                user.equipped_flair = equipped_flair
+
+    def save_picture(self, user_id: int, images: storage.Images) -> None:
+        """Make these images of all sizes a player's picture."""
+        self._store.save_picture(user_id, images, self._require_oneself)
 
     def remove_picture(self, user_id: int) -> None:
-        """Go back to the generated picture. There is no audit line."""
-        before = functools.partial(self._require, _is_the_same)
-        self._save_generated_picture(user_id, _is_the_same, before)
+        """Go back to the generated picture."""
+        self._save_generated_picture(user_id, is_oneself, self._require_oneself)
+
+    def start_session(
+        self, seen: User, new: Session, password_hash: str, end_others: bool = False
+    ) -> bool:
+        """Add a session for a player who proved to be `seen`, and set the password hash.
+
+        Return False, and change nothing, if the password was changed or the player was suspended
+        since `seen` was read. One save for all: if it fails, the old password stays valid.
+        """
+        with self._store.edit_user(seen.id) as user:
+            # Otherwise a session from the time of a suspension would be valid after it.
+            if user.password_hash != seen.password_hash or user.suspended:
+                return False
+            self._require_oneself(user)
+            user.password_hash = password_hash
+            others = [] if end_others else user.sessions
+            user.sessions = [*others, new][-SESSIONS_KEPT:]
+        return True
+
+    def sign_out(self, user_id: int, session_id: str | None = None) -> None:
+        """End one session of a player, by default all, wherever their cookies are."""
+        with self._store.edit_user(user_id) as user:
+            left = [each for each in user.sessions if session_id not in (None, each.id)]
+            self._authority.audited(is_oneself, "user sign-out", "sessions", left)(user)
+            user.sessions = left
+
+    def withdraw(self, user_id: int, client_id: str) -> None:
+        """Withdraw a player's consent to an app, which ends its tokens."""
+        with self._store.edit_user(user_id) as user:
+            self._require_oneself(user)
+            user.grants.pop(client_id, None)
+
+    def end_test(self, user_id: int, client_id: str, has_token: bool) -> None:
+        """End the grant of a test of an app by its developer.
+
+        A consent from before the test stays. If the test got a token, all tokens end.
+        """
+        with self._store.edit_user(user_id) as user:
+            self._require_oneself(user)
+            consent = user.consents.get(client_id)
+            if consent is None:
+                user.grants.pop(client_id, None)
+            elif has_token:
+                consent.end_tokens()
+
+    def add_heartbeat(self, user_id: int) -> None:
+        """Add the time since the last heartbeat of this sitting to a player's play time."""
+        with self._store.edit_user(user_id) as user:
+            self._require_oneself(user)
+            count_heartbeat(user, storage.now_ms())
 
     def delete_user(self, user_id: int) -> None:
-        """Delete a player, who may do so without an audit line. Raises LastAdministrator."""
-
-        def before(user: User) -> None:
-            self._require(_is_the_same, user)
-            if self._actor == COMMAND:
-                self._audit("user delete", user=user_id)
-
-        with self._keep_an_administrator(_is_the_same, user_id):
+        """Delete a player. Raises LastAdministrator."""
+        with self._keep_an_administrator(is_oneself, user_id):
+            before = self._authority.audited(is_oneself, "user delete")
             self._store.delete_user(user_id, before)
 
     # -- the site, and lost passwords ----------------------------------------------------------
 
     def issue_invites(self, days: int, count: int) -> list[str]:
         """Return new invitations, each for one account and with an audit line."""
-        self._require(_only_the_command, None)
+        self._authority.require(only_the_command, None)
         invites = []
         for _ in range(count):
-            self._audit("invite", days=days)
+            self._authority.audit("invite", days=days)
             invites.append(self._store.issue_invite(days))
         return invites
 
     def rotate_keys(self, drop_old: bool) -> None:
         """Add a signing key, as `Storage.rotate_keys` does."""
-        self._require(_only_the_command, None)
-        self._audit("key drop-old" if drop_old else "key rotate")
+        self._authority.require(only_the_command, None)
+        self._authority.audit("key drop-old" if drop_old else "key rotate")
         self._store.rotate_keys(drop_old)
 
     def issue_sign_in_link(self, user_id: int, base_url: str) -> str:
@@ -220,166 +249,35 @@ class Acts:
         from identity.links import issue_sign_in_link  # Flask, which no other act needs
 
         user = self._store.read_user(user_id)
-        self._require(_only_the_command, user)
-        self._audit("user sign-in-link", user=user_id)
+        self._authority.require(only_the_command, user)
+        self._authority.audit("user sign-in-link", user=user_id)
         return issue_sign_in_link(self._store, base_url, user)
-
-    # -- apps ----------------------------------------------------------------------------------
-
-    def register_client(
-        self,
-        owner_id: int | None,
-        open_to_members: bool = False,
-        **fields: str | list[str] | bool | None,
-    ) -> tuple[Client, str | None]:
-        """Register an app and return it with its secret, which cannot be read again.
-
-        Players register their own; an administrator's game is listed at once. `fields` are those of
-        `Storage.add_client`. Raises InvalidField, OriginTaken, TooManyClients.
-        """
-        trusted = owner_id is None or may_administer(self._store.read_user(owner_id))
-
-        def right(player: User, client: Client) -> bool:
-            is_open = open_to_members and not trusted
-            return player.id == owner_id and may_register(player, is_open)
-
-        return self._store.add_client(
-            **fields,
-            owner_id=owner_id,
-            listed=trusted,
-            at_most=None if trusted or self._actor == COMMAND else CLIENTS_EACH,
-            before=self._audited(right, "client add"),
-        )
-
-    def change_client(self, client_id: str, **changes: str | list[str] | int | None) -> None:
-        """Change fields of an app. Raises InvalidField, OriginTaken.
-
-        A listed game that a player moves is unlisted: a moderator has looked at its old address.
-        """
-        with self._store.edit_client(client_id) as client:
-            self._require(may_manage, client)
-            moved = changes.get("game_url", client.game_url) != client.game_url
-            if moved and not self._has_right(may_list, client):
-                client.listed = False
-            for field, value in changes.items():
-                setattr(client, field, value)
-
-    def end_game(self, seen: Client) -> None:
-        """Remove the game URL of an unlisted app for another app, and tell its owner.
-
-        Raises OriginTaken if it was listed or moved since.
-        """
-        with self._store.edit_client(seen.id) as client:
-            self._require(may_administer, client)
-            if client.listed or client.game_origin != seen.game_origin:
-                raise storage.OriginTaken(client)
-            self._audit("client take-over", client=client.id)
-            client.game_url = None
-        with contextlib.suppress(storage.NoSuchUser, storage.DamagedRecord):
-            if client.owner_id is not None:
-                with self._store.edit_user(client.owner_id) as owner:
-                    owner.notify(
-                        "An administrator registered another app at the origin of your app "
-                        f"{client.name}, which has no game URL any more. Enter another one."
-                    )
-
-    def set_disabled(self, client_id: str, disabled: bool) -> Client:
-        """Disable or enable an app, and return it.
-
-        Its owner cannot enable what an administrator has disabled, also after the owner did.
-        """
-        with self._store.edit_client(client_id) as client:
-            self._require(may_manage, client)
-            overrules = disabled and client.disabled_by == client.owner_id != self._actor.id
-            if client.disabled == disabled and not overrules:
-                return client
-            is_own = not client.disabled or client.disabled_by == self._actor.id
-            if not is_own and not self._has_right(may_administer, client):
-                raise NotAllowed("An administrator disabled this app. Ask them to enable it.")
-            self._audit(f"client {'disable' if disabled else 'enable'}", client=client_id)
-            client.disabled, client.disabled_by = disabled, self._actor.id if disabled else None
-        return client
-
-    def set_listed(self, client_id: str, listed: bool, seen_url: str | None = None) -> Client:
-        """Put a game on the home page or take it off, and return its client.
-
-        Raises InvalidField if the game is not at `seen_url`, where the moderator has seen it.
-        """
-        with self._store.edit_client(client_id) as client:
-            self._require(may_list, client)
-            if client.listed != listed:
-                if listed and seen_url not in (None, client.game_url):
-                    problem = "The game URL has just changed. Play the game, then list it again."
-                    raise InvalidField("game_url", problem)
-                self._audit(f"client {'listed' if listed else 'unlisted'}", client=client_id)
-                client.listed = listed
-        return client
-
-    def issue_client_secret(self, client_id: str) -> str:
-        """Replace an app's secret and return the new one."""
-        before = self._audited(may_manage, "client new-secret")
-        return self._store.issue_client_secret(client_id, before)
-
-    def delete_client(self, client_id: str) -> None:
-        """Remove an app."""
-        self._store.delete_client(client_id, self._audited(may_manage, "client delete"))
 
     # -- what the acts share -------------------------------------------------------------------
 
-    def _has_right(self, right: Right, record: User | Client | None) -> bool:
-        if self._actor == COMMAND:
-            return True
-        try:
-            player = self._store.read_user(self._actor.id)
-        except storage.NoSuchUser:
-            return False
-        return not player.suspended and right(player, record)
-
-    def _require(self, right: Right, record: User | Client | None) -> None:
-        if not self._has_right(right, record):
-            raise NotAllowed("You are not allowed to do this.")
+    def _require_oneself(self, user: User) -> None:
+        self._authority.require(is_oneself, user)
 
     def _require_suspension_right(self, user: User) -> None:
         """Require the right to suspend and unsuspend a user. Raises NotAllowed."""
-        self._require(may_moderate, user)
-        if not self._has_right(functools.partial(may_unsuspend, self._store), user):
+        self._authority.require(may_moderate, user)
+        if not self._authority.has(functools.partial(may_unsuspend, self._store), user):
             raise NotAllowed("An administrator suspended this player. Ask them to change it.")
-
-    def _audit(self, act: str, **ids: int | str) -> None:
-        if self._actor != COMMAND:
-            is_moderator = self._store.read_user(self._actor.id).mod_level >= MODERATOR
-            limit = MODERATORS_ACTS_AN_HOUR if is_moderator else ACTS_AN_HOUR
-            self._store.count_attempt("act by", str(self._actor.id), limit, HALF_AN_HOUR)
-        origin = {"address": self._actor.address} if self._actor.address else {}
-        self._store.write_audit(act, self._actor.id, **ids, **origin)
-
-    def _audited(
-        self, right: Right, act: str, field: str | None = None, value: object = None, **ids: int
-    ) -> Callable[[User | Client], None]:
-        """Return a `before` that requires the right, and audits unless a field has this value."""
-
-        def before(record: User | Client) -> None:
-            self._require(right, record)
-            if field is None or getattr(record, field) != value:
-                kind = "user" if isinstance(record, User) else "client"
-                self._audit(act, **{kind: record.id}, **ids)
-
-        return before
 
     def _set_field(
         self, user_id: int, right: Right, act: str, field: str, value: object, **ids: int
     ) -> None:
         """Set a field of a player. Setting the same value is a no-op without an audit line."""
         with self._store.edit_user(user_id) as user:
-            self._audited(right, act, field, value, **ids)(user)
+            self._authority.audited(right, act, field, value, **ids)(user)
             setattr(user, field, value)
 
     def _keep_an_administrator(self, right: Right, user_id: int) -> AbstractContextManager[None]:
         """Return `administered_without(user_id)`; the command may do without administrators."""
-        if self._actor == COMMAND:
+        if self._authority.is_command:
             return nullcontext()
         # First, because LastAdministrator tells who the last administrator is.
-        self._require(right, self._store.read_user(user_id))
+        self._authority.require(right, self._store.read_user(user_id))
         return self._store.administered_without(user_id)
 
     def _save_generated_picture(
@@ -388,10 +286,20 @@ class Acts:
         from storage.pictures import generate_picture  # Pillow: memory a worker rarely needs
 
         user = self._store.read_user(user_id)
-        self._require(right, user)
+        self._authority.require(right, user)
         generated = generate_picture(user_id)
         with contextlib.suppress(storage.NoSuchPicture):  # lost, or it has just changed
             content, _ = self._store.read_picture("large", user.picture_file)
             if content == generated["large"]:
                 return
         self._store.save_picture(user_id, generated, before)
+
+
+def count_heartbeat(user: User, now: int) -> None:
+    """Change the play time and the last heartbeat, unless another tab has just done so."""
+    since = now - user.last_heartbeat  # milliseconds; below 0 if another machine's clock is ahead
+    if -storage.CLOCK_TOLERANCE * 1000 <= since <= COUNTED_ALREADY:
+        return
+    if 0 <= since <= SITTING_GAP:
+        user.play_ms += since
+    user.last_heartbeat = now

@@ -1,6 +1,6 @@
 """Rights: what a player may do about a user or a client.
 
-`identity.accounts` requires them of its actor, under the lock of the record, and pages ask what to
+`identity.actors` requires them of an actor, under the lock of the record, and pages ask what to
 show.
 """
 
@@ -10,6 +10,16 @@ import storage
 from storage import ADMINISTRATOR, MODERATOR, Client, Storage, User
 
 Right = Callable[[User, User | Client | None], bool]
+
+
+def is_oneself(player: User, user: User) -> bool:
+    """Return True if the player is the user: what players do to their own account."""
+    return player.id == user.id
+
+
+def only_the_command(player: User, _: object) -> bool:
+    """Return False: the command may do everything, and no player has this right."""
+    return False
 
 
 def may_moderate(player: User, user: User) -> bool:

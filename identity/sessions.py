@@ -13,6 +13,8 @@ from flask.sessions import SecureCookieSession, SecureCookieSessionInterface
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 from werkzeug.wrappers import Response
 
+from identity.accounts import Acts
+from identity.actors import Actor, NotAllowed
 from identity.context import get_storage
 from identity.limits import password_place
 from identity.passwords import hash_password, needs_rehash
@@ -21,7 +23,6 @@ from storage import NoSuchUser, Session, StorageError, User, now_ms
 
 SESSION_MAX_AGE = timedelta(days=14)
 SIGNED_TEXT = re.compile(r"[A-Za-z0-9._-]+")  # base64url and dots; itsdangerous skips others
-SESSIONS_KEPT = 20  # signed-in browsers of one player; the oldest is dropped first
 # Parts of User-Agent headers, in this order: most user agents name later ones as well.
 BROWSERS = ("Edg", "OPR/", "SamsungBrowser", "Firefox", "FxiOS", "Chrome", "CriOS", "Safari")
 SYSTEMS = ("Android", "iPhone", "iPad", "Windows", "Mac OS X", "CrOS", "Linux")
@@ -106,14 +107,9 @@ def start_session(user: User, password: str, new_hash: str | None = None) -> boo
             kept_hash = hash_password(password)
     browser = describe_browser(request.headers.get("User-Agent", ""))
     entry = Session(secrets.token_urlsafe(16), now_ms(), browser)
-    with get_storage().edit_user(user.id) as edited:
-        # Otherwise a session from the time of a suspension would be valid after it.
-        if edited.password_hash != user.password_hash or edited.suspended:
-            return False
-        edited.password_hash = kept_hash
-        # One save for both: if it fails, the old password and the sign-in link stay valid.
-        others = [] if new_hash else edited.sessions
-        edited.sessions = [*others, entry][-SESSIONS_KEPT:]
+    acts = Acts(get_storage(), Actor(user.id))
+    if not acts.start_session(user, entry, kept_hash, end_others=new_hash is not None):
+        return False
     session.clear()
     session.update(user=user.id, id=entry.id)
     session.permanent = True
@@ -127,15 +123,11 @@ def end_session() -> None:
     if user_id is None:
         return
     try:
-        drop_session(user_id, ended)
+        Acts(get_storage(), Actor(user_id)).sign_out(user_id, ended)
+    except NotAllowed:
+        pass  # a suspension has ended all sessions
     except StorageError as error:  # also a damaged or deleted record
         current_app.logger.warning("session of user %d not removed: %s", user_id, error)
-
-
-def drop_session(user_id: int, session_id: str) -> None:
-    """End one of a player's sessions, wherever its cookie is. Raises StorageFailed."""
-    with get_storage().edit_user(user_id) as user:
-        user.sessions = [each for each in user.sessions if each.id != session_id]
 
 
 def local_address(text: str) -> str:

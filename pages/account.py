@@ -9,7 +9,6 @@ from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.wrappers import Response
 
 import storage
-from identity.accounts import HALF_AN_HOUR
 from identity.context import get_storage
 from identity.formatting import DATE_AND_TIME, format_time
 from identity.limits import PICTURES, AttemptLimit, password_place, picture_place
@@ -17,7 +16,7 @@ from identity.links import find_linked_user
 from identity.oauth import SCOPES
 from identity.passwords import clear_wrong_passwords, hash_password
 from identity.responses import NO_STORE
-from identity.sessions import drop_session, require_player, start_session
+from identity.sessions import require_player, start_session
 from identity.settings import site_words
 from pages import export, forms
 from pages.moderation import acts_of
@@ -26,7 +25,6 @@ from storage.files import storage_error_from
 
 REST_NOT_SAVED = "Only your new name was saved. Try the rest again later."
 REST_UNCONFIRMED = "Your new name was saved, and maybe the rest. Load the page again to see."
-RENAMES_AN_HOUR = 10  # of one player, who could imitate many others in turn
 FORM_AROUND_PICTURE = 64 * 1024  # bytes
 DATE = "%d %B %Y"
 PERHAPS_SET = (
@@ -85,15 +83,15 @@ def save_profile(player: storage.User) -> Response:
         bio=storage.check_bio(bio) if bio != player.bio else None,  # a newer rule locks nobody out
         equippedFlair="You do not have this flair. Choose another one." if lacks_flair else None,
     )
+    acts = acts_of(player)
     if renamed:
-        get_storage().count_attempt("rename of", str(player.id), RENAMES_AN_HOUR, HALF_AN_HOUR)
-        get_storage().rename_user(player.id, name)
+        acts.rename(player.id, name)
+    # A missing field stays as it is now, not as it was before the checks.
+    new_bio = bio if "bio" in request.form else None
+    new_flair = flair if "equippedFlair" in request.form else None
     try:
-        with forms.as_form_errors(), get_storage().edit_user(player.id) as user:
-            # A missing field stays as it is now, not as it was before the checks.
-            user.bio = bio if "bio" in request.form else user.bio
-            if "equippedFlair" in request.form and flair in user.flairs:
-                user.equipped_flair = flair
+        with forms.as_form_errors():
+            acts.change_profile(player.id, new_bio, new_flair)
     except forms.FormRefused as error:
         if renamed:
             player.name = name  # for the page
@@ -122,7 +120,7 @@ def change_picture(player: storage.User) -> Response:
         raise forms.FormRefused({"picture": problem}, 413) from error
     except storage.PictureRefused as error:
         raise forms.FormRefused({"picture": str(error)}, PICTURE_STATUS[type(error)]) from error
-    get_storage().save_picture(player.id, images)
+    acts_of(player).save_picture(player.id, images)
     return forms.redirect_with_notice("Picture saved.", "/account")
 
 
@@ -155,7 +153,7 @@ def change_email(player: storage.User) -> Response:
     forms.refuse_wrong_password(player, "current_password")
     if storage.unique_key(email) != storage.unique_key(player.email):
         forms.refuse_taken_email(email, player.id)
-    get_storage().change_email(player.id, email)
+    acts_of(player).change_email(player.id, email)
     return forms.redirect_with_notice("Email changed.", "/account")
 
 
@@ -254,23 +252,23 @@ def describe_app(client_id: str, grant: storage.Grant) -> dict:
 def withdraw() -> Response:
     """Withdraw the player's consent to a client, which ends its tokens."""
     player = require_player()
-    with get_storage().edit_user(player.id) as user:
-        user.grants.pop(request.form.get("client_id", ""), None)
+    acts_of(player).withdraw(player.id, request.form.get("client_id", ""))
     return forms.redirect_with_notice("Access removed.", "/account/apps")
 
 
 @account.post("/account/sessions/end")
 def end_one_session() -> Response:
     """Sign out one of the player's browsers."""
-    drop_session(require_player().id, request.form.get("session", ""))
+    player = require_player()
+    acts_of(player).sign_out(player.id, request.form.get("session", ""))
     return forms.redirect_with_notice("Browser signed out.", "/account/apps")
 
 
 @account.post("/account/sign-out-everywhere")
 def sign_out_everywhere() -> Response:
     """Sign out all of the player's browsers, including this one."""
-    with get_storage().edit_user(require_player().id) as user:
-        user.sessions = []
+    player = require_player()
+    acts_of(player).sign_out(player.id)
     session.clear()
     return forms.redirect_with_notice("Signed out everywhere.", "/")
 

@@ -8,9 +8,8 @@ from flask import Blueprint, abort, current_app, redirect, request, session
 from werkzeug.wrappers import Response
 
 import storage
-from identity.accounts import CLIENTS_EACH
+from identity.apps import CLIENTS_EACH
 from identity.context import base_url, get_storage
-from identity.origins import save_game
 from identity.rights import may_administer, may_manage
 from identity.sessions import require_player
 from identity.settings import check_game
@@ -24,7 +23,7 @@ from pages.forms import (
     refuse_problems,
 )
 from pages.games import find_owner, start_of_page
-from pages.moderation import acts_of
+from pages.moderation import app_acts_of
 from pages.rendering import is_open_to_members, may_register, render_page
 from pages.samples import exchange_command, web_page_of
 
@@ -104,13 +103,14 @@ def register(player: storage.User) -> Response:
 
     Its page shows the secret of a confidential one, once.
     """
-    acts, public = acts_of(player), KINDS.get(request.form.get("kind", ""))
+    public = KINDS.get(request.form.get("kind", ""))
     if public is None:
         raise FormRefused({"kind": "Choose where your app runs."})
-    fields = read_client_form(player, public) | {"public": public}
-    add = functools.partial(acts.register_client, player.id, is_open_to_members(), **fields)
+    fields = read_client_form(player, public) | {"public": public, "take_over": takes_over()}
     with if_unconfirmed(PERHAPS_REGISTERED):
-        client, secret = save_game(get_storage(), acts, add, takes_over())
+        client, secret = app_acts_of(player).register_client(
+            player.id, is_open_to_members(), **fields
+        )
     if secret is None:
         return redirect_with_notice("App registered.", f"/developer/{client.id}")
     return redirect_with_secret(client.id, secret)
@@ -238,9 +238,8 @@ client_form = functools.partial(form_view, find_own_client, client_page)
 @client_form("client")
 def save_client(player: storage.User, client: storage.Client) -> Response:
     """Change a client to the fields of `read_client_form`."""
-    acts, fields = acts_of(player), read_client_form(player, client.public, client.name)
-    change = functools.partial(acts.change_client, client.id, **fields)
-    save_game(get_storage(), acts, change, takes_over())
+    fields = read_client_form(player, client.public, client.name)
+    app_acts_of(player).change_client(client.id, takes_over(), **fields)
     return redirect_with_notice("App saved.", f"/developer/{client.id}")
 
 
@@ -249,7 +248,7 @@ def save_client(player: storage.User, client: storage.Client) -> Response:
 def replace_secret(player: storage.User, client: storage.Client) -> Response:
     """Replace a client's secret; its page shows the new one, once."""
     with if_unconfirmed(PERHAPS_REPLACED):
-        secret = acts_of(player).issue_client_secret(client.id)
+        secret = app_acts_of(player).issue_client_secret(client.id)
     return redirect_with_secret(client.id, secret)
 
 
@@ -259,7 +258,7 @@ def replace_secret(player: storage.User, client: storage.Client) -> Response:
 def switch_client(player: storage.User, client: storage.Client) -> Response:
     """Stop a client from getting codes and tokens, or allow it again."""
     disabled = request.path.endswith("/disable")
-    acts_of(player).set_disabled(client.id, disabled)
+    app_acts_of(player).set_disabled(client.id, disabled)
     notice = "App disabled." if disabled else "App enabled."
     return redirect_with_notice(notice, f"/developer/{client.id}")
 
@@ -268,5 +267,5 @@ def switch_client(player: storage.User, client: storage.Client) -> Response:
 @client_form("delete", stamped=True)
 def delete_client(player: storage.User, client: storage.Client) -> Response:
     """Delete a client."""
-    acts_of(player).delete_client(client.id)
+    app_acts_of(player).delete_client(client.id)
     return redirect_with_notice("App deleted.", "/developer")

@@ -1,10 +1,11 @@
 """Error responses: JSON under /api/, a page elsewhere."""
 
 from flask import current_app, request
-from werkzeug.exceptions import BadRequest, HTTPException
+from werkzeug.exceptions import BadRequest, Forbidden, HTTPException
 from werkzeug.wrappers import Response
 
 import storage
+from identity.actors import NotAllowed
 from identity.guards import is_page
 from identity.oauth import destination_of
 from identity.responses import JsonResponse, SaveNotConfirmed, json_error, storage_http_error
@@ -27,6 +28,11 @@ def handle_http_error(error: HTTPException) -> Response | JsonResponse:
 def handle_storage_error(error: storage.StorageError) -> Response | JsonResponse:
     """Return the HTTP error for a storage error."""
     return handle_http_error(storage_http_error(error, current_app.logger))
+
+
+def handle_not_allowed(error: NotAllowed) -> Response | JsonResponse:
+    """Return the HTTP error for an act that is not allowed."""
+    return handle_http_error(Forbidden(str(error)))
 
 
 def render_error_page(error: HTTPException, **more: str | list[str]) -> Response:

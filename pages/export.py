@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from logging import Logger
 
 import storage
-from identity.accounts import HALF_AN_HOUR
+from identity.actors import HALF_AN_HOUR
 from storage import Storage, User
 
 EXPORTS_AN_HOUR = 10  # of one player

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from werkzeug.wrappers import Response
 
 import storage
-from identity.accounts import NotAllowed
+from identity.actors import NotAllowed
 from identity.context import get_storage
 from identity.formatting import DATE_AND_TIME, DAY, HOUR, format_time, pluralize
 from identity.limits import (

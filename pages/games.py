@@ -11,12 +11,10 @@ from identity.rights import may_list
 from identity.sessions import signed_in_player
 from identity.settings import check_game
 from pages.forms import FormRefused, form_view, pop_notice, redirect_with_notice
-from pages.moderation import acts_of, require_moderator
+from pages.moderation import acts_of, app_acts_of, require_moderator
 from pages.rendering import Preview, render_page
 
-SITTING_GAP = 150_000  # milliseconds between two heartbeats of one sitting
 GAMES_SHOWN = 100  # on one page
-COUNTED_ALREADY = 30_000  # milliseconds: a heartbeat so soon after another comes from a second tab
 
 games = Blueprint("games", __name__)
 
@@ -127,7 +125,7 @@ def change_listed(player: storage.User, client_id: str) -> Response:
         abort(400, "Choose yes or no.")
     seen_url = request.form.get("game_url", "")
     try:
-        client = acts_of(player).set_listed(client_id, listed == "yes", seen_url)
+        client = app_acts_of(player).set_listed(client_id, listed == "yes", seen_url)
     except storage.InvalidField as error:
         raise FormRefused({"form": error.problem}, 409) from error
     return redirect_with_notice("Game listed." if client.listed else "Game unlisted.", "/")
@@ -142,16 +140,5 @@ def heartbeat() -> dict[str, str]:
     player = signed_in_player()
     if player is None:
         abort(401, "nobody is signed in")
-    with get_storage().edit_user(player.id) as user:
-        count_heartbeat(user, storage.now_ms())
+    acts_of(player).add_heartbeat(player.id)
     return {"message": "ok"}
-
-
-def count_heartbeat(user: storage.User, now: int) -> None:
-    """Change the play time and the last heartbeat, unless another tab has just done so."""
-    since = now - user.last_heartbeat  # milliseconds; below 0 if another machine's clock is ahead
-    if -storage.CLOCK_TOLERANCE * 1000 <= since <= COUNTED_ALREADY:
-        return
-    if 0 <= since <= SITTING_GAP:
-        user.play_ms += since
-    user.last_heartbeat = now

@@ -6,7 +6,9 @@ from flask import Blueprint, abort, current_app, redirect, request
 from werkzeug.wrappers import Response
 
 import storage
-from identity.accounts import Actor, Acts
+from identity.accounts import Acts
+from identity.actors import Actor
+from identity.apps import AppActs
 from identity.context import get_storage
 from identity.formatting import DATE_AND_TIME, MINUTE, format_duration, format_time
 from identity.limits import client_address
@@ -144,8 +146,13 @@ def require_moderator() -> User:
 
 
 def acts_of(player: User) -> Acts:
-    """Return what the signed-in player may do, from the address of this request."""
+    """Return what the signed-in player may do to players, from the address of this request."""
     return Acts(get_storage(), Actor(player.id, client_address(request.remote_addr)))
+
+
+def app_acts_of(player: User) -> AppActs:
+    """Return what the signed-in player may do to apps, from the address of this request."""
+    return AppActs(get_storage(), Actor(player.id, client_address(request.remote_addr)))
 
 
 def find_moderated_user(user_id: str) -> tuple[Acts, User]:

@@ -20,10 +20,11 @@ from werkzeug.test import EnvironBuilder
 from werkzeug.wrappers import Response
 
 import storage
-from identity.context import base_url, get_storage
+from identity.context import base_url
 from identity.oauth import SCOPES, tester_redirect_uri
 from pages.developer import find_own_client
 from pages.forms import FormRefused, form_view
+from pages.moderation import acts_of
 from pages.rendering import render_page
 from pages.samples import authorization_parameters, link_and_commands, samples_of
 
@@ -223,7 +224,7 @@ def finish_test(client_id: str) -> Response:
         problems, retry = advice_on(client, status, body.get("message", ""))
         if not retry:
             del session["trial"]
-            end_grant(player.id, client.id, has_token=False)
+            end_grant(player, client, has_token=False)
         stage = "exchange" if retry else "start"
         return make_response(
             show_page(player, client, problems, trial, [exchange], stage=stage), status
@@ -231,7 +232,7 @@ def finish_test(client_id: str) -> Response:
     del session["trial"]
     bearer = {"Authorization": f"Bearer {body['access_token']}"}
     look_up, status, found = call_api("GET", "/api/oauth/whois", headers=bearer)
-    ended = end_grant(player.id, client.id)
+    ended = end_grant(player, client)
     problems = {} if status == HTTPStatus.OK else {"form": WHOIS_REFUSED}
     outcome = {"stage": "done", "found": found, "ended": ended}
     return make_response(show_page(player, client, problems, trial, [exchange, look_up], **outcome))
@@ -273,18 +274,10 @@ def call_api(
     return [sent, make_message(f"{status.value} {status.phrase}", body)], status, body
 
 
-def end_grant(user_id: int, client_id: str, has_token: bool = True) -> bool:
-    """End the grant of a test; return False if that cannot be saved.
-
-    A consent from before the test stays. If the test got a token, all tokens end.
-    """
+def end_grant(player: storage.User, client: storage.Client, has_token: bool = True) -> bool:
+    """End the grant of a test, as `Acts.end_test`; return False if that cannot be saved."""
     try:
-        with get_storage().edit_user(user_id) as user:
-            consent = user.consents.get(client_id)
-            if consent is None:
-                user.grants.pop(client_id, None)
-            elif has_token:
-                consent.end_tokens()
+        acts_of(player).end_test(player.id, client.id, has_token)
     except storage.StorageError as error:
         current_app.logger.error("the token of a test was not ended: %s", error)
         return False

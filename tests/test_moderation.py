@@ -9,7 +9,7 @@ import pytest
 from conftest import PASSWORD
 from forms import hidden_field, problems_of, value_of
 
-from identity import accounts
+from identity import actors
 from identity.accounts import RESETS
 from identity.formatting import format_duration
 from identity.passwords import hash_password
@@ -483,7 +483,7 @@ def test_moderator_cannot_undo_an_administrators_suspension(
 
 
 def test_too_many_acts_are_429_on_the_form(store, ada, moderators_browser, monkeypatch):
-    monkeypatch.setattr(accounts, "MODERATORS_ACTS_AN_HOUR", 2)
+    monkeypatch.setattr(actors, "MODERATORS_ACTS_AN_HOUR", 2)
     for act in ("suspend", "unsuspend"):
         assert do(moderators_browser, ada, act).status_code == 303
     before, lines = store.read_user(ada.id), list(store.read_audit())

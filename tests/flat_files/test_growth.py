@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
-from identity.accounts import Actor, Acts
+from identity.accounts import Acts
+from identity.actors import Actor
 from storage import ADMINISTRATOR, open_storage
 
 FOLDERS = ("users", "names", "emails", "deleted", "clients", "index", "audit", "audit.log")

@@ -14,7 +14,8 @@ from click.testing import CliRunner
 from waiting import PATIENCE, is_waiting_for_a_lock, wait_until
 
 from commands.printing import describe_audit_line
-from identity.accounts import COMMAND, Acts
+from identity.accounts import Acts
+from identity.actors import COMMAND
 from identity_admin import identity_server_command
 from storage import StorageFailed
 from storage.flat_files import keys as key_files

@@ -19,7 +19,7 @@ from programs import free_port
 from waiting import wait_until
 
 from commands.players import user_record
-from identity import passwords, sessions, signing
+from identity import accounts, passwords, signing
 from identity.settings import ROOT
 from storage import Session, Storage, now_ms, open_storage
 
@@ -151,7 +151,7 @@ class RunningServer:
         store = self.open_storage()
         entry = Session(secrets.token_urlsafe(16), now_ms(), "Chrome on Linux")
         with store.edit_user(store.find_user(name).id) as user:
-            user.sessions = [*user.sessions, entry][-sessions.SESSIONS_KEPT :]
+            user.sessions = [*user.sessions, entry][-accounts.SESSIONS_KEPT :]
         app = Flask(__name__)
         app.extensions["storage"] = store
         with app.app_context():

@@ -11,8 +11,8 @@ from archives import Site
 from waiting import wait_until
 
 from benchmarks.population import populate
+from identity.accounts import RENAMES_AN_HOUR
 from identity.limits import PICTURES
-from pages.account import RENAMES_AN_HOUR
 
 from .form_browser import FormBrowser
 from .running import PASSWORD, RunningServer

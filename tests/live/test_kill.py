@@ -15,8 +15,8 @@ import requests
 from waiting import wait_until
 
 import storage
+from identity.accounts import SESSIONS_KEPT
 from identity.passwords import hash_password
-from identity.sessions import SESSIONS_KEPT
 from identity_server import CODES_A_MINUTE
 
 from .conftest import CALLBACK

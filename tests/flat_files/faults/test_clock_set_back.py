@@ -40,7 +40,7 @@ identity.stamps.MINIMUM_AGE = 0  # no page would ever be a second old
 """
 # A server without the checks under test; it issues codes, tokens and cookies as usual.
 FAULTY = """
-import identity.signing, identity_server, pages.games
+import identity.accounts, identity.signing, identity_server
 import storage.flat_files.attempts, storage.flat_files.codes, storage.flat_files.pictures
 
 real_loads = identity.signing.ShortTextSerializer.loads
@@ -57,7 +57,7 @@ identity_server.refuse_bad_code = lambda *_: None
 storage.flat_files.codes.CodeFiles.spend = lambda *_: None
 storage.flat_files.attempts.window_of_now = lambda _: 1
 storage.flat_files.pictures.max = lambda now, _: now
-pages.games.count_heartbeat = count_heartbeat
+identity.accounts.count_heartbeat = count_heartbeat
 """
 STEPS = pytest.mark.parametrize("step", [SECONDS, HOUR], ids=["5 seconds", "1 hour"])
 

@@ -1,0 +1,46 @@
+"""The words for who did or registered something, the same on all pages and in messages."""
+
+from typing import NamedTuple
+
+import storage
+from storage import Client, Storage, User
+
+ADMINISTRATORS = "the administrators"
+
+
+class Named(NamedTuple):
+    """Words for somebody inside a sentence, and the record of a player who can be shown.
+
+    They are a name only if there is a `user`: pages mark that up, so that no name can imitate them.
+    """
+
+    words: str
+    user: User | None = None
+
+    @property
+    def title(self) -> str:
+        """The words at the start of a line."""
+        return self.words if self.user else self.words.capitalize()
+
+
+def name_player(store: Storage, user_id: int) -> Named:
+    """Return the words for the player with this id, who may have left."""
+    try:
+        user = store.read_user(user_id)
+    except storage.NoSuchUser:
+        return Named("a player who left")
+    except storage.DamagedRecord:
+        return Named("a player whose record is damaged")
+    return Named(user.name, user)
+
+
+def name_owner(store: Storage, client: Client) -> Named:
+    """Return the words for who registered an app."""
+    return Named(ADMINISTRATORS) if client.owner_id is None else name_player(store, client.owner_id)
+
+
+def name_actor(store: Storage, actor: int | str | None) -> Named:
+    """Return the words for an actor: a user id, "command", or None if it is unknown."""
+    if isinstance(actor, int):
+        return name_player(store, actor)
+    return Named(f"{ADMINISTRATORS}, with the command" if actor == "command" else "unknown")

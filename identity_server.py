@@ -12,8 +12,7 @@
 Read from top to bottom it is: limits, errors, tokens, the grant in the order in which a client
 meets it, public look-ups, and the app. Every line that handles an authorization code or an
 access token stands here. To read those you need besides: `signed_in_player` (identity.sessions),
-`serializer` (identity.signing), the records (storage), and `find_game` and `find_owner`
-(pages.games).
+`serializer` (identity.signing), the records (storage), and `find_game` (pages.games).
 """
 
 import hmac
@@ -38,6 +37,7 @@ from identity.context import base_url, get_storage
 from identity.fast_path import ApiRequest, ApiViews, FastPath, parse_parameters
 from identity.formatting import MINUTE
 from identity.guards import GUARDS
+from identity.naming import name_owner
 from identity.oauth import (
     SCOPES,
     code_challenge_of,
@@ -73,7 +73,7 @@ from pages.errors import (
     show_unusable_client,
 )
 from pages.files import files
-from pages.games import find_game, find_owner, games, preview_of_game
+from pages.games import find_game, games, preview_of_game
 from pages.moderation import moderation
 from pages.rendering import load_templates, render_page
 from pages.sign_in import sign_in
@@ -310,7 +310,7 @@ def show_consent_page(
         "consent.html",
         player,
         client=client,
-        owner=find_owner(client),
+        owner=name_owner(get_storage(), client),
         destination=destination_of(auth_request.redirect_uri),
         is_popup=auth_request.response_mode == WEB_MESSAGE,
         on_device=not client.remembers_consent(auth_request.redirect_uri),
@@ -469,7 +469,7 @@ def play(client_id: str) -> tuple:
         player,
         preview_of_game(client),
         client=client,
-        owner=find_owner(client),
+        owner=name_owner(get_storage(), client),
         host=urlsplit(client.game_url).netloc,
         # Bound to the session, like the request on the consent page.
         request_field=serializer("game").dumps(game_request_of(client)) if player else None,

@@ -10,6 +10,7 @@ from werkzeug.wrappers import Response
 import storage
 from identity.apps import CLIENTS_EACH
 from identity.context import base_url, get_storage
+from identity.naming import name_owner
 from identity.rights import may_administer, may_manage
 from identity.sessions import require_player
 from identity.settings import check_game
@@ -22,7 +23,7 @@ from pages.forms import (
     redirect_with_notice,
     refuse_problems,
 )
-from pages.games import find_owner, start_of_page
+from pages.games import start_of_page
 from pages.moderation import app_acts_of
 from pages.rendering import is_open_to_members, may_register, render_page
 from pages.samples import exchange_command, web_page_of
@@ -63,7 +64,7 @@ def clients_page(player: storage.User, problems: dict[str, str]) -> str:
     return render_page(
         "developer.html",
         player,
-        clients=[(each, find_owner(each)) for each in clients],
+        clients=[(each, name_owner(get_storage(), each)) for each in clients],
         more=more,
         clients_each=CLIENTS_EACH,
         typed=request.form if problems else {"require_pkce": "yes"},
@@ -212,9 +213,9 @@ def client_page(
         "require_pkce": client.require_pkce,
         "no_email": client.no_email,
     }
-    owner = find_owner(client)
+    owner = name_owner(get_storage(), client)
     # Only then does it matter that an administrator disables the app as well.
-    overruled = owner is not None and not may_administer(owner)
+    overruled = owner.user is not None and not may_administer(owner.user)
     return render_page(
         "client.html",
         player,
@@ -222,7 +223,7 @@ def client_page(
         owner=owner,
         secret=secret,
         warning=storage.warn_unencrypted([*client.redirect_uris, client.game_url or ""]),
-        owner_may_enable=overruled and client.disabled_by == owner.id != player.id,
+        owner_may_enable=overruled and client.disabled_by == client.owner_id != player.id,
         typed=request.form if "client" in problems else kept,
         exchange=exchange_command(client, verifier="CODE_VERIFIER"),
         web_page=web_page_of(client, None, "userinfo").code,

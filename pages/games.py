@@ -7,6 +7,7 @@ from werkzeug.wrappers import Response
 
 import storage
 from identity.context import base_url, get_storage
+from identity.naming import Named, name_owner
 from identity.rights import may_list
 from identity.sessions import signed_in_player
 from identity.settings import check_game
@@ -36,16 +37,6 @@ def is_playable(client: storage.Client) -> bool:
         return False
     # Checked again: the base URL may have changed, and people edit records.
     return check_game(client.game_url, base_url()) is None
-
-
-def find_owner(client: storage.Client) -> storage.User | None:
-    """Return the player who registered a client; None if deleted, or for the administrators."""
-    if client.owner_id is None:
-        return None
-    try:
-        return get_storage().read_user(client.owner_id)
-    except (storage.NoSuchUser, storage.DamagedRecord):
-        return None
 
 
 def preview_of_game(client: storage.Client) -> Preview:
@@ -82,7 +73,7 @@ def home_page(problems: dict[str, str]) -> str:
 class GamesShown(NamedTuple):
     """Games on one page, each with its owner, and the address of the next page."""
 
-    games: list[tuple[storage.Client, storage.User | None]]
+    games: list[tuple[storage.Client, Named]]
     more: str | None
 
 
@@ -97,7 +88,7 @@ def games_shown(listed: bool) -> GamesShown:
     page = found[:GAMES_SHOWN]
     by_name = sorted(filter(is_playable, page), key=lambda client: client.name.casefold())
     more = f"/?{parameter}={page[-1].id}" if len(found) > GAMES_SHOWN else None
-    return GamesShown([(each, find_owner(each)) for each in by_name], more)
+    return GamesShown([(each, name_owner(get_storage(), each)) for each in by_name], more)
 
 
 def start_of_page(parameter: str) -> str:

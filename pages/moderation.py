@@ -12,6 +12,7 @@ from identity.apps import AppActs
 from identity.context import get_storage
 from identity.formatting import DATE_AND_TIME, MINUTE, format_duration, format_time
 from identity.limits import client_address
+from identity.naming import name_actor
 from identity.rights import may_administer, may_moderate, may_unsuspend
 from identity.sessions import require_player, signed_in_player
 from pages.files import picture_address
@@ -95,23 +96,11 @@ def describe_suspension(suspension: Suspension) -> dict[str, str]:
     """Return who suspended a player, why and until when, as moderators read it."""
     until = suspension.until
     return {
-        "by": name_actor(suspension.by),
+        "by": name_actor(get_storage(), suspension.by).title,
         "since": format_time(suspension.since, DATE_AND_TIME) if suspension.since else "Unknown",
         "until": format_time(until, DATE_AND_TIME) if until is not None else "No end",
         "reason": suspension.reason or "None given",
     }
-
-
-def name_actor(actor: int | str | None) -> str:
-    """Return words for an actor: a user id, "command", or None if it is unknown."""
-    if not isinstance(actor, int):
-        return "The administrators, with the command" if actor == "command" else "Unknown"
-    try:
-        return get_storage().read_user(actor).name
-    except storage.NoSuchUser:
-        return "A player who left"
-    except storage.DamagedRecord:
-        return "A player whose record is damaged"
 
 
 def format_play_time(user: User) -> str:

@@ -439,9 +439,10 @@ def test_client_of_a_missing_or_damaged_owner_is_not_the_administrators(
 ):
     program = register(CALLBACK, owner_id=bob.id)
     faults.damage_user(bob.id)
-    left = f"Registered by a player who has left, player id {bob.id}."
-    assert left in page_text(adas_browser.get(program.link()))
+    damaged = f"Registered by a player whose record is damaged, player id {bob.id}."
+    assert damaged in page_text(adas_browser.get(program.link()))
     faults.remove_user(bob.id)
+    left = f"Registered by a player who left, player id {bob.id}."
     assert left in page_text(adas_browser.get(program.link()))
     assert "Registered by the administrators of Identity Server" in page_text(
         adas_browser.get(register(CALLBACK).link())

@@ -576,7 +576,7 @@ def test_game_of_a_deleted_player_is_not_the_administrators(
     game = add_game(owner_id=bob.id)
     store.delete_user(bob.id)
     for path in (f"/play/{game.id}", "/"):
-        assert "Registered by a player who has left" in adas_browser.get(path).text
+        assert "Registered by a player who left" in adas_browser.get(path).text
         assert "administrators" not in adas_browser.get(path).text
     assert adas_browser.get(f"/developer/{game.id}").status_code == 403
     with store.edit_user(ada.id) as user:

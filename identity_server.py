@@ -26,13 +26,13 @@ from urllib.parse import urlencode, urlsplit
 from flask import Blueprint, Flask, abort, request, session
 from itsdangerous import BadSignature
 from werkzeug.datastructures import MultiDict
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import BadRequest, HTTPException
 from werkzeug.middleware.proxy_fix import ProxyFix
 from werkzeug.wrappers import Response
 
 import storage
 from identity.actors import NotAllowed
-from identity.clients import authenticate_client, find_client
+from identity.clients import authenticate_client, find_named_client
 from identity.context import base_url, get_storage
 from identity.fast_path import ApiRequest, ApiViews, FastPath, parse_parameters
 from identity.formatting import MINUTE
@@ -546,12 +546,12 @@ def token(api_request: ApiRequest) -> JsonResponse:
     Everything is read and checked before the code is spent: a failed request uses up no code.
     """
     parameters = read_token_parameters(api_request)
-    named = find_client(api_request.storage, dict(parameters).get("client_id", ""))
-    # Public clients run in pages of any origin, which may read their errors too. The secret of a
-    # confidential client has no place in a page.
-    api_request.any_origin = named is not None and named.public
-    form = check_token_form(parameters)
-    client = authenticate_client(api_request, form, named)
+    try:
+        form = check_token_form(parameters)
+    except BadRequest:
+        find_named_client(api_request, dict(parameters))  # its pages may read this error
+        raise
+    client = authenticate_client(api_request, form)
     store = api_request.storage
     try:
         code = store.read_code(form["code"])

@@ -31,13 +31,23 @@ def find_client(store: Storage, client_id: str) -> Client | None:
         return None
 
 
-def authenticate_client(
-    api_request: ApiRequest, form: dict[str, str], named: Client | None
-) -> Client:
-    """Return the client that sends a token request; `named` is the one that the form names.
+def find_named_client(api_request: ApiRequest, parameters: dict[str, str]) -> Client | None:
+    """Return the client that a form names, or None; pages of any origin read a public one's answer.
+
+    Public clients run in such pages, which may read their errors too. The secret of a confidential
+    client has no place in a page.
+    """
+    named = find_client(api_request.storage, parameters.get("client_id", ""))
+    api_request.any_origin = named is not None and named.public
+    return named
+
+
+def authenticate_client(api_request: ApiRequest, form: dict[str, str]) -> Client:
+    """Return the client that sends a token request.
 
     Raises BadRequest, Unauthorized, TooManyRequests.
     """
+    named = find_named_client(api_request, form)
     needs_secret = named is None or not named.public
     client_id, client_secret = read_client_credentials(api_request, form, needs_secret)
     client = named if "client_id" in form else find_client(api_request.storage, client_id)

@@ -39,7 +39,9 @@ from identity.formatting import MINUTE
 from identity.guards import GUARDS
 from identity.naming import name_owner
 from identity.oauth import (
+    CODE_MAX_AGE,
     SCOPES,
+    TokenProblem,
     code_challenge_of,
     destination_of,
     find_tester_uri,
@@ -82,7 +84,6 @@ from pages.tester import tester
 from storage import AuthorizationCode, Client, Grant, Storage, User, origin_of
 
 TOKEN_MAX_AGE = 600  # seconds
-CODE_MAX_AGE = 60  # seconds; RFC 6749 4.1.2 allows ten minutes
 APPROVAL_MAX_AGE = 600  # seconds between the consent page and its answer
 TOKEN_BODY_LIMIT = 16 * 1024  # bytes
 PAGE_BODY_LIMIT = 64 * 1024  # bytes
@@ -558,16 +559,16 @@ def token(api_request: ApiRequest) -> JsonResponse:
         refuse_bad_code(store, code, client, form)
         store.spend_code(form["code"])
     except storage.NoSuchCode:
-        abort(400, "unknown or expired authorization code")
+        abort(400, TokenProblem.CODE_UNKNOWN)
     except storage.CodeSpent as spent:
         # Only for who can prove to be the client that the code was issued to: nobody else can end
         # a player's tokens.
         if spent.record.client_id == client.id and has_right_verifier(form, spent.record):
             end_replayed_grant(store, spent.record)
-        abort(400, "this authorization code was used before; each is valid once")
+        abort(400, TokenProblem.CODE_USED)
     except storage.SaveUnconfirmed as error:
         logger.error("a code may have been spent: %s", error)
-        abort(503, "the code may have been used up: get a new one", retry_after=STORAGE_RETRY_AFTER)
+        abort(503, TokenProblem.PERHAPS_USED, retry_after=STORAGE_RETRY_AFTER)
     except storage.StorageFailed as error:
         logger.error("a code was not spent: %s", error)
         abort(503, "the server cannot save right now", retry_after=STORAGE_RETRY_AFTER)
@@ -615,9 +616,9 @@ def refuse_bad_code(
         raise storage.NoSuchCode
     age = storage.now_ms() - code.issued  # below 0 if the clock of another machine is ahead
     if not -storage.CLOCK_TOLERANCE * 1000 <= age <= CODE_MAX_AGE * 1000:
-        abort(400, f"this authorization code is older than {CODE_MAX_AGE} seconds")
+        abort(400, TokenProblem.CODE_TOO_OLD)
     if find_granting_user(store, code.user_id, code.client_id, code.grant_id) is None:
-        abort(400, "the player has withdrawn consent, or the account is suspended or deleted")
+        abort(400, TokenProblem.GRANT_ENDED)
     redirect_uri = form.get("redirect_uri")
     if redirect_uri is not None and redirect_uri != code.redirect_uri:
         abort(400, "redirect_uri is not the one of the authorization request")

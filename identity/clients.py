@@ -16,6 +16,7 @@ from werkzeug.datastructures import WWWAuthenticate
 import storage
 from identity.fast_path import ApiRequest
 from identity.limits import count_attempts, limits_of_address
+from identity.oauth import TokenProblem
 from storage import Client, Storage, sha256
 
 CLIENT_FAILURES = 100  # failed client authentications from an address, in ATTEMPTS_WINDOW
@@ -65,9 +66,10 @@ def read_client_credentials(
     """
     scheme, credentials = api_request.authorization
     if scheme != "basic":
-        for name in ("client_id", "client_secret")[: 1 + needs_secret]:
-            if name not in form:
-                abort(400, f"{name} is missing; or send both as HTTP Basic")
+        if "client_id" not in form:
+            abort(400, "client_id is missing; or send both as HTTP Basic")
+        if needs_secret and "client_secret" not in form:
+            abort(400, TokenProblem.SECRET_MISSING)
         return form["client_id"], form.get("client_secret", "")
     try:
         pair = base64.b64decode(credentials, validate=True).decode()
@@ -106,5 +108,4 @@ def refuse_client(api_request: ApiRequest) -> NoReturn:
     # RFC 6749 5.2: the challenge is for a client that tried HTTP Basic.
     tried_basic = api_request.authorization[0] == "basic"
     challenge = WWWAuthenticate("basic", {"realm": "OAuth clients"}) if tried_basic else None
-    problem = "client_id is unknown or disabled, or client_secret is wrong"
-    abort(401, problem, www_authenticate=challenge)
+    abort(401, TokenProblem.CLIENT_REFUSED, www_authenticate=challenge)

@@ -21,7 +21,7 @@ from werkzeug.wrappers import Response
 
 import storage
 from identity.context import base_url
-from identity.oauth import SCOPES, tester_redirect_uri
+from identity.oauth import SCOPES, TokenProblem, tester_redirect_uri
 from pages.developer import find_own_client
 from pages.forms import FormRefused, form_view
 from pages.moderation import acts_of
@@ -300,46 +300,41 @@ WHOIS_REFUSED = "The token has ended already: perhaps you removed this app's acc
 
 
 class Advice(NamedTuple):
-    """What a refused token request means, for responses with this status and these words."""
+    """What a refused token request means for the developer."""
 
-    status: int
-    words: str
     text: str
     retry: bool = False  # the same code can be sent again
 
 
-TOKEN_ADVICE = [
-    Advice(400, "client_secret is missing", "Enter the client secret of this app.", True),
-    Advice(401, "", "Wrong client secret. Copy all of it. If it is lost, create a new one.", True),
-    Advice(
-        400,
-        "older than",
+TOKEN_ADVICE = {  # by the message of the response, or by its status for all other messages
+    TokenProblem.SECRET_MISSING: Advice("Enter the client secret of this app.", True),
+    TokenProblem.CLIENT_REFUSED: Advice(
+        "Wrong client secret. Copy all of it. If it is lost, create a new one.", True
+    ),
+    TokenProblem.CODE_TOO_OLD: Advice(
         "The code is older than 60 seconds. Start again, and press the button within 60 seconds of "
-        "Allow. Your app should exchange a code at once.",
+        "Allow. Your app should exchange a code at once."
     ),
-    Advice(
-        400,
-        "used before",
+    TokenProblem.CODE_USED: Advice(
         "This code was used before. A code works once, and its second use ends the tokens of the "
-        "first. Start again to get a new code.",
+        "first. Start again to get a new code."
     ),
-    Advice(400, "unknown", "This code has expired. Start again to get a new one."),
-    Advice(
-        400,
-        "withdrawn",
+    TokenProblem.CODE_UNKNOWN: Advice("This code has expired. Start again to get a new one."),
+    TokenProblem.GRANT_ENDED: Advice(
         "The code has ended: you removed this app's access, or used another code twice. Start "
-        "again.",
+        "again."
     ),
-    Advice(429, "", "Too many wrong secrets from your network. Wait 15 minutes, then start again."),
-    Advice(503, "used up", "The code may have been used up. Start again to get a new one."),
-    Advice(503, "", "The site can't save right now. Press the button again in a moment.", True),
-]
+    TokenProblem.PERHAPS_USED: Advice(
+        "The code may have been used up. Start again to get a new one."
+    ),
+    429: Advice("Too many wrong secrets from your network. Wait 15 minutes, then start again."),
+    503: Advice("The site can't save right now. Press the button again in a moment.", True),
+}
 
 
 def advice_on(client: storage.Client, status: int, message: str) -> tuple[dict[str, str], bool]:
     """Return the problem with a token request, by field, and if its code can be sent again."""
-    usual = Advice(status, "", f"The site refused the request: {message}. Start again.")
-    known = (each for each in TOKEN_ADVICE if each.status == status and each.words in message)
-    advice = next(known, usual)
+    usual = Advice(f"The site refused the request: {message}. Start again.")
+    advice = TOKEN_ADVICE.get(message) or TOKEN_ADVICE.get(status, usual)
     is_about_secret = not client.public and advice.retry and status < 500
     return {"client_secret" if is_about_secret else "form": advice.text}, advice.retry

@@ -2,17 +2,18 @@
 
     GET  /oauth/authorize        the player is asked for consent to a client            authorize
     POST /oauth/authorize        the player decides; "allow" gives the client a code       decide
-    GET  /play/<id>              a game inside a page of this server                         play
-    POST /play/<id>/authorize    the player decides there                             decide_game
     POST /api/oauth/token        the client exchanges the code for an access token          token
     GET  /api/oauth/whois        the client learns who gave the access token                whois
+    GET  /play/<id>              a game inside a page of this server                         play
+    POST /play/<id>/authorize    the player decides there                             decide_game
     GET  /api/users/info?id=1    anyone reads a player's public profile                users_info
     GET  /api/users/batch?ids=1  ... those of up to a hundred players                 users_batch
 
 Read from top to bottom it is: limits, errors, tokens, the grant in the order in which a client
-meets it, public look-ups, and the app. Every line that handles an authorization code or an
-access token stands here. To read those you need besides: `signed_in_player` (identity.sessions),
-`serializer` (identity.signing), the records (storage), and `find_game` (pages.games).
+meets it, its first half once more for a game, public look-ups, and the app. Every line that handles
+an authorization code or an access token stands here. To read those you need besides:
+`signed_in_player` (identity.sessions), `serializer` (identity.signing), the records (storage), and
+`find_game` (pages.games).
 """
 
 import hmac
@@ -26,12 +27,11 @@ from urllib.parse import urlencode, urlsplit
 from flask import Blueprint, Flask, abort, request, session
 from itsdangerous import BadSignature
 from werkzeug.datastructures import MultiDict
-from werkzeug.exceptions import BadRequest, HTTPException
+from werkzeug.exceptions import BadRequest
 from werkzeug.middleware.proxy_fix import ProxyFix
 from werkzeug.wrappers import Response
 
 import storage
-from identity.actors import NotAllowed
 from identity.clients import authenticate_client, find_named_client
 from identity.context import base_url, get_storage
 from identity.fast_path import ApiRequest, ApiViews, FastPath, parse_parameters
@@ -66,14 +66,7 @@ from identity.stamps import check_age
 from pages.account import account
 from pages.developer import developer
 from pages.discovery import discovery
-from pages.errors import (
-    UnusableClient,
-    handle_http_error,
-    handle_not_allowed,
-    handle_storage_error,
-    show_bad_request,
-    show_unusable_client,
-)
+from pages.errors import ERROR_HANDLERS, UnusableClient, show_bad_request
 from pages.files import files
 from pages.games import find_game, games, preview_of_game
 from pages.moderation import moderation
@@ -456,87 +449,6 @@ def respond_to_client(reply: Reply, **parameters: str) -> Response | tuple:
     return ExactRedirect(status=303, headers={"Location": address, **NO_STORE})
 
 
-# -- The grant, 1 and 2 for a game on the play page: its script takes the code, without a redirect
-
-
-@server.get("/play/<client_id>")
-def play(client_id: str) -> tuple:
-    """Show a game in a frame. It asks the page who is playing, and static/play.js answers."""
-    player, client = signed_in_player(), find_game(client_id)
-    if client is None:
-        abort(404, "This game was deleted or disabled. Choose another one.")
-    page = render_page(
-        "play.html",
-        player,
-        preview_of_game(client),
-        client=client,
-        owner=name_owner(get_storage(), client),
-        host=urlsplit(client.game_url).netloc,
-        # Bound to the session, like the request on the consent page.
-        request_field=serializer("game").dumps(game_request_of(client)) if player else None,
-    )
-    return page, security_policy(frame_origin=origin_of(client.game_url))
-
-
-@server.post("/play/<client_id>/authorize")
-def decide_game(client_id: str) -> JsonResponse:
-    """Return the message with a code, or with the reason why there is none, for the game.
-
-    The page sends its signed `request`, and `decision=allow` after the player pressed Allow.
-    Without it a player who allowed the game before is not asked again, unless it is a public
-    client's on a loopback address; another one has to be.
-    """
-    try:
-        player, client, auth_request = read_game_request(client_id)
-        remembers_consent = client.remembers_consent(client.game_url)
-        grant = player.consents.get(client_id) if remembers_consent else None
-        if request.form.get("decision") == "allow":
-            grant = save_consent(player.id, auth_request, remembered=True)
-        if grant is None:
-            return message_to_game(200, error=True, message="consent_required")
-        code = issue_code(player, grant, auth_request)
-        return message_to_game(200, error=False, code=code)
-    except AuthorizationError as error:
-        return message_to_game(403, error=True, message=error.error)
-    except storage.TooManyAttempts:
-        return message_to_game(429, error=True, message="server_error")
-    except storage.StorageFailed as error:
-        logger.error("no code issued: %s", error)
-        return message_to_game(503, error=True, message="server_error")
-
-
-def game_request_of(client: Client) -> list[str]:
-    """Return the values that the play page of a game signs in this session."""
-    return [client.id, client.game_url, session["id"]]
-
-
-def read_game_request(client_id: str) -> tuple[User, Client, AuthorizationRequest]:
-    """Return the signed-in player, the game and the request of its play page.
-
-    Raises AuthorizationError.
-    """
-    player, client = signed_in_player(), find_game(client_id)
-    if player is None:
-        raise AuthorizationError("no_account", "nobody is signed in")
-    if client is None:
-        raise AuthorizationError("invalid_app", "there is no such game, or it is disabled")
-    try:
-        # No max_age: a game may ask after hours. It ends with the session that it was signed for.
-        shown = serializer("game").loads(request.form.get("request", ""))
-    except BadSignature:
-        shown = None
-    if shown != game_request_of(client):
-        raise AuthorizationError("no_account", "the page was opened in another session")
-    challenge = read_code_challenge(request.form, required=client.needs_challenge)
-    # Without a redirect URI: the token endpoint refuses any that is sent with this code.
-    return player, client, AuthorizationRequest(client.id, None, [ALWAYS_GRANTED], None, challenge)
-
-
-def message_to_game(status: int, **message: bool | str) -> JsonResponse:
-    """Return the message that the page's script posts to the game."""
-    return JsonResponse({"type": "authorized", **message}, NO_STORE, status)
-
-
 # -- The grant, 3: the client exchanges the code for a token (RFC 6749 4.1.3) -----------------
 
 
@@ -695,6 +607,87 @@ def read_bearer_token(api_request: ApiRequest) -> str:
     return credentials
 
 
+# -- The grant, 1 and 2 for a game on the play page: its script takes the code, without a redirect
+
+
+@server.get("/play/<client_id>")
+def play(client_id: str) -> tuple:
+    """Show a game in a frame. It asks the page who is playing, and static/play.js answers."""
+    player, client = signed_in_player(), find_game(client_id)
+    if client is None:
+        abort(404, "This game was deleted or disabled. Choose another one.")
+    page = render_page(
+        "play.html",
+        player,
+        preview_of_game(client),
+        client=client,
+        owner=name_owner(get_storage(), client),
+        host=urlsplit(client.game_url).netloc,
+        # Bound to the session, like the request on the consent page.
+        request_field=serializer("game").dumps(game_request_of(client)) if player else None,
+    )
+    return page, security_policy(frame_origin=origin_of(client.game_url))
+
+
+@server.post("/play/<client_id>/authorize")
+def decide_game(client_id: str) -> JsonResponse:
+    """Return the message with a code, or with the reason why there is none, for the game.
+
+    The page sends its signed `request`, and `decision=allow` after the player pressed Allow.
+    Without it a player who allowed the game before is not asked again, unless it is a public
+    client's on a loopback address; another one has to be.
+    """
+    try:
+        player, client, auth_request = read_game_request(client_id)
+        remembers_consent = client.remembers_consent(client.game_url)
+        grant = player.consents.get(client_id) if remembers_consent else None
+        if request.form.get("decision") == "allow":
+            grant = save_consent(player.id, auth_request, remembered=True)
+        if grant is None:
+            return message_to_game(200, error=True, message="consent_required")
+        code = issue_code(player, grant, auth_request)
+        return message_to_game(200, error=False, code=code)
+    except AuthorizationError as error:
+        return message_to_game(403, error=True, message=error.error)
+    except storage.TooManyAttempts:
+        return message_to_game(429, error=True, message="server_error")
+    except storage.StorageFailed as error:
+        logger.error("no code issued: %s", error)
+        return message_to_game(503, error=True, message="server_error")
+
+
+def game_request_of(client: Client) -> list[str]:
+    """Return the values that the play page of a game signs in this session."""
+    return [client.id, client.game_url, session["id"]]
+
+
+def read_game_request(client_id: str) -> tuple[User, Client, AuthorizationRequest]:
+    """Return the signed-in player, the game and the request of its play page.
+
+    Raises AuthorizationError.
+    """
+    player, client = signed_in_player(), find_game(client_id)
+    if player is None:
+        raise AuthorizationError("no_account", "nobody is signed in")
+    if client is None:
+        raise AuthorizationError("invalid_app", "there is no such game, or it is disabled")
+    try:
+        # No max_age: a game may ask after hours. It ends with the session that it was signed for.
+        shown = serializer("game").loads(request.form.get("request", ""))
+    except BadSignature:
+        shown = None
+    if shown != game_request_of(client):
+        raise AuthorizationError("no_account", "the page was opened in another session")
+    challenge = read_code_challenge(request.form, required=client.needs_challenge)
+    # Without a redirect URI: the token endpoint refuses any that is sent with this code.
+    return player, client, AuthorizationRequest(client.id, None, [ALWAYS_GRANTED], None, challenge)
+
+
+def message_to_game(status: int, **message: bool | str) -> JsonResponse:
+    """Return the message that the page's script posts to the game."""
+    return JsonResponse({"type": "authorized", **message}, NO_STORE, status)
+
+
 # -- Public look-ups --------------------------------------------------------------------------
 
 
@@ -788,10 +781,8 @@ def create_app(overrides: dict | None = None) -> Flask:
     for guard in GUARDS:
         app.before_request(guard)
     app.after_request(add_default_headers)
-    app.register_error_handler(HTTPException, handle_http_error)
-    app.register_error_handler(UnusableClient, show_unusable_client)
-    app.register_error_handler(storage.StorageError, handle_storage_error)
-    app.register_error_handler(NotAllowed, handle_not_allowed)
+    for error, handle in ERROR_HANDLERS.items():
+        app.register_error_handler(error, handle)
     load_templates(app)
     app.wsgi_app = FastPath(app, api_views, usual_hosts(origin))
     if settings["PROXIES"]:

@@ -118,3 +118,11 @@ def show_unusable_client(error: UnusableClient) -> Response:
             error, received_uri=error.received, registered_uris=error.client.redirect_uris
         )
     return render_error_page(error)
+
+
+ERROR_HANDLERS = {
+    HTTPException: handle_http_error,
+    UnusableClient: show_unusable_client,
+    storage.StorageError: handle_storage_error,
+    NotAllowed: handle_not_allowed,
+}

@@ -135,14 +135,12 @@ def user_set(player: str, as_json: bool, **options) -> None:
     store = open_installation()
     user, acts = read_user_named(store, player), Acts(store, COMMAND)
     refuse_bad_changes(store, dataclasses.replace(user, **wanted), set(wanted))
-    do = {
-        "name": acts.rename,
-        "email": acts.change_email,
-        "bio": acts.change_profile,
-        "mod_level": acts.set_mod_level,
-    }
-    for field, value in wanted.items():
-        do[field](user.id, value)
+    if profile := {field: wanted[field] for field in ("name", "bio") if field in wanted}:
+        acts.change_profile(user.id, **profile)
+    if "email" in wanted:
+        acts.change_email(user.id, wanted["email"])
+    if "mod_level" in wanted:
+        acts.set_mod_level(user.id, wanted["mod_level"])
     print_record(user_record(store.read_user(user.id)), as_json)
 
 

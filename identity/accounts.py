@@ -138,30 +138,40 @@ class Acts:
 
     # -- players, of themselves; also the command, with an audit line -----------------------------
 
-    def rename(self, user_id: int, name: str) -> None:
-        """Change a player's name. Raises InvalidField, NameTaken, TooManyAttempts."""
-        # A name that is refused counts as well: to ask for it takes the lock of all accounts.
-        self._authority.count_own("rename of", RENAMES_AN_HOUR)
-        before = self._authority.audited(is_oneself, "user set name", "name", name)
-        self._store.rename_user(user_id, name, before)
-
     def change_email(self, user_id: int, email: str) -> None:
         """Change a player's email address. Raises InvalidField, EmailTaken."""
         before = self._authority.audited(is_oneself, "user set email", "email", email)
         self._store.change_email(user_id, email, before)
 
     def change_profile(
-        self, user_id: int, bio: str | None = None, equipped_flair: str | None = None
+        self,
+        user_id: int,
+        name: str | None = None,
+        bio: str | None = None,
+        equipped_flair: str | None = None,
     ) -> None:
-        """Change a player's bio and the flair shown, if they have it. Raises InvalidField."""
-        with self._store.edit_user(user_id) as user:
-            bio = user.bio if bio is None else bio
-            if bio != user.bio:  # a newer rule locks nobody out
+        """Change what others see of a player, in one save; None keeps a field as it is.
+
+        So does a flair that the player lacks. Raises InvalidField, NameTaken, TooManyAttempts.
+        """
+
+        def change(user: User) -> None:
+            kept = user.name if name is None else name
+            self._authority.audited(is_oneself, "user set name", "name", kept)(user)
+            if bio not in (None, user.bio):  # a newer rule locks nobody out
                 storage.refuse("bio", storage.check_bio(bio))
-            self._authority.audited(is_oneself, "user set bio", "bio", bio)(user)
-            user.bio = bio
+                self._authority.audited(is_oneself, "user set bio")(user)
+                user.bio = bio
             if equipped_flair in user.flairs:
                 user.equipped_flair = equipped_flair
+
+        if name is None:
+            with self._store.edit_user(user_id) as user:
+                change(user)
+        else:
+            # A name that is refused counts as well: to ask for it takes the lock of all accounts.
+            self._authority.count_own("rename of", RENAMES_AN_HOUR)
+            self._store.rename_user(user_id, name, change)
 
     def save_picture(self, user_id: int, images: storage.Images) -> None:
         """Make these images of all sizes a player's picture."""

@@ -23,8 +23,6 @@ from pages.moderation import acts_of
 from pages.rendering import render_page
 from storage.files import storage_error_from
 
-REST_NOT_SAVED = "Only your new name was saved. Try the rest again later."
-REST_UNCONFIRMED = "Your new name was saved, and maybe the rest. Load the page again to see."
 FORM_AROUND_PICTURE = 64 * 1024  # bytes
 DATE = "%d %B %Y"
 PERHAPS_SET = (
@@ -83,21 +81,13 @@ def save_profile(player: storage.User) -> Response:
         bio=storage.check_bio(bio) if bio != player.bio else None,  # a newer rule locks nobody out
         equippedFlair="You do not have this flair. Choose another one." if lacks_flair else None,
     )
-    acts = acts_of(player)
-    if renamed:
-        acts.rename(player.id, name)
-    # A missing field stays as it is now, not as it was before the checks.
-    new_bio = bio if "bio" in request.form else None
-    new_flair = flair if "equippedFlair" in request.form else None
-    try:
-        with forms.as_form_errors():
-            acts.change_profile(player.id, new_bio, new_flair)
-    except forms.FormRefused as error:
-        if renamed:
-            player.name = name  # for the page
-            unconfirmed = isinstance(error.__cause__, storage.SaveUnconfirmed)
-            error.problems["form"] = REST_UNCONFIRMED if unconfirmed else REST_NOT_SAVED
-        raise
+    acts_of(player).change_profile(
+        player.id,
+        name if renamed else None,
+        # A missing field stays as it is now, not as it was before the checks.
+        bio if "bio" in request.form else None,
+        flair if "equippedFlair" in request.form else None,
+    )
     return forms.redirect_with_notice("Profile saved.", "/account")
 
 

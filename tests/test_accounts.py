@@ -54,16 +54,16 @@ ADMINISTRATION = {
     "flair revoke": (lambda acts, user_id: acts.revoke_flair(user_id, "Old"), {"flair": "Old"}),
 }
 BY_COMMAND = {
-    "user set name": (lambda acts, user_id: acts.rename(user_id, "Grace"), {}),
+    "user set name": (lambda acts, user_id: acts.change_profile(user_id, name="Grace"), {}),
     "user set email": (lambda acts, user_id: acts.change_email(user_id, "g@a.org"), {}),
-    "user set bio": (lambda acts, user_id: acts.change_profile(user_id, "Go, mostly."), {}),
+    "user set bio": (lambda acts, user_id: acts.change_profile(user_id, bio="Go, mostly."), {}),
     "user sign-in-link": (lambda acts, user_id: acts.issue_sign_in_link(user_id, ""), {}),
     "user sign-out": (lambda acts, user_id: acts.sign_out(user_id), {}),
     "user delete": (lambda acts, user_id: acts.delete_user(user_id), {}),
 }
 # What players do to their own accounts, without an audit line.
 OWN = {
-    "rename": lambda acts, user: acts.rename(user.id, f"Grace {user.id}"),
+    "rename": lambda acts, user: acts.change_profile(user.id, name=f"Grace {user.id}"),
     "email": lambda acts, user: acts.change_email(user.id, f"grace{user.id}@a.org"),
     "bio": lambda acts, user: acts.change_profile(user.id, bio="Go, mostly."),
     "flair": lambda acts, user: acts.change_profile(user.id, equipped_flair="none"),
@@ -352,10 +352,10 @@ def test_act_that_cannot_be_logged_changes_nothing(
         (InvalidField, lambda acts, user_id: acts.grant_flair(user_id, "two\nlines")),
         (InvalidField, lambda acts, user_id: acts.revoke_flair(user_id, "none")),
         (InvalidField, lambda acts, user_id: acts.revoke_flair(user_id, "Never had")),
-        (InvalidField, lambda acts, user_id: acts.rename(user_id, "")),
+        (InvalidField, lambda acts, user_id: acts.change_profile(user_id, name="")),
         (InvalidField, lambda acts, user_id: acts.change_email(user_id, "x")),
-        (InvalidField, lambda acts, user_id: acts.change_profile(user_id, "\0")),
-        (NameTaken, lambda acts, user_id: acts.rename(user_id, "alan")),
+        (InvalidField, lambda acts, user_id: acts.change_profile(user_id, bio="\0")),
+        (NameTaken, lambda acts, user_id: acts.change_profile(user_id, name="alan")),
         (ValueError, lambda acts, user_id: acts.reset(user_id, "email")),
     ],
 )
@@ -624,21 +624,32 @@ def test_profile_change_keeps_what_is_not_named(storage, ada, acts_of):
     assert storage.read_user(ada.id) == dataclasses.replace(ada, bio="Go.")
 
 
+def test_profile_is_saved_as_a_whole_or_not_at_all(storage, ada, admin, acts_of):
+    for name, bio, error in (("alan", "Go.", NameTaken), ("Grace", "\0", InvalidField)):
+        with pytest.raises(error):
+            acts_of(ada).change_profile(ada.id, name, bio, "none")
+        assert storage.read_user(ada.id) == ada
+    acts_of(ada).change_profile(ada.id, "Grace", "Go.", "none")
+    new = dataclasses.replace(ada, name="Grace", bio="Go.", equipped_flair="none")
+    assert storage.read_user(ada.id) == new
+    assert [storage.find_user(each) for each in ("Grace", "Ada")] == [new, None]
+
+
 def test_bio_that_breaks_a_newer_rule_locks_nobody_out(storage, ada, acts_of, monkeypatch):
     monkeypatch.setattr(contract, "check_bio", lambda bio: "Use another word.")
-    acts_of(ada).change_profile(ada.id, ada.bio, "none")
+    acts_of(ada).change_profile(ada.id, bio=ada.bio, equipped_flair="none")
     assert storage.read_user(ada.id).equipped_flair == "none"
     with pytest.raises(InvalidField):
-        acts_of(ada).change_profile(ada.id, "Go.")
+        acts_of(ada).change_profile(ada.id, bio="Go.")
 
 
 def test_refused_renames_count(storage, ada, admin, acts_of, command):
     for _ in range(RENAMES_AN_HOUR):
         with pytest.raises(NameTaken):
-            acts_of(ada).rename(ada.id, admin.name)
+            acts_of(ada).change_profile(ada.id, name=admin.name)
     with pytest.raises(TooManyAttempts):
-        acts_of(ada).rename(ada.id, "Grace")
-    command.rename(ada.id, "Grace")
+        acts_of(ada).change_profile(ada.id, name="Grace")
+    command.change_profile(ada.id, name="Grace")
 
 
 def test_only_the_newest_sessions_are_kept(storage, ada, acts_of):

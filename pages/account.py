@@ -9,6 +9,7 @@ from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.wrappers import Response
 
 import storage
+from identity.actors import HALF_AN_HOUR
 from identity.context import get_storage
 from identity.formatting import DATE_AND_TIME, format_time
 from identity.limits import PICTURES, AttemptLimit, password_place, picture_place
@@ -183,7 +184,7 @@ def set_new_password(user: storage.User, password: str) -> None:
 def export_account() -> Response:
     """Return everything that the server keeps about the player as JSON, without credentials."""
     player, store = require_player(), get_storage()
-    export.count_export(store, player)
+    store.count_attempt("export of", str(player.id), export.EXPORTS_AN_HOUR, HALF_AN_HOUR)
     parts = export.export_account(store, player, current_app.logger)
     headers = {**NO_STORE, "Content-Disposition": 'attachment; filename="account.json"'}
     return Response(parts, headers=headers, content_type="application/json")

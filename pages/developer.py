@@ -15,14 +15,7 @@ from identity.rights import may_administer, may_manage
 from identity.sessions import require_player
 from identity.settings import check_game
 from identity.signing import decrypt, encrypt
-from pages.forms import (
-    FormRefused,
-    form_view,
-    if_unconfirmed,
-    pop_notice,
-    redirect_with_notice,
-    refuse_problems,
-)
+from pages import forms
 from pages.games import start_of_page
 from pages.moderation import app_acts_of
 from pages.rendering import is_open_to_members, may_register, render_page
@@ -69,7 +62,7 @@ def clients_page(player: storage.User, problems: dict[str, str]) -> str:
         clients_each=CLIENTS_EACH,
         typed=request.form if problems else {"require_pkce": "yes"},
         problems=problems,
-        notice=pop_notice(),
+        notice=forms.pop_notice(),
     )
 
 
@@ -98,7 +91,7 @@ def clients_shown(player: storage.User, after: str) -> tuple[list[storage.Client
 
 
 @developer.post("/developer")
-@form_view(lambda: (require_developer(),), clients_page)
+@forms.form_view(lambda: (require_developer(),), clients_page)
 def register(player: storage.User) -> Response:
     """Register a client of a `kind` in KINDS, with the fields of `read_client_form`.
 
@@ -106,20 +99,14 @@ def register(player: storage.User) -> Response:
     """
     public = KINDS.get(request.form.get("kind", ""))
     if public is None:
-        raise FormRefused({"kind": "Choose where your app runs."})
-    fields = read_client_form(player, public) | {"public": public, "take_over": takes_over()}
-    with if_unconfirmed(PERHAPS_REGISTERED):
-        client, secret = app_acts_of(player).register_client(
-            player.id, is_open_to_members(), **fields
-        )
+        raise forms.FormRefused({"kind": "Choose where your app runs."})
+    fields = read_client_form(player, public) | {"public": public}
+    with forms.if_unconfirmed(PERHAPS_REGISTERED):
+        acts, is_open = app_acts_of(player), is_open_to_members()
+        client, secret = acts.register_client(player.id, is_open, **fields)
     if secret is None:
-        return redirect_with_notice("App registered.", f"/developer/{client.id}")
+        return forms.redirect_with_notice("App registered.", f"/developer/{client.id}")
     return redirect_with_secret(client.id, secret)
-
-
-def takes_over() -> bool:
-    """Return True if the form takes the origin of its game from another app: `take_over`."""
-    return request.form.get("take_over") == "yes"
 
 
 def redirect_with_secret(client_id: str, secret: str) -> Response:
@@ -154,9 +141,9 @@ def pop_secret(client: storage.Client) -> str | None:
 def read_client_form(player: storage.User, public: bool, kept_name: str | None = None) -> dict:
     """Return the fields of a form: `name`, `redirect_uris` (one a line), `game_url`, `description`.
 
-    `require_pkce` and `no_email` are "yes" if they are ticked. The redirect URIs are those of a
-    public client or of a confidential one. Only an administrator gives an app a name that looks
-    like the site's. Raises FormRefused.
+    `require_pkce`, `no_email` and `take_over` (the origin of the game from another app) are "yes"
+    if they are ticked. The redirect URIs are those of a public client or of a confidential one.
+    Only an administrator gives an app a name that looks like the site's. Raises FormRefused.
     """
     form = request.form
     fields = {
@@ -166,12 +153,13 @@ def read_client_form(player: storage.User, public: bool, kept_name: str | None =
         "description": form.get("description", "").strip(),
         "require_pkce": form.get("require_pkce") == "yes" and not public,
         "no_email": form.get("no_email") == "yes",
+        "take_over": form.get("take_over") == "yes",
     }
     redirect_uris, game_url = fields["redirect_uris"], fields["game_url"]
     nowhere = None if redirect_uris or game_url else "Enter a redirect URI or a game URL."
     is_free = may_administer(player) or fields["name"] == kept_name
     imitated = None if is_free else current_app.config["SITE_NAME"]
-    refuse_problems(
+    forms.refuse_problems(
         name=storage.check_client_name(fields["name"], imitated),
         redirect_uris=storage.check_redirect_uris(redirect_uris, public) or nowhere,
         game_url=game_url and check_game(game_url, base_url()),
@@ -228,11 +216,11 @@ def client_page(
         exchange=exchange_command(client, verifier="CODE_VERIFIER"),
         web_page=web_page_of(client, None, "userinfo").code,
         problems=problems,
-        notice=pop_notice(),
+        notice=forms.pop_notice(),
     )
 
 
-client_form = functools.partial(form_view, find_own_client, client_page)
+client_form = functools.partial(forms.form_view, find_own_client, client_page)
 
 
 @developer.post("/developer/<client_id>")
@@ -240,15 +228,15 @@ client_form = functools.partial(form_view, find_own_client, client_page)
 def save_client(player: storage.User, client: storage.Client) -> Response:
     """Change a client to the fields of `read_client_form`."""
     fields = read_client_form(player, client.public, client.name)
-    app_acts_of(player).change_client(client.id, takes_over(), **fields)
-    return redirect_with_notice("App saved.", f"/developer/{client.id}")
+    app_acts_of(player).change_client(client.id, **fields)
+    return forms.redirect_with_notice("App saved.", f"/developer/{client.id}")
 
 
 @developer.post("/developer/<client_id>/secret")
 @client_form("secret", stamped=True)
 def replace_secret(player: storage.User, client: storage.Client) -> Response:
     """Replace a client's secret; its page shows the new one, once."""
-    with if_unconfirmed(PERHAPS_REPLACED):
+    with forms.if_unconfirmed(PERHAPS_REPLACED):
         secret = app_acts_of(player).issue_client_secret(client.id)
     return redirect_with_secret(client.id, secret)
 
@@ -261,7 +249,7 @@ def switch_client(player: storage.User, client: storage.Client) -> Response:
     disabled = request.path.endswith("/disable")
     app_acts_of(player).set_disabled(client.id, disabled)
     notice = "App disabled." if disabled else "App enabled."
-    return redirect_with_notice(notice, f"/developer/{client.id}")
+    return forms.redirect_with_notice(notice, f"/developer/{client.id}")
 
 
 @developer.post("/developer/<client_id>/delete")
@@ -269,4 +257,4 @@ def switch_client(player: storage.User, client: storage.Client) -> Response:
 def delete_client(player: storage.User, client: storage.Client) -> Response:
     """Delete a client."""
     app_acts_of(player).delete_client(client.id)
-    return redirect_with_notice("App deleted.", "/developer")
+    return forms.redirect_with_notice("App deleted.", "/developer")

@@ -30,11 +30,6 @@ def handle_storage_error(error: storage.StorageError) -> Response | JsonResponse
     return handle_http_error(storage_http_error(error, current_app.logger))
 
 
-def handle_not_allowed(error: NotAllowed) -> Response | JsonResponse:
-    """Return the HTTP error for an act that is not allowed."""
-    return handle_http_error(Forbidden(str(error)))
-
-
 def render_error_page(error: HTTPException, **more: str | list[str]) -> Response:
     """Return the error as a page.
 
@@ -124,5 +119,5 @@ ERROR_HANDLERS = {
     HTTPException: handle_http_error,
     UnusableClient: show_unusable_client,
     storage.StorageError: handle_storage_error,
-    NotAllowed: handle_not_allowed,
+    NotAllowed: lambda error: handle_http_error(Forbidden(str(error))),
 }

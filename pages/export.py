@@ -12,7 +12,6 @@ from dataclasses import is_dataclass
 from logging import Logger
 
 import storage
-from identity.actors import HALF_AN_HOUR
 from storage import Client, Grant, Notice, Session, Storage, Suspension, User
 
 EXPORTS_AN_HOUR = 10  # of one player
@@ -29,11 +28,6 @@ EXPORTED = {
     Client: "id name redirect_uris owner_id disabled created game_url description listed public"
     " require_pkce no_email",
 }
-
-
-def count_export(store: Storage, player: User) -> None:
-    """Count an export. Raises TooManyAttempts, StorageFailed."""
-    store.count_attempt("export of", str(player.id), EXPORTS_AN_HOUR, HALF_AN_HOUR)
 
 
 def export_account(store: Storage, player: User, logger: Logger) -> Iterator[bytes]:

@@ -6,14 +6,7 @@ from werkzeug.wrappers import Response
 from identity.context import get_storage
 from identity.passwords import verify_password_with_limits
 from identity.sessions import end_session, local_address, signed_in_player, start_session
-from pages.forms import (
-    ACCOUNT_CHANGED,
-    FormRefused,
-    describe_own_suspension,
-    form_view,
-    if_unconfirmed,
-    pop_notice,
-)
+from pages import forms
 from pages.rendering import render_guest_page
 
 sign_in = Blueprint("sign_in", __name__)
@@ -29,25 +22,25 @@ def show_sign_in() -> Response | tuple:
 def sign_in_page(leads_to: str, problems: dict[str, str]) -> tuple[str, dict[str, str]]:
     """Return the sign-in page, with the typed name, and its headers."""
     name, problem = request.form.get("name", "").strip(), problems.get("form")
-    notice = pop_notice()  # after sign-up, if no session could be started
+    notice = forms.pop_notice()  # after sign-up, if no session could be started
     return render_guest_page("sign_in.html", leads_to, name=name, problem=problem, notice=notice)
 
 
 @sign_in.post("/sign-in")
-@form_view(lambda: (local_address(request.form.get("next", "")),), sign_in_page)
+@forms.form_view(lambda: (local_address(request.form.get("next", "")),), sign_in_page)
 def check_sign_in(leads_to: str) -> Response:
     """Sign in by `name` (or email) and `password`, then redirect to `next`."""
     name, password = request.form.get("name", "").strip(), request.form.get("password", "")
     user = get_storage().find_user(name)
     right = verify_password_with_limits(user.password_hash if user else "", password, name)
     if user is None or not right:
-        raise FormRefused({"form": "Wrong name or password."}, 403)
+        raise forms.FormRefused({"form": "Wrong name or password."}, 403)
     if user.suspended:
-        raise FormRefused({"form": describe_own_suspension(user.suspension)}, 403)
-    with if_unconfirmed("You are not signed in yet. Go back and try again."):
+        raise forms.FormRefused({"form": forms.describe_own_suspension(user.suspension)}, 403)
+    with forms.if_unconfirmed("You are not signed in yet. Go back and try again."):
         started = start_session(user, password)
     if not started:
-        raise FormRefused({"form": ACCOUNT_CHANGED}, 403)
+        raise forms.FormRefused({"form": forms.ACCOUNT_CHANGED}, 403)
     return redirect(leads_to, 303)
 
 

@@ -1,5 +1,6 @@
 """Acts on players and apps: rights, audit lines, no-ops. On any storage, without a request."""
 
+import ast
 import contextlib
 import dataclasses
 import functools
@@ -7,6 +8,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from conftest import all_clients
@@ -277,6 +279,31 @@ def test_user_promoted_before_the_lock_is_unchanged(
         user.mod_level = MODERATOR
         assert storage.read_user(user.id) == user
     assert audit_lines(storage) == []
+
+
+def changes_of_storage(source: str) -> set[str]:
+    """Return the methods in CHANGES that a module calls on a storage, not by an act."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and node.attr in CHANGES:
+            root = node.value
+            while isinstance(root, ast.Attribute | ast.Call):
+                root = root.value if isinstance(root, ast.Attribute) else root.func
+            if isinstance(root, ast.Name) and root.id in ("get_storage", "store"):
+                found.add(node.attr)
+    return found
+
+
+def test_pages_change_records_only_by_acts(subtests):
+    for path in sorted((Path(__file__).parent.parent / "pages").glob("*.py")):
+        with subtests.test(path.name):
+            assert changes_of_storage(path.read_text(encoding="utf-8")) == set()
+
+
+def test_change_of_a_record_without_an_act_is_found():
+    for source in ("with get_storage().{}(1): ...", "store.{}(1)", "get_storage().users.{}(1)"):
+        assert changes_of_storage(source.format(CHANGES[0])) == {CHANGES[0]}
+    assert changes_of_storage(f"acts_of(player).{CHANGES[0]}(1)") == set()
 
 
 # -- no-ops and the order of steps ---------------------------------------------------------------

@@ -1,7 +1,5 @@
 """The command `client`: registering and changing the apps that ask who a player is."""
 
-import functools
-
 import click
 
 import storage

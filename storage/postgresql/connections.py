@@ -1,7 +1,11 @@
-"""Connections to the database: one for each thread, made when the thread first needs it.
+"""Connections to the database: a pool of them, and a deadline for each call.
 
-A thread keeps its connection, so a call costs no more than its own round trip, and statements are
-prepared once. A lost connection is replaced at the next call.
+A call takes the connection that was last returned, or makes one if all are in use; a transaction
+keeps it to its end. So a call costs no more than its own round trip, and statements are prepared
+once. A lost connection is replaced at the next call.
+
+A commit waits for the synchronous standby for ever (statement_timeout does not end that wait), and
+a frozen server answers nothing. So the client ends a call that is overdue.
 """
 
 import contextlib
@@ -9,11 +13,9 @@ import functools
 import json
 import os
 import re
-import socket
 import threading
-import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 
 import psycopg
 from psycopg import errors
@@ -24,12 +26,12 @@ from psycopg.pq import TransactionStatus
 import storage
 from storage import SaveUnconfirmed, StorageFailed, StorageFull
 from storage.postgresql.schema import prepare_database
-from storage.postgresql.watchdog import CALL_TIMEOUT, UNREACHABLE, Watchdog
+from storage.postgresql.watchdog import UNREACHABLE, Watchdog
 
+CALL_TIMEOUT = 3.0  # seconds: with what ends the call and tests the database, less than five
 TEST_TIMEOUT = 1.5  # seconds: for a call of the watchdog's test
 LONG_COMMIT_TIMEOUT = 60.0  # seconds, after a restore
 CANCEL_TIMEOUT = 0.5  # seconds
-REACTION_TIME = 0.1  # seconds from the request to cancel to its effect
 DEFAULTS = {
     "connect_timeout": 2,  # seconds, for each host
     "target_session_attrs": "read-write",  # of several hosts, the primary
@@ -67,6 +69,7 @@ BROKEN = {
 }
 # What libpq says for each address that it tried, without the address.
 REASON = re.compile(r".*failed: (?:FATAL: +)?(.+)")
+NESTED = "edits never nest: two threads could each wait for the other"
 UNCONFIRMED = "the database did not confirm this: it may have been saved"
 
 Rows = list[tuple]
@@ -79,32 +82,58 @@ class JsonText(Loader):
         return bytes(data)
 
 
-class Link:
-    """One connection, and the deadline of the call that runs on it. Methods raise psycopg.Error."""
+class Link(psycopg.Connection):
+    """One connection, and the time limit of the call that runs on it."""
 
-    def __init__(self, conninfo: dict, age: int) -> None:
-        self.age = age  # the number of outages before it was made
-        self.deadline: float | None = None
-        self.in_transaction = self.keeps_lock = False  # which another connection would not have
-        self.wrote = False  # in this transaction
-        self.is_overdue = False  # its call was ended
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)
+        self.pool: list[Link] = []  # to which it is returned
+        self._timeout: float | None = None  # seconds
         self._warned = False
-        self._connection = psycopg.connect(**conninfo, autocommit=True)
-        self._connection.adapters.register_loader("json", JsonText)
-        self._connection.add_notice_handler(self._note)
-        self._cursor = self._connection.cursor()
+        self.adapters.register_loader("json", JsonText)
+        self.add_notice_handler(self._note)
+        self._cursor = self.cursor()
+
+    @classmethod
+    def open(cls, conninfo: dict, pool: list["Link"]) -> "Link":
+        """Return a connection to a database that has the tables. Raises psycopg.Error."""
+        link = cls.connect(**conninfo, autocommit=True)
+        try:
+            link.pool = pool
+            link.run(PREPARE_SESSION, [json.dumps(SESSION)])
+            link.run(SAFE_COMMITS)
+            prepare_database(link.run)
+        except BaseException:
+            link.close()
+            raise
+        return link
 
     def _note(self, notice: errors.Diagnostic) -> None:
         self._warned = self._warned or notice.severity_nonlocalized == "WARNING"
 
+    def wait(self, gen: Generator, interval: float = 0.1, timeout: float | None = None) -> object:
+        """Wait for the server, as all methods do: most of them take no time limit themselves."""
+        return super().wait(gen, interval, timeout or self._timeout)
+
     def run(self, query: str, args: Sequence = (), timeout: float = CALL_TIMEOUT) -> Rows:
-        """Run a statement; return the rows, none if it has no result."""
-        self.deadline = time.monotonic() + timeout
+        """Run a statement; return the rows, none if it has no result. Raises psycopg.Error.
+
+        An overdue statement is cancelled, because it would keep its locks, and the connection is
+        closed.
+        """
+        self._timeout = timeout
         try:
             self._cursor.execute(query, args, prepare=True)
             return self._cursor.fetchall() if self._cursor.description else []
+        except psycopg.OperationalError as error:
+            if self.info.transaction_status != TransactionStatus.ACTIVE:  # the server answered
+                raise
+            with contextlib.suppress(psycopg.Error):
+                self.cancel_safe(timeout=CANCEL_TIMEOUT)
+            self.close()
+            raise errors.QueryCanceled("overdue") from error
         finally:
-            self.deadline = None
+            self._timeout = None
 
     def commit(self, timeout: float = CALL_TIMEOUT) -> None:
         """Commit. Raises SaveUnconfirmed unless the change is wherever it has to be."""
@@ -119,38 +148,20 @@ class Link:
         if self._cursor.statusmessage != "COMMIT":  # a statement failed before, and nobody noticed
             raise StorageFailed("the database rolled this back")
 
-    def end_call(self) -> None:
-        """Cancel the overdue call; if the server does not react, cut the connection."""
-        self.is_overdue = True
-        with contextlib.suppress(psycopg.Error):
-            self._connection.cancel_safe(timeout=CANCEL_TIMEOUT)
-            time.sleep(REACTION_TIME)
-        with contextlib.suppress(psycopg.Error, OSError):
-            if self._connection.info.transaction_status == TransactionStatus.ACTIVE:
-                # A duplicate: the connection keeps its own descriptor, and closes that.
-                with socket.socket(fileno=os.dup(self._connection.fileno())) as its_socket:
-                    its_socket.shutdown(socket.SHUT_RDWR)
-
-    @property
-    def is_lost(self) -> bool:
-        """True if nothing is to be run here any more."""
-        return self.is_overdue or self._connection.closed
-
-    @property
-    def connection(self) -> psycopg.Connection:
-        """The connection, for what `run` cannot do."""
-        return self._connection
-
-    def close(self) -> None:
-        """Close the connection, also a lost one."""
-        self._connection.close()
+    def run_or_close(self, query: str, args: Sequence = ()) -> None:
+        """Run a statement that ends something, as closing the connection does."""
+        try:
+            self.run(query, args)
+        except psycopg.Error:
+            self.close()
 
 
-class Links(threading.local):
-    """The connections of a thread."""
+class Kept(threading.local):
+    """What a thread keeps during a transaction, and while it has an advisory lock."""
 
-    main: Link | None = None
-    apart: Link | None = None  # for what is no part of the transaction on the main one
+    link: Link | None = None
+    in_transaction = False
+    wrote = False  # in this transaction
 
 
 class Database:
@@ -167,41 +178,46 @@ class Database:
 
     def start(self) -> None:
         """Begin without connections."""
-        self._links = Links()
-        self._made: dict[threading.Thread, list[Link]] = {}
-        self._making = threading.Lock()  # held while `_made` is used
-        self._test_link: Link | None = None
-        self._watchdog = Watchdog(self._test_reading, self._test_saving)
+        self._kept = Kept()
+        self._idle: list[Link] = []
+        self._watchdog = Watchdog(self._test)
 
     def close(self) -> None:
-        """Close the connections of all threads."""
-        with self._making:
-            made, self._made, self._links = self._made, {}, Links()
-        for link in [each for links in made.values() for each in links]:
-            self._discard(link)
+        """Close the connections of all threads, those in use when they are returned."""
+        idle, self._idle = self._idle, []
+        for link in idle:
+            link.close()
 
     # -- statements ----------------------------------------------------------------------------
 
     @property
     def in_transaction(self) -> bool:
         """True in a block of `transaction`, in this thread."""
-        return self._links.main is not None and self._links.main.in_transaction
+        return self._kept.in_transaction
 
     def execute(self, query: str, args: Sequence = ()) -> Rows:
         """Run a statement that changes nothing; in a `transaction`, as a part of it."""
-        return self._run("main", query, args)
+        if (link := self._kept.link) is None:
+            return self.execute_unlogged(query, args)
+        self._watchdog.require_reading()
+        try:
+            return link.run(query, args)
+        except psycopg.Error as error:
+            raise self._failure(link, error) from error
 
     def execute_unlogged(self, query: str, args: Sequence = ()) -> Rows:
         """Run and commit a statement on UNLOGGED tables, which is no part of a `transaction`.
 
         If the connection was lost, it runs once more: it may have run twice.
         """
-        return self._run("apart" if self.in_transaction else "main", query, args)
+        link, rows = self._run(query, args)
+        self._give(link)
+        return rows
 
     def save(self, query: str, args: Sequence = ()) -> Rows:
         """Run a statement that changes records, as a part of the `transaction`."""
-        self._links.main.wrote = True
-        return self._run("main", query, args)
+        self._kept.wrote = True
+        return self.execute(query, args)
 
     @contextlib.contextmanager
     def transaction(self, record: str = "") -> Iterator[None]:
@@ -211,28 +227,22 @@ class Database:
         SaveUnconfirmed if the change may have been saved, and RuntimeError inside another.
         """
         if self.in_transaction:
-            raise RuntimeError("edits never nest: two threads could each wait for the other")
-        with self._watchdog.saving(record):
-            self._run("main", "BEGIN")
-            link = self._links.main
-            link.in_transaction, link.wrote = True, False
+            raise RuntimeError(NESTED)
+        with self._watchdog.saving(record), self._keep("BEGIN") as link:
+            self._kept.in_transaction, self._kept.wrote = True, False
             try:
                 yield
-                self._commit(link)
-            except BaseException:
-                _end_transaction(link)
+                if self._kept.wrote:  # a lock alone would wait for the standby as well
+                    link.commit()
+                else:
+                    link.run_or_close("ROLLBACK")
+            except BaseException as error:
+                link.run_or_close("ROLLBACK")
+                if isinstance(error, SaveUnconfirmed):
+                    self._watchdog.suspect(saves=False)
                 raise
             finally:
-                link.in_transaction = False
-
-    def _commit(self, link: Link) -> None:
-        if not link.wrote:  # a lock alone would wait for the standby as well
-            return _end_transaction(link)
-        try:
-            return link.commit()
-        except SaveUnconfirmed:
-            self._watchdog.suspect(saves=False)
-            raise
+                self._kept.in_transaction = False
 
     @contextlib.contextmanager
     def own_transaction(self, mode: str = "") -> Iterator[psycopg.Connection]:
@@ -240,132 +250,110 @@ class Database:
 
         `mode` is what follows BEGIN, such as "READ ONLY". Raises SaveUnconfirmed.
         """
-        link = self._connect()
-        try:
-            link.run(PREPARE_SESSION, [UNLIMITED])
-            link.run(f"BEGIN {mode}")
-            yield link.connection
-            link.commit(LONG_COMMIT_TIMEOUT)
-        except psycopg.Error as error:
-            raise storage_error(error) from error
-        finally:
-            self._discard(link)
+        with contextlib.closing(self._connect()) as link:
+            try:
+                link.run(PREPARE_SESSION, [UNLIMITED])
+                link.run(f"BEGIN {mode}")
+                yield link
+                link.commit(LONG_COMMIT_TIMEOUT)
+            except psycopg.Error as error:
+                raise storage_error(error) from error
 
     @contextlib.contextmanager
     def advisory_lock(self, number: int) -> Iterator[None]:
         """Hold an advisory lock for the transactions of the block."""
         if self.in_transaction:
-            raise RuntimeError("edits never nest: two threads could each wait for the other")
-        self._run("main", "SELECT pg_advisory_lock(%s)", [number])
-        link = self._links.main
-        link.keeps_lock = True
-        try:
-            yield
-        finally:
-            link.keeps_lock = False
+            raise RuntimeError(NESTED)
+        with self._keep("SELECT pg_advisory_lock(%s)", [number]) as link:
             try:
-                link.run("SELECT pg_advisory_unlock(%s)", [number])
-            except psycopg.Error:
-                link.close()
+                yield
+            finally:
+                link.run_or_close("SELECT pg_advisory_unlock(%s)", [number])
 
     # -- connections ---------------------------------------------------------------------------
 
-    def _run(self, name: str, query: str, args: Sequence = ()) -> Rows:
-        """Run a statement on a connection of this thread, and once more if that was lost."""
+    @contextlib.contextmanager
+    def _keep(self, query: str, args: Sequence = ()) -> Iterator[Link]:
+        """Run a statement, and the block on the same connection."""
+        if (link := self._kept.link) is not None:
+            self.execute(query, args)
+            yield link
+            return
+        link, _ = self._run(query, args)
+        self._kept.link = link
+        try:
+            yield link
+        finally:
+            self._kept.link = None
+            self._give(link)
+
+    def _run(self, query: str, args: Sequence) -> tuple[Link, Rows]:
+        """Run a statement on an idle connection, and on a new one if that was lost."""
         self._watchdog.require_reading()
         for is_last in (False, True):
-            link = self._link(name)
-            is_fixed = link.in_transaction or link.keeps_lock
+            link = self._take()
             try:
-                return link.run(query, args)
+                return link, link.run(query, args)
             except psycopg.Error as error:
-                if link.is_lost:
-                    self._watchdog.suspect()
-                if is_last or is_fixed or not link.connection.closed or link.is_overdue:
-                    raise storage_error(error) from error
+                self._give(link)
+                if is_last or not link.closed or isinstance(error, errors.QueryCanceled):
+                    raise self._failure(link, error) from error
+            except BaseException:  # for text that is no UTF-8, for example
+                self._give(link)
+                raise
+            self.close()  # the others were probably lost with it
         raise AssertionError("the last try returns or raises")
 
-    def _link(self, name: str) -> Link:
-        """Return this thread's connection, a new one if there is none or it is lost."""
-        link = getattr(self._links, name)
-        if link is not None:
-            if link.in_transaction or link.keeps_lock:
-                return link
-            if not link.is_lost and link.age == self._watchdog.outages:
-                return link
-            self._discard(link)
-        link = self._connect()
-        setattr(self._links, name, link)
-        with self._making:
-            self._made.setdefault(threading.current_thread(), []).append(link)
-            ended = [thread for thread in self._made if not thread.is_alive()]
-            unused = [each for thread in ended for each in self._made.pop(thread)]
-        for each in unused:
-            self._discard(each)
-        return link
+    def _take(self) -> Link:
+        """Return the connection that was last returned, a new one if there is none."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._connect()
+
+    def _give(self, link: Link) -> None:
+        """Return a connection to the pool; one from before `close` is closed."""
+        if link.pool is self._idle and not link.closed:
+            link.pool.append(link)
+        else:
+            link.close()
 
     def _connect(self) -> Link:
-        age = self._watchdog.outages
         try:
-            link = Link(self._conninfo, age)
+            return Link.open(self._conninfo, self._idle)
         except psycopg.Error as error:
-            self._watchdog.suspect()
+            if isinstance(error, psycopg.OperationalError):
+                self._watchdog.suspect()
             raise storage_error(error) from error
-        self._watchdog.watch(link)
+
+    def _failure(self, link: Link, error: psycopg.Error) -> storage.StorageError:
+        """Return the storage error for what failed on a connection; test the database if needed."""
+        if link.closed:
+            self._watchdog.suspect()
+        return storage_error(error)
+
+    def _test(self, report_reading: Callable[[bool], None]) -> bool:
+        """Test the database for the watchdog, in a thread of that."""
         try:
-            link.run(PREPARE_SESSION, [json.dumps(SESSION)])
-            link.run(SAFE_COMMITS)
-            prepare_database(link.run)
-        except BaseException as error:
-            self._discard(link)
-            if isinstance(error, psycopg.Error):
-                raise storage_error(error) from error
-            raise
-        return link
-
-    def _discard(self, link: Link) -> None:
-        self._watchdog.forget(link)
-        link.close()
-        with self._making:
-            for links in self._made.values():
-                with contextlib.suppress(ValueError):
-                    links.remove(link)
-
-    # -- the tests of the watchdog, in its thread ----------------------------------------------
-
-    def _test_reading(self) -> None:
-        if self._test_link is None or self._test_link.is_lost:
-            self._test_link = self._connect()
-        self._test(self._test_link, lambda link: link.run("SELECT 1", timeout=TEST_TIMEOUT))
-
-    def _test_saving(self) -> None:
-        def save(link: Link) -> None:
-            link.run("BEGIN", timeout=TEST_TIMEOUT)
-            link.run("UPDATE health SET at = %s", [storage.now_ms()], TEST_TIMEOUT)
-            link.commit(TEST_TIMEOUT)
-
-        self._test(self._test_link, save)
-        self._discard(self._test_link)
-
-    def _test(self, link: Link, test: Callable[[Link], object]) -> None:
-        try:
-            test(link)
-        except (psycopg.Error, StorageFailed) as error:
-            self._discard(link)
-            raise StorageFailed(UNREACHABLE) from error
+            link = self._connect()
+        except storage.StorageError:
+            self.close()  # the connections may lead to a server that is lost
+            report_reading(False)
+            return False
+        report_reading(True)
+        with contextlib.closing(link):
+            try:
+                link.run("BEGIN")
+                link.run("UPDATE health SET at = %s", [storage.now_ms()], TEST_TIMEOUT)
+                link.commit(TEST_TIMEOUT)
+            except (psycopg.Error, StorageFailed):
+                return False
+        return True
 
 
 def _start_again(reference: weakref.ref[Database]) -> None:
     if (database := reference()) is not None:
         database.start()
-
-
-def _end_transaction(link: Link) -> None:
-    """Roll a transaction back; close the connection if that fails."""
-    try:
-        link.run("ROLLBACK")
-    except psycopg.Error:
-        link.close()
 
 
 def storage_error(error: psycopg.Error) -> storage.StorageError:

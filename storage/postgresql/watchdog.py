@@ -1,28 +1,21 @@
-"""Time limits: no call waits long for a database that hangs, and none for one that is known to.
+"""A circuit breaker: after a failure calls fail at once until the database reads and saves again.
 
-A commit waits for the synchronous standby for ever (statement_timeout does not end that wait), and
-a frozen server answers nothing. So a thread looks for overdue calls and ends them.
-
-After a failure another thread tests the database, twice a second, until it reads and saves again.
-Meanwhile calls fail at once: a page makes several, also when it says that the site is out of
-order, and soon all threads of a worker would be waiting.
+A page makes several calls, also when it says that the site is out of order: if each of them waited
+for a database that hangs, soon all threads of a worker would. So a thread tests the database, twice
+a second, in place of the calls.
 """
 
 import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 from storage import StorageFailed
 
-CALL_TIMEOUT = 3.0  # seconds: with what ends the call and tests the database, less than five
-TICK = 0.2  # seconds between two looks at the deadlines
 TEST_INTERVAL = 0.5  # seconds
 VERDICT_TIMEOUT = 0.5  # seconds: calls wait so long for the first test; mostly it takes a few ms
 MOST_SAVES = 6  # at a time; a worker has twelve threads, and look-ups need some
-STUCK = 0.5  # seconds: a save that takes longer waits for something
-TURN_TIMEOUT = 1.0  # seconds: for other saves of the same record
+TURN_TIMEOUT = 1.0  # seconds: for a place, and for other saves of the same record
 TESTS = "database tests"  # the name of the thread that tests after a failure
 
 UNREACHABLE = "the database does not answer"
@@ -30,66 +23,20 @@ NOT_SAVING = "the database does not save now"
 OTHER_SAVES = "too many saves of the same record"
 
 
-class Watched(Protocol):
-    """A connection whose calls have deadlines."""
-
-    deadline: float | None  # of the call that runs, by time.monotonic(); None: no call, or no limit
-
-    def end_call(self) -> None:
-        """Make the overdue call fail."""
-
-
 class Watchdog:
-    """Ends the overdue calls of a process, and knows whether its database reads and saves.
+    """Knows whether the database reads and saves.
 
-    `test_reading` and `test_saving` make a call with a short time limit. They raise StorageFailed.
+    `test` tests both, with a short time limit: it calls its argument with whether the database
+    reads, and returns whether it saves.
     """
 
-    def __init__(self, test_reading: Callable[[], None], test_saving: Callable[[], None]) -> None:
-        self._test_reading = test_reading
-        self._test_saving = test_saving
-        self._watched: set[Watched] = set()
-        self._changed = threading.Condition()
+    def __init__(self, test: Callable[[Callable[[bool], None]], bool]) -> None:
+        self._test = test
+        self._changed = threading.Condition()  # its lock can be acquired again by its owner
         self._reads = self._saves = True  # as far as is known
         self._tests = False  # the testing thread runs
         self._suspected: float | None = None  # since when a failure awaits the first test
-        self._saving = 0  # threads that save
-        self._records: set[str] = set()  # which they save
-        self._runs = False
-        self.outages = 0  # so far; a connection from before an outage may lead to a lost server
-
-    # -- deadlines -----------------------------------------------------------------------------
-
-    def watch(self, connection: Watched) -> None:
-        """Enforce a connection's deadlines until `forget`."""
-        with self._changed:
-            self._watched.add(connection)
-            if not self._runs:
-                self._runs = True
-                threading.Thread(target=self._enforce, daemon=True).start()
-
-    def forget(self, connection: Watched) -> None:
-        """Stop watching a connection."""
-        with self._changed:
-            self._watched.discard(connection)
-
-    def _enforce(self) -> None:
-        """End overdue calls while there are connections."""
-        while True:
-            time.sleep(TICK)
-            now = time.monotonic()
-            with self._changed:
-                watched = list(self._watched)
-                self._runs = bool(watched)
-            if not watched:
-                return
-            for each in watched:
-                deadline = each.deadline
-                if deadline is not None and deadline < now:
-                    each.deadline = None
-                    threading.Thread(target=each.end_call, daemon=True).start()
-
-    # -- whether the database works ------------------------------------------------------------
+        self._saving: list[str] = []  # the records that are saved now, "" for others
 
     def require_reading(self) -> None:
         """Raise StorageFailed if the database is known not to answer."""
@@ -106,46 +53,30 @@ class Watchdog:
     def saving(self, record: str = "") -> Iterator[None]:
         """Run a block that saves. Raises StorageFailed if the database is known not to save.
 
-        When MOST_SAVES blocks run, the next waits a moment, and fails if they are stuck. Of the
-        blocks of one `record` one runs at a time: a player who saves without a pause in between
-        takes one of these places, and leaves the rest to others.
+        Of the blocks of one `record` one runs at a time: a player who saves without a pause in
+        between takes one of the MOST_SAVES places, and leaves the rest to others. If no place
+        becomes free, the saves are stuck.
         """
         self.require_reading()
-        with self._turn(record) if record else contextlib.nullcontext(), self._place():
-            yield
-
-    @contextlib.contextmanager
-    def _turn(self, record: str) -> Iterator[None]:
         with self._changed:
-            self._changed.wait_for(
-                lambda: record not in self._records or not self._saves, TURN_TIMEOUT
-            )
-            if record in self._records:
-                raise StorageFailed(OTHER_SAVES)
-            self._records.add(record)
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._records.remove(record)
-                self._changed.notify_all()
-
-    @contextlib.contextmanager
-    def _place(self) -> Iterator[None]:
-        with self._changed:
-            if self._saving == MOST_SAVES:
-                self._changed.wait_for(lambda: self._saving < MOST_SAVES or not self._saves, STUCK)
-                if self._saving == MOST_SAVES:  # the next save need not wait as long
-                    self._suspect(saves=False)
+            if not self._changed.wait_for(lambda: self._may_save(record), TURN_TIMEOUT):
+                if record and record in self._saving:
+                    raise StorageFailed(OTHER_SAVES)
+                self.suspect(saves=False)  # the next save need not wait as long
             if not self._saves:
                 raise StorageFailed(NOT_SAVING)
-            self._saving += 1
+            self._saving.append(record)
         try:
             yield
         finally:
             with self._changed:
-                self._saving -= 1
+                self._saving.remove(record)
                 self._changed.notify_all()
+
+    def _may_save(self, record: str) -> bool:
+        """Return whether a save of a record need not wait, or would be in vain."""
+        is_free = len(self._saving) < MOST_SAVES and (not record or record not in self._saving)
+        return is_free or not self._saves
 
     def suspect(self, saves: bool = True) -> None:
         """Test the database because a call failed; with `saves` False, no save is tried until then.
@@ -153,32 +84,21 @@ class Watchdog:
         Other calls wait a moment for the first result.
         """
         with self._changed:
-            self._suspect(saves)
-
-    def _suspect(self, saves: bool) -> None:
-        self._saves = self._saves and saves
-        if not self._tests:
-            self._tests, self._suspected = True, time.monotonic()
-            threading.Thread(target=self._test_until_it_works, name=TESTS, daemon=True).start()
+            self._saves = self._saves and saves
+            if not self._tests:
+                self._tests, self._suspected = True, time.monotonic()
+                threading.Thread(target=self._test_until_it_works, name=TESTS, daemon=True).start()
 
     def _test_until_it_works(self) -> None:
         while True:
-            reads = _succeeds(self._test_reading)
-            with self._changed:
-                self.outages += self._reads and not reads
-                self._reads, self._suspected = reads, None
-                self._changed.notify_all()
-            saves = reads and _succeeds(self._test_saving)
+            saves = self._test(self._note_reading)
             with self._changed:
                 self._saves, self._tests = saves, not saves
-                if saves:
-                    return
+            if saves:
+                return
             time.sleep(TEST_INTERVAL)
 
-
-def _succeeds(test: Callable[[], None]) -> bool:
-    try:
-        test()
-    except StorageFailed:
-        return False
-    return True
+    def _note_reading(self, reads: bool) -> None:
+        with self._changed:
+            self._reads, self._suspected = reads, None
+            self._changed.notify_all()

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
@@ -206,6 +207,39 @@ def test_a_load_that_no_standby_confirms_is_unconfirmed(cluster, monkeypatch):
             load.add_user(User(1, "Ada", "ada@example.org", ""), {})
             load.next_user_id = 2
         assert store.find_user("ada").id == 1  # here, but not on a standby
+    store.close()
+
+
+@pytest.mark.parametrize("by", ["an administrator", "the server"])
+def test_a_save_whose_wait_for_a_standby_is_cancelled_is_unconfirmed(cluster, by):
+    """PostgreSQL reports such a COMMIT as successful, with a warning."""
+    database = f"cancelled_by_{by.replace(' ', '_')}"
+    run(cluster, f"CREATE DATABASE {database}")
+    store = PostgreSQL(cluster.url(database))
+    ada = store.add_user("Ada", "ada@example.org", "")
+    cancel = (
+        "SELECT pg_cancel_backend(pid) FROM pg_stat_activity "
+        "WHERE wait_event = 'SyncRep' AND datname = current_database()"
+    )
+
+    def save() -> None:
+        with pytest.raises(SaveUnconfirmed), store.edit_user(ada.id) as user:
+            user.bio = "new"
+
+    with (
+        psycopg.connect(cluster.url(database), autocommit=True) as connection,
+        changed(cluster, "synchronous_standby_names", "FIRST 1 (*)"),
+        ThreadPoolExecutor() as threads,
+    ):
+        saving = threads.submit(save)
+        if by == "an administrator":
+            wait_until(lambda: connection.execute(cancel).fetchall())
+        saving.result()
+        # Nothing keeps the row locked until the standby is back.
+        connection.execute("SET synchronous_commit = local")
+        lock = "SELECT FROM users FOR UPDATE SKIP LOCKED"
+        wait_until(lambda: connection.execute(lock).fetchall())
+    assert store.read_user(ada.id).bio == "new"
     store.close()
 
 

@@ -136,7 +136,7 @@ def find_granting_user(store: Storage, user_id: int, client_id: str, grant_id: s
     deleted. The record is shared: it must not be changed.
     """
     try:
-        user = store.read_from_user(user_id, unchanged)
+        user = store.users.read_from(user_id, unchanged)
     except storage.NoSuchUser:
         return None
     grant = user.grants.get(client_id)
@@ -218,7 +218,7 @@ def read_client_and_redirect_uri(parameters: MultiDict) -> tuple[Client, str]:
     if not client_id:
         raise UnusableClient("This link has no client_id. Tell the app's developer.")
     try:
-        client = get_storage().read_client(client_id)
+        client = get_storage().clients.read(client_id)
     except storage.NoSuchClient:
         raise UnusableClient("No app has this client_id. Tell the app's developer.") from None
     if client.disabled:
@@ -391,7 +391,7 @@ def save_consent(user_id: int, auth_request: AuthorizationRequest, remembered: b
 
     Raises StorageFailed.
     """
-    with get_storage().edit_user(user_id) as user:
+    with get_storage().users.edit(user_id) as user:
         before = user.consents.get(auth_request.client_id)
         # An earlier consent keeps its id, so that its tokens stay valid.
         grant = before or Grant(secrets.token_urlsafe(12), [], storage.now_ms())
@@ -407,7 +407,7 @@ def issue_code(player: User, grant: Grant, auth_request: AuthorizationRequest) -
     Raises StorageFailed, and TooManyAttempts after CODES_A_MINUTE codes of this player.
     """
     # Each code is a file for a while: without a limit a member could use up the disk's inodes.
-    get_storage().count_attempt("code of", str(player.id), CODES_A_MINUTE, MINUTE)
+    get_storage().attempts.count("code of", str(player.id), CODES_A_MINUTE, MINUTE)
     code = secrets.token_urlsafe(32)  # 43 characters, 256 random bits
     record = AuthorizationCode(
         client_id=auth_request.client_id,
@@ -417,7 +417,7 @@ def issue_code(player: User, grant: Grant, auth_request: AuthorizationRequest) -
         redirect_uri=auth_request.redirect_uri,
         code_challenge=auth_request.code_challenge,
     )
-    get_storage().add_code(code, record)
+    get_storage().codes.add(code, record)
     return code
 
 
@@ -467,9 +467,9 @@ def token(api_request: ApiRequest) -> JsonResponse:
     client = authenticate_client(api_request, form)
     store = api_request.storage
     try:
-        code = store.read_code(form["code"])
+        code = store.codes.read(form["code"])
         refuse_bad_code(store, code, client, form)
-        store.spend_code(form["code"])
+        store.codes.spend(form["code"])
     except storage.NoSuchCode:
         abort(400, TokenProblem.CODE_UNKNOWN)
     except storage.CodeSpent as spent:
@@ -560,7 +560,7 @@ def end_replayed_grant(store: Storage, code: AuthorizationCode) -> None:
     One of the two requests was an attacker's (RFC 6749 4.1.2).
     """
     try:
-        with store.edit_user(code.user_id) as user:
+        with store.users.edit(code.user_id) as user:
             grant = user.grants.get(code.client_id)
             if grant and grant.id == code.grant_id:
                 grant.end_tokens()
@@ -699,7 +699,7 @@ def users_info(api_request: ApiRequest) -> JsonResponse:
     if len(ids) != 1 or not storage.USER_ID.fullmatch(ids[0]):
         abort(400, "send one id: 1 to 15 digits, without a leading zero")
     try:
-        return JsonResponse(api_request.storage.read_from_user(int(ids[0]), profile_body))
+        return JsonResponse(api_request.storage.users.read_from(int(ids[0]), profile_body))
     except storage.NoSuchUser:
         abort(404, "no player has this id")
 
@@ -714,7 +714,7 @@ def users_batch(api_request: ApiRequest) -> JsonResponse:
     if not 1 <= len(ids) <= BATCH_IDS or not all(map(storage.USER_ID.fullmatch, ids)):
         abort(400, f"send ids once: 1 to {BATCH_IDS} ids with commas between them, like ids=1,2,3")
     user_ids = [int(each) for each in dict.fromkeys(ids)]  # each once: no response is far larger
-    profiles = api_request.storage.read_from_users(user_ids, batched_profile)
+    profiles = api_request.storage.users.read_from_many(user_ids, batched_profile)
     return JsonResponse(b'{"message": "yes", "users": [%b]}' % b", ".join(profiles))
 
 

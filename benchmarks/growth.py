@@ -30,7 +30,9 @@ from storage import Client, Storage, open_storage, record_as_dict, sha256
 from storage.audit_lines import new_line
 from storage.encoding import encode
 from storage.flat_files.disk import write_file
-from storage.flat_files.index import Index, index_keys
+from storage.flat_files.entries import Entries
+from storage.flat_files.layout import Layout
+from storage.kinds import CLIENTS
 
 FEW = 100  # players, clients, audit lines
 MOST_GROWTH = 2  # times the cost with few
@@ -103,7 +105,7 @@ def compare_clients(folder: str, clients: int, rounds: int) -> list[Target]:
         cookie = installation.sign_in(ADMIN)
         for name, path in (("home page", "/"), ("developer page", "/developer")):
             acts[name].append(partial(request, installation.app, Call(path, cookie=cookie)))
-        add = partial(installation.storage.add_client, "Chess", [], ADMIN)
+        add = partial(installation.storage.clients.register, "Chess", [], ADMIN)
         acts["add_client"].append(lambda add=add: add(game_url=f"https://{new_name()}.example/"))
     return compare(acts, rounds, f"{clients:,} clients")
 
@@ -170,7 +172,7 @@ def request(application: Callable, call: Call) -> None:
 
 def export(store: Storage, player: int) -> None:
     """Read a whole export."""
-    for _ in export_account(store, store.read_user(player), logging.getLogger()):
+    for _ in export_account(store, store.users.read(player), logging.getLogger()):
         pass
 
 
@@ -181,7 +183,7 @@ def new_name() -> str:
 
 def add_clients(data: str, count: int) -> None:
     """Write clients of players, each with a game, as the storage does but unsynced."""
-    index = Index(f"{data}/index")
+    entries = Entries(Layout(data, f"{data}/pictures"), CLIENTS)
     for number in range(count):
         game = f"https://{new_name()}.example/"
         owner = 2 + number % (FEW - 1)
@@ -189,16 +191,14 @@ def add_clients(data: str, count: int) -> None:
         write_file(
             f"{data}/clients/{client.id}.json", encode(record_as_dict(client)), durable=False
         )
-        for key in index_keys(client):
-            index.add(key, client.id, durable=False)
+        entries.put_new(client)
 
 
 def add_audit_lines(data: str, count: int, subject: int) -> None:
     """Write lines about one player."""
     line = f"{json.dumps(new_line('suspend', ADMIN, {'user': subject}))}\n"
-    for path in ("audit.log", f"audit/{ADMIN}", f"audit/{subject}"):
-        with open(f"{data}/{path}", "a", encoding="utf-8") as file:
-            file.writelines(line for _ in range(count))
+    with open(f"{data}/audit.log", "a", encoding="utf-8") as file:
+        file.writelines(line for _ in range(count))
 
 
 # -- a check, and sign-ups ----------------------------------------------------------------------
@@ -226,7 +226,9 @@ def check_players(folder: str, players: int) -> list[Target]:
 def count_sign_ups(folder: str, count: int) -> list[Target]:
     """Count the accounts that several processes add a second."""
     place, rates = f"{folder}/sign-ups", {}
-    open_storage(f"{place}/data", f"{place}/pictures").add_user("First", "first@example.org", "x")
+    open_storage(f"{place}/data", f"{place}/pictures").users.register(
+        "First", "first@example.org", "x"
+    )
     for processes in PROCESSES:
         show_progress(f"sign-ups in {processes} processes")
         barrier = multiprocessing.Barrier(processes + 1)
@@ -252,7 +254,7 @@ def sign_up(place: str, count: int, start: Barrier) -> None:
     store = open_storage(f"{place}/data", f"{place}/pictures")
     start.wait()
     for _ in range(count):
-        store.add_user(new_name(), f"{new_name()}@example.org", "")
+        store.users.register(new_name(), f"{new_name()}@example.org", "")
 
 
 if __name__ == "__main__":

@@ -24,12 +24,12 @@ from storage import (
     User,
     open_storage,
     record_as_dict,
-    sha256,
-    unique_key,
 )
 from storage.encoding import encode
 from storage.flat_files.disk import write_file
-from storage.flat_files.index import Index, index_keys
+from storage.flat_files.entries import Entries
+from storage.flat_files.layout import Layout
+from storage.kinds import USERS
 from storage.pictures import generate_picture
 
 PASSWORD = "correct horse battery"  # everyone's
@@ -83,22 +83,19 @@ def populate(
     """
     data, picture_folder = f"{folder}/data", f"{folder}/pictures"
     storage = open_storage(data, picture_folder)
-    if storage.user_ids():
+    if storage.users.ids():
         raise StorageError(f"{data} has players already: name an empty folder")
-    client, secret = storage.add_client("Chess", [REDIRECT_URI], owner_id=None)
-    password_hash, index = hash_password(PASSWORD), Index(f"{data}/index")
+    client, secret = storage.clients.register("Chess", [REDIRECT_URI], owner_id=None)
+    password_hash, entries = hash_password(PASSWORD), Entries(Layout(data, picture_folder), USERS)
     for user_id in range(1, users + 1):
         user = make_player(user_id, client.id, password_hash)
         if pictures:
             _give_picture(picture_folder, user_id)
         else:
             user.pfp_timestamp = None
-        record = f"users/{user_id}.json"
-        os.symlink(f"../{record}", f"{data}/names/{unique_key(user.name)}")
-        os.symlink(f"../{record}", f"{data}/emails/{sha256(unique_key(user.email))}")
-        write_file(f"{data}/{record}", encode(record_as_dict(user)), durable=False)
-        for key in index_keys(user):
-            index.add(key, str(user_id), durable=False)
+        record = encode(record_as_dict(user))
+        write_file(f"{data}/users/{user_id}.json", record, durable=False)
+        entries.put_new(user)
         if user_id % SHARERS == 0:
             progress(f"{user_id:,} players")
     write_file(f"{data}/next_user_id", b"%d\n" % (users + 1))

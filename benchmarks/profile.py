@@ -48,7 +48,7 @@ def main() -> None:
 
 def plain_serializer(purpose: str, store: Storage) -> URLSafeTimedSerializer:
     """Return the serializer of itsdangerous for a purpose, with HMAC-SHA256 as ours."""
-    return make_plain_serializer(store.keys(), purpose)
+    return make_plain_serializer(store.keys.current(), purpose)
 
 
 @functools.cache

@@ -121,7 +121,7 @@ class Player:
 
     def __init__(self, soak: "Soak", user_id: int) -> None:
         self.soak = soak
-        self.name = soak.installation.storage.read_user(user_id).name
+        self.name = soak.installation.storage.users.read(user_id).name
         self.cookie = ""
         self.due = math.inf  # when the current act should start, by time.perf_counter()
         self.last_used = -math.inf  # the connection, by time.perf_counter()

@@ -81,7 +81,7 @@ class Installation:
 
     def _consent(self, user_id: int) -> AuthorizationCode:
         """Return what the server stores for a code."""
-        grant = self.storage.read_user(user_id).grants[self.client.id]
+        grant = self.storage.users.read(user_id).grants[self.client.id]
         return AuthorizationCode(
             self.client.id, user_id, grant.id, grant.scope, REDIRECT_URI, code_challenge=None
         )
@@ -102,7 +102,7 @@ class Installation:
 
     def _token_call(self, user_id: int) -> Call:
         code = secrets.token_urlsafe(32)
-        self.storage.add_code(code, self._consent(user_id))
+        self.storage.codes.add(code, self._consent(user_id))
         form = {
             "grant_type": "authorization_code",
             "code": code,
@@ -154,7 +154,7 @@ class Installation:
     def sign_in(self, user_id: int) -> str:
         """Start a session of a player, and return its cookie."""
         entry = Session(secrets.token_urlsafe(16), now_ms(), "a benchmark")
-        with self.storage.edit_user(user_id) as user:
+        with self.storage.users.edit(user_id) as user:
             user.sessions = [entry]
         values = {"_permanent": True, "user": user_id, "id": entry.id}
         return f"session={serializer('session', self.storage).dumps(values)}"

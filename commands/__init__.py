@@ -64,7 +64,7 @@ def read_url(ctx: click.Context, param: click.Parameter, url: str) -> str:
 
 def read_user_named(store: storage.Storage, name: str) -> storage.User:
     """Return the user with this name or email address. Raises NoSuchUser."""
-    user = store.find_user(name)
+    user = store.users.find_by_login(name)
     if user is None:
         raise storage.NoSuchUser(f"there is no player {name!r}")
     return user

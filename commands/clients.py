@@ -27,7 +27,7 @@ def client_record(store: Storage, client: Client) -> dict:
     record = {names.get(field, field): value for field, value in fields.items()}
     del record["secret_sha256"]
     try:
-        record["owner"] = client.owner_id and store.read_user(client.owner_id).name
+        record["owner"] = client.owner_id and store.users.read(client.owner_id).name
     except storage.StorageError:
         record["owner"] = f"#{client.owner_id}"  # deleted or damaged; no player has such a name
     return record
@@ -107,7 +107,7 @@ def client_list(as_json: bool) -> None:
     If a record is damaged, the others are listed, an error names it, and the exit status is 1.
     """
     store = open_installation()
-    clients, status = printing.readable_records(store.client_ids(), store.read_client)
+    clients, status = printing.readable_records(store.clients.ids(), store.clients.read)
     records = [client_record(store, each) for each in clients]
     print_records(records, ["client_id", "name", "owner", "disabled"], as_json, status)
 
@@ -118,7 +118,7 @@ def client_list(as_json: bool) -> None:
 def client_show(client_id: str, as_json: bool) -> None:
     """Show one client, without its secret."""
     store = open_installation()
-    print_record(client_record(store, store.read_client(client_id)), as_json)
+    print_record(client_record(store, store.clients.read(client_id)), as_json)
 
 
 @client_commands.command("set")
@@ -156,7 +156,7 @@ def client_set(
     acts.change_client(client_id, take_over, **wanted)
     if listed is not None:
         acts.set_listed(client_id, listed)
-    client = store.read_client(client_id)
+    client = store.clients.read(client_id)
     warn_unencrypted(client)
     print_record(client_record(store, client), as_json)
 
@@ -168,7 +168,7 @@ def client_new_secret(client_id: str, as_json: bool) -> None:
     """Replace a client's secret and print the new one."""
     store = open_installation()
     secret = AppActs(store, COMMAND).issue_client_secret(client_id)
-    print_new(store, store.read_client(client_id), secret, as_json)
+    print_new(store, store.clients.read(client_id), secret, as_json)
 
 
 @client_commands.command("disable")
@@ -197,7 +197,7 @@ def switch(client_id: str, disabled: bool) -> None:
 def client_delete(client_id: str, yes: bool) -> None:
     """Delete a client. This cannot be undone."""
     store = open_installation()
-    client = store.read_client(client_id)
+    client = store.clients.read(client_id)
     confirm(f"Delete {client.name} ({client_id})?", yes)
     AppActs(store, COMMAND).delete_client(client_id)
     echo(f"{client.name} ({client_id}) is deleted.")

@@ -15,6 +15,7 @@ from commands.printing import confirm, echo, json_option, print_lines, print_rec
 from identity.accounts import Acts
 from identity.actors import COMMAND
 from identity.settings import read_settings, site_words
+from storage.kinds import USERS
 from storage.transfer import exported_fields
 
 # -- user ---------------------------------------------------------------------------------------
@@ -33,11 +34,9 @@ def user_record(user: storage.User) -> dict:
 
 def refuse_bad_changes(store: storage.Storage, user: storage.User, fields: set[str]) -> None:
     """Raise InvalidField for changes that storage would refuse, before any of them is made."""
-    storage.refuse_bad_record(user, fields)
-    for field, taken in (("name", storage.NameTaken), ("email", storage.EmailTaken)):
-        holder = store.find_user(getattr(user, field)) if field in fields else None
-        if holder and holder.id != user.id:
-            raise taken
+    USERS.refuse_broken_rules(user, fields)
+    for field in fields & {"name", "email"}:
+        store.users.require_free(field, storage.unique_key(getattr(user, field)), but=user.id)
 
 
 def read_password(from_stdin: bool) -> str:
@@ -76,7 +75,7 @@ def user_add(name: str, email: str, mod_level: int | None, password_stdin: bool,
     password = read_password(password_stdin)
     words = site_words(read_settings())
     storage.refuse("password", storage.check_password(password, name, email, *words))
-    user = store.add_user(name, email, hash_password(password))
+    user = store.users.register(name, email, hash_password(password))
     if mod_level:
         try:
             Acts(store, COMMAND).set_mod_level(user.id, mod_level)
@@ -86,7 +85,7 @@ def user_add(name: str, email: str, mod_level: int | None, password_stdin: bool,
             level = f"{unsure}as a player of level 0"
             problem = f"{name} is added, but {level} ({error}): go on with {finish}"
             raise click.ClickException(problem) from error
-    print_record(user_record(store.read_user(user.id)), as_json)
+    print_record(user_record(store.users.read(user.id)), as_json)
 
 
 @user_commands.command("list")
@@ -97,7 +96,7 @@ def user_list(as_json: bool) -> None:
     If a record is damaged, the others are listed, an error names it, and the exit status is 1.
     """
     store = open_installation()
-    users, status = printing.readable_records(store.user_ids(), store.read_user)
+    users, status = printing.readable_records(store.users.ids(), store.users.read)
     records = [user_record(each) for each in users]
     print_records(records, ["id", "name", "email", "modLevel", "suspended"], as_json, status)
 
@@ -141,7 +140,7 @@ def user_set(player: str, as_json: bool, **options) -> None:
         acts.change_email(user.id, wanted["email"])
     if "mod_level" in wanted:
         acts.set_mod_level(user.id, wanted["mod_level"])
-    print_record(user_record(store.read_user(user.id)), as_json)
+    print_record(user_record(store.users.read(user.id)), as_json)
 
 
 @user_commands.command("sign-in-link")
@@ -262,7 +261,7 @@ def flair_revoke(name: str, flair: str) -> None:
 def flair_list(as_json: bool) -> None:
     """List all flairs, and how many players have each."""
     store = open_installation()
-    users, status = printing.readable_records(store.user_ids(), store.read_user)
+    users, status = printing.readable_records(store.users.ids(), store.users.read)
     owners = collections.Counter(flair for user in users for flair in user.flairs)
     records = [{"flair": flair, "players": owners[flair]} for flair in sorted(owners)]
     print_records(records, ["flair", "players"], as_json, status)
@@ -279,7 +278,7 @@ def audit(as_json: bool) -> None:
     """
     lines, status = [], 0
     try:
-        lines.extend(open_installation().read_audit())
+        lines.extend(open_installation().audit.read())
     except storage.DamagedRecord as error:
         echo(f"Error: {error}", err=True)
         status = 1

@@ -103,7 +103,7 @@ def serve(bind: tuple[str, int], workers: int | None, threads: int, server: str)
     if server == "granian":
         import_module("serving.granian_server")  # exits with one line if granian cannot be used
     store = open_installation()
-    is_new = store.is_new()  # before anything is printed: a database may be away
+    is_new = store.users.is_new()  # before anything is printed: a database may be away
     host, port = bind[0], click.get_current_context().with_resource(kept_port(*bind))
     values = settings_at(host, port)
     click.echo(f"{values['SITE_NAME']} is at {values['BASE_URL']}/")

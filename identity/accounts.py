@@ -60,7 +60,7 @@ class Acts:
         now = storage.now_ms()
         until = None if days is None else now + days * DAY_MS
         last = self._keep_an_administrator(may_moderate, user_id)
-        with last, self._store.edit_user(user_id) as user:
+        with last, self._store.users.edit(user_id) as user:
             self._require_suspension_right(user)
             if keep_end and not user.suspended:
                 raise InvalidField("length", "The suspension has just ended. Choose how long.")
@@ -76,7 +76,7 @@ class Acts:
 
     def unsuspend(self, user_id: int) -> None:
         """Let a suspended player sign in again."""
-        with self._store.edit_user(user_id) as user:
+        with self._store.users.edit(user_id) as user:
             self._require_suspension_right(user)
             if user.suspended:
                 self._authority.audit("user unsuspend", user=user_id)
@@ -104,7 +104,7 @@ class Acts:
                     "account page."
                 )
 
-        self._store.reset_name(user_id, before)
+        self._store.users.reset_name(user_id, before)
 
     def set_mod_level(self, user_id: int, mod_level: int) -> None:
         """Change what a player may do here. Raises InvalidField, LastAdministrator."""
@@ -119,7 +119,7 @@ class Acts:
     def grant_flair(self, user_id: int, flair: str) -> None:
         """Give a player a flair, which they may then equip. Raises InvalidField."""
         storage.refuse("flair", storage.check_flair(flair))
-        with self._store.edit_user(user_id) as user:
+        with self._store.users.edit(user_id) as user:
             self._authority.require(may_administer, user)
             if flair not in user.flairs:
                 self._authority.audit("flair grant", user=user_id, flair=flair)
@@ -127,7 +127,7 @@ class Acts:
 
     def revoke_flair(self, user_id: int, flair: str) -> None:
         """Take a flair from a player. Raises InvalidField for "none" and a flair they lack."""
-        with self._store.edit_user(user_id) as user:
+        with self._store.users.edit(user_id) as user:
             self._authority.require(may_administer, user)
             if flair == "none" or flair not in user.flairs:
                 raise InvalidField("flair", "This player does not have this flair.")
@@ -141,7 +141,7 @@ class Acts:
     def change_email(self, user_id: int, email: str) -> None:
         """Change a player's email address. Raises InvalidField, EmailTaken."""
         before = self._authority.audited(is_oneself, "user set email", "email", email)
-        self._store.change_email(user_id, email, before)
+        self._store.users.change_email(user_id, email, before)
 
     def change_profile(
         self,
@@ -166,16 +166,16 @@ class Acts:
                 user.equipped_flair = equipped_flair
 
         if name is None:
-            with self._store.edit_user(user_id) as user:
+            with self._store.users.edit(user_id) as user:
                 change(user)
         else:
             # A name that is refused counts as well: to ask for it takes the lock of all accounts.
             self._authority.count_own("rename of", RENAMES_AN_HOUR)
-            self._store.rename_user(user_id, name, change)
+            self._store.users.rename(user_id, name, change)
 
     def save_picture(self, user_id: int, images: storage.Images) -> None:
         """Make these images of all sizes a player's picture."""
-        self._store.save_picture(user_id, images, self._require_oneself)
+        self._store.pictures.save(user_id, images, self._require_oneself)
 
     def remove_picture(self, user_id: int) -> None:
         """Go back to the generated picture."""
@@ -189,7 +189,7 @@ class Acts:
         Return False, and change nothing, if the password was changed or the player was suspended
         since `seen` was read. One save for all: if it fails, the old password stays valid.
         """
-        with self._store.edit_user(seen.id) as user:
+        with self._store.users.edit(seen.id) as user:
             # Otherwise a session from the time of a suspension would be valid after it.
             if user.password_hash != seen.password_hash or user.suspended:
                 return False
@@ -201,14 +201,14 @@ class Acts:
 
     def sign_out(self, user_id: int, session_id: str | None = None) -> None:
         """End one session of a player, by default all, wherever their cookies are."""
-        with self._store.edit_user(user_id) as user:
+        with self._store.users.edit(user_id) as user:
             left = [each for each in user.sessions if session_id not in (None, each.id)]
             self._authority.audited(is_oneself, "user sign-out", "sessions", left)(user)
             user.sessions = left
 
     def withdraw(self, user_id: int, client_id: str) -> None:
         """Withdraw a player's consent to an app, which ends its tokens."""
-        with self._store.edit_user(user_id) as user:
+        with self._store.users.edit(user_id) as user:
             self._require_oneself(user)
             user.grants.pop(client_id, None)
 
@@ -217,7 +217,7 @@ class Acts:
 
         A consent from before the test stays. If the test got a token, all tokens end.
         """
-        with self._store.edit_user(user_id) as user:
+        with self._store.users.edit(user_id) as user:
             self._require_oneself(user)
             consent = user.consents.get(client_id)
             if consent is None:
@@ -227,7 +227,7 @@ class Acts:
 
     def add_heartbeat(self, user_id: int) -> None:
         """Add the time since the last heartbeat of this sitting to a player's play time."""
-        with self._store.edit_user(user_id) as user:
+        with self._store.users.edit(user_id) as user:
             self._require_oneself(user)
             count_heartbeat(user, storage.now_ms())
 
@@ -235,7 +235,7 @@ class Acts:
         """Delete a player. Raises LastAdministrator."""
         with self._keep_an_administrator(is_oneself, user_id):
             before = self._authority.audited(is_oneself, "user delete")
-            self._store.delete_user(user_id, before)
+            self._store.users.delete(user_id, before)
 
     # -- the site, and lost passwords ----------------------------------------------------------
 
@@ -245,20 +245,20 @@ class Acts:
         invites = []
         for _ in range(count):
             self._authority.audit("invite", days=days)
-            invites.append(self._store.issue_invite(days))
+            invites.append(self._store.invites.issue(days))
         return invites
 
     def rotate_keys(self, drop_old: bool) -> None:
-        """Add a signing key, as `Storage.rotate_keys` does."""
+        """Add a signing key, as `Keys.rotate` does."""
         self._authority.require(only_the_command, None)
         self._authority.audit("key drop-old" if drop_old else "key rotate")
-        self._store.rotate_keys(drop_old)
+        self._store.keys.rotate(drop_old)
 
     def issue_sign_in_link(self, user_id: int, base_url: str) -> str:
         """Return the address where a player who lost the password sets a new one."""
         from identity.links import issue_sign_in_link  # Flask, which no other act needs
 
-        user = self._store.read_user(user_id)
+        user = self._store.users.read(user_id)
         self._authority.require(only_the_command, user)
         self._authority.audit("user sign-in-link", user=user_id)
         return issue_sign_in_link(self._store, base_url, user)
@@ -278,7 +278,7 @@ class Acts:
         self, user_id: int, right: Right, act: str, field: str, value: object, **ids: int
     ) -> None:
         """Set a field of a player. Setting the same value is a no-op without an audit line."""
-        with self._store.edit_user(user_id) as user:
+        with self._store.users.edit(user_id) as user:
             self._authority.audited(right, act, field, value, **ids)(user)
             setattr(user, field, value)
 
@@ -287,22 +287,22 @@ class Acts:
         if self._authority.is_command:
             return nullcontext()
         # First, because LastAdministrator tells who the last administrator is.
-        self._authority.require(right, self._store.read_user(user_id))
-        return self._store.administered_without(user_id)
+        self._authority.require(right, self._store.users.read(user_id))
+        return self._store.users.administered_without(user_id)
 
     def _save_generated_picture(
         self, user_id: int, right: Right, before: Callable[[User], None]
     ) -> None:
         from storage.pictures import generate_picture  # Pillow: memory a worker rarely needs
 
-        user = self._store.read_user(user_id)
+        user = self._store.users.read(user_id)
         self._authority.require(right, user)
         generated = generate_picture(user_id)
         with contextlib.suppress(storage.NoSuchPicture):  # lost, or it has just changed
-            content, _ = self._store.read_picture("large", user.picture_file)
+            content, _ = self._store.pictures.read("large", user.picture_file)
             if content == generated["large"]:
                 return
-        self._store.save_picture(user_id, generated, before)
+        self._store.pictures.save(user_id, generated, before)
 
 
 def count_heartbeat(user: User, now: int) -> None:

@@ -46,7 +46,7 @@ class Authority:
             player = record  # as it is under the lock
         else:
             try:
-                player = self._store.read_user(self._actor.id)
+                player = self._store.users.read(self._actor.id)
             except storage.NoSuchUser:
                 return False
         return not player.suspended and right(player, record)
@@ -59,18 +59,18 @@ class Authority:
     def audit(self, act: str, **ids: int | str) -> None:
         """Write an audit line, which counts against the actor's limit. Raises TooManyAttempts."""
         if not self.is_command:
-            self._store.count_attempt(*self._limit_of_lines())
+            self._store.attempts.count(*self._limit_of_lines())
         origin = {"address": self._actor.address} if self._actor.address else {}
-        self._store.write_audit(act, self._actor.id, **ids, **origin)
+        self._store.audit.write(act, self._actor.id, **ids, **origin)
 
     def require_lines_left(self, lines: int) -> None:
         """Raise TooManyAttempts unless the actor may write so many audit lines now."""
         if not self.is_command:
             kind, subject, limit, window = self._limit_of_lines()
-            self._store.require_attempt_left(kind, subject, limit - lines + 1, window)
+            self._store.attempts.require_left(kind, subject, limit - lines + 1, window)
 
     def _limit_of_lines(self) -> tuple[str, str, int, int]:
-        is_moderator = self._store.read_user(self._actor.id).mod_level >= MODERATOR
+        is_moderator = self._store.users.read(self._actor.id).mod_level >= MODERATOR
         limit = MODERATORS_ACTS_AN_HOUR if is_moderator else ACTS_AN_HOUR
         return "act by", str(self._actor.id), limit, HALF_AN_HOUR
 
@@ -94,4 +94,4 @@ class Authority:
     def count_own(self, kind: str, limit: int) -> None:
         """Count what a player does to themselves. Raises TooManyAttempts over `limit` an hour."""
         if not self.is_command:
-            self._store.count_attempt(kind, str(self._actor.id), limit, HALF_AN_HOUR)
+            self._store.attempts.count(kind, str(self._actor.id), limit, HALF_AN_HOUR)

@@ -14,6 +14,7 @@ from identity.actors import Actor, Authority, NotAllowed
 from identity.naming import name_owner
 from identity.rights import may_administer, may_list, may_manage, may_register
 from storage import Client, InvalidField, Storage, User
+from storage.kinds import CLIENTS
 
 CLIENTS_EACH = 10  # apps that one player may register; administrators have no limit
 
@@ -42,16 +43,16 @@ class AppActs:
         """Register an app and return it with its secret, which cannot be read again.
 
         Players register their own; an administrator's game is listed at once. `fields` are those of
-        `Storage.add_client`. Raises TooManyClients, and the errors of `_save_game`.
+        `Clients.register`. Raises TooManyClients, and the errors of `_save_game`.
         """
-        trusted = owner_id is None or may_administer(self._store.read_user(owner_id))
+        trusted = owner_id is None or may_administer(self._store.users.read(owner_id))
 
         def right(player: User, _: Client | None) -> bool:
             is_open = open_to_members and not trusted
             return player.id == owner_id and may_register(player, is_open)
 
         def save() -> tuple[Client, str | None]:
-            return self._store.add_client(
+            return self._store.clients.register(
                 **fields,
                 owner_id=owner_id,
                 listed=trusted,
@@ -71,14 +72,14 @@ class AppActs:
         """
 
         def save() -> None:
-            with self._store.edit_client(client_id) as client:
+            with self._store.clients.edit(client_id) as client:
                 self._authority.require(may_manage, client)
                 changed = {name for name in changes if changes[name] != getattr(client, name)}
                 if "game_url" in changed and not self._authority.has(may_list, client):
                     client.listed = False
                 for field in changed:
                     setattr(client, field, changes[field])
-                storage.refuse_bad_record(client, changed)  # before a take-over
+                CLIENTS.refuse_broken_rules(client, changed)  # before a take-over
 
         self._save_game(save, take_over)
 
@@ -91,9 +92,9 @@ class AppActs:
         try:
             return save()
         except storage.OriginTaken as taken:
-            if taken.client is None or not self._authority.has(may_administer):
+            if taken.other is None or not self._authority.has(may_administer):
                 raise
-            other = taken.client
+            other = taken.other
         owner = name_owner(self._store, other).words
         shown = f"{other.name}, registered by {owner}, is at this origin"
         if other.listed:
@@ -115,7 +116,7 @@ class AppActs:
 
         Raises OriginTaken if it was listed or moved since.
         """
-        with self._store.edit_client(seen.id) as client:
+        with self._store.clients.edit(seen.id) as client:
             self._authority.require(may_administer, client)
             if client.listed or client.game_origin != seen.game_origin:
                 raise storage.OriginTaken(client)
@@ -123,7 +124,7 @@ class AppActs:
             client.game_url = None
         with contextlib.suppress(storage.NoSuchUser, storage.DamagedRecord):
             if client.owner_id is not None:
-                with self._store.edit_user(client.owner_id) as owner:
+                with self._store.users.edit(client.owner_id) as owner:
                     owner.notify(
                         "An administrator registered another app at the origin of your app "
                         f"{client.name}, which has no game URL any more. Enter another one."
@@ -134,7 +135,7 @@ class AppActs:
 
         Its owner cannot enable what an administrator has disabled, also after the owner did.
         """
-        with self._store.edit_client(client_id) as client:
+        with self._store.clients.edit(client_id) as client:
             self._authority.require(may_manage, client)
             overrules = disabled and client.disabled_by == client.owner_id != self._actor.id
             if client.disabled == disabled and not overrules:
@@ -151,7 +152,7 @@ class AppActs:
 
         Raises InvalidField if the game is not at `seen_url`, where the moderator has seen it.
         """
-        with self._store.edit_client(client_id) as client:
+        with self._store.clients.edit(client_id) as client:
             self._authority.require(may_list, client)
             if client.listed != listed:
                 if listed and seen_url not in (None, client.game_url):
@@ -165,9 +166,9 @@ class AppActs:
     def issue_client_secret(self, client_id: str) -> str:
         """Replace an app's secret and return the new one."""
         before = self._authority.audited(may_manage, "client new-secret")
-        return self._store.issue_client_secret(client_id, before)
+        return self._store.clients.issue_secret(client_id, before)
 
     def delete_client(self, client_id: str) -> None:
         """Remove an app."""
         before = self._authority.audited(may_manage, "client delete")
-        self._store.delete_client(client_id, before)
+        self._store.clients.delete(client_id, before)

@@ -17,19 +17,11 @@ import storage
 from identity.fast_path import ApiRequest
 from identity.limits import count_attempts, limits_of_address
 from identity.oauth import TokenProblem
-from storage import Client, Storage, sha256
+from storage import Client, sha256
 
 CLIENT_FAILURES = 100  # failed client authentications from an address, in ATTEMPTS_WINDOW
 
 logger = logging.getLogger("identity_server")  # the app's own
-
-
-def find_client(store: Storage, client_id: str) -> Client | None:
-    """Return the client with this id, which may be any text, or None."""
-    try:
-        return store.read_client(client_id)
-    except storage.NoSuchClient:
-        return None
 
 
 def find_named_client(api_request: ApiRequest, parameters: dict[str, str]) -> Client | None:
@@ -38,7 +30,7 @@ def find_named_client(api_request: ApiRequest, parameters: dict[str, str]) -> Cl
     Public clients run in such pages, which may read their errors too. The secret of a confidential
     client has no place in a page.
     """
-    named = find_client(api_request.storage, parameters.get("client_id", ""))
+    named = api_request.storage.clients.find(parameters.get("client_id", ""))
     api_request.any_origin = named is not None and named.public
     return named
 
@@ -51,7 +43,7 @@ def authenticate_client(api_request: ApiRequest, form: dict[str, str]) -> Client
     named = find_named_client(api_request, form)
     needs_secret = named is None or not named.public
     client_id, client_secret = read_client_credentials(api_request, form, needs_secret)
-    client = named if "client_id" in form else find_client(api_request.storage, client_id)
+    client = named if "client_id" in form else api_request.storage.clients.find(client_id)
     if client and not client.disabled and has_own_secret(client, client_secret):
         return client
     refuse_client(api_request)

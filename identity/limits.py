@@ -64,7 +64,7 @@ def client_address(remote_address: str | None) -> str:
 
 
 class AttemptLimit(NamedTuple):
-    """The arguments of `Storage.count_attempt`."""
+    """The arguments of `Attempts.count`."""
 
     kind: str
     subject: str
@@ -94,7 +94,7 @@ def count_attempts(store: Storage, limits: Sequence[AttemptLimit]) -> list[Attem
     counted = []
     try:
         for each in limits:
-            counted.append(store.count_attempt(*each))
+            counted.append(store.attempts.count(*each))
     except TooManyAttempts:
         give_back_attempts(store, counted)
         raise
@@ -104,7 +104,7 @@ def count_attempts(store: Storage, limits: Sequence[AttemptLimit]) -> list[Attem
 def give_back_attempts(store: Storage, counted: list[Attempt]) -> None:
     """Remove counted attempts, such as those with the right password."""
     for attempt in counted:
-        store.give_back_attempt(attempt)
+        store.attempts.give_back(attempt)
 
 
 # -- expensive work -----------------------------------------------------------------------------
@@ -193,7 +193,7 @@ def _counted_place(
     """
     store = get_storage()
     for each in limits:  # first: a refused attempt needs no place, and leaves no empty file
-        store.require_attempt_left(*each)
+        store.attempts.require_left(*each)
     with limit.place(holders_of_request(player_id)):  # what is refused as Busy is not counted
         yield count_attempts(store, limits)
 

@@ -33,7 +33,7 @@ def find_linked_user(store: Storage, link: str) -> User | None:
     """Return the player of a sign-in link, or None if it is used, expired or forged."""
     try:
         user_id, digest = serializer("sign-in link", store).loads(link, max_age=LINK_MAX_AGE)
-        user = store.read_user(user_id)
+        user = store.users.read(user_id)
     except (BadSignature, NoSuchUser):
         return None
     return user if digest == sha256(user.password_hash) else None

@@ -26,7 +26,7 @@ class Named(NamedTuple):
 def name_player(store: Storage, user_id: int) -> Named:
     """Return the words for the player with this id, who may have left."""
     try:
-        user = store.read_user(user_id)
+        user = store.users.read(user_id)
     except storage.NoSuchUser:
         return Named("a player who left")
     except storage.DamagedRecord:

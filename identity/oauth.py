@@ -45,7 +45,7 @@ def find_pending_authorization(address: str) -> tuple[Client, str] | None:
     if path not in AUTHORIZE_PATHS or repeated:
         return None
     try:
-        client = get_storage().read_client(parameters.get("client_id", ""))
+        client = get_storage().clients.read(parameters.get("client_id", ""))
     except StorageError:
         return None
     redirect_uri = client.choose_redirect_uri(parameters.get("redirect_uri"))

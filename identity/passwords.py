@@ -94,7 +94,7 @@ def clear_wrong_passwords(*names: str) -> None:
     try:
         for name in names:
             for limit in _limits_of_name(name):
-                get_storage().clear_attempts(limit.kind, limit.subject)
+                get_storage().attempts.clear(limit.kind, limit.subject)
     except StorageFailed as error:  # the new password is set all the same
         current_app.logger.error("wrong passwords still count: %s", error)
 

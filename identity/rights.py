@@ -36,7 +36,7 @@ def may_unsuspend(store: Storage, player: User, user: User) -> bool:
         return True
     try:
         by = user.suspension.by
-        return isinstance(by, int) and not may_administer(store.read_user(by))
+        return isinstance(by, int) and not may_administer(store.users.read(by))
     except (storage.NoSuchUser, storage.DamagedRecord):
         return False
 

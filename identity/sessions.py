@@ -71,7 +71,7 @@ def _find_session_player() -> User | None:
     if "user" not in session:
         return None
     try:
-        user = get_storage().read_user(session["user"])
+        user = get_storage().users.read(session["user"])
     except NoSuchUser:
         return None
     # The cookie's own age is not enough: each notice to the player renews it.

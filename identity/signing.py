@@ -82,7 +82,7 @@ def serializer(purpose: str, store: Storage | None = None) -> URLSafeTimedSerial
     reaches every worker at its next call. `loads(text, max_age=seconds)` raises
     itsdangerous.BadSignature, or its subclass SignatureExpired.
     """
-    return _make_serializer((store or get_storage()).keys(), purpose)
+    return _make_serializer((store or get_storage()).keys.current(), purpose)
 
 
 def encrypt(text: str, nonce: str) -> str:
@@ -99,7 +99,7 @@ def decrypt(encrypted: str, nonce: str) -> str:
 
 
 def _pad(nonce: str) -> bytes:
-    key = hmac.digest(get_storage().keys()[-1], b"pad", "sha256")
+    key = hmac.digest(get_storage().keys.current()[-1], b"pad", "sha256")
     return hmac.digest(key, nonce.encode(), "sha512")
 
 

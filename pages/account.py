@@ -184,7 +184,7 @@ def set_new_password(user: storage.User, password: str) -> None:
 def export_account() -> Response:
     """Return everything that the server keeps about the player as JSON, without credentials."""
     player, store = require_player(), get_storage()
-    store.count_attempt("export of", str(player.id), export.EXPORTS_AN_HOUR, HALF_AN_HOUR)
+    store.attempts.count("export of", str(player.id), export.EXPORTS_AN_HOUR, HALF_AN_HOUR)
     parts = export.export_account(store, player, current_app.logger)
     headers = {**NO_STORE, "Content-Disposition": 'attachment; filename="account.json"'}
     return Response(parts, headers=headers, content_type="application/json")
@@ -228,7 +228,7 @@ def show_apps() -> str:
 def describe_app(client_id: str, grant: storage.Grant) -> dict:
     """Return an app that the player allowed, as the page shows it."""
     try:
-        name = get_storage().read_client(client_id).name
+        name = get_storage().clients.read(client_id).name
     except (storage.NoSuchClient, storage.DamagedRecord):
         name = "An app that was deleted"
     return {

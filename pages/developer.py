@@ -74,16 +74,18 @@ def clients_shown(player: storage.User, after: str) -> tuple[list[storage.Client
     """
     store = get_storage()
     if not may_administer(player):
-        return sorted(store.clients_of(player.id), key=lambda each: each.created), None
-    client_ids = store.client_ids(after, CLIENTS_SHOWN + 1)
+        return sorted(store.clients.of_owner(player.id), key=lambda each: each.created), None
+    client_ids = store.clients.ids(after, CLIENTS_SHOWN + 1)
     are_all = not after and len(client_ids) <= CLIENTS_SHOWN
     owners = [] if after or are_all else [player.id, None]
-    first = [each for owner in owners for each in store.clients_of(owner, at_most=CLIENTS_SHOWN)]
+    first = [
+        each for owner in owners for each in store.clients.of_owner(owner, at_most=CLIENTS_SHOWN)
+    ]
     clients = {each.id: each for each in first[:CLIENTS_SHOWN]}
     page = client_ids[: max(1, CLIENTS_SHOWN - len(clients))]  # one, for the page after it
     for client_id in page:
         with contextlib.suppress(storage.NoSuchClient, storage.DamagedRecord):
-            clients.setdefault(client_id, store.read_client(client_id))
+            clients.setdefault(client_id, store.clients.read(client_id))
     shown = list(clients.values())
     if are_all:
         shown.sort(key=lambda each: each.created)
@@ -131,7 +133,7 @@ def pop_secret(client: storage.Client) -> str | None:
     if abs(storage.now_ms() - since) > SECRET_MAX_AGE:
         return None
     try:
-        get_storage().count_attempt("secret shown", nonce, 1)
+        get_storage().attempts.count("secret shown", nonce, 1)
     except storage.TooManyAttempts:
         return None
     secret = decrypt(encrypted, nonce)
@@ -180,7 +182,7 @@ def show_client(client_id: str) -> str:
 
 def find_own_client(client_id: str) -> tuple[storage.User, storage.Client]:
     """Return the signed-in player and a client that they manage. Raises NoSuchClient, Forbidden."""
-    player, client = require_developer(), get_storage().read_client(client_id)
+    player, client = require_developer(), get_storage().clients.read(client_id)
     if not may_manage(player, client):
         abort(403, "This app belongs to another player.")
     return player, client

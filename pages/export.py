@@ -4,7 +4,6 @@ The audit log has no largest size, so its lines are a stream: memory use is that
 """
 
 import base64
-import heapq
 import itertools
 import json
 from collections.abc import Iterator
@@ -35,7 +34,7 @@ def export_account(store: Storage, player: User, logger: Logger) -> Iterator[byt
 
     All but the audit log is read now. The iterator needs no request and holds no lock.
     """
-    owned = store.clients_of(player.id)
+    owned = store.clients.of_owner(player.id)
     record = exported(player)
     record["clients"] = exported(owned)
     record["picture"] = picture_data_url(store, player)
@@ -57,50 +56,34 @@ def exported(value: object) -> object:
 def picture_data_url(store: Storage, player: User) -> str | None:
     """Return the large picture as a data URL, or None if it is missing or has just changed."""
     try:
-        content, _ = store.read_picture("large", player.picture_file)
+        content, _ = store.pictures.read("large", player.picture_file)
     except storage.NoSuchPicture:
         return None
     return f"data:image/webp;base64,{base64.b64encode(content).decode()}"
 
 
 class OwnAuditLines:
-    """The audit lines by or about a player and their clients, oldest first, one at a time.
+    """The audit lines by or about a player and their clients, newest first, one at a time.
 
     Actor and address are left out of the acts of others. `complete` becomes False if a line cannot
     be read.
     """
 
-    def __init__(
-        self, store: Storage, logger: Logger, player_id: int, client_ids: list[str]
-    ) -> None:
+    def __init__(self, store: Storage, logger: Logger, player_id: int, clients: list[str]) -> None:
         self.complete = True
         self._store, self._logger = store, logger
-        self._player_id, self._client_ids = player_id, client_ids
+        self._player_id, self._subjects = player_id, {player_id, *clients}
 
     def __iter__(self) -> Iterator[dict]:
-        logs = [self._lines_of(self._player_id), *map(self._others_lines_of, self._client_ids)]
-        for line in heapq.merge(*logs, key=time_of):
-            if line.get("by") != self._player_id:
-                line.pop("by", None)
-                line.pop("address", None)
-            yield line
-
-    def _others_lines_of(self, client_id: str) -> Iterator[dict]:
-        for line in self._lines_of(client_id):
-            if self._player_id not in (line.get("by"), line.get("user")):  # else it is twice
-                yield line
-
-    def _lines_of(self, subject: int | str) -> Iterator[dict]:
         try:
-            yield from self._store.audit_of(subject)
+            for line in self._store.audit.about(self._subjects):
+                if line.get("by") != self._player_id:
+                    line.pop("by", None)
+                    line.pop("address", None)
+                yield line
         except (storage.DamagedRecord, storage.StorageFailed) as error:
             self._logger.error("%s", error)
             self.complete = False
-
-
-def time_of(line: dict) -> int:
-    """Return the time of an audit line; one that was edited by hand may have no number."""
-    return line["time"] if type(line.get("time")) is int else 0
 
 
 def encode_export(record: dict, lines: OwnAuditLines) -> Iterator[bytes]:

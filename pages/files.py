@@ -40,7 +40,7 @@ def picture(size: str, file_name: str) -> Response:
     if not storage.PICTURE_FILE.fullmatch(file_name):
         abort(404)
     try:
-        content, modified = get_storage().read_picture(size, file_name)
+        content, modified = get_storage().pictures.read(size, file_name)
     except storage.NoSuchPicture:
         abort(404)
     response = Response(content, content_type="image/webp")

@@ -180,7 +180,7 @@ def limits_of_email_questions(player_id: int | None = None) -> list[AttemptLimit
 def has_account(name_or_email: str) -> bool:
     """Return True if a player has this name or email address."""
     try:
-        return get_storage().find_user(name_or_email) is not None
+        return get_storage().users.find_by_login(name_or_email) is not None
     except storage.DamagedRecord:
         return True  # the player keeps both until the record is repaired
 

@@ -25,7 +25,7 @@ games = Blueprint("games", __name__)
 def find_game(client_id: str) -> storage.Client | None:
     """Return the client whose game can be played here, or None."""
     try:
-        client = get_storage().read_client(client_id)
+        client = get_storage().clients.read(client_id)
     except storage.NoSuchClient:
         return None
     return client if is_playable(client) else None
@@ -84,7 +84,7 @@ def games_shown(listed: bool) -> GamesShown:
     """
     parameter = "after" if listed else "unlisted_after"
     after = start_of_page(parameter)
-    found = get_storage().games(listed, after, GAMES_SHOWN + 1)
+    found = get_storage().clients.games(listed, after, GAMES_SHOWN + 1)
     page = found[:GAMES_SHOWN]
     by_name = sorted(filter(is_playable, page), key=lambda client: client.name.casefold())
     more = f"/?{parameter}={page[-1].id}" if len(found) > GAMES_SHOWN else None

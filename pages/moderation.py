@@ -40,7 +40,7 @@ def read_shown_user(user_id: str) -> User:
     """Return the player whose id is part of an address. Raises NotFound."""
     if not storage.USER_ID.fullmatch(user_id):
         abort(404)
-    return get_storage().read_user(int(user_id))
+    return get_storage().users.read(int(user_id))
 
 
 def profile_page(user: User, problems: dict[str, str]) -> str:
@@ -164,7 +164,11 @@ def find_player() -> Response | str:
     player = require_moderator()
     name = request.args.get("name", "").strip()
     # By name alone: moderators do not learn who has an email address.
-    found = get_storage().find_user(name) if name and "@" not in storage.unique_key(name) else None
+    found = (
+        get_storage().users.find_by_login(name)
+        if name and "@" not in storage.unique_key(name)
+        else None
+    )
     if found:
         return redirect(f"/users/{found.id}", 303)
     problem = "No player has this name. Check the spelling." if name else None

@@ -31,7 +31,7 @@ def sign_in_page(leads_to: str, problems: dict[str, str]) -> tuple[str, dict[str
 def check_sign_in(leads_to: str) -> Response:
     """Sign in by `name` (or email) and `password`, then redirect to `next`."""
     name, password = request.form.get("name", "").strip(), request.form.get("password", "")
-    user = get_storage().find_user(name)
+    user = get_storage().users.find_by_login(name)
     right = verify_password_with_limits(user.password_hash if user else "", password, name)
     if user is None or not right:
         raise forms.FormRefused({"form": "Wrong name or password."}, 403)

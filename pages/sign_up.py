@@ -34,14 +34,14 @@ def show_sign_up() -> Response | tuple:
     """Show the form for a new account; `invite` is an invitation, `next` where the form leads."""
     player, invite = signed_in_player(), read_invite(request.args)
     if player is None:
-        return sign_up_page(request.args, get_storage().is_new(), {})
+        return sign_up_page(request.args, get_storage().users.is_new(), {})
     leads_to = local_address(request.args.get("next", ""))
     return show_invitation(player, invite, leads_to) if invite else redirect(leads_to, 303)
 
 
 def show_invitation(player: storage.User, invite: str, leads_to: str) -> str:
     """Return a page that says to a player who has an account what an invitation is for."""
-    found = get_storage().find_invite(invite)
+    found = get_storage().invites.find_unused(invite)
     refusal = refusal_of_sign_up(invite, first=False) or (None if found else UNKNOWN_INVITE)
     return render_page(
         "invitation.html",
@@ -74,7 +74,7 @@ def sign_up_page(fields: MultiDict, first: bool, problems: dict[str, str]) -> tu
 
 
 @sign_up.post("/sign-up")
-@forms.form_view(lambda: (request.form, get_storage().is_new()), sign_up_page)
+@forms.form_view(lambda: (request.form, get_storage().users.is_new()), sign_up_page)
 def create_account(form: MultiDict, first: bool) -> Response:
     """Create an account by `name`, `email`, `password` and an `invite` if needed; sign it in."""
     if refusal_of_sign_up(read_invite(form), first):
@@ -113,7 +113,7 @@ def refusal_of_sign_up(invite: str, first: bool) -> str | None:
         return "Sign-up is closed. Ask the people who run this site."
     if not invite:
         return "You need an invitation. Ask the people who run this site."
-    if not get_storage().find_invite(invite):
+    if not get_storage().invites.find_unused(invite):
         return UNKNOWN_INVITE
     return None
 
@@ -142,7 +142,7 @@ def add_account(form: MultiDict, first: bool) -> storage.User:
             password_hash = hash_password(password)
         mod_level = storage.ADMINISTRATOR if first else storage.PLAYER
         with forms.if_unconfirmed(PERHAPS_CREATED):
-            return get_storage().add_user(
+            return get_storage().users.register(
                 name, email, password_hash, mod_level=mod_level, invite=invite, first=first
             )
     except storage.TooManyAttempts as error:

@@ -17,6 +17,7 @@ which are made anew, and counted attempts. A backup leaves out and names what a 
 refuse, so that a damaged record affects no other.
 """
 
+import functools
 import gzip
 import io
 import itertools
@@ -26,13 +27,14 @@ import tarfile
 import tempfile
 import time
 import zlib
-from collections.abc import Iterable, Iterator
-from typing import BinaryIO, NamedTuple
+from collections.abc import Iterator
+from typing import Any, BinaryIO, NamedTuple
 
 import storage
-from storage import CLIENT_ID, PICTURE_SIZES, USER_ID, BadFile, Client, DamagedRecord, Storage, User
+from storage import PICTURE_SIZES, USER_ID, BadFile, DamagedRecord, Storage, User, kinds
 from storage.encoding import decode_record, encode
 from storage.files import new_file, translate_os_errors
+from storage.kinds import Kind
 from storage.maintenance import (
     LONGEST_AUDIT_LINE,
     MAX_PICTURE_BYTES,
@@ -45,33 +47,49 @@ from storage.maintenance import (
 )
 from storage.rules import IDS_LEFT_OUT, TIME_END
 
-VERSION = 2
-OLDER_VERSIONS = (1,)  # its users have `suspended` in place of `suspension`
+VERSION = 1  # of the format; it rises with the list of kinds
 
 
-class Kind(NamedTuple):
-    """A kind of member."""
+class Part(NamedTuple):
+    """A part of an archive: the members in one folder, or a single file."""
 
     name: str  # pattern
-    most_bytes: int
-    next_kinds: Iterable[str]  # of the members that may follow
+    most_bytes: int  # of a member
 
 
-AFTER_USERS = ("user", "deleted", "client", "audit")
-KINDS = {
-    "format": Kind("format", 20, ["next_user_id"]),
-    "next_user_id": Kind("next_user_id", 20, AFTER_USERS),
-    "user": Kind(rf"users/{USER_ID.pattern}\.json", 2**20, ("picture", *AFTER_USERS)),
-    "picture": Kind(
-        rf"pictures/(?:{'|'.join(PICTURE_SIZES)})/[0-9-]{{1,31}}\.webp",
-        MAX_PICTURE_BYTES,
-        ("picture", *AFTER_USERS),
-    ),
-    "deleted": Kind(rf"deleted/{USER_ID.pattern}", 0, ("deleted", "client", "audit")),
-    "client": Kind(rf"clients/{CLIENT_ID.pattern}\.json", 2**20, ("client", "audit")),
-    "audit": Kind(r"audit\.log", 2**33 - 1, ()),  # as much as the header of ustar can say
-}
-MEMBER = re.compile("|".join(f"(?P<{kind}>{each.name})" for kind, each in KINDS.items()))
+def archived_kinds() -> dict[str, Kind]:
+    """Return the kinds of records in an archive, by name."""
+    return {each.name: each for each in kinds.KINDS if each.archived}
+
+
+@functools.lru_cache(maxsize=4)
+def _parts_of(*archived: Kind) -> dict[str, Part]:
+    """Return the parts of an archive by their first name, in their order."""
+    records = {kind.name: rf"{kind.name}/(?:{kind.id.pattern})\.json" for kind in archived}
+    picture = rf"pictures/(?:{'|'.join(PICTURE_SIZES)})/[0-9-]{{1,31}}\.webp"
+    return {
+        "format": Part("format", 20),
+        "next_user_id": Part("next_user_id", 20),
+        "users": Part(records.pop("users"), 2**20),
+        "pictures": Part(picture, MAX_PICTURE_BYTES),
+        "deleted": Part(rf"deleted/{USER_ID.pattern}", 0),
+        **{name: Part(pattern, 2**20) for name, pattern in records.items()},
+        "audit.log": Part(r"audit\.log", 2**33 - 1),  # as much as the header of ustar can say
+    }
+
+
+def parts() -> dict[str, Part]:
+    """Return `_parts_of` the archived kinds."""
+    return _parts_of(*archived_kinds().values())
+
+
+def part_of(name: str) -> str | None:
+    """Return the part that a member of this name belongs to, None if no backup has it."""
+    part = name.partition("/")[0]
+    is_known = part in parts() and re.fullmatch(parts()[part].name, name)
+    return part if is_known else None
+
+
 MOST_UNPACKED = 100  # bytes of content for each byte of an archive; records need about ten
 NUMBER = re.compile(rb"[1-9][0-9]{0,14}\s*")
 STEP = 100  # players between two reports of progress
@@ -93,14 +111,14 @@ def backup(
     No account is added or deleted while the snapshot is made; then everything goes on. `report`
     gets a line for each thing that is left out. Raises BadFile if the file exists, BadInstallation.
     """
-    if not store.user_ids() and not store.client_ids():
+    if store.is_empty():
         raise storage.BadInstallation(
             "there are no players and no clients to back up: see `identity-server settings`"
         )
     with (
         translate_os_errors(),
         new_file(path) as file,
-        store.snapshot(lambda: store.write_audit("backup", by), report) as snapshot,
+        store.snapshot(lambda: store.audit.write("backup", by), report) as snapshot,
         gzip.GzipFile("", "wb", 6, file) as packed,
         tarfile.open(fileobj=packed, mode="w|", format=tarfile.USTAR_FORMAT) as archive,
     ):
@@ -123,8 +141,9 @@ def _pack(
                 _add(archive, name, pictures[size])
     for user_id in snapshot.deleted_ids():
         _add(archive, f"deleted/{user_id}", b"")
-    for client in snapshot.clients():
-        _add_record(archive, f"clients/{client.id}.json", client, report)
+    for kind in archived_kinds().values():
+        for record in snapshot.records(kind) if kind is not kinds.USERS else ():
+            _add_record(archive, f"{kind.name}/{record.id}.json", record, report)
     with snapshot.audit_log() as log:
         _add_audit_log(archive, log, report)
     return players
@@ -145,7 +164,7 @@ def _add_audit_log(archive: tarfile.TarFile, log: BinaryIO, report: Report) -> N
         return _add_file(archive, "audit.log", kept)
 
 
-def _add_record(archive: tarfile.TarFile, name: str, record: User | Client, report: Report) -> bool:
+def _add_record(archive: tarfile.TarFile, name: str, record: Any, report: Report) -> bool:
     """Add a record and return True, or report that it is too large for a restore."""
     try:
         _add(archive, name, encode(storage.record_as_dict(record)))
@@ -163,7 +182,7 @@ def _add_file(archive: tarfile.TarFile, name: str, file: BinaryIO) -> None:
     """Add a member. Raises DamagedRecord if it is larger than a restore takes."""
     member = tarfile.TarInfo(name)
     member.size, member.mode, member.mtime = file.seek(0, os.SEEK_END), 0o600, int(time.time())
-    if member.size > KINDS[MEMBER.fullmatch(name).lastgroup].most_bytes:
+    if member.size > parts()[part_of(name)].most_bytes:
         raise DamagedRecord(name, "it is too large")
     file.seek(0)
     archive.addfile(member, file)
@@ -188,8 +207,8 @@ def restore(
     """
 
     def write_audit() -> None:
-        store.write_audit("restore", by)
-        store.write_audit("key drop-old", by)
+        store.audit.write("restore", by)
+        store.audit.write("key drop-old", by)
 
     with translate_os_errors(), store.load(write_audit, report) as load, open(path, "rb") as file:
         try:
@@ -207,16 +226,16 @@ class Member(tarfile.TarInfo):
     @classmethod
     def frombuf(cls, buf: bytes, encoding: str, errors: str) -> "Member":
         member = super().frombuf(buf, encoding, errors)
-        name = MEMBER.fullmatch(member.name)
-        if not name or member.type != tarfile.REGTYPE:
+        part = part_of(member.name)
+        if part is None or member.type != tarfile.REGTYPE:
             raise DamagedRecord(repr(member.name), "no backup has this")
-        if not 0 <= member.size <= KINDS[name.lastgroup].most_bytes:
+        if not 0 <= member.size <= parts()[part].most_bytes:
             raise DamagedRecord(member.name, "it is too large")
         return member
 
 
 def _members(file: BinaryIO, progress: Progress) -> Iterator[tuple[str, str, BinaryIO]]:
-    """Yield the kind, the name and the content of each member. Raises NOT_AS_WRITTEN."""
+    """Yield the part, the name and the content of each member. Raises NOT_AS_WRITTEN."""
     if not file.seekable():
         raise BadFile("a file can be restored, and no pipe: its size is looked at first")
     size, done, end = os.fstat(file.fileno()).st_size, 0, 0
@@ -230,8 +249,7 @@ def _members(file: BinaryIO, progress: Progress) -> Iterator[tuple[str, str, Bin
             if room < 0:
                 raise DamagedRecord("the archive", f"it unpacks to {MOST_UNPACKED} times its size")
             end = member.offset_data + member.size + -member.size % tarfile.BLOCKSIZE
-            kind = MEMBER.fullmatch(member.name).lastgroup
-            yield kind, member.name, archive.extractfile(member)
+            yield part_of(member.name), member.name, archive.extractfile(member)
             if file.tell() > done:
                 done = file.tell()
                 progress(done, size)
@@ -247,39 +265,40 @@ def _members(file: BinaryIO, progress: Progress) -> Iterator[tuple[str, str, Bin
 def _unpack(file: BinaryIO, load: storage.Load, progress: Progress) -> int:
     """Verify every member and load it; return the number of players. Raises NOT_AS_WRITTEN."""
     players = largest_id = next_id = 0
-    allowed: Iterable[str] = ["format"]
+    order, last, seen = list(parts()), "format", set()
     user: User | None = None  # loaded when all the pictures are there
     pictures: dict[str, bytes] = {}
-    for kind, name, content in _members(file, progress):
-        if kind not in allowed:
+    for part, name, content in _members(file, progress):
+        follows = order.index(part) >= order.index(last) or (last, part) == ("pictures", "users")
+        lacks_format = part != "format" and not seen
+        if not follows or name in seen or lacks_format or (part == "pictures" and not user):
             raise DamagedRecord(name, "it is out of place")
-        allowed = KINDS[kind].next_kinds
-        if kind == "picture":
+        last = part
+        seen.update({name} & parts().keys())  # a single file
+        if part == "pictures":
             pictures |= _read_picture(name, content.read(), user, pictures)
             continue
         if user:
             _load_user(load, user, pictures)
             user, pictures = None, {}
-        record_id = os.path.basename(name).removesuffix(".json")
-        if kind == "format":
-            if (version := _read_number(name, content)) not in (VERSION, *OLDER_VERSIONS):
-                known = f"it is version {version}, and this program knows {VERSION}"
-                raise DamagedRecord(name, known)
-        elif kind == "next_user_id":
+        if part == "format":
+            _refuse_other_version(_read_number(name, content))
+        elif part == "next_user_id":
             next_id = _read_number(name, content)
-        elif kind == "user":
-            user = decode_record(content.read(), User, name, id=int(record_id))
-            players, largest_id = players + 1, max(largest_id, user.id)
-        elif kind == "deleted":
-            load.add_deleted_id(int(record_id))
-            largest_id = max(largest_id, int(record_id))
-        elif kind == "client":
-            client = decode_record(content.read(), Client, name, id=record_id)
-            refuse_unusable(client)
-            load.add_client(client)
-        else:
+        elif part == "deleted":
+            user_id = int(os.path.basename(name))
+            load.add_deleted_id(user_id)
+            largest_id = max(largest_id, user_id)
+        elif part == "audit.log":
             load.add_audit_log(_checked_lines(name, content))
-    if allowed:  # nothing follows the audit log
+        else:
+            record = _read_record(archived_kinds()[part], name, content)
+            if part == "users":
+                user = record
+                players, largest_id = players + 1, max(largest_id, user.id)
+            else:
+                load.add(archived_kinds()[part], record)
+    if not {"next_user_id", "audit.log"} <= seen:
         raise EOFError("it is cut off")
     load.next_user_id = max(next_id, largest_id + 1) + IDS_LEFT_OUT
     if load.next_user_id >= TIME_END:
@@ -287,12 +306,24 @@ def _unpack(file: BinaryIO, load: storage.Load, progress: Progress) -> int:
     return players
 
 
+def _refuse_other_version(version: int) -> None:
+    if version != VERSION:
+        known = f"it is version {version}, and this program knows {VERSION}"
+        raise DamagedRecord("format", known)
+
+
+def _read_record(kind: Kind, name: str, content: BinaryIO) -> Any:
+    record_id = kind.parse_id(os.path.basename(name).removesuffix(".json"))
+    record = decode_record(content.read(), kind.record, name, id=record_id)
+    refuse_unusable(kind, record)
+    return record
+
+
 def _load_user(load: storage.Load, user: User, pictures: dict[str, bytes]) -> None:
-    refuse_unusable(user)
     # Without a timestamp all may be missing: they are generated when they are first requested.
     if pictures.keys() != PICTURE_SIZES.keys() and (pictures or user.pfp_timestamp is not None):
         raise DamagedRecord(f"users/{user.id}.json", "a picture is missing")
-    user.sessions, user.bio = [], storage.drop_hidden(user.bio)
+    user.sessions = []
     load.add_user(user, pictures)
 
 

@@ -4,7 +4,7 @@ Everything that lasts is copied as it is: sessions, access tokens and client sec
 Authorization codes and counted attempts expire, and are left behind.
 """
 
-from storage import BadInstallation, Load, Snapshot, Storage
+from storage import BadInstallation, Load, Snapshot, Storage, kinds
 from storage.files import translate_os_errors
 from storage.maintenance import Progress, Report, ignore
 
@@ -20,7 +20,7 @@ def copy(
     line for each thing that cannot be read: then nothing is copied. Raises BadInstallation, and
     SaveUnconfirmed if the target may have everything, or nothing.
     """
-    if not source.user_ids() and not source.client_ids():
+    if source.is_empty():
         raise BadInstallation("there are no players and no clients to copy")
     unreadable = []
 
@@ -46,10 +46,9 @@ def _copy_all(snapshot: Snapshot, load: Load, progress: Progress) -> int:
             progress(players, snapshot.users_total)
     for user_id in snapshot.deleted_ids():
         load.add_deleted_id(user_id)
-    for client in snapshot.clients():
-        load.add_client(client)
-    for invite_hash, invite in snapshot.invites():
-        load.add_invite(invite_hash, invite)
+    for kind in kinds.KINDS:
+        for record in snapshot.records(kind) if kind is not kinds.USERS else ():
+            load.add(kind, record)
     load.keys = snapshot.keys()
     with snapshot.audit_log() as log:
         load.add_audit_log(log)

@@ -1,80 +1,77 @@
-"""Records as JSON: what is stored of them, and which of their fields an edit changed."""
+"""Records as JSON: what is stored of them."""
 
 import codecs
+import functools
 import json
-from collections.abc import Set
 from dataclasses import asdict, fields, is_dataclass
 from types import UnionType
+from typing import NamedTuple
 
 from storage.errors import DamagedRecord
-from storage.records import (
-    AuthorizationCode,
-    Client,
-    Grant,
-    Invite,
-    Notice,
-    Session,
-    Suspension,
-    User,
-    refuse_bad_record,
-)
+from storage.records import User
 
-__all__ = ["RECORD_TYPES", "build_record", "changed_fields", "record_as_dict"]
+__all__ = ["BadValue", "build_record", "record_as_dict"]
 
 
-def _kinds_of(record_type: type) -> dict[str, tuple[type, ...]]:
-    """Return the JSON types of each field: `list` for `list[str]`, `dict` for records."""
-    kinds = {}
+class Shape(NamedTuple):
+    """What the fields of a record may hold, by their names."""
+
+    types: dict[str, tuple[type, ...]]  # of JSON: `list` for `list[str]`, `dict` for a record
+    text_lists: list[str]
+    records: dict[str, tuple[type, type]]  # fields with records: list, dict or one, and their type
+
+
+@functools.cache
+def _shape_of(record_type: type) -> Shape:
+    shape = Shape({}, [], {})
     for each in fields(record_type):
         options = each.type.__args__ if isinstance(each.type, UnionType) else (each.type,)
-        options = (dict if is_dataclass(option) else option for option in options)
-        kinds[each.name] = tuple(getattr(option, "__origin__", option) for option in options)
-    return kinds
+        containers = [getattr(option, "__origin__", option) for option in options]
+        shape.types[each.name] = tuple(dict if is_dataclass(it) else it for it in containers)
+        if each.type == list[str]:
+            shape.text_lists.append(each.name)
+        for option, container in zip(options, containers, strict=True):
+            inner = getattr(option, "__args__", (option,))[-1]
+            if is_dataclass(inner):
+                shape.records[each.name] = container, inner
+    return shape
 
 
-RECORD_TYPES = (Grant, Session, Suspension, Notice, User, Client, AuthorizationCode, Invite)
-_KINDS = {kind: _kinds_of(kind) for kind in RECORD_TYPES}
-_TEXT_LISTS = {
-    kind: [each.name for each in fields(kind) if each.type == list[str]] for kind in RECORD_TYPES
-}
+class BadValue(ValueError):
+    """A value that a field of a record cannot have; `problem` is a whole sentence."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.field, self.problem = field, problem
 
 
 def build_record(record_type: type, values: dict):
     """Return the record that decoded JSON describes.
 
-    Raises TypeError or ValueError that names a field which is missing, unknown or of another type.
+    Raises BadValue for a value of another type, TypeError for a field that is missing or unknown.
     """
-    if record_type is User and "suspended" in values:
-        values = _with_suspension(values)
-    record = record_type(**values)
-    kinds = _KINDS[record_type]
+    record, shape = record_type(**values), _shape_of(record_type)
     for name, value in values.items():
-        if type(value) not in kinds[name]:  # not isinstance: True is no number here
-            raise ValueError(f"{name}: This has the wrong type.")
-    for name in _TEXT_LISTS[record_type]:
+        if type(value) not in shape.types[name]:  # not isinstance: True is no number here
+            raise BadValue(name, "This has the wrong type.")
+    for name in shape.text_lists:
         for each in getattr(record, name):
             if type(each) is not str:
-                raise ValueError(f"{name}: This is not a list of texts.")
-    if record_type is User:
-        record.grants = {name: build_record(Grant, each) for name, each in record.grants.items()}
-        record.sessions = [build_record(Session, each) for each in record.sessions]
-        record.notices = [build_record(Notice, each) for each in record.notices]
-        if record.suspension is not None:
-            record.suspension = build_record(Suspension, record.suspension)
-        if record.equipped_flair not in record.flairs or "none" not in record.flairs:
-            raise ValueError("flairs: 'none' or the equipped flair is missing.")
+                raise BadValue(name, "This is not a list of texts.")
+    for name, (container, inner) in shape.records.items():
+        setattr(record, name, _build_inside(container, inner, getattr(record, name)))
+    if record_type is User and not {"none", record.equipped_flair} <= set(record.flairs):
+        raise BadValue("flairs", "'none' or the equipped flair is missing.")
     return record
 
 
-def _with_suspension(values: dict) -> dict:
-    """Return a user of layout 2, or of an import, with the suspension that `suspended` means."""
-    values = {"suspension": None, **values}
-    suspended = values.pop("suspended")
-    if type(suspended) is not bool or values["suspension"] is not None:
-        raise ValueError("suspended: This has the wrong type.")
-    if suspended:
-        values["suspension"] = record_as_dict(Suspension(by=None, since=0))
-    return values
+def _build_inside(container: type, record_type: type, value: list | dict | None):
+    """Return a field with records: a list or a dict of them, one or None."""
+    if container is list:
+        return [build_record(record_type, each) for each in value]
+    if container is dict:
+        return {key: build_record(record_type, each) for key, each in value.items()}
+    return None if value is None else build_record(record_type, value)
 
 
 def record_as_dict(record) -> dict:
@@ -102,21 +99,3 @@ def decode_record(content: bytes, record_type: type, path: str, **expected: obje
     except (ValueError, TypeError, RecursionError) as error:
         raise DamagedRecord("/".join(path.split("/")[-2:]), str(error)) from error
     return record
-
-
-def changed_fields(
-    record: User | Client, before: dict, fixed: Set[str], unchecked: Set[str] = frozenset()
-) -> set[str]:
-    """Return the fields that an edit changed since `before`, what `record_as_dict` returned then.
-
-    The rules of the fields in `unchecked` are not applied. Raises ValueError for a changed field in
-    `fixed` or a value of another type, InvalidField for one that breaks a rule.
-    """
-    after = record_as_dict(record)
-    changed = {name for name in after if after[name] != before[name]}
-    if changed & fixed:
-        raise ValueError(f"not changed by an edit: {', '.join(sorted(changed & fixed))}")
-    if changed:
-        build_record(type(record), after)  # refuses what could not be read again
-        refuse_bad_record(record, changed - unchecked)
-    return changed

@@ -17,6 +17,10 @@ class NoSuchClient(NotFound):
     """No client has this id."""
 
 
+class NoSuchInvite(NotFound):
+    """No unused invitation has this id."""
+
+
 class NoSuchCode(NotFound):
     """This authorization code was never issued, or so long ago that it was removed."""
 
@@ -70,7 +74,15 @@ class InvalidField(StorageError):
         super().__init__(f"{self.field}: {self.problem}")
 
 
-class NameTaken(InvalidField):
+class KeyTaken(InvalidField):
+    """Another record has a key that only one may have; `other` is that record, if it is known."""
+
+    def __init__(self, other=None) -> None:
+        super().__init__()
+        self.other = other
+
+
+class NameTaken(KeyTaken):
     """Another player has this name, or one that looks the same."""
 
     field, problem = "name", "Another player has this name. Choose a different one."
@@ -83,26 +95,19 @@ class IdTaken(InvalidField):
 
 
 class AlreadyThere(StorageError):
-    """This player exists already: the same id, name and email address."""
+    """This record exists already; of a player: the same id, name and email address."""
 
 
-class EmailTaken(InvalidField):
+class EmailTaken(KeyTaken):
     """Another player has this email address."""
 
     field, problem = "email", "Another account has this email. Use a different one."
 
 
-class OriginTaken(InvalidField):
-    """Another client's game is on the same origin: each could ask in the other's name.
-
-    `client` is the other one, if it is known.
-    """
+class OriginTaken(KeyTaken):
+    """Another client's game is on the same origin: each could ask in the other's name."""
 
     field, problem = "game_url", "Another game is on the same origin. Use another host or port."
-
-    def __init__(self, client=None) -> None:
-        super().__init__()
-        self.client = client
 
 
 class TooManyClients(StorageError):
@@ -112,7 +117,7 @@ class TooManyClients(StorageError):
         super().__init__(f"One player may have {at_most} apps. Delete one first.")
 
 
-class InviteSpent(InvalidField):
+class InviteSpent(KeyTaken):
     """This invitation is used, expired or unknown."""
 
     field, problem = "invite", "This invitation was used or has expired. Ask for a new one."

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from storage.errors import BadFile, StorageFailed, StorageFull
+from storage.errors import BadFile, SaveUnconfirmed, StorageFailed, StorageFull
 
 
 def storage_error_from(error: OSError) -> StorageFailed:
@@ -50,7 +50,12 @@ def new_file(path: str) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             sync(descriptor)
-        replace_durably(temporary, path)
+        os.rename(temporary, path)
+        try:
+            sync_folder(folder)
+        except OSError:
+            remove_file(path)
+            raise
     finally:
         remove_file(temporary)
 
@@ -81,22 +86,27 @@ def created(path: str, mode: int = 0o600) -> Iterator[int]:
 
 
 def replace_durably(temporary: str, path: str) -> None:
-    """Rename over `path` and sync the folder. If the sync fails, the old file is put back."""
-    previous = f"{temporary}.old"
-    with contextlib.suppress(FileNotFoundError):
-        os.link(path, previous)
+    """Rename over `path` and sync the folder. After an OSError either file may be on the disk."""
+    os.rename(temporary, path)
+    sync_folder(os.path.dirname(path))
+
+
+def commit(temporary: str, path: str) -> None:
+    """Rename over `path` what makes a change count. Raises SaveUnconfirmed, OSError."""
+    os.rename(temporary, path)
+    confirm_in(os.path.dirname(path))
+
+
+def confirm_in(folder: str) -> None:
+    """Sync a folder whose new entries make a change count. Raises SaveUnconfirmed.
+
+    Undoing the change would have to be synced as well: nobody knows what the disk has now.
+    """
     try:
-        os.rename(temporary, path)
-        try:
-            sync_folder(os.path.dirname(path))
-        except OSError:
-            try:
-                os.rename(previous, path)
-            except FileNotFoundError:
-                remove_file(path)
-            raise
-    finally:
-        remove_file(previous)
+        sync_folder(folder)
+    except OSError as error:
+        problem = f"the disk did not confirm a change in {folder}, which may have been saved"
+        raise SaveUnconfirmed(f"{problem}: {error.strerror}") from error
 
 
 def sync(descriptor: int) -> None:

@@ -1,21 +1,18 @@
-"""The part of the storage contract for check, backup and restore: a whole installation at once."""
+"""What check, backup and restore have in common: a whole installation at once."""
 
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, is_dataclass
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from storage.errors import DamagedRecord
-from storage.names import can_be_key, unique_key
-from storage.records import PICTURE_SIZES, Client, Invite, User, rules_of
-from storage.rules import BIO_CONTROLS, TIME_END, check_hash_format, drop_hidden, has_controls
+from storage.kinds import Kind
+from storage.records import PICTURE_SIZES, User
+from storage.rules import BIO_CONTROLS, TIME_END, drop_hidden, has_controls
 
 MAX_PICTURE_BYTES = 2**20  # of one size
 LONGEST_AUDIT_LINE = 2**16  # bytes
-# Fields whose rules must hold. (A newer rule for a name or for a bio's length is no damage.)
-CHECKED_FIELDS = {User: ["mod_level"], Client: ["secret_sha256", "redirect_uris", "game_url"]}
 
 Progress = Callable[[int, int], None]  # gets how much is done, and of how much
 Report = Callable[[str], None]  # gets a line for a person
@@ -43,7 +40,7 @@ class Advice:
 
 
 class Snapshot(ABC):
-    """One state of an installation. Each method is called at most once, in this order.
+    """One state of an installation.
 
     Authorization codes and counted attempts are no part of it: they expire.
     """
@@ -55,20 +52,16 @@ class Snapshot(ABC):
     def users(self) -> Iterator[tuple[User, dict[str, bytes]]]:
         """Yield the users by id, with their sessions, each with the pictures by size.
 
-        A user without pictures has no `pfp_timestamp`. No two have one name or email address.
+        A user without pictures has no `pfp_timestamp`.
         """
 
     @abstractmethod
     def deleted_ids(self) -> Iterable[int]:
-        """Return the ids of deleted users, ascending."""
+        """Return the ids of deleted users, ascending; after `users`."""
 
     @abstractmethod
-    def clients(self) -> Iterator[Client]:
-        """Yield the clients by id."""
-
-    @abstractmethod
-    def invites(self) -> Iterator[tuple[str, Invite]]:
-        """Yield the unused invitations, each with its hash."""
+    def records(self, kind: Kind) -> Iterator[Any]:
+        """Yield the readable records of another kind by id. No two have one unique key."""
 
     @abstractmethod
     def keys(self) -> tuple[bytes, ...]:
@@ -94,95 +87,46 @@ class Load(ABC):
         """Add the id of a deleted user."""
 
     @abstractmethod
-    def add_client(self, client: Client) -> None:
-        """Add a client."""
-
-    @abstractmethod
-    def add_invite(self, invite_hash: str, invite: Invite) -> None:
-        """Add an unused invitation by its hash, to those that are there."""
+    def add(self, kind: Kind, record: Any) -> None:
+        """Add a record of another kind."""
 
     @abstractmethod
     def add_audit_log(self, lines: Iterable[bytes]) -> None:
         """Add the lines of an audit log in front of those that are there."""
 
 
-class Maintenance(ABC):
-    """The methods of `storage.Storage` for commands that read or fill a whole installation.
-
-    Of `snapshot` and `load` one runs at a time. Each calls `before` when it is certain that it will
-    be done and before anything is changed, and `report` with each thing that a person should know.
-    """
-
-    @abstractmethod
-    def verify(self, repair: bool = False, progress: Progress = ignore) -> Iterator[Problem]:
-        """Yield what is wrong; with `repair` it is repaired if that invents no data."""
-
-    @abstractmethod
-    def snapshot(
-        self, before: Callable[[], None] = ignore, report: Report = ignore
-    ) -> AbstractContextManager[Snapshot]:
-        """Read one state of everything while other processes go on.
-
-        `report` gets a line for each record or picture that cannot be read and is left out.
-        """
-
-    @abstractmethod
-    def load(
-        self, before: Callable[[], None] = ignore, report: Report = ignore
-    ) -> AbstractContextManager[Load]:
-        """Fill an installation without users and clients, and replace its signing keys.
-
-        When the block ends, everything that it added is there at once. If it raises or is killed,
-        nothing is there. Raises BadInstallation if there are users or clients, and SaveUnconfirmed
-        if all of it may be there, or nothing.
-        """
-
-
-def refuse_unusable(record: User | Client) -> None:
+def refuse_unusable(kind: Kind, record: Any) -> None:
     """Raise DamagedRecord for a record that could harm the server, or who reads it."""
-    name = f"{'users' if isinstance(record, User) else 'clients'}/{record.id}.json"
-    for problem in problems_in_fields(record):
-        raise DamagedRecord(name, problem)
+    place = f"{kind.name}/{record.id}.json"
+    for problem in problems_in_fields(kind, record):
+        raise DamagedRecord(place, problem)
+    for unique in kind.unique:
+        if unique.needed and unique.of(record) is None:
+            raise DamagedRecord(place, f"nobody can be found by its {unique.name}")
     if isinstance(record, User) and not has_picture_time(record):
-        raise DamagedRecord(name, "its pfp_timestamp is not a time")
+        raise DamagedRecord(place, "its pfp_timestamp is not a time")
 
 
-def problems_in_fields(record: User | Client) -> Iterator[str]:
-    """Yield what is wrong with the fields that must not be wrong.
-
-    A bio may have hidden characters, which older versions accepted: `drop_hidden` removes them.
-    """
-    checks = rules_of(record)
-    for field in CHECKED_FIELDS[type(record)]:
-        if problem := checks[field](getattr(record, field)):
+def problems_in_fields(kind: Kind, record: Any) -> Iterator[str]:
+    """Yield what is wrong with the fields that must not be wrong."""
+    for field, check in kind.must_hold(record).items():
+        if problem := check(getattr(record, field)):
             yield f"{field}: {problem}"
-    if isinstance(record, User) and (problem := check_hash_format(record.password_hash)):
-        yield f"password_hash: {problem}"
     for field in (each.name for each in fields(record)):
         allowed = BIO_CONTROLS if field == "bio" else ""
         # No archive has sessions.
         texts = [] if field == "sessions" else [*_texts_in(getattr(record, field))]
-        is_hidden = field != "bio" and any(text != drop_hidden(text) for text in texts)
-        if is_hidden or any(has_controls(text, allowed) for text in texts):
+        if any(has_controls(text, allowed) or text != drop_hidden(text) for text in texts):
             yield f"{field}: This has control characters."
 
 
-def problems_in_record(record: User | Client) -> Iterator[str]:
+def problems_in_record(kind: Kind, record: Any) -> Iterator[str]:
     """Yield what is wrong with the fields without which pages or signing in would not work."""
-    yield from problems_in_fields(record)
-    times = {"created": record.created}
-    if isinstance(record, User):
-        times |= {"last_heartbeat": record.last_heartbeat, "play_ms": record.play_ms}
-        times |= {f"grants.{client}.since": each.since for client, each in record.grants.items()}
-        for name in ("sessions", "notices"):
-            entries = enumerate(getattr(record, name))
-            times |= {f"{name}[{number}].since": each.since for number, each in entries}
-        for field in ("name", "email"):
-            if not can_be_key(field, unique_key(getattr(record, field))):
-                yield f"nobody can be found by its {field}"
-    yield from (
-        f"{field} is not a time" for field, time in times.items() if not 0 <= time < TIME_END
-    )
+    yield from problems_in_fields(kind, record)
+    yield from kind.problems(record)
+    for unique in kind.unique:
+        if unique.needed and unique.of(record) is None:
+            yield f"nobody can be found by its {unique.name}"
 
 
 def _texts_in(value: object) -> Iterator[str]:

@@ -1,24 +1,21 @@
-"""The records that storage keeps, and their rules.
+"""The records that storage keeps; `storage.kinds` has their keys and rules.
 
 Times are integer milliseconds since 1970 UTC unless a name says otherwise.
 """
 
-import functools
 import hashlib
 import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from storage import names, rules
-from storage.errors import InvalidField
+from storage import rules
 
 __all__ = ["PLAYER", "MODERATOR", "ADMINISTRATOR", "CLOCK_TOLERANCE", "GRANTS_KEPT"]
-__all__ += ["PICTURE_SIZES", "RULES"]
+__all__ += ["PICTURE_SIZES"]
 __all__ += ["Attempt", "AuthorizationCode", "Client", "Grant", "Invite", "Notice", "Session"]
 __all__ += ["Suspension", "User"]
-__all__ += ["new_client", "new_user", "now_ms", "refuse", "refuse_bad_record", "replace_secret"]
-__all__ += ["sha256"]
+__all__ += ["now_ms", "sha256"]
 
 CLOCK_TOLERANCE = 60  # seconds by which the clocks of two machines may differ
 GRANTS_KEPT = 200  # of one user; each look-up reads all of them
@@ -64,7 +61,7 @@ class Session:
 class Suspension:
     """Why a player cannot sign in, and until when."""
 
-    by: int | str | None  # a user id or "command"; None: unknown, in a record of layout 2
+    by: int | str | None  # a user id or "command"; None: unknown, of an imported player
     since: int = field(default_factory=now_ms)
     reason: str = ""
     until: int | None = None  # None: until somebody lifts it
@@ -103,6 +100,7 @@ class User:
     grants: dict[str, Grant] = field(default_factory=dict)  # by client id
     sessions: list[Session] = field(default_factory=list)  # oldest first
     notices: list[Notice] = field(default_factory=list)  # oldest first
+    invite: str | None = None  # the SHA-256 of the invitation that the account was made with
 
     @property
     def suspended(self) -> bool:
@@ -189,6 +187,12 @@ class Client:
         is_unique = self.is_game and rules.is_on_the_web(self.game_url)
         return rules.origin_of(self.game_url) if is_unique else None
 
+    def replace_secret(self) -> str:
+        """Give a confidential client a new secret, and return it."""
+        secret = secrets.token_urlsafe(32)
+        self.secret_sha256 = sha256(secret)
+        return secret
+
     def accepts_redirect_uri(self, uri: str) -> bool:
         """Return True for a registered URI; a loopback address may have any port (RFC 8252)."""
         # The rule again: a record may have been edited by hand, and the port may be out of range.
@@ -231,6 +235,7 @@ class AuthorizationCode:
 class Invite:
     """An invitation to create one account."""
 
+    id: str  # its SHA-256
     expires: int
 
 
@@ -244,77 +249,3 @@ class Attempt:
 def check_suspension(suspension: Suspension | None) -> str | None:
     """Check the reason of a suspension: plain text on one line, as a description."""
     return rules.check_description(suspension.reason) if suspension else None
-
-
-RULES = {  # by field; `rules_of` returns those of one record
-    User: {
-        "name": names.check_name,
-        "email": rules.check_email,
-        "suspension": check_suspension,
-        "bio": rules.check_bio,
-        "mod_level": rules.check_mod_level,
-    },
-    Client: {
-        "name": names.check_client_name,
-        "secret_sha256": rules.check_secret_hash,
-        "redirect_uris": rules.check_redirect_uris,
-        "game_url": rules.check_game_url,
-        "description": rules.check_description,
-    },
-}
-_PUBLIC_RULES = {
-    "secret_sha256": functools.partial(rules.check_secret_hash, public=True),
-    "redirect_uris": functools.partial(rules.check_redirect_uris, public=True),
-}
-
-
-def rules_of(record: User | Client) -> dict[str, Callable]:
-    """Return the rule of each field; those of a client depend on its kind."""
-    is_public = isinstance(record, Client) and record.public
-    return RULES[type(record)] | (_PUBLIC_RULES if is_public else {})
-
-
-def new_user(name: str, email: str, password_hash: str, mod_level: int) -> User:
-    """Return a user who signs up now and has no id yet. Raises InvalidField."""
-    user = User(0, names.normal_name(name), email.strip(), password_hash, mod_level)
-    user.last_heartbeat = user.pfp_timestamp = user.created
-    refuse_bad_record(user)
-    return user
-
-
-def new_client(
-    name: str, redirect_uris: list[str], owner_id: int | None, **fields: str | bool | None
-) -> tuple[Client, str | None]:
-    """Return a client to register, and its secret, None if it is public. Raises InvalidField."""
-    client = Client(secrets.token_hex(12), name, "", redirect_uris, owner_id, **fields)
-    secret = None if client.public else replace_secret(client)
-    refuse_bad_record(client)
-    return client, secret
-
-
-def replace_secret(client: Client, before: Callable = lambda client: None) -> str:
-    """Give a confidential client a new secret, and return it. Raises InvalidField.
-
-    `before` is called with the client after the check.
-    """
-    refuse("client_secret", "A public app has no secret." if client.public else None)
-    before(client)
-    secret = secrets.token_urlsafe(32)
-    client.secret_sha256 = sha256(secret)
-    return secret
-
-
-def refuse_bad_record(record: User | Client, changed: set[str] | None = None) -> None:
-    """Raise InvalidField for the first field that breaks its rule.
-
-    With `changed`, only those fields are checked: a newer rule locks nobody out.
-    """
-    for name, check in rules_of(record).items():
-        if changed is None or name in changed:
-            refuse(name, check(getattr(record, name)))
-
-
-def refuse(field_name: str, problem: str | None) -> None:
-    """Raise InvalidField if there is a problem, which is a whole sentence."""
-    if problem:
-        raise InvalidField(field_name, problem)

@@ -6,16 +6,18 @@ Each `check_` function returns None, or a sentence that says how to correct the 
 import ipaddress
 import re
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from storage.errors import InvalidField
 from storage.names import unique_key
 
 __all__ = ["CLIENT_ID", "PICTURE_FILE", "USER_ID", "origin_of"]
 __all__ += ["check_bio", "check_description", "check_email", "check_flair", "check_game_url"]
 __all__ += ["check_hash_format", "check_mod_level", "check_password", "check_redirect_uri"]
 __all__ += ["check_redirect_uris", "drop_hidden", "has_controls", "has_origin"]
-__all__ += ["warn_unencrypted"]
+__all__ += ["refuse", "warn_unencrypted"]
 
 EMAIL = re.compile(r"[^\s@<>\"(),:;\\\x00-\x1f\x7f]{1,64}@[^\s@<>\"(),:;\\\x00-\x1f\x7f]{1,189}")
 BIO_LENGTH = 1000  # characters
@@ -300,3 +302,16 @@ def check_description(description: str) -> str | None:
 def check_mod_level(mod_level: int | None) -> str | None:
     """Check a mod level; None is not one."""
     return None if mod_level in (0, 1, 2) else "Use 0, 1 or 2."
+
+
+def check_times(times: dict[str, int]) -> Iterator[str]:
+    """Yield a clause for each field whose value is no time."""
+    for field, time in times.items():
+        if not 0 <= time < TIME_END:
+            yield f"{field} is not a time"
+
+
+def refuse(field_name: str, problem: str | None) -> None:
+    """Raise InvalidField if there is a problem, which is a whole sentence."""
+    if problem:
+        raise InvalidField(field_name, problem)

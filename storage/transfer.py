@@ -14,8 +14,17 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 import storage
-from storage import DamagedRecord, InvalidField, PictureRefused, Storage, StorageError, User
+from storage import (
+    DamagedRecord,
+    InvalidField,
+    PictureRefused,
+    Storage,
+    StorageError,
+    Suspension,
+    User,
+)
 from storage.files import new_file, translate_os_errors
+from storage.kinds import USERS
 from storage.maintenance import Progress, Report
 from storage.rules import PASSWORD_METHOD, WRAPPED
 
@@ -76,11 +85,11 @@ def export_users(
     """
     players = 0
     with translate_os_errors(), new_file(path) as file:
-        store.write_audit("export passwords" if with_passwords else "export", by)
-        user_ids = store.user_ids()
+        store.audit.write("export passwords" if with_passwords else "export", by)
+        user_ids = store.users.ids()
         for done, user_id in enumerate(user_ids, start=1):
             try:
-                user = store.read_user(user_id)
+                user = store.users.read(user_id)
             except storage.NoSuchUser:
                 continue  # deleted since
             except (DamagedRecord, storage.StorageFailed) as error:
@@ -133,10 +142,10 @@ def import_users(
     if not file.seekable():
         raise storage.BadFile("a file can be imported, and no pipe: it is read twice")
     with translate_os_errors():
-        store.write_audit("import", by)
+        store.audit.write("import", by)
         total, largest_id = survey(file)
         # Before the first line: else somebody who signs up now gets the id of a later one.
-        store.reserve_user_ids(largest_id)
+        store.users.reserve_ids(largest_id)
         file.seek(0)
         lines = _numbered_lines(file)
         while batch := _add_batch(store, itertools.islice(lines, SYNC_EVERY), pictures, wrap_hash):
@@ -204,7 +213,7 @@ def _add_batch(
             user.pfp_timestamp = None  # no picture at that address: one is generated
         problems[number], users[number] = None, user
     if users:
-        problems.update(zip(users, store.add_users([*users.values()], pictures), strict=True))
+        problems.update(zip(users, store.users.add_many([*users.values()], pictures), strict=True))
     return problems
 
 
@@ -224,12 +233,17 @@ def read_line(line: bytes) -> User:
         if name not in values:
             raise LineRefused(f"{name} is missing")
     record = {"password_hash": ""} | {FIELDS[name]: value for name, value in values.items()}
+    suspended = record.pop("suspended", False)
+    if type(suspended) is not bool:
+        raise InvalidField("suspended", "This has the wrong type.")
     try:
         user = storage.build_record(User, record)
-    except ValueError as error:
-        raise InvalidField(*str(error).split(": ", 1)) from error
+    except storage.BadValue as error:
+        raise InvalidField(error.field, error.problem) from error
+    if suspended:
+        user.suspension = Suspension(by=None, since=0)
     user.name, user.email = storage.normal_name(user.name), user.email.strip()
-    user.bio = storage.drop_hidden(user.bio)  # an older version accepted hidden characters
+    user.bio = storage.drop_hidden(user.bio)  # other servers may accept hidden characters
     user.play_ms *= 60_000  # a line has minutes
     refuse_bad_fields(user)
     return user
@@ -253,7 +267,7 @@ def refuse_bad_fields(user: User) -> None:
         raise InvalidField("id", f"Use a number from 1 to {LARGEST_ID}.")
     # A moderator's reset gave this name, which nobody can choose.
     was_reset = user.name == f"player{user.id}"
-    storage.refuse_bad_record(user, storage.RULES[User].keys() - ({"name"} if was_reset else set()))
+    USERS.refuse_broken_rules(user, USERS.rules(user).keys() - ({"name"} if was_reset else set()))
     for flair in user.flairs:
         storage.refuse("flairs", storage.check_flair(flair))
     if len(set(user.flairs)) < len(user.flairs) or len(user.flairs) > MOST_FLAIRS:
@@ -291,7 +305,7 @@ def make_picture_of(user: User, folder: str) -> dict[str, bytes] | None:
 
 def _exists(store: Storage, user_id: int) -> bool:
     try:
-        store.read_user(user_id)
+        store.users.read(user_id)
     except (storage.NoSuchUser, DamagedRecord) as error:
         return isinstance(error, DamagedRecord)
     return True

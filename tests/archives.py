@@ -41,7 +41,7 @@ class Site:
     def players(self) -> list[tuple]:
         """Return every user's record, without sessions, and pictures."""
         store = self.open()
-        return [_read_player(store, user_id) for user_id in store.user_ids()]
+        return [_read_player(store, user_id) for user_id in store.users.ids()]
 
     def deleted_ids(self) -> list[int]:
         """Return the ids of deleted users."""
@@ -51,7 +51,7 @@ class Site:
 
     def acts(self) -> list[str]:
         """Return the acts in the audit log."""
-        return [line["act"] for line in self.open().read_audit()]
+        return [line["act"] for line in self.open().audit.read()]
 
     def files(self) -> dict[str, bytes]:
         """Return the content of each file and the target of each link, by path, without locks.
@@ -64,16 +64,16 @@ class Site:
         for path in (path for top in (self.data, self.pictures) for path in top.rglob("*")):
             if path.is_symlink():
                 found[str(path.relative_to(self.folder))] = str(path.readlink()).encode()
-            elif path.is_file() and path.parent.name != "locks" and path.suffix != ".lock":
+            elif path.is_file() and path.parent.name != "locks":
                 found[str(path.relative_to(self.folder))] = path.read_bytes()
         return found
 
 
 def _read_player(store: Storage, user_id: int) -> tuple:
-    user = store.read_user(user_id)
-    assert store.find_user(user.name) == store.find_user(user.email) == user
+    user = store.users.read(user_id)
+    assert store.users.find_by_login(user.name) == store.users.find_by_login(user.email) == user
     user.sessions = []
-    return user, [store.read_picture(size, user.picture_file)[0] for size in PICTURE_SIZES]
+    return user, [store.pictures.read(size, user.picture_file)[0] for size in PICTURE_SIZES]
 
 
 Members = list[tuple[tarfile.TarInfo, bytes]]

@@ -396,13 +396,13 @@ def store(app) -> Storage:
 @pytest.fixture
 def ada(store) -> User:
     """A player."""
-    return store.add_user("Ada", "ada@example.org", passwords.hash_password(PASSWORD))
+    return store.users.register("Ada", "ada@example.org", passwords.hash_password(PASSWORD))
 
 
 @pytest.fixture
 def bob(store) -> User:
     """Another player."""
-    return store.add_user("Bob", "bob@example.org", passwords.hash_password(PASSWORD))
+    return store.users.register("Bob", "bob@example.org", passwords.hash_password(PASSWORD))
 
 
 @pytest.fixture
@@ -443,7 +443,7 @@ def register(store, anyone) -> Callable[..., Program]:
     def register(
         *redirect_uris: str, name: str = "Space Game", owner_id: int | None = None, **fields: bool
     ) -> Program:
-        client, secret = store.add_client(name, list(redirect_uris), owner_id, **fields)
+        client, secret = store.clients.register(name, list(redirect_uris), owner_id, **fields)
         return Program(anyone, client.id, secret, redirect_uris[0])
 
     return register
@@ -451,7 +451,7 @@ def register(store, anyone) -> Callable[..., Program]:
 
 def all_clients(store: Storage) -> list[Client]:
     """Return every registered client."""
-    return [store.read_client(each) for each in store.client_ids()]
+    return [store.clients.read(each) for each in store.clients.ids()]
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """An installation with something of everything, and all that a copy of it must have."""
 
 from storage import Grant, Session, Storage, Suspension, User
+from storage.kinds import KINDS, USERS
 from storage.pictures import generate_picture
 
 ADA, BOB, CLEO, DORA = 1, 2, 3, 4  # ids; Cleo is deleted, and Dora has no picture
@@ -9,34 +10,34 @@ LARGEST = 500  # the largest id that was given
 
 def fill(store: Storage) -> None:
     """Use an empty installation."""
-    used = store.issue_invite(1)
-    store.add_user("Ada", "ada@example.org", "", invite=used)
+    used = store.invites.issue(1)
+    store.users.register("Ada", "ada@example.org", "", invite=used)
     for name in ("Bob", "Cleo"):
-        store.add_user(name, f"{name}@example.org", "")
-    store.write_audit("user delete", ADA, user=CLEO)
-    store.delete_user(CLEO)
-    store.reserve_user_ids(DORA)
-    store.add_users([User(DORA, "Dora", "dora@example.org", "")], {})
+        store.users.register(name, f"{name}@example.org", "")
+    store.audit.write("user delete", ADA, user=CLEO)
+    store.users.delete(CLEO)
+    store.users.reserve_ids(DORA)
+    store.users.add_many([User(DORA, "Dora", "dora@example.org", "")], {})
     game = {"game_url": "https://chess.example/", "listed": True}
-    client, _ = store.add_client("Chess", [], ADA, **game)
-    store.write_audit("client listed", "command", client=client.id)
-    store.save_picture(BOB, generate_picture(99))
-    with store.edit_user(ADA) as ada:
+    client, _ = store.clients.register("Chess", [], ADA, **game)
+    store.audit.write("client listed", "command", client=client.id)
+    store.pictures.save(BOB, generate_picture(99))
+    with store.users.edit(ADA) as ada:
         ada.sessions = [Session("adas session", 1, "Firefox on Linux")]
         ada.grants = {client.id: Grant("a grant", ["userinfo"], 2)}
-    with store.edit_user(BOB) as bob:
+    with store.users.edit(BOB) as bob:
         bob.suspension = Suspension(ADA, reason="Zoë 🙂")
-    store.issue_invite(7)
-    store.rotate_keys(drop_old=False)
-    store.count_attempt("password", "ada", limit=10)
-    store.reserve_user_ids(LARGEST)
+    store.invites.issue(7)
+    store.keys.rotate(drop_old=False)
+    store.attempts.count("password", "ada", limit=10)
+    store.users.reserve_ids(LARGEST)
 
 
 def read_all(store: Storage) -> tuple:
     """Return everything that is copied."""
     with store.snapshot() as snapshot:
-        parts = snapshot.users(), snapshot.deleted_ids(), snapshot.clients(), snapshot.invites()
-        parts = [list(part) for part in parts]
+        others = [snapshot.records(kind) for kind in KINDS if kind is not USERS]
+        parts = [list(part) for part in (snapshot.users(), snapshot.deleted_ids(), *others)]
         keys = snapshot.keys()
         with snapshot.audit_log() as log:
             return *parts, keys, log.read(), snapshot.next_user_id

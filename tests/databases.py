@@ -10,26 +10,27 @@ from postgresql_cluster import Cluster
 
 from storage import Storage, open_storage
 from storage.postgresql import backend
-from storage.postgresql.constraints import ADD, PRESENT
-from storage.postgresql.schema import TABLES, new_key, prepare_database
+from storage.postgresql.schema import new_key, prepare_database
 
-NAMES = [name for _, name in ADD]  # of constraints and indexes
 LOCK_TIMEOUT = "20s"  # emptying waits so long for sessions that just ended
-IS_AS_MADE = f"""
-SELECT NOT EXISTS (SELECT FROM pg_trigger WHERE NOT tgisinternal OR tgenabled <> 'O')
-AND %s::text[] <@ ARRAY({PRESENT}) AND %s::text[] = ARRAY(
-    SELECT relname::text FROM pg_class
-    WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'v') ORDER BY 1
-)
+# All columns, also those of indexes and views; all constraints, and the triggers of tests.
+SHAPE = """
+SELECT relname::text, attname::text FROM pg_attribute JOIN pg_class ON attrelid = pg_class.oid
+WHERE relnamespace = 'public'::regnamespace AND attnum > 0
+UNION ALL SELECT conname::text, pg_get_constraintdef(oid) FROM pg_constraint
+WHERE connamespace = 'public'::regnamespace
+UNION ALL SELECT tgname::text, tgenabled::text FROM pg_trigger
+WHERE NOT tgisinternal OR tgenabled <> 'O'
+ORDER BY 1, 2
 """
+TABLES = """
+SELECT relname::text FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
+"""
+KEPT = ("installation", "health")  # tables with one row
 END_SESSIONS = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
-EMPTY = "".join(
-    f"DELETE FROM {table};" for table in TABLES if table not in ("installation", "health")
-)
-EMPTY += "SELECT setval('audit_id_seq', 1, false);"
 NEW_INSTALLATION = "UPDATE installation SET next_user_id = 1, keys = ARRAY[%s]"
 NEW_SCHEMA = "DROP SCHEMA public CASCADE; CREATE SCHEMA public"
 
@@ -92,14 +93,10 @@ class Database:
     def empty(self) -> None:
         """Make the installation a new one, also after faults, and end the sessions of others."""
         self.connection.execute(END_SESSIONS)
-        try:
-            [(is_as_made,)] = self.connection.execute(IS_AS_MADE, [NAMES, sorted(TABLES)])
-            if is_as_made:
-                self.connection.execute(EMPTY)
-                self.connection.execute(NEW_INSTALLATION, [new_key()])
-                return
-        except psycopg.errors.UndefinedColumn:
-            pass
+        if self.connection.execute(SHAPE).fetchall() == self._shape:
+            self.connection.execute(self._empty)
+            self.connection.execute(NEW_INSTALLATION, [new_key()])
+            return
         self.connection.execute(NEW_SCHEMA)
         self._make_tables()
 
@@ -109,6 +106,10 @@ class Database:
             return cursor.fetchall() if cursor.description else []
 
         prepare_database(execute)
+        self._shape = execute(SHAPE)
+        tables = [table for (table,) in execute(TABLES) if table not in KEPT]
+        self._empty = "".join(f"DELETE FROM {table};" for table in tables)
+        self._empty += "SELECT setval('audit_id_seq', 1, false)"
 
 
 class PostgreSQLBackend:

@@ -9,13 +9,13 @@ from psycopg import sql
 from storage import PICTURE_SIZES
 from storage.pictures import generate_picture
 from storage.postgresql.keys import BELIEVED
-from storage.postgresql.schema import ADMINISTRATORS_LOCK, TABLES
+from storage.postgresql.schema import ADMINISTRATORS_LOCK
 
 # Each kind of change that can be made to fail: the statements that a trigger then refuses.
 REFUSED = {
     "users": ["UPDATE ON users"],
     "pictures": ["INSERT OR UPDATE OR DELETE ON pictures"],
-    "accounts": ["INSERT OR DELETE OR UPDATE OF name_key, email_key ON users"],
+    "accounts": ["INSERT OR DELETE OR UPDATE OF name, email ON users"],
     "clients": ["INSERT OR UPDATE OR DELETE ON clients"],
     "audit": ["INSERT ON audit"],
     "codes": ["INSERT ON codes"],
@@ -33,7 +33,9 @@ PARTS = {
     "pictures": ("ALTER TABLE pictures RENAME TO {0}", "pictures"),
     "keys": ("ALTER TABLE installation RENAME {1} TO {0}", "keys"),
 }
-KEYED = {"users": "id", "pictures": "user_id", "codes": "hash", "attempts": "subject, number"}
+TABLES = """
+SELECT relname::text FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
+"""
 
 
 class PostgreSQLFaults:
@@ -95,8 +97,7 @@ class PostgreSQLFaults:
         self._run("INSERT INTO audit (line) VALUES (%s)", line.encode())
 
     def damage_audit_log(self) -> None:
-        [(line_id,)] = self._run("INSERT INTO audit (line) VALUES ('no JSON') RETURNING id")
-        self._run("INSERT INTO audit_subjects SELECT id, %s FROM users", line_id)
+        self.add_audit_line("no JSON")
 
     def replace_keys(self, *keys: bytes) -> None:
         """Store these signing keys, the newest last; return when every process has them."""
@@ -163,9 +164,10 @@ class PostgreSQLFaults:
         Pictures that are generated when they are read count as stored. A name is in the row of its
         user.
         """
-        tables = [each for each in parts if each in TABLES] if parts else list(TABLES)
         found = {}
-        for table in tables:
+        for (table,) in self._run(TABLES):
+            if parts and table not in parts:
+                continue
             if table == "pictures":
                 found |= self._stored_pictures()
             elif table != "health":

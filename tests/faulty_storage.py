@@ -10,15 +10,15 @@ import re
 import shutil
 from pathlib import Path
 
-from storage.flat_files.layout import USER_LOCKS
+from storage.kinds import USERS
 
 # Each kind of change that can be made to fail, and what then cannot be opened: locks, which every
 # change of such a record takes first, or folders.
-USERS = [f"locks/{number}" for number in range(USER_LOCKS)]
+USER_LOCKS = [f"locks/users-{number}" for number in range(USERS.locks)]
 REFUSED = {
-    "users": USERS,  # changes of existing users
-    "pictures": USERS,
-    "accounts": ["accounts.lock"],  # users that are added, renamed or deleted
+    "users": USER_LOCKS,  # changes of existing users
+    "pictures": USER_LOCKS,
+    "accounts": ["locks/users"],  # users that are added, renamed or deleted
     "clients": ["locks/clients"],
     "audit": ["locks/audit"],
     "codes": ["codes"],  # new codes
@@ -90,11 +90,8 @@ class FlatFileFaults:
             file.write(f"{line}\n")
 
     def damage_audit_log(self) -> None:
-        """Add a damaged line to the audit log, also among the lines about each user."""
+        """Add a damaged line to the audit log."""
         self.add_audit_line("no JSON")
-        for record in (self._data / "users").iterdir():
-            with (self._data / "audit" / record.stem).open("a") as file:
-                file.write("no JSON\n")
 
     def replace_keys(self, *keys: bytes) -> None:
         """Store these signing keys, the newest last."""
@@ -170,8 +167,7 @@ class FlatFileFaults:
         for folder in folders:
             root = self._pictures if folder == self._pictures else self._data
             for path in folder.rglob("*"):
-                is_lock = path.parent.name == "locks" or path.suffix == ".lock"
-                if path.is_file() and not is_lock:
+                if path.is_file() and path.parent.name != "locks":
                     found[str(path.relative_to(root))] = path.read_bytes()
         return found
 

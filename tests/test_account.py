@@ -56,22 +56,24 @@ def bobs_browser(open_browser, bob):
 
 
 def test_profile_is_saved_and_confirmed_once(store, adas_browser, ada):
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.flairs.append("Champion")
     answer = save(adas_browser, name="Ada L", bio="Hello", equippedFlair="Champion")
     assert (answer.status_code, answer.location) == (303, "/account")
     assert "Profile saved." in adas_browser.get("/account").text
     assert "Profile saved." not in adas_browser.get("/account").text
-    user = store.read_user(ada.id)
+    user = store.users.read(ada.id)
     assert (user.name, user.bio, user.equipped_flair) == ("Ada L", "Hello", "Champion")
-    assert store.find_user("Ada") is None and store.find_user("ADA L").id == ada.id
+    assert (
+        store.users.find_by_login("Ada") is None and store.users.find_by_login("ADA L").id == ada.id
+    )
 
 
 def test_omitted_profile_field_is_unchanged(store, adas_browser, ada):
     save(adas_browser, bio="Hello")
     assert save(adas_browser, name="Ada B").status_code == 303
     assert save(adas_browser).status_code == 303
-    user = store.read_user(ada.id)
+    user = store.users.read(ada.id)
     assert (user.name, user.bio, user.equipped_flair) == ("Ada B", "Hello", "none")
 
 
@@ -81,12 +83,12 @@ def test_taken_name_is_409_and_saves_nothing(store, adas_browser, ada, bob, name
     assert page.status_code == 409
     assert problems_of(page) == {"name": "Another player has this name. Choose a different one."}
     assert value_of(page, "name") == name and "typed" in page.text
-    assert store.read_user(ada.id).bio == ""
+    assert store.users.read(ada.id).bio == ""
 
 
 def test_name_case_can_be_changed(store, adas_browser, ada):
     assert save(adas_browser, name="ADA").status_code == 303
-    assert store.find_user("ada").name == "ADA"
+    assert store.users.find_by_login("ada").name == "ADA"
 
 
 @pytest.mark.parametrize(
@@ -102,7 +104,7 @@ def test_name_case_can_be_changed(store, adas_browser, ada):
 )
 def test_bio_is_saved_as_typed(store, adas_browser, ada, typed, kept):
     assert save(adas_browser, bio=typed).status_code == 303
-    assert store.read_user(ada.id).bio == kept
+    assert store.users.read(ada.id).bio == kept
     page = adas_browser.get("/account")
     shown = re.search(r"<textarea[^>]*>\n(.*?)</textarea>", page.text, re.DOTALL)[1]
     assert html.unescape(shown) == kept
@@ -111,17 +113,17 @@ def test_bio_is_saved_as_typed(store, adas_browser, ada, typed, kept):
 @pytest.mark.parametrize("name", ["Identity-Server", "ɑdmin", "AdmIn", "p1ayer 7", "siteʼs"])
 def test_name_that_imitates_the_site_is_refused(store, adas_browser, ada, name):
     assert list(problems_of(save(adas_browser, name=name))) == ["name"]
-    assert store.read_user(ada.id).name == "Ada"
+    assert store.users.read(ada.id).name == "Ada"
 
 
 def test_old_name_and_bio_that_a_newer_rule_refuses_stay(store, browser, ada):
     """The player signs in by that name and saves the rest of the profile."""
     old = replace(ada, id=900, name="ka\u02bbiulani", email="k@example.org", bio="a\u202eb")
-    assert store.add_users([old], {}) == [None]
+    assert store.users.add_many([old], {}) == [None]
     browser.sign_in(old.name)
     assert save(browser, name=old.name, bio=old.bio, equippedFlair="none").status_code == 303
     assert save(browser, name=old.name, bio="new").status_code == 303
-    user = store.read_user(old.id)
+    user = store.users.read(old.id)
     assert (user.name, user.bio) == (old.name, "new")
 
 
@@ -132,7 +134,7 @@ def test_bio_too_long_or_with_control_characters_is_400(store, adas_browser, ada
     assert list(problems_of(page)) == ["bio"]
     assert problems_of(page)["bio"].startswith("Use ")
     assert value_of(page, "name") == "Changed"
-    assert store.read_user(ada.id) == store.find_user("Ada")
+    assert store.users.read(ada.id) == store.users.find_by_login("Ada")
 
 
 @pytest.mark.parametrize("flair", ["Champion", "", "NONE", "none ", "<b>"])
@@ -140,14 +142,14 @@ def test_equipping_a_flair_not_owned_is_400(store, adas_browser, ada, flair):
     page = save(adas_browser, equippedFlair=flair)
     assert page.status_code == 400
     assert problems_of(page) == {"flair": "You do not have this flair. Choose another one."}
-    assert store.read_user(ada.id).equipped_flair == "none"
+    assert store.users.read(ada.id).equipped_flair == "none"
 
 
 def test_profile_form_ignores_other_fields(store, adas_browser, ada):
-    before = store.read_user(ada.id)
+    before = store.users.read(ada.id)
     changes = {"mod_level": "2", "flairs": "Champion", "email": "x@example.org", "id": "9"}
     assert save(adas_browser, **changes, play_ms="9", suspended="1").status_code == 303
-    assert store.read_user(ada.id) == before
+    assert store.users.read(ada.id) == before
 
 
 def test_rename_does_not_reset_the_password_rate_limit(adas_browser, ada):
@@ -169,7 +171,7 @@ def test_rename_rate_limit_per_player(store, adas_browser, ada):
     page = save(adas_browser, name="Lovelace")
     assert (page.status_code, "Retry-After" in page.headers) == (429, True)
     assert problems_of(page)["profile-form"].startswith("Too many tries.")
-    assert store.read_user(ada.id).name == "Ada 9"
+    assert store.users.read(ada.id).name == "Ada 9"
 
 
 # -- email ----------------------------------------------------------------------------------------
@@ -184,7 +186,7 @@ def test_email_change_replaces_the_sign_in_email_and_frees_the_old_one(
     store, adas_browser, open_browser, ada
 ):
     assert change_email(adas_browser, " Lovelace@example.org ").status_code == 303
-    assert store.read_user(ada.id).email == "Lovelace@example.org"
+    assert store.users.read(ada.id).email == "Lovelace@example.org"
     assert open_browser().sign_in("lovelace@example.org").status_code == 303
     assert open_browser().sign_in("ada@example.org").status_code == 403
     assert sign_up(open_browser(), email="ada@example.org").status_code == 303
@@ -194,7 +196,7 @@ def test_email_case_change_is_not_rate_limited(store, adas_browser, ada):
     for i in range(12):
         email = "ADA@example.org" if i % 2 else "Ada@example.org"
         assert change_email(adas_browser, email).status_code == 303
-    assert store.read_user(ada.id).email == "ADA@example.org"
+    assert store.users.read(ada.id).email == "ADA@example.org"
 
 
 def test_present_email_is_400(store, adas_browser, ada):
@@ -252,7 +254,7 @@ def test_email_question_rate_limit_per_address(open_browser, adas_browser, bobs_
 @pytest.mark.parametrize("email", ["", "nowhere", "a@b c", "a@b\r\nc"])
 def test_invalid_email_is_400(store, adas_browser, ada, email):
     assert change_email(adas_browser, email).status_code == 400
-    assert store.read_user(ada.id).email == "ada@example.org"
+    assert store.users.read(ada.id).email == "ada@example.org"
 
 
 # -- export ---------------------------------------------------------------------------------------
@@ -264,11 +266,11 @@ def test_export_has_all_fields_except_credentials(store, adas_browser, ada, prog
     assert answer.content_type == "application/json"
     assert answer.headers["Content-Disposition"].startswith("attachment")
     assert answer.headers["Cache-Control"] == "no-store"
-    user = store.read_user(ada.id)
+    user = store.users.read(ada.id)
     exported = json.loads(answer.text)
     more = {name: exported.pop(name) for name in ("clients", "picture", "audit")}
     assert (more["clients"], more["audit"], exported.pop("auditComplete")) == ([], [], True)
-    assert set(exported) == {each.name for each in fields(User)} - {"password_hash"}
+    assert set(exported) == {each.name for each in fields(User)} - WITHHELD[User]
     for name in exported.keys() - {"grants", "sessions"}:
         assert exported[name] == getattr(user, name)
     assert exported["grants"][program.id]["scope"] == ["userinfo", "email"]
@@ -278,7 +280,7 @@ def test_export_has_all_fields_except_credentials(store, adas_browser, ada, prog
 
 
 WITHHELD = {  # fields that are never exported, by record: credentials, and moderators
-    User: {"password_hash"},
+    User: {"password_hash", "invite"},
     Suspension: {"by"},
     Grant: {"id"},
     Session: {"id"},
@@ -322,57 +324,57 @@ def test_export_has_the_current_picture(store, adas_browser, anyone, ada):
         return base64.b64decode(content)
 
     assert shown() == anyone.get(f"/pfp/large/1-{ada.pfp_timestamp}.webp").data
-    store.save_picture(ada.id, {"large": b"large", "medium": b"medium", "small": b"small"})
+    store.pictures.save(ada.id, {"large": b"large", "medium": b"medium", "small": b"small"})
     assert shown() == b"large"
 
 
 def test_export_picture_is_null_if_it_is_missing(store, adas_browser, ada):
-    store.save_picture(ada.id, generate_picture(7))
-    with store.edit_user(ada.id) as user:
+    store.pictures.save(ada.id, generate_picture(7))
+    with store.users.edit(ada.id) as user:
         user.pfp_timestamp += 1
     assert export(adas_browser)["picture"] is None
 
 
 def test_export_has_own_clients_without_secrets(store, adas_browser, ada, bob):
-    mine, secret = store.add_client("Mine", ["https://mine.example/"], ada.id)
-    store.add_client("Bobs", [], bob.id)
-    store.add_client("Everybody's", [], None)
-    store.write_audit("client add", ada.id, client=mine.id)
-    store.write_audit("client disable", bob.id, client=mine.id, address="192.0.2.1")
-    with store.edit_client(mine.id) as client:
+    mine, secret = store.clients.register("Mine", ["https://mine.example/"], ada.id)
+    store.clients.register("Bobs", [], bob.id)
+    store.clients.register("Everybody's", [], None)
+    store.audit.write("client add", ada.id, client=mine.id)
+    store.audit.write("client disable", bob.id, client=mine.id, address="192.0.2.1")
+    with store.clients.edit(mine.id) as client:
         client.disabled, client.disabled_by = True, bob.id
-    kept = record_as_dict(store.read_client(mine.id))
+    kept = record_as_dict(store.clients.read(mine.id))
     del kept["secret_sha256"], kept["disabled_by"]
     assert export(adas_browser)["clients"] == [kept]
     text = adas_browser.get("/account/export").text
     assert secret not in text and mine.secret_sha256 not in text
-    added, disabled = export(adas_browser)["audit"]
+    disabled, added = export(adas_browser)["audit"]
     assert (added["act"], added["by"]) == ("client add", ada.id)
     assert disabled.keys() == {"time", "act", "client"}
 
 
 def test_export_is_utf_8_without_escapes(store, adas_browser, ada):
     """An escape would take up to three times the bytes."""
-    store.add_client("Frühling", ["https://mine.example/"], ada.id)
-    store.write_audit("flair grant", "command", user=ada.id, flair="Früh")
+    store.clients.register("Frühling", ["https://mine.example/"], ada.id)
+    store.audit.write("flair grant", "command", user=ada.id, flair="Früh")
     text = adas_browser.get("/account/export").text
     assert '"Frühling"' in text and '"Früh"' in text and "\\u" not in text
 
 
 def test_export_has_own_audit_lines_without_moderators(store, adas_browser, ada, bob):
-    store.write_audit("user reset bio", bob.id, user=ada.id, address="192.0.2.1")
-    store.write_audit("user suspend", ada.id, user=bob.id, address="192.0.2.2")
-    store.write_audit("user unsuspend", "command", user=bob.id)
-    about, by = export(adas_browser)["audit"]
+    store.audit.write("user reset bio", bob.id, user=ada.id, address="192.0.2.1")
+    store.audit.write("user suspend", ada.id, user=bob.id, address="192.0.2.2")
+    store.audit.write("user unsuspend", "command", user=bob.id)
+    by, about = export(adas_browser)["audit"]
     assert about.pop("time") <= by.pop("time") <= now_ms()
     assert about == {"act": "user reset bio", "user": ada.id}
     assert by == {"act": "user suspend", "by": ada.id, "user": bob.id, "address": "192.0.2.2"}
 
 
-def test_export_audit_lines_are_in_time_order_without_duplicates(
+def test_export_audit_lines_are_newest_first_without_duplicates(
     store, adas_browser, ada, bob, clock
 ):
-    first, second = (store.add_client(name, [], ada.id)[0] for name in ("First", "Second"))
+    first, second = (store.clients.register(name, [], ada.id)[0] for name in ("First", "Second"))
     lines = (
         ("client add", ada.id, {"client": first.id}),
         ("client disable", bob.id, {"client": second.id}),
@@ -382,21 +384,23 @@ def test_export_audit_lines_are_in_time_order_without_duplicates(
     )
     for act, by, ids in lines:
         clock.ahead += 1
-        store.write_audit(act, by, **ids)
-    assert [line["act"] for line in export(adas_browser)["audit"]] == [each[0] for each in lines]
+        store.audit.write(act, by, **ids)
+    assert [line["act"] for line in export(adas_browser)["audit"]] == [
+        each[0] for each in lines[::-1]
+    ]
 
 
 def test_pages_read_neither_all_users_nor_the_whole_audit_log(
     store, adas_browser, ada, monkeypatch
 ):
     """Only the developer page of administrators needs the ids of all clients."""
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.mod_level = ADMINISTRATOR
-    for method in ("user_ids", "client_ids", "read_audit"):
-        monkeypatch.setattr(store, method, None)
+    for part, method in ((store.users, "ids"), (store.clients, "ids"), (store.audit, "read")):
+        monkeypatch.setattr(part, method, None)
     for path in ("/", "/account", "/account/export", "/account/apps", "/players", "/users/1"):
         assert adas_browser.get(path).status_code == 200
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.mod_level = 0
     adas_browser.application.config["CLIENT_REGISTRATION"] = "members"
     assert adas_browser.get("/developer").status_code == 200
@@ -405,7 +409,7 @@ def test_pages_read_neither_all_users_nor_the_whole_audit_log(
 def test_export_of_a_damaged_log_says_that_it_is_incomplete(
     store, adas_browser, ada, faults, caplog
 ):
-    store.write_audit("user reset bio", "command", user=ada.id)
+    store.audit.write("user reset bio", "command", user=ada.id)
     faults.damage_audit_log()
     exported = export(adas_browser)
     assert (exported["name"], exported["auditComplete"]) == ("Ada", False)
@@ -417,22 +421,22 @@ def test_export_streams_without_request_and_survives_a_client_that_leaves(
     store, adas_browser, ada, monkeypatch, caplog
 ):
     for _ in range(1000):
-        store.write_audit("user reset bio", "command", user=ada.id)
+        store.audit.write("user reset bio", "command", user=ada.id)
     read = []
-    audit_of = store.audit_of
+    audit_of = store.audit.about
 
     def count_lines(subject):
         for line in audit_of(subject):
             read.append(line)
             yield line
 
-    monkeypatch.setattr(store, "audit_of", count_lines)
+    monkeypatch.setattr(store.audit, "about", count_lines)
     parts = export_account(store, ada, logging.getLogger())
     next(parts)
     assert read == []  # the log is read while the client reads
     next(parts)
     assert 0 < len(read) < 1000
-    with store.edit_user(ada.id) as user:  # no lock is held
+    with store.users.edit(ada.id) as user:  # no lock is held
         user.bio = "Changed meanwhile."
     parts.close()
     assert (len(read) < 1000, caplog.text) == (True, "")
@@ -441,7 +445,7 @@ def test_export_streams_without_request_and_survives_a_client_that_leaves(
 
 def test_export_has_reason_and_end_of_a_suspension_but_not_its_moderator(store, adas_browser, ada):
     ended = Suspension(by=77, since=1, reason="Insults", until=2)
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.suspension = ended
     assert export(adas_browser)["suspension"] == {"since": 1, "reason": "Insults", "until": 2}
 
@@ -481,7 +485,7 @@ def test_account_deletion_ends_sessions_and_tokens(store, adas_browser, open_bro
     assert program.whois(token).status_code == 401
     assert program.exchange(code).status_code == 400
     assert open_browser().sign_in().status_code == 403
-    assert store.user_ids() == []
+    assert store.users.ids() == []
 
 
 def test_account_deletion_frees_name_and_email_but_not_the_id(
@@ -494,19 +498,19 @@ def test_account_deletion_frees_name_and_email_but_not_the_id(
     assert faults.stored("pictures") == {}
     assert anyone.get("/api/users/info?id=1").status_code == 404
     assert sign_up(browser, name="Ada", email="ada@example.org").status_code == 303
-    assert store.find_user("Ada").id == 2
-    assert (store.user_ids(), len(faults.stored("users"))) == ([2], 1)
+    assert store.users.find_by_login("Ada").id == 2
+    assert (store.users.ids(), len(faults.stored("users"))) == ([2], 1)
 
 
 def test_last_administrator_cannot_delete_the_account(store, adas_browser, ada, bob):
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.mod_level = 2
-    with store.edit_user(bob.id) as user:
+    with store.users.edit(bob.id) as user:
         user.mod_level, user.suspension = 2, Suspension("command")  # not counted: cannot sign in
     page = delete(adas_browser)
     assert (page.status_code, list(problems_of(page))) == (409, ["delete-form"])
-    assert store.read_user(ada.id).name == "Ada"
-    with store.edit_user(bob.id) as user:
+    assert store.users.read(ada.id).name == "Ada"
+    with store.users.edit(bob.id) as user:
         user.suspension = None
     assert delete(adas_browser).status_code == 303
 
@@ -530,7 +534,7 @@ def test_apps_page_shows_scopes_and_date(adas_browser, ada, program):
 
 def test_apps_page_hides_grant_ids(store, adas_browser, ada, program):
     adas_browser.allow(program)
-    grant = store.read_user(ada.id).grants[program.id]
+    grant = store.users.read(ada.id).grants[program.id]
     assert grant.id not in adas_browser.get("/account/apps").text
 
 
@@ -556,25 +560,25 @@ def test_withdrawing_an_app_without_a_grant_is_a_no_op(
     bobs.sign_in("Bob")
     token = other.token_for(bobs.allow(other))
     adas_browser.allow(program)
-    before = store.read_user(ada.id).grants
+    before = store.users.read(ada.id).grants
     for each in (client_id, other.id):
         assert withdraw(adas_browser, each).status_code == 303
-    assert store.read_user(ada.id).grants == before != {}
+    assert store.users.read(ada.id).grants == before != {}
     assert other.whois(token).json["name"] == "Bob"
 
 
 def test_deleted_app_can_be_withdrawn(store, adas_browser, ada, program):
     adas_browser.allow(program)
-    store.delete_client(program.id)
+    store.clients.delete(program.id)
     page = adas_browser.get("/account/apps")
     assert (page.status_code, "An app that was deleted" in page.text) == (200, True)
     withdraw(adas_browser, program.id)
-    assert store.read_user(ada.id).grants == {}
+    assert store.users.read(ada.id).grants == {}
 
 
 def test_app_name_and_scope_are_escaped(store, adas_browser, ada, register):
     program = register("https://x.example/", name="<script>x</script>")
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.grants[program.id] = Grant("x", ["userinfo", "<b>"], now_ms())
     text = adas_browser.get("/account/apps").text
     assert "<script>x" not in text and "<b>" not in text
@@ -585,7 +589,7 @@ def test_ending_one_session_keeps_the_others(store, adas_browser, open_browser, 
     other, third = open_browser(), open_browser()
     other.post("/sign-in", data={"name": "Ada", "password": PASSWORD}, headers={"User-Agent": "x"})
     third.sign_in()
-    sessions = [each.id for each in store.read_user(ada.id).sessions]
+    sessions = [each.id for each in store.users.read(ada.id).sessions]
     page = adas_browser.get("/account/apps")
     assert re.findall('name="session" value="([^"]*)"', page.text) == sessions[::-1]
     assert page.text.count("This browser") == 1
@@ -598,7 +602,7 @@ def test_ending_one_session_keeps_the_others(store, adas_browser, open_browser, 
 def test_apps_page_shows_a_time_beyond_the_calendar_as_a_number(
     store, adas_browser, ada, program, since
 ):
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.grants[program.id] = Grant("a grant", ["userinfo"], since)
         user.sessions[-1].since = since
     page = adas_browser.get("/account/apps").text
@@ -607,7 +611,7 @@ def test_apps_page_shows_a_time_beyond_the_calendar_as_a_number(
 
 def test_sign_out_buttons_of_similar_browsers_name_the_minute(store, adas_browser, ada):
     half_past_five = 1_795_282_200_000  # 21 November 2026, in UTC
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.sessions += [Session(f"{i}", half_past_five + i * 60_000, "Firefox") for i in (0, 9)]
     page = adas_browser.get("/account/apps").text
     for time in ("17:30", "17:39"):
@@ -620,14 +624,14 @@ def test_another_players_session_cannot_be_ended(
 ):
     bobs = open_browser()
     bobs.sign_in("Bob")
-    for each in (session, store.read_user(bob.id).sessions[0].id):
+    for each in (session, store.users.read(bob.id).sessions[0].id):
         data = {"session": each, "user": bob.id}
         assert adas_browser.post("/account/sessions/end", data=data).status_code == 303
     assert is_signed_in(bobs) and is_signed_in(adas_browser)
 
 
 def test_ending_the_current_session_signs_out(store, adas_browser, ada):
-    session = store.read_user(ada.id).sessions[0].id
+    session = store.users.read(ada.id).sessions[0].id
     adas_browser.post("/account/sessions/end", data={"session": session})
     assert not is_signed_in(adas_browser)
 
@@ -661,7 +665,7 @@ def test_cross_site_post_is_403_and_changes_nothing(
     store, adas_browser, ada, program, adas_link, path, site
 ):
     adas_browser.allow(program)
-    before = store.read_user(ada.id)
+    before = store.users.read(ada.id)
     data = {
         **{"name": "Grace", "bio": "x", "email": "g@example.org", "new_password": ANOTHER},
         **{"password": PASSWORD, "current_password": PASSWORD, "client_id": program.id},
@@ -671,7 +675,7 @@ def test_cross_site_post_is_403_and_changes_nothing(
         data = {"picture": (io.BytesIO(b"no picture"), "me.png")}
     answer = adas_browser.post(path, data=data, headers=FOREIGN_LINK | {"Sec-Fetch-Site": site})
     assert answer.status_code == 403
-    assert (store.read_user(ada.id), store.user_ids()) == (before, [1])
+    assert (store.users.read(ada.id), store.users.ids()) == (before, [1])
 
 
 def test_get_of_a_form_address_is_405_with_an_explanation(adas_browser):

@@ -56,7 +56,7 @@ def test_upload_creates_three_files_and_the_old_address_is_404(
 ):
     answer = upload(adas_browser, RED, "../../x.html")
     assert (answer.status_code, answer.location) == (303, "/account")
-    user = store.read_user(ada.id)
+    user = store.users.read(ada.id)
     assert user.pfp_timestamp > ada.pfp_timestamp
     assert picture_files().keys() == expected_files(user)
     for size, side in (("large", 256), ("medium", 64), ("small", 16)):
@@ -74,17 +74,17 @@ def test_refused_upload_shows_an_error_and_changes_nothing(
     store, adas_browser, ada, picture_files, kind
 ):
     content, status = REFUSED_UPLOADS[kind]
-    before, files = store.read_user(ada.id), picture_files()
+    before, files = store.users.read(ada.id), picture_files()
     page = upload(adas_browser, content)
     assert page.status_code == status
     assert list(problems_of(page)) == ["picture"]
-    assert (store.read_user(ada.id), picture_files()) == (before, files)
+    assert (store.users.read(ada.id), picture_files()) == (before, files)
 
 
 def test_picture_field_without_a_file_is_400(store, adas_browser, ada):
     for data in ({"picture": "text"}, None):
         assert adas_browser.post("/account/picture", data=data).status_code == 400
-    assert store.read_user(ada.id).pfp_timestamp == ada.pfp_timestamp
+    assert store.users.read(ada.id).pfp_timestamp == ada.pfp_timestamp
 
 
 @pytest.mark.live
@@ -99,9 +99,9 @@ def test_unsaved_picture_keeps_the_old_one(adas_browser, faults):
 def test_removing_the_picture_restores_the_generated_one(store, adas_browser, ada, picture_files):
     generated = sorted(picture_files().values())
     upload(adas_browser, RED)
-    uploaded = store.read_user(ada.id).pfp_timestamp
+    uploaded = store.users.read(ada.id).pfp_timestamp
     assert adas_browser.post("/account/picture/remove").status_code == 303
-    user = store.read_user(ada.id)
+    user = store.users.read(ada.id)
     assert user.pfp_timestamp > uploaded
     assert picture_files().keys() == expected_files(user)
     assert sorted(picture_files().values()) == generated
@@ -126,7 +126,7 @@ def test_racing_picture_and_profile_changes_leave_one_set_of_files(
 
     statuses = race(*(lambda i=i: change(i) for i in range(3)), edit)
     assert [red, *statuses] == [303, {303}, {303}, {303}, {303}]
-    user = store.read_user(ada.id)
+    user = store.users.read(ada.id)
     assert user.bio == "bio 7"
     assert picture_files().keys() == expected_files(user)
 

@@ -88,8 +88,9 @@ CLIENT_ACTS = {
 }
 # The methods of Storage that lock a record
 CHANGES = (
-    *("edit_user", "rename_user", "reset_name", "change_email", "save_picture", "delete_user"),
-    *("add_client", "edit_client", "issue_client_secret", "delete_client"),
+    *("users.edit", "users.rename", "users.reset_name", "users.change_email", "users.delete"),
+    *("pictures.save", "clients.register", "clients.edit", "clients.issue_secret"),
+    "clients.delete",
 )
 
 
@@ -101,13 +102,13 @@ def add_player(storage) -> Callable[..., User]:
     def add_player(mod_level: int = PLAYER, act: str = "", name: str = "") -> User:
         number = next(numbers)
         name = name or f"Somebody {number}"
-        user = storage.add_user(name, f"u{number}@example.org", "a hash", mod_level)
-        with storage.edit_user(user.id) as user:
+        user = storage.users.register(name, f"u{number}@example.org", "a hash", mod_level)
+        with storage.users.edit(user.id) as user:
             user.bio, user.flairs, user.equipped_flair = "Chess.", ["none", "Old"], "Old"
             user.sessions = [Session("a session", 1, "Firefox")]
             user.suspension = Suspension(user.id) if act == "user unsuspend" else None
-        storage.save_picture(user.id, generate_picture(77))
-        return storage.read_user(user.id)
+        storage.pictures.save(user.id, generate_picture(77))
+        return storage.users.read(user.id)
 
     return add_player
 
@@ -130,7 +131,7 @@ def admin(add_player) -> User:
 @pytest.fixture
 def game(storage, ada) -> Client:
     """Ada's listed game."""
-    return storage.add_client("Game", [], ada.id, game_url=GAME, listed=True)[0]
+    return storage.clients.register("Game", [], ada.id, game_url=GAME, listed=True)[0]
 
 
 @pytest.fixture
@@ -178,29 +179,30 @@ def before_lock(storage, monkeypatch):
     @contextlib.contextmanager
     def before_lock(change: Callable[[], None]) -> Iterator[None]:
         with monkeypatch.context() as patch:
-            for name in CHANGES:
-                method = getattr(storage, name)
+            for part_name, name in (each.split(".") for each in CHANGES):
+                part = getattr(storage, part_name)
+                method = getattr(part, name)
 
                 def change_first(*arguments, method=method, **named):
                     patch.undo()
                     change()
                     return method(*arguments, **named)
 
-                patch.setattr(storage, name, change_first)
+                patch.setattr(part, name, change_first)
             yield
 
     return before_lock
 
 
 def set_fields(storage, user_id: int, **fields) -> None:
-    with storage.edit_user(user_id) as user:
+    with storage.users.edit(user_id) as user:
         for name, value in fields.items():
             setattr(user, name, value)
 
 
 def audit_lines(storage) -> list[dict]:
     """Return the lines of the audit log without their times."""
-    return [{k: v for k, v in line.items() if k != "time"} for line in storage.read_audit()]
+    return [{k: v for k, v in line.items() if k != "time"} for line in storage.audit.read()]
 
 
 # -- rights -------------------------------------------------------------------------------------
@@ -226,7 +228,7 @@ def test_rights_by_level(storage, add_player, acts_of, subtests):
                     else:
                         with pytest.raises(NotAllowed):
                             do(acts_of(actor), target.id)
-                        assert storage.read_user(target.id) == target
+                        assert storage.users.read(target.id) == target
 
 
 def test_command_may_do_everything(storage, add_player, command, subtests):
@@ -258,14 +260,14 @@ def test_actor_demoted_or_suspended_before_the_lock_is_refused(
             change = functools.partial(set_fields, storage, actor.id, **fields)
             with subtests.test(act, **fields), pytest.raises(NotAllowed), before_lock(change):
                 do(acts_of(actor), user.id)
-        assert storage.read_user(user.id) == user
+        assert storage.users.read(user.id) == user
     assert audit_lines(storage) == []
 
 
 def test_deleted_actor_is_refused(storage, add_player, ada, moderator, acts_of, before_lock):
-    with before_lock(lambda: storage.delete_user(moderator.id)), pytest.raises(NotAllowed):
+    with before_lock(lambda: storage.users.delete(moderator.id)), pytest.raises(NotAllowed):
         acts_of(moderator).suspend(ada.id)
-    assert (storage.read_user(ada.id), audit_lines(storage)) == (ada, [])
+    assert (storage.users.read(ada.id), audit_lines(storage)) == (ada, [])
 
 
 def test_user_promoted_before_the_lock_is_unchanged(
@@ -277,7 +279,7 @@ def test_user_promoted_before_the_lock_is_unchanged(
         with subtests.test(act), pytest.raises(NotAllowed), before_lock(promote):
             do(acts_of(moderator), user.id)
         user.mod_level = MODERATOR
-        assert storage.read_user(user.id) == user
+        assert storage.users.read(user.id) == user
     assert audit_lines(storage) == []
 
 
@@ -285,12 +287,14 @@ def changes_of_storage(source: str) -> set[str]:
     """Return the methods in CHANGES that a module calls on a storage, not by an act."""
     found = set()
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Attribute) and node.attr in CHANGES:
+        if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Attribute):
+            continue
+        if (change := f"{node.value.attr}.{node.attr}") in CHANGES:
             root = node.value
             while isinstance(root, ast.Attribute | ast.Call):
                 root = root.value if isinstance(root, ast.Attribute) else root.func
             if isinstance(root, ast.Name) and root.id in ("get_storage", "store"):
-                found.add(node.attr)
+                found.add(change)
     return found
 
 
@@ -301,7 +305,7 @@ def test_pages_change_records_only_by_acts(subtests):
 
 
 def test_change_of_a_record_without_an_act_is_found():
-    for source in ("with get_storage().{}(1): ...", "store.{}(1)", "get_storage().users.{}(1)"):
+    for source in ("with get_storage().{}(1): ...", "store.{}(1)"):
         assert changes_of_storage(source.format(CHANGES[0])) == {CHANGES[0]}
     assert changes_of_storage(f"acts_of(player).{CHANGES[0]}(1)") == set()
 
@@ -316,9 +320,9 @@ def test_no_op_changes_are_not_logged(storage, add_player, command, subtests):
         user = add_player(PLAYER, act)
         with subtests.test(act):
             do(command, user.id)
-            before, lines = storage.read_user(user.id), audit_lines(storage)
+            before, lines = storage.users.read(user.id), audit_lines(storage)
             do(command, user.id)
-            assert (storage.read_user(user.id), audit_lines(storage)) == (before, lines)
+            assert (storage.users.read(user.id), audit_lines(storage)) == (before, lines)
             assert lines[-1]["act"] == act
             if act in ("user set name", "user set email"):
                 command.delete_user(user.id)  # frees name and email
@@ -330,10 +334,10 @@ def test_audit_line_precedes_the_change(storage, add_player, command, monkeypatc
         seen = []
 
         def read(*_, user_id=user.id, seen=seen, **__) -> None:
-            seen.append(storage.read_user(user_id))
+            seen.append(storage.users.read(user_id))
 
         with subtests.test(act), monkeypatch.context() as patch:
-            patch.setattr(storage, "write_audit", read)
+            patch.setattr(storage.audit, "write", read)
             do(command, user.id)
             assert seen == [user]
             assert act == "user sign-in-link" or find_user(storage, user.id) != user
@@ -341,7 +345,7 @@ def test_audit_line_precedes_the_change(storage, add_player, command, monkeypatc
 
 def find_user(storage, user_id: int) -> User | None:
     with contextlib.suppress(NoSuchUser):
-        return storage.read_user(user_id)
+        return storage.users.read(user_id)
 
 
 def fail(*_, **__) -> None:
@@ -352,24 +356,24 @@ def test_act_that_cannot_be_logged_changes_nothing(
     storage, add_player, command, game, monkeypatch, subtests, app_command
 ):
     users = [(add_player(PLAYER, act), act) for act in USER_ACTS]
-    monkeypatch.setattr(storage, "write_audit", fail)
+    monkeypatch.setattr(storage.audit, "write", fail)
     for user, act in users:
         with subtests.test(act):
             with pytest.raises(StorageFailed):
                 USER_ACTS[act][0](command, user.id)
-            assert storage.read_user(user.id) == user
+            assert storage.users.read(user.id) == user
     for act, do in CLIENT_ACTS.items():
         with subtests.test(act):
             with pytest.raises(StorageFailed):
                 do(app_command, game.id)
-            assert storage.read_client(game.id) == game
+            assert storage.clients.read(game.id) == game
     with pytest.raises(StorageFailed):
         app_command.register_client(None, name="Chess", redirect_uris=[])
     assert all_clients(storage) == [game]
-    keys = storage.keys()
+    keys = storage.keys.current()
     with pytest.raises(StorageFailed):
         command.rotate_keys(drop_old=True)
-    assert storage.keys() == keys
+    assert storage.keys.current() == keys
 
 
 @pytest.mark.parametrize(
@@ -389,7 +393,7 @@ def test_act_that_cannot_be_logged_changes_nothing(
 def test_refused_change_is_not_logged(storage, ada, admin, command, error, do):
     with pytest.raises(error):
         do(command, ada.id)
-    assert (storage.read_user(ada.id), audit_lines(storage)) == (ada, [])
+    assert (storage.users.read(ada.id), audit_lines(storage)) == (ada, [])
 
 
 # -- limits --------------------------------------------------------------------------------------
@@ -400,8 +404,8 @@ def test_logged_acts_of_a_player_are_limited(storage, ada, game, app_acts_of, ap
         if number % 2:
             app_acts_of(ada).issue_client_secret(game.id)
         else:
-            app_acts_of(ada).set_disabled(game.id, not storage.read_client(game.id).disabled)
-    before, lines = storage.read_client(game.id), audit_lines(storage)
+            app_acts_of(ada).set_disabled(game.id, not storage.clients.read(game.id).disabled)
+    before, lines = storage.clients.read(game.id), audit_lines(storage)
     assert len(lines) == ACTS_AN_HOUR
     for act in (
         lambda: app_acts_of(ada).issue_client_secret(game.id),
@@ -423,11 +427,11 @@ def test_logged_acts_of_a_moderator_are_limited(
     for _ in range(2):
         acts_of(moderator).suspend(ada.id)
         acts_of(moderator).unsuspend(ada.id)
-    before = storage.read_user(ada.id)
+    before = storage.users.read(ada.id)
     for act in (Acts.suspend, *(functools.partial(Acts.reset, what=what) for what in RESETS)):
         with pytest.raises(TooManyAttempts):
             act(acts_of(moderator), ada.id)
-    assert storage.read_user(ada.id) == before
+    assert storage.users.read(ada.id) == before
     assert len(audit_lines(storage)) == 4
     acts_of(admin).suspend(ada.id)
     for _ in range(3):
@@ -445,9 +449,9 @@ def test_no_op_acts_are_not_counted(storage, ada, moderator, acts_of, monkeypatc
 
 def test_removing_a_generated_picture_is_a_no_op(storage, ada, acts_of):
     acts_of(ada).remove_picture(ada.id)
-    first = storage.read_user(ada.id).pfp_timestamp
+    first = storage.users.read(ada.id).pfp_timestamp
     acts_of(ada).remove_picture(ada.id)
-    assert ada.pfp_timestamp < first == storage.read_user(ada.id).pfp_timestamp
+    assert ada.pfp_timestamp < first == storage.users.read(ada.id).pfp_timestamp
 
 
 # -- players ------------------------------------------------------------------------------------
@@ -456,22 +460,22 @@ def test_removing_a_generated_picture_is_a_no_op(storage, ada, acts_of):
 def test_suspension_ends_sessions_and_tokens(storage, ada, moderator, game, acts_of):
     set_fields(storage, ada.id, grants={game.id: Grant("a grant", ["userinfo"], 1)})
     acts_of(moderator).suspend(ada.id)
-    user = storage.read_user(ada.id)
+    user = storage.users.read(ada.id)
     assert (user.suspended, user.sessions) == (True, [])
     assert [each.id != "a grant" for each in user.grants.values()] == [True]
     acts_of(moderator).unsuspend(ada.id)
-    assert not storage.read_user(ada.id).suspended
+    assert not storage.users.read(ada.id).suspended
 
 
 def test_suspension_has_actor_reason_and_end(storage, ada, moderator, acts_of, now):
     acts_of(moderator).suspend(ada.id, "Insults.", 7)
     until = now() + 7 * DAY_MS
     expected = Suspension(moderator.id, now(), "Insults.", until)
-    assert storage.read_user(ada.id).suspension == expected
+    assert storage.users.read(ada.id).suspension == expected
     now.ahead = 7 * DAY_MS - 1
-    assert storage.read_user(ada.id).suspended
+    assert storage.users.read(ada.id).suspended
     now.ahead += 1
-    assert not storage.read_user(ada.id).suspended
+    assert not storage.users.read(ada.id).suspended
     acts_of(moderator).unsuspend(ada.id)  # a no-op
     [line] = audit_lines(storage)
     assert (line["act"], line["days"]) == ("user suspend", 7)
@@ -484,8 +488,8 @@ def test_moderator_cannot_lift_or_change_an_administrators_suspension(
     """Of an administrator: by one, by the command, or by somebody who is gone or unknown."""
     gone = add_player(MODERATOR)
     acts_of(gone).suspend(ada.id)
-    storage.delete_user(gone.id)
-    by_gone = storage.read_user(ada.id).suspension
+    storage.users.delete(gone.id)
+    by_gone = storage.users.read(ada.id).suspension
     promoted = add_player(MODERATOR)
     set_fields(storage, promoted.id, mod_level=ADMINISTRATOR)
     for name, suspension in {
@@ -497,14 +501,14 @@ def test_moderator_cannot_lift_or_change_an_administrators_suspension(
         "promoted": Suspension(promoted.id),
     }.items():
         set_fields(storage, ada.id, suspension=suspension)
-        before, lines = storage.read_user(ada.id), audit_lines(storage)
+        before, lines = storage.users.read(ada.id), audit_lines(storage)
         for act in (Acts.unsuspend, Acts.suspend, lambda *each: Acts.suspend(*each, "x", 1)):
             with subtests.test(name), pytest.raises(NotAllowed, match="administrator suspended"):
                 act(acts_of(moderator), ada.id)
-        assert (storage.read_user(ada.id), audit_lines(storage)) == (before, lines)
+        assert (storage.users.read(ada.id), audit_lines(storage)) == (before, lines)
         with subtests.test(f"{name}, lifted by an administrator"):
             acts_of(admin).unsuspend(ada.id)
-            assert storage.read_user(ada.id).suspension is None
+            assert storage.users.read(ada.id).suspension is None
 
 
 def test_moderator_lifts_and_changes_suspensions_by_moderators(
@@ -514,10 +518,10 @@ def test_moderator_lifts_and_changes_suspensions_by_moderators(
     for actor in (moderator, other):
         acts_of(other).suspend(ada.id, "First", 1)
         acts_of(actor).suspend(ada.id, "Second")
-        suspension = storage.read_user(ada.id).suspension
+        suspension = storage.users.read(ada.id).suspension
         assert (suspension.by, suspension.reason, suspension.until) == (actor.id, "Second", None)
         acts_of(moderator).unsuspend(ada.id)
-        assert not storage.read_user(ada.id).suspended
+        assert not storage.users.read(ada.id).suspended
     acts_of(moderator).suspend(ada.id)
     acts_of(admin).suspend(ada.id)  # now it is the administrator's
     with pytest.raises(NotAllowed):
@@ -533,7 +537,7 @@ def test_suspension_by_an_administrator_before_the_lock_stays(
     acts_of(moderator).suspend(ada.id)
     with before_lock(overrule), pytest.raises(NotAllowed):
         acts_of(moderator).unsuspend(ada.id)
-    assert storage.read_user(ada.id).suspension.by == admin.id
+    assert storage.users.read(ada.id).suspension.by == admin.id
 
 
 def test_ended_suspension_by_an_administrator_does_not_bind_moderators(
@@ -542,7 +546,7 @@ def test_ended_suspension_by_an_administrator_does_not_bind_moderators(
     acts_of(admin).suspend(ada.id, days=1)
     now.ahead = DAY_MS
     acts_of(moderator).suspend(ada.id)
-    assert storage.read_user(ada.id).suspension.by == moderator.id
+    assert storage.users.read(ada.id).suspension.by == moderator.id
 
 
 @pytest.mark.parametrize("reason", ["r" * 201, "two\nlines", "\x1b[2J", " padded", "\u202eright"])
@@ -550,20 +554,20 @@ def test_suspension_with_a_bad_reason_is_refused(storage, ada, command, reason):
     with pytest.raises(InvalidField) as refusal:
         command.suspend(ada.id, reason)
     assert refusal.value.field == "reason"
-    assert (storage.read_user(ada.id), audit_lines(storage)) == (ada, [])
+    assert (storage.users.read(ada.id), audit_lines(storage)) == (ada, [])
 
 
 def test_resets(storage, ada, moderator, acts_of):
     for what in RESETS:
         acts_of(moderator).reset(ada.id, what)
-    user = storage.read_user(ada.id)
+    user = storage.users.read(ada.id)
     assert (user.bio, user.name) == ("", f"player{ada.id}")
     assert user.pfp_timestamp > ada.pfp_timestamp
 
 
 def test_revoked_flair_is_no_longer_equipped(storage, ada, admin, acts_of):
     acts_of(admin).revoke_flair(ada.id, "Old")
-    user = storage.read_user(ada.id)
+    user = storage.users.read(ada.id)
     assert (user.flairs, user.equipped_flair) == (["none"], "none")
 
 
@@ -579,27 +583,27 @@ def test_last_administrator_cannot_be_demoted_or_deleted(
             act()
     with pytest.raises(NotAllowed):  # does not reveal the last administrator
         acts_of(moderator).suspend(admin.id)
-    assert (storage.read_user(admin.id), audit_lines(storage)) == (admin, [])
+    assert (storage.users.read(admin.id), audit_lines(storage)) == (admin, [])
     acts_of(admin).set_mod_level(admin.id, ADMINISTRATOR)
     command.suspend(admin.id)
     command.unsuspend(admin.id)
     command.set_mod_level(admin.id, PLAYER)
-    assert storage.administrators() == []
+    assert storage.users.administrators() == []
 
 
 def test_moderator_cannot_suspend_a_new_last_administrator(
     storage, ada, moderator, acts_of, monkeypatch
 ):
-    administered_without = storage.administered_without
+    administered_without = storage.users.administered_without
 
     def promote_first(user_id: int):
         set_fields(storage, ada.id, mod_level=ADMINISTRATOR)
         return administered_without(user_id)
 
-    monkeypatch.setattr(storage, "administered_without", promote_first)
+    monkeypatch.setattr(storage.users, "administered_without", promote_first)
     with pytest.raises(LastAdministrator):
         acts_of(moderator).suspend(ada.id)
-    assert storage.read_user(ada.id).administers
+    assert storage.users.read(ada.id).administers
 
 
 def test_racing_demotions_leave_one_administrator(storage, add_player, acts_of):
@@ -617,7 +621,7 @@ def test_racing_demotions_leave_one_administrator(storage, add_player, acts_of):
         with ThreadPoolExecutor(2) as threads:
             outcomes = list(threads.map(demote, (first, second), (second, first)))
         assert outcomes.count(None) == 1
-        [left] = storage.administrators()
+        [left] = storage.users.administrators()
         set_fields(storage, left.id, mod_level=PLAYER)
 
 
@@ -629,7 +633,7 @@ def test_players_change_only_their_own_accounts(
         user = add_player()
         grants = {game.id: Grant("a grant", ["userinfo"], 1)}
         set_fields(storage, user.id, grants=grants, last_heartbeat=0)
-        user = storage.read_user(user.id)
+        user = storage.users.read(user.id)
         suspension = Suspension("command")
         suspend = functools.partial(set_fields, storage, user.id, suspension=suspension)
         with subtests.test(act):
@@ -638,7 +642,7 @@ def test_players_change_only_their_own_accounts(
             refused = contextlib.nullcontext() if act == "password" else pytest.raises(NotAllowed)
             with before_lock(suspend), refused:
                 assert do(acts_of(user), user) is False
-            assert storage.read_user(user.id) == dataclasses.replace(user, suspension=suspension)
+            assert storage.users.read(user.id) == dataclasses.replace(user, suspension=suspension)
             set_fields(storage, user.id, suspension=None)
             do(acts_of(user), user)
             assert find_user(storage, user.id) != user
@@ -648,24 +652,24 @@ def test_players_change_only_their_own_accounts(
 def test_profile_change_keeps_what_is_not_named(storage, ada, acts_of):
     acts_of(ada).change_profile(ada.id, bio="Go.")
     acts_of(ada).change_profile(ada.id, equipped_flair="Never had")
-    assert storage.read_user(ada.id) == dataclasses.replace(ada, bio="Go.")
+    assert storage.users.read(ada.id) == dataclasses.replace(ada, bio="Go.")
 
 
 def test_profile_is_saved_as_a_whole_or_not_at_all(storage, ada, admin, acts_of):
     for name, bio, error in (("alan", "Go.", NameTaken), ("Grace", "\0", InvalidField)):
         with pytest.raises(error):
             acts_of(ada).change_profile(ada.id, name, bio, "none")
-        assert storage.read_user(ada.id) == ada
+        assert storage.users.read(ada.id) == ada
     acts_of(ada).change_profile(ada.id, "Grace", "Go.", "none")
     new = dataclasses.replace(ada, name="Grace", bio="Go.", equipped_flair="none")
-    assert storage.read_user(ada.id) == new
-    assert [storage.find_user(each) for each in ("Grace", "Ada")] == [new, None]
+    assert storage.users.read(ada.id) == new
+    assert [storage.users.find_by_login(each) for each in ("Grace", "Ada")] == [new, None]
 
 
 def test_bio_that_breaks_a_newer_rule_locks_nobody_out(storage, ada, acts_of, monkeypatch):
     monkeypatch.setattr(contract, "check_bio", lambda bio: "Use another word.")
     acts_of(ada).change_profile(ada.id, bio=ada.bio, equipped_flair="none")
-    assert storage.read_user(ada.id).equipped_flair == "none"
+    assert storage.users.read(ada.id).equipped_flair == "none"
     with pytest.raises(InvalidField):
         acts_of(ada).change_profile(ada.id, bio="Go.")
 
@@ -684,20 +688,20 @@ def test_only_the_newest_sessions_are_kept(storage, ada, acts_of):
         new = Session(str(number), number, "Firefox")
         assert acts_of(ada).start_session(ada, new, ada.password_hash)
     kept = [str(number) for number in range(1, SESSIONS_KEPT + 1)]
-    assert [each.id for each in storage.read_user(ada.id).sessions] == kept
+    assert [each.id for each in storage.users.read(ada.id).sessions] == kept
     acts_of(ada).sign_out(ada.id, "7")
     kept.remove("7")
-    assert [each.id for each in storage.read_user(ada.id).sessions] == kept
+    assert [each.id for each in storage.users.read(ada.id).sessions] == kept
 
 
 def test_only_the_command_issues_invitations_and_rotates_keys(storage, admin, acts_of, command):
-    keys = storage.keys()
+    keys = storage.keys.current()
     for act in (lambda acts: acts.issue_invites(7, 2), lambda acts: acts.rotate_keys(False)):
         with pytest.raises(NotAllowed):
             act(acts_of(admin))
-    assert all(map(storage.find_invite, command.issue_invites(7, 2)))
+    assert all(map(storage.invites.find_unused, command.issue_invites(7, 2)))
     command.rotate_keys(drop_old=False)
-    assert storage.keys()[0] == keys[-1]
+    assert storage.keys.current()[0] == keys[-1]
     command.rotate_keys(drop_old=True)
     lines = [*[{"act": "invite", "days": 7}] * 2, {"act": "key rotate"}, {"act": "key drop-old"}]
     assert audit_lines(storage) == [line | {"by": "command"} for line in lines]
@@ -711,7 +715,7 @@ def test_owner_and_administrators_manage_an_app(
 ):
     for act, do in CLIENT_ACTS.items():
         for actor, allowed in ((moderator, False), (ada, True), (admin, True)):
-            client, _ = storage.add_client("Chess", [], ada.id)
+            client, _ = storage.clients.register("Chess", [], ada.id)
             with subtests.test(act, actor=actor.name):
                 if allowed:
                     do(app_acts_of(actor), client.id)
@@ -720,7 +724,7 @@ def test_owner_and_administrators_manage_an_app(
                 else:
                     with pytest.raises(NotAllowed):
                         do(app_acts_of(actor), client.id)
-                    assert storage.read_client(client.id) == client
+                    assert storage.clients.read(client.id) == client
     with pytest.raises(NotAllowed):
         app_acts_of(moderator).change_client(game.id, name="Mine")
 
@@ -729,21 +733,21 @@ def test_owner_and_administrators_manage_an_app(
 def test_app_that_changed_before_the_lock_keeps_its_origin(
     storage, ada, admin, app_acts_of, before_lock, change
 ):
-    client, _ = storage.add_client("Chess", [], ada.id, game_url="https://chess.example/")
+    client, _ = storage.clients.register("Chess", [], ada.id, game_url="https://chess.example/")
 
     def edit() -> None:
-        with storage.edit_client(client.id) as edited:
+        with storage.clients.edit(client.id) as edited:
             for name, value in change.items():
                 setattr(edited, name, value)
 
     with before_lock(edit), pytest.raises(OriginTaken):
         app_acts_of(admin).end_game(client)
-    assert storage.read_client(client.id).game_url == change.get("game_url", client.game_url)
-    assert storage.read_user(ada.id).notices == []
-    with storage.edit_user(ada.id) as user:
+    assert storage.clients.read(client.id).game_url == change.get("game_url", client.game_url)
+    assert storage.users.read(ada.id).notices == []
+    with storage.users.edit(ada.id) as user:
         user.mod_level = MODERATOR
     with pytest.raises(NotAllowed):  # not even of the own app
-        app_acts_of(user).end_game(storage.read_client(client.id))
+        app_acts_of(user).end_game(storage.clients.read(client.id))
 
 
 @pytest.mark.parametrize("refusal", ["name", "limit", "owner"])
@@ -752,7 +756,7 @@ def test_refused_change_takes_no_origin_over(
 ):
     """The other app keeps its game URL: what can be refused is checked before."""
     app_acts_of(admin).set_listed(game.id, False)
-    mine, _ = storage.add_client("Mine", [], admin.id)
+    mine, _ = storage.clients.register("Mine", [], admin.id)
     before, lines = all_clients(storage), audit_lines(storage)
     acts = app_acts_of(admin)
     if refusal == "name":
@@ -776,7 +780,7 @@ def test_take_over_with_room_for_both_lines(storage, admin, game, app_acts_of, m
     client, _ = app_acts_of(admin).register_client(
         admin.id, take_over=True, name="x", redirect_uris=[], game_url=GAME
     )
-    assert (client.game_url, storage.read_client(game.id).game_url) == (GAME, None)
+    assert (client.game_url, storage.clients.read(game.id).game_url) == (GAME, None)
     acts = [line["act"] for line in audit_lines(storage)]
     assert acts == ["client unlisted", "client take-over", "client add"]
 
@@ -785,15 +789,15 @@ def test_app_transferred_before_the_lock_is_unchanged(
     storage, ada, admin, game, app_acts_of, before_lock, subtests
 ):
     def give_away() -> None:
-        with storage.edit_client(game.id) as client:
+        with storage.clients.edit(game.id) as client:
             client.owner_id = admin.id
 
     for act, do in CLIENT_ACTS.items():
         with subtests.test(act):
             with before_lock(give_away), pytest.raises(NotAllowed):
                 do(app_acts_of(ada), game.id)
-            assert not storage.read_client(game.id).disabled
-            with storage.edit_client(game.id) as client:
+            assert not storage.clients.read(game.id).disabled
+            with storage.clients.edit(game.id) as client:
                 client.owner_id = ada.id
     assert audit_lines(storage) == []
 
@@ -849,7 +853,7 @@ def test_game_moved_by_its_owner_is_unlisted(
 ):
     set_fields(storage, ada.id, mod_level=level)
     app_acts_of(ada).change_client(game.id, **changes)
-    client = storage.read_client(game.id)
+    client = storage.clients.read(game.id)
     assert client.listed == listed
     assert {name: getattr(client, name) for name in changes} == changes
 
@@ -884,7 +888,7 @@ def test_listing_a_game_requires_its_current_address(
     assert not app_acts_of(moderator).set_listed(game.id, False, "https://old.example/").listed
     with pytest.raises(InvalidField, match="game_url"):
         app_acts_of(moderator).set_listed(game.id, True, "https://old.example/")
-    assert not storage.read_client(game.id).listed
+    assert not storage.clients.read(game.id).listed
     assert app_acts_of(moderator).set_listed(game.id, True, GAME).listed
     assert not app_command.set_listed(game.id, False).listed
     acts = [line["act"] for line in audit_lines(storage)]

@@ -76,7 +76,7 @@ def test_repeated_client_id_shows_an_error_page(adas_browser, program):
 
 
 def test_disabled_client_shows_an_error_page(store, adas_browser, program):
-    with store.edit_client(program.id) as client:
+    with store.clients.edit(program.id) as client:
         client.disabled = True
     answer = adas_browser.get(program.link())
     assert is_error_page(answer)
@@ -116,7 +116,7 @@ def test_redirect_uri_of_the_tester_is_for_those_who_manage_the_client(
     assert is_error_page(bobs_browser.get(program.link()))
     other = register(CALLBACK, owner_id=ada.id)
     assert is_error_page(adas_browser.get(other.link(redirect_uri=program.redirect_uri)))
-    with store.edit_user(bob.id) as user:
+    with store.users.edit(bob.id) as user:
         user.mod_level = ADMINISTRATOR
     assert bobs_browser.get(program.link()).status_code == 200
 
@@ -230,7 +230,7 @@ def test_only_the_owner_sees_received_and_registered_redirect_uris(
 def test_administrator_sees_redirect_uris_of_every_client(store, adas_browser, program, ada):
     link = program.link(redirect_uri="https://evil.example/")
     assert CALLBACK not in adas_browser.get(link).text
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.mod_level = 2
     assert CALLBACK in adas_browser.get(link).text
 
@@ -246,10 +246,10 @@ def test_client_that_requires_pkce_gets_no_code_without_it(adas_browser, registe
     pkce = {"code_challenge": CHALLENGE, "code_challenge_method": "S256"}
     code = adas_browser.allow(program, **pkce)
     assert program.exchange(code, code_verifier=VERIFIER).status_code == 200
-    with store.edit_client(program.id) as client:
+    with store.clients.edit(program.id) as client:
         client.require_pkce = False
     code = adas_browser.allow(program)
-    with store.edit_client(program.id) as client:
+    with store.clients.edit(program.id) as client:
         client.require_pkce = True
     assert program.exchange(code).status_code == 400
 
@@ -406,7 +406,7 @@ def test_unknown_scopes_are_ignored_and_userinfo_is_always_granted(
     store, adas_browser, program, ada, asked, granted
 ):
     token = program.token_for(adas_browser.allow(program, scope=asked))
-    assert store.read_user(ada.id).grants[program.id].scope == granted
+    assert store.users.read(ada.id).grants[program.id].scope == granted
     assert ("email" in program.whois(token).json) == ("email" in granted)
 
 
@@ -453,7 +453,7 @@ def test_no_name_imitates_who_registered_a_client(adas_browser, store, bob, regi
     """The id, and a link to the profile, are the server's own words."""
     program = register(CALLBACK, owner_id=bob.id)
     for name in ("the people of this site", "a player who left", "player Ada id 1"):
-        store.rename_user(bob.id, name)
+        store.users.rename(bob.id, name)
         page = adas_browser.get(program.link())
         assert f"Registered by the player {name} , player id {bob.id}." in page_text(page)
         link = f'<a href="/users/{bob.id}" target="_blank" rel="noopener"><bdi class="name">{name}<'
@@ -513,20 +513,20 @@ def test_only_a_new_scope_needs_consent_again(store, adas_browser, program, ada)
     adas_browser.allow(program, scope="email")
     for scope in ("email", "userinfo", None):
         assert adas_browser.get(program.link(scope=scope)).status_code == 303
-    assert store.read_user(ada.id).grants[program.id].scope == ["userinfo", "email"]
+    assert store.users.read(ada.id).grants[program.id].scope == ["userinfo", "email"]
 
 
 def test_consent_to_fewer_scopes_keeps_the_grant(store, adas_browser, program, ada):
     narrow_page = adas_browser.get(program.link())
     adas_browser.allow(program, scope="email")
     token = program.token_for(program.read_callback(adas_browser.decide(narrow_page))["code"])
-    assert store.read_user(ada.id).grants[program.id].scope == ["userinfo", "email"]
+    assert store.users.read(ada.id).grants[program.id].scope == ["userinfo", "email"]
     assert "email" not in program.whois(token).json
 
 
 def test_withdrawn_consent_is_requested_again(store, adas_browser, program, ada):
     adas_browser.allow(program)
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         del user.grants[program.id]
     assert adas_browser.get(program.link()).status_code == 200
 
@@ -536,7 +536,7 @@ def test_denial_is_not_remembered(store, adas_browser, program, ada):
     answer = program.read_callback(adas_browser.decide(page, "deny"))
     assert answer.pop("error_description")
     assert answer == {"error": "access_denied", "state": STATE}
-    assert store.read_user(ada.id).grants == {}
+    assert store.users.read(ada.id).grants == {}
     assert adas_browser.get(program.link()).status_code == 200
 
 
@@ -545,7 +545,7 @@ def test_denial_is_not_remembered(store, adas_browser, program, ada):
 
 def nothing_was_granted(store, user, answer) -> bool:
     """Return whether there is no redirect and the user has no grant."""
-    return "Location" not in answer.headers and store.read_user(user.id).grants == {}
+    return "Location" not in answer.headers and store.users.read(user.id).grants == {}
 
 
 @pytest.fixture
@@ -566,7 +566,7 @@ def test_consent_page_of_another_player_is_400(store, page, ada, bob, open_brows
     bobs_browser.sign_in("Bob")
     answer = bobs_browser.decide(page)
     assert (answer.status_code, nothing_was_granted(store, bob, answer)) == (400, True)
-    assert store.read_user(ada.id).grants == {}
+    assert store.users.read(ada.id).grants == {}
 
 
 def test_consent_page_from_before_a_new_sign_in_is_400(store, page, ada, adas_browser):
@@ -687,7 +687,7 @@ def test_consent_after_sign_out_is_403(store, page, ada, adas_browser, browser):
 
 
 def test_consent_after_suspension_is_403(store, page, ada, adas_browser):
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.suspension = Suspension("command")
     answer = adas_browser.decide(page)
     assert (answer.status_code, nothing_was_granted(store, ada, answer)) == (403, True)
@@ -699,9 +699,9 @@ def test_client_changed_after_the_consent_page_gets_no_code(
     store, page, ada, adas_browser, program, change, decision
 ):
     if change == "deleted":
-        store.delete_client(program.id)
+        store.clients.delete(program.id)
     else:
-        with store.edit_client(program.id) as client:
+        with store.clients.edit(program.id) as client:
             client.disabled = change == "disabled"
             client.redirect_uris = ["https://new.example/"]
     answer = adas_browser.decide(page, decision)
@@ -901,7 +901,7 @@ def test_unsaved_consent_is_server_error(store, page, ada, adas_browser, program
     faults.refuse_saves("users")
     answer = program.read_callback(adas_browser.decide(page))
     assert (answer["error"], answer["state"]) == ("server_error", STATE)
-    assert store.read_user(ada.id).grants == {}
+    assert store.users.read(ada.id).grants == {}
 
 
 def test_unsaved_code_is_server_error(page, adas_browser, program, faults):

@@ -82,11 +82,11 @@ ERROR_FIELDS = {
 def test_form_at_the_concurrency_limit_is_503_with_retry_after(
     store, adas_browser, ada, at_the_limits, send
 ):
-    before = store.read_user(ada.id)
+    before = store.users.read(ada.id)
     page = send(adas_browser)
     assert (page.status_code, int(page.headers["Retry-After"]) > 0) == (503, True)
     assert problems_of(page) == {ERROR_FIELDS[send][0]: BUSY}
-    assert (store.read_user(ada.id), store.user_ids()) == (before, [ada.id])
+    assert (store.users.read(ada.id), store.users.ids()) == (before, [ada.id])
 
 
 def test_what_can_be_refused_cheaply_needs_no_place(adas_browser, ada, at_the_limits, monkeypatch):
@@ -137,7 +137,7 @@ def test_guest_who_types_a_name_does_not_hold_its_place(adas_browser, open_brows
 def test_password_link_and_rehash_hold_the_place_of_the_player(store, browser, ada, set_by_link):
     with limits.password_limit.place({"player 1": 1}):
         assert set_by_link(browser).status_code == 503
-        with store.edit_user(ada.id) as user:
+        with store.users.edit(ada.id) as user:
             user.password_hash = generate_password_hash(PASSWORD, "pbkdf2:sha256:2")
         assert browser.sign_in().status_code == 503
     assert browser.sign_in().status_code == 303
@@ -155,25 +155,25 @@ def test_password_link_can_be_retried_after_the_concurrency_limit(
 
 
 def test_unsaved_profile_keeps_the_input(store, adas_browser, ada, faults):
-    before = store.read_user(ada.id)
+    before = store.users.read(ada.id)
     faults.refuse_saves("accounts", "users")
     for typed in ({"name": "Ada", "bio": "typed"}, {"name": "Lovelace", "bio": "typed"}):
         page = save(adas_browser, **typed)
         assert (page.status_code, int(page.headers["Retry-After"]) > 0) == (503, True)
         assert problems_of(page) == {"profile-form": NOT_SAVED}
         assert value_of(page, "name") == typed["name"] and "\ntyped</textarea>" in page.text
-    assert store.read_user(ada.id) == before
+    assert store.users.read(ada.id) == before
 
 
 @pytest.mark.live
 @pytest.mark.parametrize("send", ERROR_FIELDS)
 def test_unsaved_form_is_503_with_an_error(store, adas_browser, ada, faults, send):
-    before = store.read_user(ada.id)
+    before = store.users.read(ada.id)
     faults.refuse_saves("accounts", "users")
     page = send(adas_browser)
     assert (page.status_code, int(page.headers["Retry-After"]) > 0) == (503, True)
     assert problems_of(page) == {ERROR_FIELDS[send][1]: NOT_SAVED}
-    assert (store.read_user(ada.id), store.user_ids()) == (before, [ada.id])
+    assert (store.users.read(ada.id), store.users.ids()) == (before, [ada.id])
 
 
 def test_unsaved_sign_in_is_503_and_keeps_the_name(open_browser, ada, faults):

@@ -146,7 +146,7 @@ class Installation:
 
     def audit_log(self) -> list[dict]:
         """Return the lines of the audit log."""
-        return list(self.open().read_audit())
+        return list(self.open().audit.read())
 
 
 @pytest.fixture(scope="module", params=BACKENDS)
@@ -271,7 +271,7 @@ def test_user_add_show_and_list_print_the_same_record(empty):
 
 def test_password_from_standard_input_is_stored_as_its_hash_alone(empty):
     empty.add_user("ada")
-    assert check_password_hash(empty.open().read_user(1).password_hash, PASSWORD)
+    assert check_password_hash(empty.open().users.read(1).password_hash, PASSWORD)
     assert PASSWORD not in empty.faults.stored_text()
 
 
@@ -299,7 +299,7 @@ def test_prompted_password_is_hidden_and_stdout_has_only_the_record(empty):
     os.close(controller)
     assert record["name"] == "ada"
     assert PASSWORD not in terminal_output
-    assert check_password_hash(empty.open().read_user(1).password_hash, PASSWORD)
+    assert check_password_hash(empty.open().users.read(1).password_hash, PASSWORD)
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ def store(tmp_path, environment, unsynced, backend) -> Storage:
     environment.setenv("IDENTITY_BASE_URL", BASE_URL)
     environment.setenv("IDENTITY_STORAGE", backend.setting(folders[0]))
     store = backend.open(*folders)
-    store.add_user("Ada", "ada@example.org", "")
-    store.add_user("Hopper", "hopper@example.org", "", ADMINISTRATOR)
+    store.users.register("Ada", "ada@example.org", "")
+    store.users.register("Hopper", "hopper@example.org", "", ADMINISTRATOR)
     return store
 
 
@@ -94,7 +94,7 @@ def test_client_takes_an_origin_over(run, refusal, store):
     options = ("add", "Space", "--game-url", GAME)
     assert refusal(*options).startswith("take_over: Taken, registered by the administrators,")
     added = run(*options, "--take-over")
-    assert (added["game_url"], store.read_client(taken).game_url) == (GAME, None)
+    assert (added["game_url"], store.clients.read(taken).game_url) == (GAME, None)
 
 
 def test_client_requires_pkce_and_forgoes_email(run):
@@ -121,8 +121,8 @@ def test_listing_a_game_is_audited(run, store):
     client_id = run("add", "Space", "--game-url", GAME, "--owner", "Ada")["client_id"]
     for option, listed in (("--listed", True), ("--listed", True), ("--unlisted", False)):
         assert run("set", client_id, option)["listed"] is listed
-        assert store.read_client(client_id).listed is listed
-    sentences = [describe_audit_line(line).partition("  ")[2] for line in store.read_audit()][1:]
+        assert store.clients.read(client_id).listed is listed
+    sentences = [describe_audit_line(line).partition("  ")[2] for line in store.audit.read()][1:]
     assert sentences == [
         f"the command: client listed, client {client_id}",
         f"the command: client unlisted, client {client_id}",

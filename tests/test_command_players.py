@@ -38,8 +38,8 @@ def store(installation, unsynced) -> Storage:
 @pytest.fixture
 def ada(store) -> User:
     """A player with a session and a flair."""
-    user_id = store.add_user("Ada", "ada@example.org", "").id
-    with store.edit_user(user_id) as user:
+    user_id = store.users.register("Ada", "ada@example.org", "").id
+    with store.users.edit(user_id) as user:
         user.flairs = ["none", "Old hand"]
         user.equipped_flair = "Old hand"
         user.sessions = [Session("x", 1, "Firefox on Linux")]
@@ -69,7 +69,7 @@ def refusal(installation):
 
 def audit_lines(store: Storage) -> list[dict]:
     """Return the lines of the audit log without their times."""
-    lines = list(store.read_audit())
+    lines = list(store.audit.read())
     assert all(line.pop("time") > 10**12 for line in lines)
     return lines
 
@@ -87,15 +87,15 @@ def test_invite_prints_links_that_create_one_account_each(installation, store, a
         form = {"name": f"New {i}", "email": f"n{i}@example.org", "password": NEW_PASSWORD}
         answer = browser.post("/sign-up", data=form | {"invite": invite})
         assert answer.status_code == (303 if i < 2 else 403)
-    assert len(store.user_ids()) == 3
+    assert len(store.users.ids()) == 3
 
 
 def test_invitation_expires_after_the_given_days(installation, store, clock):
     invite = installation.output("invite", "--days", "2").strip().partition("invite=")[2]
     clock.ahead = 2 * 86_400 - 60
-    assert store.find_invite(invite)
+    assert store.invites.find_unused(invite)
     clock.ahead += 120
-    assert not store.find_invite(invite)
+    assert not store.invites.find_unused(invite)
 
 
 @pytest.mark.parametrize("option", ["--days=0", "--days=366", "--count=0", "--count=1001"])
@@ -117,16 +117,16 @@ def test_sign_in_link_sets_a_new_password_and_is_audited(installation, store, ad
     form = {"link": signed, "new_password": NEW_PASSWORD}
     assert browser.post("/new-password", data=form).status_code == 303
     assert browser.post("/new-password", data=form).status_code == 403
-    assert store.read_user(ada.id).password_hash
+    assert store.users.read(ada.id).password_hash
 
 
 def test_sign_in_link_for_a_suspended_player_has_a_warning(installation, store, ada):
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.suspension = Suspension("command")
     done = installation.run("user", "sign-in-link", "ada@example.org", **BASE_URL)
     assert done.stdout.count("\n") == 1
     assert done.stderr.startswith("Ada is suspended") and done.stderr.count("\n") == 1
-    assert store.read_user(ada.id).suspended
+    assert store.users.read(ada.id).suspended
 
 
 # -- user show ------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ def test_sign_in_link_for_a_suspended_player_has_a_warning(installation, store, 
 
 @pytest.mark.parametrize("time", [10**20, 10**400], ids=["late", "later"])
 def test_time_out_of_range_is_printed_as_a_number(installation, store, ada, time):
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.last_heartbeat = time
     assert f"lastHeartbeat  {time}\n" in installation.output("user", "show", "ada")
 
@@ -144,12 +144,12 @@ def test_time_out_of_range_is_printed_as_a_number(installation, store, ada, time
 
 def test_suspend_ends_all_sessions_until_unsuspend(installation, store, ada):
     assert installation.output("user", "suspend", "ada") == "Ada is suspended.\n"
-    user = store.read_user(ada.id)
+    user = store.users.read(ada.id)
     assert (user.suspended, user.sessions) == (True, [])
     assert installation.output("user", "unsuspend", "ada@example.org") == (
         "Ada is no longer suspended.\n"
     )
-    assert not store.read_user(ada.id).suspended
+    assert not store.users.read(ada.id).suspended
     fields = {"by": "command", "user": ada.id}
     assert audit_lines(store) == [
         {"act": "user suspend"} | fields,
@@ -158,16 +158,16 @@ def test_suspend_ends_all_sessions_until_unsuspend(installation, store, ada):
 
 
 def test_sign_out_ends_all_sessions(installation, store, ada):
-    assert store.read_user(ada.id).sessions
+    assert store.users.read(ada.id).sessions
     for _ in range(2):  # the second time it is a no-op
         assert installation.output("user", "sign-out", "ADA") == "Ada is signed out everywhere.\n"
-        assert store.read_user(ada.id).sessions == []
+        assert store.users.read(ada.id).sessions == []
     assert audit_lines(store) == [{"act": "user sign-out", "by": "command", "user": ada.id}]
 
 
 def test_suspend_with_reason_and_days(installation, store, ada):
     installation.output("user", "suspend", "ada", "--reason", " Insults. ", "--days", "7")
-    suspension = store.read_user(ada.id).suspension
+    suspension = store.users.read(ada.id).suspension
     assert (suspension.by, suspension.reason) == ("command", "Insults.")
     assert suspension.until == suspension.since + 7 * 86_400_000
     shown = installation.record("user", "show", "ada")
@@ -175,24 +175,24 @@ def test_suspend_with_reason_and_days(installation, store, ada):
     assert [shown[each] for each in names] == ["command", suspension.until, "Insults."]
     assert "suspendedUntil    20" in installation.output("user", "show", "ada")
     installation.output("user", "suspend", "ada", "--reason", "Threats.")
-    changed = store.read_user(ada.id).suspension
+    changed = store.users.read(ada.id).suspension
     assert (changed.reason, changed.until) == ("Threats.", suspension.until)
     for _ in range(2):
         installation.output("user", "unsuspend", "ada")
         installation.output("user", "suspend", "ada")
-        assert store.read_user(ada.id).suspension.until is None
+        assert store.users.read(ada.id).suspension.until is None
     for refused in (["--reason", "x" * 201], ["--reason", "a\nb"]):
         done = installation.run("user", "suspend", "ada", *refused, status=1)
         assert done.stderr.startswith("Error: reason: ")
     installation.run("user", "suspend", "ada", "--days", "0", status=2)
-    assert store.read_user(ada.id).suspension.until is None
+    assert store.users.read(ada.id).suspension.until is None
 
 
 def test_player_is_not_deleted_without_confirmation(installation, store, ada):
     for answer in ("n\n", ""):
         done = installation.run("user", "delete", "Ada", status=1, stdin=answer)
         assert "Delete Ada (id 1)?" in done.output and "is deleted" not in done.output
-    assert (store.read_user(ada.id), audit_lines(store)) == (ada, [])
+    assert (store.users.read(ada.id), audit_lines(store)) == (ada, [])
 
 
 @pytest.mark.live
@@ -201,16 +201,16 @@ def test_player_is_deleted_after_confirmation(installation, store, ada):
     done = installation.run_process("user", "delete", "Ada", stdin="y\n")
     assert "Delete Ada (id 1)?" in done.stderr
     assert done.stdout == "Ada is deleted.\n"
-    assert store.user_ids() == []
+    assert store.users.ids() == []
     assert audit_lines(store) == [{"act": "user delete", "by": "command", "user": 1}]
     assert installation.faults.stored("pictures") == {}
-    assert store.add_user("Ada", "ada@example.org", "").id == 2
+    assert store.users.register("Ada", "ada@example.org", "").id == 2
 
 
 def test_delete_with_yes_does_not_prompt(installation, store, ada):
     done = installation.run("user", "delete", "ada", "--yes")
     assert (done.stdout, done.stderr) == ("Ada is deleted.\n", "")
-    assert store.user_ids() == []
+    assert store.users.ids() == []
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_unknown_player_is_refused(store, refusal, arguments):
 
 
 def test_flairs_are_granted_listed_and_revoked(installation, store, ada):
-    store.add_user("Bob", "bob@example.org", "")
+    store.users.register("Bob", "bob@example.org", "")
     assert installation.output("flair", "grant", "bob", "Old hand") == (
         "Bob has the flair Old hand.\n"
     )
@@ -241,7 +241,7 @@ def test_flairs_are_granted_listed_and_revoked(installation, store, ada):
     assert installation.output("flair", "revoke", "ada", "Old hand") == (
         "Ada no longer has the flair Old hand.\n"
     )
-    user = store.read_user(ada.id)
+    user = store.users.read(ada.id)
     assert (user.flairs, user.equipped_flair) == (["none"], "none")
     lines = installation.output("flair", "list").splitlines()
     assert [line.rsplit(maxsplit=1) for line in lines] == [
@@ -266,11 +266,11 @@ def test_flairs_are_granted_listed_and_revoked(installation, store, ada):
 )
 def test_invalid_flair_change_is_refused(store, ada, refusal, verb, flair, problem):
     assert refusal("flair", verb, "ada", flair) == problem
-    assert (store.read_user(ada.id), audit_lines(store)) == (ada, [])
+    assert (store.users.read(ada.id), audit_lines(store)) == (ada, [])
 
 
 def test_flair_list_names_a_damaged_user_and_counts_the_others(installation, store, ada, faults):
-    bob = store.add_user("Bob", "bob@example.org", "")
+    bob = store.users.register("Bob", "bob@example.org", "")
     faults.damage_user(bob.id)
     done = installation.run("flair", "list", "--json", status=1)
     assert {"flair": "Old hand", "players": 1} in json.loads(done.stdout)
@@ -284,13 +284,13 @@ def test_flair_list_names_a_damaged_user_and_counts_the_others(installation, sto
 def test_audit_prints_text_or_json(installation, store, ada):
     assert installation.output("audit") == ""
     assert installation.record("audit") == []
-    store.write_audit("user suspend", by=2, user=1, address="192.0.2.7")
-    store.write_audit("flair grant", by="command", user=1, flair="{Old} hand")
+    store.audit.write("user suspend", by=2, user=1, address="192.0.2.7")
+    store.audit.write("flair grant", by="command", user=1, flair="{Old} hand")
     first, second = installation.output("audit").splitlines()
     time = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
     assert re.fullmatch(rf"{time}  player 2: user suspend, user 1, address 192\.0\.2\.7", first)
     assert re.fullmatch(rf"{time}  the command: flair grant, user 1, flair {{Old}} hand", second)
-    assert installation.record("audit") == list(store.read_audit())
+    assert installation.record("audit") == list(store.audit.read())
     assert "/users/7" in installation.output("audit", "--help")
 
 
@@ -305,7 +305,7 @@ def test_audit_prints_text_or_json(installation, store, ada):
 )
 def test_audit_line_of_unknown_form_is_printed_as_it_is(installation, store, faults, line):
     faults.add_audit_line(line)
-    store.write_audit("backup", by="command")
+    store.audit.write("backup", by="command")
     first, second = installation.output("audit").splitlines()
     assert first == line
     assert second.endswith("the command: backup")
@@ -319,10 +319,10 @@ def test_control_characters_of_records_are_printed_as_escapes(installation, stor
     """Nothing that a record says moves the cursor, hides a line or turns the text around it."""
     user = User(7, "Eve", "eve@example.org", "", bio=HOSTILE, flairs=["none", HOSTILE])
     user.name = f"E{HOSTILE}"
-    assert store.add_users([user], {}) == [None]
-    store.write_audit(HOSTILE, by=HOSTILE, user=7, address=HOSTILE)
-    client, _ = store.add_client("Chess", [CALLBACK], 7)
-    store.write_audit("flair grant", by=7, user=7, flair=HOSTILE)
+    assert store.users.add_many([user], {}) == [None]
+    store.audit.write(HOSTILE, by=HOSTILE, user=7, address=HOSTILE)
+    client, _ = store.clients.register("Chess", [CALLBACK], 7)
+    store.audit.write("flair grant", by=7, user=7, flair=HOSTILE)
     printed = []
     for arguments in [
         *(("user", "list"), ("user", "show", "eve@example.org"), ("flair", "list"), ("audit",)),
@@ -351,7 +351,7 @@ def test_control_characters_of_records_are_printed_as_escapes(installation, stor
 
 def test_text_of_people_is_printed_as_it_is(installation, store):
     bio = "Zoë\n\t👨\u200d👩 می\u200cخواهم"
-    assert store.add_users([User(7, "Zoë", "zoe@example.org", "", bio=bio)], {}) == [None]
+    assert store.users.add_many([User(7, "Zoë", "zoe@example.org", "", bio=bio)], {}) == [None]
     shown = installation.output("user", "show", "zoe@example.org")
     assert all(each in shown for each in ("Zoë", "👨\u200d👩 می\u200cخواهم"))
 
@@ -365,9 +365,9 @@ def test_commands_print_through_one_function(module):
 
 @pytest.mark.parametrize("damage", ["", "{", "[" * 10**5, "null", "[1]"])
 def test_audit_names_a_damaged_line_and_prints_the_others(installation, store, faults, damage):
-    store.write_audit("export", by="command")
+    store.audit.write("export", by="command")
     faults.add_audit_line(damage)
-    store.write_audit("backup", by="command")
+    store.audit.write("backup", by="command")
     done = installation.run("audit", status=1)
     sentences = [line.partition("  ")[2] for line in done.stdout.splitlines()]
     assert sentences == ["the command: export", "the command: backup"]
@@ -394,7 +394,7 @@ AUDITED_COMMANDS = {  # an act in the audit log: the command that writes it
 
 @pytest.mark.parametrize("act", AUDITED_COMMANDS)
 def test_act_is_not_done_if_the_audit_log_cannot_be_saved(store, ada, refusal, faults, act):
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.suspension = (
             Suspension("command") if act == "user unsuspend" else None
         )  # else it would be a no-op

@@ -45,14 +45,14 @@ def test_copy_has_everything(source, target):
     with nothing_changes(source):
         assert copy(source, target) == 3
     assert read_all(target) == read_all(source)
-    for user_id in source.user_ids():
-        file = source.read_user(user_id).picture_file
-        assert target.read_picture("large", file)[0] == source.read_picture("large", file)[0]
-    assert target.keys() == source.keys()
-    assert [list(target.audit_of(each)) for each in (ADA, BOB, DORA)] == [
-        list(source.audit_of(each)) for each in (ADA, BOB, DORA)
+    for user_id in source.users.ids():
+        file = source.users.read(user_id).picture_file
+        assert target.pictures.read("large", file)[0] == source.pictures.read("large", file)[0]
+    assert target.keys.current() == source.keys.current()
+    assert [list(target.audit.about({each})) for each in (ADA, BOB, DORA)] == [
+        list(source.audit.about({each})) for each in (ADA, BOB, DORA)
     ]
-    assert target.add_user("New", "new@example.org", "").id == LARGEST + 1
+    assert target.users.register("New", "new@example.org", "").id == LARGEST + 1
     assert list(target.verify()) == []
 
 
@@ -73,9 +73,9 @@ def test_copy_reports_progress(source, target):
 @pytest.mark.parametrize("record", ["user", "client"])
 def test_copy_into_an_installation_in_use_is_refused(source, target, record):
     if record == "user":
-        target.add_user("Zoe", "zoe@example.org", "")
+        target.users.register("Zoe", "zoe@example.org", "")
     else:
-        target.add_client("Go", [], None)
+        target.clients.register("Go", [], None)
     refused = pytest.raises(BadInstallation, match="has players or clients")
     with nothing_changes(source, target), refused:
         copy(source, target)
@@ -110,7 +110,7 @@ def test_copy_of_a_damaged_user_names_it_and_leaves_nothing(source, target, faul
 
 
 def test_copy_of_a_damaged_client_names_it_and_leaves_nothing(source, target, faults):
-    [client_id] = source.client_ids()
+    [client_id] = source.clients.ids()
     faults.damage_client(client_id)
     assert f"clients/{client_id}" in copy_is_refused(source, target)
 

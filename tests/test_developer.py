@@ -26,7 +26,7 @@ def app(make_app):
 def registered(store, adas_browser) -> Client:
     """Ada's OAuth client."""
     assert adas_browser.post("/developer", data=FORM).status_code == 303
-    adas_browser.get(f"/developer/{store.client_ids()[0]}")  # shows the secret, once
+    adas_browser.get(f"/developer/{store.clients.ids()[0]}")  # shows the secret, once
     return all_clients(store)[0]
 
 
@@ -38,7 +38,7 @@ def bobs_browser(bob, open_browser) -> Browser:
 
 
 def promote(store, user_id: int, mod_level: int) -> None:
-    with store.edit_user(user_id) as user:
+    with store.users.edit(user_id) as user:
         user.mod_level = mod_level
 
 
@@ -101,7 +101,7 @@ def test_app_of_another_player_is_403(store, bobs_browser, bob, registered, act)
         answer = bobs_browser.get(f"/developer/{registered.id}{page}")
         assert (answer.status_code, CALLBACK in answer.text) == (403, False)
     assert registered.id not in bobs_browser.get("/developer").text
-    assert store.read_client(registered.id) == registered
+    assert store.clients.read(registered.id) == registered
 
 
 def test_administrators_manage_all_apps(store, bobs_browser, bob, registered):
@@ -109,7 +109,7 @@ def test_administrators_manage_all_apps(store, bobs_browser, bob, registered):
     assert registered.id in bobs_browser.get("/developer").text
     bobs_browser.post(f"/developer/{registered.id}", data=FORM | {"name": "Space Club"})
     bobs_browser.post(f"/developer/{registered.id}/disable")
-    client = store.read_client(registered.id)
+    client = store.clients.read(registered.id)
     assert (client.name, client.disabled, client.owner_id) == (
         "Space Club",
         True,
@@ -130,7 +130,7 @@ def test_administrator_list_is_paged_with_own_apps_first(
 ):
     def add(owner_id: int | None) -> Client:
         clock.ahead += 1
-        return store.add_client("Chess", [CALLBACK], owner_id)[0]
+        return store.clients.register("Chess", [CALLBACK], owner_id)[0]
 
     def shown(address: str) -> tuple[list[str], str | None]:
         page = adas_browser.get(address)
@@ -143,7 +143,7 @@ def test_administrator_list_is_paged_with_own_apps_first(
     added = list(map(add, owners[:3]))
     assert shown("/developer") == ([each.id for each in added], None)  # oldest first
     added += list(map(add, owners[3:]))
-    by_id, first = store.client_ids(), [added[3].id, added[1].id]
+    by_id, first = store.clients.ids(), [added[3].id, added[1].id]
     page, more = shown("/developer")
     assert page == first + [each for each in by_id[:1] if each not in first]
     page, more = shown(more)
@@ -157,7 +157,7 @@ def test_administrator_list_is_paged_with_own_apps_first(
 
 def test_damaged_app_is_skipped_in_the_list(store, adas_browser, ada, registered, faults):
     promote(store, ada.id, ADMINISTRATOR)
-    damaged, _ = store.add_client("Chess", [CALLBACK], None)
+    damaged, _ = store.clients.register("Chess", [CALLBACK], None)
     faults.damage_client(damaged.id)
     page = adas_browser.get("/developer").text
     assert registered.id in page and damaged.id not in page
@@ -185,7 +185,7 @@ def test_registration_saves_the_input_and_shows_the_secret_once(store, adas_brow
     secret = find_secret(page)
     assert client.secret_sha256 == hashlib.sha256(secret.encode()).hexdigest()
     assert page.headers["Cache-Control"] == "no-store"
-    assert [(each["act"], each["by"]) for each in store.read_audit()] == [("client add", ada.id)]
+    assert [(each["act"], each["by"]) for each in store.audit.read()] == [("client add", ada.id)]
     assert secret not in adas_browser.get(answer.location).text  # a reload
     assert len(all_clients(store)) == 1
     program = Program(anyone, client.id, secret, CALLBACK)
@@ -226,7 +226,7 @@ def test_field_error_is_400_and_keeps_the_input(
 
 @pytest.mark.parametrize("changing", [False, True])
 def test_game_on_a_taken_origin_is_409(store, adas_browser, registered, changing):
-    store.add_client("Chess", [], None, game_url="https://chess.example/")
+    store.clients.register("Chess", [], None, game_url="https://chess.example/")
     address = f"/developer/{registered.id}" if changing else "/developer"
     page = adas_browser.post(address, data=FORM | {"game_url": "https://chess.example/mine"})
     assert page.status_code == 409
@@ -245,31 +245,33 @@ def test_administrator_takes_an_origin_over_from_an_unlisted_app(
     promote(store, ada.id, ADMINISTRATOR)
     address = f"/developer/{registered.id}" if changing else "/developer"
     form = FORM | {"game_url": "https://chess.example/"}
-    squatter, _ = store.add_client("Squat", [], bob.id, game_url=form["game_url"], listed=True)
+    squatter, _ = store.clients.register(
+        "Squat", [], bob.id, game_url=form["game_url"], listed=True
+    )
     page = adas_browser.post(address, data=form | {"take_over": "yes"})
     assert find_problem(page, "game_url").startswith("Squat, registered by Bob, is")
-    with store.edit_client(squatter.id) as client:
+    with store.clients.edit(squatter.id) as client:
         client.listed = False
     page = adas_browser.post(address, data=form)
     assert find_problem(page, "take_over").startswith("Squat, registered by Bob, is")
     assert 'type="checkbox" id="take_over"' in page.text
-    assert store.read_client(squatter.id) == client
+    assert store.clients.read(squatter.id) == client
     answer = adas_browser.post(address, data=form | {"take_over": "yes"})
     assert answer.status_code == 303
-    taken = store.read_client(answer.location.rpartition("/")[2])
-    assert (taken.game_url, store.read_client(squatter.id).game_url) == (form["game_url"], None)
+    taken = store.clients.read(answer.location.rpartition("/")[2])
+    assert (taken.game_url, store.clients.read(squatter.id).game_url) == (form["game_url"], None)
     told = "An administrator registered another app at the origin of your app Squat"
     assert [told in bobs_browser.get("/account").text for _ in range(2)] == [True, False]
-    lines = [line for line in store.read_audit() if line["act"] == "client take-over"]
+    lines = [line for line in store.audit.read() if line["act"] == "client take-over"]
     assert [(line["by"], line["client"]) for line in lines] == [(ada.id, squatter.id)]
 
 
 def test_member_does_not_take_an_origin_over(store, adas_browser, bob, registered):
-    squatter, _ = store.add_client("Squat", [], bob.id, game_url="https://chess.example/")
+    squatter, _ = store.clients.register("Squat", [], bob.id, game_url="https://chess.example/")
     form = FORM | {"game_url": "https://chess.example/", "take_over": "yes"}
     page = adas_browser.post("/developer", data=form)
     assert (page.status_code, "Squat" in page.text) == (409, False)
-    assert store.read_client(squatter.id) == squatter
+    assert store.clients.read(squatter.id) == squatter
 
 
 def test_pkce_and_email_are_chosen_at_the_registration_and_later(store, adas_browser):
@@ -281,7 +283,7 @@ def test_pkce_and_email_are_chosen_at_the_registration_and_later(store, adas_bro
     [client] = all_clients(store)
     assert (client.require_pkce, client.no_email) == (True, False)
     adas_browser.post(path, data=FORM | {"no_email": "yes"})
-    client = store.read_client(client.id)
+    client = store.clients.read(client.id)
     assert (client.require_pkce, client.no_email) == (False, True)
     assert re.findall('name="(\\w+)" value="yes"( checked)?', adas_browser.get(path).text) == [
         *(("require_pkce", ""), ("no_email", " checked"))
@@ -295,10 +297,10 @@ def test_only_administrators_give_an_app_a_name_like_the_sites(
     for path in ("/developer", f"/developer/{registered.id}"):
         page = adas_browser.post(path, data=FORM | {"name": name})
         assert find_problem(page, "name") == "This name is reserved. Choose another one."
-    with store.edit_client(registered.id) as client:
+    with store.clients.edit(registered.id) as client:
         client.name = name  # of an older version, or by an administrator
     adas_browser.post(f"/developer/{registered.id}", data=FORM | {"name": name, "description": "x"})
-    assert store.read_client(registered.id).description == "x"
+    assert store.clients.read(registered.id).description == "x"
     promote(store, ada.id, ADMINISTRATOR)
     adas_browser.post("/developer", data=FORM | {"name": name})
     assert [each.name for each in all_clients(store)] == [name, name]
@@ -384,7 +386,7 @@ def test_kind_cannot_be_changed_on_the_page(store, adas_browser):
         assert 'name="kind"' not in page.text
         assert '<a href="/developer">register a new app</a>' in page.text
         adas_browser.post(path, data=FORM | {"kind": other, "public": "yes"})
-        assert store.read_client(path.rpartition("/")[2]).public == (kind == "public")
+        assert store.clients.read(path.rpartition("/")[2]).public == (kind == "public")
 
 
 def test_public_app_gets_no_secret_later(store, adas_browser):
@@ -393,7 +395,7 @@ def test_public_app_gets_no_secret_later(store, adas_browser):
     assert page.status_code == 400
     assert "A public app has no secret." in page.text
     assert all_clients(store)[0].secret_sha256 == ""
-    assert [each["act"] for each in store.read_audit()] == ["client add"]
+    assert [each["act"] for each in store.audit.read()] == ["client add"]
 
 
 def test_code_for_a_game_depends_on_the_kind(store, adas_browser):
@@ -405,7 +407,7 @@ def test_code_for_a_game_depends_on_the_kind(store, adas_browser):
     assert "http://localhost/static/v1/identity.js" in web_page
     assert "redirect_uri" not in exchange and "CLIENT_SECRET" in exchange
     assert "CODE_VERIFIER" in exchange
-    store.delete_client(client_id)
+    store.clients.delete(client_id)
     path = adas_browser.post("/developer", data=game | {"kind": "public"}).location
     [web_page] = code_blocks(adas_browser.get(path))
     assert f'clientId: "{path.rpartition("/")[2]}"' in web_page
@@ -419,12 +421,12 @@ def test_app_changes_are_saved(store, adas_browser, registered):
     typed = {"name": "Chess", "redirect_uris": "", "game_url": "https://chess.example/"}
     answer = adas_browser.post(f"/developer/{registered.id}", data=typed)
     assert (answer.status_code, answer.location) == (303, f"/developer/{registered.id}")
-    client = store.read_client(registered.id)
+    client = store.clients.read(registered.id)
     assert (client.name, client.redirect_uris) == ("Chess", [])
     assert client.game_url == "https://chess.example/"
     assert "App saved." in adas_browser.get(answer.location).text
     adas_browser.post(f"/developer/{registered.id}", data=FORM)
-    assert store.read_client(registered.id).game_url is None
+    assert store.clients.read(registered.id).game_url is None
 
 
 @pytest.mark.parametrize(
@@ -439,10 +441,10 @@ def test_moved_game_of_a_member_is_unlisted(
     store, adas_browser, ada, registered, mod_level, game_url, listed
 ):
     promote(store, ada.id, mod_level)
-    with store.edit_client(registered.id) as client:
+    with store.clients.edit(registered.id) as client:
         client.game_url, client.listed = "https://space.example/play", True
     adas_browser.post(f"/developer/{registered.id}", data=FORM | {"game_url": game_url})
-    client = store.read_client(registered.id)
+    client = store.clients.read(registered.id)
     assert (client.game_url, client.listed) == (game_url, listed)
 
 
@@ -453,11 +455,11 @@ def test_new_secret_is_shown_once_and_replaces_the_old_one(
     assert (answer.status_code, answer.location) == (303, f"/developer/{registered.id}")
     page = adas_browser.get(answer.location)
     secret = find_secret(page)
-    kept = store.read_client(registered.id).secret_sha256
+    kept = store.clients.read(registered.id).secret_sha256
     assert kept == hashlib.sha256(secret.encode()).hexdigest() != registered.secret_sha256
     assert page.headers["Cache-Control"] == "no-store"
     assert find_secret(adas_browser.get(answer.location)) is None
-    line = list(store.read_audit())[-1]
+    line = list(store.audit.read())[-1]
     assert (line["act"], line["by"]) == ("client new-secret", ada.id)
 
 
@@ -485,7 +487,7 @@ def test_cookie_neither_shows_the_secret_nor_a_copy_of_it_again(
 
 
 def test_new_secret_is_shown_on_the_page_of_its_client_only(store, adas_browser, ada, registered):
-    other, _ = store.add_client("Chess", [CALLBACK], ada.id)
+    other, _ = store.clients.register("Chess", [CALLBACK], ada.id)
     address = adas_browser.post(f"/developer/{registered.id}/secret").location
     assert find_secret(adas_browser.get(f"/developer/{other.id}")) is None
     assert "client secret. Copy it now" in adas_browser.get(address).text
@@ -495,8 +497,8 @@ def test_disabling_and_enabling_are_audited(store, adas_browser, ada, registered
     for act, disabled in (("disable", True), ("disable", True), ("enable", False)):
         answer = adas_browser.post(f"/developer/{registered.id}/{act}")
         assert answer.status_code == 303
-        assert store.read_client(registered.id).disabled == disabled
-    lines = [(each["act"], each["by"], each.get("address")) for each in store.read_audit()][1:]
+        assert store.clients.read(registered.id).disabled == disabled
+    lines = [(each["act"], each["by"], each.get("address")) for each in store.audit.read()][1:]
     assert lines == [(f"client {act}", ada.id, "127.0.0.1") for act in ("disable", "enable")]
 
 
@@ -507,9 +509,9 @@ def test_owner_cannot_enable_an_app_disabled_by_an_administrator(
     bobs_browser.post(f"/developer/{registered.id}/disable")
     page = adas_browser.post(f"/developer/{registered.id}/enable")
     assert (page.status_code, "An administrator disabled this app." in page.text) == (403, True)
-    assert store.read_client(registered.id).disabled
+    assert store.clients.read(registered.id).disabled
     bobs_browser.post(f"/developer/{registered.id}/enable")
-    assert not store.read_client(registered.id).disabled
+    assert not store.clients.read(registered.id).disabled
 
 
 def test_owner_cannot_enable_an_app_that_an_administrator_keeps_disabled(
@@ -522,17 +524,17 @@ def test_owner_cannot_enable_an_app_that_an_administrator_keeps_disabled(
     assert "Keep disabled" in bobs_browser.get(path).text
     for _ in range(2):
         bobs_browser.post(f"{path}/disable")
-    assert [line["by"] for line in store.read_audit()][1:] == [registered.owner_id, bob.id]
+    assert [line["by"] for line in store.audit.read()][1:] == [registered.owner_id, bob.id]
     assert "Keep disabled" not in bobs_browser.get(path).text
     assert adas_browser.post(f"{path}/enable").status_code == 403
-    assert store.read_client(registered.id).disabled
+    assert store.clients.read(registered.id).disabled
 
 
 def test_app_deletion_is_audited(store, adas_browser, ada, registered):
     answer = adas_browser.post(f"/developer/{registered.id}/delete")
     assert (answer.status_code, answer.location) == (303, "/developer")
     assert all_clients(store) == []
-    line = list(store.read_audit())[-1]
+    line = list(store.audit.read())[-1]
     assert (line["act"], line["by"], line["client"]) == ("client delete", ada.id, registered.id)
 
 

@@ -26,7 +26,7 @@ def make_plain_app(tmp_path, environment, monkeypatch, unsynced) -> Callable[[ty
         monkeypatch.setattr(identity_server, "FastPath", fast_path)
         folders = {"DATA_DIR": str(tmp_path / "instance"), "PICTURE_DIR": str(tmp_path / "pfp")}
         app = identity_server.create_app(folders | {"BASE_URL": "http://localhost"})
-        app.extensions["storage"].add_user("Ada", "ada@example.org", "")
+        app.extensions["storage"].users.register("Ada", "ada@example.org", "")
         return app
 
     return make_plain_app
@@ -94,7 +94,7 @@ def test_unexpected_error_is_logged_and_500_as_json(plain_app, monkeypatch, capl
     def fail(*_: object) -> None:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(plain_app.extensions["storage"], "read_from_user", fail)
+    monkeypatch.setattr(plain_app.extensions["storage"].users, "read_from", fail)
     status, headers, body = answer(plain_app, "/api/users/info")
     assert status == "500 INTERNAL SERVER ERROR"
     assert headers["Content-Type"] == "application/json"
@@ -120,7 +120,7 @@ def test_storage_errors_have_the_same_response_as_in_flask(app, anyone, monkeypa
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(app.extensions["storage"], "read_from_user", fail)
+    monkeypatch.setattr(app.extensions["storage"].users, "read_from", fail)
     assert isinstance(app.wsgi_app, ComparingFastPath)
     assert anyone.get("/api/users/info?id=1").status == status
 

@@ -16,37 +16,37 @@ CODE = AuthorizationCode("a" * 24, 1, "a grant", ["userinfo"], None, None)
 # Each kind of change: what makes it, with a storage, and the ids of a user and of a client.
 CHANGES = {
     "users": lambda store, user_id, client_id: change_bio(store, user_id),
-    "pictures": lambda store, user_id, client_id: store.save_picture(user_id, PICTURE),
-    "accounts": lambda store, user_id, client_id: store.rename_user(user_id, "Grace"),
-    "clients": lambda store, user_id, client_id: store.issue_client_secret(client_id),
-    "audit": lambda store, user_id, client_id: store.write_audit("backup", "command"),
-    "codes": lambda store, user_id, client_id: store.add_code("new", CODE),
-    "attempts": lambda store, user_id, client_id: store.count_attempt("password", "ada", 99),
-    "used codes": lambda store, user_id, client_id: store.spend_code("old"),
+    "pictures": lambda store, user_id, client_id: store.pictures.save(user_id, PICTURE),
+    "accounts": lambda store, user_id, client_id: store.users.rename(user_id, "Grace"),
+    "clients": lambda store, user_id, client_id: store.clients.issue_secret(client_id),
+    "audit": lambda store, user_id, client_id: store.audit.write("backup", "command"),
+    "codes": lambda store, user_id, client_id: store.codes.add("new", CODE),
+    "attempts": lambda store, user_id, client_id: store.attempts.count("password", "ada", 99),
+    "used codes": lambda store, user_id, client_id: store.codes.spend("old"),
 }
 
 
 def change_bio(store, user_id: int) -> None:
-    with store.edit_user(user_id) as user:
+    with store.users.edit(user_id) as user:
         user.bio += "more"
 
 
 @pytest.fixture
 def ids(storage) -> tuple[int, str]:
     """The ids of a user and of a client."""
-    storage.add_code("old", CODE)
-    user = storage.add_user("Ada", "ada@example.org", "a hash")
-    return user.id, storage.add_client("Chess", ["https://chess.example/"], None)[0].id
+    storage.codes.add("old", CODE)
+    user = storage.users.register("Ada", "ada@example.org", "a hash")
+    return user.id, storage.clients.register("Chess", ["https://chess.example/"], None)[0].id
 
 
 @pytest.mark.parametrize("kind", CHANGES)
 def test_refused_saves_fail_until_they_are_allowed(storage, faults, ids, kind):
-    before = storage.read_user(ids[0])
+    before = storage.users.read(ids[0])
     faults.refuse_saves(kind)
     for _ in range(2):
         with pytest.raises(StorageFailed):
             CHANGES[kind](storage, *ids)
-    assert storage.read_user(ids[0]) == before
+    assert storage.users.read(ids[0]) == before
     faults.allow_saves()
     CHANGES[kind](storage, *ids)
 
@@ -64,33 +64,33 @@ def test_everything_is_refused_at_once(storage, faults, ids, subtests):
 
 def test_each_damage_makes_a_record_unreadable(storage, faults, ids, subtests):
     user_id, client_id = ids
-    before = storage.read_user(user_id)
+    before = storage.users.read(user_id)
     for damage in faults.DAMAGES:
         with subtests.test(damage=damage):
             faults.damage_user(user_id, damage)
             with pytest.raises(DamagedRecord):
-                storage.read_user(user_id)
+                storage.users.read(user_id)
             faults.damage_client(client_id, damage)
             with pytest.raises(DamagedRecord):
-                storage.read_client(client_id)
+                storage.clients.read(client_id)
     faults.repair_user(user_id)
-    assert storage.read_user(user_id) == before
+    assert storage.users.read(user_id) == before
     faults.remove_user(user_id)
     with pytest.raises(NoSuchUser):
-        storage.read_user(user_id)
+        storage.users.read(user_id)
 
 
 def test_changed_values_are_read(storage, faults, ids):
     faults.change_client(ids[1], name="")
-    assert storage.read_client(ids[1]).name == ""
+    assert storage.clients.read(ids[1]).name == ""
     faults.replace_keys(b"one", b"two")
-    assert storage.keys() == (b"one", b"two")
+    assert storage.keys.current() == (b"one", b"two")
 
 
 def test_damaged_audit_log_raises_after_the_last_line(storage, faults, ids):
-    storage.write_audit("user suspend", "command", user=ids[0])
+    storage.audit.write("user suspend", "command", user=ids[0])
     faults.damage_audit_log()
-    for lines in (storage.read_audit(), storage.audit_of(ids[0])):
+    for lines in (storage.audit.read(), storage.audit.about({ids[0]})):
         assert next(lines)["act"] == "user suspend"
         with pytest.raises(DamagedRecord):
             next(lines)
@@ -99,13 +99,13 @@ def test_damaged_audit_log_raises_after_the_last_line(storage, faults, ids):
 def test_stored_text_has_what_was_saved(storage, faults, ids):
     assert "ada@example.org" in faults.stored_text()
     assert "grace@example.org" not in faults.stored_text()
-    storage.add_user("Grace", "grace@example.org", "another hash")
+    storage.users.register("Grace", "grace@example.org", "another hash")
     assert "grace@example.org" in faults.stored_text()
 
 
 def test_saved_version_of_user_changes_with_each_save(storage, faults, ids):
     before = faults.saved_version_of_user(ids[0])
-    storage.read_user(ids[0])
+    storage.users.read(ids[0])
     assert faults.saved_version_of_user(ids[0]) == before
     change_bio(storage, ids[0])
     assert faults.saved_version_of_user(ids[0]) != before
@@ -113,7 +113,7 @@ def test_saved_version_of_user_changes_with_each_save(storage, faults, ids):
 
 def test_attempt_counts_are_those_of_each_subject(storage, faults):
     for subject in ("ada", "bob", "bob"):
-        storage.count_attempt("password", subject, limit=9)
+        storage.attempts.count("password", subject, limit=9)
     with pytest.raises(TooManyAttempts):
-        storage.count_attempt("password", "ada", limit=1)
+        storage.attempts.count("password", "ada", limit=1)
     assert faults.attempt_counts() == [1, 2]

@@ -35,7 +35,7 @@ def add_game(store, anyone):
 
     def add_game(name: str = "Space Game", game_url: str = GAME, **options) -> Program:
         options = {"owner_id": None, "listed": True, "description": "Shoot the rocks."} | options
-        client, secret = store.add_client(name, [], game_url=game_url, **options)
+        client, secret = store.clients.register(name, [], game_url=game_url, **options)
         return Program(anyone, client.id, secret, game_url)
 
     return add_game
@@ -107,7 +107,7 @@ def test_http_game_url_is_valid(game_url):
 def test_other_game_url_is_invalid(store, game_url):
     assert check_game_url(game_url)
     with pytest.raises(InvalidField) as refused:
-        store.add_client("Space Game", [], None, game_url=game_url)
+        store.clients.register("Space Game", [], None, game_url=game_url)
     assert refused.value.field == "game_url"
 
 
@@ -153,28 +153,28 @@ def test_second_game_on_one_origin_is_refused(store, add_game, game, same_origin
     with pytest.raises(OriginTaken):
         add_game("Other", same_origin)
     other = add_game("Other", "https://other.example/")
-    with pytest.raises(OriginTaken), store.edit_client(other.id) as client:
+    with pytest.raises(OriginTaken), store.clients.edit(other.id) as client:
         client.game_url = same_origin
-    assert store.read_client(other.id).game_url == "https://other.example/"
-    assert len(store.client_ids()) == 2
+    assert store.clients.read(other.id).game_url == "https://other.example/"
+    assert len(store.clients.ids()) == 2
 
 
 @pytest.mark.parametrize("url", ["http://localhost:3000/", "http://127.0.0.1:3000/x"])
 def test_several_games_may_be_on_one_loopback_origin(store, add_game, url):
     """It is another place on each developer's device."""
     games = [add_game(name, url).id for name in ("Space", "Chess")]
-    assert {each.id for each in store.games(listed=True)} == set(games)
+    assert {each.id for each in store.clients.games(listed=True)} == set(games)
 
 
 def test_game_can_move_within_its_own_origin(store, game):
-    with store.edit_client(game.id) as client:
+    with store.clients.edit(game.id) as client:
         client.game_url = "https://space.example/new"
-    assert store.read_client(game.id).game_url == "https://space.example/new"
+    assert store.clients.read(game.id).game_url == "https://space.example/new"
 
 
 def test_client_deletion_frees_its_origin(store, add_game, game):
-    store.delete_client(game.id)
-    assert store.read_client(add_game().id).game_url == GAME
+    store.clients.delete(game.id)
+    assert store.clients.read(add_game().id).game_url == GAME
 
 
 def race(acts: list) -> list:
@@ -196,7 +196,7 @@ def test_racing_registrations_on_one_origin_register_one_game(store, add_game):
     other = add_game("Other", "https://other.example/")
 
     def move() -> None:
-        with store.edit_client(other.id) as client:
+        with store.clients.edit(other.id) as client:
             client.game_url = GAME
 
     for _ in range(5):
@@ -204,24 +204,24 @@ def test_racing_registrations_on_one_origin_register_one_game(store, add_game):
         assert [type(each) for each in answers].count(OriginTaken) == 3
         for client in all_clients(store):
             if client.id != other.id:
-                store.delete_client(client.id)
-        with store.edit_client(other.id) as client:
+                store.clients.delete(client.id)
+        with store.clients.edit(other.id) as client:
             client.game_url = "https://other.example/"
 
 
 def test_racing_registrations_respect_the_client_limit(store, ada, bob):
     def add():
-        return store.add_client("Chess", [], ada.id, at_most=3)
+        return store.clients.register("Chess", [], ada.id, at_most=3)
 
     answers = race([add] * 8)
     assert [type(each) for each in answers].count(TooManyClients) == 5
     assert len(all_clients(store)) == 3
-    store.add_client("Chess", [], bob.id, at_most=3)
+    store.clients.register("Chess", [], bob.id, at_most=3)
 
 
 def test_client_record_without_game_fields_is_read(store, game, faults):
     faults.remove_client_fields(game.id, "game_url", "description", "listed")
-    client = store.read_client(game.id)
+    client = store.clients.read(game.id)
     assert (client.game_url, client.description, client.listed) == (None, "", False)
 
 
@@ -268,11 +268,11 @@ def test_signed_out_play_page_shows_the_game_and_a_sign_in_link(browser, ada, ga
 def test_unavailable_game_is_404_and_invalid_app(store, adas_browser, game, faults, change):
     signed = open_game(adas_browser, game)
     if change == "deleted":
-        store.delete_client(game.id)
+        store.clients.delete(game.id)
     elif change == "unknown":
         game.id = "0" * 24
     else:
-        with store.edit_client(game.id) as client:
+        with store.clients.edit(game.id) as client:
             client.disabled = change == "disabled"
             moved = {"no game": None, "moved here": "http://127.0.0.1/game"}
             client.game_url = moved.get(change, GAME)
@@ -298,13 +298,13 @@ def test_allow_returns_a_code_exchanged_without_redirect_uri(adas_browser, ada, 
 
 
 def test_game_flow_code_never_has_the_email_scope(store, adas_browser, ada, game):
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.grants[game.id] = Grant("a grant", ["userinfo", "email"], 1)
     signed = open_game(adas_browser, game)
     for fields in ({}, {"decision": "allow"}):
         code = request_code(adas_browser, game, signed, **fields).json["code"]
         assert "email" not in game.whois(game.token_for(code)).json
-    assert store.read_user(ada.id).grants[game.id] == Grant("a grant", ["userinfo", "email"], 1)
+    assert store.users.read(ada.id).grants[game.id] == Grant("a grant", ["userinfo", "email"], 1)
 
 
 def test_game_over_the_limit_of_codes_is_server_error(clock, adas_browser, game):
@@ -322,7 +322,7 @@ def test_request_without_allow_is_consent_required(
 ):
     answer = request_code(adas_browser, game, open_game(adas_browser, game), **decision)
     assert refusal(answer) == "consent_required"
-    assert store.read_user(ada.id).grants == {}
+    assert store.users.read(ada.id).grants == {}
     assert faults.stored("codes") == {}
 
 
@@ -337,10 +337,10 @@ def test_consent_is_remembered_until_withdrawn(adas_browser, ada, game):
 
 def test_request_after_sign_out_or_suspension_is_no_account(store, adas_browser, ada, game, faults):
     signed = open_game(adas_browser, game)
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.suspension = Suspension("command")
     assert refusal(request_code(adas_browser, game, signed, decision="allow")) == "no_account"
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.suspension = None
     adas_browser.post("/sign-out")
     answer = request_code(adas_browser, game, signed, decision="allow")
@@ -373,7 +373,7 @@ def wrong_request(request, app, store, adas_browser, ada, bob, game, add_game, o
     if request.param == "other game":
         return open_game(adas_browser, add_game("Other", "https://other.example/"))
     if request.param == "moved":
-        with store.edit_client(game.id) as client:
+        with store.clients.edit(game.id) as client:
             client.game_url = "https://space.example/elsewhere"
         return signed
     altered = f"{'a' if signed[0] != 'a' else 'b'}{signed[1:]}"
@@ -385,15 +385,15 @@ def test_request_not_signed_for_this_session_and_game_is_no_account(
     store, adas_browser, ada, game, wrong_request, allowed_before, faults
 ):
     if allowed_before:
-        with store.edit_user(ada.id) as user:
+        with store.users.edit(ada.id) as user:
             user.grants[game.id] = Grant("a grant", ["userinfo"], 1)
-    before = store.read_user(ada.id)
+    before = store.users.read(ada.id)
     sent = {} if wrong_request is None else {"request": wrong_request}
     for fields in ({}, {"decision": "allow"}):
         answer = adas_browser.post(f"/play/{game.id}/authorize", data=sent | fields)
         assert answer.status_code == 403
         assert refusal(answer) == "no_account"
-    assert store.read_user(ada.id) == before
+    assert store.users.read(ada.id) == before
     assert faults.stored("codes") == {}
 
 
@@ -443,9 +443,9 @@ def test_home_page_shows_listed_games_sorted_by_name(browser, ada, add_game, sto
     add_game("Ant", "https://a.example/")
     add_game("Bee", "https://b.example/", listed=False)
     disabled = add_game("Cat", "https://c.example/")
-    with store.edit_client(disabled.id) as client:
+    with store.clients.edit(disabled.id) as client:
         client.disabled = True
-    store.add_client("No game", ["https://n.example/"], None, listed=True)
+    store.clients.register("No game", ["https://n.example/"], None, listed=True)
     for visit in (lambda: None, browser.sign_in):
         visit()
         page = browser.get("/")
@@ -461,7 +461,7 @@ def test_games_are_paged_by_id_if_there_are_many(
     store, adas_browser, ada, add_game, monkeypatch, subtests
 ):
     monkeypatch.setattr("pages.games.GAMES_SHOWN", 3)
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.mod_level = MODERATOR
     for listed in (True, False):
         for number in range(7):
@@ -474,7 +474,7 @@ def test_games_are_paged_by_id_if_there_are_many(
                 found.append([name for name in cards(page) if name.startswith(str(listed))])
                 more = re.search(f'<a href="([^"]+)">{words}</a>', page.text)
                 address = more and more[1]
-            by_id = [each.name for each in store.games(listed)]
+            by_id = [each.name for each in store.clients.games(listed)]
             assert found == [sorted(by_id[at : at + 3]) for at in (0, 3, 6)]
 
 
@@ -508,7 +508,7 @@ def test_signed_out_home_page_explains_the_site_and_links_to_sign_in(browser, ad
 
 @pytest.fixture
 def moderators_browser(store, bob, open_browser) -> Browser:
-    with store.edit_user(bob.id) as user:
+    with store.users.edit(bob.id) as user:
         user.mod_level = MODERATOR
     browser = open_browser()
     browser.sign_in("Bob")
@@ -530,10 +530,10 @@ def test_moderator_lists_and_unlists_a_game_with_audit_lines(
         answer = moderators_browser.post(f"/play/{game.id}/listed", data=sent)
         assert (answer.status_code, answer.location) == (303, "/")
         assert cards(browser.get("/")) == shown
-        line = list(store.read_audit())[-1]
+        line = list(store.audit.read())[-1]
         assert (line["act"], line["by"], line["client"]) == (act, bob.id, game.id)
         assert line["address"] == "127.0.0.1"
-    assert [line["act"] for line in store.read_audit()] == ["client listed", "client unlisted"]
+    assert [line["act"] for line in store.audit.read()] == ["client listed", "client unlisted"]
 
 
 def test_listing_a_game_with_an_outdated_address_is_409(store, moderators_browser, ada, add_game):
@@ -542,21 +542,21 @@ def test_listing_a_game_with_an_outdated_address_is_409(store, moderators_browse
     page = moderators_browser.get("/").text
     assert f'name="game_url" value="{GAME}"' in page
     assert f'<code dir="ltr">{GAME}</code>' in page
-    with store.edit_client(game.id) as client:
+    with store.clients.edit(game.id) as client:
         client.game_url = "https://another.example/"
     assert moderators_browser.post(f"/play/{game.id}/listed", data=seen).status_code == 409
-    assert not store.read_client(game.id).listed
+    assert not store.clients.read(game.id).listed
 
 
 def test_only_moderators_list_games(store, browser, adas_browser, game):
-    with store.edit_client(game.id) as client:
+    with store.clients.edit(game.id) as client:
         client.listed = False
     answer = adas_browser.post(f"/play/{game.id}/listed", data={"listed": "yes"})
     assert answer.status_code == 403
     adas_browser.post("/sign-out")
     answer = adas_browser.post(f"/play/{game.id}/listed", data={"listed": "yes"})
     assert answer.location.startswith("/sign-in")
-    assert not store.read_client(game.id).listed
+    assert not store.clients.read(game.id).listed
 
 
 @pytest.mark.parametrize("listed", ["", "Yes", "maybe"])
@@ -565,7 +565,7 @@ def test_invalid_listed_value_is_400_and_unknown_game_is_404(
 ):
     answer = moderators_browser.post(f"/play/{game.id}/listed", data={"listed": listed})
     assert answer.status_code == 400
-    assert store.read_client(game.id).listed
+    assert store.clients.read(game.id).listed
     answer = moderators_browser.post(f"/play/{'0' * 24}/listed", data={"listed": "yes"})
     assert answer.status_code == 404
 
@@ -574,11 +574,11 @@ def test_game_of_a_deleted_player_is_not_the_administrators(
     store, adas_browser, ada, bob, add_game
 ):
     game = add_game(owner_id=bob.id)
-    store.delete_user(bob.id)
+    store.users.delete(bob.id)
     for path in (f"/play/{game.id}", "/"):
         assert "Registered by a player who left" in adas_browser.get(path).text
         assert "administrators" not in adas_browser.get(path).text
     assert adas_browser.get(f"/developer/{game.id}").status_code == 403
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.mod_level = ADMINISTRATOR
     assert adas_browser.get(f"/developer/{game.id}").status_code == 200

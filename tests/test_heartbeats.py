@@ -61,23 +61,23 @@ def test_heartbeats_each_minute_add_the_minutes(beat):
 def test_sign_up_counts_as_the_first_heartbeat(store, beat, ada):
     assert ada.last_heartbeat == START
     beat(100)
-    assert store.read_user(ada.id).play_ms == 100_000
+    assert store.users.read(ada.id).play_ms == 100_000
 
 
 def test_play_minutes_are_whole_minutes_of_a_sum_kept_in_milliseconds(store, beat, ada):
     for _ in range(3):
         user = beat(39.999)
     assert user["playMinutes"] == 1
-    assert store.read_user(ada.id).play_ms == 119_997
+    assert store.users.read(ada.id).play_ms == 119_997
     assert beat(30.003)["playMinutes"] == 2
 
 
 @pytest.mark.parametrize(("gap", "added"), [(150, 150_000), (150.001, 0), (3600, 0)])
 def test_gap_over_150_seconds_starts_a_new_sitting(store, beat, ada, gap, added):
     assert seen(beat(gap)) == gap
-    assert store.read_user(ada.id).play_ms == added
+    assert store.users.read(ada.id).play_ms == added
     beat(60)
-    assert store.read_user(ada.id).play_ms == added + 60_000
+    assert store.users.read(ada.id).play_ms == added + 60_000
 
 
 @pytest.mark.parametrize("gap", [0, 0.001, 29, 30])
@@ -87,7 +87,7 @@ def test_heartbeat_within_30_seconds_writes_nothing(store, beat, ada, gap, fault
     assert seen(beat(gap)) == 60
     assert faults.saved_version_of_user(ada.id) == before
     assert seen(beat(31)) == 60 + gap + 31
-    assert store.read_user(ada.id).play_ms == round((60 + gap + 31) * 1000)
+    assert store.users.read(ada.id).play_ms == round((60 + gap + 31) * 1000)
 
 
 @pytest.mark.parametrize("apart", [1, 20, 30, 45])
@@ -95,25 +95,25 @@ def test_two_open_games_count_once(store, beat, ada, apart):
     for _ in range(10):
         beat(apart)
         beat(60 - apart)
-    assert 540_000 < store.read_user(ada.id).play_ms <= 600_000
+    assert 540_000 < store.users.read(ada.id).play_ms <= 600_000
 
 
 def test_last_heartbeat_of_a_machine_whose_clock_is_ahead_counts_once(store, beat, ada):
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.last_heartbeat += 60_000
     assert seen(beat(0)) == 60
     assert seen(beat(120)) == 120
-    assert store.read_user(ada.id).play_ms == 60_000
+    assert store.users.read(ada.id).play_ms == 60_000
 
 
 @pytest.mark.parametrize("ahead", [60.001, 3600])
 def test_last_heartbeat_in_the_future_starts_a_new_sitting(store, beat, ada, ahead):
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.last_heartbeat += round((60 + ahead) * 1000)
     assert seen(beat(60)) == 60
-    assert store.read_user(ada.id).play_ms == 0
+    assert store.users.read(ada.id).play_ms == 0
     beat(60)
-    assert store.read_user(ada.id).play_ms == 60_000
+    assert store.users.read(ada.id).play_ms == 60_000
 
 
 def test_racing_heartbeats_count_once(store, stopped_clock, app, ada, adas_browser, open_browser):
@@ -124,22 +124,22 @@ def test_racing_heartbeats_count_once(store, stopped_clock, app, ada, adas_brows
     with ThreadPoolExecutor(8) as threads:
         answers = list(threads.map(lambda browser: browser.post(ADDRESS).status_code, browsers))
     assert answers == [200] * 8
-    assert store.read_user(ada.id).play_ms == 60_000
+    assert store.users.read(ada.id).play_ms == 60_000
 
 
 def test_signed_out_heartbeat_is_401(store, stopped_clock, browser, adas_browser, ada):
     stopped_clock.ms += 60_000
     adas_browser.post("/sign-out")
     assert browser.post(ADDRESS).status_code == 401
-    assert store.read_user(ada.id).play_ms == 0
+    assert store.users.read(ada.id).play_ms == 0
 
 
 def test_suspended_heartbeat_is_401(store, stopped_clock, adas_browser, ada):
     stopped_clock.ms += 60_000
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.suspension = Suspension("command")
     assert adas_browser.post(ADDRESS).status_code == 401
-    assert store.read_user(ada.id).play_ms == 0
+    assert store.users.read(ada.id).play_ms == 0
 
 
 @pytest.mark.parametrize("fetch_site", ["cross-site", "same-site"])
@@ -147,7 +147,7 @@ def test_cross_site_heartbeat_is_403(store, stopped_clock, adas_browser, ada, fe
     stopped_clock.ms += 60_000
     answer = adas_browser.post(ADDRESS, headers={"Sec-Fetch-Site": fetch_site})
     assert answer.status_code == 403
-    assert store.read_user(ada.id).play_ms == 0
+    assert store.users.read(ada.id).play_ms == 0
 
 
 def test_any_other_method_is_405(adas_browser):

@@ -35,7 +35,7 @@ def test_open_sign_up_creates_an_account_and_signs_in(store, ada, browser):
     answer = sign_up(browser)
     assert (answer.status_code, answer.location) == (303, "/account")
     assert value_of(browser.get("/account"), "name") == "Grace"
-    grace = store.find_user("grace")
+    grace = store.users.find_by_login("grace")
     assert (grace.id, grace.name, grace.email) == (2, "Grace", "grace@example.org")
     assert (grace.mod_level, grace.flairs, grace.suspended) == (0, ["none"], False)
     assert grace.last_heartbeat == grace.created == grace.pfp_timestamp
@@ -53,30 +53,30 @@ def test_invalid_invitation_is_403_unless_sign_up_is_open(
         assert 'name="password"' not in page.text
         answer = sign_up(browser, invite=tried)
         assert (answer.status_code, 'name="password"' in answer.text) == (403, False)
-    assert store.user_ids() == [1]
+    assert store.users.ids() == [1]
     assert not is_signed_in(browser)
 
 
 def test_closed_sign_up_refuses_and_keeps_a_valid_invitation(app, store, ada, browser):
     app.config["SIGN_UP"] = "closed"
-    invite = store.issue_invite(7)
+    invite = store.invites.issue(7)
     assert sign_up(browser, invite=invite).status_code == 403
-    assert store.find_invite(invite)
+    assert store.invites.find_unused(invite)
 
 
 def test_sign_up_ignores_the_query_string(app, store, ada, browser):
-    invite = store.issue_invite(7)
+    invite = store.invites.issue(7)
     app.config["SIGN_UP"] = "invite"
     query = {"name": "Grace", "email": "g@example.org", "password": PASSWORD, "invite": invite}
     assert browser.post("/sign-up", query_string=query).status_code == 403
     assert browser.get("/sign-up", query_string=query).status_code == 200
-    assert (store.user_ids(), bool(store.find_invite(invite))) == ([1], True)
+    assert (store.users.ids(), bool(store.invites.find_unused(invite))) == ([1], True)
 
 
 def test_signed_in_player_reads_what_an_invitation_is_for(app, store, clock, adas_browser):
     app.config["SIGN_UP"] = "invite"
-    invite = store.issue_invite(7)
-    expires = store.find_invite(invite).expires
+    invite = store.invites.issue(7)
+    expires = store.invites.find_unused(invite).expires
     page = adas_browser.get(f"/sign-up?invite={invite}&next=/play/x")
     assert (page.status_code, format_time(expires, DATE_AND_TIME) in page.text) == (200, True)
     assert '<a class="button" href="/play/x">Continue</a>' in page.text
@@ -88,7 +88,7 @@ def test_signed_in_player_reads_what_an_invitation_is_for(app, store, clock, ada
 
 def test_invitation_is_valid_once(app, store, ada, browser, open_browser):
     app.config["SIGN_UP"] = "invite"
-    invite = store.issue_invite(7)
+    invite = store.invites.issue(7)
     for _ in range(2):  # opening the link does not use it
         page = browser.get(f"/sign-up?invite={invite}")
         assert f'name="invite" value="{invite}"' in page.text
@@ -96,13 +96,13 @@ def test_invitation_is_valid_once(app, store, ada, browser, open_browser):
     assert sign_up(browser, invite=invite).status_code == 303
     again = sign_up(open_browser(), name="Heidi", email="h@example.org", invite=invite)
     assert (again.status_code, "may be used" in again.text) == (403, True)
-    assert store.find_user("Grace").mod_level == 0
-    assert store.user_ids() == [1, 2]
+    assert store.users.find_by_login("Grace").mod_level == 0
+    assert store.users.ids() == [1, 2]
 
 
 def test_invitation_expires_after_its_days(app, store, ada, browser, clock):
     app.config["SIGN_UP"] = "invite"
-    invite = store.issue_invite(2)
+    invite = store.invites.issue(2)
     clock.ahead = 2 * DAY + 1
     assert sign_up(browser, invite=invite).status_code == 403
     clock.ahead = 2 * DAY - 60
@@ -113,7 +113,7 @@ def test_racing_sign_ups_with_one_invitation_create_one_account(
     app, store, ada, open_browser, meet_before_saving
 ):
     app.config["SIGN_UP"] = "invite"
-    invite = store.issue_invite(7)
+    invite = store.invites.issue(7)
     browsers = [open_browser(), open_browser()]
     calls = [
         lambda i=i: sign_up(browsers[i], name=f"Racer {i}", email=f"r{i}@x.org", invite=invite)
@@ -121,7 +121,7 @@ def test_racing_sign_ups_with_one_invitation_create_one_account(
     ]
     answers = race(*calls)
     assert sorted(each.status_code for each in answers) == [303, 409]
-    assert len(store.user_ids()) == 2
+    assert len(store.users.ids()) == 2
     assert sum(map(is_signed_in, browsers)) == 1
 
 
@@ -129,7 +129,7 @@ def test_open_sign_up_ignores_an_invalid_invitation(store, ada, browser, first_i
     for i, invite in enumerate(["x", first_invite]):
         answer = sign_up(browser, invite=invite, name=f"New {i}", email=f"n{i}@example.org")
         assert answer.status_code == 303
-        assert store.find_user(f"New {i}").mod_level == 0
+        assert store.users.find_by_login(f"New {i}").mod_level == 0
 
 
 # -- an invitation inside an authorization request ------------------------------------------------
@@ -176,7 +176,7 @@ def test_sign_in_page_has_no_sign_up_link_if_closed(app, browser, ada):
 def test_pasted_invitation_continues_the_authorization_request(
     store, by_invitation, browser, program, pasted
 ):
-    invite = store.issue_invite(7)
+    invite = store.invites.issue(7)
     sign_in = browser.get(browser.get(program.link(state="a b&c")).location)
     sign_up_page = browser.get(find_link(sign_in, "Create an account"))
     assert "to continue to" in sign_up_page.text and "Space Game" in sign_up_page.text
@@ -190,7 +190,7 @@ def test_pasted_invitation_continues_the_authorization_request(
     parameters = program.read_callback(browser.decide(consent))
     assert parameters["state"] == "a b&c"
     assert program.whois(program.token_for(parameters["code"])).json["name"] == "Grace"
-    assert not store.find_invite(invite)
+    assert not store.invites.find_unused(invite)
 
 
 @pytest.mark.parametrize("pasted", ["x", "http://localhost/sign-up?invite=", "é\0", "x" * 5000])
@@ -210,7 +210,7 @@ def test_invalid_pasted_invitation_shows_an_error_and_keeps_next(
 def test_used_invitation_can_be_replaced_by_another(
     store, by_invitation, browser, open_browser, program
 ):
-    used, good = (store.issue_invite(7) for _ in range(2))
+    used, good = (store.invites.issue(7) for _ in range(2))
     assert sign_up(open_browser(), invite=used).status_code == 303
     page = sign_up(browser, name="Heidi", email="h@x.org", invite=used, next=program.link())
     assert (page.status_code, list(problems_of(page))) == (403, ["invite"])
@@ -221,7 +221,7 @@ def test_waiting_authorization_request_continues_after_an_invite_link(
     store, by_invitation, browser, program
 ):
     waiting = browser.get(program.link()).location  # a sign-in page, left open
-    answer = sign_up(browser, invite=store.issue_invite(7))
+    answer = sign_up(browser, invite=store.invites.issue(7))
     assert "If a game sent you here, go back to it." in browser.get(answer.location).text
     assert browser.get(waiting).location == program.link()
     assert program.read_callback(browser.decide(browser.get(program.link())))["code"]
@@ -237,22 +237,22 @@ def test_first_account_link_creates_an_administrator_in_every_mode(
     app.config["SIGN_UP"] = mode
     page = browser.get(f"/sign-up?invite={first_invite}")
     assert value_of(page, "name") == ""
-    assert store.is_new()
+    assert store.users.is_new()
     assert sign_up(browser, invite=first_invite).status_code == 303
     explained = "run: identity-server invite" in browser.get("/account").text
     assert explained == (mode == "invite")
-    assert store.read_user(1).mod_level == 2
+    assert store.users.read(1).mod_level == 2
     assert browser.get("/players").status_code == 200
 
 
 @pytest.mark.parametrize("mode", ["open", "invite", "closed"])
 def test_sign_up_before_the_first_account_is_403(app, store, browser, mode):
     app.config["SIGN_UP"] = mode
-    invite = store.issue_invite(7)
+    invite = store.invites.issue(7)
     for tried in ("", invite):
         assert "This site is new" in browser.get(f"/sign-up?invite={tried}").text
         assert sign_up(browser, invite=tried).status_code == 403
-    assert (store.is_new(), bool(store.find_invite(invite))) == (True, True)
+    assert (store.users.is_new(), bool(store.invites.find_unused(invite))) == (True, True)
 
 
 def test_forged_first_account_link_is_403(app, store, browser, first_invite):
@@ -268,7 +268,7 @@ def test_forged_first_account_link_is_403(app, store, browser, first_invite):
     for forged in (bad_payload, bad_signature, other_purpose, first_invite[:-9], "..", "IiI.x.y"):
         assert forged != first_invite
         assert sign_up(browser, invite=forged).status_code == 403
-    assert store.is_new()
+    assert store.users.is_new()
 
 
 @pytest.mark.parametrize("deleted", [False, True])
@@ -277,9 +277,9 @@ def test_first_account_link_is_403_after_the_first_account(
 ):
     app.config["SIGN_UP"] = "invite"
     if deleted:
-        store.delete_user(ada.id)
+        store.users.delete(ada.id)
     assert sign_up(browser, invite=first_invite).status_code == 403
-    assert store.find_user("Grace") is None
+    assert store.users.find_by_login("Grace") is None
 
 
 @pytest.mark.parametrize("mode", ["open", "invite", "closed"])
@@ -296,4 +296,4 @@ def test_racing_sign_ups_with_the_first_link_create_one_administrator(
     ]
     answers = race(*calls)
     assert sorted(each.status_code for each in answers) == [303, 409]
-    assert [store.read_user(each).mod_level for each in store.user_ids()] == [2]
+    assert [store.users.read(each).mod_level for each in store.users.ids()] == [2]

@@ -21,12 +21,15 @@ from storage import (
     now_ms,
     sha256,
 )
+from storage.kinds import CLIENTS, INVITES
 
 ADA, CLEO = 7, 8  # ids; Cleo is deleted
 TIME = 1_700_000_000_000  # milliseconds since 1970
 INVITE = "an invitation"
 EXPIRES = now_ms() + 86_400_000
 LINE = b'{"time": 1, "act": "user suspend", "by": 7, "user": 9}\n'
+
+UNUSED = Invite(sha256(INVITE), EXPIRES)
 
 
 def ada(**values) -> User:
@@ -42,10 +45,9 @@ def fill(load: Load) -> None:
     load.add_user(ada(sessions=[Session("s", TIME, "Firefox")]), generate_picture(99))
     load.add_user(ada(id=9, name="Bob", email="bob@example.org", pfp_timestamp=None), {})
     load.add_deleted_id(CLEO)
-    load.add_client(
-        chess(redirect_uris=[], owner_id=ADA, game_url="https://chess.example/", listed=True)
-    )
-    load.add_invite(sha256(INVITE), Invite(EXPIRES))
+    game = {"game_url": "https://chess.example/", "listed": True}
+    load.add(CLIENTS, chess(redirect_uris=[], owner_id=ADA, **game))
+    load.add(INVITES, UNUSED)
     load.add_audit_log(io.BytesIO(LINE))
     load.next_user_id = 100
 
@@ -53,28 +55,28 @@ def fill(load: Load) -> None:
 @contextmanager
 def load_is_refused(storage: Storage, error: type[Exception]) -> Iterator[Load]:
     """Expect that the load in this block raises `error` and changes nothing."""
-    keys = storage.keys()
+    keys = storage.keys.current()
     with pytest.raises(error), storage.load() as load:
         yield load
-    assert (storage.user_ids(), storage.client_ids()) == ([], [])
-    assert not storage.find_invite(INVITE)
-    assert storage.keys() == keys
+    assert (storage.users.ids(), storage.clients.ids()) == ([], [])
+    assert not storage.invites.find_unused(INVITE)
+    assert storage.keys.current() == keys
 
 
 def test_load_adds_everything_with_its_indexes(storage):
     with storage.load() as load:
         fill(load)
-    assert [storage.read_user(each).name for each in storage.user_ids()] == ["Ada", "Bob"]
-    found = storage.find_user("ada")
-    assert found == storage.find_user("ADA@example.org") == storage.read_user(ADA)
+    assert [storage.users.read(each).name for each in storage.users.ids()] == ["Ada", "Bob"]
+    found = storage.users.find_by_login("ada")
+    assert found == storage.users.find_by_login("ADA@example.org") == storage.users.read(ADA)
     assert found == ada(created=found.created, sessions=[Session("s", TIME, "Firefox")])
-    assert storage.read_picture("small", f"7-{TIME}.webp")[0] == generate_picture(99)["small"]
-    assert storage.read_picture("small", "9.webp")[0] == generate_picture(9)["small"]
-    assert [each.id for each in storage.administrators()] == [ADA, 9]
-    assert storage.clients_of(ADA) == storage.games(listed=True) != []
-    assert [line["act"] for line in storage.audit_of(9)] == ["user suspend"]
-    assert storage.add_user("New", "new@example.org", "", invite=INVITE).id == 100
-    assert not storage.find_invite(INVITE)
+    assert storage.pictures.read("small", f"7-{TIME}.webp")[0] == generate_picture(99)["small"]
+    assert storage.pictures.read("small", "9.webp")[0] == generate_picture(9)["small"]
+    assert [each.id for each in storage.users.administrators()] == [ADA, 9]
+    assert storage.clients.of_owner(ADA) == storage.clients.games(listed=True) != []
+    assert [line["act"] for line in storage.audit.about({9})] == ["user suspend"]
+    assert storage.users.register("New", "new@example.org", "", invite=INVITE).id == 100
+    assert not storage.invites.find_unused(INVITE)
     assert list(storage.verify()) == []
 
 
@@ -88,29 +90,29 @@ def test_snapshot_reads_what_load_added(storage):
         assert [pictures for _, pictures in users] == [generate_picture(99), {}]
         assert [user.sessions for user, _ in users] == [[Session("s", TIME, "Firefox")], []]
         assert list(snapshot.deleted_ids()) == [CLEO]
-        assert [each.name for each in snapshot.clients()] == ["Chess"]
-        assert list(snapshot.invites()) == [(sha256(INVITE), Invite(EXPIRES))]
-        assert snapshot.keys() == storage.keys()
+        assert [each.name for each in snapshot.records(CLIENTS)] == ["Chess"]
+        assert list(snapshot.records(INVITES)) == [UNUSED]
+        assert snapshot.keys() == storage.keys.current()
         with snapshot.audit_log() as log:
             assert log.read() == LINE
 
 
 def test_nothing_is_visible_before_a_load_ends(storage):
     seen = []
-    with storage.load(before=lambda: seen.append(storage.user_ids())) as load:
+    with storage.load(before=lambda: seen.append(storage.users.ids())) as load:
         fill(load)
-        seen.append(storage.client_ids())
-        assert storage.find_user("ada") is None
+        seen.append(storage.clients.ids())
+        assert storage.users.find_by_login("ada") is None
     assert seen == [[], []]
 
 
 def test_load_replaces_keys_and_keeps_audit_lines(storage):
-    old = storage.keys()
-    storage.write_audit("invite", "command", days=1)
-    with storage.load(before=lambda: storage.write_audit("restore", "command")) as load:
+    old = storage.keys.current()
+    storage.audit.write("invite", "command", days=1)
+    with storage.load(before=lambda: storage.audit.write("restore", "command")) as load:
         fill(load)
-    assert not set(storage.keys()) & set(old)
-    acts = [line["act"] for line in storage.read_audit()]
+    assert not set(storage.keys.current()) & set(old)
+    acts = [line["act"] for line in storage.audit.read()]
     assert acts == ["user suspend", "invite", "restore"]
 
 
@@ -118,26 +120,26 @@ def test_load_takes_over_the_keys_of_another_installation(storage):
     with storage.load() as load:
         fill(load)
         load.keys = (b"older", b"newer")
-    assert storage.keys() == (b"older", b"newer")
+    assert storage.keys.current() == (b"older", b"newer")
 
 
 def test_snapshot_has_no_used_invitation_and_load_keeps_those_that_are_there(storage):
-    issued, used = storage.issue_invite(1), storage.issue_invite(1)
-    user = storage.add_user("Zoe", "zoe@example.org", "", invite=used)
+    issued, used = storage.invites.issue(1), storage.invites.issue(1)
+    user = storage.users.register("Zoe", "zoe@example.org", "", invite=used)
     with storage.snapshot() as snapshot:
-        assert [invite_hash for invite_hash, _ in snapshot.invites()] == [sha256(issued)]
-    storage.delete_user(user.id)
+        assert [each.id for each in snapshot.records(INVITES)] == [sha256(issued)]
+    storage.users.delete(user.id)
     with storage.load() as load:
         fill(load)
-    assert storage.find_invite(issued)
-    assert storage.find_invite(INVITE)
+    assert storage.invites.find_unused(issued)
+    assert storage.invites.find_unused(INVITE)
 
 
 def test_ids_given_before_a_load_are_not_given_again(storage):
-    storage.reserve_user_ids(500)
+    storage.users.reserve_ids(500)
     with storage.load() as load:
         fill(load)
-    assert storage.add_user("New", "new@example.org", "").id == 501
+    assert storage.users.register("New", "new@example.org", "").id == 501
 
 
 def test_load_that_raises_changes_nothing(storage):
@@ -149,24 +151,24 @@ def test_load_that_raises_changes_nothing(storage):
         fill(load)
         raise ZeroDivisionError
     assert called == []
-    assert storage.is_new()
+    assert storage.users.is_new()
     with storage.load() as load:
         fill(load)
-    assert storage.user_ids() == [ADA, 9]
+    assert storage.users.ids() == [ADA, 9]
 
 
 @pytest.mark.parametrize("record", ["user", "client"])
 def test_load_into_an_installation_in_use_is_refused(storage, record):
     called = []
     if record == "user":
-        storage.add_user("Zoe", "zoe@example.org", "")
+        storage.users.register("Zoe", "zoe@example.org", "")
     else:
-        storage.add_client("Go", [], None)
+        storage.clients.register("Go", [], None)
     with pytest.raises(BadInstallation), storage.load(lambda: called.append(1)) as load:
         fill(load)
     assert called == []
     with pytest.raises(NoSuchUser):
-        storage.read_user(ADA)
+        storage.users.read(ADA)
 
 
 DUPLICATES: dict[str, Callable[[Load], None]] = {
@@ -175,8 +177,8 @@ DUPLICATES: dict[str, Callable[[Load], None]] = {
     "an email": lambda load: load.add_user(ada(id=10, name="Zoe", email="Ada@example.org"), {}),
     "a deleted id": lambda load: load.add_deleted_id(CLEO),
     "a deleted id of a user": lambda load: load.add_deleted_id(ADA),
-    "an invitation": lambda load: load.add_invite(sha256(INVITE), Invite(EXPIRES)),
-    "a client": lambda load: load.add_client(chess(redirect_uris=[])),
+    "an invitation": lambda load: load.add(INVITES, UNUSED),
+    "a client": lambda load: load.add(CLIENTS, chess(redirect_uris=[])),
 }
 
 

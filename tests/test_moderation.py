@@ -53,7 +53,7 @@ def add_player(store):
 
     def add_player(name: str, mod_level: int = 0) -> User:
         email = f"{name.lower().replace(' ', '')}@example.org"
-        return store.add_user(name, email, hash_password(PASSWORD), mod_level)
+        return store.users.register(name, email, hash_password(PASSWORD), mod_level)
 
     return add_player
 
@@ -93,13 +93,13 @@ def set_up_profile(store):
     """A function that sets fields of a user, so that `act` is not a no-op."""
 
     def set_up_profile(user: User, act: str = "") -> User:
-        with store.edit_user(user.id) as edited:
+        with store.users.edit(user.id) as edited:
             edited.bio = "Something rude"
             edited.flairs = ["none", "Old hand"]
             edited.equipped_flair = "Old hand"
             edited.suspension = Suspension(user.id) if act == "unsuspend" else None
-        store.save_picture(user.id, generate_picture(77))
-        return store.read_user(user.id)
+        store.pictures.save(user.id, generate_picture(77))
+        return store.users.read(user.id)
 
     return set_up_profile
 
@@ -126,7 +126,7 @@ def text_of(page) -> str:
 
 
 def test_profile_is_public(store, browser, ada):
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.bio = "Chess,\nmostly."
         user.flairs.append("Champion")
         user.equipped_flair = "Champion"
@@ -144,19 +144,19 @@ def test_profile_is_public(store, browser, ada):
 def test_player_who_never_played_has_played_not_yet(store, browser, ada):
     assert ada.last_heartbeat == ada.created  # of the sign-up
     assert "Played not yet Last played not yet" in text_of(browser.get("/users/1"))
-    with store.edit_user(ada.id) as user:  # as an imported account
+    with store.users.edit(ada.id) as user:  # as an imported account
         user.last_heartbeat = 0
     assert "Played not yet Last played not yet" in text_of(browser.get("/users/1"))
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.play_ms = 1
     assert "Played less than a minute Last played unknown" in text_of(browser.get("/users/1"))
 
 
 def test_recent_or_future_heartbeat_is_shown_as_now(store, browser, ada):
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.last_heartbeat += 1
     assert "Played less than a minute Last played now" in text_of(browser.get("/users/1"))
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.last_heartbeat += DAY * 1000  # the clock was set back
     assert "Last played now" in text_of(browser.get("/users/1"))
 
@@ -184,7 +184,7 @@ def test_duration_is_rounded_to_one_unit(seconds, words):
 
 @pytest.mark.parametrize("bio", ["<script>x</script>", "</p><img src=x onerror=x>", "{{ 7*7 }}"])
 def test_bio_and_flair_are_escaped(store, browser, ada, bio):
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.bio = bio
         user.flairs.append("<i>Champion</i>")
         user.equipped_flair = "<i>Champion</i>"
@@ -202,7 +202,7 @@ def test_invalid_user_id_is_404(browser, admins_browser, user_id):
 
 
 def test_deleted_profile_is_404_like_an_unknown_one(store, browser, ada, bob):
-    store.delete_user(bob.id)
+    store.users.delete(bob.id)
     deleted, unknown = browser.get("/users/2"), browser.get("/users/3")
     assert (deleted.status_code, unknown.status_code) == (404, 404)
     assert deleted.text == unknown.text
@@ -211,7 +211,7 @@ def test_deleted_profile_is_404_like_an_unknown_one(store, browser, ada, bob):
 def test_suspension_is_on_the_profile_but_not_in_users_info(store, browser, anyone, ada):
     before = anyone.get("/api/users/info?id=1").json
     assert "suspended" not in browser.get("/users/1").text
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.suspension = Suspension("command")
     assert "This player is suspended." in text_of(browser.get("/users/1"))
     assert anyone.get("/api/users/info?id=1").json == before
@@ -231,28 +231,28 @@ def test_acts_need_a_higher_level_and_some_an_administrator(
             user = set_up_profile(
                 add_player(f"Target {actor_level}{target_level}", target_level), act
             )
-            lines = len(list(store.read_audit()))
+            lines = len(list(store.audit.read()))
             allowed = actor_level >= required and (target_level < actor_level or required == 2)
             answer = do(browser, user, act)
             assert answer.status_code == (303 if allowed else 403), (actor_level, target_level)
             done = allowed and (act, target_level) != ("mod level", 1)  # a no-op
-            assert len(list(store.read_audit())) == lines + done
-            assert (store.read_user(user.id) != user) == done
+            assert len(list(store.audit.read())) == lines + done
+            assert (store.users.read(user.id) != user) == done
 
 
 @pytest.mark.parametrize("act", ["suspend", "reset name", "reset bio", "reset picture"])
 def test_moderating_oneself_is_403(store, admin, admins_browser, act):
-    before = store.read_user(admin.id)
+    before = store.users.read(admin.id)
     assert do(admins_browser, admin, act).status_code == 403
-    assert store.read_user(admin.id) == before
+    assert store.users.read(admin.id) == before
 
 
 @pytest.mark.parametrize("act", ACTS)
 def test_signed_out_act_redirects_to_sign_in(store, browser, ada, act):
-    before = store.read_user(ada.id)
+    before = store.users.read(ada.id)
     answer = do(browser, ada, act)
     assert (answer.status_code, answer.location[:9]) == (303, "/sign-in?")
-    assert (store.read_user(ada.id), list(store.read_audit())) == (before, [])
+    assert (store.users.read(ada.id), list(store.audit.read())) == (before, [])
 
 
 @pytest.mark.parametrize("act", ACTS)
@@ -261,7 +261,7 @@ def test_cross_site_act_is_403(store, admins_browser, ada, set_up_profile, act, 
     before = set_up_profile(ada)
     admins_browser.environ_base["HTTP_SEC_FETCH_SITE"] = site
     assert do(admins_browser, ada, act).status_code == 403
-    assert (store.read_user(ada.id), list(store.read_audit())) == (before, [])
+    assert (store.users.read(ada.id), list(store.audit.read())) == (before, [])
 
 
 def test_no_op_acts_are_not_audited(store, admins_browser, ada, set_up_profile):
@@ -269,10 +269,10 @@ def test_no_op_acts_are_not_audited(store, admins_browser, ada, set_up_profile):
     level = {"mod_level": "0"}
     for act, changes in (("unsuspend", {}), ("mod level", level), ("grant", {"flair": "Old hand"})):
         assert do(admins_browser, ada, act, **changes).status_code == 303
-    assert (store.read_user(ada.id), list(store.read_audit())) == (before, [])
+    assert (store.users.read(ada.id), list(store.audit.read())) == (before, [])
     for _ in range(2):
         assert do(admins_browser, ada, "suspend").status_code == 303
-    assert [line["act"] for line in store.read_audit()] == ["user suspend"]
+    assert [line["act"] for line in store.audit.read()] == ["user suspend"]
 
 
 def test_tests_cover_every_post_route(app):
@@ -285,7 +285,7 @@ def test_get_of_an_act_changes_nothing(store, admins_browser, ada):
     for path, form, _ in ACTS.values():
         answer = admins_browser.get(f"/users/1{path}", query_string=form)
         assert answer.status_code in (404, 405)
-    assert list(store.read_audit()) == []
+    assert list(store.audit.read()) == []
 
 
 @pytest.mark.parametrize("act", ["suspend", "unsuspend", "reset bio", "grant"])
@@ -293,29 +293,29 @@ def test_actor_demoted_during_the_request_is_403(
     store, admin, admins_browser, add_player, ada, set_up_profile, act, monkeypatch
 ):
     add_player("Second", 2)
-    before, edit_user = set_up_profile(ada, act), store.edit_user
+    before, edit_user = set_up_profile(ada, act), store.users.edit
 
     def demote_first(user_id: int):
-        monkeypatch.setattr(store, "edit_user", edit_user)
+        monkeypatch.setattr(store.users, "edit", edit_user)
         with edit_user(admin.id) as user:
             user.mod_level = 0
         return edit_user(user_id)
 
-    monkeypatch.setattr(store, "edit_user", demote_first)
+    monkeypatch.setattr(store.users, "edit", demote_first)
     page = do(admins_browser, ada, act)
     assert (page.status_code, "You are not allowed to do this." in page.text) == (403, True)
-    assert (store.read_user(ada.id), list(store.read_audit())) == (before, [])
+    assert (store.users.read(ada.id), list(store.audit.read())) == (before, [])
 
 
 def test_suspended_or_demoted_moderator_cannot_act(store, add_player, browser_of, ada):
     for change in ({"suspension": Suspension("command")}, {"mod_level": 0}):
         warden = add_player(f"Warden {len(change)}{next(iter(change))}", 1)
         browser = browser_of(warden)
-        with store.edit_user(warden.id) as user:
+        with store.users.edit(warden.id) as user:
             for name, value in change.items():
                 setattr(user, name, value)
         assert do(browser, ada, "suspend").status_code in (303, 403)
-        assert not store.read_user(ada.id).suspended
+        assert not store.users.read(ada.id).suspended
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def test_quick_press_shows_the_profile_with_a_problem_and_keeps_the_flair(
     stamp = hidden_field(page, "stamp")
     clock.ahead += 1
     assert do(admins_browser, ada, "grant", flair="Early & bird", stamp=stamp).status_code == 303
-    assert "Early & bird" in store.read_user(ada.id).flairs
+    assert "Early & bird" in store.users.read(ada.id).flairs
 
 
 def test_stamp_is_valid_as_long_as_the_session_and_from_the_future_only_later(
@@ -393,7 +393,7 @@ def test_moderators_see_who_suspended_a_player_why_and_until_when(
         (None, "Unknown"),
         (77, "A player who left"),
     ):
-        with store.edit_user(ada.id) as user:
+        with store.users.edit(ada.id) as user:
             user.suspension = Suspension(by, 1000, "Insults <b>", end)
         shown = text_of(moderators_browser.get(f"/users/{ada.id}"))
         assert f"Suspended by {words} Since 1 January 1970, 00:00 UTC" in shown
@@ -407,11 +407,11 @@ def test_moderators_see_who_suspended_a_player_why_and_until_when(
 def test_suspend_form_takes_reason_and_length(store, ada, moderators_browser):
     form = {"reason": " Insults ", "length": "1 week"}
     assert do(moderators_browser, ada, "suspend", **form).status_code == 303
-    suspension = store.read_user(ada.id).suspension
+    suspension = store.users.read(ada.id).suspension
     assert (suspension.reason, suspension.until - suspension.since) == ("Insults", 7 * DAY * 1000)
     changed = {"reason": "Threats", "length": "No end"}
     assert do(moderators_browser, ada, "suspend", **changed).status_code == 303
-    suspension = store.read_user(ada.id).suspension
+    suspension = store.users.read(ada.id).suspension
     assert (suspension.reason, suspension.until) == ("Threats", None)
     for refused in (
         {"reason": "r" * 201},
@@ -422,7 +422,7 @@ def test_suspend_form_takes_reason_and_length(store, ada, moderators_browser):
         page = do(moderators_browser, ada, "suspend", **form | refused)
         assert (page.status_code, 'aria-invalid="true"' in page.text) == (400, True)
         assert html.escape(refused.get("reason", "Insults")) in page.text
-    assert store.read_user(ada.id).suspension == suspension
+    assert store.users.read(ada.id).suspension == suspension
 
 
 def test_suspend_form_proposes_a_week_and_then_the_end_as_it_is(
@@ -439,14 +439,14 @@ def test_suspend_form_proposes_a_week_and_then_the_end_as_it_is(
     assert proposed() == "1 week"
     for length in ("1 day", "No end"):
         do(moderators_browser, ada, "suspend", length=length)
-        until = store.read_user(ada.id).suspension.until
+        until = store.users.read(ada.id).suspension.until
         clock.ahead += 60
         do(moderators_browser, ada, "suspend", reason="A correction", length=proposed())
-        suspension = store.read_user(ada.id).suspension
+        suspension = store.users.read(ada.id).suspension
         assert (suspension.reason, suspension.until) == ("A correction", until)
     do(moderators_browser, ada, "unsuspend")
     page = do(moderators_browser, ada, "suspend", length="Keep the end")
-    assert (page.status_code, store.read_user(ada.id).suspended) == (400, False)
+    assert (page.status_code, store.users.read(ada.id).suspended) == (400, False)
 
 
 def test_player_reads_once_that_the_name_was_reset(
@@ -472,10 +472,10 @@ def test_moderator_cannot_undo_an_administrators_suspension(
     store, ada, admins_browser, moderators_browser, act
 ):
     do(admins_browser, ada, "suspend", reason="Insults")
-    before = store.read_user(ada.id)
+    before = store.users.read(ada.id)
     page = do(moderators_browser, ada, act, reason="Never mind", length="1 day")
     assert (page.status_code, "administrator suspended" in text_of(page)) == (403, True)
-    assert store.read_user(ada.id) == before
+    assert store.users.read(ada.id) == before
     page = moderators_browser.get(f"/users/{ada.id}")
     assert "Only administrators can change or lift this suspension." in text_of(page)
     assert "suspend" not in "".join(re.findall('action="[^"]*"', page.text))
@@ -486,11 +486,11 @@ def test_too_many_acts_are_429_on_the_form(store, ada, moderators_browser, monke
     monkeypatch.setattr(actors, "MODERATORS_ACTS_AN_HOUR", 2)
     for act in ("suspend", "unsuspend"):
         assert do(moderators_browser, ada, act).status_code == 303
-    before, lines = store.read_user(ada.id), list(store.read_audit())
+    before, lines = store.users.read(ada.id), list(store.audit.read())
     page = do(moderators_browser, ada, "suspend")
     assert (page.status_code, "Retry-After" in page.headers) == (429, True)
     assert "Too many tries. Try again in" in text_of(page)
-    assert (store.read_user(ada.id), list(store.read_audit())) == (before, lines)
+    assert (store.users.read(ada.id), list(store.audit.read())) == (before, lines)
 
 
 # -- resets ---------------------------------------------------------------------------------------
@@ -500,15 +500,15 @@ def test_bio_reset_changes_the_bio_only(store, moderators_browser, ada, set_up_p
     before = set_up_profile(ada)
     assert do(moderators_browser, ada, "reset bio").status_code == 303
     before.bio = ""
-    assert store.read_user(ada.id) == before
+    assert store.users.read(ada.id) == before
 
 
 def test_name_reset_gives_a_reserved_name_and_frees_the_old_one(
     app, store, adas_browser, moderators_browser, open_browser, ada, bob, browser_of
 ):
     assert do(moderators_browser, ada, "reset name").status_code == 303
-    assert store.read_user(ada.id).name == "player1"
-    assert store.find_user("PLAYER1").id == ada.id
+    assert store.users.read(ada.id).name == "player1"
+    assert store.users.find_by_login("PLAYER1").id == ada.id
     bobs = browser_of(bob)
     for name in ("player1", "Player1", "player99", "ｐｌａｙｅｒ１"):
         assert bobs.post("/account", data={"name": name}).status_code == 400
@@ -528,18 +528,18 @@ def test_picture_reset_restores_the_generated_picture_at_a_new_address(
         return anyone.get(f"/pfp/large/{user.id}-{user.pfp_timestamp}.webp")
 
     generated = picture(ada).data
-    store.save_picture(ada.id, {"large": b"rude", "medium": b"rude", "small": b"rude"})
-    uploaded = store.read_user(ada.id)
+    store.pictures.save(ada.id, {"large": b"rude", "medium": b"rude", "small": b"rude"})
+    uploaded = store.users.read(ada.id)
     assert do(moderators_browser, ada, "reset picture").status_code == 303
     assert picture(uploaded).status_code == 404
-    assert picture(store.read_user(ada.id)).data == generated
+    assert picture(store.users.read(ada.id)).data == generated
 
 
 @pytest.mark.parametrize("what", ["", "email", "password_hash", "BIO"])
 def test_reset_of_another_field_is_400(store, moderators_browser, ada, what):
-    before = store.read_user(ada.id)
+    before = store.users.read(ada.id)
     assert do(moderators_browser, ada, "reset bio", what=what).status_code == 400
-    assert (store.read_user(ada.id), list(store.read_audit())) == (before, [])
+    assert (store.users.read(ada.id), list(store.audit.read())) == (before, [])
 
 
 def test_reset_rights_are_checked_before_the_field(open_browser, adas_browser, bob):
@@ -553,7 +553,7 @@ def test_reset_rights_are_checked_before_the_field(open_browser, adas_browser, b
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_administrator_sets_every_mod_level(store, admins_browser, bob, level):
     assert do(admins_browser, bob, "mod level", mod_level=str(level)).status_code == 303
-    assert store.read_user(bob.id).mod_level == level
+    assert store.users.read(bob.id).mod_level == level
 
 
 @pytest.mark.parametrize("level", ["", "3", "-1", "x", "1.0", "٢", " 1"])
@@ -561,19 +561,19 @@ def test_invalid_mod_level_is_400(store, admins_browser, ada, level):
     page = do(admins_browser, ada, "mod level", mod_level=level)
     assert page.status_code == 400
     assert "Use 0, 1 or 2." in page.text
-    assert (store.read_user(ada.id).mod_level, list(store.read_audit())) == (0, [])
+    assert (store.users.read(ada.id).mod_level, list(store.audit.read())) == (0, [])
 
 
 def test_last_administrator_cannot_be_demoted(store, admin, admins_browser, add_player):
     second = add_player("Second", 2)
-    with store.edit_user(second.id) as user:
+    with store.users.edit(second.id) as user:
         user.suspension = Suspension("command")  # not counted: cannot sign in
     for level in ("0", "1"):
         page = do(admins_browser, admin, "mod level", mod_level=level)
         assert (page.status_code, "the last administrator" in page.text) == (409, True)
     assert do(admins_browser, admin, "mod level", mod_level="2").status_code == 303
     assert do(admins_browser, second, "mod level", mod_level="0").status_code == 303
-    assert store.read_user(admin.id).mod_level == 2
+    assert store.users.read(admin.id).mod_level == 2
     do(admins_browser, second, "unsuspend")
     do(admins_browser, second, "mod level", mod_level="2")
     assert do(admins_browser, admin, "mod level", mod_level="0").status_code == 303
@@ -583,18 +583,18 @@ def test_last_administrator_cannot_be_demoted(store, admin, admins_browser, add_
 def test_suspending_a_new_last_administrator_is_409(store, admin, moderators_browser, ada, faults):
     """Ada becomes the last administrator between the moderator's check and the lock."""
     with ThreadPoolExecutor(1) as thread:
-        with store.administered_without(ada.id):  # blocks the moderator's request
+        with store.users.administered_without(ada.id):  # blocks the moderator's request
             suspending = thread.submit(do, moderators_browser, ada, "suspend")
             while not faults.is_administrators_lock_awaited():
                 assert not suspending.done()
-            with store.edit_user(ada.id) as user:
+            with store.users.edit(ada.id) as user:
                 user.mod_level = 2
-            with store.edit_user(admin.id) as user:
+            with store.users.edit(admin.id) as user:
                 user.mod_level = 0
         page = suspending.result()
     assert (page.status_code, "This is the last administrator." in page.text) == (409, True)
-    assert store.read_user(ada.id).administers
-    assert list(store.read_audit()) == []
+    assert store.users.read(ada.id).administers
+    assert list(store.audit.read()) == []
 
 
 # -- flairs ---------------------------------------------------------------------------------------
@@ -606,7 +606,7 @@ def test_granted_flair_can_be_equipped_and_a_revoked_one_becomes_none(
     assert adas_browser.post("/account", data={"equippedFlair": "Champion"}).status_code == 400
     for _ in range(2):  # the second grant is a no-op
         assert do(admins_browser, ada, "grant", flair=" Champion ").status_code == 303
-    assert store.read_user(ada.id).flairs == ["none", "Champion"]
+    assert store.users.read(ada.id).flairs == ["none", "Champion"]
     assert adas_browser.post("/account", data={"equippedFlair": "Champion"}).status_code == 303
     assert anyone.get("/api/users/info?id=1").json["user"]["equippedFlair"] == "Champion"
     assert do(admins_browser, ada, "revoke", flair="Champion").status_code == 303
@@ -618,7 +618,7 @@ def test_revoking_another_flair_keeps_the_equipped_one(store, admins_browser, ad
     set_up_profile(ada)
     do(admins_browser, ada, "grant", flair="Champion")
     do(admins_browser, ada, "revoke", flair="Champion")
-    assert store.read_user(ada.id).equipped_flair == "Old hand"
+    assert store.users.read(ada.id).equipped_flair == "Old hand"
 
 
 @pytest.mark.parametrize(
@@ -636,7 +636,7 @@ def test_invalid_flair_is_400_with_a_field_error(
     assert page.status_code == 400
     assert 'id="flair-problem"' in page.text
     assert 'aria-describedby="flair-problem"' in page.text
-    assert (store.read_user(ada.id), list(store.read_audit())) == (before, [])
+    assert (store.users.read(ada.id), list(store.audit.read())) == (before, [])
 
 
 # -- finding players ------------------------------------------------------------------------------
@@ -694,7 +694,7 @@ def test_audit_line_has_actor_user_and_address(
     set_up_profile(ada, act)
     admins_browser.environ_base["REMOTE_ADDR"] = "192.0.2.7"
     assert do(admins_browser, ada, act).status_code == 303
-    [line] = list(store.read_audit())
+    [line] = list(store.audit.read())
     assert "Ada" not in str(line) and "example.org" not in str(line)
     assert line.pop("time") > ada.created
     assert line == {"by": admin.id, "user": ada.id, "address": "192.0.2.7", **AUDIT_FIELDS[act]}
@@ -711,7 +711,7 @@ def test_act_that_cannot_be_audited_is_503_and_changes_nothing(
     assert (page.status_code, "Retry-After" in page.headers) == (503, True)
     assert "Nothing was saved." in text_of(page)
     assert stored_accounts() == before
-    assert list(store.read_audit()) == []
+    assert list(store.audit.read()) == []
 
 
 @pytest.mark.parametrize("act", ACTS)
@@ -720,15 +720,15 @@ def test_act_that_cannot_be_saved_is_503_and_changes_nothing(
 ):
     """Flat files have its line in the audit log, which is written first."""
     before, stored = set_up_profile(ada, act), stored_accounts()
-    write_audit = store.write_audit
+    write_audit = store.audit.write
 
     def write_and_fail(*line, **ids) -> None:
         write_audit(*line, **ids)
         raise StorageFailed("the record cannot be saved")
 
-    monkeypatch.setattr(store, "write_audit", write_and_fail)
+    monkeypatch.setattr(store.audit, "write", write_and_fail)
     assert do(admins_browser, ada, act).status_code == 503
-    assert (store.read_user(ada.id), stored_accounts()) == (before, stored)
+    assert (store.users.read(ada.id), stored_accounts()) == (before, stored)
 
 
 def test_tests_and_profile_cover_every_reset(store, admins_browser, ada):

@@ -51,9 +51,9 @@ def preview_of(page) -> dict[str, str]:
 
 def test_link_to_a_profile_or_game_is_previewed(make_app, store, ada, tmp_path):
     """The values are public, and the addresses are those of the base URL, never of the Host."""
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.bio = '  "Chess",\nmostly.  ' + "x" * 300
-    game, _ = store.add_client(
+    game, _ = store.clients.register(
         "Pong", [], None, game_url="https://pong.example/", description="For 2"
     )
     app = make_app(BASE_URL="https://id.example.org", SITE_NAME="Our games", SIGN_UP="open")
@@ -426,7 +426,7 @@ def test_cross_site_consent_is_403_and_stores_no_grant(store, adas_browser, ada,
     from_sibling = FOREIGN_LINK | {"Sec-Fetch-Site": "same-site"}
     answer = adas_browser.post("/oauth/authorize", data=form, headers=from_sibling)
     assert answer.status_code == 403
-    assert store.read_user(ada.id).grants == {}
+    assert store.users.read(ada.id).grants == {}
 
 
 def test_cross_site_sign_in_is_not_rate_limited(browser, ada, faults):

@@ -42,16 +42,16 @@ def submit(request, adas_browser):
 
 @pytest.mark.parametrize("password", ["", "wrong", PASSWORD.upper(), f"{PASSWORD} "])
 def test_wrong_password_is_403_and_changes_nothing(store, ada, submit, password):
-    before = store.read_user(ada.id)
+    before = store.users.read(ada.id)
     page = submit(password)
     assert page.status_code == 403
     assert list(problems_of(page).values()) == ["Wrong password. Try again."]
-    assert store.read_user(ada.id) == before
+    assert store.users.read(ada.id) == before
     assert ANOTHER not in page.text
 
 
 def test_password_rate_limit_covers_every_password_form(store, ada, submit, open_browser):
-    before = store.read_user(ada.id)
+    before = store.users.read(ada.id)
     for _ in range(5):
         assert submit("wrong").status_code == 403
         assert open_browser().sign_in(password="wrong").status_code == 403
@@ -59,14 +59,14 @@ def test_password_rate_limit_covers_every_password_form(store, ada, submit, open
     assert page.status_code == 429
     assert 0 < int(page.headers["Retry-After"]) <= 1800
     assert "Too many tries" in page.text
-    assert store.read_user(ada.id) == before
+    assert store.users.read(ada.id) == before
 
 
 def test_correct_passwords_are_not_rate_limited(store, adas_browser, ada):
     for i in range(11):
         data = {"email": f"a{i}@example.org", "current_password": PASSWORD}
         assert adas_browser.post("/account/email", data=data).status_code == 303
-    assert store.read_user(ada.id).email == "a10@example.org"
+    assert store.users.read(ada.id).email == "a10@example.org"
 
 
 def test_refused_form_keeps_the_email_but_not_the_password(adas_browser):
@@ -93,18 +93,18 @@ def test_password_change_ends_all_other_sessions(store, adas_browser, open_brows
     assert is_signed_in(stolen)
     assert change_password(adas_browser).status_code == 303
     assert [is_signed_in(each) for each in (adas_browser, other, stolen)] == [True, False, False]
-    assert len(store.read_user(ada.id).sessions) == 1
+    assert len(store.users.read(ada.id).sessions) == 1
     assert other.sign_in().status_code == 403
     assert other.sign_in(password=ANOTHER).status_code == 303
 
 
 @pytest.mark.parametrize("new", ["", "short", "x" * 1025, "password1234"])
 def test_invalid_new_password_is_400(store, adas_browser, ada, new):
-    before = store.read_user(ada.id)
+    before = store.users.read(ada.id)
     page = change_password(adas_browser, new)
     assert page.status_code == 400
     assert list(problems_of(page)) == ["new-password"]
-    assert store.read_user(ada.id) == before
+    assert store.users.read(ada.id) == before
 
 
 def test_common_password_is_refused_in_every_form(
@@ -120,16 +120,16 @@ def test_common_password_is_refused_in_every_form(
         for page in (
             change_password(adas_browser, password),
             set_by_link(open_browser(), adas_link, password),
-            sign_up(open_browser(), password=password, invite=store.issue_invite(1)),
+            sign_up(open_browser(), password=password, invite=store.invites.issue(1)),
         ):
             [problem] = problems_of(page).values()
             assert problem == expected
             assert password not in page.text
-    assert store.read_user(ada.id).password_hash == ada.password_hash
+    assert store.users.read(ada.id).password_hash == ada.password_hash
 
 
 def test_new_password_containing_the_name_is_400(store, adas_browser, ada):
-    store.rename_user(ada.id, "Lovelace")
+    store.users.rename(ada.id, "Lovelace")
     adas_browser.sign_in("Lovelace")
     assert change_password(adas_browser, "i am LOVELACE and fine").status_code == 400
 
@@ -163,7 +163,7 @@ def test_sign_out_everywhere_ends_all_sessions(store, adas_browser, open_browser
     assert [is_signed_in(each) for each in (adas_browser, other, stolen, bobs)] == [
         *(False, False, False, True)
     ]
-    assert store.read_user(ada.id).sessions == []
+    assert store.users.read(ada.id).sessions == []
 
 
 # -- a lost password ------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ def test_password_change_invalidates_the_sign_in_link(adas_browser, open_browser
 
 
 def test_sign_in_link_stays_valid_after_a_rename(store, browser, ada, adas_link):
-    store.rename_user(ada.id, "Lovelace")
+    store.users.rename(ada.id, "Lovelace")
     assert "Lovelace" in browser.get(adas_link).text
     assert set_by_link(browser, adas_link).status_code == 303
 
@@ -224,16 +224,16 @@ def test_sign_in_link_stays_valid_after_a_rename(store, browser, ada, adas_link)
 @pytest.mark.parametrize("how", ["suspended", "deleted"])
 def test_sign_in_link_of_a_suspended_or_deleted_user_is_403(store, browser, ada, adas_link, how):
     if how == "deleted":
-        store.delete_user(ada.id)
+        store.users.delete(ada.id)
     else:
-        with store.edit_user(ada.id) as user:
+        with store.users.edit(ada.id) as user:
             user.suspension = Suspension("command", reason="Insults")
     page = browser.get(adas_link)
     assert ("You are suspended. The reason: Insults." in page.text) == (how == "suspended")
     assert 'name="new_password"' not in page.text
     answer = set_by_link(browser, adas_link)
     assert (answer.status_code, "Set-Cookie" in answer.headers) == (403, False)
-    assert how == "deleted" or store.read_user(ada.id).password_hash == ada.password_hash
+    assert how == "deleted" or store.users.read(ada.id).password_hash == ada.password_hash
 
 
 def test_racing_uses_of_a_sign_in_link_set_one_password(
@@ -258,7 +258,7 @@ def test_forged_sign_in_link_is_403(app, store, browser, ada, bob, adas_link):
     for each in (*forged, own):
         assert browser.get("/new-password", query_string={"link": each}).status_code == 200
         assert set_by_link(browser, f"link={each}").status_code == 403
-    assert store.read_user(ada.id).password_hash == ada.password_hash
+    assert store.users.read(ada.id).password_hash == ada.password_hash
 
 
 def test_sign_in_page_explains_a_lost_password(app, browser):

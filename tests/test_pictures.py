@@ -21,7 +21,7 @@ def address(ada) -> str:
 @pytest.fixture
 def plain_address(store) -> str:
     """The path of the small picture of an imported account."""
-    store.add_users([User(7, "Grace", "grace@example.org", "")], {7: generate_picture(7)})
+    store.users.add_many([User(7, "Grace", "grace@example.org", "")], {7: generate_picture(7)})
     return "/pfp/small/7.webp"
 
 
@@ -46,7 +46,7 @@ def test_imported_account_without_picture_gets_a_generated_one(
     store, anyone, faults, size, is_writable
 ):
     """The generated picture is stored, if it can be saved."""
-    store.add_users([User(7, "Grace", "grace@example.org", "")], {})
+    store.users.add_many([User(7, "Grace", "grace@example.org", "")], {})
     if not is_writable:
         faults.refuse_saves("pictures")
     answer = anyone.get(f"/pfp/{size}/7.webp")
@@ -62,7 +62,7 @@ def test_plain_address_of_an_account_with_timestamp_is_404(anyone, ada):
 
 
 def test_old_address_of_a_changed_picture_is_404(store, anyone, ada, address):
-    timestamp = store.save_picture(ada.id, generate_picture(99))
+    timestamp = store.pictures.save(ada.id, generate_picture(99))
     assert timestamp > ada.pfp_timestamp
     assert anyone.get(address).status_code == 404
     answer = anyone.get(f"/pfp/small/{ada.id}-{timestamp}.webp")
@@ -71,7 +71,7 @@ def test_old_address_of_a_changed_picture_is_404(store, anyone, ada, address):
 
 def test_picture_of_a_deleted_player_is_404(store, anyone, ada, address):
     assert anyone.get(address).status_code == 200
-    store.delete_user(ada.id)
+    store.users.delete(ada.id)
     assert [anyone.get(address.replace("small", s)).status_code for s in PICTURE_SIZES] == [404] * 3
 
 
@@ -210,7 +210,7 @@ def test_other_method_is_405(anyone, address, method):
 )
 def test_invalid_picture_path_is_404(store, anyone, address):
     picture = dict.fromkeys(PICTURE_SIZES, b"RIFF")
-    store.add_users([User(1, "Grace", "grace@example.org", "")], {1: picture})
+    store.users.add_many([User(1, "Grace", "grace@example.org", "")], {1: picture})
     assert anyone.get("/pfp/small/1.webp").status_code == 200
     assert anyone.get(address).status_code == 404
 

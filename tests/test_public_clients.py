@@ -92,9 +92,9 @@ def test_code_is_useless_without_its_verifier(public, code, verifier):
 
 def test_code_without_a_challenge_is_refused(public, code, store, faults, monkeypatch):
     """RFC 9700 2.1.1: also if a record was changed, a public client cannot do without PKCE."""
-    record = store.read_code(code)
+    record = store.codes.read(code)
     record.code_challenge = None
-    monkeypatch.setattr(store, "read_code", lambda _: record)
+    monkeypatch.setattr(store.codes, "read", lambda _: record)
     answer = public.exchange(code)
     assert (answer.status_code, "code_challenge" in answer.json["message"]) == (400, True)
 
@@ -116,7 +116,7 @@ def test_code_of_another_public_client_is_refused(public, code, register):
 
 
 def test_disabled_public_client_gets_no_token(public, code, store):
-    with store.edit_client(public.id) as client:
+    with store.clients.edit(public.id) as client:
         client.disabled = True
     assert public.exchange(code, code_verifier=VERIFIER).status_code == 401
 
@@ -276,12 +276,12 @@ def test_loopback_port_is_free(adas_browser, register):
 @pytest.fixture
 def ask(adas_browser, store):
     """A function that sends the request of a public client's play page."""
-    client, _ = store.add_client(
+    client, _ = store.clients.register(
         "Space Game", [], None, game_url="https://space.example/", public=True
     )
 
     def ask(game_url: str = client.game_url, **fields: str):
-        with store.edit_client(client.id) as edited:
+        with store.clients.edit(client.id) as edited:
             edited.game_url = game_url
         page = adas_browser.get(f"/play/{client.id}").text
         signed = re.search('data-request="([^"]*)"', page)[1]

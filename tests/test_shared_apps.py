@@ -28,7 +28,7 @@ def test_released_app_is_reused_in_its_initial_state(acquire):
     pooled = acquire()
     app, store = pooled.app, pooled.app.extensions["storage"]
     wsgi_app = app.wsgi_app
-    store.add_user("Ada", "ada@example.org", "", PLAYER)
+    store.users.register("Ada", "ada@example.org", "", PLAYER)
     app.config.update(SIGN_UP="open", BASE_URL="http://other.example", ADDED="by a test")
     app.extensions["another"] = object()
     app.jinja_env.globals.update(site_name="Changed", added="by a test")
@@ -38,7 +38,7 @@ def test_released_app_is_reused_in_its_initial_state(acquire):
 
     reused = acquire().app
     assert reused is app  # the pool creates no second app
-    assert reused.extensions["storage"].user_ids() == []
+    assert reused.extensions["storage"].users.ids() == []
     assert reused.extensions["storage"] is not store
     assert reused.config["DATA_DIR"] != data_dir
     assert (reused.config["SIGN_UP"], reused.config["BASE_URL"]) == ("invite", "http://localhost")
@@ -73,19 +73,19 @@ def test_apps_of_one_test_are_distinct(make_app):
     one.config["SITE_NAME"] = "Changed"
     assert two.config["SITE_NAME"] == other.config["SITE_NAME"] == "Identity Server"
     # They share their folders, like two processes of one server.
-    user = one.extensions["storage"].add_user("Ada", "ada@example.org", "", PLAYER)
-    assert two.extensions["storage"].read_user(user.id) == user
+    user = one.extensions["storage"].users.register("Ada", "ada@example.org", "", PLAYER)
+    assert two.extensions["storage"].users.read(user.id) == user
 
 
 @pytest.mark.parametrize("run", ["first", "second"])
 def test_each_test_starts_with_an_empty_installation(app, store, browser, run):
     """The second run would find what the first one left."""
     assert app.config["SIGN_UP"] == "invite"
-    assert store.user_ids() == [] and store.client_ids() == []
+    assert store.users.ids() == [] and store.clients.ids() == []
     assert passwords.wrapping_method.cache_info().currsize == 0
     assert browser.get("/").status_code == 200 and browser.get_cookie("session") is None
     app.config["SIGN_UP"] = "open"
     passwords.wrapping_method(CHEAP_PASSWORD_METHOD)
-    store.add_user("Ada", "ada@example.org", passwords.hash_password("a long secret"))
-    store.add_client("Game", ["https://game.example/"], None)
+    store.users.register("Ada", "ada@example.org", passwords.hash_password("a long secret"))
+    store.clients.register("Game", ["https://game.example/"], None)
     assert browser.sign_in(password="a long secret").status_code == 303

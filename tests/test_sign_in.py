@@ -134,7 +134,7 @@ def without_name(page, name: str) -> str:
 
 
 def test_unknown_name_has_the_same_response_as_a_wrong_password(store, browser, ada, bob):
-    store.delete_user(bob.id)
+    store.users.delete(bob.id)
     wrong = browser.sign_in("Ada", "wrong")
     assert wrong.status_code == 403
     for name in ("Zoe", "Bob", "bob@example.org", "zoe@example.org", "../users/1", "/etc/passwd"):
@@ -206,7 +206,7 @@ def stored_method(request, store, ada, work) -> str:
     """The hash method of Ada's password: the current one, or a legacy one, wrapped or not."""
     kind, _, method = request.param.rpartition(" ")
     kept_hash = f"{method}$salt$00"
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.password_hash = passwords.wrap_hash(kept_hash) if kind else kept_hash
     return request.param
 
@@ -240,7 +240,7 @@ def test_control_legacy_hash_without_extra_work_is_detected(browser, work, store
     monkeypatch.setattr(passwords, "wrapping_method", lambda _: "scrypt:4096:8:1")
     for method in LEGACY:
         for kept_hash in (f"{method}$salt$00", passwords.wrap_hash(f"{method}$salt$00")):
-            with store.edit_user(ada.id) as user:
+            with store.users.edit(ada.id) as user:
                 user.password_hash = kept_hash
             known, unknown = (cost_of(browser, work, name) for name in ("Ada", "Zoe"))
             assert known < 0.5 * unknown
@@ -249,7 +249,7 @@ def test_control_legacy_hash_without_extra_work_is_detected(browser, work, store
 @pytest.mark.parametrize("seconds", [0.0, 0.1])
 def test_control_cheaper_hash_for_unknown_names_is_detected(browser, work, store, ada, seconds):
     """The control for unknown names: without a hash, and with a third of its cost."""
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.password_hash = f"{PASSWORD_METHOD}$salt$00"
     work.nobodys = seconds
     known, unknown = (cost_of(browser, work, name) for name in ("Ada", "Zoe"))
@@ -257,7 +257,7 @@ def test_control_cheaper_hash_for_unknown_names_is_detected(browser, work, store
 
 
 def test_account_without_a_password_cannot_sign_in(store, browser, ada):
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.password_hash = ""
     for password in ("", "nobody's", PASSWORD):
         assert browser.sign_in(password=password).status_code == 403
@@ -274,7 +274,7 @@ def test_suspended_player_reads_reason_and_end(app, store, browser, ada):
         ("Rude <b>", None, f"You are suspended. The reason: Rude &lt;b&gt;. {ask}"),
         ("Rude!", end, f"{ended} The reason: Rude! {ask}"),
     ):
-        with store.edit_user(ada.id) as user:
+        with store.users.edit(ada.id) as user:
             user.suspension = Suspension("command", 0, reason, until)
         assert words in browser.sign_in().text
         wrong = browser.sign_in(password="wrong").text
@@ -282,10 +282,10 @@ def test_suspended_player_reads_reason_and_end(app, store, browser, ada):
 
 
 def test_sign_in_works_again_when_the_suspension_ends(store, browser, ada):
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.suspension = Suspension("command", until=now_ms() + 60_000)
     assert browser.sign_in().status_code == 403
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.suspension.until = now_ms()
     assert browser.sign_in().status_code == 303
     assert is_signed_in(browser)
@@ -293,13 +293,13 @@ def test_sign_in_works_again_when_the_suspension_ends(store, browser, ada):
 
 def test_suspension_is_revealed_only_with_the_correct_password(store, browser, ada):
     wrong = browser.sign_in(password="wrong")
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.suspension = Suspension("command")
     assert browser.sign_in(password="wrong").data == wrong.data
     answer = browser.sign_in()
     assert (answer.status_code, "suspended" in answer.text) == (403, True)
     assert "Set-Cookie" not in answer.headers
-    assert store.read_user(ada.id).sessions == []
+    assert store.users.read(ada.id).sessions == []
     assert not is_signed_in(browser)
 
 
@@ -560,12 +560,12 @@ def test_password_hash_and_dummy_hash_use_the_owasp_parameters(monkeypatch):
 @pytest.mark.parametrize("wrap", [str, passwords.wrap_hash])
 def test_legacy_hash_is_replaced_at_sign_in(store, browser, ada, weaker, wrap):
     old_hash = wrap(generate_password_hash(PASSWORD, weaker))
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.password_hash = old_hash
     browser.sign_in(password="wrong")
-    assert store.read_user(ada.id).password_hash == old_hash
+    assert store.users.read(ada.id).password_hash == old_hash
     assert browser.sign_in().status_code == 303
-    new_hash = store.read_user(ada.id).password_hash
+    new_hash = store.users.read(ada.id).password_hash
     assert new_hash.startswith(f"{passwords.PASSWORD_METHOD}$")
     assert check_password_hash(new_hash, PASSWORD)
 
@@ -596,22 +596,22 @@ def test_wrapped_hash_of_a_busy_machine_is_accepted(monkeypatch, step_time):
 
 @pytest.mark.parametrize("damaged", ["wrapped:", "wrapped:|", "wrapped:a$b$c|pbkdf2", "md9$a$b"])
 def test_damaged_hash_is_503(store, browser, ada, damaged):
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.password_hash = damaged
     assert browser.sign_in().status_code == 503
 
 
 def test_current_hash_is_not_replaced(store, browser, ada):
     browser.sign_in()
-    assert store.read_user(ada.id).password_hash == ada.password_hash
+    assert store.users.read(ada.id).password_hash == ada.password_hash
 
 
 def test_password_change_during_sign_in_starts_no_session(app, store, ada):
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.password_hash = "the hash of a new one"
     with app.test_request_context():
         assert not start_session(ada, PASSWORD)
-    user = store.read_user(ada.id)
+    user = store.users.read(ada.id)
     assert (user.sessions, user.password_hash) == ([], "the hash of a new one")
 
 
@@ -631,7 +631,7 @@ def test_cookie_is_httponly_lax_and_lasts_14_days(browser, ada):
 def test_https_cookie_is_secure_with_host_prefix(make_app):
     app = make_app(BASE_URL="https://id.example.org")
     store = app.extensions["storage"]
-    store.add_user("Ada", "ada@example.org", passwords.hash_password(PASSWORD))
+    store.users.register("Ada", "ada@example.org", passwords.hash_password(PASSWORD))
     browser = app.test_client()
     form = {"name": "Ada", "password": PASSWORD}
     cookie = cookie_parts(browser.post("/sign-in", data=form, base_url="https://id.example.org"))
@@ -662,7 +662,7 @@ def test_each_sign_in_creates_a_new_session(store, browser, ada):
         browser.environ_base["HTTP_USER_AGENT"] = "Mozilla/5.0 (X11; Linux) Firefox/140.0"
         cookies.append(cookie_parts(browser.sign_in())["value"])
     assert cookies[0] != cookies[1]
-    sessions = store.read_user(ada.id).sessions
+    sessions = store.users.read(ada.id).sessions
     assert len({each.id for each in sessions}) == 2
     assert [each.browser for each in sessions] == ["Firefox on Linux"] * 2
     assert before <= sessions[0].since <= sessions[1].since <= now_ms()
@@ -685,7 +685,7 @@ def test_each_sign_in_creates_a_new_session(store, browser, ada):
 def test_session_describes_the_browser_in_fixed_words(store, browser, ada, user_agent, words):
     browser.environ_base["HTTP_USER_AGENT"] = user_agent
     browser.sign_in()
-    assert [each.browser for each in store.read_user(ada.id).sessions] == [words]
+    assert [each.browser for each in store.users.read(ada.id).sessions] == [words]
 
 
 def test_sign_in_discards_the_previous_cookie_data(browser, ada, bob):
@@ -747,7 +747,7 @@ def test_sign_out_ends_only_the_current_session(store, browser, open_browser, ad
     other_browser.sign_in()
     browser.post("/sign-out")
     assert (is_signed_in(browser), is_signed_in(other_browser)) == (False, True)
-    assert len(store.read_user(ada.id).sessions) == 1
+    assert len(store.users.read(ada.id).sessions) == 1
 
 
 def test_sign_out_requires_post(browser, ada):
@@ -783,25 +783,25 @@ def test_only_the_newest_20_sessions_are_kept(store, open_browser, ada):
     for each in browsers:
         each.sign_in()
     assert [is_signed_in(each) for each in browsers] == [False] * 2 + [True] * 20
-    assert len(store.read_user(ada.id).sessions) == 20
+    assert len(store.users.read(ada.id).sessions) == 20
 
 
 def test_suspension_ends_the_session_at_once(store, browser, ada):
     browser.sign_in()
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.suspension = Suspension("command")
     assert not is_signed_in(browser)
 
 
 def test_account_deletion_ends_the_session(store, browser, ada):
     browser.sign_in()
-    store.delete_user(ada.id)
+    store.users.delete(ada.id)
     assert not is_signed_in(browser)
 
 
 def test_removing_the_session_from_the_record_signs_out(store, browser, ada):
     browser.sign_in()
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.sessions = []
     assert not is_signed_in(browser)
 

@@ -48,13 +48,13 @@ def test_invalid_field_shows_an_error_and_keeps_the_input(store, ada, browser, f
     expected = {"name": "Grace", "email": "grace@example.org"}
     for name, value in (expected | {field: typed} if field != "password" else expected).items():
         assert value_of(page, name) == value
-    assert store.user_ids() == [1]
+    assert store.users.ids() == [1]
 
 
 @pytest.mark.parametrize("name", ["Identity Server", "identity_servеr", "ɑdmin", "staff", "thisʼs"])
 def test_name_that_imitates_the_site_is_refused(store, browser, ada, name):
     assert list(problems_of(sign_up(browser, name=name))) == ["name"]
-    assert store.user_ids() == [1]
+    assert store.users.ids() == [1]
 
 
 def test_all_errors_are_shown_together(browser, ada):
@@ -84,7 +84,7 @@ def test_name_equal_to_a_taken_one_after_normalization_is_409(store, ada, browse
     assert page.status_code == 409
     assert problems_of(page) == {"name": "Another player has this name. Choose a different one."}
     assert value_of(page, "name") == name
-    assert store.user_ids() == [1]
+    assert store.users.ids() == [1]
 
 
 def test_racing_sign_ups_with_one_name_create_one_account(store, ada, open_browser):
@@ -97,7 +97,7 @@ def test_racing_sign_ups_with_one_name_create_one_account(store, ada, open_brows
     statuses = race(*(lambda i=i: make(i) for i in range(16)))
     assert statuses.count(303) == 1
     assert set(statuses) <= {303, 409, 503}  # 503: each worker accepts four passwords at once
-    assert len(store.user_ids()) == 2
+    assert len(store.users.ids()) == 2
 
 
 def test_sign_up_without_a_session_signs_the_player_before_out(store, adas_browser, ada, faults):
@@ -105,14 +105,14 @@ def test_sign_up_without_a_session_signs_the_player_before_out(store, adas_brows
     faults.refuse_saves("users")
     answer = sign_up(adas_browser)
     assert (answer.status_code, answer.location) == (303, "/sign-in?next=/account")
-    assert store.find_user("Grace")
+    assert store.users.find_by_login("Grace")
     faults.allow_saves()
     assert not is_signed_in(adas_browser)
 
 
 def test_name_is_saved_in_nfkc(store, ada, browser):
     assert sign_up(browser, name=" Ｚｏｅ\u0301 ").status_code == 303
-    assert store.find_user("zoé").name == "Zoé"
+    assert store.users.find_by_login("zoé").name == "Zoé"
 
 
 @pytest.mark.parametrize("email", ["ada@example.org", " ADA@EXAMPLE.ORG ", "ａda@example.org"])
@@ -120,12 +120,12 @@ def test_taken_email_is_409(store, ada, browser, email):
     page = sign_up(browser, email=email)
     assert page.status_code == 409
     assert problems_of(page)["email"] == "Another account has this email. Use a different one."
-    assert store.user_ids() == [1]
+    assert store.users.ids() == [1]
 
 
 def test_email_question_rate_limit_per_address(store, ada, open_browser, clock):
     """Hit or miss, of any email: the answer tells who has an account."""
-    store.add_user("Bob", "bob@example.org", "")
+    store.users.register("Bob", "bob@example.org", "")
 
     def ask(email: str, address: str = "192.0.2.1"):
         browser = from_address(open_browser(), address)
@@ -161,7 +161,7 @@ def test_email_question_is_asked_last(app, store, ada, browser):
     for _ in range(EMAIL_QUESTIONS + 1):
         page = sign_up(browser, email="ada@example.org", invite="unknown")
         assert (page.status_code, "email" in problems_of(page)) == (403, False)
-    page = sign_up(browser, email="ada@example.org", invite=store.issue_invite(7))
+    page = sign_up(browser, email="ada@example.org", invite=store.invites.issue(7))
     assert (page.status_code, list(problems_of(page))) == (409, ["email"])
 
 
@@ -187,7 +187,7 @@ def test_sign_up_rate_limit_per_address(store, ada, open_browser, clock):
     here = "2001:db8:0:1::"
     assert [make(i, f"{here}{i + 1}").status_code for i in range(10)] == [303] * 10
     refused = make(10, f"{here}ffff")
-    assert (refused.status_code, len(store.user_ids())) == (429, 11)
+    assert (refused.status_code, len(store.users.ids())) == (429, 11)
     wait = int(refused.headers["Retry-After"])
     assert 0 < wait <= 2 * DAY
     [(field, problem)] = problems_of(refused).items()

@@ -39,6 +39,7 @@ from storage import (
     Suspension,
     TooManyAttempts,
     User,
+    kinds,
     now_ms,
     records,
 )
@@ -51,17 +52,17 @@ TICK = 0.1  # seconds: kernels round a file's time down to when their clock last
 
 @pytest.fixture
 def ada(storage) -> User:
-    return storage.add_user("Ada", "ada@example.org", "a hash")
+    return storage.users.register("Ada", "ada@example.org", "a hash")
 
 
 @pytest.fixture
 def bob(storage) -> User:
-    return storage.add_user("Bob", "bob@example.org", "a hash")
+    return storage.users.register("Bob", "bob@example.org", "a hash")
 
 
 @pytest.fixture
 def client(storage) -> Client:
-    return storage.add_client("Chess", ["https://chess.example/cb"], None)[0]
+    return storage.clients.register("Chess", ["https://chess.example/cb"], None)[0]
 
 
 @pytest.fixture
@@ -101,12 +102,12 @@ def together(act, arguments) -> list:
 
 
 def test_a_user_is_read_back_as_added(storage, ada):
-    assert storage.read_user(ada.id) == ada
+    assert storage.users.read(ada.id) == ada
 
 
 def test_a_new_user_is_a_player_with_a_current_heartbeat(storage):
     before = now_ms()
-    ada = storage.add_user("Ada", "ada@example.org", "a hash")
+    ada = storage.users.register("Ada", "ada@example.org", "a hash")
     assert (ada.name, ada.email, ada.password_hash) == ("Ada", "ada@example.org", "a hash")
     assert (ada.mod_level, ada.suspended, ada.bio, ada.play_ms) == (PLAYER, False, "", 0)
     assert (ada.flairs, ada.equipped_flair, ada.grants, ada.sessions) == (["none"], "none", {}, [])
@@ -114,14 +115,15 @@ def test_a_new_user_is_a_player_with_a_current_heartbeat(storage):
 
 
 def test_a_new_user_may_have_a_mod_level(storage):
-    grace = storage.add_user("Grace", "grace@example.org", "a hash", ADMINISTRATOR)
-    assert storage.read_user(grace.id).mod_level == ADMINISTRATOR
+    grace = storage.users.register("Grace", "grace@example.org", "a hash", ADMINISTRATOR)
+    assert storage.users.read(grace.id).mod_level == ADMINISTRATOR
 
 
 @pytest.mark.parametrize("size", PICTURE_SIZES)
 def test_a_new_user_has_a_picture_of_each_size(storage, ada, bob, size):
     pictures = [
-        storage.read_picture(size, f"{user.id}-{user.pfp_timestamp}.webp")[0] for user in (ada, bob)
+        storage.pictures.read(size, f"{user.id}-{user.pfp_timestamp}.webp")[0]
+        for user in (ada, bob)
     ]
     assert pictures[0].startswith(b"RIFF") and pictures[1].startswith(b"RIFF")
     assert pictures[0] != pictures[1]
@@ -130,17 +132,17 @@ def test_a_new_user_has_a_picture_of_each_size(storage, ada, bob, size):
 def test_everything_is_there_when_another_process_opens_the_storage(
     storage, open_installation, ada, client, code_record
 ):
-    storage.add_code("a code", code_record)
+    storage.codes.add("a code", code_record)
     again = open_installation()
-    assert again.read_user(ada.id) == ada
-    assert again.find_user("ada") == ada
-    assert again.read_client(client.id) == client
-    assert again.read_code("a code") == code_record
-    assert again.keys() == storage.keys()
+    assert again.users.read(ada.id) == ada
+    assert again.users.find_by_login("ada") == ada
+    assert again.clients.read(client.id) == client
+    assert again.codes.read("a code") == code_record
+    assert again.keys.current() == storage.keys.current()
 
 
 def test_a_name_is_stored_in_its_normal_form(storage):
-    user = storage.add_user("  Ａｄａ\u00a0ｂ ", " ada@example.org\n", "a hash")
+    user = storage.users.register("  Ａｄａ\u00a0ｂ ", " ada@example.org\n", "a hash")
     assert (user.name, user.email) == ("Ada b", "ada@example.org")
 
 
@@ -161,8 +163,8 @@ def test_a_name_is_stored_in_its_normal_form(storage):
     ],
 )
 def test_a_user_is_found_by_any_spelling_of_the_name(storage, kept, written):
-    user = storage.add_user(kept, "ada@example.org", "a hash")
-    assert storage.find_user(written) == user
+    user = storage.users.register(kept, "ada@example.org", "a hash")
+    assert storage.users.find_by_login(written) == user
 
 
 @pytest.mark.parametrize(
@@ -176,14 +178,14 @@ def test_a_user_is_found_by_any_spelling_of_the_name(storage, kept, written):
     ],
 )
 def test_a_user_is_found_by_any_spelling_of_the_email(storage, ada, written):
-    assert storage.find_user(written) == ada
+    assert storage.users.find_by_login(written) == ada
 
 
 @pytest.mark.parametrize(
     "written", ["", " ", "Bob", "1", "@", "ada@", "Ada@example.net", "a" * 9999]
 )
 def test_nobody_is_found_by_an_unknown_name_or_email(storage, ada, written):
-    assert storage.find_user(written) is None
+    assert storage.users.find_by_login(written) is None
 
 
 @pytest.mark.parametrize(
@@ -191,28 +193,30 @@ def test_nobody_is_found_by_an_unknown_name_or_email(storage, ada, written):
     [("Ada", "ada"), ("Ada", "ＡＤＡ"), ("straße", "Strasse"), ("José", "Jose\u0301")],
 )
 def test_a_name_that_reads_the_same_is_taken(storage, kept, wanted):
-    storage.add_user(kept, "ada@example.org", "a hash")
+    storage.users.register(kept, "ada@example.org", "a hash")
     with pytest.raises(NameTaken) as refusal:
-        storage.add_user(wanted, "other@example.org", "a hash")
+        storage.users.register(wanted, "other@example.org", "a hash")
     assert refusal.value.field == "name"
-    assert storage.user_ids() == [1]
+    assert storage.users.ids() == [1]
 
 
 @pytest.mark.parametrize("wanted", ["ada@example.org", "ADA@EXAMPLE.ORG", "ａda@example.org"])
 def test_an_email_address_that_reads_the_same_is_taken(storage, ada, wanted):
     with pytest.raises(EmailTaken) as refusal:
-        storage.add_user("Other", wanted, "a hash")
+        storage.users.register("Other", wanted, "a hash")
     assert refusal.value.field == "email"
-    assert storage.find_user("Other") is None
+    assert storage.users.find_by_login("Other") is None
 
 
 def test_a_refused_user_takes_neither_name_nor_email(storage, ada):
     with pytest.raises(EmailTaken):
-        storage.add_user("Bob", "ada@example.org", "a hash")
+        storage.users.register("Bob", "ada@example.org", "a hash")
     with pytest.raises(NameTaken):
-        storage.add_user("Ada", "bob@example.org", "a hash")
-    bob = storage.add_user("Bob", "bob@example.org", "a hash")
-    assert storage.find_user("bob") == storage.find_user("bob@example.org") == bob
+        storage.users.register("Ada", "bob@example.org", "a hash")
+    bob = storage.users.register("Bob", "bob@example.org", "a hash")
+    assert (
+        storage.users.find_by_login("bob") == storage.users.find_by_login("bob@example.org") == bob
+    )
 
 
 @pytest.mark.parametrize(
@@ -225,53 +229,53 @@ def test_a_refused_user_takes_neither_name_nor_email(storage, ada):
 )
 def test_a_user_who_breaks_a_rule_is_refused(storage, name, email, mod_level, field):
     with pytest.raises(InvalidField) as refusal:
-        storage.add_user(name, email, "a hash", mod_level)
+        storage.users.register(name, email, "a hash", mod_level)
     assert refusal.value.field == field
-    assert storage.user_ids() == []
+    assert storage.users.ids() == []
 
 
 def test_ids_grow_and_are_never_used_again(storage, open_installation):
-    first, second = (storage.add_user(f"Ada {n}", f"{n}@example.org", "").id for n in "ab")
-    storage.delete_user(second)
-    third = storage.add_user("Ada b", "b@example.org", "").id
-    storage.delete_user(third)
-    fourth = open_installation().add_user("Ada b", "b@example.org", "").id
+    first, second = (storage.users.register(f"Ada {n}", f"{n}@example.org", "").id for n in "ab")
+    storage.users.delete(second)
+    third = storage.users.register("Ada b", "b@example.org", "").id
+    storage.users.delete(third)
+    fourth = open_installation().users.register("Ada b", "b@example.org", "").id
     assert 0 < first < second < third < fourth
-    assert storage.user_ids() == [first, fourth]
+    assert storage.users.ids() == [first, fourth]
 
 
 def test_user_ids_are_in_the_order_of_numbers(storage):
     for n in range(11):
-        storage.add_user(f"Ada {n}", f"{n}@example.org", "")
-    assert storage.user_ids() == list(range(1, 12))
+        storage.users.register(f"Ada {n}", f"{n}@example.org", "")
+    assert storage.users.ids() == list(range(1, 12))
 
 
 def test_one_of_racing_threads_gets_a_name(storage):
     names = ["Ada", "ADA", "ada", "Ａda", "aDa", "adA", "ａｄａ", "ADa"]
-    results = together(lambda n: storage.add_user(names[n], f"{n}@example.org", ""), range(8))
+    results = together(lambda n: storage.users.register(names[n], f"{n}@example.org", ""), range(8))
     winners = [result for result in results if isinstance(result, User)]
-    assert len(winners) == len(storage.user_ids()) == 1
-    assert storage.find_user("ada") == winners[0]
+    assert len(winners) == len(storage.users.ids()) == 1
+    assert storage.users.find_by_login("ada") == winners[0]
     assert all(isinstance(result, NameTaken | User) for result in results)
 
 
 @pytest.mark.parametrize(
     "act",
     [
-        lambda storage: storage.read_user(UNKNOWN_ID),
-        lambda storage: storage.edit_user(UNKNOWN_ID).__enter__(),
-        lambda storage: storage.rename_user(UNKNOWN_ID, "Grace"),
-        lambda storage: storage.change_email(UNKNOWN_ID, "grace@example.org"),
-        lambda storage: storage.save_picture(UNKNOWN_ID, PICTURE),
-        lambda storage: storage.delete_user(UNKNOWN_ID),
+        lambda storage: storage.users.read(UNKNOWN_ID),
+        lambda storage: storage.users.edit(UNKNOWN_ID).__enter__(),
+        lambda storage: storage.users.rename(UNKNOWN_ID, "Grace"),
+        lambda storage: storage.users.change_email(UNKNOWN_ID, "grace@example.org"),
+        lambda storage: storage.pictures.save(UNKNOWN_ID, PICTURE),
+        lambda storage: storage.users.delete(UNKNOWN_ID),
     ],
     ids=["read", "edit", "rename", "change_email", "save_picture", "delete"],
 )
 def test_an_unknown_user_raises_and_leaves_no_trace(storage, ada, act):
     with pytest.raises(NoSuchUser):
         act(storage)
-    assert storage.user_ids() == [ada.id]
-    storage.add_user("Grace", "grace@example.org", "")  # neither name nor address was taken
+    assert storage.users.ids() == [ada.id]
+    storage.users.register("Grace", "grace@example.org", "")  # neither name nor address was taken
 
 
 # ---------------------------------------------------------------------------------------------
@@ -280,7 +284,7 @@ def test_an_unknown_user_raises_and_leaves_no_trace(storage, ada, act):
 
 
 def test_an_edit_saves_every_field(storage, ada, client):
-    with storage.edit_user(ada.id) as user:
+    with storage.users.edit(ada.id) as user:
         user.password_hash = "another"
         user.mod_level = MODERATOR
         user.suspension = Suspension("command")
@@ -292,118 +296,117 @@ def test_an_edit_saves_every_field(storage, ada, client):
         user.pfp_timestamp = None
         user.grants[client.id] = Grant("g", ["userinfo", "email"], 1)
         user.sessions.append(Session("s", 2, "Firefox on Linux"))
-    assert storage.read_user(ada.id) == user != ada
+    assert storage.users.read(ada.id) == user != ada
 
 
 def all_saves(storage, user: User) -> list:
     """Return a call of each method that saves this user."""
 
     def edit() -> None:
-        with storage.edit_user(user.id) as edited:
+        with storage.users.edit(user.id) as edited:
             edited.play_ms += 1
 
     return [
         edit,
-        lambda: storage.rename_user(user.id, "Grace"),
-        lambda: storage.change_email(user.id, "grace@example.org"),
-        lambda: storage.reset_name(user.id),
-        lambda: storage.save_picture(user.id, PICTURE),
+        lambda: storage.users.rename(user.id, "Grace"),
+        lambda: storage.users.change_email(user.id, "grace@example.org"),
+        lambda: storage.users.reset_name(user.id),
     ]
 
 
-def test_each_save_drops_grants_of_deleted_clients(storage, client):
-    for number in range(5):
-        ada = storage.add_user(f"Ada {number}", f"a{number}@example.org", "")
-        gone, _ = storage.add_client("Gone", [], None)
-        with storage.edit_user(ada.id) as user:
+def test_each_edit_drops_grants_of_deleted_clients(storage, client):
+    for number in range(4):
+        ada = storage.users.register(f"Ada {number}", f"a{number}@example.org", "")
+        gone, _ = storage.clients.register("Gone", [], None)
+        with storage.users.edit(ada.id) as user:
             user.grants = {each.id: Grant("g", ["userinfo"], 1) for each in (gone, client)}
-        storage.delete_client(gone.id)
-        with storage.edit_user(ada.id):
+        storage.clients.delete(gone.id)
+        with storage.users.edit(ada.id):
             pass  # nothing changes, so nothing is saved
-        assert gone.id in storage.read_user(ada.id).grants
+        assert gone.id in storage.users.read(ada.id).grants
         all_saves(storage, ada)[number]()
-        assert storage.read_user(ada.id).grants == {client.id: Grant("g", ["userinfo"], 1)}
-        storage.delete_user(ada.id)
+        assert storage.users.read(ada.id).grants == {client.id: Grant("g", ["userinfo"], 1)}
+        storage.users.delete(ada.id)
 
 
 def test_the_newest_grants_are_kept(storage, ada, monkeypatch):
     monkeypatch.setattr(records, "GRANTS_KEPT", 3)
-    ids = [storage.add_client(f"Client {n}", [], None)[0].id for n in range(5)]
+    ids = [storage.clients.register(f"Client {n}", [], None)[0].id for n in range(5)]
     for since, each in zip((50, 10, 40, 30, 20), ids, strict=True):
-        with storage.edit_user(ada.id) as user:
+        with storage.users.edit(ada.id) as user:
             user.grants[each] = Grant("g", ["userinfo"], since)
     # Client 1 went when client 3 came; client 4 is older than the others that are there.
-    assert list(storage.read_user(ada.id).grants) == [ids[0], ids[2], ids[3]]
+    assert list(storage.users.read(ada.id).grants) == [ids[0], ids[2], ids[3]]
 
 
 @pytest.mark.parametrize(("age", "kept"), [(600_000, True), (900_000, False)])  # milliseconds
 def test_a_save_drops_the_grant_of_an_old_test(storage, ada, client, age, kept):
-    with storage.edit_user(ada.id) as user:
+    with storage.users.edit(ada.id) as user:
         user.grants[client.id] = Grant("g", [], now_ms() - age)
-    assert (client.id in storage.read_user(ada.id).grants) == kept
+    assert (client.id in storage.users.read(ada.id).grants) == kept
 
 
 def test_a_notice_is_later_than_one_of_a_machine_whose_clock_is_ahead(storage, ada):
-    with storage.edit_user(ada.id) as user:
+    with storage.users.edit(ada.id) as user:
         user.notices = [Notice("First", now_ms() + 30_000)]
         user.notify("Second")
-    first, second = storage.read_user(ada.id).notices
+    first, second = storage.users.read(ada.id).notices
     assert (second.text, second.since) == ("Second", first.since + 1)
 
 
 def test_a_new_grant_is_kept_after_the_clock_was_set_back(storage, ada, monkeypatch):
     monkeypatch.setattr(records, "GRANTS_KEPT", 2)
-    ids = [storage.add_client(f"Client {n}", [], None)[0].id for n in range(3)]
-    with storage.edit_user(ada.id) as user:
+    ids = [storage.clients.register(f"Client {n}", [], None)[0].id for n in range(3)]
+    with storage.users.edit(ada.id) as user:
         user.grants = {each: Grant("g", ["userinfo"], now_ms() + 9_000_000) for each in ids[:2]}
-    with storage.edit_user(ada.id) as user:
+    with storage.users.edit(ada.id) as user:
         user.grants[ids[2]] = Grant("g", ["userinfo"], now_ms())
-    assert list(storage.read_user(ada.id).grants) == ids[1:]
+    assert list(storage.users.read(ada.id).grants) == ids[1:]
 
 
 def test_consent_to_a_client_that_is_being_deleted_leaves_no_grant(storage, ada, client):
-    with storage.edit_user(ada.id) as user:
+    with storage.users.edit(ada.id) as user:
         user.bio = "Saved all the same"
         user.grants[client.id] = Grant("g", ["userinfo"], 1)
         with ThreadPoolExecutor(1) as threads:
-            threads.submit(storage.delete_client, client.id).result()
-    user = storage.read_user(ada.id)
+            threads.submit(storage.clients.delete, client.id).result()
+    user = storage.users.read(ada.id)
     assert (user.bio, user.grants) == ("Saved all the same", {})
 
 
 def test_an_edit_that_raises_saves_nothing(storage, ada):
-    with pytest.raises(LookupError), storage.edit_user(ada.id) as user:
+    with pytest.raises(LookupError), storage.users.edit(ada.id) as user:
         user.bio = "half done"
         raise LookupError
-    assert storage.read_user(ada.id) == ada
+    assert storage.users.read(ada.id) == ada
 
 
 def test_after_an_edit_that_raised_the_user_can_be_edited(storage, ada):
-    with pytest.raises(LookupError), storage.edit_user(ada.id):
+    with pytest.raises(LookupError), storage.users.edit(ada.id):
         raise LookupError
-    with storage.edit_user(ada.id) as user:
+    with storage.users.edit(ada.id) as user:
         user.bio = "again"
-    assert storage.read_user(ada.id).bio == "again"
+    assert storage.users.read(ada.id).bio == "again"
 
 
 @pytest.mark.parametrize(
     "field, value", [("bio", "b" * 1001), ("mod_level", 7), ("mod_level", -1), ("bio", "\x00")]
 )
 def test_an_edit_that_breaks_a_rule_saves_nothing(storage, ada, field, value):
-    with pytest.raises(InvalidField) as refusal, storage.edit_user(ada.id) as user:
+    with pytest.raises(InvalidField) as refusal, storage.users.edit(ada.id) as user:
         user.play_ms = 1
         setattr(user, field, value)
     assert refusal.value.field == field
-    assert storage.read_user(ada.id) == ada
+    assert storage.users.read(ada.id) == ada
 
 
 @pytest.mark.parametrize(
     "field, value", [("id", 2), ("name", "Grace"), ("name", "ADA"), ("email", "grace@example.org")]
 )
 def test_an_edit_changes_neither_id_nor_name_nor_email(storage, ada, field, value):
-    with pytest.raises(ValueError, match=field), storage.edit_user(ada.id) as user:
+    with pytest.raises(ValueError, match=field), storage.users.edit(ada.id) as user:
         setattr(user, field, value)
-    assert storage.read_user(ada.id) == ada
+    assert storage.users.read(ada.id) == ada
 
 
 @pytest.mark.parametrize(
@@ -420,33 +423,33 @@ def test_an_edit_changes_neither_id_nor_name_nor_email(storage, ada, field, valu
     ],
 )
 def test_an_edit_saves_nothing_that_could_not_be_read_again(storage, ada, field, value):
-    with pytest.raises((ValueError, TypeError)), storage.edit_user(ada.id) as user:
+    with pytest.raises((ValueError, TypeError)), storage.users.edit(ada.id) as user:
         setattr(user, field, value)
-    assert storage.read_user(ada.id) == ada
+    assert storage.users.read(ada.id) == ada
 
 
 def test_a_newer_rule_does_not_block_other_changes(storage, ada, monkeypatch):
-    monkeypatch.setitem(records.RULES[User], "bio", lambda bio: "must rhyme")
-    with storage.edit_user(ada.id) as user:
+    monkeypatch.setitem(kinds.USER_RULES, "bio", lambda bio: "must rhyme")
+    with storage.users.edit(ada.id) as user:
         user.play_ms = 1
-    with pytest.raises(InvalidField, match="must rhyme"), storage.edit_user(ada.id) as user:
+    with pytest.raises(InvalidField, match="must rhyme"), storage.users.edit(ada.id) as user:
         user.bio = "new"
 
 
 @pytest.mark.parametrize(
     "act",
     [
-        lambda storage, bob, client: storage.edit_user(1).__enter__(),
-        lambda storage, bob, client: storage.edit_user(bob.id).__enter__(),
-        lambda storage, bob, client: storage.add_user("Grace", "grace@example.org", ""),
-        lambda storage, bob, client: storage.rename_user(bob.id, "Grace"),
-        lambda storage, bob, client: storage.change_email(bob.id, "grace@example.org"),
-        lambda storage, bob, client: storage.save_picture(bob.id, PICTURE),
-        lambda storage, bob, client: storage.delete_user(1),
-        lambda storage, bob, client: storage.delete_user(bob.id),
-        lambda storage, bob, client: storage.edit_client(client.id).__enter__(),
-        lambda storage, bob, client: storage.issue_client_secret(client.id),
-        lambda storage, bob, client: storage.delete_client(client.id),
+        lambda storage, bob, client: storage.users.edit(1).__enter__(),
+        lambda storage, bob, client: storage.users.edit(bob.id).__enter__(),
+        lambda storage, bob, client: storage.users.register("Grace", "grace@example.org", ""),
+        lambda storage, bob, client: storage.users.rename(bob.id, "Grace"),
+        lambda storage, bob, client: storage.users.change_email(bob.id, "grace@example.org"),
+        lambda storage, bob, client: storage.pictures.save(bob.id, PICTURE),
+        lambda storage, bob, client: storage.users.delete(1),
+        lambda storage, bob, client: storage.users.delete(bob.id),
+        lambda storage, bob, client: storage.clients.edit(client.id).__enter__(),
+        lambda storage, bob, client: storage.clients.issue_secret(client.id),
+        lambda storage, bob, client: storage.clients.delete(client.id),
     ],
     ids=[
         *("edit_same", "edit_other", "add", "rename", "change_email", "save_picture"),
@@ -454,28 +457,28 @@ def test_a_newer_rule_does_not_block_other_changes(storage, ada, monkeypatch):
     ],
 )
 def test_edits_never_nest(storage, ada, bob, client, act):
-    with pytest.raises(RuntimeError, match="never nest"), storage.edit_user(ada.id) as user:
+    with pytest.raises(RuntimeError, match="never nest"), storage.users.edit(ada.id) as user:
         user.bio = "half done"
         act(storage, bob, client)
-    assert [storage.read_user(each.id) for each in (ada, bob)] == [ada, bob]
-    assert storage.read_client(client.id) == client
+    assert [storage.users.read(each.id) for each in (ada, bob)] == [ada, bob]
+    assert storage.clients.read(client.id) == client
 
 
 def test_reading_goes_on_within_an_edit(storage, ada, bob):
-    with storage.edit_user(ada.id) as user:
+    with storage.users.edit(ada.id) as user:
         user.bio = "half done"
-        assert storage.read_user(ada.id) == ada
-        assert storage.find_user("bob") == bob
+        assert storage.users.read(ada.id) == ada
+        assert storage.users.find_by_login("bob") == bob
 
 
 def test_edits_of_one_user_by_many_threads_lose_nothing(storage, ada):
     def add_a_minute(_):
         for _ in range(5):
-            with storage.edit_user(ada.id) as user:
+            with storage.users.edit(ada.id) as user:
                 user.play_ms += 60_000
 
     together(add_a_minute, range(8))
-    assert storage.read_user(ada.id).play_ms == 8 * 5 * 60_000
+    assert storage.users.read(ada.id).play_ms == 8 * 5 * 60_000
 
 
 # ---------------------------------------------------------------------------------------------
@@ -484,35 +487,35 @@ def test_edits_of_one_user_by_many_threads_lose_nothing(storage, ada):
 
 
 def test_a_renamed_user_is_found_by_the_new_name_only(storage, ada):
-    renamed = storage.rename_user(ada.id, "Grace")
-    assert renamed == dataclasses.replace(ada, name="Grace") == storage.read_user(ada.id)
-    assert storage.find_user("grace") == renamed
-    assert storage.find_user("Ada") is None
+    renamed = storage.users.rename(ada.id, "Grace")
+    assert renamed == dataclasses.replace(ada, name="Grace") == storage.users.read(ada.id)
+    assert storage.users.find_by_login("grace") == renamed
+    assert storage.users.find_by_login("Ada") is None
 
 
 def test_an_abandoned_name_is_free(storage, ada):
-    storage.rename_user(ada.id, "Grace")
-    other = storage.add_user("Ada", "other@example.org", "")
-    assert storage.find_user("Ada") == other
-    assert storage.find_user("Grace").id == ada.id
+    storage.users.rename(ada.id, "Grace")
+    other = storage.users.register("Ada", "other@example.org", "")
+    assert storage.users.find_by_login("Ada") == other
+    assert storage.users.find_by_login("Grace").id == ada.id
 
 
 def test_a_user_may_write_their_own_name_in_another_way(storage, ada):
-    renamed = storage.rename_user(ada.id, " ＡＤＡ ")
+    renamed = storage.users.rename(ada.id, " ＡＤＡ ")
     assert renamed.name == "ADA"
-    assert storage.find_user("Ada") == renamed
+    assert storage.users.find_by_login("Ada") == renamed
 
 
 def test_a_rename_to_the_same_name_changes_nothing(storage, ada):
-    assert storage.rename_user(ada.id, "Ada") == ada
-    assert storage.find_user("ada") == ada
+    assert storage.users.rename(ada.id, "Ada") == ada
+    assert storage.users.find_by_login("ada") == ada
 
 
 def test_a_user_may_take_back_an_earlier_name(storage, ada):
     for name in ("Grace", "Ada", "Grace", "Ada"):
-        storage.rename_user(ada.id, name)
-    assert storage.find_user("Ada") == ada
-    assert storage.find_user("Grace") is None
+        storage.users.rename(ada.id, name)
+    assert storage.users.find_by_login("Ada") == ada
+    assert storage.users.find_by_login("Grace") is None
 
 
 @pytest.mark.parametrize(
@@ -521,28 +524,32 @@ def test_a_user_may_take_back_an_earlier_name(storage, ada):
 )
 def test_a_refused_rename_changes_nothing(storage, ada, bob, name, error):
     with pytest.raises(error):
-        storage.rename_user(ada.id, name)
-    assert storage.find_user("Ada") == ada
-    assert storage.find_user("Bob") == bob
+        storage.users.rename(ada.id, name)
+    assert storage.users.find_by_login("Ada") == ada
+    assert storage.users.find_by_login("Bob") == bob
 
 
 def test_one_of_racing_threads_is_renamed(storage):
-    ids = [storage.add_user(f"Ada {n}", f"{n}@example.org", "").id for n in range(6)]
-    results = together(lambda user_id: storage.rename_user(user_id, "Grace"), ids)
+    ids = [storage.users.register(f"Ada {n}", f"{n}@example.org", "").id for n in range(6)]
+    results = together(lambda user_id: storage.users.rename(user_id, "Grace"), ids)
     winners = [result for result in results if isinstance(result, User)]
-    assert winners == [storage.find_user("Grace")]
+    assert winners == [storage.users.find_by_login("Grace")]
     for n, user_id in enumerate(ids):
-        kept = storage.find_user(f"Ada {n}")
+        kept = storage.users.find_by_login(f"Ada {n}")
         assert (kept is None) if user_id == winners[0].id else (kept.id == user_id)
 
 
 def test_a_changed_email_address_replaces_the_old_one(storage, ada):
-    changed = storage.change_email(ada.id, "Countess@example.org")
+    changed = storage.users.change_email(ada.id, "Countess@example.org")
     assert changed == dataclasses.replace(ada, email="Countess@example.org")
-    assert storage.find_user("countess@example.org") == storage.find_user("Ada") == changed
-    assert storage.find_user("ada@example.org") is None
-    other = storage.add_user("Other", "ada@example.org", "")
-    assert storage.find_user("ada@example.org") == other
+    assert (
+        storage.users.find_by_login("countess@example.org")
+        == storage.users.find_by_login("Ada")
+        == changed
+    )
+    assert storage.users.find_by_login("ada@example.org") is None
+    other = storage.users.register("Other", "ada@example.org", "")
+    assert storage.users.find_by_login("ada@example.org") == other
 
 
 @pytest.mark.parametrize(
@@ -550,30 +557,32 @@ def test_a_changed_email_address_replaces_the_old_one(storage, ada):
 )
 def test_a_refused_email_address_changes_nothing(storage, ada, bob, email, error):
     with pytest.raises(error):
-        storage.change_email(ada.id, email)
-    assert storage.find_user("ada@example.org") == ada
-    assert storage.find_user("bob@example.org") == bob
+        storage.users.change_email(ada.id, email)
+    assert storage.users.find_by_login("ada@example.org") == ada
+    assert storage.users.find_by_login("bob@example.org") == bob
 
 
 def test_a_user_may_write_their_own_email_address_in_another_way(storage, ada):
-    changed = storage.change_email(ada.id, "Ada@Example.org")
-    assert storage.find_user("ada@example.org") == changed == storage.read_user(ada.id)
+    changed = storage.users.change_email(ada.id, "Ada@Example.org")
+    assert storage.users.find_by_login("ada@example.org") == changed == storage.users.read(ada.id)
     assert changed.email == "Ada@Example.org"
 
 
 def test_a_deleted_user_is_gone_and_blocks_nothing(storage, ada, bob):
-    timestamp = storage.save_picture(ada.id, PICTURE)
-    storage.delete_user(ada.id)
+    timestamp = storage.pictures.save(ada.id, PICTURE)
+    storage.users.delete(ada.id)
     with pytest.raises(NoSuchUser):
-        storage.read_user(ada.id)
-    assert storage.find_user("Ada") is storage.find_user("ada@example.org") is None
-    assert storage.user_ids() == [bob.id]
+        storage.users.read(ada.id)
+    assert (
+        storage.users.find_by_login("Ada") is storage.users.find_by_login("ada@example.org") is None
+    )
+    assert storage.users.ids() == [bob.id]
     for size in PICTURE_SIZES:
         with pytest.raises(NoSuchPicture):
-            storage.read_picture(size, f"{ada.id}-{timestamp}.webp")
-    again = storage.add_user("Ada", "ada@example.org", "")
-    assert storage.find_user("Ada") == again
-    assert storage.read_user(bob.id) == bob
+            storage.pictures.read(size, f"{ada.id}-{timestamp}.webp")
+    again = storage.users.register("Ada", "ada@example.org", "")
+    assert storage.users.find_by_login("Ada") == again
+    assert storage.users.read(bob.id) == bob
 
 
 @pytest.fixture
@@ -585,18 +594,18 @@ def administrators(storage, ada, bob) -> list[User]:
 
 
 def set_mod_level(storage, user_id: int, mod_level: int) -> None:
-    with storage.edit_user(user_id) as user:
+    with storage.users.edit(user_id) as user:
         user.mod_level = mod_level
 
 
 def test_only_the_last_administrator_cannot_be_lost(storage, administrators):
     first, second = administrators
     for user in (first, second):
-        with storage.administered_without(user.id):
+        with storage.users.administered_without(user.id):
             pass
-    with storage.administered_without(first.id):
-        storage.delete_user(first.id)
-    with pytest.raises(LastAdministrator), storage.administered_without(second.id):
+    with storage.users.administered_without(first.id):
+        storage.users.delete(first.id)
+    with pytest.raises(LastAdministrator), storage.users.administered_without(second.id):
         pytest.fail("the block was entered")
 
 
@@ -605,27 +614,27 @@ def test_only_the_last_administrator_cannot_be_lost(storage, administrators):
 )
 def test_suspended_users_and_moderators_are_no_administrators(storage, administrators, change):
     first, second = administrators
-    with storage.edit_user(second.id) as user:
+    with storage.users.edit(second.id) as user:
         for name, value in change.items():
             setattr(user, name, value)
-    with storage.administered_without(second.id):
+    with storage.users.administered_without(second.id):
         pass
-    with pytest.raises(LastAdministrator), storage.administered_without(first.id):
+    with pytest.raises(LastAdministrator), storage.users.administered_without(first.id):
         pytest.fail("the block was entered")
 
 
 def test_a_site_without_administrators_blocks_nothing(storage, ada):
-    with storage.administered_without(ada.id):
-        storage.delete_user(ada.id)
-    with pytest.raises(NoSuchUser), storage.administered_without(ada.id):
+    with storage.users.administered_without(ada.id):
+        storage.users.delete(ada.id)
+    with pytest.raises(NoSuchUser), storage.users.administered_without(ada.id):
         pytest.fail("the block was entered")
 
 
 def test_of_racing_demotions_one_administrator_is_left(storage, administrators):
-    administrators += [storage.add_user(f"C{n}", f"c{n}@example.org", "") for n in range(2)]
+    administrators += [storage.users.register(f"C{n}", f"c{n}@example.org", "") for n in range(2)]
 
     def step_down(user: User) -> None:
-        with storage.administered_without(user.id):
+        with storage.users.administered_without(user.id):
             set_mod_level(storage, user.id, PLAYER)
 
     for _ in range(20):
@@ -633,11 +642,11 @@ def test_of_racing_demotions_one_administrator_is_left(storage, administrators):
             set_mod_level(storage, user.id, ADMINISTRATOR)
         told = together(step_down, administrators)
         assert [type(each) for each in told if each] == [LastAdministrator]
-        assert sum(storage.read_user(user.id).administers for user in administrators) == 1
+        assert sum(storage.users.read(user.id).administers for user in administrators) == 1
 
 
 def test_a_user_is_deleted_once(storage, ada):
-    results = together(storage.delete_user, [ada.id] * 4)
+    results = together(storage.users.delete, [ada.id] * 4)
     assert sorted(type(result).__name__ for result in results) == ["NoSuchUser"] * 3 + ["NoneType"]
 
 
@@ -648,32 +657,32 @@ def test_a_user_is_deleted_once(storage, ada):
 
 def test_a_saved_picture_replaces_the_old_one(storage, ada):
     before = time.time()
-    timestamp = storage.save_picture(ada.id, PICTURE)
-    assert storage.read_user(ada.id).pfp_timestamp == timestamp
+    timestamp = storage.pictures.save(ada.id, PICTURE)
+    assert storage.users.read(ada.id).pfp_timestamp == timestamp
     for size, content in PICTURE.items():
-        read, written = storage.read_picture(size, f"{ada.id}-{timestamp}.webp")
+        read, written = storage.pictures.read(size, f"{ada.id}-{timestamp}.webp")
         assert read == content
         assert before - TICK < written <= time.time()
         with pytest.raises(NoSuchPicture):
-            storage.read_picture(size, f"{ada.id}-{ada.pfp_timestamp}.webp")
+            storage.pictures.read(size, f"{ada.id}-{ada.pfp_timestamp}.webp")
 
 
 def test_the_timestamp_of_a_picture_grows_though_the_clock_does_not(storage, ada):
-    timestamps = [ada.pfp_timestamp, *(storage.save_picture(ada.id, PICTURE) for _ in range(5))]
+    timestamps = [ada.pfp_timestamp, *(storage.pictures.save(ada.id, PICTURE) for _ in range(5))]
     in_an_hour = now_ms() + 3_600_000
-    with storage.edit_user(ada.id) as user:
+    with storage.users.edit(ada.id) as user:
         user.pfp_timestamp = in_an_hour
     assert timestamps == sorted(set(timestamps))
-    assert storage.save_picture(ada.id, PICTURE) == in_an_hour + 1
+    assert storage.pictures.save(ada.id, PICTURE) == in_an_hour + 1
 
 
 def test_a_picture_saved_by_racing_threads_is_one_of_theirs_and_whole(storage, ada):
     pictures = [dict.fromkeys(PICTURE_SIZES, b"%d" % n) for n in range(6)]
-    timestamps = together(lambda picture: storage.save_picture(ada.id, picture), pictures)
+    timestamps = together(lambda picture: storage.pictures.save(ada.id, picture), pictures)
     assert len(set(timestamps)) == 6
-    assert storage.read_user(ada.id).pfp_timestamp == max(timestamps)
+    assert storage.users.read(ada.id).pfp_timestamp == max(timestamps)
     read = {
-        storage.read_picture(size, f"{ada.id}-{max(timestamps)}.webp")[0] for size in PICTURE_SIZES
+        storage.pictures.read(size, f"{ada.id}-{max(timestamps)}.webp")[0] for size in PICTURE_SIZES
     }
     assert read == {b"%d" % timestamps.index(max(timestamps))}
 
@@ -692,25 +701,29 @@ def imported(user_id: int, name: str, pfp_timestamp: int | None = None) -> User:
 def grace(storage) -> User:
     """A player from elsewhere, without a picture."""
     user = imported(70, "Grace")
-    assert storage.add_users([user], {}) == [None]
+    assert storage.users.add_many([user], {}) == [None]
     return user
 
 
 def test_imported_users_keep_their_ids_and_are_found(storage, ada):
     users = [imported(70, "Grace"), imported(9, "Linus"), imported(10**14 - 1, "Edsger")]
-    assert storage.add_users(users, {}) == [None] * 3
+    assert storage.users.add_many(users, {}) == [None] * 3
     for user in users:
-        assert storage.read_user(user.id) == user
-        assert storage.find_user(user.name.upper()) == storage.find_user(user.email) == user
-    assert storage.user_ids() == sorted([ada.id, *(user.id for user in users)])
+        assert storage.users.read(user.id) == user
+        assert (
+            storage.users.find_by_login(user.name.upper())
+            == storage.users.find_by_login(user.email)
+            == user
+        )
+    assert storage.users.ids() == sorted([ada.id, *(user.id for user in users)])
 
 
 def test_an_imported_user_is_not_added_twice(storage, grace):
-    with storage.edit_user(grace.id) as user:
+    with storage.users.edit(grace.id) as user:
         user.bio = "new"
-    (answer,) = storage.add_users([imported(70, "GRACE")], {})
+    (answer,) = storage.users.add_many([imported(70, "GRACE")], {})
     assert type(answer) is AlreadyThere
-    assert storage.read_user(grace.id).bio == "new"
+    assert storage.users.read(grace.id).bio == "new"
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -729,89 +742,97 @@ def test_an_import_refuses_users_with_a_taken_id_name_or_email(storage, arrival,
     """Whether they come together or one after the other."""
     grace, other = imported(70, "Grace"), imported(72, "Other")
     if together:
-        told = storage.add_users([grace, arrival, other], {})
+        told = storage.users.add_many([grace, arrival, other], {})
     else:
-        told = storage.add_users([grace], {}) + storage.add_users([arrival, other], {})
+        told = storage.users.add_many([grace], {}) + storage.users.add_many([arrival, other], {})
     assert [type(each) for each in told] == [type(None), refusal, type(None)]
-    assert storage.user_ids() == [70, 72]
-    assert storage.find_user("grace") == storage.find_user("grace@example.org") == grace
-    assert storage.find_user("linus") is storage.find_user("linus@example.org") is None
+    assert storage.users.ids() == [70, 72]
+    assert (
+        storage.users.find_by_login("grace")
+        == storage.users.find_by_login("grace@example.org")
+        == grace
+    )
+    assert (
+        storage.users.find_by_login("linus")
+        is storage.users.find_by_login("linus@example.org")
+        is None
+    )
 
 
 def test_an_import_refuses_the_id_of_a_deleted_user(storage, ada):
-    storage.delete_user(ada.id)
-    (answer,) = storage.add_users([imported(ada.id, "Ada")], {})
+    storage.users.delete(ada.id)
+    (answer,) = storage.users.add_many([imported(ada.id, "Ada")], {})
     assert type(answer) is IdTaken
-    assert storage.user_ids() == []
+    assert storage.users.ids() == []
 
 
 def test_reserved_ids_are_given_to_nobody(storage, ada):
-    storage.reserve_user_ids(5000)
-    assert not storage.is_new()
-    assert storage.add_user("Bob", "bob@example.org", "").id == 5001
-    storage.reserve_user_ids(70)
-    assert storage.add_user("Cleo", "cleo@example.org", "").id == 5002
+    storage.users.reserve_ids(5000)
+    assert not storage.users.is_new()
+    assert storage.users.register("Bob", "bob@example.org", "").id == 5001
+    storage.users.reserve_ids(70)
+    assert storage.users.register("Cleo", "cleo@example.org", "").id == 5002
 
 
 def test_nothing_is_reserved_by_no_ids(storage):
-    storage.reserve_user_ids(0)
-    assert storage.is_new()
-    assert storage.add_user("Ada", "ada@example.org", "").id == 1
+    storage.users.reserve_ids(0)
+    assert storage.users.is_new()
+    assert storage.users.register("Ada", "ada@example.org", "").id == 1
 
 
 def test_racing_sign_ups_and_imports_give_a_name_once(storage):
     def arrive(number: int) -> StorageError | None:
         if number % 2:
-            return storage.add_users([imported(100 + number, "Grace")], {})[0]
-        storage.add_user("Grace", "grace@example.org", "")
+            return storage.users.add_many([imported(100 + number, "Grace")], {})[0]
+        storage.users.register("Grace", "grace@example.org", "")
 
-    storage.reserve_user_ids(200)
+    storage.users.reserve_ids(200)
     told = together(arrive, list(range(6)))
     assert [type(each) for each in told].count(type(None)) == 1
     # All have one email address as well; another may be added between the two checks.
     assert set(map(type, told)) <= {type(None), NameTaken, EmailTaken}
-    (user_id,) = storage.user_ids()
-    assert storage.find_user("Grace").id == user_id
+    (user_id,) = storage.users.ids()
+    assert storage.users.find_by_login("Grace").id == user_id
 
 
 @pytest.mark.parametrize("pfp_timestamp", [None, 1_700_000_000_000])
 def test_an_imported_user_may_have_a_picture(storage, pfp_timestamp):
     grace = imported(70, "Grace", pfp_timestamp)
-    storage.add_users([grace, imported(71, "Linus")], {70: PICTURE})
+    storage.users.add_many([grace, imported(71, "Linus")], {70: PICTURE})
     for size, content in PICTURE.items():
-        assert storage.read_picture(size, grace.picture_file)[0] == content
+        assert storage.pictures.read(size, grace.picture_file)[0] == content
 
 
 @pytest.mark.parametrize("size", PICTURE_SIZES)
 def test_a_missing_picture_is_generated_once(storage, grace, size):
-    first, written = storage.read_picture(size, "70.webp")
+    first, written = storage.pictures.read(size, "70.webp")
     assert first == generate_picture(70)[size]
     assert grace.created / 1000 - TICK < written <= time.time()
-    second, third = (storage.read_picture(size, "70.webp") for _ in range(2))
+    second, third = (storage.pictures.read(size, "70.webp") for _ in range(2))
     assert second == third and second[0] == first  # also when it was drawn
-    assert storage.read_user(grace.id) == grace
+    assert storage.users.read(grace.id) == grace
 
 
 def test_concurrent_requests_get_the_same_generated_picture(storage, grace):
-    told = together(lambda size: storage.read_picture(size, "70.webp")[0], [*PICTURE_SIZES] * 4)
+    told = together(lambda size: storage.pictures.read(size, "70.webp")[0], [*PICTURE_SIZES] * 4)
     assert told == [generate_picture(70)[size] for size in PICTURE_SIZES] * 4
 
 
 def test_a_saved_picture_replaces_the_generated_one(storage, grace):
-    storage.read_picture("small", "70.webp")
-    timestamp = storage.save_picture(grace.id, PICTURE)
-    assert storage.read_picture("small", f"70-{timestamp}.webp")[0] == PICTURE["small"]
+    storage.pictures.read("small", "70.webp")
+    timestamp = storage.pictures.save(grace.id, PICTURE)
+    assert storage.pictures.read("small", f"70-{timestamp}.webp")[0] == PICTURE["small"]
     for size in PICTURE_SIZES:
         with pytest.raises(NoSuchPicture):
-            storage.read_picture(size, "70.webp")
+            storage.pictures.read(size, "70.webp")
 
 
 def test_no_picture_is_generated_for_others(storage, ada, grace):
-    storage.read_picture("small", "70.webp")
-    storage.delete_user(grace.id)
+    storage.pictures.read("small", "70.webp")
+    storage.users.delete(grace.id)
     for name in (f"{ada.id}.webp", "70.webp", "71.webp", f"{ada.id}-5.webp"):
         with pytest.raises(NoSuchPicture):
-            storage.read_picture("small", name)
+            storage.pictures.read("small", name)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -821,8 +842,8 @@ def test_no_picture_is_generated_for_others(storage, ada, grace):
 
 def test_a_client_is_read_back_as_added(storage, ada):
     uris = ["https://chess.example/cb", "http://127.0.0.1/cb"]
-    client, secret = storage.add_client("Chess", uris, ada.id)
-    assert storage.read_client(client.id) == client
+    client, secret = storage.clients.register("Chess", uris, ada.id)
+    assert storage.clients.read(client.id) == client
     assert (client.name, client.redirect_uris, client.owner_id) == ("Chess", uris, ada.id)
     assert not client.disabled
     assert len(secret) >= 43
@@ -830,8 +851,8 @@ def test_a_client_is_read_back_as_added(storage, ada):
 
 
 def test_a_client_may_have_no_redirect_uri_and_no_owner(storage):
-    client, _ = storage.add_client("A game", [], None)
-    assert storage.read_client(client.id) == client
+    client, _ = storage.clients.register("A game", [], None)
+    assert storage.clients.read(client.id) == client
 
 
 @pytest.mark.parametrize(
@@ -844,9 +865,9 @@ def test_a_client_may_have_no_redirect_uri_and_no_owner(storage):
 )
 def test_a_client_that_breaks_a_rule_is_refused(storage, name, uris, field):
     with pytest.raises(InvalidField) as refusal:
-        storage.add_client(name, uris, None)
+        storage.clients.register(name, uris, None)
     assert refusal.value.field == field
-    assert list(map(storage.read_client, storage.client_ids())) == []
+    assert list(map(storage.clients.read, storage.clients.ids())) == []
 
 
 @pytest.mark.parametrize(
@@ -867,28 +888,28 @@ def test_a_client_that_breaks_a_rule_is_refused(storage, name, uris, field):
 )
 def test_an_unknown_client_id_of_any_text_raises(storage, client, client_id):
     with pytest.raises(NoSuchClient):
-        storage.read_client(client_id)
+        storage.clients.read(client_id)
     with pytest.raises(NoSuchClient):
-        storage.edit_client(client_id).__enter__()
+        storage.clients.edit(client_id).__enter__()
     with pytest.raises(NoSuchClient):
-        storage.issue_client_secret(client_id)
+        storage.clients.issue_secret(client_id)
     with pytest.raises(NoSuchClient):
-        storage.delete_client(client_id)
+        storage.clients.delete(client_id)
 
 
 def test_client_ids_are_sorted(storage):
-    added = [storage.add_client(f"Game {n}", [], None)[0] for n in range(5)]
-    assert list(map(storage.read_client, storage.client_ids())) == sorted(
+    added = [storage.clients.register(f"Game {n}", [], None)[0] for n in range(5)]
+    assert list(map(storage.clients.read, storage.clients.ids())) == sorted(
         added, key=lambda client: client.id
     )
 
 
 def test_an_edit_of_a_client_saves_it(storage, client):
-    with storage.edit_client(client.id) as edited:
+    with storage.clients.edit(client.id) as edited:
         edited.name = "Checkers"
         edited.redirect_uris.append("https://checkers.example/")
         edited.disabled = True
-    assert storage.read_client(client.id) == edited != client
+    assert storage.clients.read(client.id) == edited != client
 
 
 @pytest.mark.parametrize(
@@ -903,51 +924,54 @@ def test_an_edit_of_a_client_saves_it(storage, client):
     ],
 )
 def test_a_refused_edit_of_a_client_saves_nothing(storage, client, field, value, error):
-    with pytest.raises(error), storage.edit_client(client.id) as edited:
+    with pytest.raises(error), storage.clients.edit(client.id) as edited:
         setattr(edited, field, value)
-    assert list(map(storage.read_client, storage.client_ids())) == [client]
+    assert list(map(storage.clients.read, storage.clients.ids())) == [client]
 
 
 def test_a_new_secret_replaces_the_old_one(storage, client):
-    secret = storage.issue_client_secret(client.id)
-    kept = storage.read_client(client.id).secret_sha256
+    secret = storage.clients.issue_secret(client.id)
+    kept = storage.clients.read(client.id).secret_sha256
     assert kept == hashlib.sha256(secret.encode()).hexdigest() != client.secret_sha256
 
 
 @pytest.fixture
 def public_client(storage) -> Client:
-    return storage.add_client("Go", ["org.example.go:/cb"], None, public=True)[0]
+    return storage.clients.register("Go", ["org.example.go:/cb"], None, public=True)[0]
 
 
 def test_a_public_client_has_no_secret(storage, public_client):
-    client, secret = storage.add_client("Chess", ["http://127.0.0.1/cb"], None, public=True)
+    client, secret = storage.clients.register("Chess", ["http://127.0.0.1/cb"], None, public=True)
     assert (secret, client.secret_sha256, client.public) == (None, "", True)
-    assert storage.read_client(client.id) == client
+    assert storage.clients.read(client.id) == client
     called = []
     with pytest.raises(InvalidField, match="no secret"):
-        storage.issue_client_secret(public_client.id, called.append)
-    assert (storage.read_client(public_client.id), called) == (public_client, [])
+        storage.clients.issue_secret(public_client.id, called.append)
+    assert (storage.clients.read(public_client.id), called) == (public_client, [])
 
 
 def test_a_public_client_stays_public(storage, public_client):
-    with pytest.raises(ValueError, match="public"), storage.edit_client(public_client.id) as edited:
+    with (
+        pytest.raises(ValueError, match="public"),
+        storage.clients.edit(public_client.id) as edited,
+    ):
         edited.public = False
-    with pytest.raises(InvalidField), storage.edit_client(public_client.id) as edited:
+    with pytest.raises(InvalidField), storage.clients.edit(public_client.id) as edited:
         edited.redirect_uris = ["http://chess.example/cb"]
-    assert storage.read_client(public_client.id) == public_client
+    assert storage.clients.read(public_client.id) == public_client
 
 
 def test_values_of_several_users_come_in_the_asked_order(storage, ada, bob):
     asked = [bob.id, 99, ada.id, bob.id]
-    assert storage.read_from_users(asked, user_id_of) == [bob.id, ada.id, bob.id]
-    assert storage.read_from_users([], user_id_of) == []
+    assert storage.users.read_from_many(asked, user_id_of) == [bob.id, ada.id, bob.id]
+    assert storage.users.read_from_many([], user_id_of) == []
 
 
 def test_a_deleted_client_is_gone(storage, client):
-    storage.delete_client(client.id)
+    storage.clients.delete(client.id)
     with pytest.raises(NoSuchClient):
-        storage.read_client(client.id)
-    assert list(map(storage.read_client, storage.client_ids())) == []
+        storage.clients.read(client.id)
+    assert list(map(storage.clients.read, storage.clients.ids())) == []
 
 
 # ---------------------------------------------------------------------------------------------
@@ -956,33 +980,33 @@ def test_a_deleted_client_is_gone(storage, client):
 
 
 def test_a_code_is_read_as_added_until_it_is_used(storage, code_record):
-    storage.add_code("a code", code_record)
+    storage.codes.add("a code", code_record)
     for _ in range(2):  # reading spends nothing
-        assert storage.read_code("a code") == code_record
-    storage.spend_code("a code")
+        assert storage.codes.read("a code") == code_record
+    storage.codes.spend("a code")
 
 
 def test_a_code_for_a_game_has_no_redirect_uri(storage, code_record):
     record = dataclasses.replace(code_record, redirect_uri=None, code_challenge="x" * 43)
-    storage.add_code("a code", record)
-    assert storage.read_code("a code") == record
+    storage.codes.add("a code", record)
+    assert storage.codes.read("a code") == record
 
 
 @pytest.mark.parametrize(
     "code", ["", "unknown", "a code ", "A CODE", "../spent", "\x00", "c" * 9999]
 )
 def test_an_unknown_code_raises(storage, code_record, code):
-    storage.add_code("a code", code_record)
+    storage.codes.add("a code", code_record)
     with pytest.raises(NoSuchCode):
-        storage.read_code(code)
+        storage.codes.read(code)
     with pytest.raises(NoSuchCode):
-        storage.spend_code(code)
+        storage.codes.spend(code)
 
 
 def test_a_replayed_code_raises_with_its_record(storage, code_record):
-    storage.add_code("a code", code_record)
-    storage.spend_code("a code")
-    for act in (storage.read_code, storage.spend_code):
+    storage.codes.add("a code", code_record)
+    storage.codes.spend("a code")
+    for act in (storage.codes.read, storage.codes.spend):
         with pytest.raises(CodeSpent) as replay:
             act("a code")
         assert replay.value.record == code_record
@@ -990,22 +1014,22 @@ def test_a_replayed_code_raises_with_its_record(storage, code_record):
 
 def test_spending_one_code_leaves_the_others(storage, code_record):
     for code in ("one", "two"):
-        storage.add_code(code, code_record)
-    storage.spend_code("one")
-    assert storage.read_code("two") == code_record
+        storage.codes.add(code, code_record)
+    storage.codes.spend("one")
+    assert storage.codes.read("two") == code_record
 
 
 def test_an_old_code_is_still_read(storage, code_record):
     """Its age is looked at where codes are exchanged, so that the answer can say what is wrong."""
     record = dataclasses.replace(code_record, issued=now_ms() - 600_000)
-    storage.add_code("a code", record)
-    assert storage.read_code("a code") == record
+    storage.codes.add("a code", record)
+    assert storage.codes.read("a code") == record
 
 
 def test_a_code_is_spent_once_by_sixteen_racing_threads(storage, code_record):
     for n in range(10):
-        storage.add_code(f"code {n}", code_record)
-        results = together(storage.spend_code, [f"code {n}"] * 16)
+        storage.codes.add(f"code {n}", code_record)
+        results = together(storage.codes.spend, [f"code {n}"] * 16)
         assert results.count(None) == 1
         assert sum(isinstance(result, CodeSpent) for result in results) == 15
 
@@ -1013,12 +1037,12 @@ def test_a_code_is_spent_once_by_sixteen_racing_threads(storage, code_record):
 def test_clients_and_games_are_read_in_pages(storage, ada):
     for number in range(7):
         url = f"https://game{number}.example/"
-        storage.add_client(f"Game {number}", [], None if number % 2 else ada.id, game_url=url)
+        storage.clients.register(f"Game {number}", [], None if number % 2 else ada.id, game_url=url)
     reads = {
-        "ids": storage.client_ids,
-        "ada": partial(storage.clients_of, ada.id),
-        "administrators": partial(storage.clients_of, None),
-        "games": partial(storage.games, False),
+        "ids": storage.clients.ids,
+        "ada": partial(storage.clients.of_owner, ada.id),
+        "administrators": partial(storage.clients.of_owner, None),
+        "games": partial(storage.clients.games, False),
     }
     for name, read in reads.items():
         found, pages, after = read(), [], ""
@@ -1039,17 +1063,17 @@ def name_and_bio(user: User) -> tuple[str, str]:
 def test_values_made_from_a_user_are_those_of_the_last_save(storage, ada, bob):
     """A backend may cache them once the record is a moment old."""
     for bio in ("", "one", "two"):
-        with storage.edit_user(ada.id) as user:
+        with storage.users.edit(ada.id) as user:
             user.bio = bio
         for pause in (0, 0.06, 0):
             time.sleep(pause)
-            assert storage.read_from_user(ada.id, name_and_bio) == (ada.name, bio)
-            assert storage.read_from_user(bob.id, name_and_bio) == (bob.name, "")
-            assert storage.read_from_user(ada.id, user_id_of) == ada.id
-    storage.delete_user(ada.id)
+            assert storage.users.read_from(ada.id, name_and_bio) == (ada.name, bio)
+            assert storage.users.read_from(bob.id, name_and_bio) == (bob.name, "")
+            assert storage.users.read_from(ada.id, user_id_of) == ada.id
+    storage.users.delete(ada.id)
     for user_id in (ada.id, 10**9):
         with pytest.raises(NoSuchUser):
-            storage.read_from_user(user_id, name_and_bio)
+            storage.users.read_from(user_id, name_and_bio)
 
 
 def user_id_of(user: User) -> int:
@@ -1062,36 +1086,36 @@ def user_id_of(user: User) -> int:
 
 
 def test_the_keys_are_strong_and_the_same_each_time(storage):
-    keys = storage.keys()
+    keys = storage.keys.current()
     assert len(keys) == 1 and len(keys[0]) >= 32
-    assert storage.keys() == keys
+    assert storage.keys.current() == keys
 
 
 def test_a_rotation_adds_a_key_and_keeps_the_one_before(storage):
-    (first,) = storage.keys()
-    storage.rotate_keys(drop_old=False)
-    kept, second = storage.keys()
+    (first,) = storage.keys.current()
+    storage.keys.rotate(drop_old=False)
+    kept, second = storage.keys.current()
     assert kept == first != second and len(second) >= 32
-    storage.rotate_keys(drop_old=False)
-    assert storage.keys()[0] == second and len(set(storage.keys())) == 2
+    storage.keys.rotate(drop_old=False)
+    assert storage.keys.current()[0] == second and len(set(storage.keys.current())) == 2
 
 
 @pytest.mark.parametrize("rotations", [0, 1])
 def test_a_rotation_that_drops_the_old_leaves_one_new_key(storage, rotations):
     for _ in range(rotations):
-        storage.rotate_keys(drop_old=False)
-    before = storage.keys()
-    storage.rotate_keys(drop_old=True)
-    (key,) = storage.keys()
+        storage.keys.rotate(drop_old=False)
+    before = storage.keys.current()
+    storage.keys.rotate(drop_old=True)
+    (key,) = storage.keys.current()
     assert key not in before
 
 
 @pytest.mark.parametrize("drop_old", [False, True])
 def test_rotated_keys_reach_other_processes_at_once(storage, open_installation, drop_old):
     other = open_installation()
-    before = other.keys()
-    storage.rotate_keys(drop_old)
-    assert other.keys() == storage.keys() != before
+    before = other.keys.current()
+    storage.keys.rotate(drop_old)
+    assert other.keys.current() == storage.keys.current() != before
 
 
 # -- look-ups that do not read everything ---------------------------------------------------------
@@ -1103,105 +1127,118 @@ def ids_of(records) -> list:
 
 def test_clients_of_an_owner(storage, ada, bob):
     chess, go, site = (
-        storage.add_client(name, [], owner)[0]
+        storage.clients.register(name, [], owner)[0]
         for name, owner in (("Chess", ada.id), ("Go", ada.id), ("Site", None))
     )
-    assert ids_of(storage.clients_of(ada.id)) == sorted([chess.id, go.id])
-    assert ids_of(storage.clients_of(None)) == [site.id]
-    assert storage.clients_of(bob.id) == []
-    with storage.edit_client(go.id) as client:
+    assert ids_of(storage.clients.of_owner(ada.id)) == sorted([chess.id, go.id])
+    assert ids_of(storage.clients.of_owner(None)) == [site.id]
+    assert storage.clients.of_owner(bob.id) == []
+    with storage.clients.edit(go.id) as client:
         client.owner_id = bob.id
-    storage.delete_client(chess.id)
-    assert (storage.clients_of(ada.id), ids_of(storage.clients_of(bob.id))) == ([], [go.id])
+    storage.clients.delete(chess.id)
+    assert (storage.clients.of_owner(ada.id), ids_of(storage.clients.of_owner(bob.id))) == (
+        [],
+        [go.id],
+    )
 
 
 def test_games_that_are_listed_and_games_that_are_not(storage):
-    chess, _ = storage.add_client("Chess", [], None, game_url="https://chess.example/")
-    storage.add_client("No game", ["https://a.example/"], None)
-    assert (ids_of(storage.games(True)), ids_of(storage.games(False))) == ([], [chess.id])
-    with storage.edit_client(chess.id) as client:
+    chess, _ = storage.clients.register("Chess", [], None, game_url="https://chess.example/")
+    storage.clients.register("No game", ["https://a.example/"], None)
+    assert (ids_of(storage.clients.games(True)), ids_of(storage.clients.games(False))) == (
+        [],
+        [chess.id],
+    )
+    with storage.clients.edit(chess.id) as client:
         client.listed = True
-    assert (ids_of(storage.games(True)), ids_of(storage.games(False))) == ([chess.id], [])
-    with storage.edit_client(chess.id) as client:
+    assert (ids_of(storage.clients.games(True)), ids_of(storage.clients.games(False))) == (
+        [chess.id],
+        [],
+    )
+    with storage.clients.edit(chess.id) as client:
         client.game_url = None
-    assert storage.games(True) == storage.games(False) == []
+    assert storage.clients.games(True) == storage.clients.games(False) == []
 
 
 def test_administrators_are_those_who_can_sign_in(storage, ada, bob):
-    assert storage.administrators() == []
+    assert storage.users.administrators() == []
     for each in (ada, bob):
-        with storage.edit_user(each.id) as user:
+        with storage.users.edit(each.id) as user:
             user.mod_level = ADMINISTRATOR
-    assert ids_of(storage.administrators()) == [ada.id, bob.id]
-    with storage.edit_user(ada.id) as user:
+    assert ids_of(storage.users.administrators()) == [ada.id, bob.id]
+    with storage.users.edit(ada.id) as user:
         user.suspension = Suspension("command")
-    assert ids_of(storage.administrators()) == [bob.id]
-    storage.delete_user(bob.id)
-    assert storage.administrators() == []
+    assert ids_of(storage.users.administrators()) == [bob.id]
+    storage.users.delete(bob.id)
+    assert storage.users.administrators() == []
 
 
 def test_an_administrator_is_one_again_when_the_suspension_ends(storage, ada, bob, monkeypatch):
     until = now_ms() + 1000
     for each in (ada, bob):
-        with storage.edit_user(each.id) as user:
+        with storage.users.edit(each.id) as user:
             user.mod_level = ADMINISTRATOR
-    with storage.edit_user(ada.id) as user:
+    with storage.users.edit(ada.id) as user:
         user.suspension = Suspension("command", until=until)
-    assert ids_of(storage.administrators()) == [bob.id]
-    with pytest.raises(LastAdministrator), storage.administered_without(bob.id):
+    assert ids_of(storage.users.administrators()) == [bob.id]
+    with pytest.raises(LastAdministrator), storage.users.administered_without(bob.id):
         pytest.fail("the block was entered")
     monkeypatch.setattr(records, "now_ms", lambda: until)
-    assert ids_of(storage.administrators()) == [ada.id, bob.id]
-    with storage.administered_without(bob.id):
+    assert ids_of(storage.users.administrators()) == [ada.id, bob.id]
+    with storage.users.administered_without(bob.id):
         pass
 
 
 def test_imported_and_new_administrators_are_found(storage):
-    first = storage.add_user("First", "first@example.org", "", mod_level=ADMINISTRATOR)
-    storage.add_users([User(7, "Seven", "7@example.org", "", mod_level=ADMINISTRATOR)], {})
-    assert ids_of(storage.administrators()) == [first.id, 7]
+    first = storage.users.register("First", "first@example.org", "", mod_level=ADMINISTRATOR)
+    storage.users.add_many([User(7, "Seven", "7@example.org", "", mod_level=ADMINISTRATOR)], {})
+    assert ids_of(storage.users.administrators()) == [first.id, 7]
 
 
 def test_audit_lines_of_a_user_are_those_by_and_about_them(storage, ada, bob, client):
-    storage.write_audit("user suspend", ada.id, user=bob.id)
-    storage.write_audit("user mod-level", "command", user=bob.id, mod_level=1)
-    storage.write_audit("client disable", bob.id, client=client.id)
-    storage.write_audit("backup", "command")
+    storage.audit.write("user suspend", ada.id, user=bob.id)
+    storage.audit.write("user mod-level", "command", user=bob.id, mod_level=1)
+    storage.audit.write("client disable", bob.id, client=client.id)
+    storage.audit.write("backup", "command")
     acts = {
         subject: [line["act"] for line in lines]
         for subject, lines in (
-            ("ada", storage.audit_of(ada.id)),
-            ("bob", storage.audit_of(bob.id)),
-            ("client", storage.audit_of(client.id)),
-            ("nobody", storage.audit_of(77)),
+            ("ada", storage.audit.about({ada.id})),
+            ("bob", storage.audit.about({bob.id})),
+            ("client", storage.audit.about({client.id})),
+            ("ada and client", storage.audit.about({ada.id, client.id})),
+            ("nobody", storage.audit.about({77})),
         )
     }
     assert acts == {
         "ada": ["user suspend"],
-        "bob": ["user suspend", "user mod-level", "client disable"],
+        "bob": ["client disable", "user mod-level", "user suspend"],
         "client": ["client disable"],
+        "ada and client": ["client disable", "user suspend"],
         "nobody": [],
     }
-    assert len(list(storage.read_audit())) == 4
+    assert len(list(storage.audit.read())) == 4
 
 
 # -- what is checked under the lock ---------------------------------------------------------------
 
 CHANGES = {
-    "rename": lambda storage, user, client, before: storage.rename_user(user, "Grace", before),
-    "reset name": lambda storage, user, client, before: storage.reset_name(user, before),
-    "change email": lambda storage, user, client, before: storage.change_email(
+    "rename": lambda storage, user, client, before: storage.users.rename(user, "Grace", before),
+    "reset name": lambda storage, user, client, before: storage.users.reset_name(user, before),
+    "change email": lambda storage, user, client, before: storage.users.change_email(
         user, "grace@example.org", before
     ),
-    "delete user": lambda storage, user, client, before: storage.delete_user(user, before),
-    "save picture": lambda storage, user, client, before: storage.save_picture(
+    "delete user": lambda storage, user, client, before: storage.users.delete(user, before),
+    "save picture": lambda storage, user, client, before: storage.pictures.save(
         user, dict.fromkeys(PICTURE_SIZES, b"webp"), before
     ),
-    "add client": lambda storage, user, client, before: storage.add_client(
+    "add client": lambda storage, user, client, before: storage.clients.register(
         "Go", [], user, before=before
     ),
-    "new secret": lambda storage, user, client, before: storage.issue_client_secret(client, before),
-    "delete client": lambda storage, user, client, before: storage.delete_client(client, before),
+    "new secret": lambda storage, user, client, before: storage.clients.issue_secret(
+        client, before
+    ),
+    "delete client": lambda storage, user, client, before: storage.clients.delete(client, before),
 }
 
 
@@ -1216,8 +1253,8 @@ def test_an_exception_of_before_stops_the_change(storage, ada, client, change):
     with pytest.raises(ZeroDivisionError):
         change(storage, ada.id, client.id, before)
     assert len(seen) == 1
-    assert storage.read_user(ada.id) == storage.find_user("ada") == ada
-    assert list(map(storage.read_client, storage.client_ids())) == [client]
+    assert storage.users.read(ada.id) == storage.users.find_by_login("ada") == ada
+    assert list(map(storage.clients.read, storage.clients.ids())) == [client]
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
@@ -1225,29 +1262,29 @@ def test_before_sees_the_record_as_it_is_and_may_write_an_audit_line(storage, ad
     def before(record):
         if record.id in (ada.id, client.id):
             assert record in (ada, client)
-        storage.write_audit("seen", "command")
+        storage.audit.write("seen", "command")
 
     change(storage, ada.id, client.id, before)
-    assert [line["act"] for line in storage.read_audit()] == ["seen"]
+    assert [line["act"] for line in storage.audit.read()] == ["seen"]
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_before_may_count_an_attempt_and_refuse_the_change(storage, ada, client, change):
     def before(record):
-        storage.count_attempt("act", "ada", limit=1)
+        storage.attempts.count("act", "ada", limit=1)
 
     before(ada)
     with pytest.raises(TooManyAttempts):
         change(storage, ada.id, client.id, before)
-    assert storage.read_user(ada.id) == ada
-    assert list(map(storage.read_client, storage.client_ids())) == [client]
+    assert storage.users.read(ada.id) == ada
+    assert list(map(storage.clients.read, storage.clients.ids())) == [client]
 
 
 def test_attempts_are_refused_at_the_limit(storage, clock):
     for _ in range(3):
-        storage.count_attempt("password", "ada", limit=3)
+        storage.attempts.count("password", "ada", limit=3)
     with pytest.raises(TooManyAttempts):
-        storage.count_attempt("password", "ada", limit=3)
+        storage.attempts.count("password", "ada", limit=3)
 
 
 def test_a_check_of_attempts_refuses_as_the_count_would_and_counts_nothing(storage, clock):
@@ -1255,107 +1292,107 @@ def test_a_check_of_attempts_refuses_as_the_count_would_and_counts_nothing(stora
         limit = ("password", "ada", 2, window)
         for _ in range(2):
             for _ in range(5):
-                storage.require_attempt_left(*limit)
-            storage.count_attempt(*limit)
+                storage.attempts.require_left(*limit)
+            storage.attempts.count(*limit)
         with pytest.raises(TooManyAttempts) as refused:
-            storage.count_attempt(*limit)
+            storage.attempts.count(*limit)
         with pytest.raises(TooManyAttempts) as checked:
-            storage.require_attempt_left(*limit)
+            storage.attempts.require_left(*limit)
         assert checked.value.retry_after == refused.value.retry_after
 
 
 def test_kinds_and_subjects_are_counted_separately(storage, clock):
     for kind, subject in (("password", "ada"), ("password", "bob"), ("sign-up", "ada")):
-        storage.count_attempt(kind, subject, limit=1)
+        storage.attempts.count(kind, subject, limit=1)
 
 
 def test_a_subject_may_be_any_text(storage, clock):
     for subject in ("../..", "", "ada/\x00\n", "ü" * 5000):
-        storage.count_attempt("password", subject, limit=1)
+        storage.attempts.count("password", subject, limit=1)
         with pytest.raises(TooManyAttempts):
-            storage.count_attempt("password", subject, limit=1)
+            storage.attempts.count("password", subject, limit=1)
 
 
 def test_a_returned_attempt_does_not_count(storage, clock):
     for _ in range(20):
-        storage.give_back_attempt(storage.count_attempt("password", "ada", limit=2))
-    storage.count_attempt("password", "ada", limit=1)
+        storage.attempts.give_back(storage.attempts.count("password", "ada", limit=2))
+    storage.attempts.count("password", "ada", limit=1)
 
 
 def test_cleared_attempts_do_not_count(storage, clock):
-    storage.clear_attempts("password", "ada")  # none is counted yet
-    storage.count_attempt("password", "ada", limit=2)
+    storage.attempts.clear("password", "ada")  # none is counted yet
+    storage.attempts.count("password", "ada", limit=2)
     clock.now += ATTEMPTS_WINDOW
     for name in ("ada", "bob"):
-        storage.count_attempt("password", name, limit=2)
-    storage.clear_attempts("password", "ada")
-    storage.count_attempt("password", "ada", limit=1)
+        storage.attempts.count("password", name, limit=2)
+    storage.attempts.clear("password", "ada")
+    storage.attempts.count("password", "ada", limit=1)
     with pytest.raises(TooManyAttempts):
-        storage.count_attempt("password", "bob", limit=1)
+        storage.attempts.count("password", "bob", limit=1)
 
 
 def test_a_refused_attempt_is_not_counted(storage, clock):
-    attempts = [storage.count_attempt("password", "ada", limit=2) for _ in range(2)]
+    attempts = [storage.attempts.count("password", "ada", limit=2) for _ in range(2)]
     for _ in range(20):
         with pytest.raises(TooManyAttempts):
-            storage.count_attempt("password", "ada", limit=2)
-    storage.give_back_attempt(attempts[0])
-    storage.count_attempt("password", "ada", limit=2)
+            storage.attempts.count("password", "ada", limit=2)
+    storage.attempts.give_back(attempts[0])
+    storage.attempts.count("password", "ada", limit=2)
 
 
 def test_only_this_window_and_the_previous_one_count(storage, clock):
     for _ in range(3):
-        storage.count_attempt("password", "ada", limit=5)
+        storage.attempts.count("password", "ada", limit=5)
     clock.now += ATTEMPTS_WINDOW
     for _ in range(2):
-        storage.count_attempt("password", "ada", limit=5)
+        storage.attempts.count("password", "ada", limit=5)
     with pytest.raises(TooManyAttempts):
-        storage.count_attempt("password", "ada", limit=5)
+        storage.attempts.count("password", "ada", limit=5)
     clock.now += ATTEMPTS_WINDOW
     for _ in range(3):
-        storage.count_attempt("password", "ada", limit=5)
+        storage.attempts.count("password", "ada", limit=5)
     with pytest.raises(TooManyAttempts):
-        storage.count_attempt("password", "ada", limit=5)
+        storage.attempts.count("password", "ada", limit=5)
 
 
 @pytest.mark.parametrize("before, now", [(3, 0), (2, 1), (0, 3), (1, 2)])
 @pytest.mark.parametrize("second", [0, 400, ATTEMPTS_WINDOW - 1])
 def test_attempts_are_accepted_after_retry_after(storage, clock, before, now, second):
     for _ in range(before):
-        storage.count_attempt("password", "ada", limit=3)
+        storage.attempts.count("password", "ada", limit=3)
     clock.now += ATTEMPTS_WINDOW + second
     for _ in range(now):
-        storage.count_attempt("password", "ada", limit=3)
+        storage.attempts.count("password", "ada", limit=3)
     with pytest.raises(TooManyAttempts) as refusal:
-        storage.count_attempt("password", "ada", limit=3)
+        storage.attempts.count("password", "ada", limit=3)
     clock.now += refusal.value.retry_after - 1
     with pytest.raises(TooManyAttempts):
-        storage.count_attempt("password", "ada", limit=3)
+        storage.attempts.count("password", "ada", limit=3)
     clock.now += 1
-    storage.count_attempt("password", "ada", limit=3)
+    storage.attempts.count("password", "ada", limit=3)
 
 
 def test_an_attempt_can_be_given_back_in_the_next_window_and_long_after(storage, clock):
-    early, late = (storage.count_attempt("password", "ada", limit=2) for _ in range(2))
+    early, late = (storage.attempts.count("password", "ada", limit=2) for _ in range(2))
     clock.now += ATTEMPTS_WINDOW
-    storage.give_back_attempt(early)
-    storage.give_back_attempt(storage.count_attempt("password", "ada", limit=2))
+    storage.attempts.give_back(early)
+    storage.attempts.give_back(storage.attempts.count("password", "ada", limit=2))
     clock.now += 2 * ATTEMPTS_WINDOW
-    storage.count_attempt("password", "ada", limit=1)
-    storage.give_back_attempt(late)
+    storage.attempts.count("password", "ada", limit=1)
+    storage.attempts.give_back(late)
     with pytest.raises(TooManyAttempts):
-        storage.count_attempt("password", "ada", limit=1)
+        storage.attempts.count("password", "ada", limit=1)
 
 
 def test_parallel_attempts_are_counted_exactly(storage, clock):
-    results = together(lambda _: storage.count_attempt("password", "ada", limit=10), range(32))
+    results = together(lambda _: storage.attempts.count("password", "ada", limit=10), range(32))
     assert sum(isinstance(result, TooManyAttempts) for result in results) == 22
 
 
 def test_attempts_counted_and_returned_in_parallel_leave_none(storage, clock):
     def try_often(_):
         for _ in range(20):
-            storage.give_back_attempt(storage.count_attempt("password", "ada", limit=8))
+            storage.attempts.give_back(storage.attempts.count("password", "ada", limit=8))
 
     assert together(try_often, range(8)) == [None] * 8
-    storage.count_attempt("password", "ada", limit=1)
+    storage.attempts.count("password", "ada", limit=1)

@@ -217,7 +217,7 @@ def test_unknown_scope_is_the_first_one(tester, scope):
 
 
 def test_app_without_a_redirect_uri_can_be_tested(adas_browser, store, ada, anyone):
-    client, secret = store.add_client(
+    client, secret = store.clients.register(
         "Chess", [], ada.id, public=False, game_url="https://chess.example/"
     )
     tester = TryPage(adas_browser, Program(anyone, client.id, secret, ""))
@@ -249,7 +249,7 @@ def test_token_of_a_test_ends_before_the_page_is_sent(each_tester, store, ada, i
     assert each_tester.program.whois(token).status_code == 401
     assert "All tokens that this app had for you have ended." in page.text
     assert token not in page.text
-    assert store.read_user(ada.id).grants == {}
+    assert store.users.read(ada.id).grants == {}
     assert each_tester.kept() == {}
 
 
@@ -261,7 +261,7 @@ def test_consent_is_afterwards_as_before(each_tester, store, ada, clock, consent
     program.redirect_uri = CALLBACK
     if consented:
         browser.decide(browser.get(program.link(**PKCE)))
-    before, grants = remembered(store, ada), store.read_user(ada.id).grants
+    before, grants = remembered(store, ada), store.users.read(ada.id).grants
     clock.ahead += 60
     each_tester.allow(scope="userinfo email")
     if stopped_at == "failure":
@@ -270,14 +270,14 @@ def test_consent_is_afterwards_as_before(each_tester, store, ada, clock, consent
         each_tester.exchange()
     assert remembered(store, ada) == before
     if consented:  # its tokens end only with that of the test
-        assert (store.read_user(ada.id).grants == grants) == (stopped_at != "end")
+        assert (store.users.read(ada.id).grants == grants) == (stopped_at != "end")
     assert ("Remove access" in browser.get("/account/apps").text) == consented
     assert ">Allow<" in browser.get(program.link(scope="email", **PKCE)).text
 
 
 def remembered(store, user) -> dict[str, tuple]:
     """Return the scope and the time of each consent."""
-    consents = store.read_user(user.id).consents
+    consents = store.users.read(user.id).consents
     return {name: (each.scope, each.since) for name, each in consents.items()}
 
 
@@ -460,7 +460,7 @@ def test_code_that_cannot_be_spent_is_explained(tester, monkeypatch, store, erro
 
     tester.allow()
     with monkeypatch.context() as patch:
-        patch.setattr(store, "spend_code", spend_code)
+        patch.setattr(store.codes, "spend", spend_code)
         page = tester.exchange()
     assert problem_of(page) == problem
     assert (EXCHANGE in page.text) == retry
@@ -507,7 +507,7 @@ def test_signed_out_developer_signs_in_first(browser, register):
 
 
 def test_administrator_tests_the_app_of_a_member(tester, store, bob, open_browser):
-    with store.edit_user(bob.id) as user:
+    with store.users.edit(bob.id) as user:
         user.mod_level = ADMINISTRATOR
     browser = open_browser()
     browser.sign_in("Bob")
@@ -543,7 +543,7 @@ def test_cross_site_posts_are_refused(tester):
 
 def test_disabled_app_says_so_at_once(each_tester, store):
     each_tester.allow()
-    with store.edit_client(each_tester.program.id) as client:
+    with store.clients.edit(each_tester.program.id) as client:
         client.disabled = True
     page = each_tester.open()
     assert page.status_code == 200

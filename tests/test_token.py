@@ -40,7 +40,7 @@ def good_form(program, code, /, **changes) -> dict[str, str]:
 
 def make_code(store, user, program, **changes) -> str:
     """Issue a code without an authorization request; return it."""
-    with store.edit_user(user.id) as edited:
+    with store.users.edit(user.id) as edited:
         grant = edited.grants[program.id]
     values = {
         "client_id": program.id,
@@ -50,7 +50,7 @@ def make_code(store, user, program, **changes) -> str:
         "redirect_uri": program.redirect_uri,
         "code_challenge": None,
     }
-    store.add_code("a code", AuthorizationCode(**values | changes))
+    store.codes.add("a code", AuthorizationCode(**values | changes))
     return "a code"
 
 
@@ -313,7 +313,7 @@ def test_unknown_or_disabled_client_has_the_same_response_as_a_wrong_secret(
 ):
     """RFC 9700 2.5."""
     disabled = register("https://off.example/")
-    with store.edit_client(disabled.id) as client:
+    with store.clients.edit(disabled.id) as client:
         client.disabled = True
     others = [
         {"client_id": "0" * 24},
@@ -362,7 +362,7 @@ def test_similar_secret_is_401(program, code, changed):
 
 
 def test_new_secret_replaces_the_old_one(store, program, code):
-    new_secret = store.issue_client_secret(program.id)
+    new_secret = store.clients.issue_secret(program.id)
     assert program.exchange(code).status_code == 401
     assert program.exchange(code, client_secret=new_secret).status_code == 200
 
@@ -473,10 +473,10 @@ def test_code_is_valid_once(program, code):
 def test_code_reuse_revokes_tokens_but_not_consent(store, program, code, adas_browser, ada):
     """RFC 9700 4.2.4."""
     token = program.token_for(code)
-    grant_before = store.read_user(ada.id).grants[program.id]
+    grant_before = store.users.read(ada.id).grants[program.id]
     assert program.exchange(code).status_code == 400
     assert program.whois(token).status_code == 401
-    grant = store.read_user(ada.id).grants[program.id]
+    grant = store.users.read(ada.id).grants[program.id]
     assert (grant.scope, grant.since) == (grant_before.scope, grant_before.since)
     # The player is not asked again, and the next code is valid.
     next_code = program.read_callback(adas_browser.get(program.link()))["code"]
@@ -485,7 +485,7 @@ def test_code_reuse_revokes_tokens_but_not_consent(store, program, code, adas_br
 
 def test_token_has_the_grant_id_of_its_code(store, program, code, ada):
     # A reuse between the check and issue_access_token() revokes the token of the first use.
-    grant_id = store.read_user(ada.id).grants[program.id].id
+    grant_id = store.users.read(ada.id).grants[program.id].id
     program.exchange(code)
     program.exchange(code)
     first = AuthorizationCode(program.id, ada.id, grant_id, ["userinfo"], None, None)
@@ -545,21 +545,21 @@ def test_code_reuse_is_400_if_tokens_cannot_be_revoked(program, code, faults):
 
 
 def test_code_of_a_suspended_user_is_400_until_unsuspended(store, program, code, ada):
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.suspension = Suspension("command")
     assert program.exchange(code).status_code == 400
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.suspension = None
     assert program.exchange(code).status_code == 200
 
 
 def test_code_of_a_deleted_user_is_400(store, program, code, ada):
-    store.delete_user(ada.id)
+    store.users.delete(ada.id)
     assert program.exchange(code).status_code == 400
 
 
 def test_code_stays_revoked_after_consent_is_granted_again(store, program, code, ada, adas_browser):
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         del user.grants[program.id]
     assert program.exchange(code).status_code == 400
     adas_browser.allow(program)
@@ -714,7 +714,7 @@ def test_first_of_two_errors_is_returned(store, ada, program, code, faults, firs
         method="POST", content_type=FORM, suspension=None, unspendable=False, **changes: str
     ) -> tuple[int, bytes]:
         """Send a valid request with these faults; return status and body."""
-        with store.edit_user(ada.id) as user:
+        with store.users.edit(ada.id) as user:
             user.suspension = suspension
         if unspendable:
             faults.refuse_saves("used codes")

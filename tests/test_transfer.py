@@ -94,8 +94,8 @@ def players(count: int) -> list[dict]:
 @pytest.fixture
 def ada(storage) -> User:
     """A player with a value in every field."""
-    user_id = storage.add_user("Ada", "ada@example.org", A_HASH).id
-    with storage.edit_user(user_id) as user:
+    user_id = storage.users.register("Ada", "ada@example.org", A_HASH).id
+    with storage.users.edit(user_id) as user:
         user.bio, user.play_ms, user.mod_level = "Zoë says „hi“\n☃ 🙂", 90 * 60_000 + 59_999, 1
         user.flairs, user.equipped_flair = ["none", "founder"], "founder"
         user.suspension = Suspension("command")
@@ -135,20 +135,20 @@ def test_export_can_be_imported_into_another_installation(
     storage, ada, export, backend, tmp_path, with_passwords
 ):
     """Lines have whole minutes of play and no picture."""
-    storage.reset_name(storage.add_user("Grace", "grace@example.org", "").id)
+    storage.users.reset_name(storage.users.register("Grace", "grace@example.org", "").id)
     lines = export(with_passwords)
     other = backend.open(str(tmp_path / "other"), str(tmp_path / "other pictures"))
     content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
     result = import_users(other, io.BytesIO(content), None, "command", print, print, str)
     assert result == ImportResult(added=2)
     imported = [
-        json.loads(write_line(other.read_user(n), with_passwords)) for n in other.user_ids()
+        json.loads(write_line(other.users.read(n), with_passwords)) for n in other.users.ids()
     ]
     assert imported == [{k: v for k, v in line.items() if k != "pfpTimestamp"} for line in lines]
 
 
 def test_export_leaves_out_and_names_a_damaged_user(storage, ada, tmp_path, faults):
-    storage.add_user("Grace", "grace@example.org", "")
+    storage.users.register("Grace", "grace@example.org", "")
     faults.damage_user(ada.id)
     path, reported = tmp_path / "users.jsonl", []
     assert export_users(storage, str(path), "command", False, print, reported.append) == 1
@@ -163,7 +163,7 @@ def test_export_leaves_out_and_names_a_damaged_user(storage, ada, tmp_path, faul
 
 def test_import_reads_every_field(storage, import_lines):
     assert import_lines(ALL_FIELDS) == (ImportResult(added=1), {})
-    user = storage.read_user(70)
+    user = storage.users.read(70)
     assert user == User(
         id=70,
         name="Ada",
@@ -178,13 +178,15 @@ def test_import_reads_every_field(storage, import_lines):
         last_heartbeat=1_700_000_000_001,
         created=1_600_000_000_000,
     )
-    assert storage.find_user("ada") == storage.find_user("ADA@example.org") == user
+    assert (
+        storage.users.find_by_login("ada") == storage.users.find_by_login("ADA@example.org") == user
+    )
 
 
 def test_import_requires_only_id_name_and_email(storage, import_lines):
     before = now_ms()
     import_lines(ADA)
-    user = storage.read_user(70)
+    user = storage.users.read(70)
     assert before <= user.created <= now_ms()
     rest = User(70, "Ada", "ada@example.org", "", created=user.created)
     assert user == rest
@@ -192,7 +194,7 @@ def test_import_requires_only_id_name_and_email(storage, import_lines):
 
 def test_import_normalizes_names_and_emails(storage, import_lines):
     import_lines(ADA | {"name": " Ａｄａ ", "email": " ada@example.org "})
-    user = storage.read_user(70)
+    user = storage.users.read(70)
     assert (user.name, user.email) == ("Ada", "ada@example.org")
 
 
@@ -319,8 +321,10 @@ def test_invalid_line_is_refused_by_number_and_the_rest_imported(storage, import
             assert refused.get(2 * number + 1) == reason
     assert list(refused) == [*range(1, len(lines), 2)]
     assert result == ImportResult(added=len(good), refused=len(REFUSED))
-    assert storage.user_ids() == [each["id"] for each in good]
-    assert storage.find_user("Ada") is storage.find_user("ada@example.org") is None
+    assert storage.users.ids() == [each["id"] for each in good]
+    assert (
+        storage.users.find_by_login("Ada") is storage.users.find_by_login("ada@example.org") is None
+    )
 
 
 def test_werkzeug_hashes_are_imported_unchanged(storage, import_lines):
@@ -330,7 +334,7 @@ def test_werkzeug_hashes_are_imported_unchanged(storage, import_lines):
     import_lines(
         *(each | {"passwordHash": hash_} for each, hash_ in zip(players(3), hashes, strict=True))
     )
-    assert [storage.read_user(user_id).password_hash for user_id in (1, 2, 3)] == hashes
+    assert [storage.users.read(user_id).password_hash for user_id in (1, 2, 3)] == hashes
 
 
 OWN_HASH = f"scrypt:32768:8:3$salt${'0' * 128}"
@@ -348,7 +352,7 @@ def test_foreign_hash_is_wrapped_once_and_own_hash_unchanged(storage, import_lin
     method, salt, _ = A_HASH.split("$")
     for _ in range(2):  # the second import adds no user and hashes nothing
         import_lines(*lines, wrap_hash=wrap_hash)
-        assert [storage.read_user(user_id).password_hash for user_id in (1, 2, 3, 4)] == [
+        assert [storage.users.read(user_id).password_hash for user_id in (1, 2, 3, 4)] == [
             f"wrapped:{OWN_HASH}|{method}${salt}",
             *hashes[1:],
         ]
@@ -364,7 +368,7 @@ def test_player_without_hash_cannot_sign_in_before_a_sign_in_link(store, app, br
         with app.test_request_context():
             assert not passwords.verify_password_with_limits("", password, "Ada")
     with app.app_context():
-        link = links.issue_sign_in_link(store, "http://localhost", store.read_user(70))
+        link = links.issue_sign_in_link(store, "http://localhost", store.users.read(70))
     sent = {"link": link.partition("link=")[2], "new_password": "a wholly different phrase"}
     browser.post("/new-password", data=sent)
     browser.post("/sign-out")
@@ -386,7 +390,7 @@ def test_empty_file_adds_no_player(storage, import_lines):
     assert (
         import_users(storage, io.BytesIO(b""), None, "command", print, print, str) == ImportResult()
     )
-    assert storage.is_new()
+    assert storage.users.is_new()
 
 
 # ---------------------------------------------------------------------------------------------
@@ -400,7 +404,7 @@ def test_ids_of_the_file_are_reserved_during_the_import(storage, import_lines, m
     new_ids = []
 
     def sign_up(done: int, total: int) -> None:
-        new_ids.append(storage.add_user(f"New {done}", f"new{done}@example.org", "").id)
+        new_ids.append(storage.users.register(f"New {done}", f"new{done}@example.org", "").id)
 
     lines = [*players(2), {"id": 5000, "name": "x", "email": "x"}]
     result, refused = import_lines(*lines, progress=sign_up)
@@ -410,16 +414,16 @@ def test_ids_of_the_file_are_reserved_during_the_import(storage, import_lines, m
 
 def test_existing_player_is_counted_and_not_changed(storage, import_lines):
     import_lines(*players(2))
-    with storage.edit_user(1) as user:
+    with storage.users.edit(1) as user:
         user.bio = "my own words"
     assert import_lines(*players(3)) == (ImportResult(added=1, there=2), {})
-    assert storage.read_user(1).bio == "my own words"
+    assert storage.users.read(1).bio == "my own words"
 
 
 def test_taken_id_name_or_email_is_refused(storage, import_lines):
-    deleted = storage.add_user("Zoe", "zoe@example.org", "").id
-    storage.delete_user(deleted)
-    storage.add_user("Grace", "grace@example.org", "")
+    deleted = storage.users.register("Zoe", "zoe@example.org", "").id
+    storage.users.delete(deleted)
+    storage.users.register("Grace", "grace@example.org", "")
     _, refused = import_lines(
         ADA,
         ADA | {"name": "Ada B", "email": "adab@example.org"},
@@ -449,7 +453,7 @@ def test_import_from_a_pipe_is_refused(storage, tmp_path):
     descriptor = os.open(tmp_path / "pipe", os.O_RDWR)
     with open(descriptor, "rb", buffering=0) as file, pytest.raises(BadFile, match="no pipe"):
         import_users(storage, file, None, "command", print, print, str)
-    assert list(storage.read_audit()) == []
+    assert list(storage.audit.read()) == []
 
 
 def test_broken_output_pipe_is_not_reported_as_a_disk_error(storage):
@@ -468,7 +472,7 @@ def test_audit_log_describes_import_and_export(storage, import_lines, export):
     import_lines(ADA)
     export()
     export(with_passwords=True)
-    assert [describe_audit_line(line).partition("  ")[2] for line in storage.read_audit()] == [
+    assert [describe_audit_line(line).partition("  ")[2] for line in storage.audit.read()] == [
         "the command: import",
         "the command: export",
         "the command: export passwords",
@@ -493,7 +497,7 @@ def draw_picture(path: Path, colour: str = "red") -> None:
 
 def colour_of(storage: Storage, user: User, size: str = "small") -> str:
     """Return the colour of a player's picture, "red" or "blue"."""
-    content, _ = storage.read_picture(size, user.picture_file)
+    content, _ = storage.pictures.read(size, user.picture_file)
     pixel = Image.open(io.BytesIO(content)).convert("RGB").getpixel((8, 8))
     return {(255, 0, 0): "red", (0, 0, 255): "blue"}[
         tuple(255 if value > 128 else 0 for value in pixel)
@@ -517,10 +521,10 @@ def test_pictures_are_imported_from_uploads_or_a_picture_folder(
     """The address keeps its timestamp, or stays plain."""
     draw_picture(folder / name)
     import_lines(ADA | ({"pfpTimestamp": timestamp} if timestamp else {}), pictures=folder)
-    user = storage.read_user(70)
+    user = storage.users.read(70)
     assert user.pfp_timestamp == timestamp
     for size, side in PICTURE_SIZES.items():
-        content, _ = storage.read_picture(size, user.picture_file)
+        content, _ = storage.pictures.read(size, user.picture_file)
         assert Image.open(io.BytesIO(content)).size == (side, side)
     assert colour_of(storage, user) == "red"
 
@@ -530,8 +534,8 @@ def test_timestamp_without_its_picture_is_dropped(storage, import_lines, folder)
     import_lines(ADA | {"pfpTimestamp": 1_700_000_000_000}, pictures=folder)
     import_lines(ADA | {"id": 71, "name": "B B", "email": "b@example.org", "pfpTimestamp": 5})
     for user_id in (70, 71):
-        assert storage.read_user(user_id).pfp_timestamp is None
-        drawn = storage.read_picture("small", f"{user_id}.webp")[0]
+        assert storage.users.read(user_id).pfp_timestamp is None
+        drawn = storage.pictures.read("small", f"{user_id}.webp")[0]
         assert drawn == generate_picture(user_id)["small"]
 
 
@@ -554,7 +558,7 @@ def test_invalid_picture_refuses_its_player_until_it_is_replaced(
     assert refused == {1: f"{folder}/70.png: {reason}"}
     draw_picture(folder / "70.png")
     assert import_lines(ADA, *players(1), pictures=folder) == (ImportResult(added=1, there=1), {})
-    assert colour_of(storage, storage.read_user(70)) == "red"
+    assert colour_of(storage, storage.users.read(70)) == "red"
 
 
 @pytest.mark.live
@@ -565,7 +569,7 @@ def test_import_keeps_the_picture_of_an_existing_player(storage, import_lines, f
     stranger = ADA | {"name": "Stranger", "email": "stranger@example.org"}
     result, _ = import_lines(ADA, stranger, pictures=folder)
     assert (result.there, result.refused) == (1, 1)
-    assert colour_of(storage, storage.read_user(70)) == "red"
+    assert colour_of(storage, storage.users.read(70)) == "red"
 
 
 def test_folders_and_pipes_are_not_imported_as_pictures(storage, import_lines, folder):
@@ -607,9 +611,9 @@ def test_repeatedly_killed_import_is_complete_in_the_end(tmp_path):
         assert [each for each in site.problems() if not each.endswith("leads to no user")] == []
     assert record_counts == sorted(record_counts) and record_counts[0] > 0
     store = site.open()
-    assert store.add_user("New", "new@example.org", "").id > count
+    assert store.users.register("New", "new@example.org", "").id > count
     assert start_import(site, path).wait(60) == 0
-    assert store.user_ids()[:count] == [*range(1, count + 1)]
+    assert store.users.ids()[:count] == [*range(1, count + 1)]
     assert site.problems() == []
 
 

@@ -22,7 +22,8 @@ def unconfirmed(store, monkeypatch) -> Callable[[str], None]:
     """A function that makes a method of the app's storage save, and then fail to confirm it."""
 
     def make(method: str) -> None:
-        real = getattr(store, method)
+        part, name = method.split(".")
+        real = getattr(getattr(store, part), name)
 
         def save(*args, **kwargs) -> None:
             real(*args, **kwargs)
@@ -34,7 +35,7 @@ def unconfirmed(store, monkeypatch) -> Callable[[str], None]:
                 yield record
             fail()
 
-        monkeypatch.setattr(store, method, edit if method.startswith("edit_") else save)
+        monkeypatch.setattr(getattr(store, part), name, edit if name == "edit" else save)
 
     return make
 
@@ -48,7 +49,8 @@ def away(store, monkeypatch) -> Callable[..., None]:
 
     def make(*methods: str) -> None:
         for each in methods:
-            monkeypatch.setattr(store, each, fail)
+            part, _, name = each.rpartition(".")
+            monkeypatch.setattr(getattr(store, part) if part else store, name, fail)
 
     return make
 
@@ -61,7 +63,7 @@ def assert_says(answer, text: str) -> None:
 
 
 def test_api_answer_says_that_the_change_may_have_been_saved(adas_browser, unconfirmed):
-    unconfirmed("edit_user")
+    unconfirmed("users.edit")
     answer = adas_browser.post("/api/users/heartbeat")
     assert answer.status_code == 503
     assert int(answer.headers["Retry-After"]) > 0
@@ -69,20 +71,20 @@ def test_api_answer_says_that_the_change_may_have_been_saved(adas_browser, uncon
 
 
 def test_form_says_that_the_change_may_have_been_saved(adas_browser, ada, store, unconfirmed):
-    unconfirmed("edit_user")
+    unconfirmed("users.edit")
     assert_says(adas_browser.post("/account", data={"bio": "new"}), PAGE_MESSAGE)
-    assert store.read_user(ada.id).bio == "new"
+    assert store.users.read(ada.id).bio == "new"
 
 
 def test_profile_form_with_a_new_name_says_it_too(adas_browser, ada, store, unconfirmed):
-    unconfirmed("rename_user")
+    unconfirmed("users.rename")
     assert_says(adas_browser.post("/account", data={"name": "Zoe", "bio": "new"}), PAGE_MESSAGE)
-    user = store.read_user(ada.id)
+    user = store.users.read(ada.id)
     assert (user.name, user.bio) == ("Zoe", "new")
 
 
 def test_page_without_a_form_says_that_the_change_may_have_been_saved(adas_browser, unconfirmed):
-    unconfirmed("edit_user")
+    unconfirmed("users.edit")
     answer = adas_browser.post("/account/sign-out-everywhere")
     assert_says(answer, PAGE_MESSAGE)
     assert "Look before you try again" in answer.text
@@ -93,24 +95,24 @@ def test_form_that_cannot_be_shown_again_says_it_too(adas_browser, store, away, 
 
     @contextlib.contextmanager
     def lose_connection(user_id: int) -> Iterator[User]:
-        yield store.read_user(user_id)
-        away("keys")
+        yield store.users.read(user_id)
+        away("keys.current")
         fail()
 
-    monkeypatch.setattr(store, "edit_user", lose_connection)
+    monkeypatch.setattr(store.users, "edit", lose_connection)
     assert_says(adas_browser.post("/account", data={"bio": "new"}), PAGE_MESSAGE)
 
 
 def test_sign_up_says_that_the_account_may_be_there(app, open_browser, store, ada, unconfirmed):
     app.config["SIGN_UP"] = "open"
-    unconfirmed("add_user")
+    unconfirmed("users.register")
     form = {"name": "Zoe", "email": "zoe@example.org", "password": PASSWORD}
     assert_says(open_browser().post("/sign-up", data=form), "Your account may have been created.")
     assert open_browser().sign_in("Zoe").status_code == 303
 
 
 def test_sign_in_says_that_it_did_not_work(browser, ada, unconfirmed):
-    unconfirmed("edit_user")
+    unconfirmed("users.edit")
     assert_says(browser.sign_in(), "You are not signed in yet.")
     assert browser.get("/account").status_code == 303
 
@@ -118,7 +120,7 @@ def test_sign_in_says_that_it_did_not_work(browser, ada, unconfirmed):
 @pytest.mark.parametrize("way", ["account", "link"])
 def test_new_password_may_have_been_set(adas_browser, adas_link, ada, unconfirmed, way):
     new = "another horse battery"
-    unconfirmed("edit_user")
+    unconfirmed("users.edit")
     if way == "account":
         form = {"current_password": PASSWORD, "new_password": new}
         answer = adas_browser.post("/account/password", data=form)
@@ -129,21 +131,21 @@ def test_new_password_may_have_been_set(adas_browser, adas_link, ada, unconfirme
 
 
 def test_account_may_have_been_deleted(adas_browser, ada, store, unconfirmed):
-    unconfirmed("delete_user")
+    unconfirmed("users.delete")
     answer = adas_browser.post("/account/delete", data={"password": PASSWORD})
     assert_says(answer, "Your account may have been deleted.")
     with pytest.raises(NoSuchUser):
-        store.read_user(ada.id)
+        store.users.read(ada.id)
 
 
 def test_registered_client_and_its_secret_may_be_there(adas_browser, app, ada, store, unconfirmed):
     app.config["CLIENT_REGISTRATION"] = "members"
-    unconfirmed("add_client")
+    unconfirmed("clients.register")
     form = {"kind": "confidential", "name": "Game", "redirect_uris": CALLBACK}
     answer = adas_browser.post("/developer", data=form)
     assert_says(answer, "This app may have been registered.")
-    [client] = store.clients_of(ada.id)
-    unconfirmed("issue_client_secret")
+    [client] = store.clients.of_owner(ada.id)
+    unconfirmed("clients.issue_secret")
     answer = adas_browser.post(f"/developer/{client.id}/secret")
     assert_says(answer, "The secret may have been replaced")
 
@@ -153,7 +155,7 @@ def test_consent_that_is_not_confirmed_sends_an_error_and_no_code(
 ):
     program = register(CALLBACK)
     page = adas_browser.get(program.link(state="s"))
-    unconfirmed("edit_user")
+    unconfirmed("users.edit")
     sent = program.read_callback(adas_browser.decide(page))
     assert (sent["error"], sent["state"]) == ("server_error", "s")
     assert "save" not in sent["error_description"]
@@ -162,19 +164,19 @@ def test_consent_that_is_not_confirmed_sends_an_error_and_no_code(
 def test_code_may_have_been_used_up(adas_browser, register, unconfirmed):
     program = register(CALLBACK)
     code = adas_browser.allow(program)
-    unconfirmed("spend_code")
+    unconfirmed("codes.spend")
     answer = program.exchange(code)
     assert_says(answer, "the code may have been used up: get a new one")
 
 
 # -- storage that is away -------------------------------------------------------------------------
 
-METHODS = ["keys", "read_user", "read_from_user", "read_client", "find_user", "games", "is_new"]
-METHODS += ["administrators", "client_ids", "clients_of", "read_picture", "edit_user"]
-METHODS += ["check_health"]
+METHODS = ["keys.current", "users.read", "users.read_from", "users.find_by", "users.is_new"]
+METHODS += ["users.page", "users.edit", "clients.read", "clients.ids", "clients.page"]
+METHODS += ["pictures.read", "check_health"]
 
 
-@pytest.mark.parametrize("without", [METHODS, [each for each in METHODS if each != "keys"]])
+@pytest.mark.parametrize("without", [METHODS, [each for each in METHODS if each != "keys.current"]])
 def test_pages_are_503_and_signed_out_while_storage_is_away(
     adas_browser, register, away, subtests, without
 ):
@@ -191,7 +193,7 @@ def test_pages_are_503_and_signed_out_while_storage_is_away(
     assert adas_browser.get("/static/style.css").status_code == 200
 
 
-@pytest.mark.parametrize("without", [METHODS, [each for each in METHODS if each != "keys"]])
+@pytest.mark.parametrize("without", [METHODS, [each for each in METHODS if each != "keys.current"]])
 def test_api_is_503_while_storage_is_away(adas_browser, anyone, register, away, without):
     program = register(CALLBACK)
     token = program.token_for(adas_browser.allow(program))

@@ -25,7 +25,7 @@ def test_response_has_the_profiles_in_the_asked_order(anyone, ada, bob):
 def test_each_profile_is_the_same_as_alone_in_utf_8(store, anyone, ada, bob):
     """An escape of one character would take 12 bytes, in 100 biographies."""
     bio = "🙂é" * 500
-    with store.edit_user(bob.id) as user:
+    with store.users.edit(bob.id) as user:
         user.bio = bio
     answer = request_batch(anyone, f"?ids={ada.id},{bob.id}")
     assert answer.json["users"] == [profile_of(anyone, user) for user in (ada, bob)]
@@ -35,7 +35,7 @@ def test_each_profile_is_the_same_as_alone_in_utf_8(store, anyone, ada, bob):
 
 
 def test_unknown_and_deleted_players_are_left_out(store, anyone, ada, bob):
-    store.delete_user(bob.id)
+    store.users.delete(bob.id)
     answer = request_batch(anyone, f"?ids=99,{bob.id},{ada.id},{10**15 - 1}")
     assert [each["id"] for each in answer.json["users"]] == [ada.id]
     assert request_batch(anyone, "?ids=99").json == {"message": "yes", "users": []}
@@ -96,7 +96,7 @@ def test_damaged_record_is_left_out(anyone, ada, bob, faults, subtests):
 
 def test_change_shows_at_the_next_request(store, anyone, ada):
     assert request_batch(anyone, f"?ids={ada.id}").json["users"][0]["bio"] == ""
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.bio = "new"
     assert request_batch(anyone, f"?ids={ada.id}").json["users"][0]["bio"] == "new"
 

@@ -18,7 +18,7 @@ def request_info(anyone, query: str, method: str = "GET"):
 
 
 def test_response_has_exactly_the_public_fields(store, anyone, ada):
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.bio = "Chess,\nmostly ♞"
         user.flairs = ["none", "founder"]
         user.equipped_flair = "founder"
@@ -51,17 +51,17 @@ def test_new_account_has_the_flair_none_and_no_play_time(anyone, ada):
 
 
 def test_account_without_a_timestamped_picture_has_no_pfp_timestamp(store, anyone, ada):
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.pfp_timestamp = None
     assert request_info(anyone, f"?id={ada.id}").json["user"].keys() == PUBLIC - {"pfpTimestamp"}
 
 
 def test_private_fields_are_never_returned(store, anyone, ada, program, adas_browser):
     adas_browser.allow(program, scope="email")
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.suspension = Suspension("command")  # private as well
     body = request_info(anyone, f"?id={ada.id}").text
-    record = record_as_dict(store.read_user(ada.id))
+    record = record_as_dict(store.users.read(ada.id))
     private = [record["email"], record["password_hash"], program.id, "suspended"]
     private += [grant["id"] for grant in record["grants"].values()]
     private += [text for session in record["sessions"] for text in (session["id"], "browser")]
@@ -112,7 +112,7 @@ def test_unknown_id_is_404(anyone, ada, user_id):
 
 def test_deleted_user_is_404_like_an_unknown_one(store, anyone, ada, bob):
     unknown = request_info(anyone, "?id=99")
-    store.delete_user(ada.id)
+    store.users.delete(ada.id)
     deleted = request_info(anyone, f"?id={ada.id}")
     assert (deleted.status_code, deleted.data) == (404, unknown.data)
     assert sorted(deleted.headers) == sorted(unknown.headers)

@@ -55,15 +55,15 @@ def test_token_without_the_email_scope_has_no_email(program, adas_browser):
 
 
 def test_account_without_a_timestamped_picture_has_no_pfp_timestamp(store, program, token, ada):
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.pfp_timestamp = None
     assert program.whois(token).json == {"id": ada.id, "name": "Ada"}
 
 
 def test_response_has_the_current_name_and_email(store, program, adas_browser, ada):
     token = program.token_for(adas_browser.allow(program, scope="email"))
-    store.rename_user(ada.id, "Lovelace")
-    store.change_email(ada.id, "lovelace@example.org")
+    store.users.rename(ada.id, "Lovelace")
+    store.users.change_email(ada.id, "lovelace@example.org")
     answer = program.whois(token).json
     assert (answer["name"], answer["email"]) == ("Lovelace", "lovelace@example.org")
 
@@ -228,7 +228,7 @@ def test_token_older_than_600_seconds_is_401(clock, program, token):
 def test_token_stays_revoked_after_consent_is_granted_again(
     store, program, token, ada, adas_browser
 ):
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         del user.grants[program.id]
     assert refusal(program.whois(token)) == (401, INVALID_TOKEN)
     new_token = program.token_for(adas_browser.allow(program))
@@ -246,32 +246,32 @@ def test_withdrawing_consent_keeps_tokens_of_other_clients(
     store, program, token, ada, adas_browser, register
 ):
     adas_browser.allow(other := register("https://other.example/"))
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         del user.grants[other.id]
     assert program.whois(token).status_code == 200
 
 
 def test_token_of_a_suspended_user_is_401(store, program, token, ada):
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.suspension = Suspension("command")
     assert refusal(program.whois(token)) == (401, INVALID_TOKEN)
 
 
 def test_token_of_a_deleted_user_is_401_like_a_revoked_one(store, program, token, ada):
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.suspension = Suspension("command")
     suspended = program.whois(token)
-    store.delete_user(ada.id)
+    store.users.delete(ada.id)
     deleted = program.whois(token)
     assert refusal(deleted) == (401, INVALID_TOKEN)
     assert deleted.data == suspended.data
 
 
 def test_token_stays_valid_after_its_client_is_disabled_or_deleted(store, program, token):
-    with store.edit_client(program.id) as client:
+    with store.clients.edit(program.id) as client:
         client.disabled = True
     assert program.whois(token).status_code == 200
-    store.delete_client(program.id)
+    store.clients.delete(program.id)
     assert program.whois(token).status_code == 200
 
 
@@ -293,11 +293,11 @@ def test_damaged_user_is_503_for_that_user_only(program, token, ada, bob, open_b
 def test_older_key_verifies_and_the_newest_signs(app, store, faults, program, token, ada):
     with app.app_context():
         signed_before = serializer("access token").loads(token)
-    faults.replace_keys(*store.keys(), b"a-new-key-of-some-length")
+    faults.replace_keys(*store.keys.current(), b"a-new-key-of-some-length")
     assert program.whois(token).status_code == 200
     with app.app_context():
         signed_now = serializer("access token").dumps(signed_before)
-    faults.replace_keys(store.keys()[-1])
+    faults.replace_keys(store.keys.current()[-1])
     assert program.whois(signed_now).status_code == 200
     assert refusal(program.whois(token)) == (401, INVALID_TOKEN)
 
@@ -311,7 +311,7 @@ def test_sessions_and_consent_pages_stay_valid_after_a_rotation(
     store, faults, adas_browser, program
 ):
     page = adas_browser.get(program.link())
-    faults.replace_keys(*store.keys(), b"a-new-key-of-some-length")
+    faults.replace_keys(*store.keys.current(), b"a-new-key-of-some-length")
     assert "code" in program.read_callback(adas_browser.decide(page))
-    faults.replace_keys(store.keys()[-1])
+    faults.replace_keys(store.keys.current()[-1])
     assert adas_browser.get(program.link()).location.startswith("/sign-in")

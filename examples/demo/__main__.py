@@ -84,7 +84,7 @@ def run_demo(host: str, port: int, url: str = "files") -> None:
 def open_empty(folder: str, url: str) -> storage.Storage:
     """Return the storage for the community. Raises ClickException if it is in use."""
     store = storage.open_storage(f"{folder}/data", f"{folder}/pictures", url)
-    if not store.is_new() or store.client_ids():
+    if not store.users.is_new() or store.clients.ids():
         raise click.ClickException(
             "the database has players or clients: the demo needs one without"
         )
@@ -99,9 +99,9 @@ def add_players(store: storage.Storage) -> dict[int, int]:
     scores = {}
     for member, picture in zip(COMMUNITY, pictures, strict=True):
         email = f"{member.name}@example.org"
-        user = store.add_user(member.name, email, password_hash, member.mod_level)
-        store.save_picture(user.id, picture)
-        with store.edit_user(user.id) as edited:
+        user = store.users.register(member.name, email, password_hash, member.mod_level)
+        store.pictures.save(user.id, picture)
+        with store.users.edit(user.id) as edited:
             edited.bio = member.bio
             edited.flairs = list(dict.fromkeys(("none", member.flair)))
             edited.equipped_flair = member.flair
@@ -227,7 +227,7 @@ def server_process(folder: str, url: str, site: str, host: str) -> Process:
 
 def app_process(store: storage.Storage, site: str, app: str) -> Process:
     """Register the web app. Return its process."""
-    client, secret = store.add_client("Web App", [f"{app}/callback"], owner_id=None)
+    client, secret = store.clients.register("Web App", [f"{app}/callback"], owner_id=None)
     environment = app_environment(site, app, client, secret)
     return Process("the web app", app, [f"{RESOURCES}/examples/web_app.py"], environment)
 
@@ -236,10 +236,10 @@ def game_process(
     store: storage.Storage, site: str, game: str, folder: str, scores: dict[int, int]
 ) -> Process:
     """Register the Space Game, listed on the home page, and save its scores. Return its process."""
-    client, secret = store.add_client(
+    client, secret = store.clients.register(
         "Space Game",
         [f"{game}/"],  # where it can be played as well
-        owner_id=store.find_user(GAME_OWNER).id,
+        owner_id=store.users.find_by_login(GAME_OWNER).id,
         game_url=f"{game}/",
         description="A minute of falling stars, and of rocks.",
         listed=True,

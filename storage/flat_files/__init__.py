@@ -1,10 +1,9 @@
 """The storage contract kept as JSON files on disk.
 
-`backend.py` has the methods of the contract, `layout.py` the folders, paths and locks. The records
-of each kind have a module: `users`, `clients`, `codes`, `invites`, `attempts`, `keys`, `audit`,
-`pictures`. `unique_index` and `index` find records, `upgrade` brings an older installation up to
-date, `check` finds and repairs what is wrong, `advice` warns about the folders and their disks, and
-`disk` writes files durably.
+`backend.py` has the parts of the contract, `layout.py` the folders, paths and locks. `record_files`
+keeps the records of every kind, `entries` their keys; `users`, `codes`, `attempts`, `keys`, `audit`
+and `pictures` have what is special. `check` finds and repairs what is wrong, `advice` warns about
+the folders and their disks, and `disk` writes files durably.
 """
 
 from collections.abc import Iterator

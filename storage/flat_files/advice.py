@@ -8,7 +8,7 @@ from shlex import quote
 
 from storage import CLOCK_TOLERANCE, Advice
 from storage.files import user_name
-from storage.flat_files.layout import DATA_FOLDERS, Layout
+from storage.flat_files.layout import Layout
 
 MIN_FREE_SPACE = 200 * 2**20  # bytes
 MIN_FREE_FILES = 10_000  # inodes: a player takes six
@@ -45,7 +45,7 @@ def check_folders(data_dir: str, picture_dir: str) -> Iterator[Advice]:
             yield Advice(f"other users of this machine can read {path}", fix)
     layout = Layout(data_dir, picture_dir)
     places = {
-        "IDENTITY_DATA_DIR": [data_dir, *map(layout.path, DATA_FOLDERS)],
+        "IDENTITY_DATA_DIR": [data_dir, *layout.data_folders()],
         "IDENTITY_PICTURE_DIR": [picture_dir, *layout.picture_folders()],
     }
     for variable, (folder, *parts) in places.items():

@@ -2,7 +2,7 @@
 
 Each window of time has a folder, with a file for each subject. A count is the sum over this window
 and the previous one. ftruncate under a lock adds a byte or removes one: it leaves a hole in the
-file, so it works on a full disk. Everything here raises OSError.
+file, so it works on a full disk.
 """
 
 import contextlib
@@ -11,21 +11,24 @@ import os
 import time
 
 from storage import ATTEMPTS_WINDOW, Attempt, TooManyAttempts
+from storage.contract import Attempts
+from storage.files import translate_os_errors
 from storage.flat_files.disk import locked
 from storage.flat_files.keys import KeyFile
 from storage.flat_files.layout import Layout
 from storage.flat_files.windows import make_window, window_of_now
 
 
-class AttemptFiles:
+class AttemptFiles(Attempts):
     """The counts below a data folder."""
 
     def __init__(self, layout: Layout, key_file: KeyFile) -> None:
         self._layout = layout
         self._key_file = key_file
 
+    @translate_os_errors()
     def count(self, kind: str, subject: str, limit: int, window: int = ATTEMPTS_WINDOW) -> Attempt:
-        """As `Storage.count_attempt`; no file is made if `limit` attempts are counted already."""
+        # No file is made if `limit` attempts are counted already.
         folder, number = self._folder(window), window_of_now(window)
         now, before = self._files(kind, subject, folder, number)
         _check_room(now, before, limit, window)
@@ -35,21 +38,21 @@ class AttemptFiles:
             os.ftruncate(descriptor, size + 1)
         return Attempt(now)
 
+    @translate_os_errors()
     def require_left(
         self, kind: str, subject: str, limit: int, window: int = ATTEMPTS_WINDOW
     ) -> None:
-        """As `Storage.require_attempt_left`."""
         files = self._files(kind, subject, self._folder(window), window_of_now(window))
         _check_room(*files, limit, window)
 
+    @translate_os_errors()
     def give_back(self, attempt: Attempt) -> None:
-        """As `Storage.give_back_attempt`."""
         expired = contextlib.suppress(FileNotFoundError)  # with its window
         with expired, locked(attempt.place) as descriptor:
             os.ftruncate(descriptor, max(0, os.fstat(descriptor).st_size - 1))
 
+    @translate_os_errors()
     def clear(self, kind: str, subject: str, window: int = ATTEMPTS_WINDOW) -> None:
-        """As `Storage.clear_attempts`."""
         for path in self._files(kind, subject, self._folder(window), window_of_now(window)):
             if _size_of(path):
                 with contextlib.suppress(FileNotFoundError), locked(path) as descriptor:
@@ -63,7 +66,7 @@ class AttemptFiles:
     def _files(self, kind: str, subject: str, folder: str, number: int) -> list[str]:
         """Return the paths of a subject's counts: in this window, and in the previous one."""
         # Keyed: the folder tells nobody whose password was guessed, or from where.
-        key = self._key_file.read()[-1]
+        key = self._key_file.current()[-1]
         name = hmac.new(key, f"{kind}:{subject}".encode(), "sha256").hexdigest()
         return [f"{folder}/{each}/{name}" for each in (number, number - 1)]
 

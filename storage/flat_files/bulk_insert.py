@@ -3,37 +3,34 @@
 import contextlib
 import os
 
-import storage
-from storage import Images, StorageError, User
-from storage.encoding import encode
+from storage.encoding import encode, record_as_dict
+from storage.errors import AlreadyThere, IdTaken, NoSuchUser, StorageError
 from storage.flat_files import disk
-from storage.flat_files.index import Index, index_keys
-from storage.flat_files.layout import Layout
+from storage.flat_files.entries import Key, keys_of
 from storage.flat_files.pictures import PictureFiles
-from storage.flat_files.record_files import read_user
-from storage.flat_files.unique_index import TAKEN, UniqueIndex, unique_keys
+from storage.flat_files.record_files import RecordFiles
+from storage.kinds import USERS
+from storage.records import User
+from storage.repositories import Images
 
 
 class BulkInsert:
-    """Users that are added together. The caller holds accounts.lock. Raises OSError.
+    """Users that are added together. The caller holds the lock of the kind. Raises OSError.
 
-    Index entries, pictures and records are written and synced together; then the records are
-    renamed to their final paths. So a kill or a power cut leaves no user without index entries.
+    Entries, pictures and records are written and synced together; then the records are renamed to
+    their final paths. So a kill or a power cut leaves no user without entries.
     """
 
-    def __init__(
-        self, layout: Layout, unique: UniqueIndex, index: Index, pictures: PictureFiles
-    ) -> None:
-        self._layout = layout
-        self._unique = unique
-        self._index = index
+    def __init__(self, users: RecordFiles, pictures: PictureFiles) -> None:
+        self._users = users
+        self._layout = users.layout
         self._pictures = pictures
-        self._users: dict[int, User] = {}
-        self._keys: set[tuple[str, str]] = set()
+        self._added: dict[int, User] = {}
+        self._keys: set[Key] = set()
         self._records: dict[str, str] = {}  # the final paths, by temporary path
 
     def add(self, users: list[User], pictures: dict[int, Images]) -> list[StorageError | None]:
-        """As `Storage.add_users`."""
+        """As `Users.add_many`."""
         # Rolled back also after Ctrl-C, unlike elsewhere: none of the users counts yet.
         with contextlib.ExitStack() as undo:
             with disk.synced(self._layout.data_dir), disk.synced(self._layout.picture_dir):
@@ -42,7 +39,7 @@ class BulkInsert:
         try:
             for temporary, path in self._records.items():
                 os.rename(temporary, path)
-            disk.sync_folder(self._layout.users)
+            disk.sync_folder(self._users.folder)
         finally:
             for temporary in self._records:
                 disk.remove_file(temporary)
@@ -51,27 +48,25 @@ class BulkInsert:
     def _add(
         self, user: User, images: Images | None, undo: contextlib.ExitStack
     ) -> StorageError | None:
-        keys = unique_keys(user)
+        keys = keys_of(USERS, user)
         try:
             with disk.translate_os_errors():  # an unreadable record refuses this user alone
                 self._refuse_known(user)
-                for kind, key in keys:
-                    if (kind, key) in self._keys:
-                        raise TAKEN[kind]
-                    self._unique.refuse_taken(kind, key)
+                for key, value in keys:
+                    if key in USERS.unique and (key, value) in self._keys:
+                        raise key.taken
+                self._users.refuse_taken(user)
         except StorageError as error:
             return error
-        self._users[user.id] = user
+        self._added[user.id] = user
         self._keys.update(keys)
-        for kind, key in keys:
-            self._unique.take(kind, key, user.id, undo, durable=False)
-        for key in index_keys(user):
-            undo.callback(self._index.remove, [key], str(user.id))
-            self._index.add(key, str(user.id), durable=False)
-        path = self._layout.user(user.id)
+        for each in keys:
+            undo.callback(self._users.entries.remove, *each, user.id)
+            self._users.entries.put(*each, user.id, durable=False)
+        path = self._users.path(user.id)
         temporary = disk.temporary_beside(path)
         undo.callback(disk.remove_file, temporary)
-        disk.write_new_file(temporary, [encode(storage.record_as_dict(user))])
+        disk.write_new_file(temporary, [encode(record_as_dict(user))])
         self._records[temporary] = path
         if images:
             undo.callback(self._pictures.remove, user.id, user.pfp_timestamp)
@@ -80,9 +75,10 @@ class BulkInsert:
 
     def _refuse_known(self, user: User) -> None:
         try:
-            known = self._users.get(user.id) or read_user(self._layout, user.id)
-        except storage.NoSuchUser:
+            known = self._added.get(user.id) or self._users.read_file(user.id)
+        except NoSuchUser:
             if os.path.exists(self._layout.deleted(user.id)):
-                raise storage.IdTaken from None
+                raise IdTaken from None
             return
-        raise storage.AlreadyThere if unique_keys(known) == unique_keys(user) else storage.IdTaken
+        same = all(key.of(known) == key.of(user) for key in USERS.unique if key.needed)
+        raise AlreadyThere if same else IdTaken

@@ -1,19 +1,20 @@
-"""Check of the records of users and clients, and of the files that follow from them.
+"""Check of the records of each kind, and of the files that follow from them.
 
-These files are the entries of the unique index and of the index, and the pictures. Each record is
-looked at with the files that it needs; then each other file that is there.
+These files are the entries of keys and, of users, the pictures. Each record is looked at with the
+files that it needs; then each other file that is there.
 """
 
 import contextlib
 import functools
 import os
 import re
+from typing import Any
 
-import storage
-from storage import DamagedRecord, NotFound, User
+from storage import kinds
+from storage.errors import DamagedRecord, NotFound, PictureRefused, StorageError, StorageFailed
 from storage.flat_files import disk
-from storage.flat_files.index import ADMINISTRATORS, Index, index_keys
-from storage.flat_files.layout import STAGED, Layout, Lock
+from storage.flat_files.entries import SAFE_NAME, SHORT_KEY, Key, keys_of
+from storage.flat_files.layout import STAGED, Lock
 from storage.flat_files.pictures import MODE, PictureFiles, will_be_generated
 from storage.flat_files.problems import (
     Finding,
@@ -24,19 +25,11 @@ from storage.flat_files.problems import (
     look_at_orphan,
     remove,
 )
-from storage.flat_files.record_files import drop_hidden_in_bio, read_client, read_user
-from storage.flat_files.unique_index import FIELDS, UniqueIndex, unique_keys, user_id_in
+from storage.flat_files.record_files import RecordFiles
+from storage.kinds import USERS, Index, Kind, Unique
 from storage.maintenance import check_picture, has_picture_time, problems_in_record
-from storage.names import NAME_KEY, can_be_key
-from storage.rules import SHA256, USER_IDS_END
-
-USER_FILE = re.compile(rf"{storage.USER_ID.pattern}\.json")
-CLIENT_FILE = re.compile(rf"{storage.CLIENT_ID.pattern}\.json")
-CLIENT_KEY = re.compile(
-    rf"owner-(none|{storage.USER_ID.pattern})|games-(un)?listed|origin-{SHA256.pattern}"
-)
-
-Record = User | storage.Client
+from storage.records import PICTURE_SIZES, User
+from storage.rules import PICTURE_FILE, SHA256, USER_ID, USER_IDS_END
 
 
 class RecordCheck:
@@ -44,55 +37,71 @@ class RecordCheck:
 
     def __init__(self, walk: Walk) -> None:
         self._walk = walk
-        self._check_folder = functools.partial(walk.check_folder, locks_of=self._locks_of)
         self._layout = walk.layout
-        self._index = Index(walk.layout.path("index"))
-        self._unique = UniqueIndex(walk.layout, functools.partial(read_user, walk.layout))
-        # The first record that needs an entry which leads elsewhere or is missing, or an entry in
-        # the folder of a game's origin. An installation has few of them.
+        self._records = {kind.name: RecordFiles(walk.layout, kind) for kind in kinds.KINDS}
+        # The first record that needs an entry which leads elsewhere or is missing. An installation
+        # has few of them.
         self._owners: dict[str, int | str] = {}
-        self._last_id = 0  # the largest ever given
+        self._last_id = 0  # of a user, the largest ever given
         self._next_id = 0  # of the next user; 0 if it is unknown
 
     def check_users(self) -> Problems:
-        """Check the users, their unique index, their pictures, and the deleted ids."""
-        walk, layout, look = self._walk, self._layout, self._look_at_entry
-        deleted = layout.path("deleted")
-        yield from self._check_folder(layout.users, USER_FILE, self._look_at_record)
-        yield from self._check_folder(deleted, storage.USER_ID, self._look_at_deleted)
+        """Check the users, the deleted ids, the entries of their keys, and their pictures."""
+        walk, layout, deleted = self._walk, self._layout, self._layout.path("deleted")
+        yield from self._check_records(USERS)
+        locks_of = functools.partial(self._locks_of, USERS)
+        yield from walk.check_folder(deleted, USER_ID, self._look_at_deleted, locks_of)
         # What belongs to a user who was not seen would look like nobody's, and be removed.
         if not walk.refused.isdisjoint((layout.users, deleted)):
             return
-        yield from walk.confirmed(self._look_at_next_id, locks=[layout.accounts_lock()])
-        yield from self._check_folder(layout.path("names"), NAME_KEY, look, mode=None)
-        yield from self._check_folder(layout.path("emails"), SHA256, look, mode=None)
+        locks = [layout.kind_lock(USERS)]
+        yield from walk.confirmed(self._look_at_next_id, locks=locks)
+        yield from self._check_entries(USERS)
         for folder in layout.picture_folders():
-            yield from self._check_folder(folder, storage.PICTURE_FILE, look, mode=MODE)
+            look = self._look_at_picture
+            yield from walk.check_folder(folder, PICTURE_FILE, look, locks_of, mode=MODE)
 
-    def check_clients(self) -> Problems:
-        """Check the records of the clients."""
-        folder = self._layout.path("clients")
-        yield from self._check_folder(folder, CLIENT_FILE, self._look_at_record)
+    def check_others(self) -> Problems:
+        """Check the records of the other kinds, and the entries of their keys."""
+        for kind in kinds.KINDS:
+            if kind is not USERS:
+                yield from self._check_records(kind)
+                if self._layout.path(kind.name) not in self._walk.refused:
+                    yield from self._check_entries(kind)
 
-    def check_index(self) -> Problems:
-        """Check that every entry of the index is of a record that has the property."""
-        for folder in (yield from self._walk.paths_in(self._layout.path("index"))):
-            key = os.path.basename(folder)
-            if key == ADMINISTRATORS or CLIENT_KEY.fullmatch(key):
-                names = storage.USER_ID if key == ADMINISTRATORS else storage.CLIENT_ID
-                yield from self._check_folder(folder, names, self._look_at_entry)
-            else:
-                yield from self._walk.confirmed(look_at_orphan, folder)
+    def _check_records(self, kind: Kind) -> Problems:
+        names = re.compile(rf"(?:{kind.id.pattern})\.json")
+        look = functools.partial(self._look_at_record, kind)
+        locks_of = functools.partial(self._locks_of, kind)
+        yield from self._walk.check_folder(self._layout.path(kind.name), names, look, locks_of)
 
-    def _locks_of(self, path: str) -> list[Lock]:
+    def _check_entries(self, kind: Kind) -> Problems:
+        walk, look = self._walk, functools.partial(self._look_at_entry, kind)
+        locks_of = functools.partial(self._locks_of, kind)
+        for unique in kind.unique:
+            folder, names = (
+                self._layout.path(unique.folder),
+                SAFE_NAME if unique.ordered else SHA256,
+            )
+            yield from walk.check_folder(folder, names, look, locks_of, mode=None)
+        known = {index.name for index in kind.keys[len(kind.unique) :]}
+        for folder in (yield from walk.paths_in(self._layout.path("index", kind.name))):
+            if os.path.basename(folder) not in known:
+                yield from walk.confirmed(look_at_orphan, folder)
+                continue
+            for value in (yield from walk.paths_in(folder)):
+                if SHORT_KEY.fullmatch(os.path.basename(value)):
+                    yield from walk.check_folder(value, kind.id, look, locks_of)
+                else:
+                    yield from walk.confirmed(look_at_orphan, value)
+
+    def _locks_of(self, kind: Kind, path: str) -> list[Lock]:
         """Return the locks that stop every change of a file and of the record behind it."""
-        kind, name = path.split("/")[-2:]
-        if kind in FIELDS:
-            return [self._layout.accounts_lock()]
-        record_id = _id_in(name)
-        if isinstance(record_id, str):
-            return [self._layout.lock("clients")]
-        return [self._layout.accounts_lock(), self._layout.user_lock(record_id)]
+        record_id = _id_in(kind, path)
+        locks = [self._layout.kind_lock(kind)]
+        if kind.locks > 1 and record_id is not None:
+            locks.append(self._layout.record_lock(kind, record_id))
+        return locks
 
     # -- ids -----------------------------------------------------------------------------------
 
@@ -108,7 +117,7 @@ class RecordCheck:
         is_needed = self._last_id or os.path.exists(path)  # an empty installation may have none
         try:
             self._next_id = next_id = disk.read_number(path)
-        except storage.StorageFailed as error:
+        except StorageFailed as error:
             yield Finding(path, str(error))
             return
         if next_id > USER_IDS_END:
@@ -131,12 +140,12 @@ class RecordCheck:
 
     # -- records -------------------------------------------------------------------------------
 
-    def _look_at_record(self, path: str) -> Findings:
-        record_id = _id_in(os.path.basename(path))
-        if isinstance(record_id, int):
+    def _look_at_record(self, kind: Kind, path: str) -> Findings:
+        record_id = _id_in(kind, path)
+        if kind is USERS:
             yield from self._look_at_id(path, record_id)
         try:
-            record = _read(self._layout, record_id)
+            record = self._read(kind, record_id)
         except DamagedRecord as error:
             yield Finding(path, f"is damaged: {error.problem}")
             return
@@ -144,100 +153,128 @@ class RecordCheck:
             if os.path.islink(path):
                 yield Finding(path, "is a link that leads nowhere")
             return
-        for problem in problems_in_record(record):
+        for problem in problems_in_record(kind, record):
             yield Finding(path, problem)
-        yield from self._look_at_entries_of(path, record)
-        if isinstance(record, User):
-            if record.bio != storage.drop_hidden(record.bio):
-                problem = "has characters in its bio that show nothing or turn other text"
-                yield Finding(path, problem, functools.partial(drop_hidden_in_bio, record))
+        yield from self._look_at_entries_of(kind, path, record)
+        yield from self._look_at_owners_of(kind, path, record)
+        if kind is USERS:
             yield from self._look_at_pictures_of(path, record)
 
-    # -- index entries -------------------------------------------------------------------------
-
-    def _entries_of(self, record: Record) -> list[str]:
-        """Return the paths of the index entries that a record needs."""
-        unique = unique_keys(record) if isinstance(record, User) else []
-        entries = [
-            self._unique.path(*each) for each in unique if can_be_key(FIELDS[each[0]], each[1])
-        ]
-        keys = sorted(index_keys(record))
-        return entries + [self._layout.path("index", key, str(record.id)) for key in keys]
-
-    def _look_at_entries_of(self, path: str, record: Record) -> Findings:
-        for entry in self._entries_of(record):
-            kind = entry.split("/")[-2]
-            if kind in FIELDS:
-                holder, problem = _holder(entry), f"does not lead to {_name(record.id)}"
-            else:
-                holder, problem = record.id if os.path.lexists(entry) else None, "is missing"
-            place = os.path.dirname(entry) if kind.startswith("origin-") else entry
-            others = {self._owners.get(place), holder} - {record.id, None}
-            if holder != record.id or place != entry:
-                self._owners.setdefault(place, record.id)
-            if other := next((each for each in others if self._needs(place, each)), None):
-                what = FIELDS.get(kind, "origin")
-                yield Finding(path, f"has the same {what} as {_name(other)}: change one of them")
-                if kind in FIELDS:
-                    continue  # the entry belongs to the other
-            if holder != record.id:
-                yield Finding(entry, problem, functools.partial(self._add_entry, record))
-
-    def _needs(self, place: str, record_id: int | str) -> bool:
-        """Return True if a record needs this entry, or one in this folder, or may need it."""
+    def _read(self, kind: Kind, record_id: int | str) -> Any:
+        """Return a record; one that the disk refuses counts as damaged. Raises NotFound."""
         try:
-            entries = self._entries_of(_read(self._layout, record_id))
+            return self._records[kind.name].read_file(record_id)
+        except StorageFailed as error:
+            raise DamagedRecord(str(record_id), str(error)) from error
+
+    def _look_at_owners_of(self, kind: Kind, path: str, record: Any) -> Findings:
+        """Find a record whose owner, with whom it should have gone, is gone."""
+        for index in kind.indexes:
+            if index.dies_with and (value := index.of(record)) is not None:
+                owners = self._records[index.dies_with]
+                if not owners.existing([owners.kind.parse_id(value)]):
+                    problem = f"belongs to {index.dies_with}/{value}.json, which is gone"
+                    yield Finding(
+                        path, problem, functools.partial(self._remove_record, kind, record)
+                    )
+
+    def _remove_record(self, kind: Kind, record: Any, path: str) -> str:
+        for key, value in keys_of(kind, record):
+            self._records[kind.name].entries.remove(key, value, record.id)
+        return remove(path)
+
+    # -- entries of keys -----------------------------------------------------------------------
+
+    def _entries_of(self, kind: Kind, record: Any) -> dict[str, Key]:
+        """Return the keys of a record by the path of the entry that it needs."""
+        entries = self._records[kind.name].entries
+        return {entries.path(*key, record.id): key for key in keys_of(kind, record)}
+
+    def _look_at_entries_of(self, kind: Kind, path: str, record: Any) -> Findings:
+        for entry, (key, value) in self._entries_of(kind, record).items():
+            if isinstance(key, Index):
+                if not os.path.lexists(entry):
+                    add = functools.partial(self._add_entry, kind, key, value, record.id)
+                    yield Finding(entry, "is missing", add)
+                continue
+            holder = self._holder(kind, entry)
+            others = {self._owners.get(entry), holder} - {record.id, None}
+            if holder != record.id:
+                self._owners.setdefault(entry, record.id)
+            other = next((each for each in others if self._needs(kind, entry, each)), None)
+            if other is not None:
+                same = f"has the same {key.name} as {_name(kind, other)}: change one of them"
+                yield Finding(path, same)
+            elif holder != record.id:
+                add = functools.partial(self._add_entry, kind, key, value, record.id)
+                yield Finding(entry, f"does not lead to {_name(kind, record.id)}", add)
+
+    def _needs(self, kind: Kind, entry: str, record_id: int | str) -> bool:
+        """Return True if a record needs this entry, or may need it."""
+        try:
+            return entry in self._entries_of(kind, self._read(kind, record_id))
         except NotFound:
             return False
         except DamagedRecord:
             return True  # the record gets it back once it is repaired
-        return place in entries or place in map(os.path.dirname, entries)
 
-    def _add_entry(self, record: Record, path: str) -> str:
-        kind, name = path.split("/")[-2:]
-        if kind in FIELDS:
-            with disk.rollback_on_error() as undo:
-                key = dict(unique_keys(record))[kind]
-                self._unique.take(kind, key, record.id, undo, durable=False)
-        else:
-            self._index.add(kind, name, durable=False)
+    def _add_entry(
+        self, kind: Kind, key: Unique | Index, value: str, record_id: int | str, path: str
+    ) -> str:
+        self._records[kind.name].entries.put(key, value, record_id, durable=False)
         return "added"
 
-    def _look_at_entry(self, path: str) -> Findings:
-        """Look at an index entry or a picture that is there: its record has to need it."""
+    def _holder(self, kind: Kind, entry: str) -> int | str | None:
+        with contextlib.suppress(OSError):  # it does not exist, or is not a link
+            return self._records[kind.name].entries.holder_in(entry)
+        return None
+
+    def _look_at_entry(self, kind: Kind, path: str) -> Findings:
+        """Look at an entry that is there: its record has to need it."""
         if path in self._owners:
             return  # it was looked at with its record
-        kind, name = path.split("/")[-2:]
-        is_picture = kind in storage.PICTURE_SIZES
-        record_id = _holder(path) if kind in FIELDS else _id_in(name)
-        if record_id is None and not os.path.islink(path):
+        is_unique = not path.startswith(self._layout.path("index"))
+        record_id = self._holder(kind, path) if is_unique else _id_in(kind, path)
+        if is_unique and not os.path.islink(path):
             if os.path.lexists(path):
                 yield Finding(path, "is not a link")
             return
         try:
-            record = _read(self._layout, record_id or 0)
+            record = self._read(kind, 0 if record_id is None else record_id)
+        except DamagedRecord:
+            return  # it keeps what belongs to it
+        except NotFound:
+            if os.path.lexists(path):
+                problem = f"leads to no {kind.one}" if is_unique else "belongs to no record"
+                yield Finding(path, problem, remove)
+            return
+        if path not in self._entries_of(kind, record) and os.path.lexists(path):
+            yield Finding(path, f"does not match {_name(kind, record_id)}", remove)
+
+    # -- pictures ------------------------------------------------------------------------------
+
+    def _look_at_picture(self, path: str) -> Findings:
+        """Look at a picture that is there: it has to be the one of its user."""
+        user_id = _id_in(USERS, path)
+        try:
+            user = self._read(USERS, user_id)
         except DamagedRecord:
             return  # it keeps what belongs to it
         except NotFound:
             is_staged = os.path.exists(self._layout.path(STAGED))
-            is_gone = is_staged or os.path.exists(self._layout.deleted(record_id or 0))
+            is_gone = is_staged or os.path.exists(self._layout.deleted(user_id))
             # The pictures of a new account are there before its record, without a lock.
-            if not os.path.lexists(path) or (is_picture and not is_gone and not is_old(path)):
+            if not os.path.lexists(path) or (not is_gone and not is_old(path)):
                 return
-            if is_picture and record_id >= self._next_id and not is_staged:
+            if user_id >= self._next_id and not is_staged:
                 # Not of a killed restore, and not ours: of another installation, maybe.
                 yield Finding(path, "is a picture for an id that was never given")
             else:
-                problem = "leads to no user" if kind in FIELDS else "belongs to no record"
-                yield Finding(path, problem, remove)
+                yield Finding(path, "belongs to no record", remove)
             return
-        needed = self._entries_of(record)
-        if isinstance(record, User):
-            needed += self._layout.pictures(record.id, record.pfp_timestamp).values()
+        needed = self._layout.pictures(user.id, user.pfp_timestamp).values()
         if path not in needed and os.path.lexists(path):
-            yield Finding(path, f"does not match {_name(record_id)}", remove)
-
-    # -- pictures ------------------------------------------------------------------------------
+            yield Finding(path, f"does not match {_name(USERS, user_id)}", remove)
 
     def _look_at_pictures_of(self, path: str, user: User) -> Findings:
         # One repair is enough for all three.
@@ -267,7 +304,7 @@ class RecordCheck:
         }
         images, done = generate_picture(user.id), "replaced by a generated picture"
         if "large" in good:
-            with contextlib.suppress(storage.PictureRefused):
+            with contextlib.suppress(PictureRefused):
                 images = make_picture(good["large"]) | good
                 done = "made again from the large picture"
         PictureFiles(self._layout).replace(user, images)
@@ -276,38 +313,20 @@ class RecordCheck:
         return done
 
 
-def _read(layout: Layout, record_id: int | str) -> Record:
-    """Return the record of a user or a client; one that the disk refuses counts as damaged.
-
-    Raises NotFound, DamagedRecord.
-    """
-    try:
-        read = read_user if isinstance(record_id, int) else read_client
-        return read(layout, record_id)
-    except storage.StorageFailed as error:
-        raise DamagedRecord(str(record_id), str(error)) from error
+def _id_in(kind: Kind, path: str) -> int | str | None:
+    """Return the id of the record after which a file is named, None for no id."""
+    name = os.path.basename(path)
+    if os.path.basename(os.path.dirname(path)) in PICTURE_SIZES:
+        return int(USER_ID.match(name)[0])
+    return kind.parse_id(name.removesuffix(".json"))
 
 
-def _id_in(file_name: str) -> int | str:
-    """Return the id of the user or the client after which a file is named."""
-    if storage.CLIENT_ID.fullmatch(name := file_name.removesuffix(".json")):
-        return name
-    return int(storage.USER_ID.match(name)[0])
-
-
-def _name(record_id: int | str) -> str:
-    return f"{'users' if isinstance(record_id, int) else 'clients'}/{record_id}.json"
-
-
-def _holder(entry: str) -> int | None:
-    try:
-        return user_id_in(os.readlink(entry))
-    except OSError:  # it does not exist, or is not a link
-        return None
+def _name(kind: Kind, record_id: int | str) -> str:
+    return f"{kind.name}/{record_id}.json"
 
 
 def _problem_with_picture(size: str, path: str) -> str | None:
     try:
         return check_picture(size, disk.read_file(path, NotFound("is missing")))
-    except storage.StorageError as error:
+    except StorageError as error:
         return str(error)

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 
 import storage
 from storage import AuthorizationCode
+from storage.contract import Codes
 from storage.encoding import encode
+from storage.files import translate_os_errors
 from storage.flat_files import disk
 from storage.flat_files.windows import make_window, window_of_now
 
@@ -20,13 +22,14 @@ WINDOW = 900  # seconds; a file is kept for one to two windows
 UNKNOWN = "this authorization code is unknown"
 
 
-class CodeFiles:
-    """The authorization codes in a folder; the methods are those of `storage.Storage`."""
+class CodeFiles(Codes):
+    """The authorization codes in a folder."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._boot_id = disk.read_boot_id()  # None if the system has none: then all is synced
 
+    @translate_os_errors()
     def add(self, code: str, record: AuthorizationCode) -> None:
         number = window_of_now(WINDOW)
         make_window(self._folder, number)
@@ -34,14 +37,16 @@ class CodeFiles:
         content = encode(storage.record_as_dict(record) | {"boot_id": self._boot_id})
         disk.write_file(path, content, durable=self._boot_id is None)
 
+    @translate_os_errors()
     def read(self, code: str) -> AuthorizationCode:
         for place in self._places(code):
             with contextlib.suppress(storage.NoSuchCode):
                 return self._read_file(f"{place}.json")
         raise self._spent(code)
 
+    @translate_os_errors()
     def spend(self, code: str) -> None:
-        rename = disk.move_durably if self._boot_id is None else os.rename
+        rename = disk.commit if self._boot_id is None else os.rename
         for place in self._places(code):
             with contextlib.suppress(FileNotFoundError):
                 return rename(f"{place}.json", f"{place}.spent")

@@ -4,7 +4,6 @@ Functions that write raise OSError, which `translate_os_errors` turns into the s
 Functions that read a file raise the storage error themselves.
 """
 
-import bisect
 import contextlib
 import errno
 import fcntl
@@ -16,10 +15,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
 
-from storage import NotFound
-from storage.audit_lines import decode_lines
+from storage import NotFound, SaveUnconfirmed
 from storage.encoding import decode_record, encode, record_as_dict
 from storage.files import (
+    commit,
+    confirm_in,
     created,
     opened,
     remove_file,
@@ -34,9 +34,6 @@ from storage.files import (
 BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
 READ_SIZE = 65536  # bytes: one read takes every ordinary record whole
 YOUNGEST_CACHED = 50_000_000  # nanoseconds; the ticks of a coarse clock are 1 to 10 ms apart
-CACHE_SIZE = 8 * 2**20  # bytes, of each StatCache: 2,000 ordinary records, or 9,000 profiles
-CACHE_ENTRY_SIZE = 600  # bytes, beside the value: path, stamp and the place in the dict
-NAME_SIZE = 120  # bytes, of a name in a cached list
 READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # the last: a FIFO makes nobody wait (fifo(7))
 
 
@@ -98,26 +95,28 @@ class StatCache:
     Files are never written in place, so new content has a new inode, and a folder has a new time
     when a name is added or removed. But a file system can give the inode of a removed file again,
     and two saves within one tick of its clock have the same time. So nothing is cached that is
-    younger than YOUNGEST_CACHED. A cached value is shared: nobody may change it. The values take up
-    to CACHE_SIZE bytes, the oldest go first.
+    younger than YOUNGEST_CACHED. A cached value is shared: nobody may change it. Of `most` values
+    the oldest go first.
     """
 
-    def __init__(self) -> None:
-        self._cached: dict[str, tuple[tuple[int, int, int], object, int]] = {}
-        self._size = 0  # bytes
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._cached: dict[object, tuple[tuple[int, int, int], object]] = {}
         self._lock = threading.Lock()  # for changes; threads read the dict without a lock
 
-    def get(self, path: str, make: Callable):
+    def get(self, path: str, make: Callable, key: object = None):
         """Return the cached value of a path, or that of `make()` if it is new or changed.
 
-        Raises what `make` raises, also if there is no file.
+        Values of one path that different functions make have a `key` each. Raises what `make`
+        raises, also if there is no file.
         """
         try:
             found = os.stat(path)
         except OSError:
             return make()
         stamp = found.st_ino, found.st_mtime_ns, found.st_size
-        cached = self._cached.get(path)
+        key = key or path
+        cached = self._cached.get(key)
         if cached is not None and cached[0] == stamp:
             return cached[1]
         # Both in this order: what replaces the file that `make` reads gets a later time, however
@@ -125,37 +124,14 @@ class StatCache:
         is_old = time.time_ns() - found.st_mtime_ns > YOUNGEST_CACHED
         value = make()
         if is_old:
-            self._add(path, (stamp, value, estimated_size(value, found.st_size)))
+            with self._lock:
+                self._cached.pop(key, None)
+                self._cached[key] = stamp, value
+                if len(self._cached) > self._most:
+                    # A quarter at once: to find the oldest, a dict steps over all dropped ones.
+                    for each in [*itertools.islice(self._cached, self._most // 4 + 1)]:
+                        del self._cached[each]
         return value
-
-    def _add(self, path: str, entry: tuple) -> None:
-        with self._lock:
-            self._drop(path)
-            self._cached[path] = entry
-            self._size += entry[2]
-            while self._size > CACHE_SIZE:
-                # A quarter at once: to find the oldest one, a dict steps over all dropped ones.
-                for each in [*itertools.islice(self._cached, len(self._cached) // 4 + 1)]:
-                    self._drop(each)
-
-    def _drop(self, path: str) -> None:
-        _, _, size = self._cached.pop(path, (None, None, 0))
-        self._size -= size
-
-
-def estimated_size(value: object, file_size: int) -> int:
-    """Return at least the memory that a value made from a file takes in a StatCache, in bytes."""
-    if type(value) is bytes:
-        return CACHE_ENTRY_SIZE + len(value)
-    if type(value) is list:
-        return CACHE_ENTRY_SIZE + NAME_SIZE * len(value)
-    return CACHE_ENTRY_SIZE + 3 * file_size  # a decoded record takes 2.3 to 2.6 times its JSON
-
-
-def part_of(names: list[str], after: str, at_most: int | None) -> list[str]:
-    """Return the names, of a sorted list, that come after one; at most so many."""
-    start = bisect.bisect_right(names, after)
-    return names[start:] if at_most is None else names[start : start + at_most]
 
 
 def read_number(path: str) -> int:
@@ -165,14 +141,18 @@ def read_number(path: str) -> int:
     return 0
 
 
-def write_file(path: str, content: bytes, mode: int = 0o600, durable: bool = True) -> None:
+def write_file(
+    path: str, content: bytes, mode: int = 0o600, durable: bool = True, commits: bool = False
+) -> None:
     """Replace a file as a whole. With `durable`, it is on the disk when this returns.
 
-    Readers, and the next start after a power cut, see the old bytes or the new ones. If it raises
-    OSError, the old file is still there.
+    Readers, and the next start after a power cut, see the old bytes or the new ones. With `commits`
+    it is the file that makes a change count: raises SaveUnconfirmed where `commit` does.
     """
     with written_beside(path, content, mode, durable) as temporary:
-        if durable:
+        if commits:
+            commit(temporary, path)
+        elif durable:
             replace_durably(temporary, path)
         else:
             os.rename(temporary, path)
@@ -233,20 +213,9 @@ def append_durably(path: str, lines: bytes) -> None:
 
 
 def remove_durably(path: str) -> None:
-    """Remove a file and sync the folder. If the sync fails, the file is put back."""
-    temporary = temporary_beside(path)
-    move_durably(path, temporary)
-    remove_file(temporary)
-
-
-def move_durably(path: str, target: str) -> None:
-    """Rename a file and sync its old folder. If the sync fails, the file is put back."""
-    os.rename(path, target)
-    try:
-        sync_folder(os.path.dirname(path))
-    except OSError:
-        os.rename(target, path)
-        raise
+    """Remove a file and sync the folder. Raises SaveUnconfirmed if that sync fails."""
+    os.unlink(path)
+    confirm_in(os.path.dirname(path))
 
 
 def sync_removals(folders: Iterable[str]) -> None:
@@ -260,12 +229,14 @@ def sync_removals(folders: Iterable[str]) -> None:
 def rollback_on_error() -> Iterator[contextlib.ExitStack]:
     """Yield a stack of callbacks that undo the block's steps; they run if it raises an Exception.
 
-    They do not run after Ctrl-C: the last step may be done, and what a kill leaves behind blocks
-    nobody.
+    They do not run after Ctrl-C, and where the last step may be done (SaveUnconfirmed): what they
+    would undo is of use then, and blocks nobody else.
     """
     undo = contextlib.ExitStack()
     try:
         yield undo
+    except SaveUnconfirmed:
+        raise
     except Exception:
         undo.close()
         raise
@@ -323,17 +294,22 @@ def read_record(path: str, record_type: type, missing: NotFound, **expected: obj
 
 
 def write_record(path: str, record) -> None:
-    """Write a record as `write_file` writes it."""
-    write_file(path, encode(record_as_dict(record)))
+    """Write a record durably, which makes a change count. Raises SaveUnconfirmed, OSError."""
+    write_file(path, encode(record_as_dict(record)), commits=True)
 
 
-def read_json_lines(path: str) -> Iterator[dict]:
-    """Yield the value of each line of a file, nothing if there is no file.
-
-    Raises DamagedRecord after the last line, for the first that is damaged; StorageFailed.
-    """
-    with translate_os_errors(), contextlib.suppress(FileNotFoundError), open_log(path) as file:
-        yield from decode_lines(file, path)
+def read_backwards(path: str) -> Iterator[bytes]:
+    """Yield the lines of a file, the last first; none if there is no file. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError), open_log(path) as file:
+        end, rest = file.seek(0, os.SEEK_END), b""
+        while end > 0:
+            start = max(0, end - READ_SIZE)
+            file.seek(start)
+            first, *lines = (file.read(end - start) + rest).splitlines(keepends=True)
+            yield from reversed(lines)
+            end, rest = start, first
+        if rest:
+            yield rest
 
 
 def read_boot_id() -> str | None:

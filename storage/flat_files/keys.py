@@ -4,7 +4,9 @@ import contextlib
 import os
 import secrets
 
-from storage import BadInstallation, StorageFailed
+from storage.contract import Keys
+from storage.errors import BadInstallation, StorageFailed
+from storage.files import translate_os_errors
 from storage.flat_files import disk
 from storage.flat_files.layout import Layout
 
@@ -12,21 +14,21 @@ NO_KEY = "has no key in it: put the lost one back, or remove the file and everyo
 KEPT = 2  # keys after a rotation: signatures by the one before still verify
 
 
-class KeyFile:
+class KeyFile(Keys):
     """The keys in a file, made if there is none. Raises OSError, BadInstallation."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._path = layout.path("secret_key")
-        self._cache = disk.StatCache()
+        self._cache = disk.StatCache(1)
         if not os.path.exists(self._path):
             self.make()
-        self.read()
+        self.current()
 
     def make(self) -> None:
         """Make the file, unless another worker is first."""
         temporary = disk.temporary_beside(self._path)
-        disk.write_file(temporary, _new_key() + b"\n")
+        disk.write_file(temporary, new_key() + b"\n")
         try:
             # link(2) fails if another worker was first: then all read the same key.
             with contextlib.suppress(FileExistsError):
@@ -35,22 +37,22 @@ class KeyFile:
             disk.remove_file(temporary)
         disk.sync_folder(os.path.dirname(self._path))
 
+    @translate_os_errors()
     def rotate(self, drop_old: bool) -> None:
-        """Add a key; with `drop_old`, remove all others."""
         with self._layout.lock("keys"):
             kept = () if drop_old else self._read_file()[1 - KEPT :]
-            self._write((*kept, _new_key()))
+            self._write((*kept, new_key()), commits=True)
 
     def replace(self, keys: tuple[bytes, ...]) -> None:
-        """Replace all keys by these, newest last."""
+        """Replace all keys by these, newest last. Raises OSError."""
         with self._layout.lock("keys"):
             self._write(keys)
 
-    def _write(self, keys: tuple[bytes, ...]) -> None:
-        disk.write_file(self._path, b"".join(key + b"\n" for key in keys))
+    def _write(self, keys: tuple[bytes, ...], commits: bool = False) -> None:
+        disk.write_file(self._path, b"".join(key + b"\n" for key in keys), commits=commits)
 
-    def read(self) -> tuple[bytes, ...]:
-        """Return the keys, newest last."""
+    @translate_os_errors()
+    def current(self) -> tuple[bytes, ...]:
         return self._cache.get(self._path, self._read_file)
 
     def _read_file(self) -> tuple[bytes, ...]:
@@ -60,5 +62,6 @@ class KeyFile:
         return tuple(keys)
 
 
-def _new_key() -> bytes:
+def new_key() -> bytes:
+    """Return a new signing key."""
     return secrets.token_urlsafe(32).encode()

@@ -3,19 +3,15 @@
 format                  the layout's version
 secret_key              one signing key a line, newest last
 next_user_id            grows only
-accounts.lock           held while accounts are added, renamed, deleted
-users/1.json            one player
-names/ada               -> ../users/1.json: an entry of the unique index of names
-emails/<sha256>         -> ../users/1.json: an entry of the unique index of email addresses
+users/1.json            one player, as <kind>/<id>.json is one record of each kind in storage.kinds
+names/ada               -> ../users/1.json: an entry of a unique key (entries.py)
+emails/<sha256>         -> ../users/1.json: also used_invites/, and origins/ of games
+index/<kind>/<index>/<key>/<id>         the records with a key that several may have
 deleted/1               empty: this user id was given to a player who is deleted
-clients/<id>.json       one client
-index/<key>/<id>        which users and clients have a property (index.py)
-invites/<sha256>.json   an unused invitation; .taken beside it: the account that it makes
 codes/<quarter hour>/<sha256>.json      a live code; .spent in place of .json once it is used
 attempts/<quarter hour>/<keyed hash>    one byte for each failed attempt
-locks/                  64 lock files for users, by id modulo 64, and one for each other purpose
+locks/                  a lock file for each kind, 64 for single users, one for each other purpose
 audit.log               one JSON line for each act that an administrator may have to explain
-audit/<id>              the lines about one user or client
 
 `serve` keeps a file `address` here as well (commands/address.py), which is no part of the storage.
 """
@@ -24,21 +20,17 @@ import contextlib
 import os
 import re
 import threading
+import zlib
 from collections.abc import Iterator
 
-from storage import CLIENT_ID, PICTURE_FILE, PICTURE_SIZES, BadInstallation, NoSuchClient, NotFound
-from storage.flat_files.disk import locked, make_folder, read_file
+from storage import PICTURE_FILE, PICTURE_SIZES, BadInstallation, NotFound, kinds
+from storage.flat_files.disk import locked, make_folder, read_file, write_file
+from storage.kinds import Kind
 from storage.records import picture_file_of
 
-LAYOUT_VERSION = 5
+LAYOUT_VERSION = 1
 NUMBER = re.compile(rb"[1-9][0-9]{0,14}")
-DATA_FOLDERS = (
-    *("users", "names", "emails", "deleted", "clients", "index", "index/administrators", "audit"),
-    *("invites", "codes", "attempts", "locks"),
-)
-# Temporary folders of a backup and of a restore; the second also in the picture folder.
-FROZEN, STAGED = ".backup", ".restore"
-USER_LOCKS = 64
+STAGED = ".restore"  # the temporary folder of a restore, also in the picture folder
 
 Lock = contextlib.AbstractContextManager[int]
 
@@ -66,12 +58,6 @@ class Layout:
         """Return the path of the file that marks a deleted user's id."""
         return self.path("deleted", str(user_id))
 
-    def client(self, client_id: str) -> str:
-        """Return the path of a client's record. Raises NoSuchClient for text that is no id."""
-        if not CLIENT_ID.fullmatch(client_id):  # before it becomes a file name
-            raise NoSuchClient("there is no such client")
-        return self.path("clients", f"{client_id}.json")
-
     def picture_folders(self) -> list[str]:
         """Return the folder of each picture size."""
         return [f"{self.picture_dir}/{size}" for size in PICTURE_SIZES]
@@ -81,9 +67,19 @@ class Layout:
         name = picture_file_of(user_id, timestamp)
         return {size: f"{self.picture_dir}/{size}/{name}" for size in PICTURE_SIZES}
 
+    def data_folders(self) -> list[str]:
+        """Return every folder in the data folder, parents first."""
+        names = []
+        for kind in kinds.KINDS:
+            names += [kind.name, *(unique.folder for unique in kind.unique), f"index/{kind.name}"]
+            indexes = kind.keys[len(kind.unique) :]
+            names += [f"index/{kind.name}/{index.name}" for index in indexes]
+        names += ["deleted", "codes", "attempts", "locks"]
+        return [self.path(name) for name in ("index", *names)]
+
     def folders(self) -> dict[str, int]:
         """Return every folder with its mode, parents first."""
-        data = {self.path(folder): 0o700 for folder in DATA_FOLDERS}
+        data = dict.fromkeys(self.data_folders(), 0o700)
         pictures = dict.fromkeys(self.picture_folders(), 0o755)
         return {self.data_dir: 0o700, self.picture_dir: 0o755} | data | pictures
 
@@ -135,33 +131,43 @@ class Layout:
             )
         return version
 
-    # -- locks: archive or administrators before accounts, then a user, clients, keys ----------
+    def record_version(self) -> None:
+        """Write the version of the layout, last of all: what has none was never whole."""
+        if self.version() == 0:
+            write_file(self.path("format"), b"%d\n" % LAYOUT_VERSION)
 
-    def accounts_lock(self) -> Lock:
-        """Return the lock held while accounts are added, renamed or deleted."""
-        return self._locked("accounts.lock")
+    # -- locks, in this order: archive, administrators, a kind, a record of it, keys, audit ----
 
-    def user_lock(self, user_id: int) -> Lock:
-        """Return the lock of a user's record and pictures; one of USER_LOCKS."""
-        return self._locked("locks", str(user_id % USER_LOCKS))
+    def kind_lock(self, kind: Kind) -> Lock:
+        """Return the lock held while records are added or deleted, or unique keys changed."""
+        return self.lock(kind.name)
+
+    def record_lock(self, kind: Kind, record_id: int | str) -> Lock:
+        """Return the lock of one record; of a kind with one lock it is that of the kind."""
+        if kind.locks == 1:
+            return self.kind_lock(kind)
+        number = record_id if kind.number else zlib.crc32(record_id.encode())
+        return self.lock(f"{kind.name}-{number % kind.locks}")
+
+    def record_locks(self, kind: Kind) -> list[Lock]:
+        """Return the locks of single records of a kind that has several locks."""
+        numbers = range(kind.locks) if kind.locks > 1 else ()
+        return [self.lock(f"{kind.name}-{number}") for number in numbers]
 
     def lock(self, name: str) -> Lock:
-        """Return one of the other locks.
+        """Return a lock by its name.
 
         "archive": one backup or restore runs at a time. "administrators": held while the last
-        administrator may be lost. "clients": all clients. "keys": the signing keys.
+        administrator may be lost. "keys": the signing keys.
         """
-        return self._locked("locks", name)
+        if getattr(self._editing, "now", False):
+            raise RuntimeError("edits never nest: two threads could each wait for the other")
+        return locked(self.path("locks", name))
 
     def audit_lock(self) -> Lock:
         """Return the lock of the audit log, which may be taken inside an edit."""
         # Not the log's own file: a restore replaces it.
         return locked(self.path("locks", "audit"))
-
-    def _locked(self, *parts: str) -> Lock:
-        if getattr(self._editing, "now", False):
-            raise RuntimeError("edits never nest: two threads could each wait for the other")
-        return locked(self.path(*parts))
 
     @contextlib.contextmanager
     def editing(self) -> Iterator[None]:

@@ -8,21 +8,21 @@ import contextlib
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
-from storage import BadInstallation, Client, DamagedRecord, Invite, Load, User, record_as_dict
-from storage.encoding import encode
+from storage import kinds
+from storage.encoding import encode, record_as_dict
+from storage.errors import BadInstallation, DamagedRecord
+from storage.files import confirm_in, translate_os_errors
 from storage.flat_files import disk
-from storage.flat_files.index import Index, index_keys
-from storage.flat_files.keys import KeyFile
+from storage.flat_files.entries import Entries, keys_of
+from storage.flat_files.keys import KeyFile, new_key
 from storage.flat_files.layout import STAGED, Layout
 from storage.flat_files.pictures import MODE
-from storage.flat_files.record_files import client_ids, read_user, user_ids
-from storage.flat_files.unique_index import UniqueIndex
-from storage.flat_files.upgrade import index_audit_log
-from storage.maintenance import Report
-
-REPLACED = ("names", "emails", "deleted", "index")  # folders that are put in place as they are
-LINKED = ("clients", "invites")  # folders whose files are added to those that are there
+from storage.flat_files.record_files import RecordFiles
+from storage.kinds import USERS, Kind
+from storage.maintenance import Load, Report
+from storage.records import User
 
 
 def staging_of(layout: Layout) -> Layout:
@@ -33,9 +33,9 @@ def staging_of(layout: Layout) -> Layout:
 def sweep(layout: Layout) -> bool:
     """Remove what a killed load left behind; return True if it had not put the users in place."""
     staged = staging_of(layout)
-    unfinished = os.path.exists(staged.users) and not user_ids(layout)
+    unfinished = os.path.exists(staged.users) and not RecordFiles(layout, USERS).ids()
     if unfinished:
-        for path, staged_path in _linked_files(layout, staged):
+        for _, path, staged_path in _linked_files(layout, staged):
             # A file that the load put in place and that nobody has changed since.
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samefile(path, staged_path):
@@ -45,18 +45,18 @@ def sweep(layout: Layout) -> bool:
     return unfinished
 
 
-def _linked_files(layout: Layout, staged: Layout) -> Iterator[tuple[str, str]]:
-    """Yield the path of each file in LINKED, and its path in the staging folder."""
-    for folder in LINKED:
+def _linked_files(layout: Layout, staged: Layout) -> Iterator[tuple[Kind, str, str]]:
+    """Yield the path of each record but the users, and its path in the staging folder."""
+    for kind in kinds.KINDS:
         with contextlib.suppress(FileNotFoundError):
-            for name in os.listdir(staged.path(folder)):
-                yield layout.path(folder, name), staged.path(folder, name)
+            for name in os.listdir(staged.path(kind.name)) if kind is not USERS else ():
+                yield kind, layout.path(kind.name, name), staged.path(kind.name, name)
 
 
 @contextlib.contextmanager
 def load(layout: Layout, before: Callable[[], None], report: Report) -> Iterator[Load]:
     """As `Storage.load`."""
-    with disk.translate_os_errors(), layout.lock("archive"), contextlib.ExitStack() as swept:
+    with translate_os_errors(), layout.lock("archive"), contextlib.ExitStack() as swept:
         if sweep(layout):
             report("an earlier restore or copy was interrupted: what it left is removed")
         _refuse_unless_empty(layout)
@@ -69,7 +69,7 @@ def load(layout: Layout, before: Callable[[], None], report: Report) -> Iterator
 
 
 def _refuse_unless_empty(layout: Layout) -> None:
-    if user_ids(layout) or client_ids(layout):
+    if any(RecordFiles(layout, kind).ids(at_most=1) for kind in kinds.KINDS if kind.counts):
         raise BadInstallation(
             f"{layout.data_dir} has players or clients: a restore or a copy needs an installation "
             "that has none (IDENTITY_DATA_DIR and IDENTITY_PICTURE_DIR)"
@@ -83,35 +83,25 @@ class StagedFiles(Load):
         for folder, mode in staged.folders().items():
             disk.make_folder(folder, mode)
         self.layout = staged
-        self._unique = UniqueIndex(staged, lambda user_id: read_user(staged, user_id))
-        self._index = Index(staged.path("index"))
 
     def add_user(self, user: User, pictures: dict[str, bytes]) -> None:
-        self._add_record(self.layout.user(user.id), user)
-        self._unique.add(user)
+        self.add(USERS, user)
         if pictures:
             for size, path in self.layout.pictures(user.id, user.pfp_timestamp).items():
                 disk.write_new_file(path, [pictures[size]], MODE)
+
+    def add(self, kind: Kind, record: Any) -> None:
+        path = self.layout.path(kind.name, f"{record.id}.json")
+        self._write(path, [encode(record_as_dict(record))])
+        Entries(self.layout, kind).put_new(record)
 
     def add_deleted_id(self, user_id: int) -> None:
         if os.path.exists(self.layout.user(user_id)):
             raise DamagedRecord(f"deleted/{user_id}", "there is a user with this id")
         self._write(self.layout.deleted(user_id), [])
 
-    def add_client(self, client: Client) -> None:
-        self._add_record(self.layout.client(client.id), client)
-
-    def add_invite(self, invite_hash: str, invite: Invite) -> None:
-        path = self.layout.path("invites", f"{invite_hash}.json")
-        self._write(path, [encode(record_as_dict(invite))])
-
     def add_audit_log(self, lines: Iterable[bytes]) -> None:
         self._write(self.layout.path("audit.log"), lines)
-
-    def _add_record(self, path: str, record: User | Client) -> None:
-        self._write(path, [encode(record_as_dict(record))])
-        for key in index_keys(record):
-            self._index.add(key, str(record.id), durable=False)
 
     def _write(self, path: str, content: Iterable[bytes]) -> None:
         try:
@@ -124,33 +114,45 @@ class StagedFiles(Load):
 def _put_in_place(layout: Layout, loaded: StagedFiles) -> None:
     """Move everything else before the users: once they are there, all is."""
     staged = loaded.layout
-    with layout.accounts_lock(), layout.lock("clients"):
+    with contextlib.ExitStack() as held:
+        for kind in kinds.KINDS:
+            held.enter_context(layout.kind_lock(kind))
         _refuse_unless_empty(layout)
         for source, folder in zip(staged.picture_folders(), layout.picture_folders(), strict=True):
             for name in os.listdir(source):
                 os.rename(f"{source}/{name}", f"{folder}/{name}")
             disk.sync_folder(folder)
         _put_audit_in_place(layout, staged)
-        if loaded.keys is None:
-            KeyFile(layout).rotate(drop_old=True)
-        else:
-            KeyFile(layout).replace(loaded.keys)
+        KeyFile(layout).replace(loaded.keys or (new_key(),))
         # Users who were here before and are deleted had ids as well.
         next_id = max(loaded.next_user_id, disk.read_number(layout.path("next_user_id")))
         disk.write_file(layout.path("next_user_id"), b"%d\n" % next_id)
-        for part in REPLACED:
-            _replace_folder(staged.path(part), layout.path(part))
-        for path, staged_path in _linked_files(layout, staged):
+        _replace_folder(staged.path("deleted"), layout.path("deleted"))
+        for kind in kinds.KINDS:
+            _put_entries_in_place(layout, staged, kind)
+        for _, path, staged_path in _linked_files(layout, staged):
             with contextlib.suppress(FileExistsError):  # an invitation of the same hash
                 os.link(staged_path, path)
-        for folder in LINKED:
-            disk.sync_folder(layout.path(folder))
+        for kind in kinds.KINDS:
+            disk.sync_folder(layout.path(kind.name))
         disk.sync_folder(layout.data_dir)
         _put_users_in_place(layout, staged)
 
 
+def _put_entries_in_place(layout: Layout, staged: Layout, kind: Kind) -> None:
+    if kind.counts:  # there are none
+        for each in (f"index/{kind.name}", *(unique.folder for unique in kind.unique)):
+            _replace_folder(staged.path(each), layout.path(each))
+        disk.sync_folder(layout.path("index"))
+        return
+    loaded, entries = RecordFiles(staged, kind), Entries(layout, kind)
+    for record_id in loaded.ids():
+        for each in keys_of(kind, loaded.read_file(record_id)):
+            entries.put(*each, record_id)
+
+
 def _replace_folder(source: str, target: str) -> None:
-    """Rename a folder over one of users and clients who are gone."""
+    """Rename a folder over one of records that are gone."""
     for entry in os.scandir(target):
         shutil.rmtree(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry.path)
     os.rename(source, target)
@@ -165,10 +167,7 @@ def _put_audit_in_place(layout: Layout, staged: Layout) -> None:
         for line in _lines_of(staged_log):
             ours.pop(line, None)
         disk.append_durably(staged_log, b"".join(ours))
-        with disk.synced(layout.data_dir):
-            index_audit_log(staged)
         disk.replace_durably(staged_log, log)
-        _replace_folder(staged.path("audit"), layout.path("audit"))
 
 
 def _lines_of(path: str) -> Iterator[bytes]:
@@ -181,9 +180,4 @@ def _put_users_in_place(layout: Layout, staged: Layout) -> None:
         if name.startswith("."):  # temporary: no folder is renamed over one that holds any
             disk.remove_file(f"{layout.users}/{name}")
     os.rename(staged.users, layout.users)
-    try:
-        disk.sync_folder(layout.data_dir)
-    except OSError:
-        os.rename(layout.users, staged.users)
-        os.mkdir(layout.users, 0o700)
-        raise
+    confirm_in(layout.data_dir)

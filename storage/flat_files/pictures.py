@@ -6,18 +6,24 @@ import time
 
 import storage
 from storage import Images, User
+from storage.contract import Pictures
+from storage.files import translate_os_errors
 from storage.flat_files import disk
 from storage.flat_files.layout import Layout
-from storage.flat_files.record_files import drop_stale_grants, read_user
+from storage.flat_files.record_files import RecordFiles
+from storage.kinds import USERS
+from storage.maintenance import ignore
+from storage.repositories import Before
 
 MODE = 0o644  # nginx reads pictures
 
 
-class PictureFiles:
-    """The pictures below a picture folder. Methods that write raise OSError."""
+class PictureFiles(Pictures):
+    """The pictures below a picture folder. `save` and `read` raise StorageError, others OSError."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
+        self._users = RecordFiles(layout, USERS)
 
     def write(
         self, user_id: int, timestamp: int | None, images: Images, durable: bool = True
@@ -35,6 +41,13 @@ class PictureFiles:
         for path in self._layout.pictures(user_id, timestamp).values():
             disk.remove_file(path)
 
+    @translate_os_errors()
+    def save(self, user_id: int, images: Images, before: Before[User] = ignore) -> int:
+        with self._users.changing(user_id, kind_too=False):
+            user = self._users.read_file(user_id)
+            before(user)
+            return self.replace(user, images)
+
     def replace(self, user: User, images: Images) -> int:
         """Save a new picture and return its timestamp; the caller holds the user's lock.
 
@@ -45,14 +58,13 @@ class PictureFiles:
         with disk.rollback_on_error() as undo:
             undo.callback(self.remove, user.id, user.pfp_timestamp)
             self.write(user.id, user.pfp_timestamp, images)
-            drop_stale_grants(self._layout, user)
-            disk.write_record(self._layout.user(user.id), user)
+            disk.write_record(self._users.path(user.id), user)
         self.remove(user.id, old)
         disk.sync_removals(self._layout.picture_folders())
         return user.pfp_timestamp
 
+    @translate_os_errors()
     def read(self, size: str, file_name: str) -> tuple[bytes, float]:
-        """As `Storage.read_picture`."""
         path = f"{self._layout.picture_dir}/{size}/{file_name}"
         missing = storage.NoSuchPicture(f"there is no picture {size}/{file_name}")
         with contextlib.suppress(storage.NoSuchPicture, FileNotFoundError):
@@ -66,7 +78,7 @@ class PictureFiles:
 
     def _lacks_picture(self, user_id: int) -> bool:
         with contextlib.suppress(storage.NoSuchUser):
-            return read_user(self._layout, user_id).pfp_timestamp is None
+            return self._users.read_file(user_id).pfp_timestamp is None
         return False
 
     def _generate(self, user_id: int) -> Images:
@@ -74,8 +86,8 @@ class PictureFiles:
 
         images = generate_picture(user_id)
         # On a full disk the picture is generated at every request.
-        lock = self._layout.user_lock(user_id)
-        with contextlib.suppress(storage.StorageFailed), disk.translate_os_errors(), lock:
+        lock = self._layout.record_lock(USERS, user_id)
+        with contextlib.suppress(storage.StorageFailed), translate_os_errors(), lock:
             if self._lacks_picture(user_id):  # still
                 for size, path in self._layout.pictures(user_id, None).items():
                     if not os.path.exists(path):

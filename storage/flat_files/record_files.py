@@ -1,94 +1,237 @@
-"""The records of users and clients: reading one, and changing one under its lock."""
+"""The records of a kind as files: <kind>/<id>.json, and the entries of their keys."""
 
+import bisect
 import contextlib
-import functools
+import itertools
+import math
 import os
-from collections.abc import Callable, Iterator, Set
+import time
+from collections.abc import Callable, Iterable, Iterator, Set
 
-import storage
-from storage import Client, User
+from storage.encoding import build_record, record_as_dict
+from storage.errors import AlreadyThere, DamagedRecord, NotFound
+from storage.files import translate_os_errors
 from storage.flat_files import disk
-from storage.flat_files.index import Index, index_keys
-from storage.flat_files.layout import Layout, Lock
+from storage.flat_files.entries import Entries, keys_of
+from storage.flat_files.layout import Layout
+from storage.kinds import Kind, day_of, dependents_of
+from storage.maintenance import ignore
+from storage.records import now_ms
+from storage.repositories import Before, Clients, Id, Record, Records, Value
+
+CACHED_RECORDS = 4096  # of a kind, and as many values made from them; ordinary ones take 3 KiB
+CACHED_LISTS = 64  # of ids; the longest may take some MiB
+CLEANING_INTERVAL = 60  # seconds
+REMOVED_AT_ONCE = 50  # expired records
 
 
-def read_user(layout: Layout, user_id: int) -> User:
-    """Return the user with this id. Raises NoSuchUser, DamagedRecord, StorageFailed."""
-    missing = storage.NoSuchUser(f"there is no user {user_id}")
-    return disk.read_record(layout.user(user_id), User, missing, id=user_id)
+class RecordFiles(Records):
+    """The records of one kind below a data folder."""
 
+    def __init__(self, layout: Layout, kind: Kind) -> None:
+        self.kind = kind
+        self.layout = layout
+        self.folder = layout.path(kind.name)
+        self.entries = Entries(layout, kind)
+        self._values = disk.StatCache(CACHED_RECORDS)
+        self._lists = disk.StatCache(CACHED_LISTS)
+        self._cleaned = -math.inf  # time.monotonic()
 
-def read_client(layout: Layout, client_id: str) -> Client:
-    """Return the client with this id. Raises NoSuchClient, DamagedRecord, StorageFailed."""
-    missing = storage.NoSuchClient("there is no such client")
-    return disk.read_record(layout.client(client_id), Client, missing, id=client_id)
+    def path(self, record_id: Id) -> str:
+        """Return the path of a record. Raises NotFound for text that is no id."""
+        # Before it becomes a file name.
+        if not self.kind.number and not self.kind.id.fullmatch(record_id):
+            raise self.kind.not_found(record_id)
+        return f"{self.folder}/{record_id}.json"
 
+    # -- look-ups ------------------------------------------------------------------------------
 
-def drop_hidden_in_bio(user: User, path: str) -> str:
-    """Remove hidden characters, which an older version accepted, from the record at a path."""
-    user.bio = storage.drop_hidden(user.bio)
-    disk.write_record(path, user)
-    return "removed"
+    def read_file(self, record_id: Id) -> Record:
+        """Return a record of its own, also an expired one."""
+        missing = self.kind.not_found(record_id)
+        return disk.read_record(self.path(record_id), self.kind.record, missing, id=record_id)
 
+    def read(self, record_id: Id) -> Record:
+        if not self.kind.cached:
+            record = self.read_file(record_id)
+        else:
+            record = self._values.get(self.path(record_id), lambda: self.read_file(record_id))
+        if self.kind.expires and self.kind.has_expired(record, now_ms()):
+            raise self.kind.not_found(record_id)
+        return record
 
-def user_ids(layout: Layout) -> list[int]:
-    """Return the ids of all users, ascending. Raises OSError."""
-    names = (name.removesuffix(".json") for name in os.listdir(layout.users))
-    return sorted(int(name) for name in names if storage.USER_ID.fullmatch(name))
+    def read_from(self, record_id: Id, make: Callable[[Record], Value]) -> Value:
+        if self.kind.expires:
+            return make(self.read(record_id))
+        path = self.path(record_id)
+        return self._values.get(path, lambda: make(self.read(record_id)), (path, make))
 
+    @translate_os_errors()
+    def ids(self, after: Id | None = None, at_most: int | None = None) -> list:
+        def list_all() -> list:
+            return self.ids_in(os.listdir(self.folder))
 
-def client_ids(layout: Layout) -> list[str]:
-    """Return the ids of all clients, ascending. Raises OSError."""
-    names = (name.removesuffix(".json") for name in os.listdir(layout.path("clients")))
-    return sorted(filter(storage.CLIENT_ID.fullmatch, names))
+        # The folder of a kind that many players write changes all the time.
+        found = self._lists.get(self.folder, list_all) if self.kind.cached else list_all()
+        start = bisect.bisect_right(found, after) if after is not None else 0
+        return found[start:] if at_most is None else found[start : start + at_most]
 
+    def ids_in(self, names: Iterable[str]) -> list:
+        """Return the ids of the records among file names, ascending."""
+        texts = (name.removesuffix(".json") for name in names if name.endswith(".json"))
+        return sorted(each for each in map(self.kind.parse_id, texts) if each is not None)
 
-@contextlib.contextmanager
-def edit_record(
-    layout: Layout,
-    index: Index,
-    lock: Lock,
-    path: str,
-    read: Callable,
-    fixed: set[str],
-    unchecked: Set[str] = frozenset(),
-    before_save: Callable = storage.ignore,
-) -> Iterator:
-    """Hold `lock`, yield the record that `read` returns, and save it at the end of the block.
+    def existing(self, ids: Iterable[Id]) -> Set[Id]:
+        return set(filter(self._exists, ids))
 
-    Nothing is written if nothing changed. The rules of the fields in `unchecked` are not applied.
-    `before_save` may change the record that is about to be saved.
-    Raises ValueError if a field in `fixed` has changed, InvalidField, StorageFailed.
-    """
-    with contextlib.ExitStack() as held:
-        with disk.translate_os_errors():
-            held.enter_context(lock)
-        held.enter_context(layout.editing())
-        record = read()
-        before = storage.record_as_dict(record)
-        old_keys = index_keys(record)
-        yield record
-        changed = storage.changed_fields(record, before, fixed, unchecked)
-        if changed:
-            with disk.translate_os_errors(), index.updated(record, old_keys):
-                before_save(record)
+    def _exists(self, record_id: Id) -> bool:
+        try:
+            os.lstat(self.path(record_id))
+        except NotFound:
+            return False
+        except FileNotFoundError:
+            return not os.path.isdir(self.folder)  # nothing is known of any record then
+        except OSError:  # the folder cannot be read now
+            return True
+        return True
+
+    @translate_os_errors()
+    def find_by(self, unique: str, key: str) -> Record | None:
+        holder = self.entries.holder(self.kind.key(unique), key)
+        record = None if holder is None else self.find(holder)
+        return record if record and self.kind.key(unique).of(record) == key else None
+
+    @translate_os_errors()
+    def require_free(self, unique: str, key: str, but: Id | None = None) -> None:
+        unique = self.kind.key(unique)
+        holder = self.entries.holder(unique, key)
+        if holder in (None, but):
+            return
+        try:
+            other = self.read_file(holder)
+        except NotFound:
+            return
+        except DamagedRecord:  # it gets the key back once it is repaired
+            raise unique.taken() from None
+        if unique.of(other) == key:
+            raise unique.taken(other)
+
+    @translate_os_errors()
+    def page(
+        self,
+        index: str,
+        key: str,
+        after: Id | None = None,
+        at_most: int | None = None,
+        newest_first: bool = False,
+    ) -> list[Record]:
+        index = self.kind.key(index)
+        folder = self.entries.folder(index, key)
+        ids = self._lists.get(folder, lambda: self.entries.members(index, key))
+        if newest_first:
+            ids = ids[: bisect.bisect_left(ids, after) if after is not None else None]
+            ids.reverse()
+        elif after is not None:
+            ids = ids[bisect.bisect_right(ids, after) :]
+        return list(itertools.islice(self._readable(ids, index.of, key), at_most))
+
+    def _readable(self, ids: list, key_of: Callable, key: str) -> Iterator[Record]:
+        for record_id in ids:
+            with contextlib.suppress(NotFound, DamagedRecord):
+                record = self.read(record_id)
+                if key_of(record) == key:
+                    yield record
+
+    # -- changes -------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def changing(self, record_id: Id | None = None, kind_too: bool = True) -> Iterator[None]:
+        """Hold the locks of a change. Raises StorageFailed."""
+        layout, kind = self.layout, self.kind
+        with contextlib.ExitStack() as held:
+            with translate_os_errors():
+                if kind_too or kind.locks == 1:
+                    held.enter_context(layout.kind_lock(kind))
+                if record_id is not None and kind.locks > 1:
+                    held.enter_context(layout.record_lock(kind, record_id))
+            held.enter_context(layout.editing())
+            yield
+
+    @translate_os_errors()
+    def add(self, record: Record, before: Before[Record] = ignore) -> None:
+        self.kind.refuse_broken_rules(record)
+        path, keys = self.path(record.id), keys_of(self.kind, record)
+        with self.changing():
+            self._remove_expired()
+            if os.path.lexists(path):
+                raise AlreadyThere(f"there is a {self.kind.one} with this id")
+            self.refuse_taken(record)
+            before(record)
+            with self.entries.updated(record.id, [], keys):
                 disk.write_record(path, record)
 
+    def refuse_taken(self, record: Record, changed: Set[str] | None = None) -> None:
+        """Raise the error of the first unique key of a record that another one has."""
+        for key, value in keys_of(self.kind, record, changed):
+            if key in self.kind.unique:
+                self.require_free(key.name, value, but=record.id)
 
-def drop_stale_grants(layout: Layout, user: User) -> None:
-    """Keep the newest GRANTS_KEPT grants of clients that exist. A damaged client exists."""
-    user.keep_grants(functools.partial(_exists, layout))
+    @contextlib.contextmanager
+    def edit(self, record_id: Id, changes: Set[str] = frozenset()) -> Iterator[Record]:
+        with self.changing(record_id, kind_too=bool(changes)):
+            record = self.read_file(record_id)
+            before = record_as_dict(record)
+            yield record
+            changed = self.kind.changed_fields(record, before, changes)
+            if changed:
+                self._save(record, before, changed)
+
+    @translate_os_errors()
+    def _save(self, record: Record, before: dict, changed: Set[str]) -> None:
+        old, new = [], []
+        if any(key.fields & changed for key in self.kind.keys):
+            old = keys_of(self.kind, build_record(self.kind.record, before), changed)
+            new = keys_of(self.kind, record, changed)
+            self.refuse_taken(record, changed)
+        self.tidy(record)
+        with self.entries.updated(record.id, old, new):
+            disk.write_record(self.path(record.id), record)
+
+    @translate_os_errors()
+    def delete(self, record_id: Id, before: Before[Record] = ignore) -> None:
+        with self.changing(record_id):
+            record = self.read_file(record_id)
+            before(record)
+            self.remove(record)
+            for key in keys_of(self.kind, record):
+                self.entries.remove(*key, record_id)
+            disk.sync_removals(self.layout.path(unique.folder) for unique in self.kind.unique)
+        for kind, index in dependents_of(self.kind):
+            others = RecordFiles(self.layout, kind)
+            for each in others.page(index.name, str(record_id)):
+                with contextlib.suppress(NotFound):
+                    others.delete(each.id)
+
+    def remove(self, record: Record) -> None:
+        """Remove the file of a record, and what else there is of it but its entries."""
+        disk.remove_durably(self.path(record.id))
+
+    def _remove_expired(self) -> None:
+        """Remove some expired records, not durably: what a power cut brings back has expired."""
+        if self.kind.expires is None or time.monotonic() - self._cleaned < CLEANING_INTERVAL:
+            return
+        self._cleaned = time.monotonic()
+        day = self.kind.key("day")
+        folder = self.entries.folder(day)
+        expired = (each for each in sorted(os.listdir(folder)) if each < day_of(now_ms()))
+        members = ((value, each) for value in expired for each in self.entries.members(day, value))
+        for value, record_id in itertools.islice(members, REMOVED_AT_ONCE):
+            with contextlib.suppress(DamagedRecord, NotFound):
+                for key in keys_of(self.kind, self.read_file(record_id)):
+                    self.entries.remove(*key, record_id)
+                os.unlink(self.path(record_id))
+            self.entries.remove(day, value, record_id)
 
 
-def _exists(layout: Layout, client_id: str) -> bool:
-    try:
-        path = layout.client(client_id)
-    except storage.NoSuchClient:
-        return False
-    try:
-        os.lstat(path)
-    except FileNotFoundError:
-        return not os.path.isdir(os.path.dirname(path))  # nothing is known of any client then
-    except OSError:  # the folder cannot be read now
-        return True
-    return True
+class ClientFiles(RecordFiles, Clients):
+    """The clients as files."""

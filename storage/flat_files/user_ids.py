@@ -9,7 +9,10 @@ from storage.rules import USER_IDS_END
 
 
 class UserIds:
-    """The ids of new users. The caller holds accounts.lock, except for `sync`. Raises OSError."""
+    """The ids of new users. Raises OSError.
+
+    The caller holds the lock of the users, except for `sync`.
+    """
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout

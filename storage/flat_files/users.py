@@ -1,192 +1,121 @@
-"""Users as files: one record each, its entries in the indexes, and the mark of a deleted id."""
+"""Users as files: ids that are never given twice, pictures, and invitations that are used up."""
 
 import contextlib
-import functools
-from collections.abc import Callable, Iterator
 
-import storage
-from storage import Images, User, UserCallback, Value, ignore
-from storage.encoding import encode
+from storage.encoding import encode, record_as_dict
+from storage.errors import DamagedRecord, InviteSpent, NotFound, StorageError
+from storage.files import translate_os_errors
 from storage.flat_files import disk
 from storage.flat_files.bulk_insert import BulkInsert
-from storage.flat_files.index import ADMINISTRATORS, Index
-from storage.flat_files.invites import InviteFiles
-from storage.flat_files.layout import Layout
+from storage.flat_files.entries import keys_of
+from storage.flat_files.layout import Layout, Lock
 from storage.flat_files.pictures import PictureFiles
-from storage.flat_files.record_files import drop_stale_grants, edit_record, read_user, user_ids
-from storage.flat_files.unique_index import FIELDS, UniqueIndex, unique_keys
+from storage.flat_files.record_files import ClientFiles, RecordFiles
 from storage.flat_files.user_ids import UserIds
+from storage.kinds import CLIENTS, INVITES, USERS
+from storage.records import PLAYER, Invite, User, sha256
+from storage.repositories import Images, Invites, Users
 
 
-class UserFiles:
-    """The users below a data folder; the methods are those of `storage.Storage`."""
+class InviteFiles(RecordFiles, Invites):
+    """The invitations as files.
 
-    def __init__(
-        self, layout: Layout, index: Index, pictures: PictureFiles, invites: InviteFiles
-    ) -> None:
-        self._layout = layout
-        self._index = index
-        self._pictures = pictures
-        self._invites = invites
-        self.read = functools.partial(read_user, layout)
-        self._caches: dict[Callable, disk.StatCache] = {}  # by the function that makes the values
+    One is used once the record of the user whom it made exists: it has the key `invite` then.
+    """
+
+    def find_unused(self, invite: str) -> Invite | None:
+        users = RecordFiles(self.layout, USERS)
+        with contextlib.suppress(DamagedRecord):
+            found = self.find(sha256(invite))
+            return found if found and not users.find_by("invite", found.id) else None
+        return None
+
+
+class UserFiles(RecordFiles, Users):
+    """The users as files."""
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__(layout, USERS)
+        self.clients = ClientFiles(layout, CLIENTS)
+        self.invites = InviteFiles(layout, INVITES)
+        self.pictures = PictureFiles(layout)
         self._ids = UserIds(layout)
-        self._unique = UniqueIndex(layout, self.read)
 
-    # -- look-ups ------------------------------------------------------------------------------
-
-    def read_from(self, user_id: int, make: Callable[[User], Value]) -> Value:
-        cache = self._caches.get(make) or self._caches.setdefault(make, disk.StatCache())
-        return cache.get(self._layout.user(user_id), lambda: make(self.read(user_id)))
-
-    def find(self, name_or_email: str) -> User | None:
-        key = storage.unique_key(name_or_email)
-        kind = "emails" if "@" in key else "names"  # no name has an @
-        holder = self._unique.holder(kind, key)
-        try:
-            user = self.read(holder) if holder else None
-        except storage.NoSuchUser:
-            return None
-        return user if user and (kind, key) in unique_keys(user) else None
-
-    def ids(self) -> list[int]:
-        return user_ids(self._layout)
-
+    @translate_os_errors()
     def is_new(self) -> bool:
-        path = self._layout.path("next_user_id")
-        with contextlib.suppress(storage.NotFound):
-            return disk.read_file(path, storage.NotFound()).strip() == b"1"
-        return not self.ids()
+        path = self.layout.path("next_user_id")
+        with contextlib.suppress(NotFound):
+            return disk.read_file(path, NotFound()).strip() == b"1"
+        return not self.ids(at_most=1)
 
-    def administrators(self) -> list[User]:
-        found = self._index.records(ADMINISTRATORS, lambda member: self.read(int(member)))
-        return [user for user in found if user.administers]
+    @translate_os_errors()
+    def administrators_lock(self) -> Lock:
+        # Not the lock of the kind: sign-ups and renames need not wait.
+        return self.layout.lock("administrators")
 
-    # -- adding --------------------------------------------------------------------------------
-
-    def add(
+    @translate_os_errors()
+    def register(
         self,
         name: str,
         email: str,
         password_hash: str,
-        mod_level: int = storage.PLAYER,
+        mod_level: int = PLAYER,
         invite: str | None = None,
         first: bool = False,
     ) -> User:
         from storage.pictures import generate_picture  # Pillow: memory a worker rarely needs
 
-        user = storage.new_user(name, email, password_hash, mod_level)
-        with self._layout.accounts_lock():
-            self._refuse_addition(user, invite)
+        user = self.new(name, email, password_hash, mod_level, invite)
+        with self.layout.kind_lock(self.kind):
+            self._refuse_addition(user)
             if first and not self.is_new():
-                raise storage.InviteSpent
+                raise InviteSpent
             user.id = self._ids.take()
         # Most of the time passes here. Others can add accounts meanwhile.
         self._ids.sync()
         images = generate_picture(user.id)
-        path, record = self._layout.user(user.id), encode(storage.record_as_dict(user))
+        path, record = self.path(user.id), encode(record_as_dict(user))
         with disk.rollback_on_error() as undo:
-            undo.callback(self._pictures.remove, user.id, user.pfp_timestamp)
-            self._pictures.write(user.id, user.pfp_timestamp, images)
-            with disk.written_beside(path, record) as temporary, self._layout.accounts_lock():
-                self._refuse_addition(user, invite)
+            undo.callback(self.pictures.remove, user.id, user.pfp_timestamp)
+            self.pictures.write(user.id, user.pfp_timestamp, images)
+            lock = self.layout.kind_lock(self.kind)
+            with disk.written_beside(path, record) as temporary, lock:
+                self._refuse_addition(user)
                 self._ids.refuse_used(user.id)  # a restore may have come between
-                if not self._pictures.exist(user.id, user.pfp_timestamp):  # or a repair
-                    self._pictures.write(user.id, user.pfp_timestamp, images)
-                for kind, key in unique_keys(user):
-                    self._unique.take(kind, key, user.id, undo)
-                with self._invites.taken(invite, user.id), self._index.updated(user):
-                    disk.replace_durably(temporary, path)
+                if not self.pictures.exist(user.id, user.pfp_timestamp):  # or a repair
+                    self.pictures.write(user.id, user.pfp_timestamp, images)
+                with self.entries.updated(user.id, [], keys_of(self.kind, user)):
+                    disk.commit(temporary, path)
+        self._remove_invite(user)
         return user
 
-    def _refuse_addition(self, user: User, invite: str | None) -> None:
-        """Raise NameTaken, EmailTaken or InviteSpent; the caller holds accounts.lock."""
-        for kind, key in unique_keys(user):
-            self._unique.refuse_taken(kind, key)
-        if invite and not self._invites.find(invite):
-            raise storage.InviteSpent
+    def _refuse_addition(self, user: User) -> None:
+        """Raise NameTaken, EmailTaken or InviteSpent; the caller holds the lock of the kind."""
+        self.refuse_taken(user)
+        if user.invite and not self.invites.find(user.invite):
+            raise InviteSpent
 
+    def _remove_invite(self, user: User) -> None:
+        """Remove the invitation of a user; one that stays is recognised as used."""
+        with contextlib.suppress(StorageError):
+            if user.invite:
+                self.invites.delete(user.invite)
+
+    @translate_os_errors()
     def reserve_ids(self, largest: int) -> None:
-        with self._layout.accounts_lock():
+        with self.layout.kind_lock(self.kind):
             self._ids.reserve(largest)
 
-    def add_many(
-        self, users: list[User], pictures: dict[int, Images]
-    ) -> list[storage.StorageError | None]:
-        with self._layout.accounts_lock():
-            insert = BulkInsert(self._layout, self._unique, self._index, self._pictures)
-            return insert.add(users, pictures)
+    @translate_os_errors()
+    def add_many(self, users: list[User], pictures: dict[int, Images]) -> list[StorageError | None]:
+        with self.layout.kind_lock(self.kind):
+            return BulkInsert(self, self.pictures).add(users, pictures)
 
-    # -- changing ------------------------------------------------------------------------------
-
-    def edit(
-        self, user_id: int, key_field: str | None = None
-    ) -> contextlib.AbstractContextManager[User]:
-        """As `Storage.edit_user`; the "name" or "email" named by `key_field` may change as well."""
-        layout, fixed = self._layout, {"id", "name", "email"} - {key_field}
-        lock, path = layout.user_lock(user_id), layout.user(user_id)
-        read = functools.partial(self.read, user_id)
-        tidy = functools.partial(drop_stale_grants, layout)
-        return edit_record(layout, self._index, lock, path, read, fixed, {key_field}, tidy)
-
-    def rename(self, user_id: int, name: str, before: UserCallback = ignore) -> User:
-        name = storage.normal_name(name)
-        storage.refuse("name", storage.check_name(name))
-        return self._change_key(user_id, "names", name, before)
-
-    def reset_name(self, user_id: int, before: UserCallback = ignore) -> User:
-        return self._change_key(user_id, "names", f"player{user_id}", before)
-
-    def change_email(self, user_id: int, email: str, before: UserCallback = ignore) -> User:
-        email = email.strip()
-        storage.refuse("email", storage.check_email(email))
-        return self._change_key(user_id, "emails", email, before)
-
-    def _change_key(self, user_id: int, kind: str, text: str, before: UserCallback) -> User:
-        """New index entry, record (the commit), old entry: in this order a kill blocks nobody."""
-        field, key = FIELDS[kind], storage.unique_key(text)
-        with self._layout.accounts_lock():
-            with disk.rollback_on_error() as undo, self.edit(user_id, field) as user:
-                self._unique.refuse_taken(kind, key, but=user_id)
-                before(user)
-                old_key = storage.unique_key(getattr(user, field))
-                setattr(user, field, text)
-                if key != old_key:
-                    self._unique.take(kind, key, user_id, undo)
-            if key != old_key:
-                self._unique.release(kind, old_key, user_id)
-        return user
-
-    def delete(self, user_id: int, before: UserCallback = ignore) -> None:
-        layout = self._layout
-        with layout.accounts_lock(), layout.user_lock(user_id):
-            user = self.read(user_id)
-            before(user)
-            with disk.rollback_on_error() as undo:
-                undo.callback(disk.remove_file, layout.deleted(user_id))
-                disk.write_file(layout.deleted(user_id), b"")
-                disk.remove_durably(layout.user(user_id))
-            for kind, key in unique_keys(user):
-                self._unique.release(kind, key, user_id)
-            self._index.remove([ADMINISTRATORS], str(user_id))
-            self._pictures.remove(user_id, user.pfp_timestamp)
-            disk.sync_removals([*map(layout.path, FIELDS), *layout.picture_folders()])
-
-    @contextlib.contextmanager
-    def administered_without(self, user_id: int) -> Iterator[None]:
-        with contextlib.ExitStack() as held:
-            with disk.translate_os_errors():
-                # Not accounts.lock: sign-ups and renames need not wait.
-                held.enter_context(self._layout.lock("administrators"))
-            others = (each for each in self.administrators() if each.id != user_id)
-            if self.read(user_id).administers and not any(others):
-                raise storage.LastAdministrator
-            yield
-
-    # -- pictures ------------------------------------------------------------------------------
-
-    def save_picture(self, user_id: int, images: Images, before: UserCallback = ignore) -> int:
-        with self._layout.user_lock(user_id):
-            user = self.read(user_id)
-            before(user)
-            return self._pictures.replace(user, images)
+    def remove(self, user: User) -> None:
+        deleted = self.layout.deleted(user.id)
+        with disk.rollback_on_error() as undo:
+            undo.callback(disk.remove_file, deleted)
+            disk.write_file(deleted, b"")
+            super().remove(user)
+        self.pictures.remove(user.id, user.pfp_timestamp)
+        disk.sync_removals(self.layout.picture_folders())

@@ -1,8 +1,9 @@
 """The storage contract on PostgreSQL, for an installation on several machines.
 
-`backend.py` has the methods of the contract, `schema.py` the tables. The records of each kind have
-a module, as in `storage.flat_files`. `connections` runs statements and transactions, and `watchdog`
-ends those that hang.
+`backend` has the parts of the contract, `schema` the tables. `record_table` keeps the records of
+every kind; `users`, `codes`, `attempts`, `keys`, `audit` and `pictures` have what is special.
+`connections` runs statements and transactions on a pool, each with a time limit, and `watchdog` is
+the circuit breaker.
 
 All machines use one primary server; with a synchronous standby, what was saved survives the loss of
 the primary. Users and clients are read anew each time, so a change holds at the next request to any

@@ -8,8 +8,8 @@ import math
 import time
 
 from storage import ATTEMPTS_WINDOW, Attempt, TooManyAttempts
+from storage.contract import Attempts, Keys
 from storage.postgresql.connections import Database
-from storage.postgresql.keys import Keys
 
 CLEANING_INTERVAL = 60  # seconds
 # One statement: of racing attempts each sees the count that the one before has left.
@@ -25,7 +25,7 @@ RETURNING true
 )
 
 
-class AttemptTable:
+class AttemptTable(Attempts):
     """The counts in a database."""
 
     def __init__(self, database: Database, keys: Keys) -> None:
@@ -34,7 +34,6 @@ class AttemptTable:
         self._cleaned = -math.inf  # time.monotonic()
 
     def count(self, kind: str, subject: str, limit: int, window: int = ATTEMPTS_WINDOW) -> Attempt:
-        """As `Storage.count_attempt`."""
         if time.monotonic() - self._cleaned > CLEANING_INTERVAL:
             self._cleaned = time.monotonic()
             query = "DELETE FROM attempts WHERE expires < %s"
@@ -50,12 +49,10 @@ class AttemptTable:
     def require_left(
         self, kind: str, subject: str, limit: int, window: int = ATTEMPTS_WINDOW
     ) -> None:
-        """As `Storage.require_attempt_left`."""
         number = int(time.time()) // window
         self._refuse_reached(self._key(kind, subject, window), number, limit, window)
 
     def give_back(self, attempt: Attempt) -> None:
-        """As `Storage.give_back_attempt`."""
         number, _, key = attempt.place.partition(":")
         query = (
             "UPDATE attempts SET count = count - 1 WHERE subject = %s AND number = %s AND count > 0"
@@ -63,13 +60,12 @@ class AttemptTable:
         self._database.execute_unlogged(query, [bytes.fromhex(key), int(number)])
 
     def clear(self, kind: str, subject: str, window: int = ATTEMPTS_WINDOW) -> None:
-        """As `Storage.clear_attempts`."""
         query = "DELETE FROM attempts WHERE subject = %s"
         self._database.execute_unlogged(query, [self._key(kind, subject, window)])
 
     def _key(self, kind: str, subject: str, window: int) -> bytes:
         # Keyed: the table tells nobody whose password was guessed, or from where.
-        key = self._keys.read()[-1]
+        key = self._keys.current()[-1]
         return hmac.digest(key, f"{window}:{kind}:{subject}".encode(), "sha256")
 
     def _refuse_reached(self, key: bytes, number: int, limit: int, window: int) -> None:

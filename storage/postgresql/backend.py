@@ -1,35 +1,26 @@
-"""The methods of the storage contract, each of them one of the parts of this package."""
+"""The parts of the storage contract in a database."""
 
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 
-from storage import Problem, Storage, StorageError, now_ms
-from storage.maintenance import Load, Progress, Report, Snapshot, ignore
+from storage.contract import Storage
+from storage.errors import StorageError
+from storage.kinds import KINDS, Kind
+from storage.maintenance import Load, Problem, Progress, Report, Snapshot, ignore
 from storage.postgresql.attempts import AttemptTable
 from storage.postgresql.audit import AuditTable
-from storage.postgresql.clients import ClientTable
 from storage.postgresql.codes import CodeTable
 from storage.postgresql.connections import Database
-from storage.postgresql.invites import InviteTable
-from storage.postgresql.keys import Keys
-from storage.postgresql.pictures import PictureTable
+from storage.postgresql.keys import KeyRow
+from storage.postgresql.record_table import RecordTable
 from storage.postgresql.users import UserTable
+from storage.records import now_ms
 
 HEALTH_INTERVAL = 5  # seconds between two saves of the health check
-READ_ALL = "SELECT " + ", ".join(
-    f"(SELECT true FROM {table} LIMIT 1)" for table in ("users", "pictures", "clients", "codes")
-)
-
-
-def delegate(part: str, method: str) -> Callable:
-    """Return a method of PostgreSQL that calls a method of one of its parts."""
-
-    def call(self: "PostgreSQL", *args: object, **kwargs: object) -> object:
-        return getattr(getattr(self, part), method)(*args, **kwargs)
-
-    return call
+READ = (*(kind.name for kind in KINDS), "pictures", "codes")  # tables
+READ_ALL = "SELECT " + ", ".join(f"(SELECT true FROM {table} LIMIT 1)" for table in READ)
 
 
 class PostgreSQL(Storage):
@@ -38,63 +29,25 @@ class PostgreSQL(Storage):
     def __init__(self, url: str) -> None:
         self._url = url
         self.database = database = Database(url)
-        self.key_row = Keys(database)
-        self.attempts = AttemptTable(database, self.key_row)
-        self.audit = AuditTable(database)
-        self.clients = ClientTable(database)
+        self.keys = KeyRow(database)
+        self.users = UserTable(database)
+        self.clients, self.invites = self.users.clients, self.users.invites
+        self._records = {each.kind: each for each in (self.users, self.clients, self.invites)}
+        self.pictures = self.users.pictures
         self.codes = CodeTable(database)
-        self.invites = InviteTable(database)
-        self.pictures = PictureTable(database)
-        self.users = UserTable(database, self.pictures)
+        self.attempts = AttemptTable(database, self.keys)
+        self.audit = AuditTable(database)
         self._saved = -math.inf  # time.monotonic()
-        self._problem: StorageError | None = None
+        self._problem: StorageError | None = None  # of that save
 
-    add_user = delegate("users", "add")
-    reserve_user_ids = delegate("users", "reserve_ids")
-    add_users = delegate("users", "add_many")
-    is_new = delegate("users", "is_new")
-    read_user = delegate("users", "read")
-    read_from_users = delegate("users", "read_from_many")
-    find_user = delegate("users", "find")
-    user_ids = delegate("users", "ids")
-    administrators = delegate("users", "administrators")
-    edit_user = delegate("users", "edit")
-    rename_user = delegate("users", "rename")
-    reset_name = delegate("users", "reset_name")
-    change_email = delegate("users", "change_email")
-    delete_user = delegate("users", "delete")
-    administered_without = delegate("users", "administered_without")
-    save_picture = delegate("users", "save_picture")
-    read_picture = delegate("pictures", "read")
+    def records(self, kind: Kind) -> RecordTable:
+        return self._records.get(kind) or RecordTable(self.database, kind)
 
-    add_client = delegate("clients", "add")
-    read_client = delegate("clients", "read")
-    client_ids = delegate("clients", "ids")
-    clients_of = delegate("clients", "of_owner")
-    games = delegate("clients", "games")
-    edit_client = delegate("clients", "edit")
-    issue_client_secret = delegate("clients", "issue_secret")
-    delete_client = delegate("clients", "delete")
-
-    add_code = delegate("codes", "add")
-    read_code = delegate("codes", "read")
-    spend_code = delegate("codes", "spend")
-    issue_invite = delegate("invites", "issue")
-    find_invite = delegate("invites", "find")
-
-    keys = delegate("key_row", "read")
-    rotate_keys = delegate("key_row", "rotate")
-    count_attempt = delegate("attempts", "count")
-    require_attempt_left = delegate("attempts", "require_left")
-    give_back_attempt = delegate("attempts", "give_back")
-    clear_attempts = delegate("attempts", "clear")
-    write_audit = delegate("audit", "write")
-    read_audit = delegate("audit", "read")
-    audit_of = delegate("audit", "about")
-    close = delegate("database", "close")
+    def close(self) -> None:
+        self.database.close()
 
     def check_health(self) -> None:
-        self.keys()
+        self.keys.current()
         self.database.execute(READ_ALL)  # the keys may be from before an outage
         if time.monotonic() - self._saved >= HEALTH_INTERVAL:
             self._saved = time.monotonic()  # before the save: of many calls at once one saves
@@ -119,10 +72,9 @@ class PostgreSQL(Storage):
 
         return snapshot(self.database, before, report)
 
-    @contextmanager
-    def load(self, before: Callable[[], None] = ignore, report: Report = ignore) -> Iterator[Load]:
+    def load(
+        self, before: Callable[[], None] = ignore, report: Report = ignore
+    ) -> AbstractContextManager[Load]:
         from storage.postgresql.load import load
 
-        with load(self.database, before, report) as loaded:
-            yield loaded
-        self.key_row.expire()
+        return load(self.database, self.keys, before, report)

@@ -2,51 +2,64 @@
 
 All rows are read in one transaction, which sees one state: no save is ever half there. A repair
 reads its row again, under the lock of a save. A record that cannot be decoded is left to a person.
-Codes, attempts and invitations are not looked at: they expire.
+What constraints and indexes guarantee is not looked at; codes and attempts expire.
 """
 
+import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 
-from storage import USER_ID, Problem, StorageError
-from storage.audit_lines import is_act, subjects_in
-from storage.maintenance import Progress, ignore
+from storage import kinds
+from storage.audit_lines import is_act
+from storage.errors import DamagedRecord, PictureRefused, StorageError
+from storage.kinds import USERS, Index, Kind
+from storage.maintenance import (
+    Problem,
+    Progress,
+    check_picture,
+    has_picture_time,
+    ignore,
+    problems_in_record,
+)
 from storage.postgresql.advice import check_database
 from storage.postgresql.connections import Database
-from storage.postgresql.constraints import check_constraints
-from storage.postgresql.findings import Finding, Findings, RowCheck
-from storage.postgresql.rows import ONE_STATE, stream
+from storage.postgresql.pictures import PictureTable
+from storage.postgresql.record_table import RecordTable, columns_of, decode_row, keys_of
 from storage.postgresql.schema import new_key
+from storage.postgresql.snapshot import (
+    LAST_ID,
+    ONE_STATE,
+    PICTURES,
+    pictures_in,
+    problem_with_id,
+    problems_with_pictures,
+    stream,
+)
+from storage.records import PICTURE_SIZES, User
 from storage.rules import USER_IDS_END
 
 STEP = 1000  # rows between two reports of progress
-LINES = """
-    SELECT id, line, coalesce(subjects, '{}') FROM audit
-    LEFT JOIN (SELECT audit_id, array_agg(subject) AS subjects FROM audit_subjects GROUP BY 1) AS x
-    ON audit_id = id ORDER BY id
+DELETED = """
+SELECT id, EXISTS (SELECT FROM users WHERE users.id = deleted_users.id) FROM deleted_users
 """
-LAST_ID = f"""
-    SELECT coalesce(max(id), 0)
-    FROM (SELECT id FROM users UNION ALL SELECT id FROM deleted_users) AS x
-    WHERE id < {USER_IDS_END}
-"""
-# What no two rows have in common: table, column, and what it is to people.
-UNIQUE = [("users", "id", "id"), ("users", "name_key", "name"), ("users", "email_key", "email")]
-UNIQUE += [("clients", "id", "id"), ("clients", "game_origin", "origin")]
-# Rows that refer to one of another table: table, column, the other table.
-REFERENCES = [("pictures", "user_id", "users"), ("audit_subjects", "audit_id", "audit")]
+INSTALLATION = f"SELECT one, next_user_id, keys, ({LAST_ID}) FROM installation"
+AUDIT = "SELECT id, line FROM audit"
 
 
-class Table(NamedTuple):
-    """How the rows of a table are read for a check; their key comes first."""
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is wrong with a row."""
 
-    query: str
-    key: str
-    lock: str
-    look: Callable[..., Findings]
+    place: str
+    problem: str  # continues a sentence that begins with the place
+    repair: Callable[[], str] | None = None  # repairs the row, and returns what was done
+
+
+Findings = Iterator[Finding]
 
 
 def check(
@@ -54,13 +67,10 @@ def check(
 ) -> Iterator[Problem]:
     """Yield what is wrong with the database at `url`; with `repair`, repair it."""
     # First of all: behind some poolers the rest does not work.
-    yield from (
-        Problem("the database", f"{each.problem}: {each.fix}") for each in check_database(url)
-    )
+    for each in check_database(url):
+        yield Problem("the database", f"{each.problem}: {each.fix}")
     with database.own_transaction(ONE_STATE) as connection:
         yield from Check(database, connection, repair, progress).problems()
-    # After that transaction, which locks the tables that it has read against new constraints.
-    yield from check_constraints(database, repair)
 
 
 class Check:
@@ -74,143 +84,164 @@ class Check:
         self._repair = repair
         self._progress = progress
         self._done = self._total = 0  # rows
+        self._pictures = PictureTable(database)
 
     def problems(self) -> Iterator[Problem]:
         """Yield what is wrong with the rows of all tables."""
-        rows = RowCheck(self._database)
-        for table in ("users", "deleted_users", "clients", "audit"):
-            self._total += self._one(f"SELECT count(*) FROM {table}")
-        users = (
-            "SELECT id, record, name_key, email_key, administers, "
-            "user_id IS NOT NULL, pfp_timestamp, large, medium, small "
-            "FROM users LEFT JOIN pictures ON user_id = id"
-        )
-        yield from self._check(Table(users, "id", "FOR UPDATE OF users", rows.look_at_user))
-        deleted = (
-            "SELECT id, EXISTS (SELECT FROM users WHERE users.id = deleted_users.id) "
-            "FROM deleted_users"
-        )
-        yield from self._check(Table(deleted, "id", "FOR UPDATE", rows.look_at_deleted))
-        yield from self._settled([*self._look_at_installation()])
-        clients = "SELECT id, record, owner_id, game_origin, listed FROM clients"
-        yield from self._check(Table(clients, "id", "FOR UPDATE", rows.look_at_client))
-        yield from self._check_audit()
-        for look in (self._look_for_duplicates, self._look_for_orphans):
-            for found in look():
-                yield from self._settled([found])
+        checks = [
+            (kind.name, "id", _query_of(kind), functools.partial(self._look_at_record, kind))
+            for kind in kinds.KINDS
+        ]
+        checks += [
+            ("deleted_users", "id", DELETED, self._look_at_deleted),
+            ("installation", "one", INSTALLATION, self._look_at_installation),
+            ("audit", "id", AUDIT, _look_at_line),
+        ]
+        for table, *_ in checks:
+            [(rows,)] = self._connection.execute(f"SELECT count(*) FROM {table}")
+            self._total += rows
+        for each in checks:
+            yield from self._check(*each)
 
-    def _one(self, query: str) -> object:
-        """Return the only value of a query."""
-        return self._connection.execute(query).fetchone()[0]
-
-    def _rows(self, query: str) -> Iterator[tuple]:
-        for row in stream(self._connection, query):
+    def _check(
+        self, table: str, key: str, query: str, look: Callable[..., Findings]
+    ) -> Iterator[Problem]:
+        """Look at each row, whose `key` comes first; for a repair, again under its lock."""
+        for row in stream(self._connection, f"{query} ORDER BY {key}"):
             if self._done % STEP == 0:
                 self._progress(self._done, self._total)
             self._done += 1
-            yield row
+            found = list(look(*row))
+            if self._repair and any(each.repair for each in found):
+                again = f"{query} WHERE {key} = %s FOR UPDATE OF {table}"
+                yield from self._repaired(found, again, row[0], look)
+            else:
+                yield from (Problem(each.place, each.problem) for each in found)
 
-    def _check(self, table: Table) -> Iterator[Problem]:
-        """Look at each row of a table; for a repair, again at a row with findings."""
-        for key, *columns in self._rows(f"{table.query} ORDER BY {table.key}"):
-            if found := list(table.look(key, *columns)):
-                yield from self._settled(found, functools.partial(self._look_again, table, key))
-
-    def _look_again(self, table: Table, key: int | str) -> Findings:
-        query = f"{table.query} WHERE {table.key} = %s {table.lock}"
-        for row in self._database.execute(query, [key]):
-            yield from table.look(*row)
-
-    def _settled(
-        self, found: list[Finding], look_again: Callable[[], Iterable[Finding]] | None = None
-    ) -> Iterator[Problem]:
-        """Yield the problems, repaired in one transaction where they can be."""
-        problems = [Problem(each.place, each.problem) for each in found]
-        if self._repair and any(each.repair for each in found):
-            try:
-                with self._database.transaction():
-                    found = list(look_again()) if look_again else found
-                    problems = [
-                        Problem(each.place, each.problem, each.repair and each.repair())
-                        for each in found
-                    ]
-            except StorageError as error:
-                problems = [
-                    Problem(each.place, f"{each.problem}; not repaired: {error}") for each in found
+    def _repaired(
+        self, found: list[Finding], query: str, key: object, look: Callable[..., Findings]
+    ) -> list[Problem]:
+        try:
+            with self._database.transaction():
+                rows = self._database.execute(query, [key])
+                found = [each for row in rows for each in look(*row)]
+                return [
+                    Problem(each.place, each.problem, each.repair and each.repair())
+                    for each in found
                 ]
-        yield from problems
+        except StorageError as error:
+            return [Problem(each.place, f"{each.problem}; not repaired: {error}") for each in found]
 
-    # -- the other tables ----------------------------------------------------------------------
+    # -- records -------------------------------------------------------------------------------
 
-    def _look_at_installation(self) -> Findings:
-        place = "installation"
-        next_id, keys = self._connection.execute(
-            "SELECT next_user_id, keys FROM installation"
-        ).fetchone()
-        last_id = self._one(LAST_ID)
-        if next_id > USER_IDS_END:
-            problem = (
-                f"next_user_id is {next_id}, which is too large: ids end before {USER_IDS_END}"
-            )
+    def _look_at_record(
+        self, kind: Kind, record_id: int | str, content: bytes, *columns: Any
+    ) -> Findings:
+        if problem := problem_with_id(kind, record_id):
+            yield Finding(f"{kind.name}/{record_id!r}", problem)
+            return
+        place = f"{kind.name}/{record_id}"
+        try:
+            record = decode_row(kind, record_id, content)
+        except DamagedRecord as error:
+            yield Finding(place, f"is damaged: {error.problem}")
+            return
+        for problem in problems_in_record(kind, record):
             yield Finding(place, problem)
+        needed, columns = keys_of(kind, record), list(columns)
+        keys, rest = columns[: len(needed)], columns[len(needed) :]
+        if keys != needed:
+            save = functools.partial(self._save, kind, record)
+            yield Finding(place, f"has the keys {keys}, and its record {needed}", save)
+        for index in _owners_of(kind):
+            owner, is_there = index.of(record), rest.pop(0)
+            # Of another key nothing is known until it is repaired.
+            if keys == needed and owner is not None and not is_there:
+                problem = f"belongs to {index.dies_with}/{owner}, which is gone"
+                yield Finding(place, problem, functools.partial(self._remove, kind.name, record_id))
+        if kind is USERS:
+            yield from self._look_at_pictures(place, record, *rest)
+
+    def _save(self, kind: Kind, record: Any) -> str:
+        RecordTable(self._database, kind).save(record)
+        return "set to what the record says"
+
+    def _remove(self, table: str, row_id: int | str) -> str:
+        self._database.save(f"DELETE FROM {table} WHERE id = %s", [row_id])
+        return "removed"
+
+    def _look_at_pictures(
+        self, place: str, user: User, timestamp: int | None, *content: bytes | None
+    ) -> Findings:
+        pictures = pictures_in(content)
+        # One repair is enough for all three.
+        remake = functools.cache(functools.partial(self._remake_pictures, user, pictures))
+        if not has_picture_time(user):
+            yield Finding(place, "pfp_timestamp is not a time", remake)
+        elif pictures:
+            for problem in problems_with_pictures(user, timestamp, pictures):
+                yield Finding(f"pictures/{user.id}", problem, remake)
+
+    def _remake_pictures(self, user: User, pictures: dict[str, bytes]) -> str:
+        """Give a user whole pictures at another address: the old one must stay a 404."""
+        from storage.pictures import make_picture  # Pillow: slow to import
+
+        images = {size: each for size, each in pictures.items() if not check_picture(size, each)}
+        done = "moved to a new address"
+        if "large" in images and images.keys() != PICTURE_SIZES.keys():
+            done = "made again from the large picture"
+            with contextlib.suppress(PictureRefused):
+                images = make_picture(images["large"]) | images
+        if images.keys() != PICTURE_SIZES.keys():
+            images, done = None, "replaced by a generated picture"
+        if not has_picture_time(user):
+            user.pfp_timestamp = None  # a larger one would be no time either
+        self._pictures.replace(user, images)
+        return done
+
+    # -- ids and keys --------------------------------------------------------------------------
+
+    def _look_at_deleted(self, user_id: int, exists: bool) -> Findings:
+        place = f"deleted_users/{user_id}"
+        if problem := problem_with_id(USERS, user_id):
+            yield Finding(place, problem)
+        if exists:
+            forget = functools.partial(self._remove, "deleted_users", user_id)
+            yield Finding(place, f"says that users/{user_id}, which exists, was deleted", forget)
+
+    def _look_at_installation(self, _: bool, next_id: int, keys: list, last_id: int) -> Findings:
+        place, problem = "installation", f"next_user_id is {next_id}, "
+        if next_id > USER_IDS_END:
+            yield Finding(place, f"{problem}which is too large: ids end before {USER_IDS_END}")
         elif next_id <= last_id:
-            problem = f"next_user_id is {next_id}, not above {last_id}, the largest id ever given"
-            yield Finding(place, problem, functools.partial(self._raise_next_id, last_id))
+            problem += f"not above {last_id}, the largest id ever given"
+            yield Finding(place, problem, functools.partial(self._raise_next_id, last_id + 1))
         if not keys or not all(map(str.strip, keys)):
             yield Finding(place, "has no signing key", self._add_key)
 
-    def _raise_next_id(self, last_id: int) -> str:
-        query = "UPDATE installation SET next_user_id = greatest(next_user_id, %s)"
-        self._database.save(query, [last_id + 1])
-        return f"raised to {last_id + 1}"
+    def _raise_next_id(self, next_id: int) -> str:
+        self._database.save("UPDATE installation SET next_user_id = %s", [next_id])
+        return f"raised to {next_id}"
 
     def _add_key(self) -> str:
         self._database.save("UPDATE installation SET keys = %s", [[new_key()]])
         return "made: everyone signs in again"
 
-    def _check_audit(self) -> Iterator[Problem]:
-        clients = {each for (each,) in stream(self._connection, "SELECT id FROM clients")}
-        for line_id, line, indexed in self._rows(LINES):
-            place = f"audit/{line_id}"
-            if not is_act(line):  # its index may be right once a person has put it back
-                yield Problem(place, "is damaged")
-                continue
-            needed = {
-                each for each in subjects_in(line) if USER_ID.fullmatch(each) or each in clients
-            }
-            if needed != set(indexed):
-                index = functools.partial(self._index, line_id, needed, set(indexed))
-                problem = f"is indexed for {sorted(indexed)}, and is about {sorted(needed)}"
-                yield from self._settled([Finding(place, problem, index)])
 
-    def _index(self, line_id: int, needed: set[str], indexed: set[str]) -> str:
-        delete = "DELETE FROM audit_subjects WHERE audit_id = %s AND subject = ANY(%s)"
-        self._database.save(delete, [line_id, list(indexed - needed)])
-        insert = "INSERT INTO audit_subjects (audit_id, subject) SELECT %s, unnest(%s::text[])"
-        self._database.save(f"{insert} ON CONFLICT DO NOTHING", [line_id, list(needed - indexed)])
-        return "indexed again"
+def _owners_of(kind: Kind) -> list[Index]:
+    return [index for index in kind.indexes if index.dies_with]
 
-    def _look_for_duplicates(self) -> Findings:
-        """Find what a missing or damaged index has let in."""
-        for table, column, what in UNIQUE:
-            query = (
-                f"SELECT array_agg(id::text ORDER BY id) FROM {table} WHERE {column} IS NOT NULL "
-                f"GROUP BY {column} HAVING count(*) > 1"
-            )
-            for ((first, second, *_),) in self._connection.execute(query).fetchall():
-                problem = f"has the same {what} as {table}/{second}: change one of them"
-                yield Finding(f"{table}/{first}", problem)
 
-    def _look_for_orphans(self) -> Findings:
-        for table, column, parent in REFERENCES:
-            orphans = f"NOT EXISTS (SELECT FROM {parent} WHERE {parent}.id = {column})"
-            query = f"SELECT DISTINCT {column} FROM {table} WHERE {orphans} ORDER BY 1"
-            remove = f"DELETE FROM {table} WHERE {column} = %s AND {orphans}"
-            for (parent_id,) in stream(self._connection, query):
-                repair = functools.partial(self._remove_orphans, remove, parent_id)
-                place = f"{table}/{parent_id}"
-                yield Finding(place, f"belongs to no row of {parent}", repair)
+def _query_of(kind: Kind) -> str:
+    """Return the query of the rows of a kind, and of what is looked at with them."""
+    owners = "".join(
+        f', EXISTS (SELECT FROM {each.dies_with} WHERE id::text = {kind.name}."{each.name}")'
+        for each in _owners_of(kind)
+    )
+    rest = f", {PICTURES}" if kind is USERS else f" FROM {kind.name}"
+    return f"SELECT {columns_of(kind)}{owners}{rest}"
 
-    def _remove_orphans(self, statement: str, parent_id: int) -> str:
-        self._database.save(statement, [parent_id])
-        return "removed"
+
+def _look_at_line(line_id: int, line: bytes) -> Findings:
+    if not is_act(line):
+        yield Finding(f"audit/{line_id}", "is damaged")

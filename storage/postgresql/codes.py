@@ -12,6 +12,7 @@ import time
 
 import storage
 from storage import AuthorizationCode
+from storage.contract import Codes
 from storage.encoding import decode_record
 from storage.postgresql.connections import Database
 
@@ -20,8 +21,8 @@ CLEANING_INTERVAL = 60  # seconds
 UNKNOWN = "this authorization code is unknown"
 
 
-class CodeTable:
-    """The authorization codes of a database; the methods are those of `storage.Storage`."""
+class CodeTable(Codes):
+    """The authorization codes of a database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -25,7 +25,7 @@ from psycopg.pq import TransactionStatus
 
 import storage
 from storage import SaveUnconfirmed, StorageFailed, StorageFull
-from storage.postgresql.schema import prepare_database
+from storage.postgresql.schema import error_of_constraint, prepare_database
 from storage.postgresql.watchdog import UNREACHABLE, Watchdog
 
 CALL_TIMEOUT = 3.0  # seconds: with what ends the call and tests the database, less than five
@@ -59,14 +59,6 @@ SAFE_COMMITS = (
     "SELECT set_config('synchronous_commit', 'on', false) "
     "WHERE current_setting('synchronous_commit') IN ('off', 'local')"
 )
-# The error for what breaks a constraint, which the statement before it did not find: another
-# process was faster.
-BROKEN = {
-    "users_pkey": storage.IdTaken,
-    "users_name_key_key": storage.NameTaken,
-    "users_email_key_key": storage.EmailTaken,
-    "clients_game_origin_key": storage.OriginTaken,
-}
 # What libpq says for each address that it tried, without the address.
 REASON = re.compile(r".*failed: (?:FATAL: +)?(.+)")
 NESTED = "edits never nest: two threads could each wait for the other"
@@ -359,8 +351,8 @@ def _start_again(reference: weakref.ref[Database]) -> None:
 def storage_error(error: psycopg.Error) -> storage.StorageError:
     """Return the storage error for one of psycopg, with a text of one line and no address."""
     diagnosis = error.diag
-    if isinstance(error, errors.UniqueViolation) and diagnosis.constraint_name in BROKEN:
-        return BROKEN[diagnosis.constraint_name]()
+    if taken := error_of_constraint(diagnosis.constraint_name):
+        return taken
     if isinstance(error, errors.DiskFull):
         return StorageFull("the disk of the database is full")
     if isinstance(error, errors.ReadOnlySqlTransaction):

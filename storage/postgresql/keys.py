@@ -2,7 +2,8 @@
 
 import time
 
-from storage import BadInstallation
+from storage.contract import Keys
+from storage.errors import BadInstallation
 from storage.postgresql.connections import Database
 from storage.postgresql.schema import new_key
 
@@ -11,16 +12,15 @@ KEPT = 2  # keys after a rotation: signatures by the one before still verify
 NO_KEY = "the database has no signing key: restore a backup into an empty one"
 
 
-class Keys:
-    """The signing keys of a database."""
+class KeyRow(Keys):
+    """The signing keys of a database. Methods raise BadInstallation if there is none."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._keys: tuple[bytes, ...] = ()
         self._until = 0.0  # time.monotonic()
 
-    def read(self) -> tuple[bytes, ...]:
-        """As `Storage.keys`. Raises BadInstallation if there is none."""
+    def current(self) -> tuple[bytes, ...]:
         started = time.monotonic()
         if started >= self._until:
             [(texts,)] = self._database.execute("SELECT keys FROM installation")
@@ -34,7 +34,6 @@ class Keys:
         return self._keys
 
     def rotate(self, drop_old: bool) -> None:
-        """As `Storage.rotate_keys`."""
         kept = 0 if drop_old else KEPT - 1
         query = "UPDATE installation SET keys = keys[cardinality(keys) - %s + 1:] || %s::text"
         with self._database.transaction():

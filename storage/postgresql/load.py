@@ -7,42 +7,32 @@ row of the installation: until its end nobody signs up or registers a client.
 import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import psycopg
 from psycopg.errors import UniqueViolation
 
-import storage
-from storage import PICTURE_SIZES, USER_ID, Client, DamagedRecord, Invite, Load, User, now_ms
-from storage.audit_lines import subjects_in
-from storage.maintenance import Report
-from storage.names import can_be_key
-from storage.postgresql import clients, users
+from storage import kinds
+from storage.errors import BadInstallation, DamagedRecord
+from storage.kinds import USERS, Kind
+from storage.maintenance import Load, Report
 from storage.postgresql.connections import Database
-from storage.postgresql.rows import archive_lock, stream
+from storage.postgresql.keys import KeyRow
+from storage.postgresql.pictures import COLUMNS, row_of_pictures
+from storage.postgresql.record_table import columns_of, row_of
 from storage.postgresql.schema import new_key
+from storage.postgresql.snapshot import archive_lock
+from storage.records import User
 
 MOST_LINES = 2**33  # of an audit log; its numbers are below those of the lines that are there
 BATCH = 2**22  # bytes, about: rows are sent when there are so many
 ROW = 1000  # bytes that a row takes in memory, besides pictures and lines
-# Columns by table, in the order in which rows refer to each other. The first one names the row.
-COLUMNS = {
-    "users": ("id", "record", "name_key", "email_key", "administers"),
-    "deleted_users": ("id",),
-    "pictures": ("user_id", "pfp_timestamp", "written", *PICTURE_SIZES),
-    "clients": ("id", "record", "owner_id", "game_origin", "listed"),
-    "invites": ("hash", "expires"),
-    "audit": ("id", "line"),
-    "audit_subjects": ("audit_id", "subject"),
-}
-DUPLICATES = {
-    "users_name_key_key": "its name is that of another user",
-    "users_email_key_key": "its email is that of another user",
-    "clients_game_origin_key": "its game is on the origin of another client",
-}
 
 
 @contextlib.contextmanager
-def load(database: Database, before: Callable[[], None], report: Report) -> Iterator[Load]:
+def load(
+    database: Database, keys: KeyRow, before: Callable[[], None], report: Report
+) -> Iterator[Load]:
     """As `Storage.load`. Raises SaveUnconfirmed if everything may be there, or nothing."""
     with archive_lock(database, report), database.own_transaction() as connection:
         connection.execute("SELECT FROM installation FOR UPDATE")
@@ -51,12 +41,14 @@ def load(database: Database, before: Callable[[], None], report: Report) -> Iter
         yield loaded
         loaded.finish()
         before()
+    keys.expire()
 
 
 def _refuse_unless_empty(connection: psycopg.Connection) -> None:
-    query = "SELECT EXISTS (SELECT FROM users) OR EXISTS (SELECT FROM clients)"
+    counting = (f"EXISTS (SELECT FROM {kind.name})" for kind in kinds.KINDS if kind.counts)
+    query = f"SELECT {' OR '.join(counting)}"
     if connection.execute(query).fetchone() == (True,):
-        raise storage.BadInstallation(
+        raise BadInstallation(
             "the database has players or clients: a restore or a copy needs one that has none"
         )
 
@@ -66,7 +58,13 @@ class CopiedRows(Load):
 
     def __init__(self, connection: psycopg.Connection) -> None:
         self._connection = connection
-        self._rows: dict[str, list[tuple]] = {table: [] for table in COLUMNS}
+        # Columns by table, in the order in which rows refer to each other. The first names the row.
+        self._columns = {kind.name: columns_of(kind) for kind in kinds.KINDS} | {
+            "deleted_users": "id",
+            "pictures": ", ".join(COLUMNS),
+            "audit": "id, line",
+        }
+        self._rows: dict[str, list[tuple]] = {table: [] for table in self._columns}
         self._size = 0  # bytes
         # Ids of users who were here before are below next_user_id, as in an archive.
         connection.execute("DELETE FROM deleted_users")
@@ -74,60 +72,32 @@ class CopiedRows(Load):
         (self._first_line,) = connection.execute(query).fetchone()  # of those that are there
 
     def add_user(self, user: User, pictures: dict[str, bytes]) -> None:
-        *columns, user_id = users.columns_of(user)
-        for field, key in zip(("name", "email"), columns[1:3], strict=True):
-            if not can_be_key(field, key):
-                raise DamagedRecord(f"users/{user_id}", f"nobody can be found by its {field}")
-        self._add("users", user_id, *columns)
+        self.add(USERS, user)
         if pictures:
-            files = [pictures[size] for size in PICTURE_SIZES]
-            row = (user_id, user.pfp_timestamp, now_ms(), *files)
-            self._add("pictures", *row, size=sum(map(len, files)))
+            size = sum(map(len, pictures.values()))
+            self._add("pictures", *row_of_pictures(user, pictures), size=size)
+
+    def add(self, kind: Kind, record: Any) -> None:
+        self._add(kind.name, *row_of(kind, record))
 
     def add_deleted_id(self, user_id: int) -> None:
         self._add("deleted_users", user_id)
 
-    def add_client(self, client: Client) -> None:
-        *columns, client_id = clients.columns_of(client)
-        self._add("clients", client_id, *columns)
-
-    def add_invite(self, invite_hash: str, invite: Invite) -> None:
-        self._add("invites", invite_hash, invite.expires)
-
     def add_audit_log(self, lines: Iterable[bytes]) -> None:
         for number, line in enumerate(lines, start=self._first_line - MOST_LINES):
             self._add("audit", number, line.removesuffix(b"\n"), size=len(line))
-            for subject in subjects_in(line):
-                self._add("audit_subjects", number, subject)
         self._send()
 
     def finish(self) -> None:
         """Send the rest, and what follows from all of it."""
         self._send()
-        self._index_older_lines()
-        self._connection.execute(
-            "DELETE FROM audit_subjects WHERE subject !~ %s "
-            "AND NOT EXISTS (SELECT FROM clients WHERE id = subject)",
-            [f"^{USER_ID.pattern}$"],
-        )
         keys = [new_key()] if self.keys is None else [key.decode() for key in self.keys]
         self._connection.execute(
             "UPDATE installation SET next_user_id = greatest(next_user_id, %s), keys = %s",
             [self.next_user_id, keys],
         )
         # Queries are planned by these statistics, which would be made some minutes later.
-        self._connection.execute(f"ANALYZE {', '.join(COLUMNS)}")
-
-    def _index_older_lines(self) -> None:
-        """Index the lines that were there: their clients are back, if they were loaded."""
-        query = "SELECT id, line FROM audit WHERE id >= %s"
-        for number, line in stream(self._connection, query, [self._first_line]):
-            for subject in subjects_in(line):
-                self._connection.execute(
-                    "INSERT INTO audit_subjects (audit_id, subject) VALUES (%s, %s) "
-                    "ON CONFLICT DO NOTHING",
-                    [number, subject],
-                )
+        self._connection.execute(f"ANALYZE {', '.join(self._columns)}")
 
     # -- rows ----------------------------------------------------------------------------------
 
@@ -152,7 +122,7 @@ class CopiedRows(Load):
     def _copy(self, table: str, rows: list[tuple]) -> None:
         if not rows:
             return
-        command = f"COPY {table} ({', '.join(COLUMNS[table])}) FROM STDIN"
+        command = f"COPY {table} ({self._columns[table]}) FROM STDIN"
         try:
             with self._connection.cursor() as cursor, cursor.copy(command) as copy:
                 for row in rows:
@@ -160,5 +130,6 @@ class CopiedRows(Load):
         except UniqueViolation as error:
             # The context is "COPY users, line 2".
             row = rows[int(re.search(r"[0-9]+", error.diag.context)[0]) - 1]
-            problem = DUPLICATES.get(error.diag.constraint_name, "it is there twice")
+            key = error.diag.constraint_name.removeprefix(f"{table}_")
+            problem = "it is there twice" if key == "pkey" else f"its {key} is that of another"
             raise DamagedRecord(f"{table}/{row[0]}", problem) from error

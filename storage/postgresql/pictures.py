@@ -2,35 +2,60 @@
 
 import functools
 
-import storage
-from storage import PICTURE_SIZES, Images, User
+from storage.contract import Pictures
+from storage.errors import NoSuchPicture
+from storage.kinds import USERS
+from storage.maintenance import ignore
 from storage.postgresql.connections import Database
+from storage.postgresql.record_table import RecordTable
+from storage.records import PICTURE_SIZES, User, now_ms
+from storage.repositories import Before, Images
+from storage.rules import PICTURE_FILE
 
 GENERATED_CACHED = 256  # users: about 1 KiB each
-SAVE = """
-INSERT INTO pictures (user_id, pfp_timestamp, written, large, medium, small)
-VALUES (%s, %s, %s, %s, %s, %s)
-ON CONFLICT (user_id) DO UPDATE SET (pfp_timestamp, written, large, medium, small)
-= (excluded.pfp_timestamp, excluded.written, excluded.large, excluded.medium, excluded.small)
-"""
+COLUMNS = ["user_id", "pfp_timestamp", "written", *PICTURE_SIZES]
+SAVE = (
+    f"INSERT INTO pictures ({', '.join(COLUMNS)}) VALUES (%s, %s, %s, %s, %s, %s) "
+    "ON CONFLICT (user_id) DO UPDATE SET "
+    + ", ".join(f"{each} = excluded.{each}" for each in COLUMNS)
+)
 
 
-class PictureTable:
+def row_of_pictures(user: User, images: Images) -> list:
+    """Return the row of a user's pictures, in the order of COLUMNS."""
+    return [user.id, user.pfp_timestamp, now_ms(), *(images[size] for size in PICTURE_SIZES)]
+
+
+class PictureTable(Pictures):
     """The pictures in a database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._users = RecordTable(database, USERS)
 
-    def save(self, user: User, images: Images) -> None:
+    def save(self, user_id: int, images: Images, before: Before[User] = ignore) -> int:
+        with self._database.transaction(f"users/{user_id}"):
+            user = self._users.read_locked(user_id)
+            before(user)
+            self.replace(user, images)
+        return user.pfp_timestamp
+
+    def replace(self, user: User, images: Images | None) -> None:
+        """Save other pictures, None for generated ones, of a user whose row is locked."""
+        user.pfp_timestamp = max(now_ms(), (user.pfp_timestamp or 0) + 1)
+        self._users.save(user)
+        if images:
+            self.write(user, images)
+        else:
+            self._database.save("DELETE FROM pictures WHERE user_id = %s", [user.id])
+
+    def write(self, user: User, images: Images) -> None:
         """Save the pictures of a user, which have the timestamp of the record."""
-        files = [images[size] for size in ("large", "medium", "small")]
-        values = [user.id, user.pfp_timestamp, storage.now_ms(), *files]
-        self._database.save(SAVE, values)
+        self._database.save(SAVE, row_of_pictures(user, images))
 
     def read(self, size: str, file_name: str) -> tuple[bytes, float]:
-        """As `Storage.read_picture`."""
-        match = storage.PICTURE_FILE.fullmatch(file_name)
-        missing = storage.NoSuchPicture(f"there is no picture {size}/{file_name}")
+        match = PICTURE_FILE.fullmatch(file_name)
+        missing = NoSuchPicture(f"there is no picture {size}/{file_name}")
         if not match or size not in PICTURE_SIZES:
             raise missing
         rows = self._database.execute(

@@ -2,44 +2,66 @@
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator
-from typing import BinaryIO
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, BinaryIO
 
 import psycopg
 
-import storage
-from storage import CLIENT_ID, Client, DamagedRecord, Invite, User, ignore
-from storage.maintenance import Report, check_picture, refuse_unusable
-from storage.names import can_be_key
-from storage.postgresql.clients import decode_client
+from storage.errors import DamagedRecord
+from storage.kinds import USERS, Kind
+from storage.maintenance import Report, Snapshot, check_picture, ignore, refuse_unusable
 from storage.postgresql.connections import Database
-from storage.postgresql.rows import ONE_STATE, archive_lock, stream
-from storage.postgresql.users import decode_user, keys_of
+from storage.postgresql.record_table import columns_of, decode_row
+from storage.postgresql.schema import ARCHIVE_LOCK
+from storage.records import PICTURE_SIZES, User
 from storage.rules import USER_IDS_END
 
-USERS = """
-    SELECT id, record, name_key, email_key,
-        user_id IS NOT NULL, pfp_timestamp, large, medium, small
-    FROM users LEFT JOIN pictures ON user_id = id
-    WHERE id BETWEEN 1 AND %s ORDER BY id
+# A transaction that does not see what others change meanwhile.
+ONE_STATE = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
+PAGE = 100  # rows that are fetched at a time: about 10 MB of large pictures
+# Another schema of the same database may have an installation too, from which to copy.
+LOCK_KEY = "(%s, 'installation'::regclass::oid::integer)"
+LAST_ID = f"""
+    SELECT coalesce(max(id), 0)
+    FROM (SELECT id FROM users UNION ALL SELECT id FROM deleted_users) AS x
+    WHERE id < {USER_IDS_END}
 """
-DELETED = """
-    SELECT id FROM deleted_users
-    WHERE id BETWEEN 1 AND %s AND NOT EXISTS (SELECT FROM users WHERE id = deleted_users.id)
-    ORDER BY id
+# A user without a row of them has NULL for each.
+PICTURES = """
+    pictures.pfp_timestamp, large, medium, small FROM users LEFT JOIN pictures ON user_id = id
 """
-NEVER_GIVEN = """
-    SELECT 'users', id FROM users WHERE id NOT BETWEEN 1 AND %s
-    UNION ALL SELECT 'deleted_users', id FROM deleted_users WHERE id NOT BETWEEN 1 AND %s
-    ORDER BY 1, 2
-"""
-LAST_ID = USER_IDS_END - 1
+DELETED = "SELECT id FROM deleted_users EXCEPT SELECT id FROM users ORDER BY id"
+
+
+def problem_with_id(kind: Kind, record_id: int | str) -> str | None:
+    """Return what is wrong with an id that the program never gives."""
+    is_too_large = kind.number and record_id >= USER_IDS_END
+    if is_too_large or kind.parse_id(str(record_id)) is None:
+        return f"has an id that no {kind.one} has"
+    return None
+
+
+def stream(connection: psycopg.Connection, query: str) -> Iterator[tuple]:
+    """Yield the rows of a query of any size, in a transaction; one such query at a time."""
+    with connection.cursor("rows") as cursor:
+        cursor.itersize = PAGE
+        cursor.execute(query)
+        yield from cursor
 
 
 @contextlib.contextmanager
-def snapshot(
-    database: Database, before: Callable[[], None], report: Report
-) -> Iterator[storage.Snapshot]:
+def archive_lock(database: Database, report: Report) -> Iterator[None]:
+    """Wait for other snapshots and loads of this installation, and hold new ones back."""
+    with database.own_transaction() as connection:
+        tried = connection.execute(f"SELECT pg_try_advisory_xact_lock{LOCK_KEY}", [ARCHIVE_LOCK])
+        if tried.fetchone() == (False,):
+            report("another backup, restore or copy is running: waiting for its end")
+            connection.execute(f"SELECT pg_advisory_xact_lock{LOCK_KEY}", [ARCHIVE_LOCK])
+        yield
+
+
+@contextlib.contextmanager
+def snapshot(database: Database, before: Callable[[], None], report: Report) -> Iterator[Snapshot]:
     """As `Storage.snapshot`."""
     with archive_lock(database, ignore):  # `report` is for what is left out
         before()
@@ -47,75 +69,77 @@ def snapshot(
             yield FrozenRows(connection, report)
 
 
-class FrozenRows(storage.Snapshot):
+class FrozenRows(Snapshot):
     """The rows that one transaction sees. Methods raise psycopg.Error."""
 
     def __init__(self, connection: psycopg.Connection, report: Report) -> None:
         self._connection = connection
         self._report = report
-        for table, user_id in stream(connection, NEVER_GIVEN, [LAST_ID, LAST_ID]):
-            self._leave_out(f"{table} has the id {user_id}, which is never given")
-        query = "SELECT count(*), max(id) FROM users WHERE id BETWEEN 1 AND %s"
-        self.users_total, last_user = self._read(query, LAST_ID)
-        (last_deleted,) = self._read("SELECT max(id) FROM deleted_users WHERE id <= %s", LAST_ID)
-        next_id, self._keys = self._read("SELECT next_user_id, keys FROM installation")
+        query = f"SELECT (SELECT count(*) FROM users), next_user_id, keys, ({LAST_ID})"
+        [row] = connection.execute(f"{query} FROM installation")
+        self.users_total, next_id, self._keys, last_id = row
         if next_id > USER_IDS_END:
             self._leave_out(f"next_user_id is {next_id}, which is too large")
             next_id = 1
-        self.next_user_id = max(next_id, (last_user or 0) + 1, (last_deleted or 0) + 1)
-
-    def _read(self, query: str, *args: object) -> tuple:
-        """Return the only row of a query."""
-        return self._connection.execute(query, args).fetchone()
+        self.next_user_id = max(next_id, last_id + 1)
 
     def _leave_out(self, reason: object) -> None:
         self._report(f"{reason}: left out")
 
     def users(self) -> Iterator[tuple[User, dict[str, bytes]]]:
-        for user_id, record, name_key, email_key, *picture in stream(
-            self._connection, USERS, [LAST_ID]
-        ):
-            try:
-                user = decode_user(user_id, record)
-                refuse_unusable(user)
-                _refuse_wrong_keys(user, name_key, email_key)
-            except DamagedRecord as error:
-                self._leave_out(error)
-            else:
-                yield user, self._pictures_of(user, *picture)
+        query = f"SELECT {columns_of(USERS)}, {PICTURES} ORDER BY id"
+        for *row, timestamp, large, medium, small in stream(self._connection, query):
+            if user := self._usable(USERS, *row):
+                yield user, self._pictures_of(user, timestamp, large, medium, small)
+
+    def records(self, kind: Kind) -> Iterator[Any]:
+        query = f"SELECT {columns_of(kind)} FROM {kind.name} ORDER BY id"
+        return filter(None, (self._usable(kind, *row) for row in stream(self._connection, query)))
+
+    def _has_usable_id(self, table: str, kind: Kind, record_id: int | str) -> bool:
+        problem = problem_with_id(kind, record_id)
+        if problem:
+            self._leave_out(f"{table}/{record_id!r} {problem}")
+        return not problem
+
+    def _usable(self, kind: Kind, record_id: int | str, content: bytes, *keys: str | None) -> Any:
+        """Return the record of a row, None if it is left out."""
+        if not self._has_usable_id(kind.name, kind, record_id):
+            return None
+        try:
+            record = decode_row(kind, record_id, content)
+            refuse_unusable(kind, record)
+            for unique, column in zip(kind.unique, keys, strict=False):
+                # It may have the same key as another record then.
+                if unique.of(record) != column:
+                    problem = f"its column {unique.name} does not follow from its record"
+                    fix = "`check --repair` corrects it"
+                    raise DamagedRecord(f"{kind.name}/{record_id}", f"{problem} ({fix})")
+        except DamagedRecord as error:
+            self._leave_out(error)
+            return None
+        return record
 
     def _pictures_of(
-        self, user: User, has_row: bool, timestamp: int | None, *content: bytes | None
+        self, user: User, timestamp: int | None, *content: bytes | None
     ) -> dict[str, bytes]:
         """Return a user's pictures by size; a user whose own ones are lost has none."""
-        if not has_row:
-            return generated_pictures(user)
-        pictures = dict(zip(storage.PICTURE_SIZES, content, strict=True))
-        problem = next(problems_with_pictures(user, timestamp, pictures), None)
-        if problem is None:
-            return pictures
-        place = f"pictures/{user.id}"
-        self._report(f"{place} {problem}: left out, player {user.id} gets a generated picture")
-        user.pfp_timestamp = None
-        return {}
+        from storage.pictures import generate_picture  # Pillow: slow to import
+
+        pictures = pictures_in(content)
+        if not pictures and user.pfp_timestamp is not None:
+            return generate_picture(user.id)  # without a timestamp, wherever it is first read
+        for problem in problems_with_pictures(user, timestamp, pictures) if pictures else ():
+            place = f"pictures/{user.id}"
+            self._report(f"{place} {problem}: left out, player {user.id} gets a generated picture")
+            user.pfp_timestamp = None
+            return {}
+        return pictures
 
     def deleted_ids(self) -> Iterator[int]:
-        for (user_id,) in stream(self._connection, DELETED, [LAST_ID]):
-            yield user_id
-
-    def clients(self) -> Iterator[Client]:
-        for client_id, record in stream(
-            self._connection, "SELECT id, record FROM clients ORDER BY id"
-        ):
-            try:
-                if not CLIENT_ID.fullmatch(client_id):
-                    raise DamagedRecord(f"clients/{client_id!r}", "no client has such an id")
-                client = decode_client(client_id, record)
-                refuse_unusable(client)
-            except DamagedRecord as error:
-                self._leave_out(error)
-            else:
-                yield client
+        for (user_id,) in stream(self._connection, DELETED):
+            if self._has_usable_id("deleted_users", USERS, user_id):
+                yield user_id
 
     def audit_log(self) -> BinaryIO:
         file = tempfile.TemporaryFile()  # noqa: SIM115 -- the caller closes it
@@ -127,32 +151,10 @@ class FrozenRows(storage.Snapshot):
     def keys(self) -> tuple[bytes, ...]:
         return tuple(key.encode() for key in self._keys)
 
-    def invites(self) -> Iterator[tuple[str, Invite]]:
-        query = "SELECT hash, expires FROM invites ORDER BY hash"
-        for invite_hash, expires in stream(self._connection, query):
-            yield invite_hash, Invite(expires)
 
-
-def _refuse_wrong_keys(user: User, name_key: str, email_key: str) -> None:
-    """Raise DamagedRecord for a user who may have the same name or email address as another."""
-    for field, column, key in zip(
-        ("name", "email"), (name_key, email_key), keys_of(user)[:2], strict=True
-    ):
-        if not can_be_key(field, key):
-            raise DamagedRecord(f"users/{user.id}", f"nobody can be found by its {field}")
-        if column != key:
-            problem = f"its {field}_key is not that of its {field} (`check --repair` corrects it)"
-            raise DamagedRecord(f"users/{user.id}", problem)
-
-
-def generated_pictures(user: User) -> dict[str, bytes]:
-    """Return the pictures by size of a user who has no row of them.
-
-    Those of a user without a timestamp are generated wherever they are first read.
-    """
-    from storage.pictures import generate_picture  # Pillow: slow to import
-
-    return {} if user.pfp_timestamp is None else generate_picture(user.id)
+def pictures_in(content: Sequence[bytes | None]) -> dict[str, bytes]:
+    """Return the pictures in a row by size, none for a user without a row of them."""
+    return {} if None in content else dict(zip(PICTURE_SIZES, content, strict=True))
 
 
 def problems_with_pictures(

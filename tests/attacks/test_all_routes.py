@@ -38,7 +38,7 @@ def paths(app: Flask, part: str) -> Iterator[str]:
 @pytest.fixture
 def administrator_browser(store, adas_browser, ada):
     """A browser that is signed in as an administrator."""
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.mod_level = ADMINISTRATOR
     return adas_browser
 
@@ -56,7 +56,7 @@ def visitor(request, administrator_browser):
 @pytest.fixture
 def game(store):
     """A client with a game URL: its play page is /play/<client id>."""
-    client, _ = store.add_client("Game", [], None, game_url="https://game.example/")
+    client, _ = store.clients.register("Game", [], None, game_url="https://game.example/")
     return client
 
 
@@ -200,10 +200,10 @@ def test_no_page_reads_a_template_after_the_start(
     app = identity_server.create_app(settings | {"BASE_URL": "http://localhost"})
     shutil.rmtree(resources)
     store = app.extensions["storage"]
-    user = store.add_user(
+    user = store.users.register(
         "Ada", "ada@example.org", hash_password(PASSWORD), mod_level=ADMINISTRATOR
     )
-    client, _ = store.add_client("Game", [], user.id, game_url="https://game.example/")
+    client, _ = store.clients.register("Game", [], user.id, game_url="https://game.example/")
     browser = Browser(app)
     assert browser.sign_in().status_code == 303
     for answer in request_every_path(app, browser, (client.id, str(user.id)), ("GET",)):
@@ -250,7 +250,7 @@ def test_method_override_is_ignored(store, adas_browser, ada, anyone):
         answer = adas_browser.get("/account/sign-out-everywhere", headers={header: "POST"})
         assert answer.status_code == 405
     assert adas_browser.get("/sign-out?_method=POST").status_code == 405
-    assert len(store.read_user(ada.id).sessions) == 1
+    assert len(store.users.read(ada.id).sessions) == 1
 
 
 def file_contents(folder: Path) -> dict[Path, bytes]:
@@ -348,8 +348,8 @@ def test_press_in_the_first_second_of_a_page_does_not_count(
 
 def test_forms_of_routes_with_a_stamp_have_one(app, store, administrator_browser, ada, bob, game):
     """The page also loads the script that holds back their buttons, those for deletion too."""
-    store.save_picture(ada.id, {"large": b"1", "medium": b"1", "small": b"1"})
-    with store.edit_user(bob.id) as user:
+    store.pictures.save(ada.id, {"large": b"1", "medium": b"1", "small": b"1"})
+    with store.users.edit(bob.id) as user:
         user.flairs.append("Champion")
     profile, client_page = f"/users/{bob.id}", f"/developer/{game.id}"
     pages = [administrator_browser.get(each) for each in ("/", "/account", profile, client_page)]

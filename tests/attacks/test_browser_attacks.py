@@ -158,7 +158,7 @@ def test_game_opening_the_consent_page_under_a_click_gets_no_code(
 ):
     """RFC 9700 4.16: it would evade the delay of Allow on the play page."""
     game.pages["/"] = "<h1>Game</h1><button>Fire</button>"
-    with server.open_storage().edit_client(game_client.id) as client:
+    with server.open_storage().clients.edit(game_client.id) as client:
         client.game_url = f"{game.origin('localhost')}/"
     pause_clock(page)
     page.goto(f"{server.address}/play/{game_client.id}")
@@ -203,7 +203,7 @@ def test_double_click_from_a_sandboxed_frame_gives_no_consent(
             seconds = time.monotonic() - started
         if seconds < 1:
             break
-        with store.edit_user(store.find_user("ada").id) as user:
+        with store.users.edit(store.users.find_by_login("ada").id) as user:
             user.grants.pop(game_client.id, None)
         game.requested_paths.clear()
     assert [path for path in game.requested_paths if "code=" in path] == []

@@ -31,7 +31,7 @@ GAME = "https://game.example/"
 @pytest.fixture
 def signed_values(app, store, adas_browser, ada, program) -> dict[str, str]:
     """One valid value of every kind that the server signs, for Ada, by purpose."""
-    game, _ = store.add_client("Game", [], None, game_url=GAME)
+    game, _ = store.clients.register("Game", [], None, game_url=GAME)
     page = adas_browser.get(f"/play/{game.id}")
     consent = hidden_field(adas_browser.get(program.link()), "request")
     token = program.token_for(adas_browser.allow(program))
@@ -203,7 +203,7 @@ def test_pages_with_a_secret_in_the_url_load_only_same_origin_resources(
 
 
 def test_invitation_is_stored_as_a_hash_only(store, faults):
-    invite = store.issue_invite(days=7)
+    invite = store.invites.issue(days=7)
     stored = faults.stored_text()
     assert hashlib.sha256(invite.encode()).hexdigest() in stored
     assert invite not in stored
@@ -219,17 +219,17 @@ def is_signed_in(anyone, cookie: str) -> bool:
 
 def test_sign_in_during_suspension_creates_no_session(store, browser, anyone, ada, monkeypatch):
     """The player is suspended after the password check and before the session is stored."""
-    real_edit = store.edit_user
+    real_edit = store.users.edit
 
     def edit_after_suspension(user_id: int):
-        monkeypatch.setattr(store, "edit_user", real_edit)
+        monkeypatch.setattr(store.users, "edit", real_edit)
         with real_edit(user_id) as user:
             user.suspension, user.sessions = Suspension("command"), []
         return real_edit(user_id)
 
-    monkeypatch.setattr(store, "edit_user", edit_after_suspension)
+    monkeypatch.setattr(store.users, "edit", edit_after_suspension)
     assert browser.sign_in().status_code == 403
-    assert store.read_user(ada.id).sessions == []
+    assert store.users.read(ada.id).sessions == []
     assert browser.get_cookie("session") is None
 
 
@@ -294,9 +294,9 @@ def production_password_hash(store, ada, monkeypatch) -> None:
     """Store Ada's password with the production hash method."""
     monkeypatch.setattr(passwords, "PASSWORD_METHOD", PASSWORD_METHOD)
     monkeypatch.setattr(passwords, "NOBODYS_HASH", NOBODYS_HASH)
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.password_hash = passwords.hash_password(PASSWORD)
-    assert check_password_hash(store.read_user(ada.id).password_hash, PASSWORD)
+    assert check_password_hash(store.users.read(ada.id).password_hash, PASSWORD)
 
 
 # Without a hash the ratio would be 1/1000; with the cheapest hash in use, 1/3.
@@ -316,7 +316,7 @@ def test_sign_in_time_does_not_reveal_an_imported_account(
     browser, store, ada, production_password_hash, method, wrap
 ):
     password_hash = wrap(generate_password_hash(PASSWORD, method))
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.password_hash = password_hash
     known, unknown = processor_times(browser, "Ada", "Zoe")
     assert known / unknown == SIMILAR

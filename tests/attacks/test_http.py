@@ -128,7 +128,7 @@ def test_cookie_set_by_a_sibling_site_is_not_a_session(make_app):
     __Host-session is another name to a browser, but not to a server that strips such spaces.
     """
     app = make_app(BASE_URL="https://id.example.org")
-    app.extensions["storage"].add_user("Eve", "eve@example.org", hash_password(PASSWORD))
+    app.extensions["storage"].users.register("Eve", "eve@example.org", hash_password(PASSWORD))
     https = {"HTTP_HOST": "id.example.org", "wsgi.url_scheme": "https"}
     browser = Browser(app, app.response_class)
     browser.environ_base |= https

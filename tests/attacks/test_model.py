@@ -125,7 +125,7 @@ class ServerModel(RuleBasedStateMachine):
         store = self.app.extensions["storage"]
         self.clients = []
         for uri in REDIRECT_URIS:
-            client, secret = store.add_client("Space Game", [uri], None)
+            client, secret = store.clients.register("Space Game", [uri], None)
             self.clients.append(Program(self.anyone, client.id, secret, uri))
         with self.app.app_context():
             _, _, invite = issue_first_account_link(store, "").partition("invite=")
@@ -210,7 +210,7 @@ class ServerModel(RuleBasedStateMachine):
             assert answer.status_code == 409
             return None
         assert answer.status_code == 303
-        ids = self.app.extensions["storage"].user_ids()
+        ids = self.app.extensions["storage"].users.ids()
         player = Player(ids[-1], normal_name(name), email.strip(), fields["password"])
         assert player.id not in [each.id for each in self.players]
         player.pictures.append(self.picture_timestamp(player))

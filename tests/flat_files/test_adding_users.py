@@ -32,16 +32,16 @@ def while_adding(storage, monkeypatch) -> Callable[[Callable], User]:
             happens()
 
         monkeypatch.setattr(storage.pictures, "write", write_and)
-        return storage.add_user("Ada", "ada@example.org", "", **options)
+        return storage.users.register("Ada", "ada@example.org", "", **options)
 
     return add
 
 
 def test_another_sign_up_does_not_wait_for_a_picture(storage, while_adding):
     added = []
-    ada = while_adding(lambda: added.append(storage.add_user("Bob", "bob@example.org", "")))
+    ada = while_adding(lambda: added.append(storage.users.register("Bob", "bob@example.org", "")))
     assert (ada.id, added[0].id) == (1, 2)
-    assert storage.user_ids() == [1, 2]
+    assert storage.users.ids() == [1, 2]
     assert [*storage.verify()] == []
 
 
@@ -53,39 +53,41 @@ def test_of_two_sign_ups_with_one_name_or_address_one_is_refused(
     storage, while_adding, pictures, name, email, error
 ):
     with pytest.raises(error):
-        while_adding(lambda: storage.add_user(name, email, ""))
-    assert storage.user_ids() == [2]
+        while_adding(lambda: storage.users.register(name, email, ""))
+    assert storage.users.ids() == [2]
     assert [*storage.verify()] == []
     assert not [*pictures.glob("*/1-*")]
 
 
 def test_an_invitation_used_by_two_sign_ups_makes_one_account(storage, while_adding):
-    invite = storage.issue_invite(1)
+    invite = storage.invites.issue(1)
     with pytest.raises(InviteSpent):
-        while_adding(lambda: storage.add_user("Bob", "bob@e.org", "", invite=invite), invite=invite)
-    assert [storage.read_user(each).name for each in storage.user_ids()] == ["Bob"]
+        while_adding(
+            lambda: storage.users.register("Bob", "bob@e.org", "", invite=invite), invite=invite
+        )
+    assert [storage.users.read(each).name for each in storage.users.ids()] == ["Bob"]
 
 
 def test_the_link_of_the_first_account_makes_one_account(storage, while_adding):
     def add_another() -> None:
         with pytest.raises(InviteSpent):
-            storage.add_user("Bob", "bob@example.org", "", first=True)
+            storage.users.register("Bob", "bob@example.org", "", first=True)
 
     assert while_adding(add_another, first=True).id == 1
-    assert storage.user_ids() == [1]
+    assert storage.users.ids() == [1]
 
 
 def test_a_repair_during_a_sign_up_takes_no_picture_away(storage, while_adding, pictures):
     ada = while_adding(lambda: [*storage.verify(repair=True)])
     assert len([*pictures.glob("*/1-*")]) == len(PICTURE_SIZES)
-    assert storage.read_picture("large", ada.picture_file)
+    assert storage.pictures.read("large", ada.picture_file)
     assert [*storage.verify()] == []
 
 
 def test_an_import_of_the_same_id_during_a_sign_up_refuses_the_sign_up(storage, while_adding):
     other = User(1, "Bob", "bob@example.org", "")
     with pytest.raises(IdTaken):
-        while_adding(lambda: storage.add_users([other], {}))
-    assert storage.read_user(1).name == "Bob"
-    assert [each.id for each in storage.administrators()] == []
+        while_adding(lambda: storage.users.add_many([other], {}))
+    assert storage.users.read(1).name == "Bob"
+    assert [each.id for each in storage.users.administrators()] == []
     assert [*storage.verify()] == []

@@ -16,7 +16,7 @@ def archive(tmp_path, unsynced, drawn_once) -> Path:
     """A backup of three players."""
     site = Site(tmp_path / "site")
     for name in ("Ada", "Bob", "Cleo"):
-        site.open().add_user(name, f"{name.lower()}@example.org", A_HASH)
+        site.open().users.register(name, f"{name.lower()}@example.org", A_HASH)
     site.backup(tmp_path / "backup.tar.gz")
     return tmp_path / "backup.tar.gz"
 
@@ -42,7 +42,7 @@ def test_restored_files_have_standard_modes_with_any_umask(archive, empty, umask
 def test_restore_after_a_killed_one_reports_it_and_succeeds(archive, empty, unsynced):
     run_until_killed(empty, f"restore(Path({str(archive)!r}), progress=kill)")
     store = empty.open()
-    assert store.is_new()  # the killed restore added nothing
+    assert store.users.is_new()  # the killed restore added nothing
     reported = []
     assert empty.restore(archive, report=reported.append) == 3
     assert reported == ["an earlier restore or copy was interrupted: what it left is removed"]
@@ -53,7 +53,7 @@ def test_restore_after_a_killed_one_reports_it_and_succeeds(archive, empty, unsy
 @pytest.mark.live
 def test_start_after_a_killed_restore_is_a_first_start(archive, empty, unsynced):
     run_until_killed(empty, f"restore(Path({str(archive)!r}), progress=kill)")
-    user = empty.open().add_user("Zoe", "zoe@example.org", "")
+    user = empty.open().users.register("Zoe", "zoe@example.org", "")
     with pytest.raises(BadInstallation, match="has players"):
         empty.restore(archive)
-    assert empty.open().find_user("zoe") == user
+    assert empty.open().users.find_by_login("zoe") == user

@@ -14,7 +14,7 @@ from copying import BOB, fill
 from waiting import PATIENCE
 
 from identity.settings import ROOT
-from storage import BadInstallation, sha256
+from storage import BadInstallation, InviteSpent, sha256
 from storage.copying import copy
 
 EXPIRING = ("data/codes/", "data/attempts/")
@@ -55,14 +55,19 @@ def test_copy_is_the_same_to_the_byte_and_changes_nothing_else(site, empty):
     assert empty.problems() == []
 
 
-def test_used_invitation_that_could_not_be_removed_is_not_copied(site, empty):
+def test_used_invitation_that_could_not_be_removed_stays_used(site, empty):
     store = site.open()
-    used = store.issue_invite(1)
-    (site.data / f"invites/{sha256(used)}.taken").symlink_to("../users/1.json")
+    used = store.invites.issue(1)
+    record = site.data / f"invites/{sha256(used)}.json"
+    content = record.read_bytes()
+    store.users.register("Eve", "eve@example.org", "", invite=used)
+    record.write_bytes(content)
     target = empty.open()
     copy(store, target)
-    assert len(list(empty.data.glob("invites/*"))) == 1
-    assert not target.find_invite(used)
+    for each in (store, target):
+        assert not each.invites.find_unused(used)
+        with pytest.raises(InviteSpent):
+            each.users.register("Zoe", "zoe@example.org", "", invite=used)
 
 
 @pytest.mark.parametrize("damaged", [f"users/{BOB}.json", "invites/*.json", "clients/*.json"])
@@ -94,7 +99,7 @@ copy(Site(Path({str(site.folder)!r})).open(), Site(Path({str(empty.folder)!r})).
     done = subprocess.run([sys.executable, "-c", program], env=environment, timeout=PATIENCE)
     assert done.returncode == -signal.SIGKILL
     store, reported = empty.open(), []
-    assert store.is_new()
+    assert store.users.is_new()
     assert copy(site.open(), store, report=reported.append) == 3
     assert reported == ["an earlier restore or copy was interrupted: what it left is removed"]
     assert lasting_files(empty) == lasting_files(site)

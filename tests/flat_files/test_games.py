@@ -2,14 +2,22 @@
 
 import pytest
 
+from storage import OriginTaken
 
-@pytest.mark.parametrize("is_edited", [True, False])
-def test_damaged_or_edited_record_does_not_block_other_games(storage, faults, is_edited):
-    game = {"game_url": "https://space.example/play", "listed": True}
-    first, _ = storage.add_client("Space Game", [], None, **game)
-    if is_edited:
-        faults.change_client(first.id, game_url="https://")
-    else:
-        faults.damage_client(first.id)
-    second, _ = storage.add_client("Chess", [], None, **game)
-    assert second.id in [each.id for each in storage.games(listed=True)]
+GAME = {"game_url": "https://space.example/play", "listed": True}
+
+
+def test_damaged_record_keeps_its_origin(storage, faults):
+    first, _ = storage.clients.register("Space Game", [], None, **GAME)
+    faults.damage_client(first.id)
+    with pytest.raises(OriginTaken):
+        storage.clients.register("Chess", [], None, **GAME)
+    assert storage.clients.games(listed=True) == []
+
+
+def test_edited_record_does_not_block_other_games(storage, faults):
+    game = GAME
+    first, _ = storage.clients.register("Space Game", [], None, **game)
+    faults.change_client(first.id, game_url="https://")
+    second, _ = storage.clients.register("Chess", [], None, **game)
+    assert second.id in [each.id for each in storage.clients.games(listed=True)]

@@ -21,7 +21,9 @@ def test_healthz_is_503_without_records_keys_or_pictures(anyone, faults, folders
 def test_no_folder_is_not_no_record(open_browser, adas_browser, ada, program, store, folders):
     """An unmounted disk looks like this: no game must take its players for deleted ones."""
     browser, code = open_browser(), adas_browser.allow(program)
-    game, _ = store.add_client("Game", [], None, game_url="https://game.example/", listed=True)
+    game, _ = store.clients.register(
+        "Game", [], None, game_url="https://game.example/", listed=True
+    )
     token = program.token_for(adas_browser.allow(program))
     picture = f"/pfp/small/{ada.picture_file}"
     requests = {

@@ -71,7 +71,7 @@ def test_rotate_key_drops_old_keys_and_explains_what_ends(rotate, key_file):
 def test_audit_log_describes_both_rotations(rotate, store):
     rotate()
     rotate("--drop-old")
-    first, second = map(describe_audit_line, store.read_audit())
+    first, second = map(describe_audit_line, store.audit.read())
     assert first.endswith("  the command: key rotate")
     assert second.endswith("  the command: key drop-old")
 
@@ -80,7 +80,7 @@ def test_audit_log_describes_both_rotations(rotate, store):
 def test_key_file_is_replaced_atomically_with_mode_0600(store, key_file, drop_old):
     before = key_file.stat().st_ino
     with open(key_file, "rb") as old:
-        store.rotate_keys(drop_old)
+        store.keys.rotate(drop_old)
         assert len(old.read().splitlines()) == 1, "the file was written in place"
     assert key_file.stat().st_ino != before
     assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
@@ -104,8 +104,8 @@ def test_concurrent_rotations_keep_both_keys(store, monkeypatch):
         resume.wait(PATIENCE)
         return next(new_keys)
 
-    monkeypatch.setattr(key_files, "_new_key", new_key)
-    first, second = (threading.Thread(target=store.rotate_keys, args=(False,)) for _ in range(2))
+    monkeypatch.setattr(key_files, "new_key", new_key)
+    first, second = (threading.Thread(target=store.keys.rotate, args=(False,)) for _ in range(2))
     first.start()
     started.wait(PATIENCE)
     second.start()
@@ -113,11 +113,11 @@ def test_concurrent_rotations_keep_both_keys(store, monkeypatch):
     resume.set()
     first.join()
     second.join()
-    assert store.keys() == (b"first", b"second")
+    assert store.keys.current() == (b"first", b"second")
 
 
 def test_first_start_after_a_rotation_keeps_the_keys(store):
-    store.rotate_keys(drop_old=False)
-    keys = store.keys()
-    store.key_file.make()  # as a first start that found no file just before the rotation
-    assert store.keys() == keys
+    store.keys.rotate(drop_old=False)
+    keys = store.keys.current()
+    store.keys.make()  # as a first start that found no file just before the rotation
+    assert store.keys.current() == keys

@@ -2,15 +2,14 @@
 
 import os
 import time
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from storage import StorageFailed, open_storage
+from storage import StorageFailed, User, open_storage
 from storage.flat_files import disk
-from storage.flat_files.disk import CACHE_SIZE, YOUNGEST_CACHED, StatCache, write_file
+from storage.flat_files.disk import YOUNGEST_CACHED, StatCache, write_file
 
 SECOND = 10**9  # nanoseconds
 
@@ -19,7 +18,7 @@ class CountingReader:
     """Reads files through a StatCache and counts the reads of the disk."""
 
     def __init__(self) -> None:
-        self.cache, self.reads = StatCache(), 0
+        self.cache, self.reads = StatCache(100), 0
         self.pause = 0.0  # seconds, after a read
 
     def __call__(self, path: Path | str) -> bytes:
@@ -115,7 +114,7 @@ def test_missing_file_raises_each_time_and_is_found_when_it_is_back(read, file):
 
 
 def test_folder_is_listed_once_until_a_name_is_added_or_removed(tmp_path):
-    folder, listings, cache = tmp_path / "folder", [], StatCache()
+    folder, listings, cache = tmp_path / "folder", [], StatCache(1)
 
     def names() -> list[str]:
         return cache.get(str(folder), lambda: listings.append(1) or sorted(os.listdir(folder)))
@@ -135,48 +134,52 @@ def test_folder_is_listed_once_until_a_name_is_added_or_removed(tmp_path):
 
 def test_clients_of_another_process_are_listed_at_once(tmp_path):
     mine, other = (open_storage(f"{tmp_path}/data", f"{tmp_path}/pictures") for _ in range(2))
-    added = [other.add_client("Chess", [], None)[0].id]
+    added = [other.clients.register("Chess", [], None)[0].id]
     for _ in range(3):
         time.sleep(2 * YOUNGEST_CACHED / SECOND)  # from now on it is cached
         for _ in range(2):
-            assert mine.client_ids() == sorted(added)
-            assert [each.id for each in mine.clients_of(None)] == sorted(added)
-        added.append(other.add_client("Chess", [], None)[0].id)
-        assert mine.client_ids() == sorted(added)
-        assert [each.id for each in mine.clients_of(None)] == sorted(added)
-    other.delete_client(added.pop(0))
-    assert [each.id for each in mine.clients_of(None)] == mine.client_ids() == sorted(added)
+            assert mine.clients.ids() == sorted(added)
+            assert [each.id for each in mine.clients.of_owner(None)] == sorted(added)
+        added.append(other.clients.register("Chess", [], None)[0].id)
+        assert mine.clients.ids() == sorted(added)
+        assert [each.id for each in mine.clients.of_owner(None)] == sorted(added)
+    other.clients.delete(added.pop(0))
+    assert [each.id for each in mine.clients.of_owner(None)] == mine.clients.ids() == sorted(added)
 
 
-def test_cached_values_take_no_more_memory_than_a_constant(read, tmp_path):
-    """4,000 files of 8 KiB are four times as much; then of 20 bytes, where the rest counts."""
-    path = tmp_path / "file"
-    tracemalloc.start()
-    try:
-        for size, count in ((8192, 4000), (20, 40_000)):
-            save(path, b"x" * size)
-            before = tracemalloc.get_traced_memory()[0]
-            for number in range(count):
-                link = f"{tmp_path}/{size}-{number}"  # no Path: Python keeps the parts of each
-                os.link(path, link)  # quicker than a new file
-                read(link)
-            used = tracemalloc.get_traced_memory()[0] - before
-            assert CACHE_SIZE / 4 < used < CACHE_SIZE
-            read.cache = StatCache()
-    finally:
-        tracemalloc.stop()
+def test_only_the_newest_values_are_kept(read, tmp_path):
+    paths = [tmp_path / str(number) for number in range(250)]
+    for path in paths:
+        save(path, b"x")
+        read(path)
+    assert read.reads == 250
+    for path in paths[-50:]:
+        read(path)
+    assert read.reads == 250
+    read(paths[0])
+    assert read.reads == 251
 
 
-def test_cached_lists_take_no_more_memory_than_a_constant(tmp_path):
-    cache, name = StatCache(), "f" * 24
-    tracemalloc.start()
-    try:
-        for number in range(20):
-            path = tmp_path / f"folder-{number}"
-            path.mkdir()
-            os.utime(path, ns=(0, 0))
-            cache.get(str(path), lambda: [f"{name}{each}"[-24:] for each in range(10_000)])
-        used = tracemalloc.get_traced_memory()[0]
-        assert CACHE_SIZE / 4 < used < CACHE_SIZE
-    finally:
-        tracemalloc.stop()
+def test_each_function_has_its_own_value_of_a_record(tmp_path):
+    users = open_storage(f"{tmp_path}/data", f"{tmp_path}/pictures").users
+    ada = users.register("Ada", "ada@example.org", "")
+    os.utime(f"{tmp_path}/data/users/1.json", ns=(0, 0))
+    for _ in range(2):
+        assert (users.read_from(ada.id, name), users.read_from(ada.id, email)) == (
+            *("Ada", "ada@example.org"),
+        )
+    with users.edit(ada.id) as user:
+        user.bio = "new"
+    assert users.read_from(ada.id, bio) == "new"
+
+
+def name(user: User) -> str:
+    return user.name
+
+
+def email(user: User) -> str:
+    return user.email
+
+
+def bio(user: User) -> str:
+    return user.bio

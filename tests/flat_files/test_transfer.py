@@ -25,7 +25,7 @@ def link_to_unreadable_file(path: Path) -> None:
 def test_import_refuses_the_line_of_an_unreadable_file_and_takes_the_others(
     storage, flat_folders, tmp_path, expected, make
 ):
-    storage.reserve_user_ids(70)  # like an earlier import
+    storage.users.reserve_ids(70)  # like an earlier import
     make(flat_folders[0], tmp_path)
     ids = (70, 1, 2)
     lines = [{"id": n, "name": f"Ada {n}", "email": f"{n}@example.org"} for n in ids]
@@ -39,7 +39,7 @@ def test_import_refuses_the_line_of_an_unreadable_file_and_takes_the_others(
 
 def test_export_leaves_out_and_names_an_unreadable_user(storage, flat_folders, tmp_path):
     for name in ("Ada", "Grace"):
-        storage.add_user(name, f"{name}@example.org", "")
+        storage.users.register(name, f"{name}@example.org", "")
     record = flat_folders[0] / "users/1.json"
     record.unlink()
     record.mkdir()

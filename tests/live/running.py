@@ -135,22 +135,22 @@ class RunningServer:
     def add_user(self, name: str, email: str = "") -> dict:
         """Add a user with the password PASSWORD; return it as `user add --json` prints it."""
         email = email or f"{name}@example.org"
-        return user_record(self.open_storage().add_user(name, email, password_hash()))
+        return user_record(self.open_storage().users.register(name, email, password_hash()))
 
     def add_client(
         self, name: str, *redirect_uris: str, owner: str | None = None, public: bool = False
     ) -> dict:
         """Register a client; return its `client_id` and, unless public, `client_secret`."""
         store = self.open_storage()
-        owner_id = store.find_user(owner).id if owner else None
-        client, secret = store.add_client(name, list(redirect_uris), owner_id, public=public)
+        owner_id = store.users.find_by_login(owner).id if owner else None
+        client, secret = store.clients.register(name, list(redirect_uris), owner_id, public=public)
         return {"client_id": client.id} | ({"client_secret": secret} if secret else {})
 
     def start_session(self, name: str) -> str:
         """Start a session of this user; return the value of its cookie."""
         store = self.open_storage()
         entry = Session(secrets.token_urlsafe(16), now_ms(), "Chrome on Linux")
-        with store.edit_user(store.find_user(name).id) as user:
+        with store.users.edit(store.users.find_by_login(name).id) as user:
             user.sessions = [*user.sessions, entry][-accounts.SESSIONS_KEPT :]
         app = Flask(__name__)
         app.extensions["storage"] = store
@@ -175,10 +175,10 @@ class RunningServer:
     def empty(self) -> None:
         """Delete every user, client and attempt count."""
         store = self.open_storage()
-        for client_id in store.client_ids():
-            store.delete_client(client_id)
-        for user_id in store.user_ids():
-            store.delete_user(user_id)
+        for client_id in store.clients.ids():
+            store.clients.delete(client_id)
+        for user_id in store.users.ids():
+            store.users.delete(user_id)
         self.forget_attempts()
 
     def forget_attempts(self) -> None:

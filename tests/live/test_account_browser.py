@@ -39,7 +39,7 @@ class Site(RunningServer):
     """A running server with look-ups for these tests."""
 
     def find_user(self, name: str) -> storage.User | None:
-        return self.open_storage().find_user(name)
+        return self.open_storage().users.find_by_login(name)
 
     def token_of(self, client: Client, page: Page) -> str:
         """Return the access token for the code in the page's address."""
@@ -52,7 +52,7 @@ def site() -> Iterator[Site]:
     """A server with open sign-up, the player ada and the administrator hopper."""
     with running_server(Site, SIGN_UP="open") as site:
         root = site.add_user("hopper")
-        with site.open_storage().edit_user(root["id"]) as user:
+        with site.open_storage().users.edit(root["id"]) as user:
             user.mod_level = storage.ADMINISTRATOR
         site.add_user("ada")
         yield site
@@ -68,7 +68,7 @@ def empty_site() -> Iterator[Site]:
 @pytest.fixture
 def player(site: Site) -> dict:
     """A player for one test alone."""
-    return site.add_user(f"p{site.open_storage().user_ids()[-1] + 1}x")
+    return site.add_user(f"p{site.open_storage().users.ids()[-1] + 1}x")
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_first_account_link_creates_one_administrator(empty_site: Site, browse):
     page = browse()
     assert page.goto(link).status == 200
     expect(page.get_by_role("button", name="Create account")).to_have_count(0)
-    assert empty_site.open_storage().user_ids() == [1]
+    assert empty_site.open_storage().users.ids() == [1]
 
 
 def test_sign_up_during_authorization_returns_a_code_to_the_client(game_client: Client, browse):
@@ -333,7 +333,7 @@ def fetch_picture(site: Site, player: dict) -> bytes:
 
 
 def test_profile_changes_are_public(site: Site, player: dict, browse_as, browse):
-    with site.open_storage().edit_user(player["id"]) as user:
+    with site.open_storage().users.edit(player["id"]) as user:
         user.flairs.append("early bird")
     page = browse_as(player["name"])
     page.goto(f"{site.address}/account")
@@ -352,7 +352,7 @@ def test_profile_changes_are_public(site: Site, player: dict, browse_as, browse)
 
 
 def test_invalid_profile_keeps_the_input_and_focuses_the_error(site: Site, player: dict, browse_as):
-    with site.open_storage().edit_user(player["id"]) as user:
+    with site.open_storage().users.edit(player["id"]) as user:
         user.flairs.append("early bird")
     page = browse_as(player["name"])
     page.goto(f"{site.address}/account")
@@ -464,7 +464,7 @@ def test_suspension_ends_sessions_and_tokens_until_unsuspended(
     site: Site, game_client: Client, player: dict, browse, browse_as
 ):
     moderator = site.add_user(f"mod-{player['name']}")
-    with site.open_storage().edit_user(moderator["id"]) as user:
+    with site.open_storage().users.edit(moderator["id"]) as user:
         user.mod_level = storage.MODERATOR
     player_page = browse_as(player["name"])
     player_page.goto(game_client.link())
@@ -556,14 +556,14 @@ def wide_site(site: Site) -> Site:
     email = f"{'w' * 64}@{'w' * 60}.example.org"
     wide = site.add_user(WIDE_NAME, email)
     client = Client(site, "https://client.example/", name="W" * 60)
-    with site.open_storage().edit_user(wide["id"]) as user:
+    with site.open_storage().users.edit(wide["id"]) as user:
         user.bio = f"{'W' * 200}\n\nI play.\n" + "Often.\n" * 90
         user.flairs += ["early bird", WIDE_FLAIR]
         user.equipped_flair = WIDE_FLAIR
         user.play_ms = 100 * 60_000
         user.grants[client.id] = storage.Grant("a grant", ["userinfo", "email"], storage.now_ms())
     for name, mod_level in (("lovelace", storage.MODERATOR), ("mallory", storage.PLAYER)):
-        with site.open_storage().edit_user(site.add_user(name)["id"]) as user:
+        with site.open_storage().users.edit(site.add_user(name)["id"]) as user:
             user.mod_level = mod_level
             user.suspension = storage.Suspension("command") if name == "mallory" else None
     return site

@@ -89,9 +89,9 @@ def test_one_name_in_sixteen_spellings_is_signed_up_once(
     )
     created = [user for user in server.command("user", "list") if "racer-" in user["email"]]
     assert created == [server.command("user", "show", name)]
-    store.require_attempt_left("sign-up", "127.0.0.1", 2, DAY)
+    store.attempts.require_left("sign-up", "127.0.0.1", 2, DAY)
     with pytest.raises(storage.TooManyAttempts):
-        store.require_attempt_left("sign-up", "127.0.0.1", 1, DAY)
+        store.attempts.require_left("sign-up", "127.0.0.1", 1, DAY)
     winner = [answer.status_code for answer in answers].index(303)
     assert created[0]["email"] == f"racer-{winner}@example.org"
     signed_in = [each for each in browsers if "Hello, " in each.open("/").text]
@@ -129,9 +129,9 @@ def test_racing_demotions_leave_one_administrator(
     server: RunningServer, store: storage.Storage, ada: dict
 ):
     """Twenty rounds of demotion, then one of account deletion."""
-    password_hash = store.read_user(ada["id"]).password_hash
+    password_hash = store.users.read(ada["id"]).password_hash
     administrators = [
-        store.add_user(f"chief {n}", f"{n}@example.org", password_hash)
+        store.users.register(f"chief {n}", f"{n}@example.org", password_hash)
         for n in range(ADMINISTRATORS)
     ]
     browsers = [FormBrowser(server.address) for _ in administrators]
@@ -151,10 +151,10 @@ def test_racing_demotions_leave_one_administrator(
 
     for act in [*[step_down] * 20, delete_account]:
         for administrator in administrators:
-            with store.edit_user(administrator.id) as user:
+            with store.users.edit(administrator.id) as user:
                 user.mod_level = storage.ADMINISTRATOR
         assert Counter(race(act, ADMINISTRATORS)) == {303: ADMINISTRATORS - 1, 409: 1}
-        [left] = [each for each in map(store.read_user, store.user_ids()) if each.administers]
+        [left] = [each for each in map(store.users.read, store.users.ids()) if each.administers]
         assert left.id in [administrator.id for administrator in administrators]
     for form_browser in browsers:
         form_browser.close()
@@ -206,7 +206,7 @@ def test_racing_picture_uploads_leave_one_set_of_files(
 
     server.forget_attempts()  # more than a player may upload
     race(change_picture, UPLOADERS)
-    timestamp = store.read_user(ada["id"]).pfp_timestamp
+    timestamp = store.users.read(ada["id"]).pfp_timestamp
     sizes = storage.PICTURE_SIZES
     name = f"{ada['id']}-{timestamp}.webp"
     assert picture_files_of(server, ada["id"]) == sorted(f"{size}/{name}" for size in sizes)
@@ -220,7 +220,7 @@ def test_concurrent_account_changes_lose_nothing(
 ):
     """Each writer reads back its last write."""
     clients = [server.add_client(f"Game {number}", CALLBACK) for number in range(3)]
-    with store.edit_user(ada["id"]) as user:
+    with store.users.edit(ada["id"]) as user:
         user.flairs += ["first", "second"]
     bio_writer, flair_writer, uploader, allower, gamer = (sign_in() for _ in range(5))
 
@@ -229,17 +229,17 @@ def test_concurrent_account_changes_lose_nothing(
 
     def write_bio(number: int) -> None:
         save_profile(bio_writer, bio=f"bio {number}")
-        assert store.read_user(ada["id"]).bio == f"bio {number}"
+        assert store.users.read(ada["id"]).bio == f"bio {number}"
 
     def equip(number: int) -> None:
         flair = ("first", "second")[number % 2]
         save_profile(flair_writer, equippedFlair=flair)
-        assert store.read_user(ada["id"]).equipped_flair == flair
+        assert store.users.read(ada["id"]).equipped_flair == flair
 
     def change_picture(number: int) -> None:
         server.forget_attempts()  # more than a player may upload
         upload(uploader, number)
-        timestamp = store.read_user(ada["id"]).pfp_timestamp
+        timestamp = store.users.read(ada["id"]).pfp_timestamp
         small = server.picture_dir / "small" / f"{ada['id']}-{timestamp}.webp"
         assert nearest_colour(small.read_bytes()) == colour(number)
 
@@ -248,21 +248,21 @@ def test_concurrent_account_changes_lose_nothing(
         query = {"response_type": "code", "client_id": allowed, "redirect_uri": CALLBACK}
         code = allower.allow(f"/oauth/authorize?{urlencode(query)}", "ada").answer["code"]
         assert code
-        assert allowed in store.read_user(ada["id"]).grants
+        assert allowed in store.users.read(ada["id"]).grants
         if number >= len(clients):
             page = allower.open("/account/apps")
             assert allowed in page.text
             post(allower, "/account/apps/withdraw", data={"client_id": allowed})
-            assert allowed not in store.read_user(ada["id"]).grants
+            assert allowed not in store.users.read(ada["id"]).grants
 
     def play_a_minute(number: int) -> None:
-        with store.edit_user(ada["id"]) as user:
+        with store.users.edit(ada["id"]) as user:
             before = user.play_ms
             user.last_heartbeat = storage.now_ms() - MINUTE
         assert post(gamer, "/api/users/heartbeat").status_code == 200
-        assert store.read_user(ada["id"]).play_ms >= before + MINUTE
+        assert store.users.read(ada["id"]).play_ms >= before + MINUTE
 
-    played_before, started = store.read_user(ada["id"]).play_ms, storage.now_ms()
+    played_before, started = store.users.read(ada["id"]).play_ms, storage.now_ms()
     with (
         Background(write_bio) as bios,
         Background(equip) as flairs,
@@ -275,7 +275,7 @@ def test_concurrent_account_changes_lose_nothing(
             assert not any(each.has_failed() for each in beside)
             change_picture(pictures)
             pictures += 1
-    user = store.read_user(ada["id"])
+    user = store.users.read(ada["id"])
     played = user.play_ms - played_before - minutes.count * MINUTE
     assert 0 <= played <= storage.now_ms() - started  # a minute each, plus the time it took
     assert user.bio == f"bio {bios.count - 1}"

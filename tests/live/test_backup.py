@@ -113,9 +113,9 @@ def test_backup_during_concurrent_writes_restores_without_problems(
         restored = Site(tmp_path / archive.stem)
         restored.restore(archive)
         assert restored.problems() == []
-        users = restored.open().user_ids()
+        users = restored.open().users.ids()
         assert users[:PLAYERS] == [*range(1, PLAYERS + 1)]
-        names = {restored.open().read_user(user_id).name[:6] for user_id in users[PLAYERS:]}
+        names = {restored.open().users.read(user_id).name[:6] for user_id in users[PLAYERS:]}
         assert {"Writer", "Painte"} <= names <= {"Writer", "Painte", "Guest "}
 
 

@@ -454,7 +454,7 @@ def test_cross_site_form_cannot_submit_consent(
     fields = {"request": signed_request, "decision": "allow"}
     game.pages["/forged"] = forged_form(f"{server.address}/oauth/authorize", fields)
     check_refused(page, f"{game.origin(host)}/forged")
-    assert game_client.id not in store.read_user(ada["id"]).grants
+    assert game_client.id not in store.users.read(ada["id"]).grants
 
 
 def test_cross_site_form_cannot_sign_in(
@@ -536,9 +536,9 @@ def admin(server: RunningServer) -> str:
     """An administrator, whose header has the most links. It has a game, which is not listed."""
     record = server.add_user("W" * 29 + "i")
     store = server.open_storage()
-    with store.edit_user(record["id"]) as user:
+    with store.users.edit(record["id"]) as user:
         user.mod_level = storage.ADMINISTRATOR
-    store.add_client("Chess", [], record["id"], game_url="https://chess.example/play")
+    store.clients.register("Chess", [], record["id"], game_url="https://chess.example/play")
     return record["name"]
 
 
@@ -702,7 +702,7 @@ def test_new_secret_can_be_copied(server: RunningServer, admin: str, game_client
     expect(shown.get_by_role("status")).to_have_text("Copied")
     page.context.grant_permissions(["clipboard-read"])
     secret = page.evaluate("navigator.clipboard.readText()")
-    kept = server.open_storage().read_client(game_client.id).secret_sha256
+    kept = server.open_storage().clients.read(game_client.id).secret_sha256
     assert hashlib.sha256(secret.encode()).hexdigest() == kept
     check_page(page)
 

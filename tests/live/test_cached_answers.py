@@ -25,7 +25,7 @@ class Player:
         self.server, self.store = server, server.open_storage()
         self.id = server.add_user(f"pat-{secrets.token_hex(4)}")["id"]
         grant = Grant(secrets.token_urlsafe(12), ["userinfo", "email"], now_ms())
-        with self.store.edit_user(self.id) as user:
+        with self.store.users.edit(self.id) as user:
             user.grants[client_id] = grant
         code = AuthorizationCode(client_id, self.id, grant.id, grant.scope, None, None)
         self.token = issue_access_token(code, self.store)
@@ -55,7 +55,7 @@ def edit(**values: object) -> Callable[[Storage, int], None]:
     """Return a function that sets these fields of a player."""
 
     def change(store: Storage, user_id: int) -> None:
-        with store.edit_user(user_id) as user:
+        with store.users.edit(user_id) as user:
             for name, value in values.items():
                 setattr(user, name, value)
 
@@ -64,25 +64,25 @@ def edit(**values: object) -> Callable[[Storage, int], None]:
 
 
 def end_tokens(store: Storage, user_id: int) -> None:
-    with store.edit_user(user_id) as user:
+    with store.users.edit(user_id) as user:
         for grant in user.grants.values():
             grant.end_tokens()
 
 
 def rename(store: Storage, user_id: int) -> None:
-    store.rename_user(user_id, "Another Name")
+    store.users.rename(user_id, "Another Name")
 
 
 def change_email(store: Storage, user_id: int) -> None:
-    store.change_email(user_id, "another@example.org")
+    store.users.change_email(user_id, "another@example.org")
 
 
 def change_picture(store: Storage, user_id: int) -> None:
-    store.save_picture(user_id, generate_picture(user_id + 1))
+    store.pictures.save(user_id, generate_picture(user_id + 1))
 
 
 def delete(store: Storage, user_id: int) -> None:
-    store.delete_user(user_id)
+    store.users.delete(user_id)
 
 
 SHOWN = {  # how a change shows: the fields of the record in the profile and in whois
@@ -109,7 +109,7 @@ def test_change_shows_at_the_next_request_in_every_worker(server, client, change
     for profile, whois in player.answers():
         assert [profile[0], whois[0]] == ENDED.get(change, [200, 200])
         if change in SHOWN:
-            user = player.store.read_user(player.id)
+            user = player.store.users.read(player.id)
             for (_, answer), fields in zip((profile, whois), SHOWN[change], strict=True):
                 assert {each: answer[each] for each in fields} == values_of(user, fields)
 

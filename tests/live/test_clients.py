@@ -187,7 +187,7 @@ def remember_consent(server: RunningServer, player: dict, client: dict) -> None:
 
     The tests of Cancel and of loopback redirect URIs open that page.
     """
-    with server.open_storage().edit_user(player["id"]) as user:
+    with server.open_storage().users.edit(player["id"]) as user:
         user.grants[client["client_id"]] = Grant("a grant", ["userinfo", "email"], now_ms())
 
 

@@ -165,7 +165,7 @@ def test_demo_leaves_its_community_in_a_database(demo, databases):
         assert "stays in the database" in started.output
         assert_nothing_is_left(started)
         store = backend.open("demo", "")
-        assert [store.read_user(each).name for each in store.user_ids()] == [
+        assert [store.users.read(each).name for each in store.users.ids()] == [
             each.name for each in COMMUNITY
         ]
         again = CliRunner().invoke(identity_server_command, ["demo", "--storage", url])

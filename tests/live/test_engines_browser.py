@@ -119,13 +119,13 @@ def site(
 ) -> Iterator[Site]:
     """The site of each game; both games are registered with it and as games on the server's."""
     address = f"{game.origin()}/"
-    client, _ = store.add_client("Space Game", [address], None, game_url=address, public=True)
+    client, _ = store.clients.register("Space Game", [address], None, game_url=address, public=True)
     game.pages["/"] = read_program(request.param, "index.html", server, client.id)
     kind = HtmlGame
     if request.param == "phaser.md":
         kind, game.pages["/phaser.min.js"] = PhaserGame, request.getfixturevalue("phaser")
     yield Site(kind, address, f"{server.address}/play/{client.id}")
-    store.delete_client(client.id)
+    store.clients.delete(client.id)
     # Screenshots of a canvas with WebGL are slow without a graphics card.
     console_errors[:] = [each for each in console_errors if "GPU stall" not in each]
 

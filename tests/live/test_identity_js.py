@@ -201,7 +201,7 @@ def test_access_that_ended_is_no_player(
     with popup.expect_event("close"):
         decide(popup)
     check_signed_in(game_page, ada)
-    with store.edit_user(ada["id"]) as user:
+    with store.users.edit(ada["id"]) as user:
         user.grants.clear()
     with page.expect_response("**/api/oauth/whois"):
         assert game_page.evaluate("identity.whois()") is None
@@ -387,14 +387,14 @@ def add_played_game(server: RunningServer, store: Storage, game: Game) -> Callab
 
     def add_played_game(public: bool) -> str:
         url = f"{game.origin('localhost')}/"
-        client, _ = store.add_client("Space Game", [], None, game_url=url, public=public)
+        client, _ = store.clients.register("Space Game", [], None, game_url=url, public=public)
         publish(game, server, client.id)
         return f"{server.address}/play/{client.id}"
 
     yield add_played_game
-    for client_id in store.client_ids():
-        if store.read_client(client_id).game_url:
-            store.delete_client(client_id)
+    for client_id in store.clients.ids():
+        if store.clients.read(client_id).game_url:
+            store.clients.delete(client_id)
 
 
 def frame_of(page: Page) -> Frame:

@@ -45,7 +45,7 @@ class Load:
         mark = random.randbytes(4).hex()
         names = [f"{name} {mark}" for name in ("ada", "grace", "linus", "edsger")]
         self.players = [
-            store.add_user(name, f"{name.replace(' ', '.')}@example.org", password_hash)
+            store.users.register(name, f"{name.replace(' ', '.')}@example.org", password_hash)
             for name in names
         ]
         self.sign_in_attempts: list[FormBrowser] = []  # those with a cookie were confirmed
@@ -58,7 +58,7 @@ class Load:
 
     def run(self, seconds: float) -> None:
         """Load the server, and kill it this many seconds after the first consent and exchange."""
-        client, secret = self.store.add_client("Game", [CALLBACK], None)
+        client, secret = self.store.clients.register("Game", [CALLBACK], None)
         with ThreadPoolExecutor(5) as threads:
             consenting, exchanging = threads.map(self.sign_in, self.players[:2])
             exchanging.press(exchanging.open(link(client)), "Allow")
@@ -106,7 +106,7 @@ class Load:
         return form_browser
 
     def consent(self, form_browser: FormBrowser) -> None:
-        client, secret = self.store.add_client("Game", [CALLBACK], None)
+        client, secret = self.store.clients.register("Game", [CALLBACK], None)
         page = form_browser.press(form_browser.open(link(client)), "Allow")
         code = page.answer["code"]
         self.consents.append((form_browser, client))
@@ -162,11 +162,11 @@ def link(client: storage.Client) -> str:
 
 def check_records(store: storage.Storage) -> None:
     """Check that every record can be read, and every name finds its user."""
-    for user_id in store.user_ids():
-        user = store.read_user(user_id)
-        assert store.find_user(user.name) == store.find_user(user.email) == user
-        assert store.read_picture("small", f"{user_id}-{user.pfp_timestamp}.webp")
-    assert len(list(map(store.read_client, store.client_ids()))) == len(
+    for user_id in store.users.ids():
+        user = store.users.read(user_id)
+        assert store.users.find_by_login(user.name) == store.users.find_by_login(user.email) == user
+        assert store.pictures.read("small", f"{user_id}-{user.pfp_timestamp}.webp")
+    assert len(list(map(store.clients.read, store.clients.ids()))) == len(
         list(Path(store.layout.data_dir, "clients").glob("*.json"))
     )
 
@@ -202,14 +202,14 @@ def test_first_start_succeeds_after_a_killed_one(tmp_path: Path):
         server.kill()
         server.start()
         server.kill()
-        assert server.open_storage().user_ids() == []
+        assert server.open_storage().users.ids() == []
 
 
 @pytest.mark.parametrize("step", ["next_user_id", "names", "emails", "users"])
 def test_user_add_can_be_repeated_after_a_kill(server: RunningServer, step: str):
     """The account exists completely, or its name and email address are free."""
     store = server.open_storage()
-    store.add_user("first", "first@example.org", "")
+    store.users.register("first", "first@example.org", "")
     path = server.data_dir / step
     arguments = ["user", "add", "Second", "--email", "second@example.org", "--password-stdin"]
     before = modified_ns(path)
@@ -221,11 +221,15 @@ def test_user_add_can_be_repeated_after_a_kill(server: RunningServer, step: str)
     command.kill()
     command.communicate()
     check_records(store)
-    created = store.find_user("second")
+    created = store.users.find_by_login("second")
     again = server.start_command(*arguments)
     _, problem = again.communicate(f"{PASSWORD}\n", timeout=ANSWER_TIMEOUT)
     assert "Another player has this name" in problem if created else again.returncode == 0
-    assert store.find_user("second") == store.find_user("second@example.org") is not None
+    assert (
+        store.users.find_by_login("second")
+        == store.users.find_by_login("second@example.org")
+        is not None
+    )
     check_records(store)
 
 

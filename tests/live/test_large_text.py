@@ -24,7 +24,7 @@ def page(
     request: pytest.FixtureRequest, playwright: Playwright, server: RunningServer, ada: dict
 ) -> Iterator[Page]:
     """A phone's browser in which Ada, an administrator, is signed in; 16 pixels is the default."""
-    with server.open_storage().edit_user(ada["id"]) as user:
+    with server.open_storage().users.edit(ada["id"]) as user:
         user.mod_level = storage.ADMINISTRATOR
     browser = playwright.chromium.launch(
         executable_path=CHROMIUM,
@@ -68,13 +68,13 @@ def test_allow_and_cancel_fit_on_one_line(server: RunningServer, page: Page, cli
 
 def test_play_page_bar_fits_the_screen(server: RunningServer, page: Page):
     store = server.open_storage()
-    client, _ = store.add_client("W" * 60, [], None, game_url="http://localhost:9/")
+    client, _ = store.clients.register("W" * 60, [], None, game_url="http://localhost:9/")
     guest = page.context.browser.new_page(viewport=page.viewport_size)
     for each in (page, guest):
         each.goto(f"{server.address}/play/{client.id}")
         expect(each.get_by_role("button", name="Full screen")).to_be_visible()
         check_fits(each)
-    store.delete_client(client.id)
+    store.clients.delete(client.id)
 
 
 def test_developer_pages_fit_the_screen(server: RunningServer, page: Page, client: dict):
@@ -87,7 +87,7 @@ def test_developer_pages_fit_the_screen(server: RunningServer, page: Page, clien
 def test_profile_fits_the_screen_and_a_long_bio_scrolls(
     server: RunningServer, page: Page, ada: dict
 ):
-    with server.open_storage().edit_user(ada["id"]) as user:
+    with server.open_storage().users.edit(ada["id"]) as user:
         user.bio = "I play.\n" * 120
     page.goto(f"{server.address}/users/{ada['id']}")
     check_fits(page)

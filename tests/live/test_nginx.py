@@ -303,7 +303,7 @@ def test_nginx_serves_pictures_like_the_server(
     imported = server.picture_dir / "small" / "77.webp"  # an account without pfpTimestamp
     imported.write_bytes(generate_picture(77)["small"])
     imported.chmod(0o644)
-    picture = server.open_storage().read_user(ada["id"]).picture_file
+    picture = server.open_storage().users.read(ada["id"]).picture_file
     for path in (f"/pfp/large/{picture}", "/pfp/small/77.webp"):
         expected = send_http(server.backend, method, path, headers=headers)
         with no_upstream_requests(server.nginx):
@@ -355,10 +355,10 @@ def test_module_for_other_sites_has_the_headers_of_the_server(server: ServerBehi
 def test_replaced_picture_is_404_at_once(store: Storage, ada: dict, send):
     pictures = [generate_picture(number) for number in (1000, 1001)]
     for number in range(20):
-        old = store.read_user(ada["id"]).pfp_timestamp
+        old = store.users.read(ada["id"]).pfp_timestamp
         paths = [f"/pfp/{size}/{ada['id']}-{old}.webp" for size in ("large", "medium", "small")]
         assert [send("GET", path).status for path in paths] == [200, 200, 200]
-        new = store.save_picture(ada["id"], pictures[number % 2])
+        new = store.pictures.save(ada["id"], pictures[number % 2])
         assert [send("GET", path).status for path in paths] == [404, 404, 404]
         answer = send("GET", f"/pfp/large/{ada['id']}-{new}.webp")
         assert answer.body == pictures[number % 2]["large"]

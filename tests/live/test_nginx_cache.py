@@ -46,7 +46,7 @@ def send(server: ServerOfPictures):
 @pytest.fixture
 def player(server: ServerOfPictures, store: Storage) -> dict:
     """A player whose picture nothing has requested."""
-    return server.add_user(f"p{len(list(store.user_ids()))}")
+    return server.add_user(f"p{len(list(store.users.ids()))}")
 
 
 def picture_path(player: dict, size: str = "large") -> str:
@@ -100,7 +100,7 @@ def test_replaced_picture_is_404_soon(store: Storage, player: dict, send):
     old = [picture_path(player, size) for size in ("large", "medium", "small")]
     assert [send("GET", path).status for path in old] == [200, 200, 200]
     pictures = generate_picture(1000)
-    new = store.save_picture(player["id"], pictures)
+    new = store.pictures.save(player["id"], pictures)
     answer = send("GET", f"/pfp/large/{player['id']}-{new}.webp")
     assert (answer.status, answer.body) == (200, pictures["large"])
     wait_until(lambda: [send("GET", path).status for path in old] == [404, 404, 404])
@@ -121,7 +121,7 @@ def test_missing_picture_is_not_cached(server: ServerOfPictures, player: dict, s
     file = server.picture_dir / "medium" / path.rpartition("/")[2]
     hidden = file.rename(file.with_suffix(".hidden"))
     store = server.open_storage()
-    store.save_picture(player["id"], generate_picture(1001))
+    store.pictures.save(player["id"], generate_picture(1001))
     assert send("GET", path).status == 404
     hidden.rename(file)
     assert send("GET", path).status == 200

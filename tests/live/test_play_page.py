@@ -118,13 +118,15 @@ def add_game(server: RunningServer, store: Storage) -> Iterator[Callable[..., Pl
 
     def add_game(game: Game, host: str = "localhost") -> Play:
         game.pages["/"] = GAME
-        client, secret = store.add_client("Space Game", [], None, game_url=f"{game.origin(host)}/")
+        client, secret = store.clients.register(
+            "Space Game", [], None, game_url=f"{game.origin(host)}/"
+        )
         added.append(client.id)
         return Play(server, client, secret)
 
     yield add_game
     for client_id in added:
-        store.delete_client(client_id)
+        store.clients.delete(client_id)
 
 
 @pytest.fixture
@@ -218,7 +220,7 @@ def test_cancel_is_access_denied_and_stores_no_grant(
     expect(dialog(page)).to_be_visible()
     page.keyboard.press("Escape") if how == "Escape" else button(page, "Cancel").click()
     check_refusals(frame, "access_denied")
-    assert play.client.id not in store.read_user(ada["id"]).grants
+    assert play.client.id not in store.users.read(ada["id"]).grants
 
 
 def test_second_request_on_one_page_load_is_already_requested(play: Play, page: Page):
@@ -390,7 +392,7 @@ def test_disabled_game_is_invalid_app(
     play: Play, page: Page, store: Storage, console_errors: list[str]
 ):
     frame = play.open(page)
-    with store.edit_client(play.client.id) as client:
+    with store.clients.edit(play.client.id) as client:
         client.disabled = True
     play.ask(frame)
     check_refusals(frame, "invalid_app")
@@ -812,7 +814,7 @@ def test_game_cannot_post_to_the_authorize_endpoint(
         [play.address, signed],
     )
     assert told == "opaque"
-    assert play.client.id not in store.read_user(ada["id"]).grants
+    assert play.client.id not in store.users.read(ada["id"]).grants
     console_errors.clear()
 
 
@@ -900,7 +902,7 @@ def test_game_that_sends_a_message_is_not_reported_and_counts_play_time(
 
 def pass_a_minute(pages: list[Page], store: Storage, user_id: int) -> None:
     """Let a minute pass in the browser's windows, and on the server since the last heartbeat."""
-    with store.edit_user(user_id) as user:
+    with store.users.edit(user_id) as user:
         user.last_heartbeat -= 60_000
     with ExitStack() as waiting:
         answers = [
@@ -914,17 +916,17 @@ def pass_a_minute(pages: list[Page], store: Storage, user_id: int) -> None:
 def test_two_minutes_add_two_minutes_in_one_or_two_windows(
     server: RunningServer, play: Play, page: Page, store: Storage, ada: dict, windows: int
 ):
-    with store.edit_user(ada["id"]) as user:
+    with store.users.edit(ada["id"]) as user:
         user.last_heartbeat = now_ms()
     pages = [page, *(page.context.new_page() for _ in range(windows - 1))]
     for each in pages:
         pause_clock(each)
         with each.expect_response("**/api/users/heartbeat"):
             play.open(each)
-    before = store.read_user(ada["id"]).play_ms
+    before = store.users.read(ada["id"]).play_ms
     for _ in range(2):
         pass_a_minute(pages, store, ada["id"])
-    added = store.read_user(ada["id"]).play_ms - before
+    added = store.users.read(ada["id"]).play_ms - before
     assert 120_000 <= added < 180_000  # two minutes plus the duration of the test
     answer = requests.get(f"{server.address}/api/users/info?id={ada['id']}", timeout=ANSWER_TIMEOUT)
     assert answer.json()["user"]["playMinutes"] == (before + added) // 60_000
@@ -1054,16 +1056,16 @@ WIDE = {
 @pytest.fixture
 def administrator_page(server: RunningServer, store: Storage, browse) -> Iterator[Page]:
     """A page in which an administrator is signed in, whose clients are deleted afterwards."""
-    name = f"root{len(store.user_ids())}"
-    with store.edit_user(server.add_user(name)["id"]) as user:
+    name = f"root{len(store.users.ids())}"
+    with store.users.edit(server.add_user(name)["id"]) as user:
         user.mod_level = ADMINISTRATOR
     page = browse()
     set_session_cookie(page, server, name)
     page.goto(f"{server.address}/developer")
     yield page
-    for client in map(store.read_client, store.client_ids()):
+    for client in map(store.clients.read, store.clients.ids()):
         if client.owner_id == user.id:
-            store.delete_client(client.id)
+            store.clients.delete(client.id)
 
 
 def register(page: Page, **changed: str) -> None:

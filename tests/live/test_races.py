@@ -196,11 +196,11 @@ def test_sixteen_racing_sign_ins_leave_sixteen_sessions_and_no_failure_counted(
         until_not_busy(lambda: session.post(address, form, timeout=ANSWER_TIMEOUT), (503, 429))
 
     race(sign_in)
-    assert len(store.read_user(user["id"]).sessions) == RACERS
+    assert len(store.users.read(user["id"]).sessions) == RACERS
     assert all("Hello, " in each.open("/").text for each in browsers)
     assert attempts_counted(server) == counted
     race(lambda number: browsers[number].press(browsers[number].open("/"), "Sign out"))
-    assert store.read_user(user["id"]).sessions == []
+    assert store.users.read(user["id"]).sessions == []
     for each in browsers:
         each.close()
 
@@ -263,7 +263,7 @@ def test_a_record_is_read_whole_while_it_is_edited(
 
 
 def set_bio(store: storage.Storage, user_id: int, bio: str) -> None:
-    with store.edit_user(user_id) as user:
+    with store.users.edit(user_id) as user:
         user.bio = bio
 
 
@@ -299,7 +299,7 @@ def replace_picture(store: storage.Storage, user_id: int, number: int) -> None:
     """Save a picture with an end marker."""
     images = dict.fromkeys(storage.PICTURE_SIZES, b"small")
     images["large"] = bytes([number % 255]) * LARGE + b"end"
-    store.save_picture(user_id, images)
+    store.pictures.save(user_id, images)
 
 
 def is_whole(image: bytes) -> bool:

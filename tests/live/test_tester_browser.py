@@ -31,7 +31,7 @@ KINDS = ["public", "confidential"]
 def ada(server: RunningServer) -> dict:
     """An administrator, who may register apps."""
     record = server.add_user("ada")
-    with server.open_storage().edit_user(record["id"]) as user:
+    with server.open_storage().users.edit(record["id"]) as user:
         user.mod_level = ADMINISTRATOR
     return record
 
@@ -43,7 +43,7 @@ def client(request: pytest.FixtureRequest, server: RunningServer, ada: dict) -> 
         "Space Game", CALLBACK, owner="ada", public=request.param == "public"
     )
     yield record
-    server.open_storage().delete_client(record["client_id"])
+    server.open_storage().clients.delete(record["client_id"])
 
 
 def open_tester(page: Page, server: RunningServer, client: dict) -> None:

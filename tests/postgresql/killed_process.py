@@ -19,47 +19,49 @@ from storage.postgresql import connections
 
 def demote(store: Storage, user_id: int) -> None:
     """Demote an administrator, of whom there are several."""
-    with store.administered_without(user_id), store.edit_user(user_id) as user:
+    with store.users.administered_without(user_id), store.users.edit(user_id) as user:
         user.mod_level = PLAYER
-        store.write_audit("mod-level", 1, user=user_id)
+        store.audit.write("mod-level", 1, user=user_id)
 
 
 def end_sessions(store: Storage, user_id: int) -> None:
-    with store.edit_user(user_id) as user:
+    with store.users.edit(user_id) as user:
         user.bio = "edited"
-        store.write_audit("edit", 1, user=user_id)
+        store.audit.write("edit", 1, user=user_id)
 
 
 def disable(store: Storage, client_id: str) -> None:
-    with store.edit_client(client_id) as client:
+    with store.clients.edit(client_id) as client:
         client.disabled = True
-        store.write_audit("disable", 1, client=client_id)
+        store.audit.write("disable", 1, client=client_id)
 
 
 OPERATIONS = {
-    "add user": lambda store, name, invite: store.add_user(
+    "add user": lambda store, name, invite: store.users.register(
         name, f"{name}@example.org", "", ADMINISTRATOR, invite
     ),
-    "add users": lambda store, name, user_id: store.add_users(
+    "add users": lambda store, name, user_id: store.users.add_many(
         [User(user_id, name, f"{name}@example.org", "")], {user_id: generate_picture(1)}
     ),
-    "rename": lambda store, user_id, name: store.rename_user(user_id, name),
-    "change email": lambda store, user_id, email: store.change_email(user_id, email),
-    "delete": lambda store, user_id: store.delete_user(user_id),
+    "rename": lambda store, user_id, name: store.users.rename(user_id, name),
+    "change email": lambda store, user_id, email: store.users.change_email(user_id, email),
+    "delete": lambda store, user_id: store.users.delete(user_id),
     "edit": end_sessions,
     "demote": demote,
-    "save picture": lambda store, user_id: store.save_picture(user_id, generate_picture(7)),
-    "add client": lambda store, name, owner_id: store.add_client(name, [], owner_id, at_most=5),
+    "save picture": lambda store, user_id: store.pictures.save(user_id, generate_picture(7)),
+    "add client": lambda store, name, owner_id: store.clients.register(
+        name, [], owner_id, at_most=5
+    ),
     "disable client": disable,
-    "delete client": lambda store, client_id: store.delete_client(client_id),
-    "rotate keys": lambda store: store.rotate_keys(drop_old=False),
+    "delete client": lambda store, client_id: store.clients.delete(client_id),
+    "rotate keys": lambda store: store.keys.rotate(drop_old=False),
 }
 
 
 def run_killed(url: str, operation: str, arguments: list, number: int, runs: bool) -> None:
     """Run an operation; at this statement, before it or after it, kill this process."""
     store = open_storage("", "", url)
-    store.is_new()  # connects
+    store.users.is_new()  # connects
     run, statements = connections.Link.run, 0
 
     def run_and_die(self, *args: object, **kwargs: object) -> list:

@@ -53,13 +53,13 @@ class Load:
         self._numbers = itertools.count()
 
     def __enter__(self) -> "Load":
-        server, game = self.servers[0], self.store.add_client("Game", [CALLBACK], None)
+        server, game = self.servers[0], self.store.clients.register("Game", [CALLBACK], None)
         self._client = {"client_id": game[0].id, "client_secret": game[1]}
         savers = [f"saver{number}of{each}" for each in range(SAVERS) for number in range(PLAYERS)]
         savers = [(server.add_user(name)["id"], server.start_session(name)) for name in savers]
         issuers = [server.add_user(f"issuer{number}") for number in range(ISSUERS)]
         for each in issuers:
-            with self.store.edit_user(each["id"]) as user:
+            with self.store.users.edit(each["id"]) as user:
                 user.grants[game[0].id] = Grant(f"grant-{user.id}", ["userinfo"], user.created)
         cookies = [server.start_session(each["name"]) for each in issuers]
         work = [self._saver(savers[number::SAVERS]) for number in range(SAVERS)]
@@ -175,10 +175,10 @@ class Load:
         """Return what was told to be saved and is not there."""
         lost = []
         for user_id, number in self.saved.items():
-            if int(self.store.read_user(user_id).bio) < number:
+            if int(self.store.users.read(user_id).bio) < number:
                 lost.append(f"save {number} of player {user_id}")
         for user_id, name in self.signed_up:
-            user = self.store.find_user(name)
+            user = self.store.users.find_by_login(name)
             if user is None or user_id not in (user.id, None):
                 lost.append(f"sign-up of {name} as {user_id}")
         return lost

@@ -201,12 +201,12 @@ def test_a_load_that_no_standby_confirms_is_unconfirmed(cluster, monkeypatch):
     monkeypatch.setattr(connections, "LONG_COMMIT_TIMEOUT", 1.0)
     run(cluster, "CREATE DATABASE unconfirmed")
     store = PostgreSQL(cluster.url("unconfirmed"))
-    store.keys()
+    store.keys.current()
     with changed(cluster, "synchronous_standby_names", "FIRST 1 (*)"):
         with pytest.raises(SaveUnconfirmed), store.load() as load:
             load.add_user(User(1, "Ada", "ada@example.org", ""), {})
             load.next_user_id = 2
-        assert store.find_user("ada").id == 1  # here, but not on a standby
+        assert store.users.find_by_login("ada").id == 1  # here, but not on a standby
     store.close()
 
 

@@ -8,11 +8,11 @@ pytestmark = pytest.mark.postgresql
 
 
 def test_line_of_an_act_that_cannot_be_saved_is_not_there(storage, faults):
-    ada = storage.add_user("Ada", "ada@example.org", "")
+    ada = storage.users.register("Ada", "ada@example.org", "")
     faults.refuse_saves("users")
     with pytest.raises(StorageFailed):
-        storage.rename_user(
-            ada.id, "Grace", lambda user: storage.write_audit("user set", 9, user=user.id)
+        storage.users.rename(
+            ada.id, "Grace", lambda user: storage.audit.write("user set", 9, user=user.id)
         )
     faults.allow_saves()
-    assert [*storage.read_audit(), *storage.audit_of(ada.id)] == []
+    assert [*storage.audit.read(), *storage.audit.about({ada.id})] == []

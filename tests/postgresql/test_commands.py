@@ -138,7 +138,7 @@ def test_users_are_added_and_listed(installation):
 def test_check_names_what_is_wrong(installation, url):
     installation.add_user("ada")
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("UPDATE users SET name_key = 'zoe'")
+        connection.execute("UPDATE users SET name = 'zoe'")
     done = installation.run("check", "--json", status=1)
     assert '"file": "users/1"' in done.stdout
     assert installation.run("check", "--repair").exit_code == 0
@@ -164,7 +164,7 @@ def test_copy_to_a_database_and_back(installation, url, tmp_path):
 def test_copy_into_files_that_are_in_use_is_refused(installation):
     installation.add_user("ada")
     here = open_storage(str(installation.data), str(installation.pictures))
-    here.add_user("Zoe", "zoe@example.org", "")
+    here.users.register("Zoe", "zoe@example.org", "")
     assert "has players or clients" in installation.refusal("copy", "--to", "files")
 
 
@@ -198,6 +198,6 @@ copy(source, target, lambda done, total: os.kill(os.getpid(), signal.SIGKILL))
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, timeout=PATIENCE)
     assert done.returncode == -signal.SIGKILL
     target = open_storage("", "", url)
-    assert (target.is_new(), target.client_ids()) == (True, [])
+    assert (target.users.is_new(), target.clients.ids()) == (True, [])
     installation.output("copy", "--to", url, IDENTITY_STORAGE="files")
     assert read_all(target) == read_all(here) == before

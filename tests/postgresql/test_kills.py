@@ -27,12 +27,12 @@ class Attempted(NamedTuple):
 
 def has_user(store: Storage, name: str) -> bool:
     """Return whether a user is there, whole: by name, by email address, by id."""
-    user = store.find_user(name)
-    by_email = store.find_user(f"{name.replace(' ', '')}@example.org")
+    user = store.users.find_by_login(name)
+    by_email = store.users.find_by_login(f"{name.replace(' ', '')}@example.org")
     assert (user is None) == (by_email is None)
     if user:
-        assert store.read_user(user.id) == user == by_email
-        assert store.read_picture("small", user.picture_file)
+        assert store.users.read(user.id) == user == by_email
+        assert store.pictures.read("small", user.picture_file)
     return user is not None
 
 
@@ -48,33 +48,35 @@ def prepare(operation: str, store: Storage) -> Attempted:
     """Return fresh arguments for an operation."""
     name = next(names).replace(" ", "")
     if operation == "add user":
-        invite = store.issue_invite(1)
+        invite = store.invites.issue(1)
 
         def added() -> bool:
-            assert has_user(store, name) != bool(store.find_invite(invite))
+            assert has_user(store, name) != bool(store.invites.find_unused(invite))
             return has_user(store, name)
 
         return Attempted([name, invite], added)
     if operation == "add users":
         user_id = 10**6 + int(name[6:-1])
-        store.reserve_user_ids(user_id)  # as an import does before
+        store.users.reserve_ids(user_id)  # as an import does before
         return Attempted([name, user_id], lambda: has_user(store, name))
     if operation == "rotate keys":
-        keys = store.keys()
+        keys = store.keys.current()
         return Attempted([], lambda: open_keys(store) != keys)
-    user = store.add_user(name, f"{name}@example.org", "", ADMINISTRATOR)
-    client, _ = store.add_client(name, [], user.id)
+    user = store.users.register(name, f"{name}@example.org", "", ADMINISTRATOR)
+    client, _ = store.clients.register(name, [], user.id)
     new = f"new{name}"
     found = {
-        "rename": lambda: bool(store.find_user(new)) and not store.find_user(name),
-        "change email": lambda: store.find_user(f"{new}@example.org") is not None,
-        "delete": lambda: not is_there(store.read_user, user.id),
-        "edit": lambda: store.read_user(user.id).bio == "edited",
-        "demote": lambda: user.id not in [each.id for each in store.administrators()],
-        "save picture": lambda: store.read_user(user.id).pfp_timestamp != user.pfp_timestamp,
-        "add client": lambda: len(store.clients_of(user.id)) == 2,
-        "disable client": lambda: store.read_client(client.id).disabled,
-        "delete client": lambda: not is_there(store.read_client, client.id),
+        "rename": lambda: (
+            bool(store.users.find_by_login(new)) and not store.users.find_by_login(name)
+        ),
+        "change email": lambda: store.users.find_by_login(f"{new}@example.org") is not None,
+        "delete": lambda: not is_there(store.users.read, user.id),
+        "edit": lambda: store.users.read(user.id).bio == "edited",
+        "demote": lambda: user.id not in [each.id for each in store.users.administrators()],
+        "save picture": lambda: store.users.read(user.id).pfp_timestamp != user.pfp_timestamp,
+        "add client": lambda: len(store.clients.of_owner(user.id)) == 2,
+        "disable client": lambda: store.clients.read(client.id).disabled,
+        "delete client": lambda: not is_there(store.clients.read, client.id),
     }
     arguments = {
         "rename": [user.id, new],
@@ -120,7 +122,7 @@ OPERATIONS += ["save picture", "add client", "disable client", "delete client", 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_kill_at_any_statement_leaves_nothing_that_blocks(storage, run_killed, operation: str):
-    first = storage.add_user("First", "first@example.org", "", ADMINISTRATOR)
+    first = storage.users.register("First", "first@example.org", "", ADMINISTRATOR)
     outcomes = []
     for step in itertools.count(2):
         number, runs = step // 2, bool(step % 2)  # killed before statement 1, after it, before 2
@@ -138,4 +140,4 @@ def test_a_kill_at_any_statement_leaves_nothing_that_blocks(storage, run_killed,
     # Negative control: some kills came before the commit, the last after it.
     assert len(outcomes) > 4
     assert not outcomes[0] and outcomes[-1]
-    assert storage.read_user(first.id) == first
+    assert storage.users.read(first.id) == first

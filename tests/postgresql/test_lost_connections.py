@@ -26,13 +26,13 @@ def administer(database_url):
 
 
 def test_idle_connections_that_the_server_ended_are_replaced_unnoticed(storage, administer):
-    ada = storage.add_user("Ada", "ada@example.org", "")
+    ada = storage.users.register("Ada", "ada@example.org", "")
     others = set(threading.enumerate())  # of other tests, for example
     calls = [
-        lambda: storage.read_user(ada.id),
-        lambda: storage.rename_user(ada.id, "Grace"),
-        lambda: storage.count_attempt("password", "ada", 3),
-        lambda: storage.administered_without(ada.id).__enter__(),
+        lambda: storage.users.read(ada.id),
+        lambda: storage.users.rename(ada.id, "Grace"),
+        lambda: storage.attempts.count("password", "ada", 3),
+        lambda: storage.users.administered_without(ada.id).__enter__(),
     ]
     for call in calls:
         ended = administer.execute(f"SELECT pg_terminate_backend(pid) {OTHERS}").fetchall()
@@ -40,21 +40,21 @@ def test_idle_connections_that_the_server_ended_are_replaced_unnoticed(storage, 
         call()
         # The next round must not end the connection of the tests that follow a failure.
         wait_until(lambda: TESTS not in {each.name for each in set(threading.enumerate()) - others})
-    assert storage.find_user("grace").id == ada.id
+    assert storage.users.find_by_login("grace").id == ada.id
 
 
 def test_connection_lost_inside_a_transaction_saves_nothing(storage, administer):
-    ada = storage.add_user("Ada", "ada@example.org", "")
-    with pytest.raises(StorageFailed) as error, storage.edit_user(ada.id) as user:
+    ada = storage.users.register("Ada", "ada@example.org", "")
+    with pytest.raises(StorageFailed) as error, storage.users.edit(ada.id) as user:
         user.bio = "new"
         administer.execute(f"SELECT pg_terminate_backend(pid) {OTHERS}")
     assert not isinstance(error.value, SaveUnconfirmed)
-    assert storage.read_user(ada.id).bio == ""
+    assert storage.users.read(ada.id).bio == ""
 
 
 def test_connection_lost_in_a_commit_is_told_as_unconfirmed(storage, administer, monkeypatch):
     """A deferred trigger holds the commit, as a standby that is gone would."""
-    ada = storage.add_user("Ada", "ada@example.org", "")
+    ada = storage.users.register("Ada", "ada@example.org", "")
     administer.execute(
         "CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS "
         "$$ BEGIN PERFORM pg_sleep(60); RETURN NULL; END $$"
@@ -67,7 +67,7 @@ def test_connection_lost_in_a_commit_is_told_as_unconfirmed(storage, administer,
 
     def save() -> None:
         try:
-            with storage.edit_user(ada.id) as user:
+            with storage.users.edit(ada.id) as user:
                 user.bio = "new"
         except StorageFailed as error:
             told.append(type(error))
@@ -79,22 +79,22 @@ def test_connection_lost_in_a_commit_is_told_as_unconfirmed(storage, administer,
     administer.execute(f"SELECT pg_terminate_backend(pid) {OTHERS}")
     saving.join()
     assert told == [SaveUnconfirmed]
-    assert storage.read_user(ada.id).bio == ""  # as a later read tells
+    assert storage.users.read(ada.id).bio == ""  # as a later read tells
 
 
 def test_commit_after_a_failed_statement_is_no_success(storage):
     """PostgreSQL answers such a COMMIT with ROLLBACK, and no error."""
-    ada = storage.add_user("Ada", "ada@example.org", "")
-    with pytest.raises(StorageFailed), storage.edit_user(ada.id) as user:
+    ada = storage.users.register("Ada", "ada@example.org", "")
+    with pytest.raises(StorageFailed), storage.users.edit(ada.id) as user:
         user.bio = "new"
         run, Link.run = Link.run, fail_updates(Link.run)
         try:
-            storage.write_audit("edit", 1, user=ada.id)
+            storage.audit.write("edit", 1, user=ada.id)
         except StorageFailed:
             pass  # as a caller might
         finally:
             Link.run = run
-    assert storage.read_user(ada.id).bio == ""
+    assert storage.users.read(ada.id).bio == ""
 
 
 def fail_updates(run):

@@ -9,26 +9,39 @@ from storage import StorageFailed
 
 pytestmark = pytest.mark.postgresql
 SAVERS = 20  # threads of one player; a worker has twelve, and the database is slow
-# Each commit of a user takes this long, as with a standby that is far away.
+# Each commit of a record takes this long, as with a standby that is far away.
 SLOW = """
 CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql
 AS $$ BEGIN PERFORM pg_sleep(0.1); RETURN NULL; END $$;
-CREATE CONSTRAINT TRIGGER wait AFTER UPDATE ON users
+CREATE CONSTRAINT TRIGGER wait AFTER INSERT OR UPDATE ON {}
 DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION wait()
 """
 
 
-def save(storage, user_id: int) -> None:
-    with storage.edit_user(user_id) as user:
+def edit(storage, user_id: int) -> None:
+    with storage.users.edit(user_id) as user:
         user.play_ms += 1
 
 
-def test_one_player_who_saves_all_the_time_leaves_room_for_others(storage, database_url):
+def register(storage, user_id: int) -> None:
+    storage.clients.register("Game", [], user_id)
+
+
+SAVES = {
+    "users": (edit, lambda storage, user_id: storage.users.read(user_id).play_ms),
+    "clients": (register, lambda storage, user_id: len(storage.clients.of_owner(user_id))),
+}
+
+
+@pytest.mark.parametrize("table", SAVES)
+def test_one_player_who_saves_all_the_time_leaves_room_for_others(storage, database_url, table):
+    save, count = SAVES[table]
     mallory, *others = [
-        storage.add_user(name, f"{name}@example.org", "") for name in ("mallory", "ada", "bob")
+        storage.users.register(name, f"{name}@example.org", "")
+        for name in ("mallory", "ada", "bob")
     ]
     with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute(SLOW)
+        connection.execute(SLOW.format(table))
     over, saved = threading.Event(), []
 
     def save_all_the_time() -> None:
@@ -49,6 +62,6 @@ def test_one_player_who_saves_all_the_time_leaves_room_for_others(storage, datab
         over.set()
         for each in threads:
             each.join()
-    assert [storage.read_user(each.id).play_ms for each in others] == [10, 10]
-    assert storage.read_user(mallory.id).play_ms == saved.count(True)
+    assert [count(storage, each.id) for each in others] == [10, 10]
+    assert count(storage, mallory.id) == saved.count(True)
     assert False in saved  # the player's own saves were too many

@@ -82,9 +82,9 @@ class Player:
         self.name, self.servers, self.store = name, servers, store
         self.id = servers[0].add_user(name)["id"]
         self.cookies = {"session": servers[0].start_session(name)}
-        client, secret = store.add_client(f"Game of {name}", [CALLBACK], None)
+        client, secret = store.clients.register(f"Game of {name}", [CALLBACK], None)
         self.client = {"client_id": client.id, "client_secret": secret}
-        with store.edit_user(self.id) as user:
+        with store.users.edit(self.id) as user:
             user.grants[client.id] = Grant(f"grant of {name}", ["userinfo"], user.created)
 
     def new_code(self, server: RunningServer) -> str:
@@ -218,17 +218,17 @@ def test_racing_sign_ups_for_one_name_make_one_account(servers, store):
         raise AssertionError("still busy")
 
     assert Counter(race(servers, sign_up)) == {303: 1, 409: RACERS - 1}
-    assert store.find_user("wanted").email.startswith("wanted")
+    assert store.users.find_by_login("wanted").email.startswith("wanted")
 
 
 def test_of_two_administrators_who_demote_each_other_one_is_refused(servers, store):
-    for each in store.administrators():
-        with store.edit_user(each.id) as user:
+    for each in store.users.administrators():
+        with store.users.edit(each.id) as user:
             user.mod_level = 0
     names = ("castor", "pollux")
     players = {name: Player(servers, store, name) for name in names}
     for each in players.values():
-        with store.edit_user(each.id) as user:
+        with store.users.edit(each.id) as user:
             user.mod_level = ADMINISTRATOR
     forms = []
     for name, other, server in zip(names, reversed(names), servers, strict=True):
@@ -245,4 +245,4 @@ def test_of_two_administrators_who_demote_each_other_one_is_refused(servers, sto
         statuses = list(threads.map(press, *zip(*forms, strict=True)))
     # The second is refused as the last administrator, or as no administrator any more.
     assert statuses.count(303) == 1 and max(statuses) < 500, statuses
-    assert len(store.administrators()) == 1
+    assert len(store.users.administrators()) == 1

@@ -25,19 +25,23 @@ from storage import (
     PICTURE_SIZES,
     AuthorizationCode,
     CodeSpent,
+    Invite,
     NoSuchCode,
     NoSuchUser,
+    SaveUnconfirmed,
     Storage,
     StorageFailed,
     StorageFull,
+    now_ms,
     open_storage,
     pictures,
     sha256,
 )
 from storage.flat_files import attempts, codes, disk
+from storage.kinds import DAY_MS
 from storage.pictures import generate_picture
 
-DONE, FULL, FAILED, INTERRUPTED, OTHER_ERROR = 0, 10, 11, 12, 13  # exit codes
+DONE, FULL, FAILED, INTERRUPTED, OTHER_ERROR, UNCONFIRMED = 0, 10, 11, 12, 13, 14  # exit codes
 KILLED = -9
 ADA, BOB = 1, 2  # ids: operations change Ada, and must not affect Bob
 OLD_PICTURE, NEW_PICTURE = generate_picture(1001), generate_picture(1002)
@@ -58,8 +62,7 @@ class Installation:
     def files(self) -> set[Path]:
         """Return every file, also temporary ones, except lock files, which are never removed."""
         paths = [path for top in (self.data, self.pictures) for path in top.rglob("*")]
-        locks = {self.data / "accounts.lock", *self.data.glob("locks/*")}
-        return {path for path in paths if not path.is_dir()} - locks
+        return {path for path in paths if not path.is_dir()} - {*self.data.glob("locks/*")}
 
     def temporary_files(self) -> set[Path]:
         return {path for path in self.files() if path.name.startswith(".")}
@@ -121,21 +124,19 @@ def prepare(storage: Storage) -> None:
     """Add the users, the client, the code and the invitation that the operations need."""
     Path(storage.layout.data_dir, "secret_key").write_bytes(KEY + b"\n")  # a known key
     for name in ("Ada", "Bob"):
-        user = storage.add_user(name, f"{name.lower()}@example.org", "")
-        storage.save_picture(user.id, OLD_PICTURE)
-    storage.add_client("Chess", [], None, before=audit_line_writer(storage))
-    storage.add_code("an old code", CODE)
-    storage.issue_invite(days=7)
-    (unknown,) = Path(storage.layout.data_dir, "invites").iterdir()
-    unknown.rename(unknown.with_name(f"{sha256(INVITE)}.json"))
-    storage.count_attempt("password", "ada", limit=1000)
+        user = storage.users.register(name, f"{name.lower()}@example.org", "")
+        storage.pictures.save(user.id, OLD_PICTURE)
+    storage.clients.register("Chess", [], None, before=audit_line_writer(storage))
+    storage.codes.add("an old code", CODE)
+    storage.invites.add(Invite(sha256(INVITE), now_ms() + DAY_MS))
+    storage.attempts.count("password", "ada", limit=1000)
 
 
 def find_names(*texts: str) -> Callable[[Storage], list]:
     """Return a function that returns the names of the users with these names or emails."""
 
     def found(storage: Storage) -> list:
-        users = [storage.find_user(text) for text in texts]
+        users = [storage.users.find_by_login(text) for text in texts]
         return [user and user.name for user in users]
 
     return found
@@ -143,24 +144,24 @@ def find_names(*texts: str) -> Callable[[Storage], list]:
 
 def new_user(storage: Storage, name: str = "Cleo") -> list | None:
     """Return the user's name, found by name and by email, and the sizes of the picture."""
-    found = [storage.find_user(text) for text in (name, f"{name.lower()}@example.org")]
+    found = [storage.users.find_by_login(text) for text in (name, f"{name.lower()}@example.org")]
     if found == [None, None]:
         return None
     name = f"{found[0].id}-{found[0].pfp_timestamp}.webp"
-    sizes = [size for size in PICTURE_SIZES if storage.read_picture(size, name)]
+    sizes = [size for size in PICTURE_SIZES if storage.pictures.read(size, name)]
     return [*(user.name for user in found), *sizes]
 
 
 def picture_of(storage: Storage, user_id: int = ADA) -> dict[str, bytes]:
     """Return the content of the three files of a user's picture."""
-    name = f"{user_id}-{storage.read_user(user_id).pfp_timestamp}.webp"
-    return {size: storage.read_picture(size, name)[0] for size in PICTURE_SIZES}
+    name = f"{user_id}-{storage.users.read(user_id).pfp_timestamp}.webp"
+    return {size: storage.pictures.read(size, name)[0] for size in PICTURE_SIZES}
 
 
 def state_of_code(code: str) -> Callable[[Storage], str]:
     def state(storage: Storage) -> str:
         try:
-            storage.read_code(code)
+            storage.codes.read(code)
         except NoSuchCode:
             return "unknown"
         except CodeSpent:
@@ -171,42 +172,42 @@ def state_of_code(code: str) -> Callable[[Storage], str]:
 
 
 def make_administrator(storage: Storage) -> None:
-    with storage.edit_user(ADA) as user:
+    with storage.users.edit(ADA) as user:
         user.mod_level = ADMINISTRATOR
 
 
 def audit_line_writer(storage: Storage) -> Callable[[object], None]:
     """Return a function that writes an audit line, to call under the lock of the change."""
-    return lambda record: storage.write_audit("act", "command", client=record.id)
+    return lambda record: storage.audit.write("act", "command", client=record.id)
 
 
 def keys_are_old(storage: Storage) -> list[bool]:
     """Return for each key whether it is KEY."""
-    keys = storage.keys()
+    keys = storage.keys.current()
     return [key == KEY for key in keys]
 
 
 def client_names(storage: Storage) -> list[str]:
-    return sorted(client.name for client in map(storage.read_client, storage.client_ids()))
+    return sorted(client.name for client in map(storage.clients.read, storage.clients.ids()))
 
 
 def id_of_chess(storage: Storage) -> str:
     (client_id,) = (
         client.id
-        for client in map(storage.read_client, storage.client_ids())
+        for client in map(storage.clients.read, storage.clients.ids())
         if client.name == "Chess"
     )
     return client_id
 
 
 def edit_bio(storage: Storage) -> None:
-    with storage.edit_user(ADA) as user:
+    with storage.users.edit(ADA) as user:
         user.bio = "new " * 250
 
 
 def is_deleted(storage: Storage) -> bool:
     try:
-        return storage.read_user(ADA) is None
+        return storage.users.read(ADA) is None
     except NoSuchUser:
         return True
 
@@ -215,29 +216,32 @@ FIRST_START = "starting on empty folders"
 OPERATIONS = {
     FIRST_START: Operation(
         act=lambda storage: None,
-        state=lambda storage: (len(storage.keys()), storage.user_ids()),
+        state=lambda storage: (len(storage.keys.current()), storage.users.ids()),
         old=(1, []),
         new=(1, []),
     ),
     "adding a user": Operation(
-        act=lambda storage: storage.add_user("Cleo", "cleo@example.org", ""),
+        act=lambda storage: storage.users.register("Cleo", "cleo@example.org", ""),
         state=new_user,
         old=None,
         new=["Cleo", "Cleo", *PICTURE_SIZES],
         free_before=("CLEO", "CLEO@example.org"),
     ),
     "adding an invited user": Operation(
-        act=lambda storage: storage.add_user("Dora", "dora@example.org", "", invite=INVITE),
-        state=lambda storage: [new_user(storage, "Dora"), bool(storage.find_invite(INVITE))],
+        act=lambda storage: storage.users.register("Dora", "dora@example.org", "", invite=INVITE),
+        state=lambda storage: [
+            new_user(storage, "Dora"),
+            bool(storage.invites.find_unused(INVITE)),
+        ],
         old=[None, True],
         new=[["Dora", "Dora", *PICTURE_SIZES], False],
         free_before=("DORA", "DORA@example.org"),
     ),
     "editing a user": Operation(
-        act=edit_bio, state=lambda storage: storage.read_user(ADA).bio, old="", new="new " * 250
+        act=edit_bio, state=lambda storage: storage.users.read(ADA).bio, old="", new="new " * 250
     ),
     "renaming a user": Operation(
-        act=lambda storage: storage.rename_user(ADA, "Grace"),
+        act=lambda storage: storage.users.rename(ADA, "Grace"),
         state=find_names("Ada", "Grace", "ada@example.org"),
         old=["Ada", None, "Ada"],
         new=[None, "Grace", "Grace"],
@@ -245,7 +249,7 @@ OPERATIONS = {
         free_after=("Ada", "zed@example.org"),
     ),
     "changing an email address": Operation(
-        act=lambda storage: storage.change_email(ADA, "grace@example.org"),
+        act=lambda storage: storage.users.change_email(ADA, "grace@example.org"),
         state=find_names("ada@example.org", "grace@example.org", "Ada"),
         old=["Ada", None, "Ada"],
         new=[None, "Ada", "Ada"],
@@ -254,25 +258,25 @@ OPERATIONS = {
     ),
     "becoming an administrator": Operation(
         act=make_administrator,
-        state=lambda storage: [user.id for user in storage.administrators()],
+        state=lambda storage: [user.id for user in storage.users.administrators()],
         old=[],
         new=[ADA],
     ),
     "changing a picture": Operation(
-        act=lambda storage: storage.save_picture(ADA, NEW_PICTURE),
+        act=lambda storage: storage.pictures.save(ADA, NEW_PICTURE),
         state=picture_of,
         old=OLD_PICTURE,
         new=NEW_PICTURE,
     ),
     "deleting an account": Operation(
-        act=lambda storage: storage.delete_user(ADA),
+        act=lambda storage: storage.users.delete(ADA),
         state=lambda storage: [is_deleted(storage), *find_names("Ada", "ada@example.org")(storage)],
         old=[False, "Ada", "Ada"],
         new=[True, None, None],
         free_after=("Ada", "ada@example.org"),
     ),
     "adding a client": Operation(
-        act=lambda storage: storage.add_client(
+        act=lambda storage: storage.clients.register(
             "Checkers", [], None, before=audit_line_writer(storage)
         ),
         state=client_names,
@@ -280,31 +284,33 @@ OPERATIONS = {
         new=["Checkers", "Chess"],
     ),
     "deleting a client": Operation(
-        act=lambda storage: storage.delete_client(id_of_chess(storage), audit_line_writer(storage)),
+        act=lambda storage: storage.clients.delete(
+            id_of_chess(storage), audit_line_writer(storage)
+        ),
         state=client_names,
         old=["Chess"],
         new=[],
     ),
     "adding a code": Operation(
-        act=lambda storage: storage.add_code("a code", CODE),
+        act=lambda storage: storage.codes.add("a code", CODE),
         state=state_of_code("a code"),
         old="unknown",
         new="valid",
     ),
     "using a code": Operation(
-        act=lambda storage: storage.spend_code("an old code"),
+        act=lambda storage: storage.codes.spend("an old code"),
         state=state_of_code("an old code"),
         old="valid",
         new="used",
     ),
     "rotating the key": Operation(
-        act=lambda storage: storage.rotate_keys(drop_old=False),
+        act=lambda storage: storage.keys.rotate(drop_old=False),
         state=keys_are_old,
         old=[True],
         new=[True, False],
     ),
     "dropping the old keys": Operation(
-        act=lambda storage: storage.rotate_keys(drop_old=True),
+        act=lambda storage: storage.keys.rotate(drop_old=True),
         state=keys_are_old,
         old=[True],
         new=[False],
@@ -312,7 +318,9 @@ OPERATIONS = {
 }
 
 
-def write_in_place(path: str, content: bytes, mode: int = 0o600, durable: bool = True) -> None:
+def write_in_place(
+    path: str, content: bytes, mode: int = 0o600, durable: bool = True, commits: bool = False
+) -> None:
     """Replace `disk.write_file` by one that writes in place, which the tests must detect."""
     with open(path, "wb") as file:
         for part in (content[:20], content[20:]):
@@ -320,7 +328,9 @@ def write_in_place(path: str, content: bytes, mode: int = 0o600, durable: bool =
             file.flush()
 
 
-def write_without_sync(path: str, content: bytes, mode: int = 0o600, durable: bool = True) -> None:
+def write_without_sync(
+    path: str, content: bytes, mode: int = 0o600, durable: bool = True, commits: bool = False
+) -> None:
     """Write without fsync, and leave the temporary file if the rename fails."""
     temporary = f"{os.path.dirname(path)}/.temporary"
     with open(temporary, "wb") as file:
@@ -329,7 +339,7 @@ def write_without_sync(path: str, content: bytes, mode: int = 0o600, durable: bo
 
 
 def write_with_retried_fsync(
-    path: str, content: bytes, mode: int = 0o600, durable: bool = True
+    path: str, content: bytes, mode: int = 0o600, durable: bool = True, commits: bool = False
 ) -> None:
     """Write, and retry a failed fsync."""
     with open(f"{os.path.dirname(path)}/.temporary", "wb") as file:
@@ -354,6 +364,8 @@ def run_operation(name: str, storage: Storage | None, folders: tuple[str, ...]) 
         OPERATIONS[name].act(storage or open_storage(*folders))
     except StorageFull:
         return FULL
+    except SaveUnconfirmed:
+        return UNCONFIRMED
     except StorageFailed:
         return FAILED
     except KeyboardInterrupt:

@@ -14,7 +14,6 @@ import itertools
 import json
 import os
 import random
-import re
 import stat
 import sys
 import tempfile
@@ -26,8 +25,6 @@ from storage import (
     AuthorizationCode,
     Client,
     Grant,
-    Invite,
-    NotFound,
     Session,
     Storage,
     StorageFailed,
@@ -36,13 +33,12 @@ from storage import (
     open_storage,
     record_as_dict,
 )
+from storage.files import translate_os_errors
 from storage.flat_files.backend import FlatFiles
-from storage.flat_files.disk import read_record, translate_os_errors
 from storage.pictures import generate_picture
 
 ANYTHING = "anything"
 DISK_FAILED, OTHER_ERROR = 0, 1  # exit codes: StorageFailed, or another exception
-INVITE_FILE = re.compile(r"[0-9a-f]{64}\.json")
 UPLOADS = 20  # different pictures
 UNUSED_HASH = "scrypt:2:1:1$salt$" + "0" * 128  # matches no password
 
@@ -54,13 +50,20 @@ UNUSED_HASH = "scrypt:2:1:1$salt$" + "0" * 128  # matches no password
 
 def read_facts(storage: FlatFiles) -> dict[str, object]:
     """Return all facts, which include everything that a save changes except codes."""
-    facts = {"keys": list(map(bytes.decode, storage.keys())), "invites": unused_invites(storage)}
-    for user in map(storage.read_user, storage.user_ids()):
-        assert storage.find_user(user.name) == storage.find_user(user.email) == user
+    facts = {
+        "keys": list(map(bytes.decode, storage.keys.current())),
+        "invites": unused_invites(storage),
+    }
+    for user in map(storage.users.read, storage.users.ids()):
+        assert (
+            storage.users.find_by_login(user.name)
+            == storage.users.find_by_login(user.email)
+            == user
+        )
         facts[f"player {user.name}"] = describe_player(storage, user)
-    for client in map(storage.read_client, storage.client_ids()):
+    for client in map(storage.clients.read, storage.clients.ids()):
         facts[f"client {client.name}"] = expected_fields(client)
-    for line in storage.read_audit():
+    for line in storage.audit.read():
         facts[f"{line['act']} by {line['by']}"] = True
     check_indexes(storage)
     return facts
@@ -68,28 +71,28 @@ def read_facts(storage: FlatFiles) -> dict[str, object]:
 
 def check_indexes(storage: FlatFiles) -> None:
     """Raise AssertionError if an index and the records differ."""
-    users = [storage.read_user(each) for each in storage.user_ids()]
-    assert storage.administrators() == [each for each in users if each.administers]
-    clients = [storage.read_client(each) for each in storage.client_ids()]
+    users = [storage.users.read(each) for each in storage.users.ids()]
+    assert storage.users.administrators() == [each for each in users if each.administers]
+    clients = [storage.clients.read(each) for each in storage.clients.ids()]
     for owner_id in (None, *(user.id for user in users)):
         owned = [each for each in clients if each.owner_id == owner_id]
-        assert storage.clients_of(owner_id) == owned
-    log = list(storage.read_audit())
+        assert storage.clients.of_owner(owner_id) == owned
+    log = list(storage.audit.read())
     for user in users:
         lines = [line for line in log if line.get("user") == user.id]
         # The log may have the line of a change that was not made.
-        assert list(storage.audit_of(user.id)) in (lines, lines[:-1])
+        assert list(storage.audit.about({user.id}))[::-1] in (lines, lines[:-1])
 
 
 def expected_fields(record: User | Client) -> dict:
     """Return the fields whose values a save knows in advance."""
-    unknown = {"id", "name", "created", "last_heartbeat", "pfp_timestamp"}
+    unknown = {"id", "name", "created", "last_heartbeat", "pfp_timestamp", "invite"}
     return {name: each for name, each in record_as_dict(record).items() if name not in unknown}
 
 
 def describe_player(storage: Storage, user: User) -> dict:
     name = f"{user.id}-{user.pfp_timestamp}.webp"
-    images = {size: storage.read_picture(size, name)[0] for size in PICTURE_SIZES}
+    images = {size: storage.pictures.read(size, name)[0] for size in PICTURE_SIZES}
     return expected_fields(user) | {"picture": picture_digest(images)}
 
 
@@ -104,15 +107,10 @@ def cached_picture(number: int) -> dict[str, bytes]:
 
 def unused_invites(storage: FlatFiles) -> list[str]:
     """Return the hashes of the unused invitations."""
-    folder = f"{storage.layout.data_dir}/invites"
-    with translate_os_errors():
-        hashes = sorted(
-            name.removesuffix(".json") for name in os.listdir(folder) if INVITE_FILE.fullmatch(name)
-        )
-    for each in hashes:
-        read_record(f"{folder}/{each}.json", Invite, NotFound())
-    # The link FILE.taken exists if the invitation is used: it leads to the user's record.
-    return [each for each in hashes if not os.path.exists(f"{folder}/{each}.taken")]
+    ids = storage.invites.ids()
+    for each in ids:
+        storage.invites.read(each)
+    return [each for each in ids if not storage.users.find_by("invite", each)]
 
 
 # ---------------------------------------------------------------------------------------------
@@ -128,12 +126,12 @@ Save = Callable[[FlatFiles, str, random.Random], Iterator[dict]]
 def add_player(storage, mark, rng):
     user = User(0, mark, f"{mark}@example.org", UNUSED_HASH)
     yield {f"player {mark}": expected_fields(user) | {"picture": picture_of_next_player(storage)}}
-    storage.add_user(user.name, user.email, user.password_hash)
+    storage.users.register(user.name, user.email, user.password_hash)
 
 
 def picture_of_next_player(storage: FlatFiles) -> str:
     number = 1
-    if storage.user_ids():
+    if storage.users.ids():
         with translate_os_errors(), open(f"{storage.layout.data_dir}/next_user_id") as file:
             number = int(file.read())
     return picture_digest(cached_picture(number))
@@ -142,8 +140,8 @@ def picture_of_next_player(storage: FlatFiles) -> str:
 def invite(storage, mark, rng):
     line = {f"invite by {mark}": True}
     yield line | {"invites": ANYTHING}
-    storage.write_audit("invite", mark)
-    storage.issue_invite(7)
+    storage.audit.write("invite", mark)
+    storage.invites.issue(7)
     yield line | {"invites": unused_invites(storage)}
 
 
@@ -154,16 +152,16 @@ def add_invited_player(storage, mark, rng):
     }
     line = {f"invite by {mark}": True}
     yield line | {"invites": ANYTHING} | player
-    storage.write_audit("invite", mark)
-    invite_token = storage.issue_invite(7)
-    storage.add_user(user.name, user.email, user.password_hash, invite=invite_token)
+    storage.audit.write("invite", mark)
+    invite_token = storage.invites.issue(7)
+    storage.users.register(user.name, user.email, user.password_hash, invite=invite_token)
     yield line | {"invites": unused_invites(storage)} | player
 
 
 def choose_player(storage: Storage, rng: random.Random) -> User:
     """Return a player as the next save leaves the record: grants of deleted clients are dropped."""
-    user = storage.read_user(rng.choice(storage.user_ids()))
-    clients = storage.client_ids()
+    user = storage.users.read(rng.choice(storage.users.ids()))
+    clients = storage.clients.ids()
     user.grants = {each: grant for each, grant in user.grants.items() if each in clients}
     return user
 
@@ -176,7 +174,7 @@ def edit_player(change: Callable[[User, str], None]) -> Save:
         picture = {"picture": describe_player(storage, user)["picture"]}
         change(user, mark)
         yield {f"player {user.name}": expected_fields(user) | picture}
-        with storage.edit_user(user.id) as edited:
+        with storage.users.edit(user.id) as edited:
             change(edited, mark)
 
     return save
@@ -190,7 +188,7 @@ def allow(storage, mark, rng):
     user, client = choose_player(storage, rng), choose_client(storage, rng)
     user.grants[client.id] = grant = Grant(mark, ["userinfo", "email"], 1)
     yield {f"player {user.name}": describe_player(storage, user)}
-    with storage.edit_user(user.id) as edited:
+    with storage.users.edit(user.id) as edited:
         edited.grants[client.id] = grant
 
 
@@ -211,49 +209,49 @@ def suspend(storage, mark, rng):
     user.suspension = suspension = None if user.suspended else Suspension("command", since=1)
     changed = describe_player(storage, user)
     yield {f"suspend by {mark}": True, f"player {user.name}": changed}
-    with storage.edit_user(user.id) as edited:
-        storage.write_audit("suspend", by=mark, user=user.id)
+    with storage.users.edit(user.id) as edited:
+        storage.audit.write("suspend", by=mark, user=user.id)
         edited.suspension = suspension
 
 
 def rename(storage, mark, rng):
     user = choose_player(storage, rng)
     yield {f"player {mark}": describe_player(storage, user), f"player {user.name}": None}
-    storage.rename_user(user.id, mark)
+    storage.users.rename(user.id, mark)
 
 
 def change_email(storage, mark, rng):
     user = choose_player(storage, rng)
     email = f"new-{mark}@example.org"
     yield {f"player {user.name}": describe_player(storage, user) | {"email": email}}
-    storage.change_email(user.id, email)
+    storage.users.change_email(user.id, email)
 
 
 def change_picture(storage, mark, rng):
-    user = choose_player(storage, rng)
+    user = storage.users.read(rng.choice(storage.users.ids()))
     images = cached_picture(10**6 + rng.randrange(UPLOADS))
     yield {f"player {user.name}": expected_fields(user) | {"picture": picture_digest(images)}}
-    storage.save_picture(user.id, images)
+    storage.pictures.save(user.id, images)
 
 
 def delete_player(storage, mark, rng):
     user = choose_player(storage, rng)
-    if len(storage.user_ids()) < 3:
+    if len(storage.users.ids()) < 3:
         yield from add_player(storage, mark, rng)
         return
     yield {f"player {user.name}": None}
-    storage.delete_user(user.id)
+    storage.users.delete(user.id)
 
 
 def audit_line_writer(storage: FlatFiles, act: str, mark: str) -> Callable[[Client], None]:
-    return lambda client: storage.write_audit(act, mark, client=client.id)
+    return lambda client: storage.audit.write(act, mark, client=client.id)
 
 
 def add_client(storage, mark, rng):
     line = {f"client add by {mark}": True}
     yield line | {f"client {mark}": ANYTHING}
-    owner_id = rng.choice([None, *storage.user_ids()])
-    client, _ = storage.add_client(
+    owner_id = rng.choice([None, *storage.users.ids()])
+    client, _ = storage.clients.register(
         mark,
         ["https://a.example/"],
         owner_id,
@@ -263,14 +261,14 @@ def add_client(storage, mark, rng):
 
 
 def choose_client(storage: Storage, rng: random.Random) -> Client:
-    return storage.read_client(rng.choice(storage.client_ids()))
+    return storage.clients.read(rng.choice(storage.clients.ids()))
 
 
 def edit_client(storage, mark, rng):
     client = choose_client(storage, rng)
     uris = [f"https://{mark}.example/"]
     yield {f"client {client.name}": expected_fields(client) | {"redirect_uris": uris}}
-    with storage.edit_client(client.id) as edited:
+    with storage.clients.edit(client.id) as edited:
         edited.redirect_uris = uris
 
 
@@ -278,34 +276,34 @@ def change_secret(storage, mark, rng):
     client = choose_client(storage, rng)
     line = {f"client new-secret by {mark}": True}
     yield line | {f"client {client.name}": ANYTHING}
-    storage.issue_client_secret(client.id, audit_line_writer(storage, "client new-secret", mark))
-    yield line | {f"client {client.name}": expected_fields(storage.read_client(client.id))}
+    storage.clients.issue_secret(client.id, audit_line_writer(storage, "client new-secret", mark))
+    yield line | {f"client {client.name}": expected_fields(storage.clients.read(client.id))}
 
 
 def delete_client(storage, mark, rng):
     client = choose_client(storage, rng)
-    if len(storage.client_ids()) < 3:
+    if len(storage.clients.ids()) < 3:
         yield from add_client(storage, mark, rng)
         return
     yield {f"client delete by {mark}": True, f"client {client.name}": None}
-    storage.delete_client(client.id, audit_line_writer(storage, "client delete", mark))
+    storage.clients.delete(client.id, audit_line_writer(storage, "client delete", mark))
 
 
 def rotate_keys(storage, mark, rng):
     line = {f"key rotate by {mark}": True}
     yield line | {"keys": ANYTHING}
-    storage.write_audit("key rotate", mark)
-    storage.rotate_keys(drop_old=False)
-    yield line | {"keys": list(map(bytes.decode, storage.keys()))}
+    storage.audit.write("key rotate", mark)
+    storage.keys.rotate(drop_old=False)
+    yield line | {"keys": list(map(bytes.decode, storage.keys.current()))}
 
 
 def use_codes(storage, mark, rng):
     """Save codes, which have no facts: all codes are invalid after a power cut."""
     yield {}
     record = AuthorizationCode("c" * 24, 1, mark, ["userinfo"], None, None)
-    storage.add_code(f"valid {mark}", record)
-    storage.add_code(f"used {mark}", record)
-    storage.spend_code(f"used {mark}")
+    storage.codes.add(f"valid {mark}", record)
+    storage.codes.add(f"used {mark}", record)
+    storage.codes.spend(f"used {mark}")
 
 
 SAVES: list[Save] = [
@@ -335,7 +333,7 @@ def save(seed: int, *folders: str) -> Iterator[tuple[bool, dict]]:
     rng = random.Random(seed)
     yield False, {"keys": ANYTHING, "invites": []}
     storage = open_storage(*folders)
-    yield True, {"keys": list(map(bytes.decode, storage.keys())), "invites": []}
+    yield True, {"keys": list(map(bytes.decode, storage.keys.current())), "invites": []}
     kinds = SAVES[:2] + rng.sample(SAVES[2:], len(SAVES) - 2)
     for number in itertools.count():
         kind = kinds[number] if number < len(kinds) else rng.choice(SAVES)

@@ -117,7 +117,7 @@ def test_import_after_a_power_cut_has_all_confirmed_players(power, tmp_path, pyt
     for site, confirmed in installations_after_cuts(IMPORT, lines, power, pytestconfig):
         counts.append(confirmed)
         store = site.open()
-        assert store.user_ids()[:confirmed] == [*range(1, confirmed + 1)]
+        assert store.users.ids()[:confirmed] == [*range(1, confirmed + 1)]
         assert problems(site) == []
         with lines.open("rb") as file:
             tally = import_users(store, file, None, "command", ignore, print, str)
@@ -142,16 +142,16 @@ def test_restore_after_a_power_cut_is_complete_or_repeatable(power, tmp_path, py
         User(n, f"Player {n}", f"{n}@example.org", "", bio=hardly_compressible_text(n))
         for n in range(2, PLAYERS)
     ]
-    store.add_user("Player 1 P", "1@example.org", "")
-    store.reserve_user_ids(PLAYERS)
-    store.add_users(users, {})
+    store.users.register("Player 1 P", "1@example.org", "")
+    store.users.reserve_ids(PLAYERS)
+    store.users.add_many(users, {})
     source.backup(archive)
     counts = []
     for site, confirmed in installations_after_cuts(RESTORE, archive, power, pytestconfig):
-        counts.append(len(site.open().user_ids()))
+        counts.append(len(site.open().users.ids()))
         assert counts[-1] in ((PLAYERS - 1,) if confirmed else (0, PLAYERS - 1))
         if not counts[-1]:
             site.restore(archive)
         assert site.problems() == []
-        assert len(site.open().user_ids()) == PLAYERS - 1
+        assert len(site.open().users.ids()) == PLAYERS - 1
     assert counts[0] and not counts[1], counts

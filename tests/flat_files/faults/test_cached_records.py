@@ -73,7 +73,7 @@ class Race:
         self._path.write_bytes(b"%08d" % 0)
         saved.write_bytes(b"%08d" % 0)
         self.reads = self.disk_reads = self.stale = 0
-        self._cache = disk.StatCache()
+        self._cache = disk.StatCache(100)
         with saved.open("rb") as file, mmap.mmap(file.fileno(), 8, prot=mmap.PROT_READ) as number:
             self._run(saved, number)
 

@@ -9,12 +9,13 @@ from needs import STRACE
 from operations import Installation, prepare
 
 from storage import PICTURE_SIZES
-from storage.flat_files.layout import DATA_FOLDERS
+from storage.flat_files.layout import Layout
 
 pytestmark = [pytest.mark.faults, STRACE]
 
 EMMY = 3  # the id of a deleted user
-FOLDERS = ["instance", *(f"instance/{each}" for each in DATA_FOLDERS), "pfp"]
+LAYOUT = Layout("/instance", "/pfp")
+FOLDERS = ["instance", *(each.lstrip("/") for each in LAYOUT.data_folders()), "pfp"]
 FOLDERS += [f"pfp/{size}" for size in PICTURE_SIZES]
 
 
@@ -30,8 +31,8 @@ def installation(tmp_path) -> Installation:
     installation = Installation(tmp_path)
     storage = installation.open()
     prepare(storage)
-    storage.delete_user(storage.add_user("Emmy", "emmy@example.org", "").id)
-    storage.write_audit("user delete", "command", user=EMMY)
+    storage.users.delete(storage.users.register("Emmy", "emmy@example.org", "").id)
+    storage.audit.write("user delete", "command", user=EMMY)
     return installation
 
 

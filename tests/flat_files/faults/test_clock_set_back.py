@@ -120,10 +120,10 @@ class Player(FormBrowser):
         super().__init__(server.address)
         self.store = server.open_storage()
         name = f"ada-{os.urandom(4).hex()}"
-        self.user = self.store.add_user(name, f"{name}@example.org", CHEAP_HASH)
+        self.user = self.store.users.register(name, f"{name}@example.org", CHEAP_HASH)
 
     def read(self) -> storage.User:
-        return self.store.read_user(self.user.id)
+        return self.store.users.read(self.user.id)
 
     def is_signed_in(self) -> bool:
         return "Hello, " in self.open("/").text
@@ -145,7 +145,7 @@ class Game:
 
     def __init__(self, server: RunningServer) -> None:
         self.server = server
-        self.client, self.secret = server.open_storage().add_client("Chess", [CALLBACK], None)
+        self.client, self.secret = server.open_storage().clients.register("Chess", [CALLBACK], None)
 
     def code(self, player: Player) -> str:
         return player.allow(link(self.client), player.user.name).answer["code"]
@@ -285,7 +285,7 @@ def test_audit_log_is_in_the_order_of_the_acts(clock, server, ada):
         server.command_output("user", act, ada.user.name)
         clock.step(-HOUR)
     suspended, unsuspended = (
-        line for line in ada.store.read_audit() if line.get("user") == ada.user.id
+        line for line in ada.store.audit.read() if line.get("user") == ada.user.id
     )
     assert (suspended["act"], unsuspended["act"]) == ("user suspend", "user unsuspend")
     assert unsuspended["time"] < suspended["time"]

@@ -96,9 +96,9 @@ def test_full_disk_allows_opening_and_reading(disk, installation, full):
     storage = installation.open()
     assert find_names("Ada", "bob@example.org")(storage) == ["Ada", "Bob"]
     assert picture_of(storage) == OLD_PICTURE
-    assert [client.name for client in map(storage.read_client, storage.client_ids())] == ["Chess"]
-    assert storage.read_code("an old code").user_id == ADA
-    assert storage.keys()
+    assert [client.name for client in map(storage.clients.read, storage.clients.ids())] == ["Chess"]
+    assert storage.codes.read("an old code").user_id == ADA
+    assert storage.keys.current()
 
 
 @pytest.mark.parametrize("full", FILL)
@@ -119,36 +119,36 @@ def test_installation_can_be_created_after_a_failed_attempt(disk, full):
 def test_attempts_are_counted_and_returned_on_a_full_disk(disk, installation, full):
     storage = installation.open()
     FILL[full](disk)
-    attempts = [storage.count_attempt("password", "ada", limit=6) for _ in range(5)]
+    attempts = [storage.attempts.count("password", "ada", limit=6) for _ in range(5)]
     with pytest.raises(TooManyAttempts):
-        storage.count_attempt("password", "ada", limit=6)
-    storage.give_back_attempt(attempts[0])
-    storage.count_attempt("password", "ada", limit=6)
+        storage.attempts.count("password", "ada", limit=6)
+    storage.attempts.give_back(attempts[0])
+    storage.attempts.count("password", "ada", limit=6)
 
 
 def test_first_attempt_is_counted_if_an_inode_is_free(disk, installation):
     storage = installation.open()
     fill_bytes(disk)
-    storage.count_attempt("password", "bob", limit=1)
+    storage.attempts.count("password", "bob", limit=1)
     with pytest.raises(TooManyAttempts):
-        storage.count_attempt("password", "bob", limit=1)
+        storage.attempts.count("password", "bob", limit=1)
 
 
 def test_uncounted_attempt_raises_storage_full(disk, installation):
     storage = installation.open()
     fill_files(disk)
     with pytest.raises(StorageFull):
-        storage.count_attempt("password", "bob", limit=1)
+        storage.attempts.count("password", "bob", limit=1)
 
 
 def test_record_that_fits_only_in_part_is_refused(disk, installation):
     storage = installation.open()
     fill_bytes(disk, but=PAGE)
     before = installation.files()
-    with pytest.raises(StorageFull), storage.edit_user(ADA) as user:
+    with pytest.raises(StorageFull), storage.users.edit(ADA) as user:
         user.bio = "☃" * 1000
         user.flairs += ["a long list of flairs"] * 100
-    assert storage.read_user(ADA).bio == ""
+    assert storage.users.read(ADA).bio == ""
     assert installation.files() == before
 
 
@@ -160,7 +160,7 @@ def test_audit_line_that_fits_only_in_part_is_rolled_back(disk, installation):
     fill_bytes(disk)
     before = log.read_bytes()
     with pytest.raises(StorageFull):
-        storage.write_audit("act", "command")
+        storage.audit.write("act", "command")
     assert log.read_bytes() == before
 
 
@@ -169,7 +169,7 @@ def test_record_written_in_place_is_detected(disk, installation, monkeypatch):
     storage = installation.open()
     fill_bytes(disk)
     monkeypatch.setattr(disk_files, "write_file", write_in_place)
-    with pytest.raises(StorageFull), storage.edit_user(ADA) as user:
+    with pytest.raises(StorageFull), storage.users.edit(ADA) as user:
         user.flairs += ["a long list of flairs"] * 1000
     with pytest.raises(DamagedRecord):
-        storage.read_user(ADA)
+        storage.users.read(ADA)

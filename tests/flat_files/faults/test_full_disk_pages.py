@@ -34,24 +34,24 @@ def fill(disk):
 
 
 def test_profile_on_a_full_disk_is_507_and_keeps_the_input(store, adas_browser, ada, fill, disk):
-    before = store.read_user(ada.id)
+    before = store.users.read(ada.id)
     fill()
     page = save(adas_browser, name="Ada", bio="typed")
     assert (page.status_code, problems_of(page)) == (507, {"profile-form": FULL})
     assert "\ntyped</textarea>" in page.text
-    assert store.read_user(ada.id) == before
+    assert store.users.read(ada.id) == before
     make_room(disk)
     assert save(adas_browser, name="Ada", bio="typed").status_code == 303
 
 
 def test_new_name_is_not_saved_if_the_rest_does_not_fit(store, adas_browser, ada, disk):
-    with store.edit_user(ada.id) as user:
+    with store.users.edit(ada.id) as user:
         user.flairs.append("x" * 2000)
-    before = store.read_user(ada.id)
+    before = store.users.read(ada.id)
     fill_bytes(disk, but=PAGE)
     page = save(adas_browser, name="Lovelace", bio="\N{SNOWMAN}" * 1000)
     assert (page.status_code, problems_of(page)) == (507, {"profile-form": FULL})
-    assert store.read_user(ada.id) == before
+    assert store.users.read(ada.id) == before
     assert "\N{SNOWMAN}" * 1000 in page.text
     make_room(disk)
     assert save(adas_browser, name="Lovelace", bio="\N{SNOWMAN}" * 1000).status_code == 303
@@ -62,7 +62,7 @@ def test_sign_up_on_a_full_disk_is_507_and_keeps_the_input(store, browser, ada, 
     page = sign_up(browser)
     assert (page.status_code, problems_of(page)) == (507, {"form": FULL})
     assert value_of(page, "email") == "grace@example.org"
-    assert store.user_ids() == [ada.id]
+    assert store.users.ids() == [ada.id]
     make_room(disk)
     assert sign_up(browser).status_code == 303
 
@@ -80,7 +80,7 @@ def test_sign_up_response_is_correct_with_any_number_of_free_inodes(
         for n in range(len(locations)):
             (disk / f"filler {n}").unlink()
         page = sign_up(browser, name=name, email=f"{len(locations)}@example.org", next="/players")
-        assert (page.status_code == 303) == (store.find_user(name) is not None)
+        assert (page.status_code == 303) == (store.users.find_by_login(name) is not None)
         make_room(disk)
         locations.append(page.location)
         if page.location == "/sign-in?next=/players":
@@ -94,15 +94,15 @@ def test_new_password_is_saved_together_with_its_session(
 ):
     record = disk / "users" / f"{ada.id}.json"
     for flair in ("x", "x" * (PAGE - record.stat().st_size - 40)):
-        with store.edit_user(ada.id) as user:
+        with store.users.edit(ada.id) as user:
             user.flairs = ["none", flair]
     assert PAGE - 60 < record.stat().st_size < PAGE  # with a session it is larger than a page
-    before = store.read_user(ada.id)
+    before = store.users.read(ada.id)
     form = {"link": adas_link.partition("link=")[2], "new_password": ANOTHER}
     fill_bytes(disk, but=PAGE)
     page = browser.post("/new-password", data=form)
     assert (page.status_code, problems_of(page)) == (507, {"form": FULL})
-    assert store.read_user(ada.id) == before
+    assert store.users.read(ada.id) == before
     make_room(disk)
     assert browser.post("/new-password", data=form).status_code == 303
     assert is_signed_in(browser)

@@ -46,7 +46,7 @@ def installed(folder: Path) -> Iterator[tuple[RunningServer, Path]]:
         patch.setattr(running, "COMMAND", confined)
         server = RunningServer(folder)
         server.data_dir, server.picture_dir = disk / "data", disk / "pictures"
-        server.open_storage().add_user("ada", "ada@example.org", CHEAP_HASH)
+        server.open_storage().users.register("ada", "ada@example.org", CHEAP_HASH)
         yield server, disk
         if server.process:
             server.stop()

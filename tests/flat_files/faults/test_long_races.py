@@ -53,7 +53,7 @@ def sign_in(server: RunningServer, names: list[str]) -> list[FormBrowser]:
     """Create players; return a signed-in browser for each."""
     store, browsers = server.open_storage(), []
     for name in names:
-        store.add_user(name, f"{name}@example.org", CHEAP_HASH)
+        store.users.register(name, f"{name}@example.org", CHEAP_HASH)
         browsers.append(FormBrowser(server.address))
         assert "Hello, " in browsers[-1].sign_in(name).text
     return browsers
@@ -103,16 +103,16 @@ class BusyPlayer:
         self.browsers = [writer, *(FormBrowser(server.address) for _ in range(3))]
         for each in self.browsers[1:]:
             each.sign_in("ada")
-        self.player = self.store.find_user("ada")
-        with self.store.edit_user(self.player.id) as user:
+        self.player = self.store.users.find_by_login("ada")
+        with self.store.users.edit(self.player.id) as user:
             user.flairs += FLAIRS
 
     def read(self) -> storage.User:
-        return self.store.read_user(self.player.id)
+        return self.store.users.read(self.player.id)
 
     def send_heartbeat(self, number: int) -> None:
         """Send a heartbeat a minute after the last one, which is moved back."""
-        with self.store.edit_user(self.player.id) as before:
+        with self.store.users.edit(self.player.id) as before:
             before.last_heartbeat -= 60_000
         answer = post(self.browsers[0], "/api/users/heartbeat")
         assert answer.status_code == 200

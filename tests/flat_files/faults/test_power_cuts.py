@@ -124,7 +124,7 @@ def test_confirmed_changes_survive_a_power_cut(power, pytestconfig, monkeypatch)
             assert [each for each in check(*folders, repair=True) if not each.repaired] == []
             assert list(check(*folders)) == []
             assert not cut.installation.lasting_temporary_files()
-            cut.installation.open().add_user("Zed", "zed@example.org", "")
+            cut.installation.open().users.register("Zed", "zed@example.org", "")
             saves += cut.saves
             shutil.rmtree(cut.installation.data.parent)
     print(f"{power.file_system}: {len(numbers)} power cuts, {saves} confirmed saves")
@@ -137,25 +137,25 @@ def test_code_that_reappears_after_a_power_cut_is_refused(power, monkeypatch):
     with monkeypatch.context() as before:
         before.setattr(disk, "BOOT_ID_FILE", THIS_BOOT)
         storage = installation.open()
-        storage.add_code("a code", CODE)
+        storage.codes.add("a code", CODE)
         os.sync()
-        storage.spend_code("a code")
+        storage.codes.spend("a code")
         power.cut_power()
         power.restart()
-        assert installation.open().read_code("a code").user_id == CODE.user_id
+        assert installation.open().codes.read("a code").user_id == CODE.user_id
     with pytest.raises(NoSuchCode):
-        installation.open().read_code("a code")
+        installation.open().codes.read("a code")
 
 
 def test_deleted_user_stays_deleted_after_a_power_cut(power):
     installation = Installation(power.folder)
     storage = installation.open()
-    storage.write_audit("a line that makes the log", by="command")
+    storage.audit.write("a line that makes the log", by="command")
     before = installation.files()
-    user = storage.add_user("Ada", "ada@example.org", "")
+    user = storage.users.register("Ada", "ada@example.org", "")
     os.sync()
-    storage.save_picture(user.id, cached_picture(1))
-    storage.delete_user(user.id)
+    storage.pictures.save(user.id, cached_picture(1))
+    storage.users.delete(user.id)
     power.cut_power()
     power.restart()
     kept = {installation.data / "next_user_id", installation.data / "deleted" / str(user.id)}

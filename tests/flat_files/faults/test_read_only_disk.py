@@ -82,11 +82,11 @@ def test_read_only_disk_allows_opening_and_reading(disk, installation):
     storage = installation.open()
     assert find_names("Ada", "bob@example.org")(storage) == ["Ada", "Bob"]
     assert picture_of(storage) == OLD_PICTURE
-    assert [client.name for client in storage.clients_of(None)] == ["Chess"]
-    assert storage.read_code("an old code").user_id == ADA
-    assert storage.keys()
+    assert [client.name for client in storage.clients.of_owner(None)] == ["Chess"]
+    assert storage.codes.read("an old code").user_id == ADA
+    assert storage.keys.current()
     with pytest.raises(StorageFailed):
-        storage.count_attempt("password", "ada", limit=6)
+        storage.attempts.count("password", "ada", limit=6)
 
 
 def test_start_reports_a_read_only_disk_and_how_to_fix_it(disk, installation):
@@ -144,9 +144,9 @@ class Site:
     def __init__(self, server: RunningServer, disk: Path) -> None:
         self.server, self.disk = server, disk
         store = server.open_storage()
-        store.add_user("ada", "ada@example.org", CHEAP_HASH)
-        self.game, self.secret = store.add_client("Chess", [CALLBACK], None)
-        self.other, _ = store.add_client("Go", [CALLBACK], None)
+        store.users.register("ada", "ada@example.org", CHEAP_HASH)
+        self.game, self.secret = store.clients.register("Chess", [CALLBACK], None)
+        self.other, _ = store.clients.register("Go", [CALLBACK], None)
 
     @contextlib.contextmanager
     def ada_signed_in(self) -> Iterator[None]:
@@ -189,7 +189,7 @@ def test_read_only_disk_allows_lookups_tokens_and_signed_in_pages(site):
 def test_save_on_a_read_only_disk_is_503_and_saves_nothing(site):
     consent = site.ada.open(link(site.other)).form_with("Allow")
     time.sleep(MINIMUM_AGE / 1000)
-    before = site.server.open_storage().read_user(1)
+    before = site.server.open_storage().users.read(1)
     remount(site.disk, "ro")
     answers = {
         "profile": site.send("/account", bio="new"),
@@ -205,7 +205,7 @@ def test_save_on_a_read_only_disk_is_503_and_saves_nothing(site):
     assert "check passwords right now." in answers["sign-in"].text
     sent = site.send("/oauth/authorize", **consent.fields, **consent.buttons["Allow"])
     assert "error=server_error" in sent.headers["Location"]
-    assert site.server.open_storage().read_user(1) == before
+    assert site.server.open_storage().users.read(1) == before
 
 
 def test_sign_out_on_a_read_only_disk_removes_the_cookie(site):
@@ -246,13 +246,13 @@ def test_silent_write_error_is_detected(disk, installation, monkeypatch):
 
 WRITING_LOOKUP = """
 from pathlib import Path
-from storage.flat_files.backend import FlatFiles
+from storage.flat_files.users import UserFiles
 
-def read_from_user(self, user_id, make, real=FlatFiles.read_from_user):
+def read_from(self, user_id, make, real=UserFiles.read_from):
     Path(self.layout.data_dir, "read").touch()
     return real(self, user_id, make)
 
-FlatFiles.read_from_user = read_from_user
+UserFiles.read_from = read_from
 """
 
 

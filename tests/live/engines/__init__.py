@@ -33,7 +33,7 @@ def save_orange_picture(store: Storage, user_id: int) -> None:
     """Give a player a picture in one colour."""
     file = io.BytesIO()
     Image.new("RGB", (256, 256), ORANGE).save(file, "png")
-    store.save_picture(user_id, pictures.make_picture(file.getvalue()))
+    store.pictures.save(user_id, pictures.make_picture(file.getvalue()))
 
 
 def count_orange_pixels(file: Path | io.BytesIO) -> int:

@@ -1,0 +1,202 @@
+"""The storage contract: what every backend does, a class for each part.
+
+Several processes and threads may use one installation at once.
+
+A method that saves returns when the change would survive the loss of the machine that keeps it
+(flat files: a power cut), unless it says otherwise. If that cannot be had it raises StorageFull or
+StorageFailed, and the old record stands; or SaveUnconfirmed, and the change may have been saved, as
+a later read shows.
+
+A method that reads sees the old record or the new one, never a part, and takes no lock; it raises
+DamagedRecord for a record that cannot be decoded.
+
+Several methods take a callable `before`. It is called with the record that is about to change,
+under the record's lock. An exception that it raises stops the change. Edits never nest: inside an
+edit, or in `before`, methods that change records raise RuntimeError. `Audit.write` and
+`Attempts.count` may be called there.
+
+Methods that take `after` and `at_most` return at most so many, and only those behind that id.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Set
+from contextlib import AbstractContextManager
+
+from storage import kinds
+from storage.kinds import Kind
+from storage.maintenance import Load, Problem, Progress, Report, Snapshot, ignore
+from storage.records import Attempt, AuthorizationCode, User
+from storage.repositories import Clients, Images, Invites, Records, Users
+
+__all__ = ["ATTEMPTS_WINDOW", "Attempts", "Audit", "Codes", "Keys", "Pictures", "Storage"]
+
+ATTEMPTS_WINDOW = 900  # seconds: failures are counted over this and the window before it
+
+
+class Pictures(ABC):
+    """The profile pictures: webp files of the sizes in PICTURE_SIZES."""
+
+    @abstractmethod
+    def save(self, user_id: int, images: Images, before: Callable[[User], None] = ignore) -> int:
+        """Replace a user's picture and return its timestamp, larger than every earlier one.
+
+        Raises NoSuchUser.
+        """
+
+    @abstractmethod
+    def read(self, size: str, file_name: str) -> tuple[bytes, float]:
+        """Return a picture and the time it was written, in seconds since 1970.
+
+        `file_name` has the form of `User.picture_file`: the caller has checked that. The picture of
+        a user without a timestamp is generated when it is first read. Raises NoSuchPicture.
+        """
+
+
+class Codes(ABC):
+    """The authorization codes, stored under their hash."""
+
+    @abstractmethod
+    def add(self, code: str, record: AuthorizationCode) -> None:
+        """Store a code. A crash of the storage may lose it, and invalidates it."""
+
+    @abstractmethod
+    def read(self, code: str) -> AuthorizationCode:
+        """Return the record of an unused code of any age. Raises NoSuchCode, CodeSpent."""
+
+    @abstractmethod
+    def spend(self, code: str) -> None:
+        """Use a code up. Of racing callers one returns; the others get CodeSpent or NoSuchCode.
+
+        StorageFailed leaves the code unused, unless it is SaveUnconfirmed.
+        """
+
+
+class Keys(ABC):
+    """The signing keys."""
+
+    @abstractmethod
+    def current(self) -> tuple[bytes, ...]:
+        """Return the keys that verify, newest last.
+
+        A backend may cache them for a second; `rotate` returns after that second.
+        """
+
+    @abstractmethod
+    def rotate(self, drop_old: bool) -> None:
+        """Add a key and keep the one before. With `drop_old`, no other key stays valid.
+
+        When it returns, every process signs with the new key.
+        """
+
+
+class Attempts(ABC):
+    """Counts of attempts of a `kind` (what is guessed) by or at a `subject`."""
+
+    @abstractmethod
+    def count(self, kind: str, subject: str, limit: int, window: int = ATTEMPTS_WINDOW) -> Attempt:
+        """Count one attempt, before it is checked.
+
+        Counts are exact across processes. Raises TooManyAttempts, and counts nothing, if `limit`
+        attempts of this and the previous `window` (seconds) were not given back. The attempt counts
+        even if the change around it fails.
+        """
+
+    @abstractmethod
+    def require_left(
+        self, kind: str, subject: str, limit: int, window: int = ATTEMPTS_WINDOW
+    ) -> None:
+        """Raise TooManyAttempts if `count` would. Nothing is counted or stored."""
+
+    @abstractmethod
+    def give_back(self, attempt: Attempt) -> None:
+        """Stop counting an attempt, because it succeeded."""
+
+    @abstractmethod
+    def clear(self, kind: str, subject: str, window: int = ATTEMPTS_WINDOW) -> None:
+        """Stop counting all attempts."""
+
+
+class Audit(ABC):
+    """The audit log: what an administrator may have to explain."""
+
+    @abstractmethod
+    def write(self, act: str, by: int | str, **ids: int | str) -> None:
+        """Add a line, which is saved before the act that it describes.
+
+        `by` and `ids` have ids, never names. In an edit and in a `before` callable the line belongs
+        to that change.
+        """
+
+    @abstractmethod
+    def read(self) -> Iterator[dict]:
+        """Yield the lines, oldest first: the arguments of `write`, and `time`.
+
+        Raises DamagedRecord after the last line if one is damaged.
+        """
+
+    @abstractmethod
+    def about(self, subjects: Set[int | str]) -> Iterator[dict]:
+        """Yield the lines by or about these user ids and client ids, newest first.
+
+        The whole log is read, a part at a time. Raises as `read`.
+        """
+
+
+class Storage(ABC):
+    """An installation: its parts, and what is done to it as a whole.
+
+    Of `snapshot` and `load` one runs at a time. Each calls `before` when it is certain that it will
+    be done and before anything is changed, and `report` with each thing that a person should know.
+    """
+
+    users: Users
+    clients: Clients
+    invites: Invites
+    pictures: Pictures
+    codes: Codes
+    keys: Keys
+    attempts: Attempts
+    audit: Audit
+
+    @abstractmethod
+    def records(self, kind: Kind) -> Records:
+        """Return the records of any kind."""
+
+    def is_empty(self) -> bool:
+        """Return True if there is no record of a kind that counts: no user and no client."""
+        return not any(self.records(each).ids(at_most=1) for each in kinds.KINDS if each.counts)
+
+    @abstractmethod
+    def check_health(self) -> None:
+        """Raise StorageFailed if records or pictures cannot be read and written.
+
+        It may be called often: the result may be a few seconds old.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the resources of this process. No other method may be called afterwards."""
+
+    @abstractmethod
+    def verify(self, repair: bool = False, progress: Progress = ignore) -> Iterator[Problem]:
+        """Yield what is wrong; with `repair` it is repaired if that invents no data."""
+
+    @abstractmethod
+    def snapshot(
+        self, before: Callable[[], None] = ignore, report: Report = ignore
+    ) -> AbstractContextManager[Snapshot]:
+        """Read one state of everything while other processes go on.
+
+        `report` gets a line for each record or picture that cannot be read and is left out.
+        """
+
+    @abstractmethod
+    def load(
+        self, before: Callable[[], None] = ignore, report: Report = ignore
+    ) -> AbstractContextManager[Load]:
+        """Fill an installation without users and clients, and replace its signing keys.
+
+        When the block ends, everything that it added is there at once. If it raises or is killed,
+        nothing is there. Raises BadInstallation if there are users or clients, and SaveUnconfirmed
+        if all of it may be there, or nothing.
+        """

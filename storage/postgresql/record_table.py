@@ -1,0 +1,228 @@
+"""The records of a kind as rows of its table: the record, and a column for each of its keys."""
+
+import contextlib
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Set
+from typing import Any
+
+from storage.encoding import decode_record, record_as_dict
+from storage.errors import AlreadyThere, DamagedRecord
+from storage.kinds import Kind, day_of, dependents_of
+from storage.maintenance import ignore
+from storage.postgresql.connections import Database, Rows
+from storage.records import now_ms
+from storage.repositories import Before, Clients, Id, Record, Records, Value
+
+CACHED = 1000  # decoded records of a kind
+CLEANING_INTERVAL = 60  # seconds
+REMOVED_AT_ONCE = 50  # expired records
+
+
+def columns_of(kind: Kind) -> str:
+    """Return the columns of the table of a kind, in the order of `row_of`."""
+    return ", ".join(["id", "record", *(f'"{key.name}"' for key in kind.keys)])
+
+
+def row_of(kind: Kind, record: Any) -> list:
+    """Return the row of a record."""
+    content = json.dumps(record_as_dict(record), ensure_ascii=False)
+    return [record.id, content, *keys_of(kind, record)]
+
+
+def keys_of(kind: Kind, record: Any) -> list[str | None]:
+    """Return the keys of a record, in the order of the columns."""
+    return [key.of(record) for key in kind.keys]
+
+
+def decode_row(kind: Kind, record_id: Id, record: bytes) -> Any:
+    """Return the record in a row. Raises DamagedRecord."""
+    return decode_record(record, kind.record, f"{kind.name}/{record_id}", id=record_id)
+
+
+class RecordTable(Records):
+    """The records of one kind in a database."""
+
+    def __init__(self, database: Database, kind: Kind) -> None:
+        self.kind = kind
+        self.database = database
+        self._decoded: dict[Id, tuple[bytes, Record]] = {}  # the last record of each
+        self._cleaned = -math.inf  # time.monotonic()
+        columns, places = columns_of(kind), ", ".join(["%s"] * (2 + len(kind.keys)))
+        self.insert = f"INSERT INTO {kind.name} ({columns}) SELECT {places}"
+        self._update = f"UPDATE {kind.name} SET ({columns}) = ROW({places}) WHERE id = %s"
+
+    def _select(self, rest: str, *args: object) -> Rows:
+        """Return rows of id and record."""
+        return self.database.execute(f"SELECT id, record FROM {self.kind.name} {rest}", args)
+
+    # -- look-ups ------------------------------------------------------------------------------
+
+    def read(self, record_id: Id) -> Record:
+        content = self._read_row(record_id)
+        last, record = self._decoded.get(record_id, (None, None))
+        if content != last:  # decoded once, as long as the record stays the same
+            record = decode_row(self.kind, record_id, content)
+            if self.kind.cached:
+                if len(self._decoded) >= CACHED:
+                    self._decoded.clear()
+                self._decoded[record_id] = content, record
+        if self.kind.has_expired(record, now_ms()):
+            raise self.kind.not_found(record_id)
+        return record
+
+    def _read_row(self, record_id: Id, lock: str = "") -> bytes:
+        for sound in self._sound([record_id]):
+            for _, content in self._select(f"WHERE id = %s {lock}", sound):
+                return content
+        raise self.kind.not_found(record_id)
+
+    def _sound(self, ids: Iterable[Id]) -> list[Id]:
+        """Return the ids that a record may have: a database does not compare any text."""
+        return [each for each in set(ids) if self.kind.number or self.kind.id.fullmatch(each)]
+
+    def read_from_many(self, ids: list, make: Callable[[Record], Value]) -> list[Value]:
+        rows = self._select("WHERE id = ANY(%s)", self._sound(ids))
+        made = {record.id: make(record) for record in self._readable(rows)}
+        return [made[record_id] for record_id in ids if record_id in made]
+
+    def _readable(self, rows: Rows) -> Iterator[Record]:
+        """Yield the records in rows, without damaged and expired ones."""
+        for row in rows:
+            with contextlib.suppress(DamagedRecord):
+                record = decode_row(self.kind, *row)
+                if not self.kind.has_expired(record, now_ms()):
+                    yield record
+
+    def ids(self, after: Id | None = None, at_most: int | None = None) -> list:
+        rest, args = _page(after, at_most)
+        rows = self.database.execute(f"SELECT id FROM {self.kind.name} WHERE true {rest}", args)
+        return [record_id for (record_id,) in rows]
+
+    def existing(self, ids: Iterable[Id]) -> Set[Id]:
+        query = f"SELECT id FROM {self.kind.name} WHERE id = ANY(%s)"
+        return {record_id for (record_id,) in self.database.execute(query, [self._sound(ids)])}
+
+    def find_by(self, unique: str, key: str) -> Record | None:
+        if not key.isprintable():  # nor could the database compare it
+            return None
+        for row in self._select(f'WHERE "{unique}" = %s', key):
+            record = decode_row(self.kind, *row)
+            if self.kind.key(unique).of(record) == key:
+                return None if self.kind.has_expired(record, now_ms()) else record
+        return None
+
+    def require_free(self, unique: str, key: str, but: Id | None = None) -> None:
+        for row in self._select(f'WHERE "{unique}" = %s', key):
+            if row[0] != but:
+                raise self.kind.key(unique).taken(next(self._readable([row]), None))
+
+    def page(
+        self,
+        index: str,
+        key: str,
+        after: Id | None = None,
+        at_most: int | None = None,
+        newest_first: bool = False,
+    ) -> list[Record]:
+        found, rows, key_of = [], None, self.kind.key(index).of
+        # Again where some of the rows are damaged or have expired.
+        while rows is None or (at_most and len(rows) == at_most > len(found)):
+            rest, args = _page(after, at_most, newest_first)
+            rows = self._select(f'WHERE "{index}" = %s {rest}', key, *args)
+            found += (record for record in self._readable(rows) if key_of(record) == key)
+            after = rows[-1][0] if rows else None
+        return found[:at_most]
+
+    def count(self, index: str, key: str, at_most: int) -> int:
+        if self.database.in_transaction:  # one after the other, so that the count is exact
+            lock = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
+            self.database.execute(lock, [f"{self.kind.name}/{index}/{key}"])
+        return super().count(index, key, at_most)
+
+    # -- changes -------------------------------------------------------------------------------
+
+    def add(self, record: Record, before: Before[Record] = ignore) -> None:
+        self.kind.refuse_broken_rules(record)
+        # One at a time of those with the same key: of one player, say.
+        shared = next(filter(None, (index.of(record) for index in self.kind.indexes)), None)
+        with self.database.transaction(f"{self.kind.name} of {shared}" if shared else ""):
+            # Waits for a restore, which holds this row; others need not wait.
+            self.database.execute("SELECT true FROM installation FOR KEY SHARE")
+            self._remove_expired()
+            if self.existing([record.id]):
+                raise AlreadyThere(f"there is a {self.kind.one} with this id")
+            self.refuse_taken(record)
+            before(record)
+            self.database.save(self.insert, row_of(self.kind, record))
+
+    def refuse_taken(self, record: Record) -> None:
+        """Raise the error of the first unique key of a record that another one has."""
+        for unique in self.kind.unique:
+            key = unique.of(record)
+            if key is not None:
+                self.require_free(unique.name, key, but=record.id)
+
+    @contextlib.contextmanager
+    def edit(self, record_id: Id, changes: Set[str] = frozenset()) -> Iterator[Record]:
+        with self.database.transaction(f"{self.kind.name}/{record_id}"):
+            record = self.read_locked(record_id)
+            before = record_as_dict(record)
+            yield record
+            changed = self.kind.changed_fields(record, before, changes)
+            if changed:
+                if any(unique.fields & changed for unique in self.kind.unique):
+                    self.refuse_taken(record)
+                self.tidy(record)
+                self.save(record)
+
+    def read_locked(self, record_id: Id) -> Record:
+        """Return a record of its own, and lock its row until the end of the transaction."""
+        return decode_row(self.kind, record_id, self._read_row(record_id, "FOR UPDATE"))
+
+    def save(self, record: Record) -> None:
+        """Replace the row of a record, in a transaction."""
+        self.database.save(self._update, [*row_of(self.kind, record), record.id])
+
+    def delete(self, record_id: Id, before: Before[Record] = ignore) -> None:
+        with self.database.transaction(f"{self.kind.name}/{record_id}"):
+            before(self.read_locked(record_id))
+            self.remove(record_id)
+            self._remove_dependents(self.kind, [record_id])
+
+    def remove(self, record_id: Id) -> None:
+        """Remove the row of a record, in a transaction."""
+        self.database.save(f"DELETE FROM {self.kind.name} WHERE id = %s", [record_id])
+
+    def _remove_dependents(self, kind: Kind, ids: list) -> None:
+        for each, index in dependents_of(kind):
+            query = f'DELETE FROM {each.name} WHERE "{index.name}" = ANY(%s) RETURNING id'
+            if removed := self.database.save(query, [list(map(str, ids))]):
+                self._remove_dependents(each, [record_id for (record_id,) in removed])
+
+    def _remove_expired(self) -> None:
+        """Remove some expired records, in a transaction."""
+        if self.kind.expires is None or time.monotonic() - self._cleaned < CLEANING_INTERVAL:
+            return
+        self._cleaned = time.monotonic()
+        # Of several processes, none waits for another.
+        query = (
+            f"DELETE FROM {self.kind.name} WHERE id IN (SELECT id FROM {self.kind.name} "
+            f"WHERE day < %s LIMIT {REMOVED_AT_ONCE} FOR UPDATE SKIP LOCKED)"
+        )
+        self.database.save(query, [day_of(now_ms())])
+
+
+class ClientTable(RecordTable, Clients):
+    """The clients in a database."""
+
+
+def _page(
+    after: Id | None, at_most: int | None, newest_first: bool = False
+) -> tuple[str, list[Id | int | None]]:
+    """Return the rest of a condition, with the order of ids, and its values."""
+    # Text has the collation "C": its order is that of Python. LIMIT NULL is no limit.
+    sign, order = ("<", "DESC") if newest_first else (">", "ASC")
+    behind, args = ("", []) if after is None else (f"AND id {sign} %s", [after])
+    return f"{behind} ORDER BY id {order} LIMIT %s", [*args, at_most]

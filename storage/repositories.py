@@ -1,0 +1,303 @@
+"""The records of each kind: the methods of a backend, and what follows from them alone.
+
+`storage.contract` has what all methods promise.
+"""
+
+import contextlib
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Set
+from contextlib import AbstractContextManager
+from typing import Generic, TypeVar
+
+from storage.errors import DamagedRecord, LastAdministrator, NotFound, StorageError, TooManyClients
+from storage.kinds import CLIENTS, DAY_MS, INVITES, USERS, Kind
+from storage.maintenance import ignore
+from storage.names import check_name, normal_name, unique_key
+from storage.records import PLAYER, Client, Invite, User, now_ms, sha256
+from storage.rules import check_email, refuse
+
+__all__ = ["Clients", "Images", "Invites", "Records", "Users", "owner_key"]
+
+Images = dict[str, bytes]  # a picture: one webp file for each name in PICTURE_SIZES
+Id = int | str
+Record = TypeVar("Record")
+Value = TypeVar("Value")
+Before = Callable[[Record], None]
+
+
+class Records(ABC, Generic[Record]):
+    """The records of one kind, each by its id, which may be any text of a client.
+
+    A record with an expiry that has passed is like none. Methods that take one id raise the kind's
+    error, such as NoSuchUser, if there is no such record. A record that cannot be decoded keeps its
+    unique keys.
+    """
+
+    kind: Kind
+
+    @abstractmethod
+    def read(self, record_id: Id) -> Record:
+        """Return a record. One of a `cached` kind is shared with others: it must not be changed."""
+
+    def find(self, record_id: Id) -> Record | None:
+        """Return a record, None if there is none."""
+        with contextlib.suppress(NotFound):
+            return self.read(record_id)
+        return None
+
+    def read_from(self, record_id: Id, make: Callable[[Record], Value]) -> Value:
+        """Return `make(record)`.
+
+        A backend may cache the value until the record changes, so it must not be changed, and may
+        depend on nothing but the record. `make` is a function of a module: its values are cached
+        under it.
+        """
+        return make(self.read(record_id))
+
+    def read_from_many(self, ids: list, make: Callable[[Record], Value]) -> list[Value]:
+        """Return `make(record)` for each id, in this order, as `read_from` does.
+
+        Those that are unknown or damaged are left out.
+        """
+        found = []
+        for record_id in ids:
+            with contextlib.suppress(NotFound, DamagedRecord):
+                found.append(self.read_from(record_id, make))
+        return found
+
+    @abstractmethod
+    def ids(self, after: Id | None = None, at_most: int | None = None) -> list:
+        """Return the ids, ascending, of records that may be damaged or expired."""
+
+    @abstractmethod
+    def existing(self, ids: Iterable[Id]) -> Set[Id]:
+        """Return those of the ids that have a record, which may be damaged."""
+
+    @abstractmethod
+    def find_by(self, unique: str, key: str) -> Record | None:
+        """Return the record with this key, of the unique key of that name."""
+
+    @abstractmethod
+    def require_free(self, unique: str, key: str, but: Id | None = None) -> None:
+        """Raise the error for a key that a record other than `but` has."""
+
+    @abstractmethod
+    def page(
+        self,
+        index: str,
+        key: str,
+        after: Id | None = None,
+        at_most: int | None = None,
+        newest_first: bool = False,
+    ) -> list[Record]:
+        """Return the readable records with this key, of the index of that name, by id.
+
+        With `newest_first` ids go down, and only those before `after` are returned.
+        """
+
+    def count(self, index: str, key: str, at_most: int) -> int:
+        """Return how many readable records have this key, at most so many.
+
+        In a `before` callable the count is exact: no other record with this key is added meanwhile.
+        """
+        return len(self.page(index, key, at_most=at_most))
+
+    @abstractmethod
+    def add(self, record: Record, before: Before[Record] = ignore) -> None:
+        """Add a record. Raises AlreadyThere, InvalidField, and the errors of taken keys."""
+
+    @abstractmethod
+    def edit(
+        self, record_id: Id, changes: Set[str] = frozenset()
+    ) -> AbstractContextManager[Record]:
+        """`with edit(id) as record:` change the fields; the end of the block saves them.
+
+        One edit of a record runs at a time. Nothing is saved if the block raises, and nothing is
+        written if nothing changed. A change of a field from which a unique key of a kind with
+        several locks follows is announced in `changes`, and the caller has checked its rule. Raises
+        InvalidField, the errors of taken keys, and ValueError for a value of another type, a field
+        in the kind's `fixed`, and a key that was not announced.
+        """
+
+    @abstractmethod
+    def delete(self, record_id: Id, before: Before[Record] = ignore) -> None:
+        """Remove a record, and those of other kinds that die with it."""
+
+    def tidy(self, record: Record) -> None:
+        """Drop what a record needs no more; called before an edited record is saved."""
+
+
+class Clients(Records[Client]):
+    """The apps that ask who a player is."""
+
+    kind = CLIENTS
+
+    def register(
+        self,
+        name: str,
+        redirect_uris: list[str],
+        owner_id: int | None,
+        at_most: int | None = None,
+        before: Before[Client] = ignore,
+        **fields: str | bool | None,
+    ) -> tuple[Client, str | None]:
+        """Register a client and return it with its secret, which cannot be read again.
+
+        `fields` are other fields of a client; a `public` one has no secret. `owner_id` None means
+        the administrators. Raises InvalidField, OriginTaken, and TooManyClients if the owner
+        already has `at_most`.
+        """
+        client = Client(secrets.token_hex(12), name, "", redirect_uris, owner_id, **fields)
+        secret = None if client.public else client.replace_secret()
+
+        def refuse_more(client: Client) -> None:
+            if at_most is not None and self.count("owner", owner_key(owner_id), at_most) >= at_most:
+                raise TooManyClients(at_most)
+            before(client)
+
+        self.add(client, refuse_more)
+        return client, secret
+
+    def of_owner(
+        self, owner_id: int | None, after: str = "", at_most: int | None = None
+    ) -> list[Client]:
+        """Return the readable clients of an owner, by id; None means the administrators."""
+        return self.page("owner", owner_key(owner_id), after, at_most)
+
+    def games(self, listed: bool, after: str = "", at_most: int | None = None) -> list[Client]:
+        """Return the readable clients whose games are on the home page, or are not, by id."""
+        return self.page("games", "listed" if listed else "unlisted", after, at_most)
+
+    def issue_secret(self, client_id: str, before: Before[Client] = ignore) -> str:
+        """Replace a client's secret and return the new one. Raises InvalidField."""
+        with self.edit(client_id) as client:
+            refuse("client_secret", "A public app has no secret." if client.public else None)
+            before(client)
+            return client.replace_secret()
+
+
+def owner_key(owner_id: int | None) -> str:
+    """Return the key of an owner's clients; None means the administrators."""
+    return "none" if owner_id is None else str(owner_id)
+
+
+class Invites(Records[Invite]):
+    """The invitations to make one account each, stored under their hash."""
+
+    kind = INVITES
+
+    def issue(self, days: int) -> str:
+        """Return a new invitation, valid for `days` days."""
+        invite = secrets.token_urlsafe(32)
+        self.add(Invite(sha256(invite), now_ms() + days * DAY_MS))
+        return invite
+
+    @abstractmethod
+    def find_unused(self, invite: str) -> Invite | None:
+        """Return the invitation if an account can be made with it now."""
+
+
+class Users(Records[User]):
+    """The players.
+
+    An edit drops grants of clients that no longer exist, then all but the newest GRANTS_KEPT.
+    """
+
+    kind = USERS
+    clients: Clients
+
+    @staticmethod
+    def new(name: str, email: str, password_hash: str, mod_level: int, invite: str | None) -> User:
+        """Return a user who signs up now and has no id yet. Raises InvalidField."""
+        user = User(0, normal_name(name), email.strip(), password_hash, mod_level)
+        user.last_heartbeat = user.pfp_timestamp = user.created
+        user.invite = sha256(invite) if invite else None
+        USERS.refuse_broken_rules(user)
+        return user
+
+    @abstractmethod
+    def register(
+        self,
+        name: str,
+        email: str,
+        password_hash: str,
+        mod_level: int = PLAYER,
+        invite: str | None = None,
+        first: bool = False,
+    ) -> User:
+        """Add and return a user, with a generated picture and an id that is never given twice.
+
+        The name is stored as `normal_name` returns it. An `invite` is used up; with `first` this
+        must be the first account ever. Raises InvalidField, NameTaken, EmailTaken, InviteSpent.
+        """
+
+    @abstractmethod
+    def reserve_ids(self, largest: int) -> None:
+        """Make `register` give only ids above this one."""
+
+    @abstractmethod
+    def add_many(self, users: list[User], pictures: dict[int, Images]) -> list[StorageError | None]:
+        """Add users that have their ids already, with the `pictures` of some, by user id.
+
+        Returns for each user None, or the error that refused it: AlreadyThere, IdTaken, NameTaken,
+        EmailTaken, DamagedRecord. The fields are not checked. If it raises or is killed, some of
+        the users may have been added, each of them whole.
+        """
+
+    @abstractmethod
+    def is_new(self) -> bool:
+        """Return True until the first account is made."""
+
+    def find_by_login(self, name_or_email: str) -> User | None:
+        """Return the user with this name or email address, in any spelling of the same key."""
+        key = unique_key(name_or_email)
+        return self.find_by("email" if "@" in key else "name", key)  # no name has an @
+
+    def administrators(self) -> list[User]:
+        """Return the administrators who can sign in, by id, without reading all users."""
+        return [user for user in self.page("role", "administrator") if user.administers]
+
+    def rename(self, user_id: int, name: str, before: Before[User] = ignore) -> User:
+        """Change a user's name. Raises InvalidField, NameTaken."""
+        name = normal_name(name)
+        refuse("name", check_name(name))
+        return self._change_key(user_id, "name", name, before)
+
+    def reset_name(self, user_id: int, before: Before[User] = ignore) -> User:
+        """Rename a user `player<id>`. `before` may change other fields."""
+        return self._change_key(user_id, "name", f"player{user_id}", before)
+
+    def change_email(self, user_id: int, email: str, before: Before[User] = ignore) -> User:
+        """Change a user's email address. Raises InvalidField, EmailTaken."""
+        email = email.strip()
+        refuse("email", check_email(email))
+        return self._change_key(user_id, "email", email, before)
+
+    def _change_key(self, user_id: int, field: str, text: str, before: Before[User]) -> User:
+        with self.edit(user_id, {field}) as user:
+            self.require_free(field, unique_key(text), but=user_id)
+            before(user)
+            setattr(user, field, text)
+        return user
+
+    @contextlib.contextmanager
+    def administered_without(self, user_id: int) -> Iterator[None]:
+        """`with administered_without(id):` suspend, demote or delete a user who may be needed.
+
+        Raises LastAdministrator if the user is the only administrator. One such block runs at a
+        time, over all processes: of two administrators who demote each other, one is refused.
+        """
+        with self.administrators_lock():
+            others = (each for each in self.administrators() if each.id != user_id)
+            if self.read(user_id).administers and not any(others):
+                raise LastAdministrator
+            yield
+
+    @abstractmethod
+    def administrators_lock(self) -> AbstractContextManager:
+        """Return the lock of `administered_without`."""
+
+    def tidy(self, user: User) -> None:
+        if user.grants:
+            user.keep_grants(self.clients.existing(user.grants).__contains__)

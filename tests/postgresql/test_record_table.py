@@ -1,0 +1,73 @@
+"""Rows of records: what damaged ones leave as it is, and a table that is lost."""
+
+from collections.abc import Callable
+
+import psycopg
+import pytest
+
+from storage import NoSuchClient, StorageFailed, TooManyClients
+from storage.postgresql.backend import PostgreSQL
+
+pytestmark = pytest.mark.postgresql
+LIMIT = 3
+
+
+@pytest.fixture
+def run(database_url) -> Callable[..., list[tuple]]:
+    """Runs a statement behind the server's back."""
+
+    def run(statement: str, *args: object) -> None:
+        with psycopg.connect(database_url) as connection:
+            connection.execute(statement, args)
+
+    return run
+
+
+@pytest.fixture
+def clients(storage) -> list[str]:
+    """The ids of as many clients of one owner as there may be."""
+    return sorted(storage.clients.register("Game", [], 7)[0].id for _ in range(LIMIT))
+
+
+def damage(run, client_id: str) -> None:
+    run("UPDATE clients SET record = '{}' WHERE id = %s", client_id)
+
+
+def test_a_page_with_damaged_records_is_as_long_as_others(storage, run, clients):
+    damage(run, clients[0])
+    assert [each.id for each in storage.clients.of_owner(7, at_most=2)] == clients[1:]
+    damage(run, clients[1])
+    assert [each.id for each in storage.clients.of_owner(7, at_most=2)] == clients[2:]
+
+
+def test_a_damaged_client_gives_its_owner_room_for_one_more(storage, run, clients):
+    damage(run, clients[0])
+    storage.clients.register("Game", [], 7, at_most=LIMIT)
+    with pytest.raises(TooManyClients):
+        storage.clients.register("Game", [], 7, at_most=LIMIT)
+
+
+@pytest.mark.parametrize("client_id", ["a\x00b" * 8, "\ud800" * 24, ""])
+def test_text_that_no_database_compares_is_no_id(storage, clients, client_id):
+    with pytest.raises(NoSuchClient):
+        storage.clients.read(client_id)
+    assert storage.clients.existing([client_id, clients[0]]) == {clients[0]}
+    assert storage.clients.read_from_many([client_id, clients[0]], str) == [
+        str(storage.clients.read(clients[0]))
+    ]
+
+
+@pytest.mark.parametrize("user_id", [0, 2**70])
+def test_number_that_was_never_given_is_no_id(storage, user_id):
+    assert storage.users.find(user_id) is None
+    assert storage.users.existing([user_id, 1]) == set()
+
+
+def test_a_table_that_is_lost_is_not_made_again(storage, run, database_url):
+    """Else players would sign up, and their ids be those of others in the backup."""
+    storage.users.register("Ada", "ada@example.org", "")
+    run("DROP TABLE users CASCADE")
+    again = PostgreSQL(database_url)
+    with pytest.raises(StorageFailed, match="users"):
+        again.users.register("Zoe", "zoe@example.org", "")
+    again.close()

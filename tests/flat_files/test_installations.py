@@ -1,0 +1,83 @@
+"""Installations that each released version has made: they open, and nothing in them is lost.
+
+installations/<version>.tar.gz has the folders of an installation with something of everything, a
+backup of it, and facts.json with the secrets that are not in the records.
+"""
+
+import json
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+import storage
+from identity.passwords import verify_password
+from storage import ADMINISTRATOR, InviteSpent, Storage, archive, open_storage, sha256
+from storage.flat_files.check import check
+
+MADE = sorted((Path(__file__).parent.parent / "installations").glob("*.tar.gz"))
+ADA, BOB, CLEO, GONE, EMILE = 1, 2, 3, 4, 9  # ids; Cleo is suspended, and Gone is deleted
+
+
+@pytest.fixture(params=MADE, ids=lambda path: path.name.removesuffix(".tar.gz"))
+def here(request, tmp_path) -> Path:
+    """The folder with `instance`, `pfp`, `facts.json` and `backup.tar.gz`."""
+    with tarfile.open(request.param) as made:
+        made.extraction_filter = lambda member, _: member  # links to other folders, too
+        made.extractall(tmp_path)
+    for path in tmp_path.rglob("*"):
+        os.chown(path, os.getuid(), os.getgid(), follow_symlinks=False)
+    return tmp_path
+
+
+@pytest.fixture
+def facts(here) -> dict:
+    return json.loads((here / "facts.json").read_text())
+
+
+@pytest.fixture
+def store(here, unsynced) -> Storage:
+    """The installation, opened by this version."""
+    return open_storage(str(here / "instance"), str(here / "pfp"))
+
+
+def check_records(store: Storage, facts: dict) -> None:
+    """Check what an installation and its backup have."""
+    users = {each: store.users.read(each) for each in store.users.ids()}
+    assert [user.name for user in users.values()] == ["Ada", "Bobby", "Cleo", "Émile"]
+    assert users[ADA].mod_level == ADMINISTRATOR
+    assert [each.id for each in store.users.administrators()] == [ADA]
+    assert users[CLEO].suspension.reason == "Spam"
+    assert users[BOB].grants[facts["game"]].scope == ["userinfo", "email"]
+    assert verify_password(users[BOB].password_hash, facts["password"])
+    for user in users.values():
+        found = [store.users.find_by_login(each) for each in (user.name, user.email)]
+        assert found == [user, user]
+        assert store.pictures.read("large", user.picture_file)
+    (game,) = store.clients.of_owner(BOB)
+    assert store.clients.games(listed=True) == [game]
+    assert game.secret_sha256 == sha256(facts["secret"])
+    assert [each.id for each in store.clients.of_owner(None)] == [facts["public"]]
+    assert [line["act"] for line in store.audit.about({CLEO})] == ["user suspend"]
+    with pytest.raises(InviteSpent):
+        store.users.register("New", "new@example.org", "", invite=facts["used_invite"])
+
+
+def test_an_installation_of_each_version_opens_whole(here, store, facts):
+    assert list(check(str(here / "instance"), str(here / "pfp"))) == []
+    check_records(store, facts)
+    assert store.users.read(BOB).sessions[0].browser == "Firefox on Linux"
+    assert len(store.keys.current()) == 2
+    new = store.users.register("New", "new@example.org", "", invite=facts["invite"])
+    assert new.id == EMILE + 1
+    assert list(check(str(here / "instance"), str(here / "pfp"))) == []
+
+
+def test_a_backup_of_each_version_is_restored(here, facts, backend, tmp_path, unsynced):
+    restored = backend.open(str(tmp_path / "restored"), str(tmp_path / "restored pictures"))
+    assert archive.restore(restored, str(here / "backup.tar.gz"), "command") == 4
+    check_records(restored, facts)
+    with pytest.raises(storage.NoSuchUser):
+        restored.users.read(GONE)
+    assert list(restored.verify()) == []

@@ -31,7 +31,6 @@ from werkzeug.exceptions import BadRequest
 from werkzeug.middleware.proxy_fix import ProxyFix
 from werkzeug.wrappers import Response
 
-import storage
 from identity.clients import authenticate_client, find_named_client
 from identity.context import base_url, get_storage
 from identity.fast_path import ApiRequest, ApiViews, FastPath, parse_parameters
@@ -74,7 +73,19 @@ from pages.rendering import load_templates, render_page
 from pages.sign_in import sign_in
 from pages.sign_up import sign_up
 from pages.tester import tester
-from storage import AuthorizationCode, Client, Grant, Storage, User, origin_of
+from storage import Storage, open_storage
+from storage.errors import (
+    CodeSpent,
+    NoSuchClient,
+    NoSuchCode,
+    NoSuchUser,
+    SaveUnconfirmed,
+    StorageError,
+    StorageFailed,
+    TooManyAttempts,
+)
+from storage.records import CLOCK_TOLERANCE, AuthorizationCode, Client, Grant, User, now_ms
+from storage.rules import USER_ID, has_origin, origin_of
 
 TOKEN_MAX_AGE = 600  # seconds
 APPROVAL_MAX_AGE = 600  # seconds between the consent page and its answer
@@ -137,7 +148,7 @@ def find_granting_user(store: Storage, user_id: int, client_id: str, grant_id: s
     """
     try:
         user = store.users.read_from(user_id, unchanged)
-    except storage.NoSuchUser:
+    except NoSuchUser:
         return None
     grant = user.grants.get(client_id)
     return user if grant and grant.id == grant_id and not user.suspended else None
@@ -187,7 +198,7 @@ def authorize() -> Response | tuple:
         auth_request = read_authorization_request(request.args, client, redirect_uri)
         if grant and may_skip_consent(client, grant, auth_request):
             return respond_to_client(reply, code=issue_code(player, grant, auth_request))
-    except (AuthorizationError, storage.StorageFailed) as error:
+    except (AuthorizationError, StorageFailed) as error:
         response = respond_with_error(reply, error)
         if grant or reply.response_mode == WEB_MESSAGE:  # a message redirects nobody
             return response
@@ -219,7 +230,7 @@ def read_client_and_redirect_uri(parameters: MultiDict) -> tuple[Client, str]:
         raise UnusableClient("This link has no client_id. Tell the app's developer.")
     try:
         client = get_storage().clients.read(client_id)
-    except storage.NoSuchClient:
+    except NoSuchClient:
         raise UnusableClient("No app has this client_id. Tell the app's developer.") from None
     if client.disabled:
         raise UnusableClient(f"{client.name} is disabled. Ask the people who run this site.")
@@ -231,7 +242,7 @@ def read_client_and_redirect_uri(parameters: MultiDict) -> tuple[Client, str]:
     if redirect_uri is None:
         problem = f"{client.name} did not register this redirect_uri. Tell its developer."
         raise UnusableClient(problem, client, received)
-    if parameters.get("response_mode") == WEB_MESSAGE and not storage.has_origin(redirect_uri):
+    if parameters.get("response_mode") == WEB_MESSAGE and not has_origin(redirect_uri):
         raise UnusableClient(
             "A popup (web_message) needs a redirect_uri with https. Tell the app's developer."
         )
@@ -298,7 +309,7 @@ def show_consent_page(
 ) -> tuple:
     """Return the consent page and its headers. The request is signed, to be approved unchanged."""
     # Bound to the session: nobody can have their own request approved by another player.
-    bound = {"session": session["id"], "shown": storage.now_ms()}
+    bound = {"session": session["id"], "shown": now_ms()}
     signed = serializer("consent").dumps({**asdict(auth_request), **bound})
     page = render_page(
         "consent.html",
@@ -360,7 +371,7 @@ def decide() -> Response | tuple:
     try:
         remembered = not is_test(client, auth_request)
         code = issue_code(player, save_consent(player.id, auth_request, remembered), auth_request)
-    except storage.StorageFailed as error:
+    except StorageFailed as error:
         return respond_with_error(reply, error)
     return respond_to_client(reply, code=code)
 
@@ -378,7 +389,7 @@ def read_approved_request(signed: str) -> tuple[Client, AuthorizationRequest, in
     if values.pop("session") != session["id"]:
         abort(400, "You have signed in again since. Start again from the app.")
     shown = values.pop("shown")
-    if storage.now_ms() - shown > APPROVAL_MAX_AGE * 1000:
+    if now_ms() - shown > APPROVAL_MAX_AGE * 1000:
         abort(400, expired)
     auth_request = AuthorizationRequest(**values)
     # The client may have been changed since the page was shown.
@@ -394,7 +405,7 @@ def save_consent(user_id: int, auth_request: AuthorizationRequest, remembered: b
     with get_storage().users.edit(user_id) as user:
         before = user.consents.get(auth_request.client_id)
         # An earlier consent keeps its id, so that its tokens stay valid.
-        grant = before or Grant(secrets.token_urlsafe(12), [], storage.now_ms())
+        grant = before or Grant(secrets.token_urlsafe(12), [], now_ms())
         if remembered:
             grant.scope = [each for each in SCOPES if each in grant.scope + auth_request.scope]
         user.grants[auth_request.client_id] = grant
@@ -421,9 +432,7 @@ def issue_code(player: User, grant: Grant, auth_request: AuthorizationRequest) -
     return code
 
 
-def respond_with_error(
-    reply: Reply, error: AuthorizationError | storage.StorageFailed
-) -> Response | tuple:
+def respond_with_error(reply: Reply, error: AuthorizationError | StorageFailed) -> Response | tuple:
     """Return the response that tells the client of an error (RFC 6749 4.1.2.1)."""
     if not isinstance(error, AuthorizationError):
         logger.error("no code issued: %s", error)
@@ -470,18 +479,18 @@ def token(api_request: ApiRequest) -> JsonResponse:
         code = store.codes.read(form["code"])
         refuse_bad_code(store, code, client, form)
         store.codes.spend(form["code"])
-    except storage.NoSuchCode:
+    except NoSuchCode:
         abort(400, TokenProblem.CODE_UNKNOWN)
-    except storage.CodeSpent as spent:
+    except CodeSpent as spent:
         # Only for who can prove to be the client that the code was issued to: nobody else can end
         # a player's tokens.
         if spent.record.client_id == client.id and has_right_verifier(form, spent.record):
             end_replayed_grant(store, spent.record)
         abort(400, TokenProblem.CODE_USED)
-    except storage.SaveUnconfirmed as error:
+    except SaveUnconfirmed as error:
         logger.error("a code may have been spent: %s", error)
         abort(503, TokenProblem.PERHAPS_USED, retry_after=STORAGE_RETRY_AFTER)
-    except storage.StorageFailed as error:
+    except StorageFailed as error:
         logger.error("a code was not spent: %s", error)
         abort(503, "the server cannot save right now", retry_after=STORAGE_RETRY_AFTER)
     body = {
@@ -525,9 +534,9 @@ def refuse_bad_code(
 ) -> None:
     """Refuse a code that is not valid for this token request. Raises BadRequest, NoSuchCode."""
     if code.client_id != client.id:
-        raise storage.NoSuchCode
-    age = storage.now_ms() - code.issued  # below 0 if the clock of another machine is ahead
-    if not -storage.CLOCK_TOLERANCE * 1000 <= age <= CODE_MAX_AGE * 1000:
+        raise NoSuchCode
+    age = now_ms() - code.issued  # below 0 if the clock of another machine is ahead
+    if not -CLOCK_TOLERANCE * 1000 <= age <= CODE_MAX_AGE * 1000:
         abort(400, TokenProblem.CODE_TOO_OLD)
     if find_granting_user(store, code.user_id, code.client_id, code.grant_id) is None:
         abort(400, TokenProblem.GRANT_ENDED)
@@ -564,9 +573,9 @@ def end_replayed_grant(store: Storage, code: AuthorizationCode) -> None:
             grant = user.grants.get(code.client_id)
             if grant and grant.id == code.grant_id:
                 grant.end_tokens()
-    except storage.NoSuchUser:
+    except NoSuchUser:
         return
-    except storage.StorageError as error:
+    except StorageError as error:
         # The replay is refused all the same; the token stays valid for up to ten minutes.
         logger.error("tokens of a replayed code not ended: %s", error)
 
@@ -649,9 +658,9 @@ def decide_game(client_id: str) -> JsonResponse:
         return message_to_game(200, error=False, code=code)
     except AuthorizationError as error:
         return message_to_game(403, error=True, message=error.error)
-    except storage.TooManyAttempts:
+    except TooManyAttempts:
         return message_to_game(429, error=True, message="server_error")
-    except storage.StorageFailed as error:
+    except StorageFailed as error:
         logger.error("no code issued: %s", error)
         return message_to_game(503, error=True, message="server_error")
 
@@ -696,11 +705,11 @@ def users_info(api_request: ApiRequest) -> JsonResponse:
     """Return the public profile of the player with this `id`, to anyone."""
     ids = [value for name, value in api_request.query if name == "id"]
     # Not int(): it accepts digits of other scripts, and raises for 4,400 of them.
-    if len(ids) != 1 or not storage.USER_ID.fullmatch(ids[0]):
+    if len(ids) != 1 or not USER_ID.fullmatch(ids[0]):
         abort(400, "send one id: 1 to 15 digits, without a leading zero")
     try:
         return JsonResponse(api_request.storage.users.read_from(int(ids[0]), profile_body))
-    except storage.NoSuchUser:
+    except NoSuchUser:
         abort(404, "no player has this id")
 
 
@@ -711,7 +720,7 @@ def users_batch(api_request: ApiRequest) -> JsonResponse:
         abort(400, f"the query has more than {BATCH_QUERY_LIMIT} bytes")
     lists = [value for name, value in api_request.query if name == "ids"]
     ids = lists[0].split(",") if len(lists) == 1 else []
-    if not 1 <= len(ids) <= BATCH_IDS or not all(map(storage.USER_ID.fullmatch, ids)):
+    if not 1 <= len(ids) <= BATCH_IDS or not all(map(USER_ID.fullmatch, ids)):
         abort(400, f"send ids once: 1 to {BATCH_IDS} ids with commas between them, like ids=1,2,3")
     user_ids = [int(each) for each in dict.fromkeys(ids)]  # each once: no response is far larger
     profiles = api_request.storage.users.read_from_many(user_ids, batched_profile)
@@ -772,7 +781,7 @@ def create_app(overrides: dict | None = None) -> Flask:
         SESSION_COOKIE_SAMESITE="Lax",
     )
     folders = settings["DATA_DIR"], settings["PICTURE_DIR"]
-    app.extensions["storage"] = storage.open_storage(*folders, settings["STORAGE"])
+    app.extensions["storage"] = open_storage(*folders, settings["STORAGE"])
     app.url_map.merge_slashes = False  # merging redirects to the Host that was sent, by http
     app.session_interface = CookieSessions()
     pages = (files, sign_in, sign_up, account, moderation, games, developer, tester, discovery)

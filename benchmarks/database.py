@@ -13,7 +13,8 @@ from pathlib import Path
 from benchmarks.population import PASSWORD, REDIRECT_URI, SHARERS, make_player
 from commands.running import kept_port
 from identity.passwords import hash_password
-from storage import Client, Storage, open_storage, sha256
+from storage import Storage, open_storage
+from storage.records import Client, sha256
 
 SECRET = "the secret of a benchmark's client"
 CLIENT_ID = "benchmark" * 2

@@ -26,13 +26,14 @@ from benchmarks.workload import Call, Installation
 from identity.accounts import Acts
 from identity.actors import Actor
 from pages.export import export_account
-from storage import Client, Storage, open_storage, record_as_dict, sha256
+from storage import Storage, open_storage
 from storage.audit_lines import new_line
-from storage.encoding import encode
+from storage.encoding import encode, record_as_dict
 from storage.flat_files.disk import write_file
 from storage.flat_files.entries import Entries
 from storage.flat_files.layout import Layout
 from storage.kinds import CLIENTS
+from storage.records import Client, sha256
 
 FEW = 100  # players, clients, audit lines
 MOST_GROWTH = 2  # times the cost with few

@@ -12,25 +12,15 @@ import sys
 from collections.abc import Callable
 
 from identity.passwords import hash_password
-from storage import (
-    ADMINISTRATOR,
-    PICTURE_SIZES,
-    PLAYER,
-    Client,
-    Grant,
-    Session,
-    Storage,
-    StorageError,
-    User,
-    open_storage,
-    record_as_dict,
-)
-from storage.encoding import encode
+from storage import Storage, open_storage
+from storage.encoding import encode, record_as_dict
+from storage.errors import StorageError
 from storage.flat_files.disk import write_file
 from storage.flat_files.entries import Entries
 from storage.flat_files.layout import Layout
 from storage.kinds import USERS
 from storage.pictures import generate_picture
+from storage.records import ADMINISTRATOR, PICTURE_SIZES, PLAYER, Client, Grant, Session, User
 
 PASSWORD = "correct horse battery"  # everyone's
 REDIRECT_URI = "https://game.example.org/callback"

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from benchmarks.population import PASSWORD, REDIRECT_URI, joined, make_player
 from identity.signing import serializer
 from identity_server import create_app, issue_access_token
-from storage import AuthorizationCode, Session, now_ms
+from storage.records import AuthorizationCode, Session, now_ms
 
 # Settings of another installation, which are ignored.
 PREFIXES = ("IDENTITY_", "GUNICORN_", "GRANIAN_")

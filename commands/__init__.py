@@ -5,10 +5,12 @@ import os
 
 import click
 
-import storage
 from commands.printing import escape
 from identity.settings import SettingError, read_settings
+from storage import Storage, check_url, open_storage
+from storage.errors import BadInstallation, NoSuchUser, StorageError
 from storage.files import user_name
+from storage.records import User
 
 
 class Refusing(click.Group):
@@ -17,19 +19,19 @@ class Refusing(click.Group):
     def invoke(self, ctx: click.Context):
         try:
             return super().invoke(ctx)
-        except (storage.StorageError, SettingError) as error:
+        except (StorageError, SettingError) as error:
             raise click.ClickException(escape(" ".join(str(error).split()))) from error
         except click.ClickException as error:
             error.message = escape(error.message)
             raise
 
 
-def open_installation(url: str | None = None) -> storage.Storage:
+def open_installation(url: str | None = None) -> Storage:
     """Return the storage of the settings until the command ends, which closes it.
 
     A `url`, and the errors, are those of `installation_place`.
     """
-    store = storage.open_storage(*installation_place(url))
+    store = open_storage(*installation_place(url))
     return click.get_current_context().with_resource(contextlib.closing(store))
 
 
@@ -49,7 +51,7 @@ def refuse_root_in(folder: str) -> None:
     owner = os.stat(folder).st_uid if os.path.exists(folder) else 0
     if os.geteuid() == 0 and owner != 0:
         name = user_name(owner)
-        raise storage.BadInstallation(
+        raise BadInstallation(
             f"{folder} belongs to {name}, who could not read what root makes in it: run this as "
             f"{name}, with sudo -u {name}"
         )
@@ -57,14 +59,14 @@ def refuse_root_in(folder: str) -> None:
 
 def read_url(ctx: click.Context, param: click.Parameter, url: str) -> str:
     """Return an option like IDENTITY_STORAGE. Raises BadParameter, which shows no password."""
-    if problem := storage.check_url(url):
+    if problem := check_url(url):
         raise click.BadParameter(f"this {problem}")
     return url
 
 
-def read_user_named(store: storage.Storage, name: str) -> storage.User:
+def read_user_named(store: Storage, name: str) -> User:
     """Return the user with this name or email address. Raises NoSuchUser."""
     user = store.users.find_by_login(name)
     if user is None:
-        raise storage.NoSuchUser(f"there is no player {name!r}")
+        raise NoSuchUser(f"there is no player {name!r}")
     return user

@@ -7,7 +7,9 @@ import time
 from collections.abc import Iterator
 
 from identity.settings import ROOT, host_of
-from storage import CLOCK_TOLERANCE, Advice, find_advice
+from storage import find_advice
+from storage.maintenance import Advice
+from storage.records import CLOCK_TOLERANCE
 
 MAX_CODE_AGE = 10 * 365 * 86_400  # seconds: a later clock is taken for wrong
 # RFC 6762, 6761, 8375, and suffixes that home routers use. A name without a dot is private, too.

@@ -2,14 +2,17 @@
 
 import click
 
-import storage
 from commands import open_installation, printing, read_user_named
 from commands.address import find_base_url
 from commands.printing import confirm, echo, json_option, print_record, print_records
 from identity.actors import COMMAND
 from identity.apps import AppActs
 from identity.settings import check_game, read_settings
-from storage import Client, Storage
+from storage import Storage, rules
+from storage.encoding import record_as_dict
+from storage.errors import StorageError
+from storage.records import Client
+from storage.rules import refuse
 
 client_argument = click.argument("client_id", metavar="CLIENT_ID")
 description_option = click.option(
@@ -23,12 +26,12 @@ take_over_option = click.option(
 
 def client_record(store: Storage, client: Client) -> dict:
     """Return a client as the command prints it, with the owner as `--owner` takes it."""
-    fields, names = storage.record_as_dict(client), {"id": "client_id", "owner_id": "owner"}
+    fields, names = record_as_dict(client), {"id": "client_id", "owner_id": "owner"}
     record = {names.get(field, field): value for field, value in fields.items()}
     del record["secret_sha256"]
     try:
         record["owner"] = client.owner_id and store.users.read(client.owner_id).name
-    except storage.StorageError:
+    except StorageError:
         record["owner"] = f"#{client.owner_id}"  # deleted or damaged; no player has such a name
     return record
 
@@ -45,12 +48,12 @@ def refuse_bad_game(game_url: str | None) -> None:
     """Raise InvalidField for a game that this site cannot show."""
     if game_url:
         base_url = find_base_url() or read_settings()["BASE_URL"]
-        storage.refuse("game_url", check_game(game_url, base_url))
+        refuse("game_url", check_game(game_url, base_url))
 
 
 def warn_unencrypted(client: Client) -> None:
     """Print a warning for a client that is reached over plain http."""
-    if warning := storage.warn_unencrypted([*client.redirect_uris, client.game_url or ""]):
+    if warning := rules.warn_unencrypted([*client.redirect_uris, client.game_url or ""]):
         echo(f"Warning: {warning}", err=True)
 
 

@@ -8,14 +8,18 @@ from collections.abc import Callable
 
 import click
 
-import storage
 from commands import open_installation, printing, read_user_named
 from commands.address import base_url_of_links
 from commands.printing import confirm, echo, json_option, print_lines, print_record, print_records
 from identity.accounts import Acts
 from identity.actors import COMMAND
 from identity.settings import read_settings, site_words
+from storage import Storage
+from storage.errors import DamagedRecord, InvalidField, SaveUnconfirmed, StorageFailed
 from storage.kinds import USERS
+from storage.names import normal_name, unique_key
+from storage.records import User
+from storage.rules import check_password, refuse
 from storage.transfer import exported_fields
 
 # -- user ---------------------------------------------------------------------------------------
@@ -25,18 +29,18 @@ mod_level_option = click.option(
 )
 
 
-def user_record(user: storage.User) -> dict:
+def user_record(user: User) -> dict:
     """Return a player as the command prints one."""
     record = exported_fields(user)
     del record["created"]
     return record
 
 
-def refuse_bad_changes(store: storage.Storage, user: storage.User, fields: set[str]) -> None:
+def refuse_bad_changes(store: Storage, user: User, fields: set[str]) -> None:
     """Raise InvalidField for changes that storage would refuse, before any of them is made."""
     USERS.refuse_broken_rules(user, fields)
     for field in fields & {"name", "email"}:
-        store.users.require_free(field, storage.unique_key(getattr(user, field)), but=user.id)
+        store.users.require_free(field, unique_key(getattr(user, field)), but=user.id)
 
 
 def read_password(from_stdin: bool) -> str:
@@ -48,7 +52,7 @@ def read_password(from_stdin: bool) -> str:
     try:
         return sys.stdin.buffer.readline().decode().rstrip("\r\n")
     except UnicodeDecodeError as error:
-        raise storage.InvalidField("password", "The password is not UTF-8.") from error
+        raise InvalidField("password", "The password is not UTF-8.") from error
 
 
 @click.group("user")
@@ -57,7 +61,7 @@ def user_commands() -> None:
 
 
 @user_commands.command("add")
-@click.argument("name", type=storage.normal_name, metavar="NAME")
+@click.argument("name", type=normal_name, metavar="NAME")
 @click.option("--email", type=str.strip, metavar="EMAIL", required=True, help="The email address.")
 @mod_level_option
 @click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
@@ -71,17 +75,17 @@ def user_add(name: str, email: str, mod_level: int | None, password_stdin: bool,
     from identity.passwords import hash_password  # Flask, which no other command here needs
 
     store = open_installation()
-    refuse_bad_changes(store, storage.User(0, name, email, password_hash=""), {"name", "email"})
+    refuse_bad_changes(store, User(0, name, email, password_hash=""), {"name", "email"})
     password = read_password(password_stdin)
     words = site_words(read_settings())
-    storage.refuse("password", storage.check_password(password, name, email, *words))
+    refuse("password", check_password(password, name, email, *words))
     user = store.users.register(name, email, hash_password(password))
     if mod_level:
         try:
             Acts(store, COMMAND).set_mod_level(user.id, mod_level)
-        except storage.StorageFailed as error:
+        except StorageFailed as error:
             finish = f"identity-server user set {shlex.quote(name)} --mod-level {mod_level}"
-            unsure = "perhaps " * isinstance(error, storage.SaveUnconfirmed)
+            unsure = "perhaps " * isinstance(error, SaveUnconfirmed)
             level = f"{unsure}as a player of level 0"
             problem = f"{name} is added, but {level} ({error}): go on with {finish}"
             raise click.ClickException(problem) from error
@@ -117,7 +121,7 @@ def user_show(name: str, as_json: bool) -> None:
 
 @user_commands.command("set")
 @click.argument("player", metavar="NAME")
-@click.option("--name", type=storage.normal_name, metavar="NAME", help="A new name.")
+@click.option("--name", type=normal_name, metavar="NAME", help="A new name.")
 @click.option("--email", type=str.strip, metavar="EMAIL", help="A new email address.")
 @click.option("--bio", metavar="TEXT", help="What the profile says, up to 1,000 characters.")
 @mod_level_option
@@ -176,7 +180,7 @@ def user_suspend(name: str, reason: str, days: int | None) -> None:
     identity-server user suspend bob --reason "Insults in the chat." --days 7
     """
 
-    def suspend(acts: Acts, user: storage.User) -> None:
+    def suspend(acts: Acts, user: User) -> None:
         keep_end = days is None and user.suspended
         acts.suspend(user.id, reason.strip(), days, keep_end)
 
@@ -190,7 +194,7 @@ def user_unsuspend(name: str) -> None:
     moderate(name, lambda acts, user: acts.unsuspend(user.id), "is no longer suspended")
 
 
-def moderate(name: str, act: Callable[[Acts, storage.User], None], done: str) -> None:
+def moderate(name: str, act: Callable[[Acts, User], None], done: str) -> None:
     """Do something to the player with this name, and print the result."""
     store = open_installation()
     user = read_user_named(store, name)
@@ -279,7 +283,7 @@ def audit(as_json: bool) -> None:
     lines, status = [], 0
     try:
         lines.extend(open_installation().audit.read())
-    except storage.DamagedRecord as error:
+    except DamagedRecord as error:
         echo(f"Error: {error}", err=True)
         status = 1
     print_lines(lines, map(printing.describe_audit_line, lines), as_json)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 
 import click
 
-import storage
 from identity.formatting import format_time
+from storage.errors import NotFound, StorageError
 from storage.rules import CONTROL, HIDDEN
 
 TIMES = ("created", "lastHeartbeat", "suspendedUntil")  # milliseconds since 1970, printed as dates
@@ -85,9 +85,9 @@ def readable_records(ids: list, read: Callable) -> tuple[list, int]:
     for each in ids:
         try:
             records.append(read(each))
-        except storage.NotFound:
+        except NotFound:
             continue  # deleted since
-        except storage.StorageError as error:
+        except StorageError as error:
             echo(f"Error: {error}", err=True)
             status = 1
     return records, status

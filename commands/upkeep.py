@@ -7,7 +7,8 @@ from commands.printing import clear_progress, echo, escape, json_option, print_j
 from identity.accounts import Acts
 from identity.actors import COMMAND
 from identity.formatting import pluralize
-from storage import Problem, check_installation
+from storage import check_installation
+from storage.maintenance import Problem
 
 
 @click.command()

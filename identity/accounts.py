@@ -14,7 +14,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
-import storage
 from identity.actors import Actor, Authority, NotAllowed
 from identity.rights import (
     Right,
@@ -24,7 +23,11 @@ from identity.rights import (
     may_unsuspend,
     only_the_command,
 )
-from storage import ADMINISTRATOR, InvalidField, Session, Storage, Suspension, User
+from storage import Storage
+from storage.errors import InvalidField, NoSuchPicture
+from storage.records import ADMINISTRATOR, CLOCK_TOLERANCE, Session, Suspension, User, now_ms
+from storage.repositories import Images
+from storage.rules import check_bio, check_description, check_flair, check_mod_level, refuse
 
 RESETS = ("bio", "name", "picture")
 DAY_MS = 86_400_000  # milliseconds
@@ -56,8 +59,8 @@ class Acts:
         Sessions and tokens end. A suspended player gets the new reason and end, with `keep_end` the
         reason alone. Raises InvalidField, LastAdministrator.
         """
-        storage.refuse("reason", storage.check_description(reason))
-        now = storage.now_ms()
+        refuse("reason", check_description(reason))
+        now = now_ms()
         until = None if days is None else now + days * DAY_MS
         last = self._keep_an_administrator(may_moderate, user_id)
         with last, self._store.users.edit(user_id) as user:
@@ -108,7 +111,7 @@ class Acts:
 
     def set_mod_level(self, user_id: int, mod_level: int) -> None:
         """Change what a player may do here. Raises InvalidField, LastAdministrator."""
-        storage.refuse("mod_level", storage.check_mod_level(mod_level))
+        refuse("mod_level", check_mod_level(mod_level))
         last = nullcontext()
         if mod_level != ADMINISTRATOR:
             last = self._keep_an_administrator(may_administer, user_id)
@@ -118,7 +121,7 @@ class Acts:
 
     def grant_flair(self, user_id: int, flair: str) -> None:
         """Give a player a flair, which they may then equip. Raises InvalidField."""
-        storage.refuse("flair", storage.check_flair(flair))
+        refuse("flair", check_flair(flair))
         with self._store.users.edit(user_id) as user:
             self._authority.require(may_administer, user)
             if flair not in user.flairs:
@@ -159,7 +162,7 @@ class Acts:
             kept = user.name if name is None else name
             self._authority.audited(is_oneself, "user set name", "name", kept)(user)
             if bio not in (None, user.bio):  # a newer rule locks nobody out
-                storage.refuse("bio", storage.check_bio(bio))
+                refuse("bio", check_bio(bio))
                 self._authority.audited(is_oneself, "user set bio")(user)
                 user.bio = bio
             if equipped_flair in user.flairs:
@@ -173,7 +176,7 @@ class Acts:
             self._authority.count_own("rename of", RENAMES_AN_HOUR)
             self._store.users.rename(user_id, name, change)
 
-    def save_picture(self, user_id: int, images: storage.Images) -> None:
+    def save_picture(self, user_id: int, images: Images) -> None:
         """Make these images of all sizes a player's picture."""
         self._store.pictures.save(user_id, images, self._require_oneself)
 
@@ -229,7 +232,7 @@ class Acts:
         """Add the time since the last heartbeat of this sitting to a player's play time."""
         with self._store.users.edit(user_id) as user:
             self._require_oneself(user)
-            count_heartbeat(user, storage.now_ms())
+            count_heartbeat(user, now_ms())
 
     def delete_user(self, user_id: int) -> None:
         """Delete a player. Raises LastAdministrator."""
@@ -298,7 +301,7 @@ class Acts:
         user = self._store.users.read(user_id)
         self._authority.require(right, user)
         generated = generate_picture(user_id)
-        with contextlib.suppress(storage.NoSuchPicture):  # lost, or it has just changed
+        with contextlib.suppress(NoSuchPicture):  # lost, or it has just changed
             content, _ = self._store.pictures.read("large", user.picture_file)
             if content == generated["large"]:
                 return
@@ -308,7 +311,7 @@ class Acts:
 def count_heartbeat(user: User, now: int) -> None:
     """Change the play time and the last heartbeat, unless another tab has just done so."""
     since = now - user.last_heartbeat  # milliseconds; below 0 if another machine's clock is ahead
-    if -storage.CLOCK_TOLERANCE * 1000 <= since <= COUNTED_ALREADY:
+    if -CLOCK_TOLERANCE * 1000 <= since <= COUNTED_ALREADY:
         return
     if 0 <= since <= SITTING_GAP:
         user.play_ms += since

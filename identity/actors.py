@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import storage
 from identity.rights import Right, is_oneself
-from storage import MODERATOR, Client, Storage, User
+from storage import Storage
+from storage.errors import NoSuchUser
+from storage.records import MODERATOR, Client, User
 
 HALF_AN_HOUR = 1800  # seconds: attempts are counted over this and the window before it
 ACTS_AN_HOUR, MODERATORS_ACTS_AN_HOUR = 60, 600  # acts of one player that are logged
@@ -47,7 +48,7 @@ class Authority:
         else:
             try:
                 player = self._store.users.read(self._actor.id)
-            except storage.NoSuchUser:
+            except NoSuchUser:
                 return False
         return not player.suspended and right(player, record)
 

@@ -9,12 +9,13 @@ import contextlib
 from collections.abc import Callable
 from typing import TypeVar
 
-import storage
 from identity.actors import Actor, Authority, NotAllowed
 from identity.naming import name_owner
 from identity.rights import may_administer, may_list, may_manage, may_register
-from storage import Client, InvalidField, Storage, User
+from storage import Storage
+from storage.errors import DamagedRecord, InvalidField, NoSuchUser, OriginTaken
 from storage.kinds import CLIENTS
+from storage.records import Client, User
 
 CLIENTS_EACH = 10  # apps that one player may register; administrators have no limit
 
@@ -91,7 +92,7 @@ class AppActs:
         """
         try:
             return save()
-        except storage.OriginTaken as taken:
+        except OriginTaken as taken:
             if taken.other is None or not self._authority.has(may_administer):
                 raise
             other = taken.other
@@ -119,10 +120,10 @@ class AppActs:
         with self._store.clients.edit(seen.id) as client:
             self._authority.require(may_administer, client)
             if client.listed or client.game_origin != seen.game_origin:
-                raise storage.OriginTaken(client)
+                raise OriginTaken(client)
             self._authority.audit("client take-over", client=client.id)
             client.game_url = None
-        with contextlib.suppress(storage.NoSuchUser, storage.DamagedRecord):
+        with contextlib.suppress(NoSuchUser, DamagedRecord):
             if client.owner_id is not None:
                 with self._store.users.edit(client.owner_id) as owner:
                     owner.notify(

@@ -13,11 +13,11 @@ from urllib.parse import unquote_plus
 from flask import abort
 from werkzeug.datastructures import WWWAuthenticate
 
-import storage
 from identity.fast_path import ApiRequest
 from identity.limits import count_attempts, limits_of_address
 from identity.oauth import TokenProblem
-from storage import Client, sha256
+from storage.errors import StorageFailed, TooManyAttempts
+from storage.records import Client, sha256
 
 CLIENT_FAILURES = 100  # failed client authentications from an address, in ATTEMPTS_WINDOW
 
@@ -93,9 +93,9 @@ def refuse_client(api_request: ApiRequest) -> NoReturn:
     try:
         limits = limits_of_address(api_request.address, "client from", CLIENT_FAILURES)
         count_attempts(api_request.storage, limits)
-    except storage.TooManyAttempts as error:
+    except TooManyAttempts as error:
         abort(429, str(error), retry_after=error.retry_after)
-    except storage.StorageFailed as error:
+    except StorageFailed as error:
         logger.error("a failed client authentication is not counted: %s", error)
     # RFC 6749 5.2: the challenge is for a client that tried HTTP Basic.
     tried_basic = api_request.authorization[0] == "basic"

@@ -16,8 +16,9 @@ from werkzeug import exceptions
 from werkzeug.wrappers import Response
 from werkzeug.wsgi import get_input_stream
 
-import storage
 from identity.responses import ANY_ORIGIN, NO_SNIFF, JsonResponse, json_error, storage_http_error
+from storage import Storage
+from storage.errors import StorageError
 
 
 def parse_parameters(text: str, errors: str = "replace") -> list[tuple[str, str]]:
@@ -42,7 +43,7 @@ class ApiRequest:
     """A request to the API, read from the WSGI environ (PEP 3333) only when a view asks."""
 
     environ: dict
-    storage: storage.Storage
+    storage: Storage
     any_origin: bool = False  # set by a view: pages of any origin may read this response
 
     @property
@@ -174,7 +175,7 @@ class FastPath:
         return response
 
     def _handle_error(self, error: Exception, environ: dict) -> JsonResponse:
-        if isinstance(error, storage.StorageError):
+        if isinstance(error, StorageError):
             error = storage_http_error(error, self.logger)
         if not isinstance(error, exceptions.HTTPException):
             where = environ["PATH_INFO"], environ["REQUEST_METHOD"]

@@ -11,7 +11,10 @@ from flask import request
 from werkzeug.exceptions import ServiceUnavailable
 
 from identity.context import get_storage
-from storage import ATTEMPTS_WINDOW, Attempt, Storage, TooManyAttempts
+from storage import Storage
+from storage.contract import ATTEMPTS_WINDOW
+from storage.errors import TooManyAttempts
+from storage.records import Attempt
 
 HASHES_RUNNING = HASHES_WAITING = 2  # in a worker; each takes 32 MiB and a third of a second
 PICTURES_RUNNING = PICTURES_WAITING = 2  # in a worker

@@ -3,7 +3,9 @@
 from itsdangerous import BadSignature
 
 from identity.signing import serializer
-from storage import NoSuchUser, Storage, User, sha256
+from storage import Storage
+from storage.errors import NoSuchUser
+from storage.records import User, sha256
 
 LINK_MAX_AGE = 3600  # seconds
 

@@ -2,8 +2,9 @@
 
 from typing import NamedTuple
 
-import storage
-from storage import Client, Storage, User
+from storage import Storage
+from storage.errors import DamagedRecord, NoSuchUser
+from storage.records import Client, User
 
 ADMINISTRATORS = "the administrators"
 
@@ -27,9 +28,9 @@ def name_player(store: Storage, user_id: int) -> Named:
     """Return the words for the player with this id, who may have left."""
     try:
         user = store.users.read(user_id)
-    except storage.NoSuchUser:
+    except NoSuchUser:
         return Named("a player who left")
-    except storage.DamagedRecord:
+    except DamagedRecord:
         return Named("a player whose record is damaged")
     return Named(user.name, user)
 

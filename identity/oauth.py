@@ -8,7 +8,9 @@ from werkzeug.datastructures import MultiDict
 
 from identity.context import base_url, get_storage
 from identity.rights import may_manage
-from storage import Client, StorageError, User, has_origin, origin_of
+from storage.errors import StorageError
+from storage.records import Client, User
+from storage.rules import has_origin, origin_of
 
 # What each scope tells a client about the player; the first is always granted.
 SCOPES = {"userinfo": "public profile", "email": "email address"}

@@ -22,7 +22,8 @@ from identity.limits import (
     limits_of_address,
     password_place,
 )
-from storage import DamagedRecord, StorageFailed, unique_key
+from storage.errors import DamagedRecord, StorageFailed
+from storage.names import unique_key
 from storage.rules import PASSWORD_METHOD, WRAPPED
 
 # Compared with the password if there is no such user, so that the response takes as long.

@@ -5,11 +5,12 @@ import logging
 from collections.abc import Callable, Mapping
 
 from flask import Response
+from werkzeug import exceptions
 from werkzeug.datastructures import Headers
-from werkzeug.exceptions import HTTPException, NotFound, ServiceUnavailable, TooManyRequests
+from werkzeug.exceptions import HTTPException, ServiceUnavailable, TooManyRequests
 from werkzeug.http import HTTP_STATUS_CODES
 
-import storage
+from storage.errors import NotFound, SaveUnconfirmed, StorageError, StorageFull, TooManyAttempts
 
 STORAGE_RETRY_AFTER = 5  # seconds
 UTF8_JSON = json.JSONEncoder(ensure_ascii=False)  # an escape takes up to three times the bytes
@@ -95,16 +96,16 @@ class TokenRefused(HTTPException):
         return [*super().get_headers(*args), challenge, *NO_STORE.items()]
 
 
-def storage_http_error(error: storage.StorageError, logger: logging.Logger) -> HTTPException:
+def storage_http_error(error: StorageError, logger: logging.Logger) -> HTTPException:
     """Return the HTTP error for a storage error, and log it unless the request is at fault."""
-    if isinstance(error, storage.NotFound):
-        return NotFound()
-    if isinstance(error, storage.TooManyAttempts):
+    if isinstance(error, NotFound):
+        return exceptions.NotFound()
+    if isinstance(error, TooManyAttempts):
         return TooManyRequests(retry_after=error.retry_after)
     logger.error("%s", error)
-    if isinstance(error, storage.StorageFull):
+    if isinstance(error, StorageFull):
         return InsufficientStorage()
-    if isinstance(error, storage.SaveUnconfirmed):
+    if isinstance(error, SaveUnconfirmed):
         return SaveNotConfirmed(retry_after=STORAGE_RETRY_AFTER)
     return StorageUnavailable(retry_after=STORAGE_RETRY_AFTER)
 

@@ -6,8 +6,9 @@ show.
 
 from collections.abc import Callable
 
-import storage
-from storage import ADMINISTRATOR, MODERATOR, Client, Storage, User
+from storage import Storage
+from storage.errors import DamagedRecord, NoSuchUser
+from storage.records import ADMINISTRATOR, MODERATOR, Client, User
 
 Right = Callable[[User, User | Client | None], bool]
 
@@ -37,7 +38,7 @@ def may_unsuspend(store: Storage, player: User, user: User) -> bool:
     try:
         by = user.suspension.by
         return isinstance(by, int) and not may_administer(store.users.read(by))
-    except (storage.NoSuchUser, storage.DamagedRecord):
+    except (NoSuchUser, DamagedRecord):
         return False
 
 

@@ -19,7 +19,8 @@ from identity.context import get_storage
 from identity.limits import password_place
 from identity.passwords import hash_password, needs_rehash
 from identity.signing import serializer
-from storage import NoSuchUser, Session, StorageError, User, now_ms
+from storage.errors import NoSuchUser, StorageError
+from storage.records import Session, User, now_ms
 
 SESSION_MAX_AGE = timedelta(days=14)
 SIGNED_TEXT = re.compile(r"[A-Za-z0-9._-]+")  # base64url and dots; itsdangerous skips others

@@ -12,7 +12,8 @@ from itsdangerous import BadSignature, SignatureExpired, URLSafeTimedSerializer
 from itsdangerous.encoding import int_to_bytes
 
 from identity.context import get_storage
-from storage import CLOCK_TOLERANCE, Storage
+from storage import Storage
+from storage.records import CLOCK_TOLERANCE
 
 COMPACT_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 JSON_DECODER = json.JSONDecoder()

@@ -9,7 +9,7 @@ from flask import session
 from itsdangerous import BadSignature
 
 from identity.signing import serializer
-from storage import CLOCK_TOLERANCE, now_ms
+from storage.records import CLOCK_TOLERANCE, now_ms
 
 MINIMUM_AGE = 1000  # milliseconds
 TOO_QUICK = "You pressed within a second. If you meant it, press again."

@@ -8,7 +8,6 @@ from flask import Blueprint, current_app, request, session
 from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.wrappers import Response
 
-import storage
 from identity.actors import HALF_AN_HOUR
 from identity.context import get_storage
 from identity.formatting import DATE_AND_TIME, format_time
@@ -22,7 +21,20 @@ from identity.settings import site_words
 from pages import export, forms
 from pages.moderation import acts_of
 from pages.rendering import render_page
+from storage.errors import (
+    BrokenPicture,
+    DamagedRecord,
+    DecoderNotStarted,
+    NoSuchClient,
+    NotAPicture,
+    PictureRefused,
+    TooManyBytes,
+    TooManyPixels,
+)
 from storage.files import storage_error_from
+from storage.names import check_name, normal_name, unique_key
+from storage.records import Grant, User
+from storage.rules import check_bio, check_email, check_password
 
 FORM_AROUND_PICTURE = 64 * 1024  # bytes
 DATE = "%d %B %Y"
@@ -32,11 +44,11 @@ PERHAPS_SET = (
 )
 PERHAPS_DELETED = "Your account may have been deleted. Go to home to see if you are signed in."
 PICTURE_STATUS = {
-    storage.TooManyBytes: 413,
-    storage.NotAPicture: 415,
-    storage.TooManyPixels: 422,
-    storage.BrokenPicture: 400,
-    storage.DecoderNotStarted: 503,
+    TooManyBytes: 413,
+    NotAPicture: 415,
+    TooManyPixels: 422,
+    BrokenPicture: 400,
+    DecoderNotStarted: 503,
 }
 
 account = Blueprint("account", __name__)
@@ -50,7 +62,7 @@ def show_account() -> str:
     return account_page(require_player(), {})
 
 
-def account_page(player: storage.User, problems: dict[str, dict[str, str]]) -> str:
+def account_page(player: User, problems: dict[str, dict[str, str]]) -> str:
     """Return the account page with `problems` by form, then by field, and the typed values."""
     # The form of a picture has no values to keep, and cannot be read if it is too large.
     typed = {} if "picture" in problems else request.form
@@ -71,15 +83,15 @@ account_form = functools.partial(forms.form_view, lambda: (require_player(),), a
 
 @account.post("/account")
 @account_form("profile")
-def save_profile(player: storage.User) -> Response:
+def save_profile(player: User) -> Response:
     """Change `name`, `bio` and `equippedFlair`; a missing field stays as it is."""
-    name = storage.normal_name(request.form.get("name", player.name))
+    name = normal_name(request.form.get("name", player.name))
     bio = request.form.get("bio", player.bio).replace("\r\n", "\n")
     flair = request.form.get("equippedFlair", player.equipped_flair)
     renamed, lacks_flair = name != player.name, flair not in player.flairs
     forms.refuse_problems(
-        name=storage.check_name(name, current_app.config["SITE_NAME"]) if renamed else None,
-        bio=storage.check_bio(bio) if bio != player.bio else None,  # a newer rule locks nobody out
+        name=check_name(name, current_app.config["SITE_NAME"]) if renamed else None,
+        bio=check_bio(bio) if bio != player.bio else None,  # a newer rule locks nobody out
         equippedFlair="You do not have this flair. Choose another one." if lacks_flair else None,
     )
     acts_of(player).change_profile(
@@ -94,7 +106,7 @@ def save_profile(player: storage.User) -> Response:
 
 @account.post("/account/picture")
 @account_form("picture")
-def change_picture(player: storage.User) -> Response:
+def change_picture(player: User) -> Response:
     """Make the upload `picture` the player's picture."""
     # Imported here: Pillow takes memory that a worker rarely needs.
     from storage.pictures import MAX_BYTES, make_picture, refuse_upload
@@ -109,7 +121,7 @@ def change_picture(player: storage.User) -> Response:
     except RequestEntityTooLarge as error:
         problem = "This file is larger than 8 MB. Choose a smaller one."
         raise forms.FormRefused({"picture": problem}, 413) from error
-    except storage.PictureRefused as error:
+    except PictureRefused as error:
         raise forms.FormRefused({"picture": str(error)}, PICTURE_STATUS[type(error)]) from error
     acts_of(player).save_picture(player.id, images)
     return forms.redirect_with_notice("Picture saved.", "/account")
@@ -128,7 +140,7 @@ def read_upload() -> BinaryIO:
 
 @account.post("/account/picture/remove")
 @account_form("picture", stamped=True)
-def remove_picture(player: storage.User) -> Response:
+def remove_picture(player: User) -> Response:
     """Replace the picture by the generated one."""
     acts_of(player).remove_picture(player.id)
     return forms.redirect_with_notice("Picture removed.", "/account")
@@ -136,13 +148,13 @@ def remove_picture(player: storage.User) -> Response:
 
 @account.post("/account/email")
 @account_form("email")
-def change_email(player: storage.User) -> Response:
+def change_email(player: User) -> Response:
     """Change the `email`, with the `current_password`."""
     email = request.form.get("email", "").strip()
     unchanged = "This is your email already." if email == player.email else None
-    forms.refuse_problems(email=unchanged or storage.check_email(email))
+    forms.refuse_problems(email=unchanged or check_email(email))
     forms.refuse_wrong_password(player, "current_password")
-    if storage.unique_key(email) != storage.unique_key(player.email):
+    if unique_key(email) != unique_key(player.email):
         forms.refuse_taken_email(email, player.id)
     acts_of(player).change_email(player.id, email)
     return forms.redirect_with_notice("Email changed.", "/account")
@@ -150,7 +162,7 @@ def change_email(player: storage.User) -> Response:
 
 @account.post("/account/password")
 @account_form("password")
-def change_password(player: storage.User) -> Response:
+def change_password(player: User) -> Response:
     """Set a `new_password`, with the `current_password`; every other browser is signed out."""
     password = read_new_password(player)
     forms.refuse_wrong_password(player, "current_password")
@@ -158,16 +170,16 @@ def change_password(player: storage.User) -> Response:
     return forms.redirect_with_notice("Password changed.", "/account")
 
 
-def read_new_password(user: storage.User) -> str:
+def read_new_password(user: User) -> str:
     """Return the `new_password` of the form. Raises FormRefused if it breaks the rules."""
     password = request.form.get("new_password", "")
     words = site_words(current_app.config)
-    problem = storage.check_password(password, user.name, user.email, *words)
+    problem = check_password(password, user.name, user.email, *words)
     forms.refuse_problems(new_password=problem)
     return password
 
 
-def set_new_password(user: storage.User, password: str) -> None:
+def set_new_password(user: User, password: str) -> None:
     """Set the password of a user who proved to be one, end all sessions and start one here.
 
     Raises FormRefused, Busy, StorageFailed.
@@ -192,7 +204,7 @@ def export_account() -> Response:
 
 @account.post("/account/delete")
 @account_form("delete", stamped=True)  # browsers fill in the password, links open <details>
-def delete_account(player: storage.User) -> Response:
+def delete_account(player: User) -> Response:
     """Delete the account, with the `password`."""
     forms.refuse_wrong_password(player, "password")
     with forms.if_unconfirmed(PERHAPS_DELETED):
@@ -225,11 +237,11 @@ def show_apps() -> str:
     )
 
 
-def describe_app(client_id: str, grant: storage.Grant) -> dict:
+def describe_app(client_id: str, grant: Grant) -> dict:
     """Return an app that the player allowed, as the page shows it."""
     try:
         name = get_storage().clients.read(client_id).name
-    except (storage.NoSuchClient, storage.DamagedRecord):
+    except (NoSuchClient, DamagedRecord):
         name = "An app that was deleted"
     return {
         "client_id": client_id,

@@ -7,7 +7,6 @@ import secrets
 from flask import Blueprint, abort, current_app, redirect, request, session
 from werkzeug.wrappers import Response
 
-import storage
 from identity.apps import CLIENTS_EACH
 from identity.context import base_url, get_storage
 from identity.naming import name_owner
@@ -20,6 +19,10 @@ from pages.games import start_of_page
 from pages.moderation import app_acts_of
 from pages.rendering import is_open_to_members, may_register, render_page
 from pages.samples import exchange_command, web_page_of
+from storage.errors import DamagedRecord, NoSuchClient, TooManyAttempts
+from storage.names import check_client_name
+from storage.records import Client, User, now_ms, sha256
+from storage.rules import check_description, check_redirect_uris, warn_unencrypted
 
 PERHAPS_REGISTERED = (
     "This app may have been registered. Look for it on the page of your apps. If it is there, and "
@@ -37,7 +40,7 @@ developer = Blueprint("developer", __name__)
 # -- one's own clients --------------------------------------------------------------------------
 
 
-def require_developer() -> storage.User:
+def require_developer() -> User:
     """Return the signed-in player, who may register clients. Raises Forbidden."""
     player = require_player()
     if not may_register(player):
@@ -51,7 +54,7 @@ def show_clients() -> str:
     return clients_page(require_developer(), {})
 
 
-def clients_page(player: storage.User, problems: dict[str, str]) -> str:
+def clients_page(player: User, problems: dict[str, str]) -> str:
     """Return the page of the clients that a player manages."""
     clients, more = clients_shown(player, start_of_page("after"))
     return render_page(
@@ -66,7 +69,7 @@ def clients_page(player: storage.User, problems: dict[str, str]) -> str:
     )
 
 
-def clients_shown(player: storage.User, after: str) -> tuple[list[storage.Client], str | None]:
+def clients_shown(player: User, after: str) -> tuple[list[Client], str | None]:
     """Return the clients on one page, and the id `after` which the next page starts, or None.
 
     Administrators see all clients, oldest first. If there are more than CLIENTS_SHOWN, they are
@@ -84,7 +87,7 @@ def clients_shown(player: storage.User, after: str) -> tuple[list[storage.Client
     clients = {each.id: each for each in first[:CLIENTS_SHOWN]}
     page = client_ids[: max(1, CLIENTS_SHOWN - len(clients))]  # one, for the page after it
     for client_id in page:
-        with contextlib.suppress(storage.NoSuchClient, storage.DamagedRecord):
+        with contextlib.suppress(NoSuchClient, DamagedRecord):
             clients.setdefault(client_id, store.clients.read(client_id))
     shown = list(clients.values())
     if are_all:
@@ -94,7 +97,7 @@ def clients_shown(player: storage.User, after: str) -> tuple[list[storage.Client
 
 @developer.post("/developer")
 @forms.form_view(lambda: (require_developer(),), clients_page)
-def register(player: storage.User) -> Response:
+def register(player: User) -> Response:
     """Register a client of a `kind` in KINDS, with the fields of `read_client_form`.
 
     Its page shows the secret of a confidential one, once.
@@ -117,11 +120,11 @@ def redirect_with_secret(client_id: str, secret: str) -> Response:
     To reload the page that answers a post would post once more.
     """
     nonce = secrets.token_urlsafe(12)
-    session["new_secret"] = [client_id, encrypt(secret, nonce), nonce, storage.now_ms()]
+    session["new_secret"] = [client_id, encrypt(secret, nonce), nonce, now_ms()]
     return redirect(f"/developer/{client_id}", 303)
 
 
-def pop_secret(client: storage.Client) -> str | None:
+def pop_secret(client: Client) -> str | None:
     """Return the secret of `redirect_with_secret` for this client, for a minute and once.
 
     Otherwise a copy of the cookie would show it again, for as long as the session lasts.
@@ -130,17 +133,17 @@ def pop_secret(client: storage.Client) -> str | None:
     if kept_id != client.id:
         return None
     del session["new_secret"]
-    if abs(storage.now_ms() - since) > SECRET_MAX_AGE:
+    if abs(now_ms() - since) > SECRET_MAX_AGE:
         return None
     try:
         get_storage().attempts.count("secret shown", nonce, 1)
-    except storage.TooManyAttempts:
+    except TooManyAttempts:
         return None
     secret = decrypt(encrypted, nonce)
-    return secret if storage.sha256(secret) == client.secret_sha256 else None  # or a newer one
+    return secret if sha256(secret) == client.secret_sha256 else None  # or a newer one
 
 
-def read_client_form(player: storage.User, public: bool, kept_name: str | None = None) -> dict:
+def read_client_form(player: User, public: bool, kept_name: str | None = None) -> dict:
     """Return the fields of a form: `name`, `redirect_uris` (one a line), `game_url`, `description`.
 
     `require_pkce`, `no_email` and `take_over` (the origin of the game from another app) are "yes"
@@ -162,10 +165,10 @@ def read_client_form(player: storage.User, public: bool, kept_name: str | None =
     is_free = may_administer(player) or fields["name"] == kept_name
     imitated = None if is_free else current_app.config["SITE_NAME"]
     forms.refuse_problems(
-        name=storage.check_client_name(fields["name"], imitated),
-        redirect_uris=storage.check_redirect_uris(redirect_uris, public) or nowhere,
+        name=check_client_name(fields["name"], imitated),
+        redirect_uris=check_redirect_uris(redirect_uris, public) or nowhere,
         game_url=game_url and check_game(game_url, base_url()),
-        description=storage.check_description(fields["description"]),
+        description=check_description(fields["description"]),
     )
     return fields
 
@@ -180,7 +183,7 @@ def show_client(client_id: str) -> str:
     return client_page(player, client, {}, pop_secret(client))
 
 
-def find_own_client(client_id: str) -> tuple[storage.User, storage.Client]:
+def find_own_client(client_id: str) -> tuple[User, Client]:
     """Return the signed-in player and a client that they manage. Raises NoSuchClient, Forbidden."""
     player, client = require_developer(), get_storage().clients.read(client_id)
     if not may_manage(player, client):
@@ -189,10 +192,7 @@ def find_own_client(client_id: str) -> tuple[storage.User, storage.Client]:
 
 
 def client_page(
-    player: storage.User,
-    client: storage.Client,
-    problems: dict[str, dict[str, str]],
-    secret: str | None = None,
+    player: User, client: Client, problems: dict[str, dict[str, str]], secret: str | None = None
 ) -> str:
     """Return the page of a client with `problems` by form, then by field, and the typed values."""
     kept = {
@@ -212,7 +212,7 @@ def client_page(
         client=client,
         owner=owner,
         secret=secret,
-        warning=storage.warn_unencrypted([*client.redirect_uris, client.game_url or ""]),
+        warning=warn_unencrypted([*client.redirect_uris, client.game_url or ""]),
         owner_may_enable=overruled and client.disabled_by == client.owner_id != player.id,
         typed=request.form if "client" in problems else kept,
         exchange=exchange_command(client, verifier="CODE_VERIFIER"),
@@ -227,7 +227,7 @@ client_form = functools.partial(forms.form_view, find_own_client, client_page)
 
 @developer.post("/developer/<client_id>")
 @client_form("client")
-def save_client(player: storage.User, client: storage.Client) -> Response:
+def save_client(player: User, client: Client) -> Response:
     """Change a client to the fields of `read_client_form`."""
     fields = read_client_form(player, client.public, client.name)
     app_acts_of(player).change_client(client.id, **fields)
@@ -236,7 +236,7 @@ def save_client(player: storage.User, client: storage.Client) -> Response:
 
 @developer.post("/developer/<client_id>/secret")
 @client_form("secret", stamped=True)
-def replace_secret(player: storage.User, client: storage.Client) -> Response:
+def replace_secret(player: User, client: Client) -> Response:
     """Replace a client's secret; its page shows the new one, once."""
     with forms.if_unconfirmed(PERHAPS_REPLACED):
         secret = app_acts_of(player).issue_client_secret(client.id)
@@ -246,7 +246,7 @@ def replace_secret(player: storage.User, client: storage.Client) -> Response:
 @developer.post("/developer/<client_id>/disable")
 @developer.post("/developer/<client_id>/enable")
 @client_form("switch", stamped=True)
-def switch_client(player: storage.User, client: storage.Client) -> Response:
+def switch_client(player: User, client: Client) -> Response:
     """Stop a client from getting codes and tokens, or allow it again."""
     disabled = request.path.endswith("/disable")
     app_acts_of(player).set_disabled(client.id, disabled)
@@ -256,7 +256,7 @@ def switch_client(player: storage.User, client: storage.Client) -> Response:
 
 @developer.post("/developer/<client_id>/delete")
 @client_form("delete", stamped=True)
-def delete_client(player: storage.User, client: storage.Client) -> Response:
+def delete_client(player: User, client: Client) -> Response:
     """Delete a client."""
     app_acts_of(player).delete_client(client.id)
     return forms.redirect_with_notice("App deleted.", "/developer")

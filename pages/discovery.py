@@ -6,7 +6,7 @@ from werkzeug.wrappers import Response
 from identity.context import base_url, get_storage
 from identity.oauth import SCOPES
 from identity.responses import ANY_ORIGIN, NO_STORE, JsonResponse
-from storage import StorageError
+from storage.errors import StorageError
 
 PUBLIC = {**ANY_ORIGIN, "Cache-Control": "public, max-age=3600"}  # seconds
 

@@ -4,7 +4,6 @@ from flask import current_app, request
 from werkzeug.exceptions import BadRequest, Forbidden, HTTPException
 from werkzeug.wrappers import Response
 
-import storage
 from identity.actors import NotAllowed
 from identity.guards import is_page
 from identity.oauth import destination_of
@@ -12,7 +11,8 @@ from identity.responses import JsonResponse, SaveNotConfirmed, json_error, stora
 from identity.rights import may_manage
 from identity.sessions import signed_in_player
 from pages.rendering import render_page
-from storage import Client
+from storage.errors import StorageError
+from storage.records import Client, User
 
 
 def handle_http_error(error: HTTPException) -> Response | JsonResponse:
@@ -20,12 +20,12 @@ def handle_http_error(error: HTTPException) -> Response | JsonResponse:
     if error.response is not None:
         return error.response
     cause = getattr(error, "original_exception", None)
-    if isinstance(cause, storage.StorageError):  # raised outside of a view: the cookie is not set
+    if isinstance(cause, StorageError):  # raised outside of a view: the cookie is not set
         return handle_storage_error(cause)
     return json_error(error) if request.path.startswith("/api/") else render_error_page(error)
 
 
-def handle_storage_error(error: storage.StorageError) -> Response | JsonResponse:
+def handle_storage_error(error: StorageError) -> Response | JsonResponse:
     """Return the HTTP error for a storage error."""
     return handle_http_error(storage_http_error(error, current_app.logger))
 
@@ -46,7 +46,7 @@ def render_error_page(error: HTTPException, **more: str | list[str]) -> Response
     return response
 
 
-def shown_player(error: HTTPException) -> storage.User | None:
+def shown_player(error: HTTPException) -> User | None:
     """Return the signed-in player, None if that is unknown or reading the record may fail again.
 
     Also None for what is no page, such as a picture that is gone: any site may load that.
@@ -55,7 +55,7 @@ def shown_player(error: HTTPException) -> storage.User | None:
         return None
     try:
         return signed_in_player()
-    except storage.StorageError:
+    except StorageError:
         return None
 
 
@@ -118,6 +118,6 @@ def show_unusable_client(error: UnusableClient) -> Response:
 ERROR_HANDLERS = {
     HTTPException: handle_http_error,
     UnusableClient: show_unusable_client,
-    storage.StorageError: handle_storage_error,
+    StorageError: handle_storage_error,
     NotAllowed: lambda error: handle_http_error(Forbidden(str(error))),
 }

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import is_dataclass
 from logging import Logger
 
-import storage
-from storage import Client, Grant, Notice, Session, Storage, Suspension, User
+from storage import Storage
+from storage.errors import DamagedRecord, NoSuchPicture, StorageFailed
+from storage.records import Client, Grant, Notice, Session, Suspension, User
 
 EXPORTS_AN_HOUR = 10  # of one player
 LINES_AT_ONCE = 200
@@ -57,7 +58,7 @@ def picture_data_url(store: Storage, player: User) -> str | None:
     """Return the large picture as a data URL, or None if it is missing or has just changed."""
     try:
         content, _ = store.pictures.read("large", player.picture_file)
-    except storage.NoSuchPicture:
+    except NoSuchPicture:
         return None
     return f"data:image/webp;base64,{base64.b64encode(content).decode()}"
 
@@ -81,7 +82,7 @@ class OwnAuditLines:
                     line.pop("by", None)
                     line.pop("address", None)
                 yield line
-        except (storage.DamagedRecord, storage.StorageFailed) as error:
+        except (DamagedRecord, StorageFailed) as error:
             self._logger.error("%s", error)
             self.complete = False
 

@@ -6,10 +6,12 @@ from flask import Blueprint, abort, request, send_from_directory
 from werkzeug.http import parse_date, parse_range_header
 from werkzeug.wrappers import Response
 
-import storage
 from identity.context import get_storage
 from identity.responses import ANY_ORIGIN
 from identity.settings import RESOURCES
+from storage.errors import NoSuchPicture
+from storage.records import PICTURE_SIZES, User
+from storage.rules import PICTURE_FILE
 
 MODULE = "/static/v1/identity.js"  # a version that breaks games gets another address
 # Pages of any origin, also those that load only what allows it (COEP).
@@ -34,14 +36,14 @@ def drop_unsupported_range_headers() -> None:
             request.environ.pop("HTTP_RANGE", None)
 
 
-@files.get(f"/pfp/<any({', '.join(storage.PICTURE_SIZES)}):size>/<file_name>")
+@files.get(f"/pfp/<any({', '.join(PICTURE_SIZES)}):size>/<file_name>")
 def picture(size: str, file_name: str) -> Response:
     """Return a profile picture. In production nginx serves the folder, with these headers."""
-    if not storage.PICTURE_FILE.fullmatch(file_name):
+    if not PICTURE_FILE.fullmatch(file_name):
         abort(404)
     try:
         content, modified = get_storage().pictures.read(size, file_name)
-    except storage.NoSuchPicture:
+    except NoSuchPicture:
         abort(404)
     response = Response(content, content_type="image/webp")
     response.last_modified = modified
@@ -53,7 +55,7 @@ def picture(size: str, file_name: str) -> Response:
     return response.make_conditional(request, accept_ranges=True, complete_length=len(content))
 
 
-def picture_address(user: storage.User, size: str) -> str:
+def picture_address(user: User, size: str) -> str:
     """Return the path of a player's picture; `size` is a name in PICTURE_SIZES."""
     return f"/pfp/{size}/{user.picture_file}"
 

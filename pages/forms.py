@@ -8,7 +8,6 @@ from flask import current_app, make_response, redirect, request, session
 from markupsafe import Markup
 from werkzeug.wrappers import Response
 
-import storage
 from identity.actors import NotAllowed
 from identity.context import get_storage
 from identity.formatting import DATE_AND_TIME, DAY, HOUR, format_time, pluralize
@@ -23,6 +22,17 @@ from identity.limits import (
 from identity.passwords import verify_password_with_limits
 from identity.responses import STORAGE_RETRY_AFTER, SaveNotConfirmed, storage_http_error
 from identity.stamps import check_stamp
+from storage.errors import (
+    DamagedRecord,
+    EmailTaken,
+    InvalidField,
+    LastAdministrator,
+    SaveUnconfirmed,
+    StorageFailed,
+    TooManyAttempts,
+    TooManyClients,
+)
+from storage.records import Suspension, User
 
 NOT_SAVED = {  # by status
     503: "Nothing was saved. Try again in a moment.",
@@ -71,8 +81,8 @@ def form_view(
                 problems = {form_name: error.problems} if form_name else error.problems
                 try:
                     response = make_response(show(*found, problems))
-                except storage.StorageFailed:
-                    if isinstance(error.__cause__, storage.SaveUnconfirmed):
+                except StorageFailed:
+                    if isinstance(error.__cause__, SaveUnconfirmed):
                         raise error.__cause__ from None  # its page says what may have been saved
                     raise
                 response.status_code = error.status
@@ -92,22 +102,22 @@ def as_form_errors(field: str = "form") -> Iterator[None]:
     """
     try:
         yield
-    except storage.InvalidField as error:
-        status = 400 if type(error) is storage.InvalidField else 409
+    except InvalidField as error:
+        status = 400 if type(error) is InvalidField else 409
         raise FormRefused({error.field: error.problem}, status) from error
     except NotAllowed as error:
         raise FormRefused({field: str(error)}, 403) from error
-    except (storage.LastAdministrator, storage.TooManyClients) as error:
+    except (LastAdministrator, TooManyClients) as error:
         raise FormRefused({field: str(error)}, 409) from error
-    except storage.TooManyAttempts as error:
+    except TooManyAttempts as error:
         wait = pluralize(-(-error.retry_after // 60), "minute")
         problem = f"Too many tries. Try again in {wait}."
         raise FormRefused({field: problem}, 429, error.retry_after) from error
     except Busy as error:
         raise FormRefused({field: error.description}, 503, error.retry_after) from error
-    except storage.StorageFailed as error:
+    except StorageFailed as error:
         status = storage_http_error(error, current_app.logger).code
-        unconfirmed = isinstance(error, storage.SaveUnconfirmed)
+        unconfirmed = isinstance(error, SaveUnconfirmed)
         problem = NOT_CONFIRMED if unconfirmed else NOT_SAVED[status]
         raise FormRefused({field: problem}, status, BUSY_RETRY_AFTER) from error
 
@@ -120,12 +130,12 @@ def if_unconfirmed(advice: str) -> Iterator[None]:
     """
     try:
         yield
-    except storage.SaveUnconfirmed as error:
+    except SaveUnconfirmed as error:
         current_app.logger.error("%s", error)
         raise SaveNotConfirmed(advice, retry_after=STORAGE_RETRY_AFTER) from error
 
 
-def describe_own_suspension(suspension: storage.Suspension) -> Markup:
+def describe_own_suspension(suspension: Suspension) -> Markup:
     """Return what a suspended player reads, whose password or sign-in link is right."""
     until, reason, address = suspension.until, suspension.reason, current_app.config["ABOUT_URL"]
     end = "" if until is None else f" until {format_time(until, DATE_AND_TIME)}"
@@ -142,7 +152,7 @@ def refuse_problems(**problems: str | None) -> None:
         raise FormRefused(found)
 
 
-def refuse_wrong_password(player: storage.User, field: str) -> None:
+def refuse_wrong_password(player: User, field: str) -> None:
     """Raise FormRefused unless this field of the form has the player's password."""
     password, names = request.form.get(field, ""), (player.name, player.email)
     with as_form_errors(field):
@@ -158,10 +168,10 @@ def refuse_taken_email(email: str, player_id: int) -> None:
     """Raise EmailTaken if the address has an account, and FormRefused after too many questions."""
     try:
         count_attempts(get_storage(), limits_of_email_questions(player_id))
-    except storage.TooManyAttempts as error:
+    except TooManyAttempts as error:
         raise refused_for_hours("email", error) from error
     if has_account(email):
-        raise storage.EmailTaken
+        raise EmailTaken
 
 
 def limits_of_email_questions(player_id: int | None = None) -> list[AttemptLimit]:
@@ -181,11 +191,11 @@ def has_account(name_or_email: str) -> bool:
     """Return True if a player has this name or email address."""
     try:
         return get_storage().users.find_by_login(name_or_email) is not None
-    except storage.DamagedRecord:
+    except DamagedRecord:
         return True  # the player keeps both until the record is repaired
 
 
-def refused_for_hours(field: str, error: storage.TooManyAttempts) -> FormRefused:
+def refused_for_hours(field: str, error: TooManyAttempts) -> FormRefused:
     """Return the error of a field whose limit is one of a day."""
     wait = pluralize(-(-error.retry_after // HOUR), "hour")
     problem = f"Too many tries from you or your network. Try again in {wait}."

@@ -5,7 +5,6 @@ from typing import NamedTuple
 from flask import Blueprint, abort, current_app, request
 from werkzeug.wrappers import Response
 
-import storage
 from identity.context import base_url, get_storage
 from identity.naming import Named, name_owner
 from identity.rights import may_list
@@ -14,6 +13,9 @@ from identity.settings import check_game
 from pages.forms import FormRefused, form_view, pop_notice, redirect_with_notice
 from pages.moderation import acts_of, app_acts_of, require_moderator
 from pages.rendering import Preview, render_page
+from storage.errors import InvalidField, NoSuchClient
+from storage.records import Client, User
+from storage.rules import CLIENT_ID
 
 GAMES_SHOWN = 100  # on one page
 
@@ -22,16 +24,16 @@ games = Blueprint("games", __name__)
 # -- which games there are ----------------------------------------------------------------------
 
 
-def find_game(client_id: str) -> storage.Client | None:
+def find_game(client_id: str) -> Client | None:
     """Return the client whose game can be played here, or None."""
     try:
         client = get_storage().clients.read(client_id)
-    except storage.NoSuchClient:
+    except NoSuchClient:
         return None
     return client if is_playable(client) else None
 
 
-def is_playable(client: storage.Client) -> bool:
+def is_playable(client: Client) -> bool:
     """Return True if a client has a game that this site can show."""
     if client.game_url is None or client.disabled:
         return False
@@ -39,7 +41,7 @@ def is_playable(client: storage.Client) -> bool:
     return check_game(client.game_url, base_url()) is None
 
 
-def preview_of_game(client: storage.Client) -> Preview:
+def preview_of_game(client: Client) -> Preview:
     """Return what a link to the play page of a game shows."""
     description = client.description or f"A game on {current_app.config['SITE_NAME']}."
     return Preview(client.name, description, address=f"/play/{client.id}")
@@ -73,7 +75,7 @@ def home_page(problems: dict[str, str]) -> str:
 class GamesShown(NamedTuple):
     """Games on one page, each with its owner, and the address of the next page."""
 
-    games: list[tuple[storage.Client, Named]]
+    games: list[tuple[Client, Named]]
     more: str | None
 
 
@@ -97,7 +99,7 @@ def start_of_page(parameter: str) -> str:
     Other text counts as none: PostgreSQL raises an error for a NUL character.
     """
     text = request.args.get(parameter, "")
-    return text if storage.CLIENT_ID.fullmatch(text) else ""
+    return text if CLIENT_ID.fullmatch(text) else ""
 
 
 @games.post("/play/<client_id>/listed")
@@ -106,7 +108,7 @@ def start_of_page(parameter: str) -> str:
     lambda player, client_id, problems: home_page(problems),
     stamped=True,
 )
-def change_listed(player: storage.User, client_id: str) -> Response:
+def change_listed(player: User, client_id: str) -> Response:
     """Put the game on the home page if `listed` is "yes", or take it off if it is "no".
 
     The game is listed only at the `game_url` that the moderator has seen.
@@ -117,7 +119,7 @@ def change_listed(player: storage.User, client_id: str) -> Response:
     seen_url = request.form.get("game_url", "")
     try:
         client = app_acts_of(player).set_listed(client_id, listed == "yes", seen_url)
-    except storage.InvalidField as error:
+    except InvalidField as error:
         raise FormRefused({"form": error.problem}, 409) from error
     return redirect_with_notice("Game listed." if client.listed else "Game unlisted.", "/")
 

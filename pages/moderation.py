@@ -5,7 +5,6 @@ import re
 from flask import Blueprint, abort, current_app, redirect, request
 from werkzeug.wrappers import Response
 
-import storage
 from identity.accounts import Acts
 from identity.actors import Actor
 from identity.apps import AppActs
@@ -18,7 +17,9 @@ from identity.sessions import require_player, signed_in_player
 from pages.files import picture_address
 from pages.forms import FormRefused, as_form_errors, form_view, pop_notice, redirect_with_notice
 from pages.rendering import Preview, render_page
-from storage import Suspension, User
+from storage.names import unique_key
+from storage.records import MODERATOR, Suspension, User, now_ms
+from storage.rules import USER_ID
 
 SUSPENSION_DAYS = {"1 day": 1, "1 week": 7, "1 month": 30, "No end": None}
 KEEP_END = "Keep the end"  # in place of one of SUSPENSION_DAYS
@@ -38,7 +39,7 @@ def show_profile(user_id: str) -> str:
 
 def read_shown_user(user_id: str) -> User:
     """Return the player whose id is part of an address. Raises NotFound."""
-    if not storage.USER_ID.fullmatch(user_id):
+    if not USER_ID.fullmatch(user_id):
         abort(404)
     return get_storage().users.read(int(user_id))
 
@@ -63,7 +64,7 @@ def profile_page(user: User, problems: dict[str, str]) -> str:
 
 def moderation_forms(player: User | None, user: User, problems: dict[str, str]) -> dict | None:
     """Return what the page shows to the signed-in player if that is a moderator."""
-    if player is None or player.mod_level < storage.MODERATOR:
+    if player is None or player.mod_level < MODERATOR:
         return None
     suspended = user.suspended
     return {
@@ -119,7 +120,7 @@ def format_last_played(user: User) -> str:
     """Return how long ago a player played: "2 days ago"."""
     if not has_heartbeat(user):
         return "unknown" if user.play_ms else "not yet"  # an imported account can lack the time
-    seconds = (storage.now_ms() - user.last_heartbeat) // 1000
+    seconds = (now_ms() - user.last_heartbeat) // 1000
     return f"{format_duration(seconds)} ago" if seconds >= MINUTE else "now"
 
 
@@ -129,7 +130,7 @@ def format_last_played(user: User) -> str:
 def require_moderator() -> User:
     """Return the signed-in player, a moderator or an administrator. Raises Forbidden."""
     player = require_player()
-    if player.mod_level < storage.MODERATOR:
+    if player.mod_level < MODERATOR:
         abort(403, "Only moderators can do this.")
     return player
 
@@ -165,9 +166,7 @@ def find_player() -> Response | str:
     name = request.args.get("name", "").strip()
     # By name alone: moderators do not learn who has an email address.
     found = (
-        get_storage().users.find_by_login(name)
-        if name and "@" not in storage.unique_key(name)
-        else None
+        get_storage().users.find_by_login(name) if name and "@" not in unique_key(name) else None
     )
     if found:
         return redirect(f"/users/{found.id}", 303)

@@ -11,7 +11,7 @@ from identity.oauth import find_pending_authorization, redirect_targets
 from identity.responses import security_policy
 from identity.stamps import issue_stamp
 from pages.files import picture_address
-from storage import User, now_ms
+from storage.records import User, now_ms
 
 
 def is_open_to_members() -> bool:

@@ -14,7 +14,8 @@ from flask import render_template
 
 from identity.context import base_url
 from identity.oauth import code_challenge_of
-from storage import Client, has_origin
+from storage.records import Client
+from storage.rules import has_origin
 
 LOOPBACK = re.compile(r"http://127\.0\.0\.1(?::[0-9]+)?(/[^?]*)?")  # without a query
 ANY_LOOPBACK = "http://127.0.0.1/callback"

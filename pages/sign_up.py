@@ -7,7 +7,6 @@ from flask import Blueprint, current_app, redirect, request, session, url_for
 from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Response
 
-import storage
 from identity.context import get_storage
 from identity.formatting import DATE_AND_TIME, DAY, format_time
 from identity.limits import Busy, give_back_attempts, limits_of_address, password_place
@@ -17,6 +16,10 @@ from identity.sessions import local_address, signed_in_player, start_session
 from identity.settings import site_words
 from pages import forms
 from pages.rendering import render_guest_page, render_page
+from storage.errors import EmailTaken, InvalidField, NameTaken, StorageFailed, TooManyAttempts
+from storage.names import check_name, normal_name
+from storage.records import ADMINISTRATOR, PLAYER, User
+from storage.rules import check_email, check_password
 
 DONE = "Account created. If a game sent you here, go back to it."
 FIRST_DONE = "Account created. To invite others, run: identity-server invite"
@@ -39,7 +42,7 @@ def show_sign_up() -> Response | tuple:
     return show_invitation(player, invite, leads_to) if invite else redirect(leads_to, 303)
 
 
-def show_invitation(player: storage.User, invite: str, leads_to: str) -> str:
+def show_invitation(player: User, invite: str, leads_to: str) -> str:
     """Return a page that says to a player who has an account what an invitation is for."""
     found = get_storage().invites.find_unused(invite)
     refusal = refusal_of_sign_up(invite, first=False) or (None if found else UNKNOWN_INVITE)
@@ -83,7 +86,7 @@ def create_account(form: MultiDict, first: bool) -> Response:
     leads_to = local_address(form.get("next", "") or "/account")
     try:
         start_session(user, form["password"])
-    except (Busy, storage.StorageFailed):  # the account is saved, only the session failed
+    except (Busy, StorageFailed):  # the account is saved, only the session failed
         session.clear()  # another player may have been signed in here
         address = url_for("sign_in.show_sign_in", next=leads_to)
         return forms.redirect_with_notice("Account created. Sign in to continue.", address)
@@ -118,18 +121,18 @@ def refusal_of_sign_up(invite: str, first: bool) -> str | None:
     return None
 
 
-def add_account(form: MultiDict, first: bool) -> storage.User:
+def add_account(form: MultiDict, first: bool) -> User:
     """Add the account of a sign-up form. Raises the errors of `as_form_errors`."""
-    name = storage.normal_name(form.get("name", ""))
+    name = normal_name(form.get("name", ""))
     email = form.get("email", "").strip()
     password = form.get("password", "")
     forms.refuse_problems(
-        name=storage.check_name(name, current_app.config["SITE_NAME"]),
-        email=storage.check_email(email),
-        password=storage.check_password(password, name, email, *site_words(current_app.config)),
+        name=check_name(name, current_app.config["SITE_NAME"]),
+        email=check_email(email),
+        password=check_password(password, name, email, *site_words(current_app.config)),
     )
     if forms.has_account(name):
-        raise storage.NameTaken
+        raise NameTaken
     # If sign-up is open, a used invitation stops nobody.
     needs_invite = not first and current_app.config["SIGN_UP"] != "open"
     invite = read_invite(form) if needs_invite else None
@@ -138,16 +141,16 @@ def add_account(form: MultiDict, first: bool) -> storage.User:
     try:
         with password_place(limits=[*sign_ups, *forms.limits_of_email_questions()]) as counted:
             if forms.has_account(email):
-                raise storage.EmailTaken
+                raise EmailTaken
             password_hash = hash_password(password)
-        mod_level = storage.ADMINISTRATOR if first else storage.PLAYER
+        mod_level = ADMINISTRATOR if first else PLAYER
         with forms.if_unconfirmed(PERHAPS_CREATED):
             return get_storage().users.register(
                 name, email, password_hash, mod_level=mod_level, invite=invite, first=first
             )
-    except storage.TooManyAttempts as error:
+    except TooManyAttempts as error:
         raise forms.refused_for_hours("form", error) from error
-    except (storage.StorageFailed, storage.InvalidField):
+    except (StorageFailed, InvalidField):
         # Only the sign-up: the response told something of the email address.
         give_back_attempts(get_storage(), counted[: len(sign_ups)])
         raise

@@ -19,7 +19,6 @@ from werkzeug.datastructures import MultiDict
 from werkzeug.test import EnvironBuilder
 from werkzeug.wrappers import Response
 
-import storage
 from identity.context import base_url
 from identity.oauth import SCOPES, TokenProblem, tester_redirect_uri
 from pages.developer import find_own_client
@@ -27,6 +26,9 @@ from pages.forms import FormRefused, form_view
 from pages.moderation import acts_of
 from pages.rendering import render_page
 from pages.samples import authorization_parameters, link_and_commands, samples_of
+from storage.errors import StorageError
+from storage.records import Client, User, now_ms
+from storage.rules import warn_unencrypted
 
 TEST_MAX_AGE = 600_000  # milliseconds from its start
 SECRETS = ("code", "client_secret", "code_verifier", "access_token", "Authorization")
@@ -84,22 +86,22 @@ def shorten(secret: str) -> str:
     return f"{scheme}{secret[:4] if len(secret) >= SHORTEST_SHOWN else ''}…"
 
 
-def find_trial(client: storage.Client) -> Trial | None:
+def find_trial(client: Client) -> Trial | None:
     """Return the session's test of this client, None if there is none or it is too old."""
     kept = session.get("trial", {})
     if kept.get("client_id") != client.id:
         return None
     trial = Trial(**kept)
-    return trial if abs(storage.now_ms() - trial.started) <= TEST_MAX_AGE else None
+    return trial if abs(now_ms() - trial.started) <= TEST_MAX_AGE else None
 
 
-def parameters_of(client: storage.Client, trial: Trial) -> dict[str, str]:
+def parameters_of(client: Client, trial: Trial) -> dict[str, str]:
     """Return the parameters of a test's authorization request."""
     uri = tester_redirect_uri(client)
     return authorization_parameters(client, uri, trial.scope, trial.state, trial.verifier)
 
 
-def messages_of(client: storage.Client, trial: Trial | None) -> list[list[Message]]:
+def messages_of(client: Client, trial: Trial | None) -> list[list[Message]]:
     """Return the messages through the browser, so far: one list for each step of the page."""
     if trial is None or not trial.response:
         return []
@@ -112,8 +114,8 @@ def messages_of(client: storage.Client, trial: Trial | None) -> list[list[Messag
 
 
 def show_page(
-    player: storage.User,
-    client: storage.Client,
+    player: User,
+    client: Client,
     problems: dict[str, str],
     trial: Trial | None = None,
     calls: list[list[Message]] | None = None,
@@ -141,7 +143,7 @@ def show_page(
         chosen={"redirect_uri": redirect_uri, "scope": scope},
         link=redirect_uri and link_and_commands(client, redirect_uri, scope),
         samples=samples_of(client, redirect_uri, scope),
-        warning=storage.warn_unencrypted([redirect_uri or ""]),
+        warning=warn_unencrypted([redirect_uri or ""]),
         **{"stage": "exchange" if has_code else "start", **outcome},
     )
 
@@ -172,7 +174,7 @@ def show_test(client_id: str) -> str:
 
 @tester.post("/developer/<client_id>/try")
 @form_view(find_own_client, show_page)
-def start_test(player: storage.User, client: storage.Client) -> Response:
+def start_test(player: User, client: Client) -> Response:
     """Start a test, in place of an earlier one, and redirect to the authorization endpoint."""
     session.pop("trial", None)
     if client.disabled:
@@ -183,7 +185,7 @@ def start_test(player: storage.User, client: storage.Client) -> Response:
         choose_scope(request.form),
         state=secrets.token_urlsafe(16),
         verifier=secrets.token_urlsafe(32) if uses_pkce else None,
-        started=storage.now_ms(),
+        started=now_ms(),
     )
     session["trial"] = asdict(trial)
     return redirect(f"/oauth/authorize?{urlencode(parameters_of(client, trial))}", 303)
@@ -238,7 +240,7 @@ def finish_test(client_id: str) -> Response:
     return make_response(show_page(player, client, problems, trial, [exchange, look_up], **outcome))
 
 
-def exchange_code(client: storage.Client, trial: Trial) -> tuple[list[Message], int, dict]:
+def exchange_code(client: Client, trial: Trial) -> tuple[list[Message], int, dict]:
     """Send the token request of a test; return its messages, and the response as `call_api`."""
     form = {
         "grant_type": "authorization_code",
@@ -274,11 +276,11 @@ def call_api(
     return [sent, make_message(f"{status.value} {status.phrase}", body)], status, body
 
 
-def end_grant(player: storage.User, client: storage.Client, has_token: bool = True) -> bool:
+def end_grant(player: User, client: Client, has_token: bool = True) -> bool:
     """End the grant of a test, as `Acts.end_test`; return False if that cannot be saved."""
     try:
         acts_of(player).end_test(player.id, client.id, has_token)
-    except storage.StorageError as error:
+    except StorageError as error:
         current_app.logger.error("the token of a test was not ended: %s", error)
         return False
     return True
@@ -332,7 +334,7 @@ TOKEN_ADVICE = {  # by the message of the response, or by its status for all oth
 }
 
 
-def advice_on(client: storage.Client, status: int, message: str) -> tuple[dict[str, str], bool]:
+def advice_on(client: Client, status: int, message: str) -> tuple[dict[str, str], bool]:
     """Return the problem with a token request, by field, and if its code can be sent again."""
     usual = Advice(f"The site refused the request: {message}. Start again.")
     advice = TOKEN_ADVICE.get(message) or TOKEN_ADVICE.get(status, usual)

@@ -9,14 +9,9 @@ import re
 from collections.abc import Iterator
 from types import ModuleType
 
-from storage.contract import *
-from storage.encoding import *
-from storage.errors import *
-from storage.maintenance import Advice, Load, Problem, Progress, Snapshot, ignore
-from storage.names import *
-from storage.records import *
-from storage.repositories import *
-from storage.rules import *
+from storage.contract import Storage
+from storage.errors import BadInstallation
+from storage.maintenance import Advice, Problem, Progress, ignore
 
 # The package of each backend, by URL scheme.
 BACKENDS = {

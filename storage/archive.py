@@ -30,22 +30,25 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
 
-import storage
-from storage import PICTURE_SIZES, USER_ID, BadFile, DamagedRecord, Storage, User, kinds
-from storage.encoding import decode_record, encode
+from storage import Storage, kinds
+from storage.encoding import decode_record, encode, record_as_dict
+from storage.errors import BadFile, BadInstallation, DamagedRecord
 from storage.files import new_file, translate_os_errors
 from storage.kinds import Kind
 from storage.maintenance import (
     LONGEST_AUDIT_LINE,
     MAX_PICTURE_BYTES,
+    Load,
     Progress,
     Report,
+    Snapshot,
     check_audit_line,
     check_picture,
     ignore,
     refuse_unusable,
 )
-from storage.rules import IDS_LEFT_OUT, TIME_END
+from storage.records import PICTURE_SIZES, User
+from storage.rules import IDS_LEFT_OUT, TIME_END, USER_ID
 
 VERSION = 1  # of the format; it rises with the list of kinds
 
@@ -112,7 +115,7 @@ def backup(
     gets a line for each thing that is left out. Raises BadFile if the file exists, BadInstallation.
     """
     if store.is_empty():
-        raise storage.BadInstallation(
+        raise BadInstallation(
             "there are no players and no clients to back up: see `identity-server settings`"
         )
     with (
@@ -125,9 +128,7 @@ def backup(
         return _pack(snapshot, archive, progress, report)
 
 
-def _pack(
-    snapshot: storage.Snapshot, archive: tarfile.TarFile, progress: Progress, report: Report
-) -> int:
+def _pack(snapshot: Snapshot, archive: tarfile.TarFile, progress: Progress, report: Report) -> int:
     players = 0
     _add(archive, "format", b"%d\n" % VERSION)
     _add(archive, "next_user_id", b"%d\n" % snapshot.next_user_id)
@@ -167,7 +168,7 @@ def _add_audit_log(archive: tarfile.TarFile, log: BinaryIO, report: Report) -> N
 def _add_record(archive: tarfile.TarFile, name: str, record: Any, report: Report) -> bool:
     """Add a record and return True, or report that it is too large for a restore."""
     try:
-        _add(archive, name, encode(storage.record_as_dict(record)))
+        _add(archive, name, encode(record_as_dict(record)))
     except DamagedRecord as error:
         report(f"{error}: left out")
         return False
@@ -262,7 +263,7 @@ def _members(file: BinaryIO, progress: Progress) -> Iterator[tuple[str, str, Bin
         raise DamagedRecord("the end", "there is something behind it, or it is cut off")
 
 
-def _unpack(file: BinaryIO, load: storage.Load, progress: Progress) -> int:
+def _unpack(file: BinaryIO, load: Load, progress: Progress) -> int:
     """Verify every member and load it; return the number of players. Raises NOT_AS_WRITTEN."""
     players = largest_id = next_id = 0
     order, last, seen = list(parts()), "format", set()
@@ -319,7 +320,7 @@ def _read_record(kind: Kind, name: str, content: BinaryIO) -> Any:
     return record
 
 
-def _load_user(load: storage.Load, user: User, pictures: dict[str, bytes]) -> None:
+def _load_user(load: Load, user: User, pictures: dict[str, bytes]) -> None:
     # Without a timestamp all may be missing: they are generated when they are first requested.
     if pictures.keys() != PICTURE_SIZES.keys() and (pictures or user.pfp_timestamp is not None):
         raise DamagedRecord(f"users/{user.id}.json", "a picture is missing")

@@ -28,8 +28,6 @@ from storage.maintenance import Load, Problem, Progress, Report, Snapshot, ignor
 from storage.records import Attempt, AuthorizationCode, User
 from storage.repositories import Clients, Images, Invites, Records, Users
 
-__all__ = ["ATTEMPTS_WINDOW", "Attempts", "Audit", "Codes", "Keys", "Pictures", "Storage"]
-
 ATTEMPTS_WINDOW = 900  # seconds: failures are counted over this and the window before it
 
 

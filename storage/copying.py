@@ -4,9 +4,10 @@ Everything that lasts is copied as it is: sessions, access tokens and client sec
 Authorization codes and counted attempts expire, and are left behind.
 """
 
-from storage import BadInstallation, Load, Snapshot, Storage, kinds
+from storage import Storage, kinds
+from storage.errors import BadInstallation
 from storage.files import translate_os_errors
-from storage.maintenance import Progress, Report, ignore
+from storage.maintenance import Load, Progress, Report, Snapshot, ignore
 
 STEP = 100  # players between two reports of progress
 

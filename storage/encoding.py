@@ -10,8 +10,6 @@ from typing import NamedTuple
 from storage.errors import DamagedRecord
 from storage.records import User
 
-__all__ = ["BadValue", "build_record", "record_as_dict"]
-
 
 class Shape(NamedTuple):
     """What the fields of a record may hold, by their names."""

@@ -8,8 +8,6 @@ import re
 import unicodedata
 from pathlib import Path
 
-__all__ = ["check_client_name", "check_name", "normal_name", "unique_key"]
-
 NAME_LENGTH = (2, 30)  # characters, after NFKC
 NAME_KEY_BYTES = 120
 NAME_KEY = re.compile(r"[^./@][^/@]*", re.DOTALL)  # a file name of flat files

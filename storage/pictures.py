@@ -24,15 +24,16 @@ from typing import BinaryIO
 
 from PIL import Image, ImageCms
 
-import storage
-from storage import (
-    PICTURE_SIZES,
+from storage import errors
+from storage.errors import (
     BrokenPicture,
     DecoderNotStarted,
     NotAPicture,
+    PictureRefused,
     TooManyBytes,
     TooManyPixels,
 )
+from storage.records import PICTURE_SIZES
 
 LOG = logging.getLogger(__name__)
 MAX_BYTES = 8 * 2**20  # of an upload
@@ -104,7 +105,7 @@ def make_picture(upload: bytes) -> dict[str, bytes]:
         raise TooManyPixels("This file takes too long to read. Choose a smaller picture.")
     answer = json.loads(answer)
     if "error" in answer:
-        raise getattr(storage, answer["error"])(answer["problem"])
+        raise getattr(errors, answer["error"])(answer["problem"])
     return {name: base64.b64decode(answer[name]) for name in PICTURE_SIZES}
 
 
@@ -120,7 +121,7 @@ def main() -> None:
     print(STARTED, flush=True)
     try:
         square = read_square(sys.stdin.buffer.read())
-    except storage.PictureRefused as error:
+    except PictureRefused as error:
         answer = {"error": type(error).__name__, "problem": str(error)}
     else:
         # Lossy WebP has one colour for four pixels: nothing of a logo would be left at 16.

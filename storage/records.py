@@ -11,12 +11,6 @@ from dataclasses import dataclass, field
 
 from storage import rules
 
-__all__ = ["PLAYER", "MODERATOR", "ADMINISTRATOR", "CLOCK_TOLERANCE", "GRANTS_KEPT"]
-__all__ += ["PICTURE_SIZES"]
-__all__ += ["Attempt", "AuthorizationCode", "Client", "Grant", "Invite", "Notice", "Session"]
-__all__ += ["Suspension", "User"]
-__all__ += ["now_ms", "sha256"]
-
 CLOCK_TOLERANCE = 60  # seconds by which the clocks of two machines may differ
 GRANTS_KEPT = 200  # of one user; each look-up reads all of them
 TEST_KEPT = 900_000  # milliseconds: by then the code and the token of a test have expired

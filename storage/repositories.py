@@ -17,8 +17,6 @@ from storage.names import check_name, normal_name, unique_key
 from storage.records import PLAYER, Client, Invite, User, now_ms, sha256
 from storage.rules import check_email, refuse
 
-__all__ = ["Clients", "Images", "Invites", "Records", "Users", "owner_key"]
-
 Images = dict[str, bytes]  # a picture: one webp file for each name in PICTURE_SIZES
 Id = int | str
 Record = TypeVar("Record")

@@ -13,12 +13,6 @@ from urllib.parse import urlsplit
 from storage.errors import InvalidField
 from storage.names import unique_key
 
-__all__ = ["CLIENT_ID", "PICTURE_FILE", "USER_ID", "origin_of"]
-__all__ += ["check_bio", "check_description", "check_email", "check_flair", "check_game_url"]
-__all__ += ["check_hash_format", "check_mod_level", "check_password", "check_redirect_uri"]
-__all__ += ["check_redirect_uris", "drop_hidden", "has_controls", "has_origin"]
-__all__ += ["refuse", "warn_unencrypted"]
-
 EMAIL = re.compile(r"[^\s@<>\"(),:;\\\x00-\x1f\x7f]{1,64}@[^\s@<>\"(),:;\\\x00-\x1f\x7f]{1,189}")
 BIO_LENGTH = 1000  # characters
 BIO_CONTROLS = "\n\t\u2028\u2029"  # ends of lines, and tabs

@@ -13,20 +13,31 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-import storage
-from storage import (
+from storage import Storage
+from storage.encoding import BadValue, build_record
+from storage.errors import (
+    AlreadyThere,
+    BadFile,
     DamagedRecord,
     InvalidField,
+    NoSuchUser,
     PictureRefused,
-    Storage,
     StorageError,
-    Suspension,
-    User,
+    StorageFailed,
 )
 from storage.files import new_file, translate_os_errors
 from storage.kinds import USERS
 from storage.maintenance import Progress, Report
-from storage.rules import PASSWORD_METHOD, WRAPPED
+from storage.names import normal_name
+from storage.records import Suspension, User, now_ms
+from storage.rules import (
+    PASSWORD_METHOD,
+    WRAPPED,
+    check_flair,
+    check_hash_format,
+    drop_hidden,
+    refuse,
+)
 
 FIELDS = {  # of a line, and of the record
     "name": "name",
@@ -90,9 +101,9 @@ def export_users(
         for done, user_id in enumerate(user_ids, start=1):
             try:
                 user = store.users.read(user_id)
-            except storage.NoSuchUser:
+            except NoSuchUser:
                 continue  # deleted since
-            except (DamagedRecord, storage.StorageFailed) as error:
+            except (DamagedRecord, StorageFailed) as error:
                 report(f"{error}: not exported")
             else:
                 file.write(write_line(user, with_passwords))
@@ -140,7 +151,7 @@ def import_users(
     """
     result = ImportResult()
     if not file.seekable():
-        raise storage.BadFile("a file can be imported, and no pipe: it is read twice")
+        raise BadFile("a file can be imported, and no pipe: it is read twice")
     with translate_os_errors():
         store.audit.write("import", by)
         total, largest_id = survey(file)
@@ -152,7 +163,7 @@ def import_users(
             for number, problem in batch.items():
                 if problem is None:
                     result.added += 1
-                elif isinstance(problem, storage.AlreadyThere):
+                elif isinstance(problem, AlreadyThere):
                     result.there += 1
                 else:
                     result.refused += 1
@@ -204,7 +215,7 @@ def _add_batch(
                 is_ours = user.password_hash.startswith((WRAPPED, f"{PASSWORD_METHOD}$"))
                 if user.password_hash and not is_ours:
                     user.password_hash = wrap_hash(user.password_hash)
-        except (LineRefused, InvalidField, PictureRefused, storage.StorageFailed) as error:
+        except (LineRefused, InvalidField, PictureRefused, StorageFailed) as error:
             problems[number] = error
             continue
         if picture:
@@ -237,13 +248,13 @@ def read_line(line: bytes) -> User:
     if type(suspended) is not bool:
         raise InvalidField("suspended", "This has the wrong type.")
     try:
-        user = storage.build_record(User, record)
-    except storage.BadValue as error:
+        user = build_record(User, record)
+    except BadValue as error:
         raise InvalidField(error.field, error.problem) from error
     if suspended:
         user.suspension = Suspension(by=None, since=0)
-    user.name, user.email = storage.normal_name(user.name), user.email.strip()
-    user.bio = storage.drop_hidden(user.bio)  # other servers may accept hidden characters
+    user.name, user.email = normal_name(user.name), user.email.strip()
+    user.bio = drop_hidden(user.bio)  # other servers may accept hidden characters
     user.play_ms *= 60_000  # a line has minutes
     refuse_bad_fields(user)
     return user
@@ -269,17 +280,17 @@ def refuse_bad_fields(user: User) -> None:
     was_reset = user.name == f"player{user.id}"
     USERS.refuse_broken_rules(user, USERS.rules(user).keys() - ({"name"} if was_reset else set()))
     for flair in user.flairs:
-        storage.refuse("flairs", storage.check_flair(flair))
+        refuse("flairs", check_flair(flair))
     if len(set(user.flairs)) < len(user.flairs) or len(user.flairs) > MOST_FLAIRS:
         raise InvalidField("flairs", f"Use up to {MOST_FLAIRS} different flairs.")
-    latest = storage.now_ms() + CLOCK_SKEW
+    latest = now_ms() + CLOCK_SKEW
     for field, earliest in (("created", 0), ("last_heartbeat", 0), ("pfp_timestamp", 1)):
         time = getattr(user, field)
         if time is not None and not earliest <= time <= latest:
             raise InvalidField(field, "Use milliseconds since 1970, not in the future.")
     if not 0 <= user.play_ms <= MOST_PLAY * 60_000:
         raise InvalidField("play_ms", f"Use a number from 0 to {MOST_PLAY}.")
-    storage.refuse("password_hash", storage.check_hash_format(user.password_hash))
+    refuse("password_hash", check_hash_format(user.password_hash))
 
 
 def make_picture_of(user: User, folder: str) -> dict[str, bytes] | None:
@@ -306,6 +317,6 @@ def make_picture_of(user: User, folder: str) -> dict[str, bytes] | None:
 def _exists(store: Storage, user_id: int) -> bool:
     try:
         store.users.read(user_id)
-    except (storage.NoSuchUser, DamagedRecord) as error:
+    except (NoSuchUser, DamagedRecord) as error:
         return isinstance(error, DamagedRecord)
     return True

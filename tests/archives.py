@@ -8,8 +8,9 @@ from pathlib import Path
 from backends import FLAT_FILES, Backend
 from werkzeug.security import generate_password_hash
 
-from storage import PICTURE_SIZES, Storage
+from storage import Storage
 from storage.archive import backup, restore
+from storage.records import PICTURE_SIZES
 
 A_HASH = generate_password_hash("correct horse battery staple", "pbkdf2:sha256:1")
 

@@ -29,8 +29,10 @@ from werkzeug.test import TestResponse
 
 import identity_server
 from identity import limits, links, passwords, stamps
-from storage import ATTEMPTS_WINDOW, Client, Storage, User, pictures
+from storage import Storage, pictures
+from storage.contract import ATTEMPTS_WINDOW
 from storage.flat_files import disk
+from storage.records import Client, User
 
 identity_server.FastPath = ComparingFastPath  # compares every API response with Flask's
 

@@ -1,8 +1,9 @@
 """An installation with something of everything, and all that a copy of it must have."""
 
-from storage import Grant, Session, Storage, Suspension, User
+from storage import Storage
 from storage.kinds import KINDS, USERS
 from storage.pictures import generate_picture
+from storage.records import Grant, Session, Suspension, User
 
 ADA, BOB, CLEO, DORA = 1, 2, 3, 4  # ids; Cleo is deleted, and Dora has no picture
 LARGEST = 500  # the largest id that was given

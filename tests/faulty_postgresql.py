@@ -6,10 +6,10 @@ import time
 import psycopg
 from psycopg import sql
 
-from storage import PICTURE_SIZES
 from storage.pictures import generate_picture
 from storage.postgresql.keys import BELIEVED
 from storage.postgresql.schema import ADMINISTRATORS_LOCK
+from storage.records import PICTURE_SIZES
 
 # Each kind of change that can be made to fail: the statements that a trigger then refuses.
 REFUSED = {

@@ -24,18 +24,9 @@ from forms import (
 
 from identity.limits import ATTEMPTS_PER_NAME
 from pages.export import EXPORTED, EXPORTS_AN_HOUR, export_account, exported
-from storage import (
-    ADMINISTRATOR,
-    Client,
-    Grant,
-    Notice,
-    Session,
-    Suspension,
-    User,
-    now_ms,
-    record_as_dict,
-)
+from storage.encoding import record_as_dict
 from storage.pictures import generate_picture
+from storage.records import ADMINISTRATOR, Client, Grant, Notice, Session, Suspension, User, now_ms
 
 
 @pytest.fixture

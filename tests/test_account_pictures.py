@@ -9,7 +9,7 @@ from PIL import Image
 
 from identity import limits
 from identity.limits import PICTURES
-from storage import PICTURE_SIZES, User
+from storage.records import PICTURE_SIZES, User
 
 
 def encode(image: Image.Image, format_: str = "PNG") -> bytes:

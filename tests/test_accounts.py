@@ -13,32 +13,33 @@ from pathlib import Path
 import pytest
 from conftest import all_clients
 
-import storage as contract
-from identity import actors
+from identity import accounts, actors
 from identity.accounts import DAY_MS, RENAMES_AN_HOUR, RESETS, SESSIONS_KEPT, Acts
 from identity.actors import ACTS_AN_HOUR, COMMAND, Actor, NotAllowed
 from identity.apps import CLIENTS_EACH, AppActs
-from storage import (
-    ADMINISTRATOR,
-    MODERATOR,
-    PLAYER,
-    Client,
-    Grant,
+from storage import records as storage_records
+from storage.errors import (
     InvalidField,
     LastAdministrator,
     NameTaken,
     NoSuchUser,
     OriginTaken,
-    Session,
     StorageFailed,
-    Suspension,
     TooManyAttempts,
     TooManyClients,
+)
+from storage.pictures import generate_picture
+from storage.records import (
+    ADMINISTRATOR,
+    MODERATOR,
+    PLAYER,
+    Client,
+    Grant,
+    Session,
+    Suspension,
     User,
     now_ms,
 )
-from storage import records as storage_records
-from storage.pictures import generate_picture
 
 GAME = "https://game.example/"
 NEW_SESSION = Session("a new session", 2, "Firefox")
@@ -167,7 +168,7 @@ def now(monkeypatch) -> Callable[[], int]:
         return start + now.ahead
 
     now.ahead = 0
-    for module in (contract, storage_records):
+    for module in (accounts, storage_records):
         monkeypatch.setattr(module, "now_ms", now)
     return now
 
@@ -667,7 +668,7 @@ def test_profile_is_saved_as_a_whole_or_not_at_all(storage, ada, admin, acts_of)
 
 
 def test_bio_that_breaks_a_newer_rule_locks_nobody_out(storage, ada, acts_of, monkeypatch):
-    monkeypatch.setattr(contract, "check_bio", lambda bio: "Use another word.")
+    monkeypatch.setattr(accounts, "check_bio", lambda bio: "Use another word.")
     acts_of(ada).change_profile(ada.id, bio=ada.bio, equipped_flair="none")
     assert storage.users.read(ada.id).equipped_flair == "none"
     with pytest.raises(InvalidField):

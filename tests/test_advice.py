@@ -12,7 +12,8 @@ from test_command import Installation
 from commands.advice import check_environment
 from identity.settings import read_settings
 from identity_admin import identity_server_command
-from storage import Advice, Storage
+from storage import Storage
+from storage.maintenance import Advice
 
 LOOPBACK = ("127.0.0.1", 8000)
 ALL_INTERFACES = ("0.0.0.0", 8000)

@@ -24,18 +24,12 @@ from waiting import PATIENCE, is_waiting_for_a_lock, wait_until
 
 from commands.printing import describe_audit_line
 from identity_admin import identity_server_command
-from storage import (
-    PICTURE_SIZES,
-    BadFile,
-    BadInstallation,
-    Grant,
-    Session,
-    Storage,
-    User,
-    record_as_dict,
-)
+from storage import Storage
+from storage.encoding import record_as_dict
+from storage.errors import BadFile, BadInstallation
 from storage.flat_files import disk
 from storage.kinds import USERS
+from storage.records import PICTURE_SIZES, Grant, Session, User
 from storage.rules import USER_IDS_END
 
 ROOT = Path(__file__).parent.parent

@@ -11,7 +11,8 @@ from forms import hidden_field, problems_of
 from identity.signing import serializer
 from identity.stamps import TOO_QUICK
 from identity_server import CODES_A_MINUTE
-from storage import ADMINISTRATOR, CLOCK_TOLERANCE, InvalidField, Suspension
+from storage.errors import InvalidField
+from storage.records import ADMINISTRATOR, CLOCK_TOLERANCE, Suspension
 
 CALLBACK = "https://space.example/callback"
 STATE = "xyz & ü"

@@ -10,7 +10,8 @@ from faulty_storage import FlatFileFaults
 from test_command import CALLBACK, Installation
 
 import commands
-from storage import Session, Storage, Suspension, User
+from storage import Storage
+from storage.records import Session, Suspension, User
 
 NEW_PASSWORD = "a wholly different phrase"
 BASE_URL = {"IDENTITY_BASE_URL": "https://id.example.org"}

@@ -7,8 +7,9 @@ import pytest
 from backends import FLAT_FILES, Backend
 from copying import ADA, BOB, DORA, LARGEST, fill, read_all
 
-from storage import BadInstallation, Storage
+from storage import Storage
 from storage.copying import copy
+from storage.errors import BadInstallation
 
 
 @pytest.fixture(params=["flat files", pytest.param("postgresql", marks=pytest.mark.postgresql)])

@@ -10,7 +10,7 @@ from conftest import Browser, Program, all_clients
 from werkzeug.test import TestResponse
 
 from pages.developer import SECRET_MAX_AGE
-from storage import ADMINISTRATOR, MODERATOR, Client
+from storage.records import ADMINISTRATOR, MODERATOR, Client
 
 CALLBACK = "https://space.example/callback"
 FORM = {"kind": "confidential", "name": "Space Game", "redirect_uris": CALLBACK}

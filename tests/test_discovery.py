@@ -6,7 +6,7 @@ import pytest
 from authlib.oauth2.rfc8414 import AuthorizationServerMetadata
 
 from identity.oauth import SCOPES
-from storage import StorageFailed
+from storage.errors import StorageFailed
 
 HEALTH_INTERVAL = 5  # seconds between two writes of the health check
 

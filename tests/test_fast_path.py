@@ -12,8 +12,8 @@ from flask import Flask
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 import identity_server
-import storage
 from identity.fast_path import FastPath
+from storage.errors import DamagedRecord, NoSuchPicture, StorageFull
 
 CALLS = {"/api/oauth/token": "POST", "/api/oauth/whois": "GET", "/api/users/info": "GET"}
 
@@ -109,9 +109,9 @@ def test_unexpected_error_is_logged_and_500_as_json(plain_app, monkeypatch, capl
 @pytest.mark.parametrize(
     ("error", "status"),
     [
-        (storage.DamagedRecord("users/1.json", "no JSON"), "503 SERVICE UNAVAILABLE"),
-        (storage.StorageFull("write"), "507 INSUFFICIENT STORAGE"),
-        (storage.NoSuchPicture(), "404 NOT FOUND"),
+        (DamagedRecord("users/1.json", "no JSON"), "503 SERVICE UNAVAILABLE"),
+        (StorageFull("write"), "507 INSUFFICIENT STORAGE"),
+        (NoSuchPicture(), "404 NOT FOUND"),
         (RuntimeError("broken"), "500 INTERNAL SERVER ERROR"),
     ],
     ids=lambda each: type(each).__name__,

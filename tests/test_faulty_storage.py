@@ -2,14 +2,8 @@
 
 import pytest
 
-from storage import (
-    PICTURE_SIZES,
-    AuthorizationCode,
-    DamagedRecord,
-    NoSuchUser,
-    StorageFailed,
-    TooManyAttempts,
-)
+from storage.errors import DamagedRecord, NoSuchUser, StorageFailed, TooManyAttempts
+from storage.records import PICTURE_SIZES, AuthorizationCode
 
 PICTURE = dict.fromkeys(PICTURE_SIZES, b"webp")
 CODE = AuthorizationCode("a" * 24, 1, "a grant", ["userinfo"], None, None)

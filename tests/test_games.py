@@ -12,18 +12,9 @@ from werkzeug.test import TestResponse
 from identity.settings import check_game
 from identity.signing import serializer
 from identity_server import CODES_A_MINUTE
-from storage import (
-    ADMINISTRATOR,
-    MODERATOR,
-    Grant,
-    InvalidField,
-    OriginTaken,
-    StorageError,
-    Suspension,
-    TooManyClients,
-    check_description,
-    check_game_url,
-)
+from storage.errors import InvalidField, OriginTaken, StorageError, TooManyClients
+from storage.records import ADMINISTRATOR, MODERATOR, Grant, Suspension
+from storage.rules import check_description, check_game_url
 
 GAME = "https://space.example/play"
 SANDBOX = "allow-scripts allow-same-origin allow-forms allow-popups allow-pointer-lock"

@@ -5,8 +5,9 @@ import io
 import pytest
 from PIL import Image
 
-from storage import PICTURE_SIZES, pictures
+from storage import pictures
 from storage.pictures import generate_picture
+from storage.records import PICTURE_SIZES
 
 
 def decode(content: bytes) -> Image.Image:

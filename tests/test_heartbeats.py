@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from storage import Suspension
+from storage.records import Suspension
 
 ADDRESS = "/api/users/heartbeat"
 START = 1_795_239_191_948  # milliseconds

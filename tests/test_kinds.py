@@ -13,20 +13,12 @@ from pathlib import Path
 import pytest
 from backends import FLAT_FILES
 
-from storage import (
-    AlreadyThere,
-    InvalidField,
-    NotFound,
-    Storage,
-    StorageError,
-    kinds,
-    now_ms,
-    sha256,
-)
+from storage import Storage, kinds
 from storage.archive import backup, restore
 from storage.copying import copy
-from storage.errors import KeyTaken
+from storage.errors import AlreadyThere, InvalidField, KeyTaken, NotFound, StorageError
 from storage.kinds import DAY_MS, Index, Kind, Unique
+from storage.records import now_ms, sha256
 from storage.repositories import Records
 
 NEVER = 10**14  # milliseconds

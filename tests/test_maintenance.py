@@ -7,21 +7,11 @@ from contextlib import contextmanager
 import pytest
 from cached_pictures import generate_picture
 
-from storage import (
-    ADMINISTRATOR,
-    BadInstallation,
-    Client,
-    DamagedRecord,
-    Invite,
-    Load,
-    NoSuchUser,
-    Session,
-    Storage,
-    User,
-    now_ms,
-    sha256,
-)
+from storage import Storage
+from storage.errors import BadInstallation, DamagedRecord, NoSuchUser
 from storage.kinds import CLIENTS, INVITES
+from storage.maintenance import Load
+from storage.records import ADMINISTRATOR, Client, Invite, Session, User, now_ms, sha256
 
 ADA, CLEO = 7, 8  # ids; Cleo is deleted
 TIME = 1_700_000_000_000  # milliseconds since 1970

@@ -14,8 +14,9 @@ from identity.accounts import RESETS
 from identity.formatting import format_duration
 from identity.passwords import hash_password
 from identity.stamps import TOO_QUICK
-from storage import StorageFailed, Suspension, User
+from storage.errors import StorageFailed
 from storage.pictures import generate_picture
+from storage.records import Suspension, User
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400  # seconds
 # Each act: the path below the profile, the form, and the mod level required

@@ -14,7 +14,7 @@ from forms import (
 
 from identity import signing
 from identity.limits import ATTEMPTS_PER_NAME
-from storage import Suspension
+from storage.records import Suspension
 
 
 def set_by_link(browser, address: str, new_password: str = ANOTHER):

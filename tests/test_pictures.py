@@ -8,8 +8,8 @@ from PIL import Image
 from werkzeug.exceptions import NotFound
 
 from pages import files
-from storage import PICTURE_SIZES, User
 from storage.pictures import generate_picture
+from storage.records import PICTURE_SIZES, User
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from conftest import CHEAP_PASSWORD_METHOD
 from shared_apps import SharedApps
 
 from identity import passwords
-from storage import PLAYER
+from storage.records import PLAYER
 
 
 @pytest.fixture

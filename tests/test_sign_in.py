@@ -16,7 +16,8 @@ from identity import limits, passwords
 from identity.limits import HASHES_RUNNING, HASHES_WAITING, Busy, ConcurrencyLimit
 from identity.passwords import NOBODYS_HASH, PASSWORD_METHOD
 from identity.sessions import start_session
-from storage import Suspension, check_hash_format, now_ms
+from storage.records import Suspension, now_ms
+from storage.rules import check_hash_format
 
 REAL_METHOD = "scrypt:32768:8:3"
 FOURTEEN_DAYS = 14 * 86400  # seconds

@@ -9,7 +9,7 @@ from itsdangerous import BadSignature, SignatureExpired, URLSafeTimedSerializer
 
 from identity import signing
 from identity.signing import ShortTextSerializer
-from storage import CLOCK_TOLERANCE
+from storage.records import CLOCK_TOLERANCE
 
 KEYS = [b"an old key", b"a new key"]
 OPTIONS = {"key_derivation": "none", "digest_method": hashlib.sha256}

@@ -13,18 +13,12 @@ from functools import partial
 
 import pytest
 
-from storage import (
-    ADMINISTRATOR,
-    ATTEMPTS_WINDOW,
-    MODERATOR,
-    PICTURE_SIZES,
-    PLAYER,
+from storage import kinds, records
+from storage.contract import ATTEMPTS_WINDOW
+from storage.errors import (
     AlreadyThere,
-    AuthorizationCode,
-    Client,
     CodeSpent,
     EmailTaken,
-    Grant,
     IdTaken,
     InvalidField,
     LastAdministrator,
@@ -33,17 +27,24 @@ from storage import (
     NoSuchCode,
     NoSuchPicture,
     NoSuchUser,
-    Notice,
-    Session,
     StorageError,
-    Suspension,
     TooManyAttempts,
-    User,
-    kinds,
-    now_ms,
-    records,
 )
 from storage.pictures import generate_picture
+from storage.records import (
+    ADMINISTRATOR,
+    MODERATOR,
+    PICTURE_SIZES,
+    PLAYER,
+    AuthorizationCode,
+    Client,
+    Grant,
+    Notice,
+    Session,
+    Suspension,
+    User,
+    now_ms,
+)
 
 PICTURE = {size: size.encode() for size in PICTURE_SIZES}  # storage does not look into them
 UNKNOWN_ID = 404

@@ -5,20 +5,17 @@ from urllib.parse import SplitResult, urlsplit
 
 import pytest
 
-from storage import (
-    Client,
+from storage.names import CONFUSABLES, check_client_name, check_name, normal_name, unique_key
+from storage.records import Client
+from storage.rules import (
+    COMMON_LENGTH,
+    COMMON_PASSWORDS,
     check_bio,
-    check_client_name,
     check_email,
-    check_name,
     check_password,
     check_redirect_uri,
     drop_hidden,
-    normal_name,
-    unique_key,
 )
-from storage.names import CONFUSABLES
-from storage.rules import COMMON_LENGTH, COMMON_PASSWORDS
 
 
 def rows(problem: str, *texts: str) -> list[tuple[str, str]]:

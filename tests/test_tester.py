@@ -21,7 +21,8 @@ from pages.tester import (
     TEST_MAX_AGE,
     WHOIS_REFUSED,
 )
-from storage import ADMINISTRATOR, NoSuchCode, SaveUnconfirmed, StorageFailed
+from storage.errors import NoSuchCode, SaveUnconfirmed, StorageFailed
+from storage.records import ADMINISTRATOR
 
 CALLBACK = "https://space.example/callback"
 PKCE = {"code_challenge": code_challenge_of("v" * 43), "code_challenge_method": "S256"}

@@ -12,7 +12,7 @@ import pytest
 
 from identity.clients import CLIENT_FAILURES
 from identity_server import issue_access_token
-from storage import AuthorizationCode, Suspension
+from storage.records import AuthorizationCode, Suspension
 
 FORM = "application/x-www-form-urlencoded"
 BODY_LIMIT = 16 * 1024

@@ -23,7 +23,9 @@ from commands.printing import describe_audit_line
 from identity import links, passwords
 from identity_admin import identity_server_command
 from identity_server import public_profile
-from storage import PICTURE_SIZES, BadFile, Storage, Suspension, User, now_ms, transfer
+from storage import Storage, transfer
+from storage.errors import BadFile
+from storage.records import PICTURE_SIZES, Suspension, User, now_ms
 from storage.transfer import ImportResult, export_users, import_users, write_line
 
 ROOT = Path(__file__).parent.parent

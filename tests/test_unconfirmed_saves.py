@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from conftest import PASSWORD
 
-from storage import NoSuchUser, SaveUnconfirmed, StorageFailed, User
+from storage.errors import NoSuchUser, SaveUnconfirmed, StorageFailed
+from storage.records import User
 
 CALLBACK = "https://game.example/cb"
 API_MESSAGE = "the change may have been saved: read before trying again"

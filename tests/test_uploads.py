@@ -17,8 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageCms, ImageDraw, PngImagePlugin
 
-from storage import (
-    PICTURE_SIZES,
+from storage.errors import (
     BrokenPicture,
     DecoderNotStarted,
     NotAPicture,
@@ -27,6 +26,7 @@ from storage import (
     TooManyPixels,
 )
 from storage.pictures import MAX_BYTES, make_picture, read_square
+from storage.records import PICTURE_SIZES
 
 ROOT = Path(__file__).parent.parent
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")

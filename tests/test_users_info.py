@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from storage import Suspension, record_as_dict
+from storage.encoding import record_as_dict
+from storage.records import Suspension
 
 PUBLIC = {
     *("name", "id", "bio", "flairs", "equippedFlair", "playMinutes", "lastHeartbeat", "modLevel"),

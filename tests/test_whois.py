@@ -5,7 +5,7 @@ import re
 import pytest
 
 from identity.signing import serializer
-from storage import Suspension
+from storage.records import Suspension
 
 INVALID_TOKEN = 'Bearer error="invalid_token"'
 INVALID_REQUEST = 'Bearer error="invalid_request"'

@@ -21,11 +21,12 @@ from urllib.parse import urlsplit
 import click
 from community import COMMUNITY, GAME_OWNER
 
-import storage
 from commands.running import LOOPBACK, kept_port
 from identity.passwords import hash_password
 from identity.settings import RESOURCES, ROOT
+from storage import Storage, mask_url, open_storage
 from storage.pictures import make_picture
+from storage.records import Client, now_ms
 
 SITE_NAME = "Five Friends"
 PASSWORD = "five friends play"
@@ -52,7 +53,7 @@ def run_demo(host: str, port: int, url: str = "files") -> None:
     ):
         site, app, game = choose_addresses(host, port, cleanup)
         store = open_empty(folder, url)
-        place = folder if url == "files" else storage.mask_url(url)
+        place = folder if url == "files" else mask_url(url)
         click.echo(f"Five players move into {place} ...")
         scores = add_players(store)
         click.echo("A web app and a game join them ...")
@@ -81,9 +82,9 @@ def run_demo(host: str, port: int, url: str = "files") -> None:
 # -- the community ------------------------------------------------------------------------------
 
 
-def open_empty(folder: str, url: str) -> storage.Storage:
+def open_empty(folder: str, url: str) -> Storage:
     """Return the storage for the community. Raises ClickException if it is in use."""
-    store = storage.open_storage(f"{folder}/data", f"{folder}/pictures", url)
+    store = open_storage(f"{folder}/data", f"{folder}/pictures", url)
     if not store.users.is_new() or store.clients.ids():
         raise click.ClickException(
             "the database has players or clients: the demo needs one without"
@@ -91,7 +92,7 @@ def open_empty(folder: str, url: str) -> storage.Storage:
     return store
 
 
-def add_players(store: storage.Storage) -> dict[int, int]:
+def add_players(store: Storage) -> dict[int, int]:
     """Add the players of the community. Return their best scores in the game, by user id."""
     password_hash = hash_password(PASSWORD)  # once: it takes a third of a second
     with ThreadPoolExecutor() as pool:  # each picture is decoded in a process of its own
@@ -106,7 +107,7 @@ def add_players(store: storage.Storage) -> dict[int, int]:
             edited.flairs = list(dict.fromkeys(("none", member.flair)))
             edited.equipped_flair = member.flair
             edited.play_ms = member.play_minutes * MINUTE
-            edited.last_heartbeat = storage.now_ms() - member.last_played * MINUTE
+            edited.last_heartbeat = now_ms() - member.last_played * MINUTE
         scores[user.id] = member.score
     return scores
 
@@ -225,7 +226,7 @@ def server_process(folder: str, url: str, site: str, host: str) -> Process:
     return Process("the server", site, [*SERVE, f"--bind={host}:{urlsplit(site).port}"], settings)
 
 
-def app_process(store: storage.Storage, site: str, app: str) -> Process:
+def app_process(store: Storage, site: str, app: str) -> Process:
     """Register the web app. Return its process."""
     client, secret = store.clients.register("Web App", [f"{app}/callback"], owner_id=None)
     environment = app_environment(site, app, client, secret)
@@ -233,7 +234,7 @@ def app_process(store: storage.Storage, site: str, app: str) -> Process:
 
 
 def game_process(
-    store: storage.Storage, site: str, game: str, folder: str, scores: dict[int, int]
+    store: Storage, site: str, game: str, folder: str, scores: dict[int, int]
 ) -> Process:
     """Register the Space Game, listed on the home page, and save its scores. Return its process."""
     client, secret = store.clients.register(
@@ -252,7 +253,7 @@ def game_process(
     return Process("the game", game, [f"{RESOURCES}/examples/space_game/backend.py"], environment)
 
 
-def app_environment(site: str, address: str, client: storage.Client, secret: str) -> dict[str, str]:
+def app_environment(site: str, address: str, client: Client, secret: str) -> dict[str, str]:
     """Return the environment variables that both apps read."""
     parts = urlsplit(address)
     environment = {"SERVER": site, "HOST": parts.hostname, "PORT": str(parts.port)}

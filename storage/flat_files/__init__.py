@@ -8,9 +8,8 @@ the folders and their disks, and `disk` writes files durably.
 
 from collections.abc import Iterator
 
-from storage import Advice, Problem
 from storage.flat_files.backend import FlatFiles
-from storage.maintenance import Progress
+from storage.maintenance import Advice, Problem, Progress
 
 
 def open_storage(data_dir: str, picture_dir: str, url: str) -> FlatFiles:

@@ -10,13 +10,13 @@ import json
 import os
 from collections.abc import Iterator
 
-import storage
-from storage import AuthorizationCode
 from storage.contract import Codes
-from storage.encoding import encode
+from storage.encoding import build_record, encode, record_as_dict
+from storage.errors import CodeSpent, NoSuchCode
 from storage.files import translate_os_errors
 from storage.flat_files import disk
 from storage.flat_files.windows import make_window, window_of_now
+from storage.records import AuthorizationCode, sha256
 
 WINDOW = 900  # seconds; a file is kept for one to two windows
 UNKNOWN = "this authorization code is unknown"
@@ -33,14 +33,14 @@ class CodeFiles(Codes):
     def add(self, code: str, record: AuthorizationCode) -> None:
         number = window_of_now(WINDOW)
         make_window(self._folder, number)
-        path = f"{self._folder}/{number}/{storage.sha256(code)}.json"
-        content = encode(storage.record_as_dict(record) | {"boot_id": self._boot_id})
+        path = f"{self._folder}/{number}/{sha256(code)}.json"
+        content = encode(record_as_dict(record) | {"boot_id": self._boot_id})
         disk.write_file(path, content, durable=self._boot_id is None)
 
     @translate_os_errors()
     def read(self, code: str) -> AuthorizationCode:
         for place in self._places(code):
-            with contextlib.suppress(storage.NoSuchCode):
+            with contextlib.suppress(NoSuchCode):
                 return self._read_file(f"{place}.json")
         raise self._spent(code)
 
@@ -54,27 +54,27 @@ class CodeFiles(Codes):
 
     def _places(self, code: str) -> Iterator[str]:
         """Yield the possible paths of a code's file, without the extension."""
-        name, now = storage.sha256(code), window_of_now(WINDOW)
+        name, now = sha256(code), window_of_now(WINDOW)
         yield f"{self._folder}/{now}/{name}"
         # Rarely another window: one that has just ended, or any after the clock was set.
         windows = {int(each) for each in os.listdir(self._folder) if each.isdecimal()}
         for each in windows - {now}:
             yield f"{self._folder}/{each}/{name}"
 
-    def _spent(self, code: str) -> storage.CodeSpent:
+    def _spent(self, code: str) -> CodeSpent:
         """Return the error for a code that is not live. Raises NoSuchCode if it is unknown."""
         for place in self._places(code):
-            with contextlib.suppress(storage.NoSuchCode):
-                return storage.CodeSpent(self._read_file(f"{place}.spent"))
-        raise storage.NoSuchCode(UNKNOWN)
+            with contextlib.suppress(NoSuchCode):
+                return CodeSpent(self._read_file(f"{place}.spent"))
+        raise NoSuchCode(UNKNOWN)
 
     def _read_file(self, path: str) -> AuthorizationCode:
-        unknown = storage.NoSuchCode(UNKNOWN)
+        unknown = NoSuchCode(UNKNOWN)
         content = disk.read_file(path, unknown)
         try:
             values = json.loads(content)
             boot_id = values.pop("boot_id")
-            record = storage.build_record(AuthorizationCode, values)
+            record = build_record(AuthorizationCode, values)
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             raise unknown from None  # never synced: after a power cut it may hold anything
         if boot_id != self._boot_id:

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
 
-from storage import NotFound, SaveUnconfirmed
 from storage.encoding import decode_record, encode, record_as_dict
+from storage.errors import NotFound, SaveUnconfirmed
 from storage.files import (
     commit,
     confirm_in,

@@ -23,10 +23,12 @@ import threading
 import zlib
 from collections.abc import Iterator
 
-from storage import PICTURE_FILE, PICTURE_SIZES, BadInstallation, NotFound, kinds
+from storage import kinds
+from storage.errors import BadInstallation, NotFound
 from storage.flat_files.disk import locked, make_folder, read_file, write_file
 from storage.kinds import Kind
-from storage.records import picture_file_of
+from storage.records import PICTURE_SIZES, picture_file_of
+from storage.rules import PICTURE_FILE
 
 LAYOUT_VERSION = 1
 NUMBER = re.compile(rb"[1-9][0-9]{0,14}")

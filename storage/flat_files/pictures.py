@@ -4,16 +4,16 @@ import contextlib
 import os
 import time
 
-import storage
-from storage import Images, User
 from storage.contract import Pictures
+from storage.errors import NoSuchPicture, NoSuchUser, NotFound, StorageError, StorageFailed
 from storage.files import translate_os_errors
 from storage.flat_files import disk
 from storage.flat_files.layout import Layout
 from storage.flat_files.record_files import RecordFiles
 from storage.kinds import USERS
 from storage.maintenance import ignore
-from storage.repositories import Before
+from storage.records import User, now_ms
+from storage.repositories import Before, Images
 
 MODE = 0o644  # nginx reads pictures
 
@@ -54,7 +54,7 @@ class PictureFiles(Pictures):
         New files, record (the commit), old files: in this order a kill leaves a whole picture.
         """
         old = user.pfp_timestamp
-        user.pfp_timestamp = max(storage.now_ms(), (old or 0) + 1)
+        user.pfp_timestamp = max(now_ms(), (old or 0) + 1)
         with disk.rollback_on_error() as undo:
             undo.callback(self.remove, user.id, user.pfp_timestamp)
             self.write(user.id, user.pfp_timestamp, images)
@@ -66,8 +66,8 @@ class PictureFiles(Pictures):
     @translate_os_errors()
     def read(self, size: str, file_name: str) -> tuple[bytes, float]:
         path = f"{self._layout.picture_dir}/{size}/{file_name}"
-        missing = storage.NoSuchPicture(f"there is no picture {size}/{file_name}")
-        with contextlib.suppress(storage.NoSuchPicture, FileNotFoundError):
+        missing = NoSuchPicture(f"there is no picture {size}/{file_name}")
+        with contextlib.suppress(NoSuchPicture, FileNotFoundError):
             return disk.read_file(path, missing), os.stat(path).st_mtime
         disk.require_folder(os.path.dirname(path))
         # An imported account has neither timestamp nor picture: its picture is generated now.
@@ -77,7 +77,7 @@ class PictureFiles(Pictures):
         return self._generate(int(user_id))[size], time.time()
 
     def _lacks_picture(self, user_id: int) -> bool:
-        with contextlib.suppress(storage.NoSuchUser):
+        with contextlib.suppress(NoSuchUser):
             return self._users.read_file(user_id).pfp_timestamp is None
         return False
 
@@ -87,7 +87,7 @@ class PictureFiles(Pictures):
         images = generate_picture(user_id)
         # On a full disk the picture is generated at every request.
         lock = self._layout.record_lock(USERS, user_id)
-        with contextlib.suppress(storage.StorageFailed), translate_os_errors(), lock:
+        with contextlib.suppress(StorageFailed), translate_os_errors(), lock:
             if self._lacks_picture(user_id):  # still
                 for size, path in self._layout.pictures(user_id, None).items():
                     if not os.path.exists(path):
@@ -107,7 +107,7 @@ def will_be_generated(user: User, paths: dict[str, str]) -> bool:
         return not there
     from storage.pictures import generate_picture  # Pillow: slow to import
 
-    generated, missing = generate_picture(user.id), storage.NotFound()
-    with contextlib.suppress(storage.StorageError):
+    generated, missing = generate_picture(user.id), NotFound()
+    with contextlib.suppress(StorageError):
         return all(disk.read_file(paths[size], missing) == generated[size] for size in there)
     return False

@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 
-from storage import Problem, StorageError
+from storage.errors import StorageError
 from storage.files import user_name
 from storage.flat_files.disk import translate_os_errors
 from storage.flat_files.layout import Layout, Lock
-from storage.maintenance import Progress
+from storage.maintenance import Problem, Progress
 
 ORPHAN_AGE = 3600  # seconds: no write takes so long
 STEP = 1000  # files between two reports of progress

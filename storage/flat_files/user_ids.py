@@ -2,7 +2,7 @@
 
 import os
 
-from storage import BadInstallation, DamagedRecord, IdTaken, NotFound
+from storage.errors import BadInstallation, DamagedRecord, IdTaken, NotFound
 from storage.flat_files.disk import read_file, sync_folder, write_file, written_beside
 from storage.flat_files.layout import Layout
 from storage.rules import USER_IDS_END

@@ -13,8 +13,9 @@ machine.
 import contextlib
 from collections.abc import Iterator
 
-from storage import Advice, BadInstallation, Problem, Storage
-from storage.maintenance import Progress
+from storage import Storage
+from storage.errors import BadInstallation
+from storage.maintenance import Advice, Problem, Progress
 
 NO_PSYCOPG = "IDENTITY_STORAGE names a database, and psycopg is not installed"
 INSTALL = "pip install 'identity-server[postgresql]'"

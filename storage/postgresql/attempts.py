@@ -7,9 +7,10 @@ import hmac
 import math
 import time
 
-from storage import ATTEMPTS_WINDOW, Attempt, TooManyAttempts
-from storage.contract import Attempts, Keys
+from storage.contract import ATTEMPTS_WINDOW, Attempts, Keys
+from storage.errors import TooManyAttempts
 from storage.postgresql.connections import Database
+from storage.records import Attempt
 
 CLEANING_INTERVAL = 60  # seconds
 # One statement: of racing attempts each sees the count that the one before has left.

@@ -10,11 +10,11 @@ import math
 import secrets
 import time
 
-import storage
-from storage import AuthorizationCode
 from storage.contract import Codes
-from storage.encoding import decode_record
+from storage.encoding import decode_record, record_as_dict
+from storage.errors import CodeSpent, DamagedRecord, NoSuchCode, SaveUnconfirmed, StorageFailed
 from storage.postgresql.connections import Database
+from storage.records import AuthorizationCode, now_ms, sha256
 
 KEPT = 900_000  # milliseconds: a second use is recognised for so long
 CLEANING_INTERVAL = 60  # seconds
@@ -31,23 +31,23 @@ class CodeTable(Codes):
     def add(self, code: str, record: AuthorizationCode) -> None:
         if time.monotonic() - self._cleaned > CLEANING_INTERVAL:
             self._cleaned = time.monotonic()
-            oldest = storage.now_ms() - KEPT
+            oldest = now_ms() - KEPT
             self._database.execute_unlogged("DELETE FROM codes WHERE issued < %s", [oldest])
-        values = json.dumps(storage.record_as_dict(record), ensure_ascii=False)
+        values = json.dumps(record_as_dict(record), ensure_ascii=False)
         self._database.execute_unlogged(
             "INSERT INTO codes (hash, record, issued) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
-            [storage.sha256(code), values, storage.now_ms()],
+            [sha256(code), values, now_ms()],
         )
 
     def read(self, code: str) -> AuthorizationCode:
         query = "SELECT record, spent_by FROM codes WHERE hash = %s"
-        for content, spent_by in self._database.execute(query, [storage.sha256(code)]):
-            with contextlib.suppress(storage.DamagedRecord):
+        for content, spent_by in self._database.execute(query, [sha256(code)]):
+            with contextlib.suppress(DamagedRecord):
                 record = decode_record(content, AuthorizationCode, "codes")
                 if spent_by is None:
                     return record
-                raise storage.CodeSpent(record)
-        raise storage.NoSuchCode(UNKNOWN)
+                raise CodeSpent(record)
+        raise NoSuchCode(UNKNOWN)
 
     def spend(self, code: str) -> None:
         # The statement may run twice, after a lost connection, and then finds its own mark.
@@ -55,12 +55,12 @@ class CodeTable(Codes):
             "UPDATE codes SET spent_by = %(mark)s WHERE hash = %(hash)s "
             "AND (spent_by IS NULL OR spent_by = %(mark)s) RETURNING true"
         )
-        values = {"mark": secrets.token_urlsafe(12), "hash": storage.sha256(code)}
+        values = {"mark": secrets.token_urlsafe(12), "hash": sha256(code)}
         try:
             spent = self._database.execute_unlogged(query, values)
-        except storage.StorageFailed as error:
+        except StorageFailed as error:
             problem = "the database did not confirm this: the code may be used up"
-            raise storage.SaveUnconfirmed(problem) from error
+            raise SaveUnconfirmed(problem) from error
         if not spent:
             self.read(code)  # which raises CodeSpent or NoSuchCode
-            raise storage.StorageFailed("an authorization code was restored while it was used")
+            raise StorageFailed("an authorization code was restored while it was used")

@@ -23,10 +23,10 @@ from psycopg.adapt import Loader
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
-import storage
-from storage import SaveUnconfirmed, StorageFailed, StorageFull
+from storage.errors import SaveUnconfirmed, StorageError, StorageFailed, StorageFull
 from storage.postgresql.schema import error_of_constraint, prepare_database
 from storage.postgresql.watchdog import UNREACHABLE, Watchdog
+from storage.records import now_ms
 
 CALL_TIMEOUT = 3.0  # seconds: with what ends the call and tests the database, less than five
 TEST_TIMEOUT = 1.5  # seconds: for a call of the watchdog's test
@@ -318,7 +318,7 @@ class Database:
                 self._watchdog.suspect()
             raise storage_error(error) from error
 
-    def _failure(self, link: Link, error: psycopg.Error) -> storage.StorageError:
+    def _failure(self, link: Link, error: psycopg.Error) -> StorageError:
         """Return the storage error for what failed on a connection; test the database if needed."""
         if link.closed:
             self._watchdog.suspect()
@@ -328,7 +328,7 @@ class Database:
         """Test the database for the watchdog, in a thread of that."""
         try:
             link = self._connect()
-        except storage.StorageError:
+        except StorageError:
             self.close()  # the connections may lead to a server that is lost
             report_reading(False)
             return False
@@ -336,7 +336,7 @@ class Database:
         with contextlib.closing(link):
             try:
                 link.run("BEGIN")
-                link.run("UPDATE health SET at = %s", [storage.now_ms()], TEST_TIMEOUT)
+                link.run("UPDATE health SET at = %s", [now_ms()], TEST_TIMEOUT)
                 link.commit(TEST_TIMEOUT)
             except (psycopg.Error, StorageFailed):
                 return False
@@ -348,7 +348,7 @@ def _start_again(reference: weakref.ref[Database]) -> None:
         database.start()
 
 
-def storage_error(error: psycopg.Error) -> storage.StorageError:
+def storage_error(error: psycopg.Error) -> StorageError:
     """Return the storage error for one of psycopg, with a text of one line and no address."""
     diagnosis = error.diag
     if taken := error_of_constraint(diagnosis.constraint_name):

@@ -14,7 +14,7 @@ import identity_server
 from identity.passwords import hash_password
 from identity.settings import ROOT
 from identity.stamps import OUT_OF_DATE, TOO_QUICK
-from storage import ADMINISTRATOR
+from storage.records import ADMINISTRATOR
 
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE", "BREW")
 # Routes that read no cookie.

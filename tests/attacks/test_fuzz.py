@@ -20,30 +20,24 @@ from test_uploads import SAMPLES, with_right_checksums
 
 from identity.fast_path import ApiRequest, parse_parameters
 from identity.settings import ROOT
-from storage import (
+from storage import open_storage, records
+from storage.encoding import build_record, encode, record_as_dict
+from storage.errors import DamagedRecord, NotFound, PictureRefused, StorageError
+from storage.flat_files.disk import read_record
+from storage.pictures import make_picture
+from storage.records import (
     PICTURE_SIZES,
-    USER_ID,
     Attempt,
     AuthorizationCode,
     Client,
-    DamagedRecord,
     Grant,
     Invite,
-    NotFound,
     Notice,
-    PictureRefused,
     Session,
-    StorageError,
     Suspension,
     User,
-    build_record,
-    open_storage,
-    record_as_dict,
-    records,
 )
-from storage.encoding import encode
-from storage.flat_files.disk import read_record
-from storage.pictures import make_picture
+from storage.rules import USER_ID
 
 REDIRECT_URI = "https://space.example/callback"
 VERIFIER = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"  # RFC 7636, appendix B

@@ -19,7 +19,7 @@ from identity import links, passwords, signing
 from identity.links import issue_first_account_link, issue_sign_in_link
 from identity.passwords import NOBODYS_HASH, PASSWORD_METHOD
 from identity.sessions import local_address
-from storage import Suspension
+from storage.records import Suspension
 
 CALLBACK = "https://space.example/callback"
 GAME = "https://game.example/"

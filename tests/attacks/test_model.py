@@ -27,8 +27,10 @@ from identity import passwords
 from identity.accounts import SESSIONS_KEPT
 from identity.links import issue_first_account_link
 from identity_server import APPROVAL_MAX_AGE, CODE_MAX_AGE, TOKEN_MAX_AGE
-from storage import check_email, check_name, normal_name, open_storage, unique_key
+from storage import open_storage
 from storage.flat_files.check import check
+from storage.names import check_name, normal_name, unique_key
+from storage.rules import check_email
 
 NAMES = ["Grace", "GRACE", "Ｇrace", "Linus", "linus ", "Zoë", "zoe\u0308", "Zoe", "x", "Adа"]
 EMAILS = ["a@example.org", "A@Example.org ", "b@example.org", "c@example.org", "nobody"]

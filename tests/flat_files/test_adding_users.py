@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from storage import PICTURE_SIZES, EmailTaken, IdTaken, InviteSpent, NameTaken, User, open_storage
+from storage import open_storage
+from storage.errors import EmailTaken, IdTaken, InviteSpent, NameTaken
 from storage.flat_files.backend import FlatFiles
+from storage.records import PICTURE_SIZES, User
 
 
 @pytest.fixture

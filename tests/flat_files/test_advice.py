@@ -12,8 +12,10 @@ from test_command import Installation
 
 from commands.advice import check_environment
 from identity.settings import read_settings
-from storage import CLOCK_TOLERANCE, Advice, open_storage
+from storage import open_storage
 from storage.flat_files.advice import MIN_FREE_FILES, MIN_FREE_SPACE, check_folders
+from storage.maintenance import Advice
+from storage.records import CLOCK_TOLERANCE
 
 LOOPBACK = ("127.0.0.1", 8000)
 

@@ -8,7 +8,7 @@ import pytest
 from archives import A_HASH, Site
 from test_archive import run_until_killed
 
-from storage import BadInstallation
+from storage.errors import BadInstallation
 
 
 @pytest.fixture

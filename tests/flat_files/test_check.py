@@ -23,24 +23,14 @@ from waiting import is_waiting_for_a_lock, wait_until
 
 from commands.upkeep import in_one_line
 from identity_admin import identity_server_command
-from storage import (
-    ADMINISTRATOR,
-    PICTURE_SIZES,
-    AuthorizationCode,
-    BadInstallation,
-    NoSuchPicture,
-    Problem,
-    StorageError,
-    User,
-    now_ms,
-    record_as_dict,
-    sha256,
-)
 from storage.archive import backup
-from storage.encoding import encode
+from storage.encoding import encode, record_as_dict
+from storage.errors import BadInstallation, NoSuchPicture, StorageError
 from storage.flat_files.backend import FlatFiles
 from storage.flat_files.check import check
 from storage.kinds import USERS
+from storage.maintenance import Problem
+from storage.records import ADMINISTRATOR, PICTURE_SIZES, AuthorizationCode, User, now_ms, sha256
 
 ROOT = Path(__file__).parent.parent.parent
 HOUR = 3600  # seconds

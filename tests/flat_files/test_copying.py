@@ -14,8 +14,9 @@ from copying import BOB, fill
 from waiting import PATIENCE
 
 from identity.settings import ROOT
-from storage import BadInstallation, InviteSpent, sha256
 from storage.copying import copy
+from storage.errors import BadInstallation, InviteSpent
+from storage.records import sha256
 
 EXPIRING = ("data/codes/", "data/attempts/")
 

@@ -22,17 +22,13 @@ import pytest
 import test_storage_contract
 from waiting import PATIENCE
 
-from storage import (
-    ADMINISTRATOR,
-    ATTEMPTS_WINDOW,
-    PICTURE_SIZES,
-    USER_ID,
-    AuthorizationCode,
+from storage import open_storage
+from storage.contract import ATTEMPTS_WINDOW
+from storage.errors import (
     BadInstallation,
     CodeSpent,
     DamagedRecord,
     EmailTaken,
-    Grant,
     LastAdministrator,
     NameTaken,
     NoSuchCode,
@@ -40,14 +36,12 @@ from storage import (
     StorageError,
     StorageFailed,
     TooManyAttempts,
-    now_ms,
-    open_storage,
-    sha256,
 )
 from storage.flat_files import codes, disk, windows
 from storage.flat_files.backend import FlatFiles
 from storage.flat_files.layout import LAYOUT_VERSION
-from storage.rules import USER_IDS_END
+from storage.records import ADMINISTRATOR, PICTURE_SIZES, AuthorizationCode, Grant, now_ms, sha256
+from storage.rules import USER_ID, USER_IDS_END
 
 PICTURE = {size: size.encode() for size in PICTURE_SIZES}
 CODE = AuthorizationCode("c" * 24, 1, "a grant", ["userinfo"], "https://a.example/", None)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from storage import OriginTaken
+from storage.errors import OriginTaken
 
 GAME = {"game_url": "https://space.example/play", "listed": True}
 

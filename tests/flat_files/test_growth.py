@@ -15,7 +15,8 @@ import pytest
 
 from identity.accounts import Acts
 from identity.actors import Actor
-from storage import ADMINISTRATOR, open_storage
+from storage import open_storage
+from storage.records import ADMINISTRATOR
 
 FOLDERS = ("users", "names", "emails", "deleted", "clients", "index", "audit", "audit.log")
 LISTINGS = {"os.listdir", "os.scandir"}

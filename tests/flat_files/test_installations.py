@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-import storage
 from identity.passwords import verify_password
-from storage import ADMINISTRATOR, InviteSpent, Storage, archive, open_storage, sha256
+from storage import Storage, archive, open_storage
+from storage.errors import InviteSpent, NoSuchUser
 from storage.flat_files.check import check
+from storage.records import ADMINISTRATOR, sha256
 
 MADE = sorted((Path(__file__).parent.parent / "installations").glob("*.tar.gz"))
 ADA, BOB, CLEO, GONE, EMILE = 1, 2, 3, 4, 9  # ids; Cleo is suspended, and Gone is deleted
@@ -78,6 +79,6 @@ def test_a_backup_of_each_version_is_restored(here, facts, backend, tmp_path, un
     restored = backend.open(str(tmp_path / "restored"), str(tmp_path / "restored pictures"))
     assert archive.restore(restored, str(here / "backup.tar.gz"), "command") == 4
     check_records(restored, facts)
-    with pytest.raises(storage.NoSuchUser):
+    with pytest.raises(NoSuchUser):
         restored.users.read(GONE)
     assert list(restored.verify()) == []

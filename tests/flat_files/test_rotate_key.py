@@ -17,7 +17,7 @@ from commands.printing import describe_audit_line
 from identity.accounts import Acts
 from identity.actors import COMMAND
 from identity_admin import identity_server_command
-from storage import StorageFailed
+from storage.errors import StorageFailed
 from storage.flat_files import keys as key_files
 from storage.flat_files.backend import FlatFiles
 

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from storage import StorageFailed, User, open_storage
+from storage import open_storage
+from storage.errors import StorageFailed
 from storage.flat_files import disk
 from storage.flat_files.disk import YOUNGEST_CACHED, StatCache, write_file
+from storage.records import User
 
 SECOND = 10**9  # nanoseconds
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from storage import ignore
+from storage.maintenance import ignore
 from storage.transfer import export_users, import_users
 
 DISK_ERRORS = {

@@ -21,7 +21,8 @@ from waiting import wait_until
 from commands.players import user_record
 from identity import accounts, passwords, signing
 from identity.settings import ROOT
-from storage import Session, Storage, now_ms, open_storage
+from storage import Storage, open_storage
+from storage.records import Session, now_ms
 
 COMMAND = [sys.executable, "-c", "from identity_admin import main; main()"]
 PASSWORD = "correct horse battery staple"

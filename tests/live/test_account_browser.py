@@ -11,8 +11,8 @@ import requests
 from PIL import Image
 from playwright.sync_api import Page, expect
 
-import storage
 from storage.pictures import MAX_BYTES
+from storage.records import ADMINISTRATOR, MODERATOR, PLAYER, Grant, Suspension, User, now_ms
 
 from . import test_browser
 from .page_checks import check_page
@@ -38,7 +38,7 @@ NEW_PASSWORD = "paperclip violin lantern moss"
 class Site(RunningServer):
     """A running server with look-ups for these tests."""
 
-    def find_user(self, name: str) -> storage.User | None:
+    def find_user(self, name: str) -> User | None:
         return self.open_storage().users.find_by_login(name)
 
     def token_of(self, client: Client, page: Page) -> str:
@@ -53,7 +53,7 @@ def site() -> Iterator[Site]:
     with running_server(Site, SIGN_UP="open") as site:
         root = site.add_user("hopper")
         with site.open_storage().users.edit(root["id"]) as user:
-            user.mod_level = storage.ADMINISTRATOR
+            user.mod_level = ADMINISTRATOR
         site.add_user("ada")
         yield site
 
@@ -108,7 +108,7 @@ def test_first_account_link_creates_one_administrator(empty_site: Site, browse):
     page.get_by_role("button", name="Create account").click()
     expect(page.get_by_role("heading", name="Your account")).to_be_visible()
     expect(page.get_by_role("link", name="Players")).to_be_visible()
-    assert empty_site.find_user("hopper").mod_level == storage.ADMINISTRATOR
+    assert empty_site.find_user("hopper").mod_level == ADMINISTRATOR
     page = browse()
     assert page.goto(link).status == 200
     expect(page.get_by_role("button", name="Create account")).to_have_count(0)
@@ -465,7 +465,7 @@ def test_suspension_ends_sessions_and_tokens_until_unsuspended(
 ):
     moderator = site.add_user(f"mod-{player['name']}")
     with site.open_storage().users.edit(moderator["id"]) as user:
-        user.mod_level = storage.MODERATOR
+        user.mod_level = MODERATOR
     player_page = browse_as(player["name"])
     player_page.goto(game_client.link())
     player_page.get_by_role("button", name="Allow").click()
@@ -561,11 +561,11 @@ def wide_site(site: Site) -> Site:
         user.flairs += ["early bird", WIDE_FLAIR]
         user.equipped_flair = WIDE_FLAIR
         user.play_ms = 100 * 60_000
-        user.grants[client.id] = storage.Grant("a grant", ["userinfo", "email"], storage.now_ms())
-    for name, mod_level in (("lovelace", storage.MODERATOR), ("mallory", storage.PLAYER)):
+        user.grants[client.id] = Grant("a grant", ["userinfo", "email"], now_ms())
+    for name, mod_level in (("lovelace", MODERATOR), ("mallory", PLAYER)):
         with site.open_storage().users.edit(site.add_user(name)["id"]) as user:
             user.mod_level = mod_level
-            user.suspension = storage.Suspension("command") if name == "mallory" else None
+            user.suspension = Suspension("command") if name == "mallory" else None
     return site
 
 

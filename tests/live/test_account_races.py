@@ -13,9 +13,11 @@ import requests
 from PIL import Image
 from test_uploads import flat_png
 
-import storage
 from identity.formatting import DAY
+from storage import Storage
+from storage.errors import TooManyAttempts
 from storage.pictures import MAX_BYTES
+from storage.records import ADMINISTRATOR, PICTURE_SIZES, now_ms
 
 from .conftest import CALLBACK
 from .form_browser import FormBrowser
@@ -62,7 +64,7 @@ def post(form_browser: FormBrowser, path: str, **sent) -> requests.Response:
 
 
 def test_one_name_in_sixteen_spellings_is_signed_up_once(
-    server: RunningServer, store: storage.Storage, ada: dict
+    server: RunningServer, store: Storage, ada: dict
 ):
     """Losers get an error; they keep no name, no email and no count in the limit on accounts."""
     name = "Racing-2"
@@ -90,7 +92,7 @@ def test_one_name_in_sixteen_spellings_is_signed_up_once(
     created = [user for user in server.command("user", "list") if "racer-" in user["email"]]
     assert created == [server.command("user", "show", name)]
     store.attempts.require_left("sign-up", "127.0.0.1", 2, DAY)
-    with pytest.raises(storage.TooManyAttempts):
+    with pytest.raises(TooManyAttempts):
         store.attempts.require_left("sign-up", "127.0.0.1", 1, DAY)
     winner = [answer.status_code for answer in answers].index(303)
     assert created[0]["email"] == f"racer-{winner}@example.org"
@@ -125,9 +127,7 @@ def test_parallel_uploads_keep_workers_under_200_mib(server: RunningServer):
         assert peak_mib < 170, peak_mib  # 200 if uploads were kept in memory
 
 
-def test_racing_demotions_leave_one_administrator(
-    server: RunningServer, store: storage.Storage, ada: dict
-):
+def test_racing_demotions_leave_one_administrator(server: RunningServer, store: Storage, ada: dict):
     """Twenty rounds of demotion, then one of account deletion."""
     password_hash = store.users.read(ada["id"]).password_hash
     administrators = [
@@ -152,7 +152,7 @@ def test_racing_demotions_leave_one_administrator(
     for act in [*[step_down] * 20, delete_account]:
         for administrator in administrators:
             with store.users.edit(administrator.id) as user:
-                user.mod_level = storage.ADMINISTRATOR
+                user.mod_level = ADMINISTRATOR
         assert Counter(race(act, ADMINISTRATORS)) == {303: ADMINISTRATORS - 1, 409: 1}
         [left] = [each for each in map(store.users.read, store.users.ids()) if each.administers]
         assert left.id in [administrator.id for administrator in administrators]
@@ -196,7 +196,7 @@ def picture_files_of(server: RunningServer, user_id: int) -> list[str]:
 
 
 def test_racing_picture_uploads_leave_one_set_of_files(
-    server: RunningServer, store: storage.Storage, ada: dict, sign_in
+    server: RunningServer, store: Storage, ada: dict, sign_in
 ):
     browsers = [sign_in() for _ in range(UPLOADERS)]
 
@@ -207,7 +207,7 @@ def test_racing_picture_uploads_leave_one_set_of_files(
     server.forget_attempts()  # more than a player may upload
     race(change_picture, UPLOADERS)
     timestamp = store.users.read(ada["id"]).pfp_timestamp
-    sizes = storage.PICTURE_SIZES
+    sizes = PICTURE_SIZES
     name = f"{ada['id']}-{timestamp}.webp"
     assert picture_files_of(server, ada["id"]) == sorted(f"{size}/{name}" for size in sizes)
     colours = {nearest_colour((server.picture_dir / size / name).read_bytes()) for size in sizes}
@@ -216,7 +216,7 @@ def test_racing_picture_uploads_leave_one_set_of_files(
 
 
 def test_concurrent_account_changes_lose_nothing(
-    server: RunningServer, store: storage.Storage, ada: dict, sign_in
+    server: RunningServer, store: Storage, ada: dict, sign_in
 ):
     """Each writer reads back its last write."""
     clients = [server.add_client(f"Game {number}", CALLBACK) for number in range(3)]
@@ -258,11 +258,11 @@ def test_concurrent_account_changes_lose_nothing(
     def play_a_minute(number: int) -> None:
         with store.users.edit(ada["id"]) as user:
             before = user.play_ms
-            user.last_heartbeat = storage.now_ms() - MINUTE
+            user.last_heartbeat = now_ms() - MINUTE
         assert post(gamer, "/api/users/heartbeat").status_code == 200
         assert store.users.read(ada["id"]).play_ms >= before + MINUTE
 
-    played_before, started = store.users.read(ada["id"]).play_ms, storage.now_ms()
+    played_before, started = store.users.read(ada["id"]).play_ms, now_ms()
     with (
         Background(write_bio) as bios,
         Background(equip) as flairs,
@@ -277,9 +277,9 @@ def test_concurrent_account_changes_lose_nothing(
             pictures += 1
     user = store.users.read(ada["id"])
     played = user.play_ms - played_before - minutes.count * MINUTE
-    assert 0 <= played <= storage.now_ms() - started  # a minute each, plus the time it took
+    assert 0 <= played <= now_ms() - started  # a minute each, plus the time it took
     assert user.bio == f"bio {bios.count - 1}"
     assert user.equipped_flair == ("first", "second")[(flairs.count - 1) % 2]
     assert user.grants == {}
-    assert len(picture_files_of(server, ada["id"])) == len(storage.PICTURE_SIZES)
+    assert len(picture_files_of(server, ada["id"])) == len(PICTURE_SIZES)
     assert len(user.sessions) >= 5

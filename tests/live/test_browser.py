@@ -21,7 +21,8 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
-import storage
+from storage import Storage
+from storage.records import ADMINISTRATOR
 
 from .page_checks import CHROMIUM, check_page, visible_boxes
 from .running import PASSWORD, RunningServer
@@ -441,7 +442,7 @@ def test_cross_site_form_cannot_submit_consent(
     server: RunningServer,
     game: Game,
     game_client: Client,
-    store: storage.Storage,
+    store: Storage,
     ada: dict,
     browse,
     host: str,
@@ -537,7 +538,7 @@ def admin(server: RunningServer) -> str:
     record = server.add_user("W" * 29 + "i")
     store = server.open_storage()
     with store.users.edit(record["id"]) as user:
-        user.mod_level = storage.ADMINISTRATOR
+        user.mod_level = ADMINISTRATOR
     store.clients.register("Chess", [], record["id"], game_url="https://chess.example/play")
     return record["name"]
 

@@ -9,9 +9,10 @@ import requests
 from waiting import wait_until
 
 from identity_server import issue_access_token
-from storage import AuthorizationCode, Grant, Storage, Suspension, User, now_ms
+from storage import Storage
 from storage.flat_files.disk import YOUNGEST_CACHED
 from storage.pictures import generate_picture
+from storage.records import AuthorizationCode, Grant, Suspension, User, now_ms
 
 from .running import ANSWER_TIMEOUT, RunningServer, ask_each_worker
 

@@ -16,7 +16,7 @@ import pytest
 from programs import free_port
 from waiting import wait_until
 
-from storage import Grant, now_ms
+from storage.records import Grant, now_ms
 
 from .form_browser import FormBrowser
 from .oauth_clients.driver import DriverSession

@@ -14,8 +14,8 @@ import requests
 from click.testing import CliRunner
 from waiting import wait_until
 
-import storage
 from identity_admin import identity_server_command
+from storage.rules import check_flair, check_password
 
 from .demo import EXAMPLE, Demo
 from .running import ANSWER_TIMEOUT
@@ -146,8 +146,8 @@ def read_picture(demo: Demo, profile: dict) -> bytes:
 @pytest.mark.parametrize("member", COMMUNITY, ids=lambda member: member.name)
 def test_players_follow_the_rules_of_the_site(member):
     email = f"{member.name}@example.org"
-    assert storage.check_password(PASSWORD, member.name, email) is None
-    assert storage.check_flair(member.flair) is None
+    assert check_password(PASSWORD, member.name, email) is None
+    assert check_flair(member.flair) is None
     rows = member.face.split()
     assert [len(row) for row in rows] == [8] * 16
 

@@ -14,10 +14,11 @@ import pytest
 import requests
 from waiting import wait_until
 
-import storage
 from identity.accounts import SESSIONS_KEPT
 from identity.passwords import hash_password
 from identity_server import CODES_A_MINUTE
+from storage import Storage
+from storage.records import Client, User
 
 from .conftest import CALLBACK
 from .form_browser import FormBrowser
@@ -39,7 +40,7 @@ def server(tmp_path: Path) -> Iterator[RunningServer]:
 class Load:
     """Requests by users and clients until the server is killed, and every confirmed result."""
 
-    def __init__(self, server: RunningServer, store: storage.Storage, password_hash: str) -> None:
+    def __init__(self, server: RunningServer, store: Storage, password_hash: str) -> None:
         self.server = server
         self.store = store
         mark = random.randbytes(4).hex()
@@ -49,9 +50,9 @@ class Load:
             for name in names
         ]
         self.sign_in_attempts: list[FormBrowser] = []  # those with a cookie were confirmed
-        self.consents: list[tuple[FormBrowser, storage.Client]] = []
-        self.good_codes: list[tuple[str, storage.Client, str]] = []
-        self.used_codes: list[tuple[str, storage.Client, str]] = []
+        self.consents: list[tuple[FormBrowser, Client]] = []
+        self.good_codes: list[tuple[str, Client, str]] = []
+        self.used_codes: list[tuple[str, Client, str]] = []
         self.tokens: list[str] = []
         self.sign_in_counts: Counter[int] = Counter()  # by user id
         self._over = threading.Event()
@@ -90,14 +91,14 @@ class Load:
             # The server is killed only after the event is set.
             assert self._over.is_set()
 
-    def sign_in_again(self, player: storage.User) -> None:
+    def sign_in_again(self, player: User) -> None:
         """Sign in, unless that would evict the user's oldest session."""
         if self.sign_in_counts[player.id] < SESSIONS_KEPT:
             self.sign_in(player)
         else:
             self.look_up()
 
-    def sign_in(self, player: storage.User) -> FormBrowser:
+    def sign_in(self, player: User) -> FormBrowser:
         self.sign_in_counts[player.id] += 1
         # An address for each: one holds one place of a worker at a time.
         form_browser = FormBrowser(self.server.address, f"127.0.0.{10 + player.id % 200}")
@@ -112,16 +113,14 @@ class Load:
         self.consents.append((form_browser, client))
         self.good_codes.append((code, client, secret))
 
-    def exchange_again(
-        self, form_browser: FormBrowser, client: storage.Client, secret: str
-    ) -> None:
+    def exchange_again(self, form_browser: FormBrowser, client: Client, secret: str) -> None:
         """Exchange another code, unless the player would get too many in a minute."""
         if len(self.used_codes) < CODES_A_MINUTE - 1:  # one was for the consent
             self.exchange(form_browser, client, secret)
         else:
             self.look_up()
 
-    def exchange(self, form_browser: FormBrowser, client: storage.Client, secret: str) -> None:
+    def exchange(self, form_browser: FormBrowser, client: Client, secret: str) -> None:
         code = form_browser.open(link(client)).answer["code"]
         answer = self.server.exchange_code(code, client.id, secret)
         assert answer.status_code == 200
@@ -156,11 +155,11 @@ class Load:
             assert "used before" in answer.json()["message"]
 
 
-def link(client: storage.Client) -> str:
+def link(client: Client) -> str:
     return f"/oauth/authorize?{urlencode({'response_type': 'code', 'client_id': client.id})}"
 
 
-def check_records(store: storage.Storage) -> None:
+def check_records(store: Storage) -> None:
     """Check that every record can be read, and every name finds its user."""
     for user_id in store.users.ids():
         user = store.users.read(user_id)

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page, Playwright, expect
 from waiting import wait_until
 
-import storage
+from storage.records import ADMINISTRATOR
 
 from . import test_browser
 from .page_checks import CHROMIUM, visible_boxes
@@ -25,7 +25,7 @@ def page(
 ) -> Iterator[Page]:
     """A phone's browser in which Ada, an administrator, is signed in; 16 pixels is the default."""
     with server.open_storage().users.edit(ada["id"]) as user:
-        user.mod_level = storage.ADMINISTRATOR
+        user.mod_level = ADMINISTRATOR
     browser = playwright.chromium.launch(
         executable_path=CHROMIUM,
         args=["--no-sandbox", f"--blink-settings=defaultFontSize={request.param}"],

@@ -10,7 +10,8 @@ import requests
 from playwright.sync_api import Error, Frame, Page, expect
 from waiting import wait_until
 
-from storage import ADMINISTRATOR, Client, Storage, now_ms
+from storage import Storage
+from storage.records import ADMINISTRATOR, Client, now_ms
 
 from . import test_browser
 from .page_checks import (

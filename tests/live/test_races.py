@@ -14,9 +14,10 @@ import pytest
 import requests
 from waiting import PATIENCE, wait_until
 
-import storage
 from identity.clients import CLIENT_FAILURES
 from identity.limits import ATTEMPTS_PER_NAME
+from storage import Storage
+from storage.records import PICTURE_SIZES
 
 from .conftest import CALLBACK
 from .form_browser import FormBrowser
@@ -182,7 +183,7 @@ def test_racing_wrong_passwords_are_counted_exactly(server: RunningServer):
 
 @pytest.mark.load
 def test_sixteen_racing_sign_ins_leave_sixteen_sessions_and_no_failure_counted(
-    server: RunningServer, store: storage.Storage
+    server: RunningServer, store: Storage
 ):
     user = server.add_user("linus")
     counted = attempts_counted(server)
@@ -245,7 +246,7 @@ def test_one_name_in_sixteen_spellings_makes_one_account(server: RunningServer):
 
 
 def test_a_record_is_read_whole_while_it_is_edited(
-    server: RunningServer, store: storage.Storage, form_browser: FormBrowser, ada: dict
+    server: RunningServer, store: Storage, form_browser: FormBrowser, ada: dict
 ):
     bios = {"", "short", "long " * 200}
 
@@ -262,14 +263,14 @@ def test_a_record_is_read_whole_while_it_is_edited(
         wait_until(lambda: edits.count > 50 or edits.has_failed(), meanwhile=read)
 
 
-def set_bio(store: storage.Storage, user_id: int, bio: str) -> None:
+def set_bio(store: Storage, user_id: int, bio: str) -> None:
     with store.users.edit(user_id) as user:
         user.bio = bio
 
 
 @pytest.mark.load
 def test_a_picture_is_read_whole_or_not_at_all_while_it_is_replaced(
-    server: RunningServer, store: storage.Storage, form_browser: FormBrowser
+    server: RunningServer, store: Storage, form_browser: FormBrowser
 ):
     """Temporary files are never served."""
     user = server.add_user("pictured")
@@ -295,9 +296,9 @@ def test_a_picture_is_read_whole_or_not_at_all_while_it_is_replaced(
 LARGE = 4 * 1024 * 1024  # bytes: large enough that a write takes time
 
 
-def replace_picture(store: storage.Storage, user_id: int, number: int) -> None:
+def replace_picture(store: Storage, user_id: int, number: int) -> None:
     """Save a picture with an end marker."""
-    images = dict.fromkeys(storage.PICTURE_SIZES, b"small")
+    images = dict.fromkeys(PICTURE_SIZES, b"small")
     images["large"] = bytes([number % 255]) * LARGE + b"end"
     store.pictures.save(user_id, images)
 

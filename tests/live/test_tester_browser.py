@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from waiting import PATIENCE
 
-from storage import ADMINISTRATOR
+from storage.records import ADMINISTRATOR
 
 from . import test_browser
 from .form_browser import FormBrowser

@@ -12,9 +12,10 @@ import os
 import signal
 import sys
 
-from storage import ADMINISTRATOR, PLAYER, Storage, User, open_storage
+from storage import Storage, open_storage
 from storage.pictures import generate_picture
 from storage.postgresql import connections
+from storage.records import ADMINISTRATOR, PLAYER, User
 
 
 def demote(store: Storage, user_id: int) -> None:

@@ -14,9 +14,10 @@ from postgresql_cluster import Cluster, running_cluster
 from programs import free_port
 from waiting import wait_until
 
-from storage import SaveUnconfirmed, User
+from storage.errors import SaveUnconfirmed
 from storage.postgresql import advice, connections
 from storage.postgresql.backend import PostgreSQL
+from storage.records import User
 
 pytestmark = pytest.mark.postgresql
 MEMORY = "/dev/shm"

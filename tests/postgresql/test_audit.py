@@ -2,7 +2,7 @@
 
 import pytest
 
-from storage import StorageFailed
+from storage.errors import StorageFailed
 
 pytestmark = pytest.mark.postgresql
 

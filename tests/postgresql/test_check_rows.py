@@ -6,17 +6,11 @@ import psycopg
 import pytest
 from cached_pictures import generate_picture
 
-from storage import (
-    ADMINISTRATOR,
-    PICTURE_SIZES,
-    BadInstallation,
-    Invite,
-    Problem,
-    StorageError,
-    now_ms,
-)
+from storage.errors import BadInstallation, StorageError
 from storage.kinds import DAY_MS
+from storage.maintenance import Problem
 from storage.postgresql.backend import PostgreSQL
+from storage.records import ADMINISTRATOR, PICTURE_SIZES, Invite, now_ms
 from storage.rules import USER_IDS_END
 
 pytestmark = pytest.mark.postgresql

@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 import pytest
 
-from storage import ADMINISTRATOR, NotFound, Storage
+from storage import Storage
+from storage.errors import NotFound
+from storage.records import ADMINISTRATOR
 
 pytestmark = [pytest.mark.live, pytest.mark.postgresql]
 PROGRAM = Path(__file__).with_name("killed_process.py")

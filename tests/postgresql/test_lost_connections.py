@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from waiting import wait_until
 
-from storage import SaveUnconfirmed, StorageFailed
+from storage.errors import SaveUnconfirmed, StorageFailed
 from storage.postgresql import connections
 from storage.postgresql.connections import Link
 from storage.postgresql.watchdog import TESTS

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
-from storage import NoSuchClient, StorageFailed, TooManyClients
+from storage.errors import NoSuchClient, StorageFailed, TooManyClients
 from storage.postgresql.backend import PostgreSQL
 
 pytestmark = pytest.mark.postgresql

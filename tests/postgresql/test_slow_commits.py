@@ -5,7 +5,7 @@ import threading
 import psycopg
 import pytest
 
-from storage import StorageFailed
+from storage.errors import StorageFailed
 
 pytestmark = pytest.mark.postgresql
 SAVERS = 20  # threads of one player; a worker has twelve, and the database is slow

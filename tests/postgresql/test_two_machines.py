@@ -14,7 +14,8 @@ from live.running import ANSWER_TIMEOUT, PASSWORD, RunningServer, running_server
 from waiting import PATIENCE
 
 from identity.limits import ATTEMPTS_PER_NAME
-from storage import ADMINISTRATOR, CLOCK_TOLERANCE, Grant, Storage, open_storage
+from storage import Storage, open_storage
+from storage.records import ADMINISTRATOR, CLOCK_TOLERANCE, Grant
 
 from .load import CALLBACK, OWN_PAGE, two_servers
 

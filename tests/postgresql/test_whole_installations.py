@@ -13,23 +13,13 @@ import pytest
 from cached_pictures import generate_picture
 from waiting import wait_until
 
-from storage import (
-    ADMINISTRATOR,
-    PICTURE_SIZES,
-    Client,
-    DamagedRecord,
-    Grant,
-    SaveUnconfirmed,
-    Session,
-    Storage,
-    StorageFailed,
-    Suspension,
-    User,
-)
+from storage import Storage
 from storage.archive import backup, restore
+from storage.errors import DamagedRecord, SaveUnconfirmed, StorageFailed
 from storage.flat_files.backend import FlatFiles
 from storage.kinds import CLIENTS
 from storage.postgresql.backend import PostgreSQL
+from storage.records import ADMINISTRATOR, PICTURE_SIZES, Client, Grant, Session, Suspension, User
 from storage.rules import USER_IDS_END
 
 pytestmark = pytest.mark.postgresql

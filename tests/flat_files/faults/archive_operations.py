@@ -15,9 +15,10 @@ from pathlib import Path
 import operations
 from operations import Installation, Operation, prepare, stop_time_windows
 
-from storage import BadInstallation, Storage, StorageFailed, StorageFull
+from storage import Storage
 from storage.archive import backup, restore
 from storage.copying import copy
+from storage.errors import BadInstallation, StorageFailed, StorageFull
 from storage.maintenance import ignore
 from storage.transfer import ImportResult, import_users
 

@@ -20,26 +20,19 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage import (
-    ADMINISTRATOR,
-    PICTURE_SIZES,
-    AuthorizationCode,
+from storage import Storage, open_storage, pictures
+from storage.errors import (
     CodeSpent,
-    Invite,
     NoSuchCode,
     NoSuchUser,
     SaveUnconfirmed,
-    Storage,
     StorageFailed,
     StorageFull,
-    now_ms,
-    open_storage,
-    pictures,
-    sha256,
 )
 from storage.flat_files import attempts, codes, disk
 from storage.kinds import DAY_MS
 from storage.pictures import generate_picture
+from storage.records import ADMINISTRATOR, PICTURE_SIZES, AuthorizationCode, Invite, now_ms, sha256
 
 DONE, FULL, FAILED, INTERRUPTED, OTHER_ERROR, UNCONFIRMED = 0, 10, 11, 12, 13, 14  # exit codes
 KILLED = -9

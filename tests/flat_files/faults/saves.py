@@ -20,22 +20,21 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 
-from storage import (
+from storage import Storage, open_storage
+from storage.encoding import record_as_dict
+from storage.errors import StorageFailed
+from storage.files import translate_os_errors
+from storage.flat_files.backend import FlatFiles
+from storage.pictures import generate_picture
+from storage.records import (
     PICTURE_SIZES,
     AuthorizationCode,
     Client,
     Grant,
     Session,
-    Storage,
-    StorageFailed,
     Suspension,
     User,
-    open_storage,
-    record_as_dict,
 )
-from storage.files import translate_os_errors
-from storage.flat_files.backend import FlatFiles
-from storage.pictures import generate_picture
 
 ANYTHING = "anything"
 DISK_FAILED, OTHER_ERROR = 0, 1  # exit codes: StorageFailed, or another exception

@@ -47,8 +47,9 @@ from test_kills_and_failing_disks import check_bystander
 from waiting import PATIENCE, wait_until
 
 from identity.settings import ROOT
-from storage import BadInstallation, NoSuchUser, Storage
+from storage import Storage
 from storage.archive import backup
+from storage.errors import BadInstallation, NoSuchUser
 from storage.flat_files.disk import locked
 from storage.transfer import ImportResult
 

@@ -17,8 +17,8 @@ from needs import MOUNTS
 from power import FILE_SYSTEMS, Disk, disk_in_memory
 
 from identity.settings import ROOT
-from storage import User
 from storage.maintenance import ignore
+from storage.records import User
 from storage.transfer import import_users
 
 pytestmark = [pytest.mark.faults, MOUNTS]

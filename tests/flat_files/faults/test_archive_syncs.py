@@ -10,7 +10,7 @@ from injection import IO_ERROR, KILL, Injector, Step, TracedProgram, failed_sync
 from operations import FAILED, UNCONFIRMED
 from test_archive_faults import check_backup, check_import, check_restore
 
-from storage import StorageError
+from storage.errors import StorageError
 
 pytestmark = test_archive_faults.pytestmark
 disk, repeatable_calls = test_archive_faults.disk, test_archive_faults.repeatable_calls

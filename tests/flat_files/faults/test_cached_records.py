@@ -18,7 +18,7 @@ import pytest
 from needs import MOUNTS
 from power import FILE_SYSTEMS, disk_in_memory
 
-from storage import StorageFailed
+from storage.errors import StorageFailed
 from storage.flat_files import disk
 
 pytestmark = [pytest.mark.faults, MOUNTS]

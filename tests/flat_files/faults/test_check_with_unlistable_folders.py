@@ -8,8 +8,8 @@ from injection import TracedProgram
 from needs import STRACE
 from operations import Installation, prepare
 
-from storage import PICTURE_SIZES
 from storage.flat_files.layout import Layout
+from storage.records import PICTURE_SIZES
 
 pytestmark = [pytest.mark.faults, STRACE]
 

@@ -19,9 +19,9 @@ from live.running import ANSWER_TIMEOUT, RunningServer
 from live.test_account_races import plain_picture
 from live.test_kill import CALLBACK, link
 
-import storage
 from identity.limits import ATTEMPTS_PER_NAME
-from storage import CLOCK_TOLERANCE
+from storage.contract import ATTEMPTS_WINDOW
+from storage.records import CLOCK_TOLERANCE, User
 
 pytestmark = pytest.mark.faults
 
@@ -68,7 +68,7 @@ class Clock:
     def __init__(self, folder: Path) -> None:
         self.file = folder / "now"
         # The middle of a time window of counted attempts.
-        window = storage.ATTEMPTS_WINDOW
+        window = ATTEMPTS_WINDOW
         self._start = self.now = int(time.time()) // window * window + window // 2
         self.step(0)
 
@@ -122,7 +122,7 @@ class Player(FormBrowser):
         name = f"ada-{os.urandom(4).hex()}"
         self.user = self.store.users.register(name, f"{name}@example.org", CHEAP_HASH)
 
-    def read(self) -> storage.User:
+    def read(self) -> User:
         return self.store.users.read(self.user.id)
 
     def is_signed_in(self) -> bool:
@@ -247,7 +247,7 @@ def test_play_time_never_decreases_and_continues_to_be_counted(clock, ada, step)
     ada.sign_in(ada.user.name)
     clock.step(step)
 
-    def send_heartbeat() -> storage.User:
+    def send_heartbeat() -> User:
         assert ada.post("/api/users/heartbeat").status_code == 200
         return ada.read()
 

@@ -19,7 +19,7 @@ from operations import (
     write_in_place,
 )
 
-from storage import DamagedRecord, StorageFull, TooManyAttempts
+from storage.errors import DamagedRecord, StorageFull, TooManyAttempts
 from storage.flat_files import disk as disk_files
 
 pytestmark = [pytest.mark.faults, MOUNTS]

@@ -40,7 +40,8 @@ from operations import (
     prepare,
 )
 
-from storage import Storage, StorageError
+from storage import Storage
+from storage.errors import StorageError
 from storage.flat_files import problems
 from storage.flat_files.check import check
 

@@ -17,7 +17,7 @@ from live.test_races import RACERS, Background, race
 from needs import STRACE
 from waiting import wait_until
 
-import storage
+from storage.records import PICTURE_SIZES, User
 
 pytestmark = pytest.mark.faults
 
@@ -107,7 +107,7 @@ class BusyPlayer:
         with self.store.users.edit(self.player.id) as user:
             user.flairs += FLAIRS
 
-    def read(self) -> storage.User:
+    def read(self) -> User:
         return self.store.users.read(self.player.id)
 
     def send_heartbeat(self, number: int) -> None:
@@ -202,7 +202,7 @@ def test_concurrent_edits_uploads_and_heartbeats_lose_nothing(server, pytestconf
     busy = BusyPlayer(server)
     done = busy.run_for(ALL_SECONDS if is_full_run(pytestconfig) else SECONDS)
     print(f"beats, bios, flairs, pictures, and looks of {READERS}: {done}")
-    assert len(picture_files_of(server, busy.player.id)) == len(storage.PICTURE_SIZES)
+    assert len(picture_files_of(server, busy.player.id)) == len(PICTURE_SIZES)
     assert server.command("check") == []
 
 

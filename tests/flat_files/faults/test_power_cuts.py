@@ -29,7 +29,7 @@ from operations import CODE, Installation
 from power import FILE_SYSTEMS, Disk, disk_in_memory
 from saves import ANYTHING, DISK_FAILED, cached_picture, read_facts
 
-from storage import NoSuchCode, StorageError, StorageFailed
+from storage.errors import NoSuchCode, StorageError, StorageFailed
 from storage.flat_files import disk, problems
 from storage.flat_files.check import check
 

@@ -30,7 +30,7 @@ from operations import (
 )
 
 from identity.stamps import MINIMUM_AGE
-from storage import StorageFailed
+from storage.errors import StorageFailed
 from storage.flat_files.advice import check_folders
 
 pytestmark = [pytest.mark.faults, MOUNTS]

@@ -28,8 +28,8 @@ class KeyFile(Keys):
     def make(self) -> None:
         """Make the file, unless another worker is first."""
         temporary = disk.temporary_beside(self._path)
-        disk.write_file(temporary, new_key() + b"\n")
         try:
+            disk.write_file(temporary, new_key() + b"\n")
             # link(2) fails if another worker was first: then all read the same key.
             with contextlib.suppress(FileExistsError):
                 os.link(temporary, self._path)

@@ -431,9 +431,9 @@ def test_fuzzing_detects_broken_validation(request, backend, monkeypatch, broken
 # sitecustomize.py is imported by every Python at startup, the decoding subprocess included.
 CRASHING_DECODER = """
 import os
-import storage
+import storage.errors
 
-storage.BrokenPicture.__init__ = lambda *_: os._exit(1)
+storage.errors.BrokenPicture.__init__ = lambda *_: os._exit(1)
 """
 
 

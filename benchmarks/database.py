@@ -14,6 +14,7 @@ from benchmarks.population import PASSWORD, REDIRECT_URI, SHARERS, make_player
 from commands.running import kept_port
 from identity.passwords import hash_password
 from storage import Storage, open_storage
+from storage.kinds import CLIENTS
 from storage.records import Client, sha256
 
 SECRET = "the secret of a benchmark's client"
@@ -88,7 +89,7 @@ def populate_database(
             load.add_user(make_player(user_id, client.id, password_hash), {})
             if user_id % SHARERS == 0:
                 progress(f"{user_id:,} players")
-        load.add_client(client)
+        load.add(CLIENTS, client)
         load.next_user_id = users + 1
     return storage, client, SECRET
 

@@ -12,7 +12,7 @@ import time
 
 from storage.contract import ATTEMPTS_WINDOW, Attempts
 from storage.errors import TooManyAttempts
-from storage.files import translate_os_errors
+from storage.files import raises_storage_errors
 from storage.flat_files.disk import locked
 from storage.flat_files.keys import KeyFile
 from storage.flat_files.layout import Layout
@@ -27,7 +27,7 @@ class AttemptFiles(Attempts):
         self._layout = layout
         self._key_file = key_file
 
-    @translate_os_errors()
+    @raises_storage_errors
     def count(self, kind: str, subject: str, limit: int, window: int = ATTEMPTS_WINDOW) -> Attempt:
         # No file is made if `limit` attempts are counted already.
         folder, number = self._folder(window), window_of_now(window)
@@ -39,20 +39,20 @@ class AttemptFiles(Attempts):
             os.ftruncate(descriptor, size + 1)
         return Attempt(now)
 
-    @translate_os_errors()
+    @raises_storage_errors
     def require_left(
         self, kind: str, subject: str, limit: int, window: int = ATTEMPTS_WINDOW
     ) -> None:
         files = self._files(kind, subject, self._folder(window), window_of_now(window))
         _check_room(*files, limit, window)
 
-    @translate_os_errors()
+    @raises_storage_errors
     def give_back(self, attempt: Attempt) -> None:
         expired = contextlib.suppress(FileNotFoundError)  # with its window
         with expired, locked(attempt.place) as descriptor:
             os.ftruncate(descriptor, max(0, os.fstat(descriptor).st_size - 1))
 
-    @translate_os_errors()
+    @raises_storage_errors
     def clear(self, kind: str, subject: str, window: int = ATTEMPTS_WINDOW) -> None:
         for path in self._files(kind, subject, self._folder(window), window_of_now(window)):
             if _size_of(path):

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Set
 
 from storage.audit_lines import decode_lines, lines_about, new_line
 from storage.contract import Audit
-from storage.files import translate_os_errors
+from storage.files import raises_storage_errors, translate_os_errors
 from storage.flat_files.disk import append_durably, open_log, read_backwards
 from storage.flat_files.layout import Layout
 
@@ -17,7 +17,7 @@ class AuditFile(Audit):
         self._layout = layout
         self._path = layout.path("audit.log")
 
-    @translate_os_errors()
+    @raises_storage_errors
     def write(self, act: str, by: int | str, **ids: int | str) -> None:
         line = new_line(act, by, ids)
         with self._layout.audit_lock():

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from storage.contract import Codes
 from storage.encoding import build_record, encode, record_as_dict
 from storage.errors import CodeSpent, NoSuchCode
-from storage.files import translate_os_errors
+from storage.files import raises_storage_errors
 from storage.flat_files import disk
 from storage.flat_files.windows import make_window, window_of_now
 from storage.records import AuthorizationCode, sha256
@@ -29,7 +29,7 @@ class CodeFiles(Codes):
         self._folder = folder
         self._boot_id = disk.read_boot_id()  # None if the system has none: then all is synced
 
-    @translate_os_errors()
+    @raises_storage_errors
     def add(self, code: str, record: AuthorizationCode) -> None:
         number = window_of_now(WINDOW)
         make_window(self._folder, number)
@@ -37,14 +37,14 @@ class CodeFiles(Codes):
         content = encode(record_as_dict(record) | {"boot_id": self._boot_id})
         disk.write_file(path, content, durable=self._boot_id is None)
 
-    @translate_os_errors()
+    @raises_storage_errors
     def read(self, code: str) -> AuthorizationCode:
         for place in self._places(code):
             with contextlib.suppress(NoSuchCode):
                 return self._read_file(f"{place}.json")
         raise self._spent(code)
 
-    @translate_os_errors()
+    @raises_storage_errors
     def spend(self, code: str) -> None:
         rename = disk.commit if self._boot_id is None else os.rename
         for place in self._places(code):

@@ -6,7 +6,7 @@ import secrets
 
 from storage.contract import Keys
 from storage.errors import BadInstallation, StorageFailed
-from storage.files import translate_os_errors
+from storage.files import raises_storage_errors
 from storage.flat_files import disk
 from storage.flat_files.layout import Layout
 
@@ -37,7 +37,7 @@ class KeyFile(Keys):
             disk.remove_file(temporary)
         disk.sync_folder(os.path.dirname(self._path))
 
-    @translate_os_errors()
+    @raises_storage_errors
     def rotate(self, drop_old: bool) -> None:
         with self._layout.lock("keys"):
             kept = () if drop_old else self._read_file()[1 - KEPT :]
@@ -51,7 +51,6 @@ class KeyFile(Keys):
     def _write(self, keys: tuple[bytes, ...], commits: bool = False) -> None:
         disk.write_file(self._path, b"".join(key + b"\n" for key in keys), commits=commits)
 
-    @translate_os_errors()
     def current(self) -> tuple[bytes, ...]:
         return self._cache.get(self._path, self._read_file)
 

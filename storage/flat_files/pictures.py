@@ -6,7 +6,7 @@ import time
 
 from storage.contract import Pictures
 from storage.errors import NoSuchPicture, NoSuchUser, NotFound, StorageError, StorageFailed
-from storage.files import translate_os_errors
+from storage.files import raises_storage_errors, translate_os_errors
 from storage.flat_files import disk
 from storage.flat_files.layout import Layout
 from storage.flat_files.record_files import RecordFiles
@@ -41,7 +41,7 @@ class PictureFiles(Pictures):
         for path in self._layout.pictures(user_id, timestamp).values():
             disk.remove_file(path)
 
-    @translate_os_errors()
+    @raises_storage_errors
     def save(self, user_id: int, images: Images, before: Before[User] = ignore) -> int:
         with self._users.changing(user_id, kind_too=False):
             user = self._users.read_file(user_id)
@@ -63,7 +63,7 @@ class PictureFiles(Pictures):
         disk.sync_removals(self._layout.picture_folders())
         return user.pfp_timestamp
 
-    @translate_os_errors()
+    @raises_storage_errors
     def read(self, size: str, file_name: str) -> tuple[bytes, float]:
         path = f"{self._layout.picture_dir}/{size}/{file_name}"
         missing = NoSuchPicture(f"there is no picture {size}/{file_name}")

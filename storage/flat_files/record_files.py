@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Set
 
 from storage.encoding import build_record, record_as_dict
 from storage.errors import AlreadyThere, DamagedRecord, NotFound
-from storage.files import translate_os_errors
+from storage.files import raises_storage_errors, translate_os_errors
 from storage.flat_files import disk
 from storage.flat_files.entries import Entries, keys_of
 from storage.flat_files.layout import Layout
@@ -66,7 +66,7 @@ class RecordFiles(Records):
         path = self.path(record_id)
         return self._values.get(path, lambda: make(self.read(record_id)), (path, make))
 
-    @translate_os_errors()
+    @raises_storage_errors
     def ids(self, after: Id | None = None, at_most: int | None = None) -> list:
         def list_all() -> list:
             return self.ids_in(os.listdir(self.folder))
@@ -95,13 +95,13 @@ class RecordFiles(Records):
             return True
         return True
 
-    @translate_os_errors()
+    @raises_storage_errors
     def find_by(self, unique: str, key: str) -> Record | None:
         holder = self.entries.holder(self.kind.key(unique), key)
         record = None if holder is None else self.find(holder)
         return record if record and self.kind.key(unique).of(record) == key else None
 
-    @translate_os_errors()
+    @raises_storage_errors
     def require_free(self, unique: str, key: str, but: Id | None = None) -> None:
         unique = self.kind.key(unique)
         holder = self.entries.holder(unique, key)
@@ -116,7 +116,7 @@ class RecordFiles(Records):
         if unique.of(other) == key:
             raise unique.taken(other)
 
-    @translate_os_errors()
+    @raises_storage_errors
     def page(
         self,
         index: str,
@@ -157,7 +157,7 @@ class RecordFiles(Records):
             held.enter_context(layout.editing())
             yield
 
-    @translate_os_errors()
+    @raises_storage_errors
     def add(self, record: Record, before: Before[Record] = ignore) -> None:
         self.kind.refuse_broken_rules(record)
         path, keys = self.path(record.id), keys_of(self.kind, record)
@@ -186,7 +186,7 @@ class RecordFiles(Records):
             if changed:
                 self._save(record, before, changed)
 
-    @translate_os_errors()
+    @raises_storage_errors
     def _save(self, record: Record, before: dict, changed: Set[str]) -> None:
         old, new = [], []
         if any(key.fields & changed for key in self.kind.keys):
@@ -197,7 +197,7 @@ class RecordFiles(Records):
         with self.entries.updated(record.id, old, new):
             disk.write_record(self.path(record.id), record)
 
-    @translate_os_errors()
+    @raises_storage_errors
     def delete(self, record_id: Id, before: Before[Record] = ignore) -> None:
         with self.changing(record_id):
             record = self.read_file(record_id)

@@ -4,7 +4,7 @@ import contextlib
 
 from storage.encoding import encode, record_as_dict
 from storage.errors import DamagedRecord, InviteSpent, NotFound, StorageError
-from storage.files import translate_os_errors
+from storage.files import raises_storage_errors
 from storage.flat_files import disk
 from storage.flat_files.bulk_insert import BulkInsert
 from storage.flat_files.entries import keys_of
@@ -41,19 +41,19 @@ class UserFiles(RecordFiles, Users):
         self.pictures = PictureFiles(layout)
         self._ids = UserIds(layout)
 
-    @translate_os_errors()
+    @raises_storage_errors
     def is_new(self) -> bool:
         path = self.layout.path("next_user_id")
         with contextlib.suppress(NotFound):
             return disk.read_file(path, NotFound()).strip() == b"1"
         return not self.ids(at_most=1)
 
-    @translate_os_errors()
+    @raises_storage_errors
     def administrators_lock(self) -> Lock:
         # Not the lock of the kind: sign-ups and renames need not wait.
         return self.layout.lock("administrators")
 
-    @translate_os_errors()
+    @raises_storage_errors
     def register(
         self,
         name: str,
@@ -101,12 +101,12 @@ class UserFiles(RecordFiles, Users):
             if user.invite:
                 self.invites.delete(user.invite)
 
-    @translate_os_errors()
+    @raises_storage_errors
     def reserve_ids(self, largest: int) -> None:
         with self.layout.kind_lock(self.kind):
             self._ids.reserve(largest)
 
-    @translate_os_errors()
+    @raises_storage_errors
     def add_many(self, users: list[User], pictures: dict[int, Images]) -> list[StorageError | None]:
         with self.layout.kind_lock(self.kind):
             return BulkInsert(self, self.pictures).add(users, pictures)

@@ -217,14 +217,14 @@ def test_a_save_whose_wait_for_a_standby_is_cancelled_is_unconfirmed(cluster, by
     database = f"cancelled_by_{by.replace(' ', '_')}"
     run(cluster, f"CREATE DATABASE {database}")
     store = PostgreSQL(cluster.url(database))
-    ada = store.add_user("Ada", "ada@example.org", "")
+    ada = store.users.register("Ada", "ada@example.org", "")
     cancel = (
         "SELECT pg_cancel_backend(pid) FROM pg_stat_activity "
         "WHERE wait_event = 'SyncRep' AND datname = current_database()"
     )
 
     def save() -> None:
-        with pytest.raises(SaveUnconfirmed), store.edit_user(ada.id) as user:
+        with pytest.raises(SaveUnconfirmed), store.users.edit(ada.id) as user:
             user.bio = "new"
 
     with (
@@ -240,7 +240,7 @@ def test_a_save_whose_wait_for_a_standby_is_cancelled_is_unconfirmed(cluster, by
         connection.execute("SET synchronous_commit = local")
         lock = "SELECT FROM users FOR UPDATE SKIP LOCKED"
         wait_until(lambda: connection.execute(lock).fetchall())
-    assert store.read_user(ada.id).bio == "new"
+    assert store.users.read(ada.id).bio == "new"
     store.close()
 
 

@@ -48,28 +48,35 @@ def build_record(record_type: type, values: dict):
 
     Raises BadValue for a value of another type, TypeError for a field that is missing or unknown.
     """
-    record, shape = record_type(**values), _shape_of(record_type)
+    record = record_type(**values)
+    types, text_lists, records = _shape_of(record_type)
     for name, value in values.items():
-        if type(value) not in shape.types[name]:  # not isinstance: True is no number here
+        if type(value) not in types[name]:  # not isinstance: True is no number here
             raise BadValue(name, "This has the wrong type.")
-    for name in shape.text_lists:
+    for name in text_lists:
         for each in getattr(record, name):
             if type(each) is not str:
                 raise BadValue(name, "This is not a list of texts.")
-    for name, (container, inner) in shape.records.items():
-        setattr(record, name, _build_inside(container, inner, getattr(record, name)))
-    if record_type is User and not {"none", record.equipped_flair} <= set(record.flairs):
-        raise BadValue("flairs", "'none' or the equipped flair is missing.")
+    for name, (container, inner) in records.items():
+        if value := getattr(record, name):
+            setattr(record, name, _build_inside(container, inner, value))
+    if record_type is User:
+        _check_flairs(record)
     return record
 
 
-def _build_inside(container: type, record_type: type, value: list | dict | None):
-    """Return a field with records: a list or a dict of them, one or None."""
+def _check_flairs(user: User) -> None:
+    if user.equipped_flair not in user.flairs or "none" not in user.flairs:
+        raise BadValue("flairs", "'none' or the equipped flair is missing.")
+
+
+def _build_inside(container: type, record_type: type, value: list | dict):
+    """Return a field with records: a list or a dict of them, or one."""
     if container is list:
         return [build_record(record_type, each) for each in value]
     if container is dict:
         return {key: build_record(record_type, each) for key, each in value.items()}
-    return None if value is None else build_record(record_type, value)
+    return build_record(record_type, value)
 
 
 def record_as_dict(record) -> dict:

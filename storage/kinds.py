@@ -87,9 +87,13 @@ class Kind:
         day = Index("day", lambda record: day_of(self.expires(record)), frozenset({"expires"}))
         return (*self.unique, *self.indexes, day)
 
+    @functools.cached_property
+    def _keys_by_name(self) -> dict[str, Unique | Index]:
+        return {key.name: key for key in self.keys}
+
     def key(self, name: str) -> Unique | Index:
         """Return one of the keys by its name."""
-        return next(each for each in self.keys if each.name == name)
+        return self._keys_by_name[name]
 
     def parse_id(self, text: str) -> int | str | None:
         """Return the id that a text is, None if it is none."""

@@ -27,7 +27,7 @@ Before = Callable[[Record], None]
 class Records(ABC, Generic[Record]):
     """The records of one kind, each by its id, which may be any text of a client.
 
-    A record with an expiry that has passed is like none. Methods that take one id raise the kind's
+    A record with an expiry that has passed is not found, and removed some time later. Methods that take one id raise the kind's
     error, such as NoSuchUser, if there is no such record. A record that cannot be decoded keeps its
     unique keys.
     """
@@ -184,6 +184,7 @@ class Invites(Records[Invite]):
     """The invitations to make one account each, stored under their hash."""
 
     kind = INVITES
+    users: Records[User]
 
     def issue(self, days: int) -> str:
         """Return a new invitation, valid for `days` days."""
@@ -191,9 +192,13 @@ class Invites(Records[Invite]):
         self.add(Invite(sha256(invite), now_ms() + days * DAY_MS))
         return invite
 
-    @abstractmethod
     def find_unused(self, invite: str) -> Invite | None:
         """Return the invitation if an account can be made with it now."""
+        with contextlib.suppress(DamagedRecord):
+            found = self.find(sha256(invite))
+            # A kill may have left the invitation of an account.
+            return found if found and not self.users.find_by("invite", found.id) else None
+        return None
 
 
 class Users(Records[User]):

@@ -40,10 +40,12 @@ class FlatFiles(Storage):
         self.codes = CodeFiles(layout.path("codes"))
         self.attempts = AttemptFiles(layout, self.keys)
         self.audit = AuditFile(layout)
+        parts = (self.users, self.clients, self.invites)
+        self._records = {part.kind: part for part in parts}
         self._probe = WriteProbe(self.users.folder, layout.picture_folders()[0])
 
     def records(self, kind: Kind) -> RecordFiles:
-        return RecordFiles(self.layout, kind)
+        return self._records.get(kind) or RecordFiles(self.layout, kind)
 
     def check_health(self) -> None:
         self.keys.current()

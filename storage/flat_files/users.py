@@ -3,7 +3,7 @@
 import contextlib
 
 from storage.encoding import encode, record_as_dict
-from storage.errors import DamagedRecord, InviteSpent, NotFound, StorageError
+from storage.errors import InviteSpent, NotFound, StorageError
 from storage.files import raises_storage_errors
 from storage.flat_files import disk
 from storage.flat_files.bulk_insert import BulkInsert
@@ -13,22 +13,12 @@ from storage.flat_files.pictures import PictureFiles
 from storage.flat_files.record_files import ClientFiles, RecordFiles
 from storage.flat_files.user_ids import UserIds
 from storage.kinds import CLIENTS, INVITES, USERS
-from storage.records import PLAYER, Invite, User, sha256
+from storage.records import PLAYER, User
 from storage.repositories import Images, Invites, Users
 
 
 class InviteFiles(RecordFiles, Invites):
-    """The invitations as files.
-
-    One is used once the record of the user whom it made exists: it has the key `invite` then.
-    """
-
-    def find_unused(self, invite: str) -> Invite | None:
-        users = RecordFiles(self.layout, USERS)
-        with contextlib.suppress(DamagedRecord):
-            found = self.find(sha256(invite))
-            return found if found and not users.find_by("invite", found.id) else None
-        return None
+    """The invitations as files."""
 
 
 class UserFiles(RecordFiles, Users):
@@ -38,6 +28,7 @@ class UserFiles(RecordFiles, Users):
         super().__init__(layout, USERS)
         self.clients = ClientFiles(layout, CLIENTS)
         self.invites = InviteFiles(layout, INVITES)
+        self.invites.users = self
         self.pictures = PictureFiles(layout)
         self._ids = UserIds(layout)
 

@@ -17,19 +17,13 @@ from storage.postgresql.connections import Database
 from storage.postgresql.pictures import PictureTable
 from storage.postgresql.record_table import ClientTable, RecordTable, row_of
 from storage.postgresql.schema import ADMINISTRATORS_LOCK
-from storage.records import PLAYER, Invite, User, sha256
+from storage.records import PLAYER, User
 from storage.repositories import Images, Invites, Users
 from storage.rules import USER_IDS_END
 
 
 class InviteTable(RecordTable, Invites):
-    """The invitations of a database. The transaction that adds an account removes its row."""
-
-    def find_unused(self, invite: str) -> Invite | None:
-        try:
-            return self.find(sha256(invite))
-        except DamagedRecord:
-            return None
+    """The invitations in a database."""
 
 
 class UserTable(RecordTable, Users):
@@ -39,6 +33,7 @@ class UserTable(RecordTable, Users):
         super().__init__(database, USERS)
         self.clients = ClientTable(database, CLIENTS)
         self.invites = InviteTable(database, INVITES)
+        self.invites.users = self
         self.pictures = PictureTable(database)
 
     def is_new(self) -> bool:

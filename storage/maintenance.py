@@ -1,12 +1,13 @@
 """What check, backup and restore have in common: a whole installation at once."""
 
+import contextlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, BinaryIO
 
-from storage.errors import DamagedRecord
+from storage.errors import DamagedRecord, PictureRefused
 from storage.kinds import Kind
 from storage.records import PICTURE_SIZES, User
 from storage.rules import BIO_CONTROLS, TIME_END, drop_hidden, has_controls
@@ -180,6 +181,15 @@ def check_picture(size: str, content: bytes) -> str | None:
     if len(content) > MAX_PICTURE_BYTES:
         return f"has {len(content)} bytes, and may have {MAX_PICTURE_BYTES}"
     return None
+
+
+def remake_pictures(user_id: int, good: dict[str, bytes]) -> tuple[dict[str, bytes], str]:
+    """Return whole pictures of a user of whose own the `good` ones are left, and what was done."""
+    from storage.pictures import generate_picture, make_picture  # Pillow: slow to import
+
+    with contextlib.suppress(PictureRefused, KeyError):
+        return make_picture(good["large"]) | good, "made again from the large picture"
+    return generate_picture(user_id), "replaced by a generated picture"
 
 
 def webp_size(content: bytes) -> tuple[int, int]:

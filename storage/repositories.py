@@ -27,9 +27,9 @@ Before = Callable[[Record], None]
 class Records(ABC, Generic[Record]):
     """The records of one kind, each by its id, which may be any text of a client.
 
-    A record with an expiry that has passed is not found, and removed some time later. Methods that take one id raise the kind's
-    error, such as NoSuchUser, if there is no such record. A record that cannot be decoded keeps its
-    unique keys.
+    A record with an expiry that has passed is not found, and removed some time later. Methods that
+    take one id raise the kind's error, such as NoSuchUser, if there is no such record. A record
+    that cannot be decoded keeps its unique keys.
     """
 
     kind: Kind

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from storage import kinds
-from storage.errors import DamagedRecord, NotFound, PictureRefused, StorageError, StorageFailed
+from storage.errors import DamagedRecord, NotFound, StorageError, StorageFailed
 from storage.flat_files import disk
 from storage.flat_files.entries import SAFE_NAME, SHORT_KEY, Key, keys_of
 from storage.flat_files.layout import STAGED, Lock
@@ -27,7 +27,7 @@ from storage.flat_files.problems import (
 )
 from storage.flat_files.record_files import RecordFiles
 from storage.kinds import USERS, Index, Kind, Unique
-from storage.maintenance import check_picture, has_picture_time, problems_in_record
+from storage.maintenance import check_picture, has_picture_time, problems_in_record, remake_pictures
 from storage.records import PICTURE_SIZES, User
 from storage.rules import PICTURE_FILE, SHA256, USER_ID, USER_IDS_END
 
@@ -292,8 +292,6 @@ class RecordCheck:
 
     def _remake_pictures(self, user: User) -> str:
         """Give a user whole pictures at another address: the old one must stay a 404."""
-        from storage.pictures import generate_picture, make_picture  # Pillow: slow to import
-
         if not has_picture_time(user):
             user.pfp_timestamp = None  # the new one is larger than the old, and would be none too
         old = self._layout.pictures(user.id, user.pfp_timestamp)
@@ -302,11 +300,7 @@ class RecordCheck:
             for size, path in old.items()
             if _problem_with_picture(size, path) is None
         }
-        images, done = generate_picture(user.id), "replaced by a generated picture"
-        if "large" in good:
-            with contextlib.suppress(PictureRefused):
-                images = make_picture(good["large"]) | good
-                done = "made again from the large picture"
+        images, done = remake_pictures(user.id, good)
         PictureFiles(self._layout).replace(user, images)
         for path in old.values():
             remove(path)  # also a folder

@@ -5,9 +5,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
+from storage import kinds
 from storage.contract import Storage
 from storage.errors import StorageError
-from storage.kinds import KINDS, Kind
+from storage.kinds import Kind
 from storage.maintenance import Load, Problem, Progress, Report, Snapshot, ignore
 from storage.postgresql.attempts import AttemptTable
 from storage.postgresql.audit import AuditTable
@@ -19,8 +20,6 @@ from storage.postgresql.users import UserTable
 from storage.records import now_ms
 
 HEALTH_INTERVAL = 5  # seconds between two saves of the health check
-READ = (*(kind.name for kind in KINDS), "pictures", "codes")  # tables
-READ_ALL = "SELECT " + ", ".join(f"(SELECT true FROM {table} LIMIT 1)" for table in READ)
 
 
 class PostgreSQL(Storage):
@@ -48,7 +47,9 @@ class PostgreSQL(Storage):
 
     def check_health(self) -> None:
         self.keys.current()
-        self.database.execute(READ_ALL)  # the keys may be from before an outage
+        tables = [*(kind.name for kind in kinds.KINDS), "pictures", "codes"]
+        reads = ", ".join(f"(SELECT true FROM {table} LIMIT 1)" for table in tables)
+        self.database.execute(f"SELECT {reads}")  # the keys may be from before an outage
         if time.monotonic() - self._saved >= HEALTH_INTERVAL:
             self._saved = time.monotonic()  # before the save: of many calls at once one saves
             self._problem = None

@@ -5,7 +5,6 @@ reads its row again, under the lock of a save. A record that cannot be decoded i
 What constraints and indexes guarantee is not looked at; codes and attempts expire.
 """
 
-import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import psycopg
 
 from storage import kinds
 from storage.audit_lines import is_act
-from storage.errors import DamagedRecord, PictureRefused, StorageError
+from storage.errors import DamagedRecord, StorageError
 from storage.kinds import USERS, Index, Kind
 from storage.maintenance import (
     Problem,
@@ -24,6 +23,7 @@ from storage.maintenance import (
     has_picture_time,
     ignore,
     problems_in_record,
+    remake_pictures,
 )
 from storage.postgresql.advice import check_database
 from storage.postgresql.connections import Database
@@ -184,16 +184,10 @@ class Check:
 
     def _remake_pictures(self, user: User, pictures: dict[str, bytes]) -> str:
         """Give a user whole pictures at another address: the old one must stay a 404."""
-        from storage.pictures import make_picture  # Pillow: slow to import
-
-        images = {size: each for size, each in pictures.items() if not check_picture(size, each)}
-        done = "moved to a new address"
-        if "large" in images and images.keys() != PICTURE_SIZES.keys():
-            done = "made again from the large picture"
-            with contextlib.suppress(PictureRefused):
-                images = make_picture(images["large"]) | images
-        if images.keys() != PICTURE_SIZES.keys():
-            images, done = None, "replaced by a generated picture"
+        images, done = pictures, "moved to a new address"
+        good = {size: each for size, each in pictures.items() if not check_picture(size, each)}
+        if good.keys() != PICTURE_SIZES.keys():
+            images, done = remake_pictures(user.id, good)
         if not has_picture_time(user):
             user.pfp_timestamp = None  # a larger one would be no time either
         self._pictures.replace(user, images)

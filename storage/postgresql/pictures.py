@@ -40,14 +40,11 @@ class PictureTable(Pictures):
             self.replace(user, images)
         return user.pfp_timestamp
 
-    def replace(self, user: User, images: Images | None) -> None:
-        """Save other pictures, None for generated ones, of a user whose row is locked."""
+    def replace(self, user: User, images: Images) -> None:
+        """Save other pictures of a user whose row is locked."""
         user.pfp_timestamp = max(now_ms(), (user.pfp_timestamp or 0) + 1)
         self._users.save(user)
-        if images:
-            self.write(user, images)
-        else:
-            self._database.save("DELETE FROM pictures WHERE user_id = %s", [user.id])
+        self.write(user, images)
 
     def write(self, user: User, images: Images) -> None:
         """Save the pictures of a user, which have the timestamp of the record."""

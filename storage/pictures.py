@@ -22,7 +22,7 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO
 
-from PIL import Image, ImageCms
+from PIL import Image, ImageCms, ImageOps
 
 from storage import errors
 from storage.errors import (
@@ -47,15 +47,6 @@ SIGNATURE = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|RIFF....WEBP|GIF8[79]a"
 SIGNATURE_BYTES = 12
 TOO_MANY = f"This picture has more than {MAX_PIXELS // 10**6} million pixels. Choose a smaller one."
 ORIENTATION = 0x0112  # EXIF 2.32, 4.6.4 A
-TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 # The errors of Pillow for a file whose content does not match its signature.
 BROKEN = (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error, zlib.error)
 
@@ -151,7 +142,8 @@ def _decode(image: Image.Image) -> Image.Image:
     image.draft(None, (WORKING_SIDE, WORKING_SIDE))  # JPEG: decoded at an eighth of its size
     orientation, profile = image.getexif().get(ORIENTATION), image.info.get("icc_profile")
     square = _convert_to_srgb(_shrink(image), profile)
-    return square.transpose(TURNS[orientation]) if orientation in TURNS else square
+    square.getexif()[ORIENTATION] = orientation
+    return ImageOps.exif_transpose(square)
 
 
 def _shorten_transparent_colour(image: Image.Image) -> None:

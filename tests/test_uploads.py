@@ -585,7 +585,7 @@ def work():
 upload = sys.stdin.buffer.read()
 results = []
 before = memory("VmRSS")
-from storage import (PictureRefused)
+from storage.errors import PictureRefused
 from storage.pictures import make_picture
 threads = [threading.Thread(target=work) for _ in range(int(sys.argv[1]))]
 [thread.start() for thread in threads]

@@ -33,7 +33,7 @@ LINES = "".join(
 # Each program prints "step" repeatedly, and the number of players that are durable.
 IMPORT = f"""
 from archives import Site
-from storage import (transfer)
+from storage import transfer
 transfer.SYNC_EVERY = {SYNC_EVERY}
 step = lambda done, total: print("step", done, flush=True)
 with open(sys.argv[2], "rb") as lines:

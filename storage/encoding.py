@@ -58,7 +58,7 @@ def build_record(record_type: type, values: dict):
             if type(each) is not str:
                 raise BadValue(name, "This is not a list of texts.")
     for name, (container, inner) in records.items():
-        if value := getattr(record, name):
+        if (value := getattr(record, name)) is not None:
             setattr(record, name, _build_inside(container, inner, value))
     if record_type is User:
         _check_flairs(record)

@@ -405,7 +405,7 @@ BROKEN = {  # function: its broken replacement, the test that must fail
         lambda *_: True,
         test_altered_token_never_identifies_another_user,
     ),
-    "storage.USER_ID": (re.compile("[0-9]{1,15}"), test_user_id_is_1_to_15_digits_or_400),
+    "identity_server.USER_ID": (re.compile("[0-9]{1,15}"), test_user_id_is_1_to_15_digits_or_400),
     "identity_server.read_approved_request": (
         json.loads,
         test_forged_consent_is_400_and_stores_no_grant,

@@ -341,7 +341,7 @@ def test_a_commit_that_breaks_off_is_unconfirmed(store, run):
 
 KILLED = """
 import os, signal, sys
-from storage import User
+from storage.records import User
 from storage.postgresql import connections
 from storage.postgresql.backend import PostgreSQL
 

@@ -39,8 +39,9 @@ def user_record(user: User) -> dict:
 def refuse_bad_changes(store: Storage, user: User, fields: set[str]) -> None:
     """Raise InvalidField for changes that storage would refuse, before any of them is made."""
     USERS.refuse_broken_rules(user, fields)
-    for field in fields & {"name", "email"}:
-        store.users.require_free(field, unique_key(getattr(user, field)), but=user.id)
+    for field in ("name", "email"):  # as in a form, the name first
+        if field in fields:
+            store.users.require_free(field, unique_key(getattr(user, field)), but=user.id)
 
 
 def read_password(from_stdin: bool) -> str:

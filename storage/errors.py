@@ -1,4 +1,4 @@
-"""The errors of storage. All of them can be imported from `storage`."""
+"""The errors of storage."""
 
 
 class StorageError(Exception):

@@ -1,38 +1,37 @@
 """Records as JSON: what is stored of them."""
 
 import codecs
-import functools
 import json
 from dataclasses import asdict, fields, is_dataclass
 from types import UnionType
-from typing import NamedTuple
 
 from storage.errors import DamagedRecord
 from storage.records import User
 
 
-class Shape(NamedTuple):
-    """What the fields of a record may hold, by their names."""
+class _Shapes(dict):
+    """What the fields of each type of record may hold; functools.cache would take twice as long.
 
-    types: dict[str, tuple[type, ...]]  # of JSON: `list` for `list[str]`, `dict` for a record
-    text_lists: list[str]
-    records: dict[str, tuple[type, type]]  # fields with records: list, dict or one, and their type
+    A shape has the types in JSON of each field, `list` for `list[str]` and `dict` for a record, and
+    the fields with texts or records inside: name, container and what is in it.
+    """
+
+    def __missing__(self, record_type: type) -> tuple[dict, list]:
+        types: dict[str, tuple[type, ...]] = {}
+        inside: list[tuple[str, type, type]] = []
+        for each in fields(record_type):
+            options = each.type.__args__ if isinstance(each.type, UnionType) else (each.type,)
+            containers = [getattr(option, "__origin__", option) for option in options]
+            types[each.name] = tuple(dict if is_dataclass(it) else it for it in containers)
+            for option, container in zip(options, containers, strict=True):
+                inner = getattr(option, "__args__", (option,))[-1]
+                if is_dataclass(inner) or each.type == list[str]:
+                    inside.append((each.name, container, inner))
+        self[record_type] = types, inside
+        return self[record_type]
 
 
-@functools.cache
-def _shape_of(record_type: type) -> Shape:
-    shape = Shape({}, [], {})
-    for each in fields(record_type):
-        options = each.type.__args__ if isinstance(each.type, UnionType) else (each.type,)
-        containers = [getattr(option, "__origin__", option) for option in options]
-        shape.types[each.name] = tuple(dict if is_dataclass(it) else it for it in containers)
-        if each.type == list[str]:
-            shape.text_lists.append(each.name)
-        for option, container in zip(options, containers, strict=True):
-            inner = getattr(option, "__args__", (option,))[-1]
-            if is_dataclass(inner):
-                shape.records[each.name] = container, inner
-    return shape
+_SHAPES = _Shapes()
 
 
 class BadValue(ValueError):
@@ -49,34 +48,29 @@ def build_record(record_type: type, values: dict):
     Raises BadValue for a value of another type, TypeError for a field that is missing or unknown.
     """
     record = record_type(**values)
-    types, text_lists, records = _shape_of(record_type)
+    types, inside = _SHAPES[record_type]
     for name, value in values.items():
         if type(value) not in types[name]:  # not isinstance: True is no number here
             raise BadValue(name, "This has the wrong type.")
-    for name in text_lists:
-        for each in getattr(record, name):
-            if type(each) is not str:
-                raise BadValue(name, "This is not a list of texts.")
-    for name, (container, inner) in records.items():
-        if (value := getattr(record, name)) is not None:
-            setattr(record, name, _build_inside(container, inner, value))
-    if record_type is User:
-        _check_flairs(record)
+    for name, container, inner in inside:
+        value = getattr(record, name)
+        if inner is str:
+            _require_texts(name, value)
+        elif container is list and value:
+            setattr(record, name, [build_record(inner, each) for each in value])
+        elif container is dict and value:
+            setattr(record, name, {key: build_record(inner, value[key]) for key in value})
+        elif container is inner and value is not None:
+            setattr(record, name, build_record(inner, value))
+    if record_type is User and not {"none", record.equipped_flair}.issubset(record.flairs):
+        raise BadValue("flairs", "'none' or the equipped flair is missing.")
     return record
 
 
-def _check_flairs(user: User) -> None:
-    if user.equipped_flair not in user.flairs or "none" not in user.flairs:
-        raise BadValue("flairs", "'none' or the equipped flair is missing.")
-
-
-def _build_inside(container: type, record_type: type, value: list | dict):
-    """Return a field with records: a list or a dict of them, or one."""
-    if container is list:
-        return [build_record(record_type, each) for each in value]
-    if container is dict:
-        return {key: build_record(record_type, each) for key, each in value.items()}
-    return build_record(record_type, value)
+def _require_texts(field: str, values: list) -> None:
+    for each in values:
+        if type(each) is not str:
+            raise BadValue(field, "This is not a list of texts.")
 
 
 def record_as_dict(record) -> dict:

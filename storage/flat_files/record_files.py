@@ -19,7 +19,8 @@ from storage.maintenance import ignore
 from storage.records import now_ms
 from storage.repositories import Before, Clients, Id, Record, Records, Value
 
-CACHED_RECORDS = 4096  # of a kind, and as many values made from them; ordinary ones take 3 KiB
+CACHED_RECORDS = 4096  # of a kind, with the values made from them; ordinary ones take 3 KiB
+CACHED_VALUES = 9000  # of a kind whose records are not cached: a profile takes 1 KiB
 CACHED_LISTS = 64  # of ids; the longest may take some MiB
 CLEANING_INTERVAL = 60  # seconds
 REMOVED_AT_ONCE = 50  # expired records
@@ -33,7 +34,7 @@ class RecordFiles(Records):
         self.layout = layout
         self.folder = layout.path(kind.name)
         self.entries = Entries(layout, kind)
-        self._values = disk.StatCache(CACHED_RECORDS)
+        self._values = disk.StatCache(CACHED_RECORDS if kind.cached else CACHED_VALUES)
         self._lists = disk.StatCache(CACHED_LISTS)
         self._cleaned = -math.inf  # time.monotonic()
 

@@ -51,6 +51,7 @@ class RecordTable(Records):
         self._cleaned = -math.inf  # time.monotonic()
         columns, places = columns_of(kind), ", ".join(["%s"] * (2 + len(kind.keys)))
         self.insert = f"INSERT INTO {kind.name} ({columns}) SELECT {places}"
+        self._read = f"SELECT record FROM {kind.name} WHERE id = %s"
         self._update = f"UPDATE {kind.name} SET ({columns}) = ROW({places}) WHERE id = %s"
 
     def _select(self, rest: str, *args: object) -> Rows:
@@ -68,19 +69,24 @@ class RecordTable(Records):
                 if len(self._decoded) >= CACHED:
                     self._decoded.clear()
                 self._decoded[record_id] = content, record
-        if self.kind.has_expired(record, now_ms()):
+        if self.kind.expires and self.kind.has_expired(record, now_ms()):
             raise self.kind.not_found(record_id)
         return record
 
     def _read_row(self, record_id: Id, lock: str = "") -> bytes:
-        for sound in self._sound([record_id]):
-            for _, content in self._select(f"WHERE id = %s {lock}", sound):
+        if self._is_sound(record_id):
+            # psycopg prepares less for a query that is the same object as the one before.
+            query = f"{self._read} {lock}" if lock else self._read
+            for (content,) in self.database.execute(query, [record_id]):
                 return content
         raise self.kind.not_found(record_id)
 
+    def _is_sound(self, record_id: Id) -> bool:
+        """Return True for an id that a record may have: a database does not compare any text."""
+        return self.kind.number or self.kind.id.fullmatch(record_id) is not None
+
     def _sound(self, ids: Iterable[Id]) -> list[Id]:
-        """Return the ids that a record may have: a database does not compare any text."""
-        return [each for each in set(ids) if self.kind.number or self.kind.id.fullmatch(each)]
+        return [*filter(self._is_sound, set(ids))]
 
     def read_from_many(self, ids: list, make: Callable[[Record], Value]) -> list[Value]:
         rows = self._select("WHERE id = ANY(%s)", self._sound(ids))

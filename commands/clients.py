@@ -19,10 +19,6 @@ description_option = click.option(
     "--description", type=str.strip, metavar="TEXT", help="What players read about its game."
 )
 
-take_over_option = click.option(
-    "--take-over", is_flag=True, help="Take the origin of its game from an app that is not listed."
-)
-
 
 def client_record(store: Storage, client: Client) -> dict:
     """Return a client as the command prints it, with the owner as `--owner` takes it."""
@@ -71,11 +67,8 @@ def client_commands() -> None:
 @click.option("--public", is_flag=True, help="Without a secret, for a game without a server.")
 @click.option("--require-pkce", is_flag=True, help="Refuse requests without PKCE.")
 @click.option("--no-email", is_flag=True, help="It never gets an email address.")
-@take_over_option
 @json_option
-def client_add(
-    name: str, redirect_uri, owner: str | None, take_over: bool, as_json: bool, **options
-) -> None:
+def client_add(name: str, redirect_uri, owner: str | None, as_json: bool, **options) -> None:
     """Register a client and print its secret, which is not shown again.
 
     The game of a player who is no administrator is on the home page only after `set --listed`. A
@@ -96,8 +89,7 @@ def client_add(
     refuse_bad_game(given.get("game_url"))
     store = open_installation()
     owner_id = read_user_named(store, owner).id if owner else None
-    acts = AppActs(store, COMMAND)
-    client, secret = acts.register_client(owner_id, take_over=take_over, **given)
+    client, secret = AppActs(store, COMMAND).register_client(owner_id, **given)
     warn_unencrypted(client)
     print_new(store, client, secret, as_json)
 
@@ -134,11 +126,8 @@ def client_show(client_id: str, as_json: bool) -> None:
 @click.option("--listed/--unlisted", default=None, help="Whether its game is on the home page.")
 @click.option("--require-pkce/--allow-no-pkce", default=None, help="Whether PKCE is required.")
 @click.option("--no-email/--allow-email", default=None, help="Whether it never gets an address.")
-@take_over_option
 @json_option
-def client_set(
-    client_id: str, as_json: bool, redirect_uri, owner, listed, take_over, **options
-) -> None:
+def client_set(client_id: str, as_json: bool, redirect_uri, owner, listed, **options) -> None:
     """Change a client.
 
     \b
@@ -156,7 +145,7 @@ def client_set(
     acts = AppActs(store, COMMAND)
     if owner is not None:
         wanted["owner_id"] = read_user_named(store, owner).id if owner else None
-    acts.change_client(client_id, take_over, **wanted)
+    acts.change_client(client_id, **wanted)
     if listed is not None:
         acts.set_listed(client_id, listed)
     client = store.clients.read(client_id)

@@ -60,20 +60,10 @@ class Authority:
     def audit(self, act: str, **ids: int | str) -> None:
         """Write an audit line, which counts against the actor's limit. Raises TooManyAttempts."""
         if not self.is_command:
-            self._store.attempts.count(*self._limit_of_lines())
+            is_moderator = self._store.users.read(self._actor.id).mod_level >= MODERATOR
+            self.count_own("act by", MODERATORS_ACTS_AN_HOUR if is_moderator else ACTS_AN_HOUR)
         origin = {"address": self._actor.address} if self._actor.address else {}
         self._store.audit.write(act, self._actor.id, **ids, **origin)
-
-    def require_lines_left(self, lines: int) -> None:
-        """Raise TooManyAttempts unless the actor may write so many audit lines now."""
-        if not self.is_command:
-            kind, subject, limit, window = self._limit_of_lines()
-            self._store.attempts.require_left(kind, subject, limit - lines + 1, window)
-
-    def _limit_of_lines(self) -> tuple[str, str, int, int]:
-        is_moderator = self._store.users.read(self._actor.id).mod_level >= MODERATOR
-        limit = MODERATORS_ACTS_AN_HOUR if is_moderator else ACTS_AN_HOUR
-        return "act by", str(self._actor.id), limit, HALF_AN_HOUR
 
     def audited(
         self, right: Right, act: str, field: str | None = None, value: object = None, **ids: int
@@ -93,6 +83,6 @@ class Authority:
         return before
 
     def count_own(self, kind: str, limit: int) -> None:
-        """Count what a player does to themselves. Raises TooManyAttempts over `limit` an hour."""
+        """Count what a player does. Raises TooManyAttempts over `limit` an hour."""
         if not self.is_command:
             self._store.attempts.count(kind, str(self._actor.id), limit, HALF_AN_HOUR)

@@ -1,25 +1,20 @@
 """What may be done to apps, by whom, and what the audit log says of it, as in `identity.accounts`.
 
 No two games are at one origin: each could ask in the other's name. A member may have registered the
-address of somebody else's game. Administrators learn which app has it, and may take it over, unless
-a moderator has listed that app.
+address of somebody else's game: administrators learn which app has it, and may change or delete it.
 """
 
 import contextlib
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Iterator
 
 from identity.actors import Actor, Authority, NotAllowed
 from identity.naming import name_owner
 from identity.rights import may_administer, may_list, may_manage, may_register
 from storage import Storage
-from storage.errors import DamagedRecord, InvalidField, NoSuchUser, OriginTaken
-from storage.kinds import CLIENTS
+from storage.errors import InvalidField, OriginTaken
 from storage.records import Client, User
 
 CLIENTS_EACH = 10  # apps that one player may register; administrators have no limit
-
-Value = TypeVar("Value")
 
 
 class AppActs:
@@ -38,13 +33,12 @@ class AppActs:
         self,
         owner_id: int | None,
         open_to_members: bool = False,
-        take_over: bool = False,
         **fields: str | list[str] | bool | None,
     ) -> tuple[Client, str | None]:
         """Register an app and return it with its secret, which cannot be read again.
 
         Players register their own; an administrator's game is listed at once. `fields` are those of
-        `Clients.register`. Raises TooManyClients, and the errors of `_save_game`.
+        `Clients.register`. Raises InvalidField, OriginTaken, TooManyClients.
         """
         trusted = owner_id is None or may_administer(self._store.users.read(owner_id))
 
@@ -52,7 +46,7 @@ class AppActs:
             is_open = open_to_members and not trusted
             return player.id == owner_id and may_register(player, is_open)
 
-        def save() -> tuple[Client, str | None]:
+        with self._naming_other_game():
             return self._store.clients.register(
                 **fields,
                 owner_id=owner_id,
@@ -61,75 +55,31 @@ class AppActs:
                 before=self._authority.audited(right, "client add"),
             )
 
-        self._authority.require(right)  # before a take-over
-        return self._save_game(save, take_over)
-
-    def change_client(
-        self, client_id: str, take_over: bool = False, **changes: str | list[str] | int | None
-    ) -> None:
-        """Change fields of an app. Raises the errors of `_save_game`.
+    def change_client(self, client_id: str, **changes: str | list[str] | int | None) -> None:
+        """Change fields of an app. Raises InvalidField, OriginTaken.
 
         A listed game that a player moves is unlisted: a moderator has looked at its old address.
         """
+        with self._naming_other_game(), self._store.clients.edit(client_id) as client:
+            self._authority.require(may_manage, client)
+            is_moved = changes.get("game_url", client.game_url) != client.game_url
+            if is_moved and not self._authority.has(may_list, client):
+                client.listed = False
+            for field, value in changes.items():
+                setattr(client, field, value)
 
-        def save() -> None:
-            with self._store.clients.edit(client_id) as client:
-                self._authority.require(may_manage, client)
-                changed = {name for name in changes if changes[name] != getattr(client, name)}
-                if "game_url" in changed and not self._authority.has(may_list, client):
-                    client.listed = False
-                for field in changed:
-                    setattr(client, field, changes[field])
-                CLIENTS.refuse_broken_rules(client, changed)  # before a take-over
-
-        self._save_game(save, take_over)
-
-    def _save_game(self, save: Callable[[], Value], take_over: bool) -> Value:
-        """Return `save()`, if need be after a take-over of the origin of its game.
-
-        Raises OriginTaken, and InvalidField that names the other app to an administrator: of the
-        field "take_over" if that may be taken over.
-        """
+    @contextlib.contextmanager
+    def _naming_other_game(self) -> Iterator[None]:
+        """Tell an administrator which app has the origin of a game, in an InvalidField."""
         try:
-            return save()
+            yield
         except OriginTaken as taken:
             if taken.other is None or not self._authority.has(may_administer):
                 raise
-            other = taken.other
-        owner = name_owner(self._store, other).words
-        shown = f"{other.name}, registered by {owner}, is at this origin"
-        if other.listed:
-            problem = f"{shown} and is listed. Unlist it first, or use another host or port."
-            raise InvalidField("game_url", problem)
-        if not take_over:
-            problem = f"{shown}. Take the origin over, or use another host or port."
-            raise InvalidField("take_over", problem)
-        # Two saves: no lock spans two records. The refused save had its rights and fields checked,
-        # and both audit lines have room, so that the second fails only if the storage does, or if
-        # others act in between. Then the other app has no game URL, as its owner is told, and the
-        # origin is free for another try.
-        self._authority.require_lines_left(2)
-        self.end_game(other)
-        return save()
-
-    def end_game(self, seen: Client) -> None:
-        """Remove the game URL of an unlisted app for another app, and tell its owner.
-
-        Raises OriginTaken if it was listed or moved since.
-        """
-        with self._store.clients.edit(seen.id) as client:
-            self._authority.require(may_administer, client)
-            if client.listed or client.game_origin != seen.game_origin:
-                raise OriginTaken(client)
-            self._authority.audit("client take-over", client=client.id)
-            client.game_url = None
-        with contextlib.suppress(NoSuchUser, DamagedRecord):
-            if client.owner_id is not None:
-                with self._store.users.edit(client.owner_id) as owner:
-                    owner.notify(
-                        "An administrator registered another app at the origin of your app "
-                        f"{client.name}, which has no game URL any more. Enter another one."
-                    )
+            owner = name_owner(self._store, taken.other).words
+            shown = f"{taken.other.name}, registered by {owner}, is at this origin."
+            advice = "Remove its game URL or delete it first, or use another host or port."
+            raise InvalidField("game_url", f"{shown} {advice}") from taken
 
     def set_disabled(self, client_id: str, disabled: bool) -> Client:
         """Disable or enable an app, and return it.

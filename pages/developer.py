@@ -146,9 +146,9 @@ def pop_secret(client: Client) -> str | None:
 def read_client_form(player: User, public: bool, kept_name: str | None = None) -> dict:
     """Return the fields of a form: `name`, `redirect_uris` (one a line), `game_url`, `description`.
 
-    `require_pkce`, `no_email` and `take_over` (the origin of the game from another app) are "yes"
-    if they are ticked. The redirect URIs are those of a public client or of a confidential one.
-    Only an administrator gives an app a name that looks like the site's. Raises FormRefused.
+    `require_pkce` and `no_email` are "yes" if they are ticked. The redirect URIs are those of a
+    public client or of a confidential one. Only an administrator gives an app a name that looks
+    like the site's. Raises FormRefused.
     """
     form = request.form
     fields = {
@@ -158,7 +158,6 @@ def read_client_form(player: User, public: bool, kept_name: str | None = None) -
         "description": form.get("description", "").strip(),
         "require_pkce": form.get("require_pkce") == "yes" and not public,
         "no_email": form.get("no_email") == "yes",
-        "take_over": form.get("take_over") == "yes",
     }
     redirect_uris, game_url = fields["redirect_uris"], fields["game_url"]
     nowhere = None if redirect_uris or game_url else "Enter a redirect URI or a game URL."

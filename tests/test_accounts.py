@@ -23,7 +23,6 @@ from storage.errors import (
     LastAdministrator,
     NameTaken,
     NoSuchUser,
-    OriginTaken,
     StorageFailed,
     TooManyAttempts,
     TooManyClients,
@@ -728,62 +727,6 @@ def test_owner_and_administrators_manage_an_app(
                     assert storage.clients.read(client.id) == client
     with pytest.raises(NotAllowed):
         app_acts_of(moderator).change_client(game.id, name="Mine")
-
-
-@pytest.mark.parametrize("change", [{"listed": True}, {"game_url": "https://new.example/"}])
-def test_app_that_changed_before_the_lock_keeps_its_origin(
-    storage, ada, admin, app_acts_of, before_lock, change
-):
-    client, _ = storage.clients.register("Chess", [], ada.id, game_url="https://chess.example/")
-
-    def edit() -> None:
-        with storage.clients.edit(client.id) as edited:
-            for name, value in change.items():
-                setattr(edited, name, value)
-
-    with before_lock(edit), pytest.raises(OriginTaken):
-        app_acts_of(admin).end_game(client)
-    assert storage.clients.read(client.id).game_url == change.get("game_url", client.game_url)
-    assert storage.users.read(ada.id).notices == []
-    with storage.users.edit(ada.id) as user:
-        user.mod_level = MODERATOR
-    with pytest.raises(NotAllowed):  # not even of the own app
-        app_acts_of(user).end_game(storage.clients.read(client.id))
-
-
-@pytest.mark.parametrize("refusal", ["name", "limit", "owner"])
-def test_refused_change_takes_no_origin_over(
-    storage, ada, admin, game, app_acts_of, monkeypatch, refusal
-):
-    """The other app keeps its game URL: what can be refused is checked before."""
-    app_acts_of(admin).set_listed(game.id, False)
-    mine, _ = storage.clients.register("Mine", [], admin.id)
-    before, lines = all_clients(storage), audit_lines(storage)
-    acts = app_acts_of(admin)
-    if refusal == "name":
-        with pytest.raises(InvalidField, match="name"):
-            acts.change_client(mine.id, take_over=True, name="two\nlines", game_url=GAME)
-    elif refusal == "limit":  # one more line, of the two that a registration needs
-        monkeypatch.setattr(actors, "MODERATORS_ACTS_AN_HOUR", len(lines) + 1)
-        with pytest.raises(TooManyAttempts):
-            acts.register_client(
-                admin.id, take_over=True, name="x", redirect_uris=[], game_url=GAME
-            )
-    else:
-        with pytest.raises(NotAllowed):
-            acts.register_client(ada.id, take_over=True, name="x", redirect_uris=[], game_url=GAME)
-    assert (all_clients(storage), audit_lines(storage)) == (before, lines)
-
-
-def test_take_over_with_room_for_both_lines(storage, admin, game, app_acts_of, monkeypatch):
-    app_acts_of(admin).set_listed(game.id, False)
-    monkeypatch.setattr(actors, "MODERATORS_ACTS_AN_HOUR", 3)
-    client, _ = app_acts_of(admin).register_client(
-        admin.id, take_over=True, name="x", redirect_uris=[], game_url=GAME
-    )
-    assert (client.game_url, storage.clients.read(game.id).game_url) == (GAME, None)
-    acts = [line["act"] for line in audit_lines(storage)]
-    assert acts == ["client unlisted", "client take-over", "client add"]
 
 
 def test_app_transferred_before_the_lock_is_unchanged(

@@ -76,7 +76,7 @@ def test_client_needs_a_redirect_uri_or_a_game(refusal, store):
         ("http://space.example/", "game_url: Start with https://. Browsers show no other page"),
         (
             "https://taken.example/mine",
-            "game_url: Taken, registered by the administrators, is at this origin and is listed.",
+            "game_url: Taken, registered by the administrators, is at this origin. Remove its",
         ),
     ],
 )
@@ -89,12 +89,12 @@ def test_invalid_game_url_is_refused(run, refusal, store, game_url, problem):
     assert all_clients(store) == before
 
 
-def test_client_takes_an_origin_over(run, refusal, store):
+def test_app_that_has_an_origin_is_named(run, refusal, store):
     taken = run("add", "Taken", "--game-url", GAME)["client_id"]
-    run("set", taken, "--unlisted")
     options = ("add", "Space", "--game-url", GAME)
-    assert refusal(*options).startswith("take_over: Taken, registered by the administrators,")
-    added = run(*options, "--take-over")
+    assert refusal(*options).startswith("game_url: Taken, registered by the administrators,")
+    run("set", taken, "--game-url", "")
+    added = run(*options)
     assert (added["game_url"], store.clients.read(taken).game_url) == (GAME, None)
 
 

@@ -238,37 +238,28 @@ def test_game_on_a_taken_origin_is_409(store, adas_browser, registered, changing
 
 
 @pytest.mark.parametrize("changing", [False, True])
-def test_administrator_takes_an_origin_over_from_an_unlisted_app(
-    store, adas_browser, ada, bob, bobs_browser, registered, changing
+def test_administrator_frees_an_origin_that_another_app_has(
+    store, adas_browser, ada, bob, registered, changing
 ):
     """Any member could have registered the address of somebody else's game."""
     promote(store, ada.id, ADMINISTRATOR)
     address = f"/developer/{registered.id}" if changing else "/developer"
     form = FORM | {"game_url": "https://chess.example/"}
-    squatter, _ = store.clients.register(
-        "Squat", [], bob.id, game_url=form["game_url"], listed=True
-    )
-    page = adas_browser.post(address, data=form | {"take_over": "yes"})
-    assert find_problem(page, "game_url").startswith("Squat, registered by Bob, is")
-    with store.clients.edit(squatter.id) as client:
-        client.listed = False
+    squatter, _ = store.clients.register("Squat", [CALLBACK], bob.id, game_url=form["game_url"])
     page = adas_browser.post(address, data=form)
-    assert find_problem(page, "take_over").startswith("Squat, registered by Bob, is")
-    assert 'type="checkbox" id="take_over"' in page.text
-    assert store.clients.read(squatter.id) == client
-    answer = adas_browser.post(address, data=form | {"take_over": "yes"})
+    assert find_problem(page, "game_url").startswith("Squat, registered by Bob, is at this origin.")
+    assert store.clients.read(squatter.id) == squatter
+    freed = {"name": "Squat", "redirect_uris": CALLBACK}
+    assert adas_browser.post(f"/developer/{squatter.id}", data=freed).status_code == 303
+    answer = adas_browser.post(address, data=form)
     assert answer.status_code == 303
     taken = store.clients.read(answer.location.rpartition("/")[2])
     assert (taken.game_url, store.clients.read(squatter.id).game_url) == (form["game_url"], None)
-    told = "An administrator registered another app at the origin of your app Squat"
-    assert [told in bobs_browser.get("/account").text for _ in range(2)] == [True, False]
-    lines = [line for line in store.audit.read() if line["act"] == "client take-over"]
-    assert [(line["by"], line["client"]) for line in lines] == [(ada.id, squatter.id)]
 
 
-def test_member_does_not_take_an_origin_over(store, adas_browser, bob, registered):
+def test_member_does_not_learn_which_app_has_an_origin(store, adas_browser, bob, registered):
     squatter, _ = store.clients.register("Squat", [], bob.id, game_url="https://chess.example/")
-    form = FORM | {"game_url": "https://chess.example/", "take_over": "yes"}
+    form = FORM | {"game_url": "https://chess.example/"}
     page = adas_browser.post("/developer", data=form)
     assert (page.status_code, "Squat" in page.text) == (409, False)
     assert store.clients.read(squatter.id) == squatter

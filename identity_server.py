@@ -39,8 +39,9 @@ from identity.guards import GUARDS
 from identity.naming import name_owner
 from identity.oauth import (
     CODE_MAX_AGE,
+    CODE_TOO_OLD,
+    CODE_USED,
     SCOPES,
-    TokenProblem,
     code_challenge_of,
     destination_of,
     find_tester_uri,
@@ -331,7 +332,6 @@ def show_consent_page(
 
 def address_of(auth_request: AuthorizationRequest) -> str:
     """Return the address on this server that makes the same request once more."""
-    challenge = auth_request.code_challenge
     parameters = {
         "response_type": "code",
         "response_mode": auth_request.response_mode,
@@ -339,8 +339,8 @@ def address_of(auth_request: AuthorizationRequest) -> str:
         "redirect_uri": auth_request.redirect_uri,
         "scope": " ".join(auth_request.scope),
         "state": auth_request.state,
-        "code_challenge": challenge,
-        "code_challenge_method": challenge and "S256",
+        "code_challenge": auth_request.code_challenge,
+        "code_challenge_method": auth_request.code_challenge and "S256",
     }
     query = urlencode({name: each for name, each in parameters.items() if each is not None})
     return f"/oauth/authorize?{query}"
@@ -361,8 +361,7 @@ def decide() -> Response | tuple:
     client, auth_request, shown = read_approved_request(request.form.get("request", ""))
     if problem := check_age(shown):
         return show_consent_page(player, client, auth_request, problem)
-    asked = auth_request
-    reply = Reply(client, asked.redirect_uri, asked.state, asked.response_mode)
+    reply = Reply(client, auth_request.redirect_uri, auth_request.state, auth_request.response_mode)
     decision = request.form.get("decision")
     if decision not in ("allow", "deny"):
         abort(400, "Choose Allow or Cancel.")
@@ -480,16 +479,17 @@ def token(api_request: ApiRequest) -> JsonResponse:
         refuse_bad_code(store, code, client, form)
         store.codes.spend(form["code"])
     except NoSuchCode:
-        abort(400, TokenProblem.CODE_UNKNOWN)
+        abort(400, "unknown or expired authorization code")
     except CodeSpent as spent:
         # Only for who can prove to be the client that the code was issued to: nobody else can end
         # a player's tokens.
         if spent.record.client_id == client.id and has_right_verifier(form, spent.record):
             end_replayed_grant(store, spent.record)
-        abort(400, TokenProblem.CODE_USED)
+        abort(400, CODE_USED)
     except SaveUnconfirmed as error:
         logger.error("a code may have been spent: %s", error)
-        abort(503, TokenProblem.PERHAPS_USED, retry_after=STORAGE_RETRY_AFTER)
+        problem = "the code may have been used up: get a new one"
+        abort(503, problem, retry_after=STORAGE_RETRY_AFTER)
     except StorageFailed as error:
         logger.error("a code was not spent: %s", error)
         abort(503, "the server cannot save right now", retry_after=STORAGE_RETRY_AFTER)
@@ -537,9 +537,9 @@ def refuse_bad_code(
         raise NoSuchCode
     age = now_ms() - code.issued  # below 0 if the clock of another machine is ahead
     if not -CLOCK_TOLERANCE * 1000 <= age <= CODE_MAX_AGE * 1000:
-        abort(400, TokenProblem.CODE_TOO_OLD)
+        abort(400, CODE_TOO_OLD)
     if find_granting_user(store, code.user_id, code.client_id, code.grant_id) is None:
-        abort(400, TokenProblem.GRANT_ENDED)
+        abort(400, "the player has withdrawn consent, or the account is suspended or deleted")
     redirect_uri = form.get("redirect_uri")
     if redirect_uri is not None and redirect_uri != code.redirect_uri:
         abort(400, "redirect_uri is not the one of the authorization request")

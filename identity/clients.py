@@ -15,7 +15,6 @@ from werkzeug.datastructures import WWWAuthenticate
 
 from identity.fast_path import ApiRequest
 from identity.limits import count_attempts, limits_of_address
-from identity.oauth import TokenProblem
 from storage.errors import StorageFailed, TooManyAttempts
 from storage.records import Client, sha256
 
@@ -61,7 +60,7 @@ def read_client_credentials(
         if "client_id" not in form:
             abort(400, "client_id is missing; or send both as HTTP Basic")
         if needs_secret and "client_secret" not in form:
-            abort(400, TokenProblem.SECRET_MISSING)
+            abort(400, "client_secret is missing; or send both as HTTP Basic")
         return form["client_id"], form.get("client_secret", "")
     try:
         pair = base64.b64decode(credentials, validate=True).decode()
@@ -100,4 +99,5 @@ def refuse_client(api_request: ApiRequest) -> NoReturn:
     # RFC 6749 5.2: the challenge is for a client that tried HTTP Basic.
     tried_basic = api_request.authorization[0] == "basic"
     challenge = WWWAuthenticate("basic", {"realm": "OAuth clients"}) if tried_basic else None
-    abort(401, TokenProblem.CLIENT_REFUSED, www_authenticate=challenge)
+    refusal = "client_id is unknown or disabled, or client_secret is wrong"
+    abort(401, refusal, www_authenticate=challenge)

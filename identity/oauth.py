@@ -16,18 +16,9 @@ from storage.rules import has_origin, origin_of
 SCOPES = {"userinfo": "public profile", "email": "email address"}
 AUTHORIZE_PATHS = ("/oauth/authorize", "/oauth")
 CODE_MAX_AGE = 60  # seconds; RFC 6749 4.1.2 allows ten minutes
-
-
-class TokenProblem:
-    """What the token endpoint says of refused requests that the tester explains: whole messages."""
-
-    SECRET_MISSING = "client_secret is missing; or send both as HTTP Basic"
-    CLIENT_REFUSED = "client_id is unknown or disabled, or client_secret is wrong"
-    CODE_UNKNOWN = "unknown or expired authorization code"
-    CODE_USED = "this authorization code was used before; each is valid once"
-    CODE_TOO_OLD = f"this authorization code is older than {CODE_MAX_AGE} seconds"
-    GRANT_ENDED = "the player has withdrawn consent, or the account is suspended or deleted"
-    PERHAPS_USED = "the code may have been used up: get a new one"
+# What the token endpoint says of codes, and the tester explains.
+CODE_USED = "this authorization code was used before; each is valid once"
+CODE_TOO_OLD = f"this authorization code is older than {CODE_MAX_AGE} seconds"
 
 
 def code_challenge_of(verifier: str) -> str:

@@ -214,7 +214,7 @@ def client_page(
         warning=warn_unencrypted([*client.redirect_uris, client.game_url or ""]),
         owner_may_enable=overruled and client.disabled_by == client.owner_id != player.id,
         typed=request.form if "client" in problems else kept,
-        exchange=exchange_command(client, verifier="CODE_VERIFIER"),
+        exchange=exchange_command(client),
         web_page=web_page_of(client, None, "userinfo").code,
         problems=problems,
         notice=forms.pop_notice(),

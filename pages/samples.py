@@ -6,7 +6,6 @@ no quotes, backslashes or spaces (`storage.check_redirect_uri`), and client ids 
 
 import re
 import secrets
-import shlex
 from typing import NamedTuple
 from urllib.parse import urlencode
 
@@ -46,37 +45,23 @@ def authorization_parameters(
     return parameters
 
 
-def link_and_commands(client: Client, redirect_uri: str, scope: str) -> tuple[str, str, str]:
-    """Return a link to an authorization request, and the curl commands that exchange its code.
+def link_and_exchange(client: Client, redirect_uri: str, scope: str) -> tuple[str, str]:
+    """Return a link to an authorization request, and the curl command that exchanges its code.
 
     For tests only: an app keeps a verifier of its own in the session of each player.
     """
     state, verifier = secrets.token_urlsafe(12), secrets.token_urlsafe(32)
     parameters = authorization_parameters(client, redirect_uri, scope, state, verifier)
     link = f"{base_url()}/oauth/authorize?{urlencode(parameters)}"
-    return link, exchange_command(client, redirect_uri, verifier), whois_command()
+    return link, exchange_command(client, redirect_uri, verifier)
 
 
 def exchange_command(
-    client: Client, redirect_uri: str | None = None, verifier: str | None = None
+    client: Client, redirect_uri: str | None = None, verifier: str = "CODE_VERIFIER"
 ) -> str:
     """Return a curl command that exchanges a code, with placeholders CODE and CLIENT_SECRET."""
-    form = {
-        "grant_type": "authorization_code",
-        "code": "CODE",
-        "client_id": client.id,
-        "client_secret": None if client.public else "CLIENT_SECRET",
-        "redirect_uri": redirect_uri,
-        "code_verifier": verifier,
-    }
-    given = [shlex.quote(f"{name}={value}") for name, value in form.items() if value]
-    words = [f"curl {base_url()}/api/oauth/token", *(f"--data-urlencode {each}" for each in given)]
-    return " \\\n    ".join(words)
-
-
-def whois_command() -> str:
-    """Return a curl command that asks who gave an access token, with placeholder ACCESS_TOKEN."""
-    return f"curl {base_url()}/api/oauth/whois \\\n    -H 'Authorization: Bearer ACCESS_TOKEN'"
+    values = {"redirect_uri": redirect_uri, "verifier": verifier}
+    return render_template("sample_exchange.txt", site=base_url(), client=client, **values)
 
 
 def samples_of(client: Client, redirect_uri: str | None, scope: str) -> list[Sample]:

@@ -14,19 +14,18 @@ from http import HTTPStatus
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-from flask import Blueprint, current_app, make_response, redirect, request, session
+from flask import Blueprint, current_app, redirect, request, session
 from werkzeug.datastructures import MultiDict
 from werkzeug.test import EnvironBuilder
 from werkzeug.wrappers import Response
 
 from identity.context import base_url
-from identity.oauth import SCOPES, TokenProblem, tester_redirect_uri
+from identity.oauth import CODE_TOO_OLD, CODE_USED, SCOPES, tester_redirect_uri
 from pages.developer import find_own_client
 from pages.forms import FormRefused, form_view
 from pages.moderation import acts_of
 from pages.rendering import render_page
-from pages.samples import authorization_parameters, link_and_commands, samples_of
-from storage.errors import StorageError
+from pages.samples import authorization_parameters, link_and_exchange, samples_of
 from storage.records import Client, User, now_ms
 from storage.rules import warn_unencrypted
 
@@ -119,12 +118,11 @@ def show_page(
     problems: dict[str, str],
     trial: Trial | None = None,
     calls: list[list[Message]] | None = None,
-    **outcome: dict | bool | str,
+    stage: str | None = None,
 ) -> str:
     """Return the page with a test, by default the session's, its `calls` of the API, and samples.
 
-    `outcome` has the `stage`: "start", "exchange" or "done". Then `found` is the answer of whois,
-    and `ended` is False if the token could not be ended.
+    The `stage` is "start", "exchange" or "done"; by default it depends on whether there is a code.
     """
     trial = trial or find_trial(client)
     redirect_uri, scope = request.args.get("redirect_uri"), choose_scope(request.args)
@@ -141,10 +139,10 @@ def show_page(
         messages=[*messages_of(client, trial), *(calls or [])],
         problems=problems or refusal_of(trial),
         chosen={"redirect_uri": redirect_uri, "scope": scope},
-        link=redirect_uri and link_and_commands(client, redirect_uri, scope),
+        link=redirect_uri and link_and_exchange(client, redirect_uri, scope),
         samples=samples_of(client, redirect_uri, scope),
         warning=warn_unencrypted([redirect_uri or ""]),
-        **{"stage": "exchange" if has_code else "start", **outcome},
+        stage=stage or ("exchange" if has_code else "start"),
     )
 
 
@@ -192,7 +190,7 @@ def start_test(player: User, client: Client) -> Response:
 
 
 @tester.get("/developer/<client_id>/try/callback")
-def take_response(client_id: str) -> Response:
+def take_response(client_id: str) -> Response | tuple:
     """Keep the response to this session's authorization request, and redirect to the page.
 
     The address of the page has no code, and can be loaded again.
@@ -202,7 +200,7 @@ def take_response(client_id: str) -> Response:
     # RFC 6749 10.12: without this check, another site could bring a code of another account.
     expected = trial.state if trial and not trial.response else ""
     if not expected or not hmac.compare_digest(expected.encode(), state.encode()):
-        return make_response(show_page(player, client, {"form": NOT_OURS}), 400)
+        return show_page(player, client, {"form": NOT_OURS}), 400
     known = ("code", "iss", "error", "error_description")
     trial.response = {name: request.args[name][:200] for name in known if name in request.args}
     trial.response["state"] = state
@@ -214,30 +212,27 @@ def take_response(client_id: str) -> Response:
 
 
 @tester.post("/developer/<client_id>/try/token")
-def finish_test(client_id: str) -> Response:
+def finish_test(client_id: str) -> str | tuple:
     """Exchange the code, ask who the player is, and end the grant before the page is sent."""
     player, client = find_own_client(client_id)
     trial = find_trial(client)
     if client.disabled or trial is None or trial.code is None:
         problem = DISABLED if client.disabled else NO_CODE
-        return make_response(show_page(player, client, {"form": problem}), 409)
+        return show_page(player, client, {"form": problem}), 409
     exchange, status, body = exchange_code(client, trial)
-    if status != HTTPStatus.OK:
-        problems, retry = advice_on(client, status, body.get("message", ""))
-        if not retry:
-            del session["trial"]
-            end_grant(player, client, has_token=False)
-        stage = "exchange" if retry else "start"
-        return make_response(
-            show_page(player, client, problems, trial, [exchange], stage=stage), status
-        )
+    problems = explain_refusal(client, status, body.get("message", ""))
+    if status in CAN_RETRY:
+        return show_page(player, client, problems, trial, [exchange]), status
     del session["trial"]
+    acts = acts_of(player)
+    if status != HTTPStatus.OK:
+        acts.end_test(player.id, client.id, has_token=False)
+        return show_page(player, client, problems, trial, [exchange], stage="start"), status
     bearer = {"Authorization": f"Bearer {body['access_token']}"}
-    look_up, status, found = call_api("GET", "/api/oauth/whois", headers=bearer)
-    ended = end_grant(player, client)
+    look_up, status, _ = call_api("GET", "/api/oauth/whois", headers=bearer)
+    acts.end_test(player.id, client.id, has_token=True)
     problems = {} if status == HTTPStatus.OK else {"form": WHOIS_REFUSED}
-    outcome = {"stage": "done", "found": found, "ended": ended}
-    return make_response(show_page(player, client, problems, trial, [exchange, look_up], **outcome))
+    return show_page(player, client, problems, trial, [exchange, look_up], stage="done")
 
 
 def exchange_code(client: Client, trial: Trial) -> tuple[list[Message], int, dict]:
@@ -276,17 +271,7 @@ def call_api(
     return [sent, make_message(f"{status.value} {status.phrase}", body)], status, body
 
 
-def end_grant(player: User, client: Client, has_token: bool = True) -> bool:
-    """End the grant of a test, as `Acts.end_test`; return False if that cannot be saved."""
-    try:
-        acts_of(player).end_test(player.id, client.id, has_token)
-    except StorageError as error:
-        current_app.logger.error("the token of a test was not ended: %s", error)
-        return False
-    return True
-
-
-# -- what is wrong, and how to mend it ----------------------------------------------------------
+# -- problems and their remedies ----------------------------------------------------------------
 
 AUTHORIZATION_ADVICE = {  # by the error code of the redirect
     "access_denied": (
@@ -299,44 +284,25 @@ AUTHORIZATION_ADVICE = {  # by the error code of the redirect
     ),
 }
 WHOIS_REFUSED = "The token has ended already: perhaps you removed this app's access. Start again."
-
-
-class Advice(NamedTuple):
-    """What a refused token request means for the developer."""
-
-    text: str
-    retry: bool = False  # the same code can be sent again
-
-
 TOKEN_ADVICE = {  # by the message of the response, or by its status for all other messages
-    TokenProblem.SECRET_MISSING: Advice("Enter the client secret of this app.", True),
-    TokenProblem.CLIENT_REFUSED: Advice(
-        "Wrong client secret. Copy all of it. If it is lost, create a new one.", True
-    ),
-    TokenProblem.CODE_TOO_OLD: Advice(
+    CODE_TOO_OLD: (
         "The code is older than 60 seconds. Start again, and press the button within 60 seconds of "
         "Allow. Your app should exchange a code at once."
     ),
-    TokenProblem.CODE_USED: Advice(
+    CODE_USED: (
         "This code was used before. A code works once, and its second use ends the tokens of the "
         "first. Start again to get a new code."
     ),
-    TokenProblem.CODE_UNKNOWN: Advice("This code has expired. Start again to get a new one."),
-    TokenProblem.GRANT_ENDED: Advice(
-        "The code has ended: you removed this app's access, or used another code twice. Start "
-        "again."
-    ),
-    TokenProblem.PERHAPS_USED: Advice(
-        "The code may have been used up. Start again to get a new one."
-    ),
-    429: Advice("Too many wrong secrets from your network. Wait 15 minutes, then start again."),
-    503: Advice("The site can't save right now. Press the button again in a moment.", True),
+    401: "Wrong client secret. Copy all of it. If it is lost, create a new one.",
+    429: "Too many wrong secrets from your network. Wait 15 minutes, then start again.",
+    503: "The site can't save right now. Press the button again in a moment.",
 }
+CAN_RETRY = (401, 503)  # the same code can be sent again
 
 
-def advice_on(client: Client, status: int, message: str) -> tuple[dict[str, str], bool]:
-    """Return the problem with a token request, by field, and if its code can be sent again."""
-    usual = Advice(f"The site refused the request: {message}. Start again.")
+def explain_refusal(client: Client, status: int, message: str) -> dict[str, str]:
+    """Return the problem with a refused token request, by field."""
+    usual = f"The site refused the request: {message}. Start again."
     advice = TOKEN_ADVICE.get(message) or TOKEN_ADVICE.get(status, usual)
-    is_about_secret = not client.public and advice.retry and status < 500
-    return {"client_secret" if is_about_secret else "form": advice.text}, advice.retry
+    is_about_secret = status == HTTPStatus.UNAUTHORIZED and not client.public
+    return {"client_secret" if is_about_secret else "form": advice}

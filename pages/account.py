@@ -38,11 +38,6 @@ from storage.rules import check_bio, check_email, check_password
 
 FORM_AROUND_PICTURE = 64 * 1024  # bytes
 DATE = "%d %B %Y"
-PERHAPS_SET = (
-    "Your new password may have been set. Try to sign in with it. If that doesn't work, your "
-    "password is still the old one."
-)
-PERHAPS_DELETED = "Your account may have been deleted. Go to home to see if you are signed in."
 PICTURE_STATUS = {
     TooManyBytes: 413,
     NotAPicture: 415,
@@ -186,9 +181,7 @@ def set_new_password(user: User, password: str) -> None:
     """
     with password_place(user.id):
         password_hash = hash_password(password)
-    with forms.if_unconfirmed(PERHAPS_SET):
-        started = start_session(user, password, password_hash)
-    if not started:
+    if not start_session(user, password, password_hash):
         raise forms.FormRefused({"form": forms.ACCOUNT_CHANGED}, 409)
 
 
@@ -207,8 +200,7 @@ def export_account() -> Response:
 def delete_account(player: User) -> Response:
     """Delete the account, with the `password`."""
     forms.refuse_wrong_password(player, "password")
-    with forms.if_unconfirmed(PERHAPS_DELETED):
-        acts_of(player).delete_user(player.id)
+    acts_of(player).delete_user(player.id)
     session.clear()
     return forms.redirect_with_notice("Account deleted.", "/")
 

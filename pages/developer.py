@@ -24,13 +24,6 @@ from storage.names import check_client_name
 from storage.records import Client, User, now_ms, sha256
 from storage.rules import check_description, check_redirect_uris, warn_unencrypted
 
-PERHAPS_REGISTERED = (
-    "This app may have been registered. Look for it on the page of your apps. If it is there, and "
-    "runs on a server, get a new secret for it; if it is not there, register it again."
-)
-PERHAPS_REPLACED = (
-    "The secret may have been replaced by one that can't be shown. Go back and get a new one."
-)
 CLIENTS_SHOWN = 100  # on one page
 SECRET_MAX_AGE = 60_000  # milliseconds from its creation to the page that shows it
 KINDS = {"confidential": False, "public": True}  # values of the field `kind`
@@ -106,9 +99,8 @@ def register(player: User) -> Response:
     if public is None:
         raise forms.FormRefused({"kind": "Choose where your app runs."})
     fields = read_client_form(player, public) | {"public": public}
-    with forms.if_unconfirmed(PERHAPS_REGISTERED):
-        acts, is_open = app_acts_of(player), is_open_to_members()
-        client, secret = acts.register_client(player.id, is_open, **fields)
+    acts, is_open = app_acts_of(player), is_open_to_members()
+    client, secret = acts.register_client(player.id, is_open, **fields)
     if secret is None:
         return forms.redirect_with_notice("App registered.", f"/developer/{client.id}")
     return redirect_with_secret(client.id, secret)
@@ -237,8 +229,7 @@ def save_client(player: User, client: Client) -> Response:
 @client_form("secret", stamped=True)
 def replace_secret(player: User, client: Client) -> Response:
     """Replace a client's secret; its page shows the new one, once."""
-    with forms.if_unconfirmed(PERHAPS_REPLACED):
-        secret = app_acts_of(player).issue_client_secret(client.id)
+    secret = app_acts_of(player).issue_client_secret(client.id)
     return redirect_with_secret(client.id, secret)
 
 

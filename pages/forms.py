@@ -20,7 +20,7 @@ from identity.limits import (
     limits_of_address,
 )
 from identity.passwords import verify_password_with_limits
-from identity.responses import STORAGE_RETRY_AFTER, SaveNotConfirmed, storage_http_error
+from identity.responses import storage_http_error
 from identity.stamps import check_stamp
 from storage.errors import (
     DamagedRecord,
@@ -38,7 +38,6 @@ NOT_SAVED = {  # by status
     503: "Nothing was saved. Try again in a moment.",
     507: "The disk is full, so nothing was saved. Tell the people who run this site.",
 }
-NOT_CONFIRMED = "This may have been saved, or not. Load the page again to see."
 ACCOUNT_CHANGED = "This account has just changed. Try again."
 
 
@@ -79,12 +78,7 @@ def form_view(
                     return change(*found)
             except FormRefused as error:
                 problems = {form_name: error.problems} if form_name else error.problems
-                try:
-                    response = make_response(show(*found, problems))
-                except StorageFailed:
-                    if isinstance(error.__cause__, SaveUnconfirmed):
-                        raise error.__cause__ from None  # its page says what may have been saved
-                    raise
+                response = make_response(show(*found, problems))
                 response.status_code = error.status
                 response.headers.update(error.headers)
                 return response
@@ -115,24 +109,11 @@ def as_form_errors(field: str = "form") -> Iterator[None]:
         raise FormRefused({field: problem}, 429, error.retry_after) from error
     except Busy as error:
         raise FormRefused({field: error.description}, 503, error.retry_after) from error
+    except SaveUnconfirmed:
+        raise  # a page of its own says so: the form might no longer be shown
     except StorageFailed as error:
         status = storage_http_error(error, current_app.logger).code
-        unconfirmed = isinstance(error, SaveUnconfirmed)
-        problem = NOT_CONFIRMED if unconfirmed else NOT_SAVED[status]
-        raise FormRefused({field: problem}, status, BUSY_RETRY_AFTER) from error
-
-
-@contextlib.contextmanager
-def if_unconfirmed(advice: str) -> Iterator[None]:
-    """Show this advice, as a page of its own, if a save of the block cannot be confirmed.
-
-    For what the form itself cannot show again, such as a new account.
-    """
-    try:
-        yield
-    except SaveUnconfirmed as error:
-        current_app.logger.error("%s", error)
-        raise SaveNotConfirmed(advice, retry_after=STORAGE_RETRY_AFTER) from error
+        raise FormRefused({field: NOT_SAVED[status]}, status, BUSY_RETRY_AFTER) from error
 
 
 def describe_own_suspension(suspension: Suspension) -> Markup:

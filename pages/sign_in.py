@@ -37,9 +37,7 @@ def check_sign_in(leads_to: str) -> Response:
         raise forms.FormRefused({"form": "Wrong name or password."}, 403)
     if user.suspended:
         raise forms.FormRefused({"form": forms.describe_own_suspension(user.suspension)}, 403)
-    with forms.if_unconfirmed("You are not signed in yet. Go back and try again."):
-        started = start_session(user, password)
-    if not started:
+    if not start_session(user, password):
         raise forms.FormRefused({"form": forms.ACCOUNT_CHANGED}, 403)
     return redirect(leads_to, 303)
 

@@ -23,9 +23,6 @@ from storage.rules import check_email, check_password
 
 DONE = "Account created. If a game sent you here, go back to it."
 FIRST_DONE = "Account created. To invite others, run: identity-server invite"
-PERHAPS_CREATED = (
-    "Your account may have been created. Try to sign in. If that doesn't work, create it again."
-)
 UNKNOWN_INVITE = "We don't recognise this invitation. It may be used or too old. Ask for a new one."
 SIGN_UPS_A_DAY = 10  # from an address
 
@@ -144,10 +141,9 @@ def add_account(form: MultiDict, first: bool) -> User:
                 raise EmailTaken
             password_hash = hash_password(password)
         mod_level = ADMINISTRATOR if first else PLAYER
-        with forms.if_unconfirmed(PERHAPS_CREATED):
-            return get_storage().users.register(
-                name, email, password_hash, mod_level=mod_level, invite=invite, first=first
-            )
+        return get_storage().users.register(
+            name, email, password_hash, mod_level=mod_level, invite=invite, first=first
+        )
     except TooManyAttempts as error:
         raise forms.refused_for_hours("form", error) from error
     except (StorageFailed, InvalidField):

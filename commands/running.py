@@ -18,11 +18,6 @@ from identity.settings import ROOT, SETTINGS, read_settings
 from storage import Storage, mask_url
 
 BIND = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*):([0-9]{1,5})")
-# What `settings` says of the folders if a database has the records.
-IN_DATABASE = {
-    "DATA_DIR": "folder of the address of the running server; a database has the records",
-    "PICTURE_DIR": "not used: a database has the pictures",
-}
 # How Python runs each server that serves this application.
 SERVER_MODULES = {
     "gunicorn": ["gunicorn", f"--config={ROOT}/serving/gunicorn_config.py"],
@@ -160,7 +155,6 @@ def settings(bind: tuple[str, int], server: str) -> None:
     for name, setting in SETTINGS.items():
         origin = "environment" if f"IDENTITY_{name}" in os.environ else "default"
         value = mask_url(values[name]) if name == "STORAGE" else values[name]
-        help = setting.help if values["STORAGE"] == "files" else IN_DATABASE.get(name, setting.help)
-        click.echo(f"IDENTITY_{name}={value}  ({origin})\n    {help}")
+        click.echo(f"IDENTITY_{name}={value}  ({origin})\n    {setting.help}")
     for each in check_environment(values, bind, server):
         click.echo(f"\nWarning: {each.problem}.\n    Fix: {each.fix}.")

@@ -31,8 +31,11 @@ SETTINGS = {
         "files",
         "where records and pictures are: files in the next two folders, or postgresql://...",
     ),
-    "DATA_DIR": Setting(os.path.join(DATA, "instance"), "folder of the records"),
-    "PICTURE_DIR": Setting(PICTURES, "folder of the profile pictures"),
+    "DATA_DIR": Setting(
+        os.path.join(DATA, "instance"),
+        "folder of the records; with a database, only of the running server's address",
+    ),
+    "PICTURE_DIR": Setting(PICTURES, "folder of the profile pictures; not used with a database"),
     "BASE_URL": Setting("http://127.0.0.1:8000", "where people reach this server; https in public"),
     "SITE_NAME": Setting("Identity Server", "what the pages call this site"),
     "ABOUT_URL": Setting("", "page about privacy and contact, linked in every footer"),

@@ -33,7 +33,6 @@ from waiting import PATIENCE, wait_until
 from werkzeug.security import check_password_hash
 
 from commands.address import kept_address
-from commands.running import IN_DATABASE
 from identity import passwords
 from identity.settings import SETTINGS
 from identity_admin import identity_server_command
@@ -249,8 +248,6 @@ def test_settings_prints_each_value_and_its_source(installation):
     assert "IDENTITY_SIGN_UP=invite  (default)" in lines
     assert f"IDENTITY_DATA_DIR={installation.data}  (environment)" in lines
     texts = {name: setting.help for name, setting in SETTINGS.items()}
-    if "IDENTITY_STORAGE" in installation.environment:
-        texts |= IN_DATABASE
     for name, text in texts.items():
         at = next(n for n, line in enumerate(lines) if line.startswith(f"IDENTITY_{name}="))
         assert lines[at + 1].strip() == text

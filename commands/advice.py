@@ -3,15 +3,12 @@
 import ipaddress
 import os
 import re
-import time
 from collections.abc import Iterator
 
-from identity.settings import ROOT, host_of
+from identity.settings import host_of
 from storage import find_advice
 from storage.maintenance import Advice
-from storage.records import CLOCK_TOLERANCE
 
-MAX_CODE_AGE = 10 * 365 * 86_400  # seconds: a later clock is taken for wrong
 # RFC 6762, 6761, 8375, and suffixes that home routers use. A name without a dot is private, too.
 PRIVATE_NAME = re.compile(r"[^.]+|.*\.(local|localhost|internal|home\.arpa|lan|home|test)")
 
@@ -29,8 +26,7 @@ def check_environment(
 
     `bind` and `server` are the options of `serve`.
     """
-    places = (values[each] for each in ("DATA_DIR", "PICTURE_DIR", "STORAGE"))
-    found = [*check_clock(), *find_advice(*places)]
+    found = [*find_advice(values["DATA_DIR"], values["PICTURE_DIR"], values["STORAGE"])]
     # In a container the port mapping of the host decides who reaches the address of --bind.
     if os.getpid() != 1:
         found += check_addresses(values, *bind)
@@ -105,16 +101,3 @@ def check_addresses(values: dict, bind_host: str, bind_port: int) -> Iterator[Ad
             f"links lead to {base_url}, but the server listens at port {bind_port}",
             f"use --bind {bind_host}:{port}, or give IDENTITY_BASE_URL the port {bind_port}",
         )
-
-
-# -- clock --------------------------------------------------------------------------------------
-
-
-def check_clock() -> Iterator[Advice]:
-    """Find a clock that is far from the date of the code."""
-    now, installed = time.time(), os.stat(f"{ROOT}/identity_server.py").st_mtime
-    if not installed - CLOCK_TOLERANCE <= now <= installed + MAX_CODE_AGE:
-        date = time.strftime("%d %B %Y, %H:%M", time.gmtime(now))
-        problem = f"the clock says {date} UTC, far from the code's date"
-        fix = "set the clock (timedatectl set-ntp true): codes, tokens and sessions expire by it"
-        yield Advice(problem, fix)

@@ -1,7 +1,6 @@
 """`identity-server settings` and `serve` warn about an installation; `settings` prints the fix."""
 
 import os
-import time
 from collections.abc import Callable
 from unittest import mock
 
@@ -114,14 +113,6 @@ def test_inconsistent_addresses(advise, bind, settings, problem, fix):
 def test_addresses_are_not_checked_in_a_container(advise, monkeypatch):
     monkeypatch.setattr(os, "getpid", lambda: 1)
     assert advise(ALL_INTERFACES) == advise(ALL_INTERFACES, **PUBLIC) == []
-
-
-def test_clock_far_from_the_date_of_the_code(advise, clock):
-    for years in (-30, 30):
-        clock.ahead = years * 365 * 86_400
-        [advice] = advise()
-        assert time.strftime("%Y", time.gmtime(time.time())) in advice.problem
-        assert "far from the code's date" in advice.problem
 
 
 # -- the commands ---------------------------------------------------------------------------------

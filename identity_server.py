@@ -504,7 +504,7 @@ def token(api_request: ApiRequest) -> JsonResponse:
 def read_token_parameters(api_request: ApiRequest) -> list[tuple[str, str]]:
     """Return the parameters of a token request. Raises HTTPException."""
     body = api_request.read_body(TOKEN_BODY_LIMIT)
-    media_type = api_request.content_type.partition(";")[0].strip().lower()
+    media_type = api_request.environ.get("CONTENT_TYPE", "").partition(";")[0].strip().lower()
     if media_type in ("application/json", "multipart/form-data"):
         abort(400, "send the parameters form-encoded: application/x-www-form-urlencoded")
     try:

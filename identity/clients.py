@@ -90,7 +90,8 @@ def refuse_client(api_request: ApiRequest) -> NoReturn:
     # Counted after the check and by address only: client ids are public, and a limit by id would
     # let anyone lock a client out.
     try:
-        limits = limits_of_address(api_request.address, "client from", CLIENT_FAILURES)
+        address = api_request.environ.get("REMOTE_ADDR")
+        limits = limits_of_address(address, "client from", CLIENT_FAILURES)
         count_attempts(api_request.storage, limits)
     except TooManyAttempts as error:
         abort(429, str(error), retry_after=error.retry_after)

@@ -53,16 +53,6 @@ class ApiRequest:
         return parse_parameters(self.environ.get("QUERY_STRING", ""))
 
     @property
-    def content_type(self) -> str:
-        """The Content-Type header; "" if missing."""
-        return self.environ.get("CONTENT_TYPE", "")
-
-    @property
-    def address(self) -> str | None:
-        """The client's IP address, from the server or the trusted proxies."""
-        return self.environ.get("REMOTE_ADDR")
-
-    @property
     def authorization(self) -> tuple[str, str]:
         """The scheme, in lower case, and credentials of the Authorization header; "" if missing."""
         scheme, _, credentials = self.environ.get("HTTP_AUTHORIZATION", "").partition(" ")

@@ -186,14 +186,9 @@ def client_page(
     player: User, client: Client, problems: dict[str, dict[str, str]], secret: str | None = None
 ) -> str:
     """Return the page of a client with `problems` by form, then by field, and the typed values."""
-    kept = {
-        "name": client.name,
-        "redirect_uris": "\n".join(client.redirect_uris),
-        "game_url": client.game_url or "",
-        "description": client.description,
-        "require_pkce": client.require_pkce,
-        "no_email": client.no_email,
-    }
+    fields = ("name", "game_url", "description", "require_pkce", "no_email")
+    kept = {each: getattr(client, each) for each in fields}
+    kept["redirect_uris"] = "\n".join(client.redirect_uris)
     owner = name_owner(get_storage(), client)
     # Only then does it matter that an administrator disables the app as well.
     overruled = owner.user is not None and not may_administer(owner.user)

@@ -1,12 +1,10 @@
 """Games: the home page that lists them, and the heartbeats of those who play them."""
 
-from typing import NamedTuple
-
 from flask import Blueprint, abort, current_app, request
 from werkzeug.wrappers import Response
 
 from identity.context import base_url, get_storage
-from identity.naming import Named, name_owner
+from identity.naming import name_owner
 from identity.rights import may_list
 from identity.sessions import signed_in_player
 from identity.settings import check_game
@@ -66,23 +64,16 @@ def home_page(problems: dict[str, str]) -> str:
         Preview(current_app.config["SITE_NAME"], address="/"),
         moderates=moderates,
         listed=games_shown(listed=True),
-        unlisted=games_shown(listed=False) if moderates else GamesShown([], None),
+        unlisted=games_shown(listed=False) if moderates else {},
         problems=problems,
         notice=pop_notice(),
     )
 
 
-class GamesShown(NamedTuple):
-    """Games on one page, each with its owner, and the address of the next page."""
+def games_shown(listed: bool) -> dict:
+    """Return `games` that can be played here, listed or not, by name, each with its owner.
 
-    games: list[tuple[Client, Named]]
-    more: str | None
-
-
-def games_shown(listed: bool) -> GamesShown:
-    """Return the games that can be played here, listed or not, by name.
-
-    If there are more than GAMES_SHOWN they are paged by id.
+    More than GAMES_SHOWN are paged by id; then `more` is the address of the next page.
     """
     parameter = "after" if listed else "unlisted_after"
     after = start_of_page(parameter)
@@ -90,7 +81,7 @@ def games_shown(listed: bool) -> GamesShown:
     page = found[:GAMES_SHOWN]
     by_name = sorted(filter(is_playable, page), key=lambda client: client.name.casefold())
     more = f"/?{parameter}={page[-1].id}" if len(found) > GAMES_SHOWN else None
-    return GamesShown([(each, name_owner(get_storage(), each)) for each in by_name], more)
+    return {"games": [(each, name_owner(get_storage(), each)) for each in by_name], "more": more}
 
 
 def start_of_page(parameter: str) -> str:

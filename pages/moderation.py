@@ -215,16 +215,12 @@ def change_mod_level(acts: Acts, user: User) -> Response:
 
 
 @moderation.post("/users/<user_id>/flairs/grant")
-@moderation_form
-def grant_player_flair(acts: Acts, user: User) -> Response:
-    """Grant the player a `flair`."""
-    acts.grant_flair(user.id, request.form.get("flair", "").strip())
-    return redirect_with_notice("Flair granted.", f"/users/{user.id}")
-
-
 @moderation.post("/users/<user_id>/flairs/revoke")
 @moderation_form
-def revoke_player_flair(acts: Acts, user: User) -> Response:
-    """Take a `flair` from the player."""
-    acts.revoke_flair(user.id, request.form.get("flair", ""))
-    return redirect_with_notice("Flair revoked.", f"/users/{user.id}")
+def change_flairs(acts: Acts, user: User) -> Response:
+    """Grant the player a `flair`, or take it from them."""
+    is_grant = request.path.endswith("/grant")
+    change = acts.grant_flair if is_grant else acts.revoke_flair
+    change(user.id, request.form.get("flair", "").strip())
+    notice = "Flair granted." if is_grant else "Flair revoked."
+    return redirect_with_notice(notice, f"/users/{user.id}")

@@ -24,7 +24,6 @@ class Report:
         self.lines = 0
 
     def tell(self, line: str) -> None:
-        """Print a line."""
         self.lines += 1
         clear_progress()
         echo(line)

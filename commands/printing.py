@@ -100,7 +100,6 @@ def show_progress(done: int, total: int) -> None:
 
 
 def clear_progress() -> None:
-    """Clear the line of `show_progress` for other text."""
     if sys.stderr.isatty():
         click.echo("\r\x1b[K", nl=False, err=True)
 

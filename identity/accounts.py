@@ -78,7 +78,6 @@ class Acts:
                 grant.end_tokens()
 
     def unsuspend(self, user_id: int) -> None:
-        """Let a suspended player sign in again."""
         with self._store.users.edit(user_id) as user:
             self._require_suspension_right(user)
             if user.suspended:

@@ -40,7 +40,6 @@ class Authority:
         self.is_command = actor == COMMAND
 
     def has(self, right: Right, record: User | Client | None = None) -> bool:
-        """Return True if the actor has this right to the record."""
         if self.is_command:
             return True
         if record is not None and record.id == self._actor.id:

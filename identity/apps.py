@@ -120,6 +120,5 @@ class AppActs:
         return self._store.clients.issue_secret(client_id, before)
 
     def delete_client(self, client_id: str) -> None:
-        """Remove an app."""
         before = self._authority.audited(may_manage, "client delete")
         self._store.clients.delete(client_id, before)

@@ -91,7 +91,6 @@ class TokenRefused(HTTPException):
         self.code = code
 
     def get_headers(self, *args) -> list[tuple[str, str]]:
-        """Return the headers of the response."""
         challenge = ("WWW-Authenticate", self.challenge)
         return [*super().get_headers(*args), challenge, *NO_STORE.items()]
 

@@ -60,7 +60,6 @@ class ShortTextSerializer(URLSafeTimedSerializer):
 
 
 def signature(mac: hmac.HMAC, signed: bytes) -> bytes:
-    """Return the signature of these bytes in Base64."""
     mac = mac.copy()
     mac.update(signed)
     return encode_base64(mac.digest())

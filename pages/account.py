@@ -53,7 +53,6 @@ account = Blueprint("account", __name__)
 
 @account.get("/account")
 def show_account() -> str:
-    """Show the signed-in player's account."""
     return account_page(require_player(), {})
 
 
@@ -253,7 +252,6 @@ def withdraw() -> Response:
 
 @account.post("/account/sessions/end")
 def end_one_session() -> Response:
-    """Sign out one of the player's browsers."""
     player = require_player()
     acts_of(player).sign_out(player.id, request.form.get("session", ""))
     return forms.redirect_with_notice("Browser signed out.", "/account/apps")

@@ -242,6 +242,5 @@ def switch_client(player: User, client: Client) -> Response:
 @developer.post("/developer/<client_id>/delete")
 @client_form("delete", stamped=True)
 def delete_client(player: User, client: Client) -> Response:
-    """Delete a client."""
     app_acts_of(player).delete_client(client.id)
     return forms.redirect_with_notice("App deleted.", "/developer")

@@ -36,7 +36,6 @@ def authorization_server() -> JsonResponse:
 
 @discovery.get("/openapi.json")
 def openapi() -> Response:
-    """Return the description of the API in OpenAPI 3.1."""
     cookie = current_app.config["SESSION_COOKIE_NAME"]
     body = render_template("openapi.json", base_url=base_url(), session_cookie=cookie)
     return Response(body, headers=PUBLIC, content_type="application/json")

@@ -26,7 +26,6 @@ def handle_http_error(error: HTTPException) -> Response | JsonResponse:
 
 
 def handle_storage_error(error: StorageError) -> Response | JsonResponse:
-    """Return the HTTP error for a storage error."""
     return handle_http_error(storage_http_error(error, current_app.logger))
 
 

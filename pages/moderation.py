@@ -188,7 +188,6 @@ def suspend_player(acts: Acts, user: User) -> Response:
 @moderation.post("/users/<user_id>/unsuspend")
 @moderation_form
 def unsuspend_player(acts: Acts, user: User) -> Response:
-    """Let the suspended player sign in again."""
     acts.unsuspend(user.id)
     return redirect_with_notice("Player unsuspended.", f"/users/{user.id}")
 
@@ -196,7 +195,6 @@ def unsuspend_player(acts: Acts, user: User) -> Response:
 @moderation.post("/users/<user_id>/reset")
 @moderation_form
 def reset_player(acts: Acts, user: User) -> Response:
-    """Reset `what` of the player."""
     what = request.form.get("what", "")
     if what not in RESET_NOTICES:
         abort(400, "Choose the bio, the name or the picture.")

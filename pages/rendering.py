@@ -15,12 +15,10 @@ from storage.records import User, now_ms
 
 
 def is_open_to_members() -> bool:
-    """Return True if every member may register clients."""
     return current_app.config["CLIENT_REGISTRATION"] == "members"
 
 
 def may_register(player: User) -> bool:
-    """Return True if this player may register clients."""
     return rights.may_register(player, is_open_to_members())
 
 

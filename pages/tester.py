@@ -61,7 +61,6 @@ class Trial:
 
     @property
     def code(self) -> str | None:
-        """The authorization code, None if there is none."""
         return self.response.get("code")
 
 

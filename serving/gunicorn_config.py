@@ -99,7 +99,6 @@ class ChunkedBody(body.ChunkedReader):
     """
 
     def read(self, size: int) -> bytes:
-        """Return the next bytes of the body. Raises OSError."""
         try:
             return super().read(size)
         except errors.ParseException:
@@ -114,7 +113,6 @@ class Request(message.Request):
     """
 
     def should_close(self) -> bool:
-        """Return True if this must be the last request on its connection."""
         reader = self.body.reader
         has_more = reader.parser if isinstance(reader, ChunkedBody) else reader.length
         return super().should_close() or bool(has_more)
@@ -139,12 +137,10 @@ class Worker(gthread.ThreadWorker):
         self.waiting = collections.deque()  # an element for each connection that waits for a thread
 
     def enqueue_req(self, conn) -> None:
-        """Give a connection with a request to the next free thread."""
         self.waiting.append(conn)
         super().enqueue_req(conn)
 
     def handle(self, conn) -> bool:
-        """Handle requests. Return True if the connection stays open."""
         self.waiting.popleft()
         turn_ends = time.monotonic() + self.longest_turn
         # True: kept alive. Anything else is False, or that no request has arrived yet.

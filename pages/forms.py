@@ -10,7 +10,7 @@ from werkzeug.wrappers import Response
 
 from identity.actors import NotAllowed
 from identity.context import get_storage
-from identity.formatting import DATE_AND_TIME, DAY, HOUR, format_time, pluralize
+from identity.formatting import DATE_AND_TIME, DAY, HOUR, MINUTE, format_time, pluralize
 from identity.limits import (
     BUSY_RETRY_AFTER,
     EMAIL_QUESTIONS,
@@ -104,8 +104,11 @@ def as_form_errors(field: str = "form") -> Iterator[None]:
     except (LastAdministrator, TooManyClients) as error:
         raise FormRefused({field: str(error)}, 409) from error
     except TooManyAttempts as error:
-        wait = pluralize(-(-error.retry_after // 60), "minute")
-        problem = f"Too many tries. Try again in {wait}."
+        hours = -(-error.retry_after // HOUR)
+        problem = f"Too many tries from you or your network. Try again in {hours} hours."
+        if hours == 1:  # no limit of a day
+            wait = pluralize(-(-error.retry_after // MINUTE), "minute")
+            problem = f"Too many tries. Try again in {wait}."
         raise FormRefused({field: problem}, 429, error.retry_after) from error
     except Busy as error:
         raise FormRefused({field: error.description}, 503, error.retry_after) from error
@@ -147,10 +150,8 @@ def refuse_wrong_password(player: User, field: str) -> None:
 
 def refuse_taken_email(email: str, player_id: int) -> None:
     """Raise EmailTaken if the address has an account, and FormRefused after too many questions."""
-    try:
+    with as_form_errors("email"):
         count_attempts(get_storage(), limits_of_email_questions(player_id))
-    except TooManyAttempts as error:
-        raise refused_for_hours("email", error) from error
     if has_account(email):
         raise EmailTaken
 
@@ -174,13 +175,6 @@ def has_account(name_or_email: str) -> bool:
         return get_storage().users.find_by_login(name_or_email) is not None
     except DamagedRecord:
         return True  # the player keeps both until the record is repaired
-
-
-def refused_for_hours(field: str, error: TooManyAttempts) -> FormRefused:
-    """Return the error of a field whose limit is one of a day."""
-    wait = pluralize(-(-error.retry_after // HOUR), "hour")
-    problem = f"Too many tries from you or your network. Try again in {wait}."
-    return FormRefused({field: problem}, 429, error.retry_after)
 
 
 def redirect_with_notice(message: str, address: str) -> Response:

@@ -16,7 +16,7 @@ from identity.sessions import local_address, signed_in_player, start_session
 from identity.settings import site_words
 from pages import forms
 from pages.rendering import render_guest_page, render_page
-from storage.errors import EmailTaken, InvalidField, NameTaken, StorageFailed, TooManyAttempts
+from storage.errors import EmailTaken, InvalidField, NameTaken, StorageFailed
 from storage.names import check_name, normal_name
 from storage.records import ADMINISTRATOR, PLAYER, User
 from storage.rules import check_email, check_password
@@ -144,8 +144,6 @@ def add_account(form: MultiDict, first: bool) -> User:
         return get_storage().users.register(
             name, email, password_hash, mod_level=mod_level, invite=invite, first=first
         )
-    except TooManyAttempts as error:
-        raise forms.refused_for_hours("form", error) from error
     except (StorageFailed, InvalidField):
         # Only the sign-up: the response told something of the email address.
         give_back_attempts(get_storage(), counted[: len(sign_ups)])

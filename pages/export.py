@@ -4,7 +4,6 @@ The audit log has no largest size, so its lines are a stream: memory use is that
 """
 
 import base64
-import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import is_dataclass
@@ -15,7 +14,7 @@ from storage.errors import DamagedRecord, NoSuchPicture, StorageFailed
 from storage.records import Client, Grant, Notice, Session, Suspension, User
 
 EXPORTS_AN_HOUR = 10  # of one player
-LINES_AT_ONCE = 200
+PART_LENGTH = 2**14  # characters
 # By record, in the order of the export. A new field is not exported until it is named here: it may
 # be a credential, or tell of somebody else, as the moderators in `by` and `disabled_by`.
 EXPORTED = {
@@ -39,8 +38,7 @@ def export_account(store: Storage, player: User, logger: Logger) -> Iterator[byt
     record = exported(player)
     record["clients"] = exported(owned)
     record["picture"] = picture_data_url(store, player)
-    lines = OwnAuditLines(store, logger, player.id, [each.id for each in owned])
-    return encode_export(record, lines)
+    return encode_export(record, own_audit_lines(store, player.id, owned), logger)
 
 
 def exported(value: object) -> object:
@@ -63,38 +61,31 @@ def picture_data_url(store: Storage, player: User) -> str | None:
     return f"data:image/webp;base64,{base64.b64encode(content).decode()}"
 
 
-class OwnAuditLines:
-    """The audit lines by or about a player and their clients, newest first, one at a time.
+def own_audit_lines(store: Storage, player_id: int, clients: list[Client]) -> Iterator[dict]:
+    """Yield the audit lines by or about the player and their clients, newest first.
 
-    Actor and address are left out of the acts of others. `complete` becomes False if a line cannot
-    be read.
+    Actor and address are left out of the acts of others. Raises DamagedRecord, StorageFailed.
     """
-
-    def __init__(self, store: Storage, logger: Logger, player_id: int, clients: list[str]) -> None:
-        self.complete = True
-        self._store, self._logger = store, logger
-        self._player_id, self._subjects = player_id, {player_id, *clients}
-
-    def __iter__(self) -> Iterator[dict]:
-        try:
-            for line in self._store.audit.about(self._subjects):
-                if line.get("by") != self._player_id:
-                    line.pop("by", None)
-                    line.pop("address", None)
-                yield line
-        except (DamagedRecord, StorageFailed) as error:
-            self._logger.error("%s", error)
-            self.complete = False
+    for line in store.audit.about({player_id, *(each.id for each in clients)}):
+        if line.get("by") != player_id:
+            line.pop("by", None)
+            line.pop("address", None)
+        yield line
 
 
-def encode_export(record: dict, lines: OwnAuditLines) -> Iterator[bytes]:
-    """Yield one JSON object: the record, `audit`, and `auditComplete`."""
+def encode_export(record: dict, lines: Iterator[dict], logger: Logger) -> Iterator[bytes]:
+    """Yield one JSON object: the record, `audit`, and `auditComplete`, False for a damaged line."""
     start = json.dumps(record, indent=2, ensure_ascii=False)
     yield start.removesuffix("\n}").encode() + b',\n  "audit": ['
-    remaining, separator = iter(lines), ""
-    while some := list(itertools.islice(remaining, LINES_AT_ONCE)):
-        yield (
-            separator + ",".join(f"\n    {json.dumps(line, ensure_ascii=False)}" for line in some)
-        ).encode()
-        separator = ","
-    yield f'\n  ],\n  "auditComplete": {json.dumps(lines.complete)}\n}}\n'.encode()
+    complete, separator, part = True, "", ""
+    try:
+        for line in lines:
+            part += f"{separator}\n    {json.dumps(line, ensure_ascii=False)}"
+            separator = ","
+            if len(part) > PART_LENGTH:
+                yield part.encode()
+                part = ""
+    except (DamagedRecord, StorageFailed) as error:
+        logger.error("%s", error)
+        complete = False
+    yield f'{part}\n  ],\n  "auditComplete": {json.dumps(complete)}\n}}\n'.encode()

@@ -5,7 +5,6 @@ import functools
 import hashlib
 import hmac
 import json
-import operator
 import time
 
 from itsdangerous import BadSignature, SignatureExpired, URLSafeTimedSerializer
@@ -83,24 +82,6 @@ def serializer(purpose: str, store: Storage | None = None) -> URLSafeTimedSerial
     itsdangerous.BadSignature, or its subclass SignatureExpired.
     """
     return _make_serializer((store or get_storage()).keys.current(), purpose)
-
-
-def encrypt(text: str, nonce: str) -> str:
-    """Return a text of up to 64 ASCII characters that only this server can read.
-
-    It is combined with a pad, which follows from the newest key and from a nonce of its own.
-    """
-    return bytes(map(operator.xor, text.encode("ascii"), _pad(nonce))).hex()
-
-
-def decrypt(encrypted: str, nonce: str) -> str:
-    """Return the text that `encrypt` got, or other characters after the keys were rotated."""
-    return bytes(map(operator.xor, bytes.fromhex(encrypted), _pad(nonce))).decode("latin-1")
-
-
-def _pad(nonce: str) -> bytes:
-    key = hmac.digest(get_storage().keys.current()[-1], b"pad", "sha256")
-    return hmac.digest(key, nonce.encode(), "sha512")
 
 
 @functools.lru_cache(maxsize=64)

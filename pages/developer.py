@@ -2,9 +2,8 @@
 
 import contextlib
 import functools
-import secrets
 
-from flask import Blueprint, abort, current_app, redirect, request, session
+from flask import Blueprint, abort, current_app, request
 from werkzeug.wrappers import Response
 
 from identity.apps import CLIENTS_EACH
@@ -13,19 +12,17 @@ from identity.naming import name_owner
 from identity.rights import may_administer, may_manage
 from identity.sessions import require_player
 from identity.settings import check_game
-from identity.signing import decrypt, encrypt
 from pages import forms
 from pages.games import start_of_page
 from pages.moderation import app_acts_of
 from pages.rendering import is_open_to_members, may_register, render_page
 from pages.samples import exchange_command, web_page_of
-from storage.errors import DamagedRecord, NoSuchClient, TooManyAttempts
+from storage.errors import DamagedRecord, NoSuchClient
 from storage.names import check_client_name
-from storage.records import Client, User, now_ms, sha256
+from storage.records import Client, User
 from storage.rules import check_description, check_redirect_uris, warn_unencrypted
 
 CLIENTS_SHOWN = 100  # on one page
-SECRET_MAX_AGE = 60_000  # milliseconds from its creation to the page that shows it
 KINDS = {"confidential": False, "public": True}  # values of the field `kind`
 
 developer = Blueprint("developer", __name__)
@@ -90,11 +87,8 @@ def clients_shown(player: User, after: str) -> tuple[list[Client], str | None]:
 
 @developer.post("/developer")
 @forms.form_view(lambda: (require_developer(),), clients_page)
-def register(player: User) -> Response:
-    """Register a client of a `kind` in KINDS, with the fields of `read_client_form`.
-
-    Its page shows the secret of a confidential one, once.
-    """
+def register(player: User) -> Response | tuple:
+    """Register a client of a `kind` in KINDS, with the fields of `read_client_form`."""
     public = KINDS.get(request.form.get("kind", ""))
     if public is None:
         raise forms.FormRefused({"kind": "Choose where your app runs."})
@@ -103,36 +97,15 @@ def register(player: User) -> Response:
     client, secret = acts.register_client(player.id, is_open, **fields)
     if secret is None:
         return forms.redirect_with_notice("App registered.", f"/developer/{client.id}")
-    return redirect_with_secret(client.id, secret)
+    return show_secret(player, client, secret)
 
 
-def redirect_with_secret(client_id: str, secret: str) -> Response:
-    """Redirect to the page of a client, which shows its new secret once.
+def show_secret(player: User, client: Client, secret: str) -> tuple:
+    """Return the page of a client with its new secret, which no other response has.
 
-    To reload the page that answers a post would post once more.
+    Its script makes `Location` the address of the page: to reload it would post once more.
     """
-    nonce = secrets.token_urlsafe(12)
-    session["new_secret"] = [client_id, encrypt(secret, nonce), nonce, now_ms()]
-    return redirect(f"/developer/{client_id}", 303)
-
-
-def pop_secret(client: Client) -> str | None:
-    """Return the secret of `redirect_with_secret` for this client, for a minute and once.
-
-    Otherwise a copy of the cookie would show it again, for as long as the session lasts.
-    """
-    kept_id, encrypted, nonce, since = session.get("new_secret", [None] * 4)
-    if kept_id != client.id:
-        return None
-    del session["new_secret"]
-    if abs(now_ms() - since) > SECRET_MAX_AGE:
-        return None
-    try:
-        get_storage().attempts.count("secret shown", nonce, 1)
-    except TooManyAttempts:
-        return None
-    secret = decrypt(encrypted, nonce)
-    return secret if sha256(secret) == client.secret_sha256 else None  # or a newer one
+    return client_page(player, client, {}, secret), 201, {"Location": f"/developer/{client.id}"}
 
 
 def read_client_form(player: User, public: bool, kept_name: str | None = None) -> dict:
@@ -169,9 +142,8 @@ def read_client_form(player: User, public: bool, kept_name: str | None = None) -
 
 @developer.get("/developer/<client_id>")
 def show_client(client_id: str) -> str:
-    """Show one client with the forms of its owner, and a new secret once."""
-    player, client = find_own_client(client_id)
-    return client_page(player, client, {}, pop_secret(client))
+    """Show one client with the forms of its owner."""
+    return client_page(*find_own_client(client_id), {})
 
 
 def find_own_client(client_id: str) -> tuple[User, Client]:
@@ -222,10 +194,10 @@ def save_client(player: User, client: Client) -> Response:
 
 @developer.post("/developer/<client_id>/secret")
 @client_form("secret", stamped=True)
-def replace_secret(player: User, client: Client) -> Response:
-    """Replace a client's secret; its page shows the new one, once."""
+def replace_secret(player: User, client: Client) -> tuple:
+    """Replace a client's secret, and show the new one."""
     secret = app_acts_of(player).issue_client_secret(client.id)
-    return redirect_with_secret(client.id, secret)
+    return show_secret(player, client, secret)
 
 
 @developer.post("/developer/<client_id>/disable")

@@ -51,3 +51,7 @@ function addCopyButton(source) {
 }
 
 document.querySelectorAll("[data-copy]").forEach(addCopyButton);
+
+// A page that answers a form gets an address of its own: to reload it would send the form again.
+const answer = document.querySelector("[data-address]");
+if (answer) history.replaceState(null, "", answer.dataset.address);

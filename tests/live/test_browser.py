@@ -706,6 +706,10 @@ def test_new_secret_can_be_copied(server: RunningServer, admin: str, game_client
     kept = server.open_storage().clients.read(game_client.id).secret_sha256
     assert hashlib.sha256(secret.encode()).hexdigest() == kept
     check_page(page)
+    assert page.url == f"{server.address}/developer/{game_client.id}"
+    page.reload()  # which posts nothing
+    expect(page.get_by_role("button", name="Create new secret")).to_be_visible()
+    assert server.open_storage().clients.read(game_client.id).secret_sha256 == kept
 
 
 def test_copy_buttons_make_no_row_higher(server: RunningServer, ada: dict, browse):

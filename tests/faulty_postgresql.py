@@ -8,7 +8,6 @@ from psycopg import sql
 
 from storage.pictures import generate_picture
 from storage.postgresql.keys import BELIEVED
-from storage.postgresql.schema import ADMINISTRATORS_LOCK
 from storage.records import PICTURE_SIZES
 
 # Each kind of change that can be made to fail: the statements that a trigger then refuses.
@@ -145,16 +144,6 @@ class PostgreSQLFaults:
         if self._refused:
             self._run("DROP FUNCTION refuse CASCADE")
         self._refused.clear()
-
-    # -- locks ----------------------------------------------------------------------------------
-
-    def is_administrators_lock_awaited(self) -> bool:
-        # A lock by one bigint: its halves are classid and objid.
-        query = (
-            "SELECT true FROM pg_locks WHERE locktype = 'advisory' AND NOT granted "
-            "AND (classid::bigint << 32 | objid::bigint) = %s"
-        )
-        return bool(self._run(query, ADMINISTRATORS_LOCK))
 
     # -- what is stored -------------------------------------------------------------------------
 

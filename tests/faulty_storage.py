@@ -6,7 +6,6 @@ The fixture `faults` in conftest.py returns the object for the backend of the te
 
 import json
 import os
-import re
 import shutil
 from pathlib import Path
 
@@ -146,13 +145,6 @@ class FlatFileFaults:
         if kind == "used codes":
             return [path.with_suffix(".spent") for path in (self._data / "codes").rglob("*.json")]
         return [self._data / name for name in REFUSED[kind]]
-
-    # -- locks ----------------------------------------------------------------------------------
-
-    def is_administrators_lock_awaited(self) -> bool:
-        """Return whether a thread waits for the lock of `administered_without`."""
-        inode = (self._data / "locks/administrators").stat().st_ino
-        return bool(re.search(f"-> FLOCK .*:{inode} ", Path("/proc/locks").read_text()))
 
     # -- what is stored -------------------------------------------------------------------------
 

@@ -2,8 +2,6 @@
 
 import html
 import re
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import PASSWORD
@@ -14,21 +12,20 @@ from identity.accounts import RESETS
 from identity.formatting import format_duration
 from identity.passwords import hash_password
 from identity.stamps import TOO_QUICK
-from storage.errors import StorageFailed
 from storage.pictures import generate_picture
 from storage.records import Suspension, User
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400  # seconds
-# Each act: the path below the profile, the form, and the mod level required
+# Each act: the path below the profile, the form, and its name in the audit log
 ACTS = {
-    "suspend": ("/suspend", {}, 1),
-    "unsuspend": ("/unsuspend", {}, 1),
-    "reset bio": ("/reset", {"what": "bio"}, 1),
-    "reset name": ("/reset", {"what": "name"}, 1),
-    "reset picture": ("/reset", {"what": "picture"}, 1),
-    "mod level": ("/mod-level", {"mod_level": "1"}, 2),
-    "grant": ("/flairs/grant", {"flair": "Champion"}, 2),
-    "revoke": ("/flairs/revoke", {"flair": "Old hand"}, 2),
+    "suspend": ("/suspend", {}, "user suspend"),
+    "unsuspend": ("/unsuspend", {}, "user unsuspend"),
+    "reset bio": ("/reset", {"what": "bio"}, "user reset bio"),
+    "reset name": ("/reset", {"what": "name"}, "user reset name"),
+    "reset picture": ("/reset", {"what": "picture"}, "user reset picture"),
+    "mod level": ("/mod-level", {"mod_level": "2"}, "user mod-level"),
+    "grant": ("/flairs/grant", {"flair": "Champion"}, "flair grant"),
+    "revoke": ("/flairs/revoke", {"flair": "Old hand"}, "flair revoke"),
 }
 ODD_IDS = [
     "0",
@@ -103,12 +100,6 @@ def set_up_profile(store):
         return store.users.read(user.id)
 
     return set_up_profile
-
-
-@pytest.fixture
-def stored_accounts(faults) -> Callable[[], dict[str, bytes]]:
-    """A function that returns everything that is stored of accounts, pictures included."""
-    return lambda: faults.stored("users", "names", "pictures")
 
 
 def do(browser, user: User, act: str, **changes: str):
@@ -218,105 +209,36 @@ def test_suspension_is_on_the_profile_but_not_in_users_info(store, browser, anyo
     assert anyone.get("/api/users/info?id=1").json == before
 
 
-# -- rights ---------------------------------------------------------------------------------------
+# -- rights: tests/test_accounts.py has those of each act ----------------------------------------
 
 
 @pytest.mark.parametrize("act", ACTS)
-def test_acts_need_a_higher_level_and_some_an_administrator(
-    store, add_player, browser_of, set_up_profile, act
+def test_act_is_that_of_the_signed_in_player(
+    store, add_player, set_up_profile, admin, admins_browser, moderators_browser, adas_browser, act
 ):
-    required = ACTS[act][2]
-    for actor_level in (0, 1, 2):
-        browser = browser_of(add_player(f"Actor {actor_level}", actor_level))
-        for target_level in (0, 1, 2):
-            user = set_up_profile(
-                add_player(f"Target {actor_level}{target_level}", target_level), act
-            )
-            lines = len(list(store.audit.read()))
-            allowed = actor_level >= required and (target_level < actor_level or required == 2)
-            answer = do(browser, user, act)
-            assert answer.status_code == (303 if allowed else 403), (actor_level, target_level)
-            done = allowed and (act, target_level) != ("mod level", 1)  # a no-op
-            assert len(list(store.audit.read())) == lines + done
-            assert (store.users.read(user.id) != user) == done
-
-
-@pytest.mark.parametrize("act", ["suspend", "reset name", "reset bio", "reset picture"])
-def test_moderating_oneself_is_403(store, admin, admins_browser, act):
-    before = store.users.read(admin.id)
-    assert do(admins_browser, admin, act).status_code == 403
-    assert store.users.read(admin.id) == before
-
-
-@pytest.mark.parametrize("act", ACTS)
-def test_signed_out_act_redirects_to_sign_in(store, browser, ada, act):
-    before = store.users.read(ada.id)
-    answer = do(browser, ada, act)
+    target = set_up_profile(add_player("Target", 1), act)
+    for actor, reason in (
+        (moderators_browser, "You are not allowed to do this."),
+        (adas_browser, "Only moderators can do this."),
+    ):
+        page = do(actor, target, act)
+        is_shown = reason in text_of(page) or act == "mod level"  # moderators have no such field
+        assert (page.status_code, is_shown) == (403, True)
+    adas_browser.post("/sign-out")
+    answer = do(adas_browser, target, act)
     assert (answer.status_code, answer.location[:9]) == (303, "/sign-in?")
-    assert (store.users.read(ada.id), list(store.audit.read())) == (before, [])
-
-
-@pytest.mark.parametrize("act", ACTS)
-@pytest.mark.parametrize("site", ["cross-site", "same-site"])
-def test_cross_site_act_is_403(store, admins_browser, ada, set_up_profile, act, site):
-    before = set_up_profile(ada)
-    admins_browser.environ_base["HTTP_SEC_FETCH_SITE"] = site
-    assert do(admins_browser, ada, act).status_code == 403
-    assert (store.users.read(ada.id), list(store.audit.read())) == (before, [])
-
-
-def test_no_op_acts_are_not_audited(store, admins_browser, ada, set_up_profile):
-    before = set_up_profile(ada)
-    level = {"mod_level": "0"}
-    for act, changes in (("unsuspend", {}), ("mod level", level), ("grant", {"flair": "Old hand"})):
-        assert do(admins_browser, ada, act, **changes).status_code == 303
-    assert (store.users.read(ada.id), list(store.audit.read())) == (before, [])
-    for _ in range(2):
-        assert do(admins_browser, ada, "suspend").status_code == 303
-    assert [line["act"] for line in store.audit.read()] == ["user suspend"]
+    assert (store.users.read(target.id), list(store.audit.read())) == (target, [])
+    admins_browser.environ_base["REMOTE_ADDR"] = "192.0.2.7"
+    assert do(admins_browser, target, act).status_code == 303
+    [line] = store.audit.read()
+    who = (line["act"], line["by"], line["user"], line["address"])
+    assert who == (ACTS[act][2], admin.id, target.id, "192.0.2.7")
 
 
 def test_tests_cover_every_post_route(app):
     rules = [each for each in app.url_map.iter_rules() if "POST" in each.methods]
     ours = {each.rule for each in rules if each.endpoint.startswith("moderation.")}
     assert ours == {f"/users/<user_id>{path}" for path, _, _ in ACTS.values()}
-
-
-def test_get_of_an_act_changes_nothing(store, admins_browser, ada):
-    for path, form, _ in ACTS.values():
-        answer = admins_browser.get(f"/users/1{path}", query_string=form)
-        assert answer.status_code in (404, 405)
-    assert list(store.audit.read()) == []
-
-
-@pytest.mark.parametrize("act", ["suspend", "unsuspend", "reset bio", "grant"])
-def test_actor_demoted_during_the_request_is_403(
-    store, admin, admins_browser, add_player, ada, set_up_profile, act, monkeypatch
-):
-    add_player("Second", 2)
-    before, edit_user = set_up_profile(ada, act), store.users.edit
-
-    def demote_first(user_id: int):
-        monkeypatch.setattr(store.users, "edit", edit_user)
-        with edit_user(admin.id) as user:
-            user.mod_level = 0
-        return edit_user(user_id)
-
-    monkeypatch.setattr(store.users, "edit", demote_first)
-    page = do(admins_browser, ada, act)
-    assert (page.status_code, "You are not allowed to do this." in page.text) == (403, True)
-    assert (store.users.read(ada.id), list(store.audit.read())) == (before, [])
-
-
-def test_suspended_or_demoted_moderator_cannot_act(store, add_player, browser_of, ada):
-    for change in ({"suspension": Suspension("command")}, {"mod_level": 0}):
-        warden = add_player(f"Warden {len(change)}{next(iter(change))}", 1)
-        browser = browser_of(warden)
-        with store.users.edit(warden.id) as user:
-            for name, value in change.items():
-                setattr(user, name, value)
-        assert do(browser, ada, "suspend").status_code in (303, 403)
-        assert not store.users.read(ada.id).suspended
 
 
 @pytest.mark.parametrize(
@@ -468,19 +390,15 @@ def test_player_reads_once_that_the_name_was_reset(
     assert told not in moderators_browser.get(f"/users/{ada.id}").text
 
 
-@pytest.mark.parametrize("act", ["suspend", "unsuspend"])
-def test_moderator_cannot_undo_an_administrators_suspension(
-    store, ada, admins_browser, moderators_browser, act
+def test_administrators_suspension_has_no_form_for_moderators(
+    ada, admins_browser, moderators_browser
 ):
     do(admins_browser, ada, "suspend", reason="Insults")
-    before = store.users.read(ada.id)
-    page = do(moderators_browser, ada, act, reason="Never mind", length="1 day")
+    page = do(moderators_browser, ada, "unsuspend")
     assert (page.status_code, "administrator suspended" in text_of(page)) == (403, True)
-    assert store.users.read(ada.id) == before
     page = moderators_browser.get(f"/users/{ada.id}")
     assert "Only administrators can change or lift this suspension." in text_of(page)
     assert "suspend" not in "".join(re.findall('action="[^"]*"', page.text))
-    assert do(admins_browser, ada, act, length="1 day").status_code == 303
 
 
 def test_too_many_acts_are_429_on_the_form(store, ada, moderators_browser, monkeypatch):
@@ -495,13 +413,6 @@ def test_too_many_acts_are_429_on_the_form(store, ada, moderators_browser, monke
 
 
 # -- resets ---------------------------------------------------------------------------------------
-
-
-def test_bio_reset_changes_the_bio_only(store, moderators_browser, ada, set_up_profile):
-    before = set_up_profile(ada)
-    assert do(moderators_browser, ada, "reset bio").status_code == 303
-    before.bio = ""
-    assert store.users.read(ada.id) == before
 
 
 def test_name_reset_gives_a_reserved_name_and_frees_the_old_one(
@@ -543,11 +454,6 @@ def test_reset_of_another_field_is_400(store, moderators_browser, ada, what):
     assert (store.users.read(ada.id), list(store.audit.read())) == (before, [])
 
 
-def test_reset_rights_are_checked_before_the_field(open_browser, adas_browser, bob):
-    assert do(open_browser(), bob, "reset bio", what="x").status_code == 303
-    assert do(adas_browser, bob, "reset bio", what="x").status_code == 403
-
-
 # -- levels ---------------------------------------------------------------------------------------
 
 
@@ -565,37 +471,10 @@ def test_invalid_mod_level_is_400(store, admins_browser, ada, level):
     assert (store.users.read(ada.id).mod_level, list(store.audit.read())) == (0, [])
 
 
-def test_last_administrator_cannot_be_demoted(store, admin, admins_browser, add_player):
-    second = add_player("Second", 2)
-    with store.users.edit(second.id) as user:
-        user.suspension = Suspension("command")  # not counted: cannot sign in
-    for level in ("0", "1"):
-        page = do(admins_browser, admin, "mod level", mod_level=level)
-        assert (page.status_code, "the last administrator" in page.text) == (409, True)
-    assert do(admins_browser, admin, "mod level", mod_level="2").status_code == 303
-    assert do(admins_browser, second, "mod level", mod_level="0").status_code == 303
-    assert store.users.read(admin.id).mod_level == 2
-    do(admins_browser, second, "unsuspend")
-    do(admins_browser, second, "mod level", mod_level="2")
-    assert do(admins_browser, admin, "mod level", mod_level="0").status_code == 303
-    assert do(admins_browser, second, "mod level", mod_level="0").status_code == 403
-
-
-def test_suspending_a_new_last_administrator_is_409(store, admin, moderators_browser, ada, faults):
-    """Ada becomes the last administrator between the moderator's check and the lock."""
-    with ThreadPoolExecutor(1) as thread:
-        with store.users.administered_without(ada.id):  # blocks the moderator's request
-            suspending = thread.submit(do, moderators_browser, ada, "suspend")
-            while not faults.is_administrators_lock_awaited():
-                assert not suspending.done()
-            with store.users.edit(ada.id) as user:
-                user.mod_level = 2
-            with store.users.edit(admin.id) as user:
-                user.mod_level = 0
-        page = suspending.result()
-    assert (page.status_code, "This is the last administrator." in page.text) == (409, True)
-    assert store.users.read(ada.id).administers
-    assert list(store.audit.read()) == []
+def test_demoting_the_last_administrator_is_409(store, admin, admins_browser):
+    page = do(admins_browser, admin, "mod level", mod_level="0")
+    assert (page.status_code, "the last administrator" in page.text) == (409, True)
+    assert store.users.read(admin.id).administers
 
 
 # -- flairs ---------------------------------------------------------------------------------------
@@ -668,68 +547,17 @@ def test_search_requires_a_moderator(adas_browser, open_browser, moderators_brow
     assert open_browser().get("/players?name=Ada").status_code == 303
     page = moderators_browser.get("/players")
     assert (page.status_code, "No player" in page.text) == (200, False)
-    for path, browser in (("/players", moderators_browser), ("/users/1", moderators_browser)):
-        headers = browser.get(path).headers
-        assert headers["Cache-Control"] == "no-store"
-        assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
 
 
-# -- the audit log --------------------------------------------------------------------------------
-
-AUDIT_FIELDS = {
-    "suspend": {"act": "user suspend"},
-    "unsuspend": {"act": "user unsuspend"},
-    "reset bio": {"act": "user reset bio"},
-    "reset name": {"act": "user reset name"},
-    "reset picture": {"act": "user reset picture"},
-    "mod level": {"act": "user mod-level", "mod_level": 1},
-    "grant": {"act": "flair grant", "flair": "Champion"},
-    "revoke": {"act": "flair revoke", "flair": "Old hand"},
-}
+# -- failing saves --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("act", ACTS)
-def test_audit_line_has_actor_user_and_address(
-    store, admin, admins_browser, ada, set_up_profile, act
-):
-    set_up_profile(ada, act)
-    admins_browser.environ_base["REMOTE_ADDR"] = "192.0.2.7"
-    assert do(admins_browser, ada, act).status_code == 303
-    [line] = list(store.audit.read())
-    assert "Ada" not in str(line) and "example.org" not in str(line)
-    assert line.pop("time") > ada.created
-    assert line == {"by": admin.id, "user": ada.id, "address": "192.0.2.7", **AUDIT_FIELDS[act]}
-
-
-@pytest.mark.parametrize("act", ACTS)
-def test_act_that_cannot_be_audited_is_503_and_changes_nothing(
-    store, admins_browser, ada, set_up_profile, act, faults, stored_accounts
-):
-    set_up_profile(ada, act)
+def test_act_that_cannot_be_audited_is_503_and_changes_nothing(store, admins_browser, ada, faults):
     faults.refuse_saves("audit")
-    before = stored_accounts()
-    page = do(admins_browser, ada, act)
+    page = do(admins_browser, ada, "suspend")
     assert (page.status_code, "Retry-After" in page.headers) == (503, True)
     assert "Nothing was saved." in text_of(page)
-    assert stored_accounts() == before
-    assert list(store.audit.read()) == []
-
-
-@pytest.mark.parametrize("act", ACTS)
-def test_act_that_cannot_be_saved_is_503_and_changes_nothing(
-    store, admins_browser, ada, set_up_profile, act, faults, stored_accounts, monkeypatch
-):
-    """Flat files have its line in the audit log, which is written first."""
-    before, stored = set_up_profile(ada, act), stored_accounts()
-    write_audit = store.audit.write
-
-    def write_and_fail(*line, **ids) -> None:
-        write_audit(*line, **ids)
-        raise StorageFailed("the record cannot be saved")
-
-    monkeypatch.setattr(store.audit, "write", write_and_fail)
-    assert do(admins_browser, ada, act).status_code == 503
-    assert (store.users.read(ada.id), stored_accounts()) == (before, stored)
+    assert store.users.read(ada.id) == ada
 
 
 def test_tests_and_profile_cover_every_reset(store, admins_browser, ada):

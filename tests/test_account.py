@@ -2,7 +2,6 @@
 
 import base64
 import html
-import io
 import json
 import logging
 import re
@@ -10,17 +9,7 @@ from dataclasses import fields, make_dataclass, replace
 from datetime import UTC, datetime
 
 import pytest
-from conftest import FOREIGN_LINK
-from forms import (
-    ANOTHER,
-    PASSWORD,
-    from_address,
-    is_signed_in,
-    problems_of,
-    save,
-    sign_up,
-    value_of,
-)
+from forms import PASSWORD, from_address, is_signed_in, problems_of, save, sign_up, value_of
 
 from identity.limits import ATTEMPTS_PER_NAME
 from pages.export import EXPORTED, EXPORTS_AN_HOUR, export_account, exported
@@ -451,10 +440,6 @@ def test_exports_are_limited_per_player(adas_browser, open_browser, ada, bob):
     assert browser.get("/account/export").status_code == 200
 
 
-def test_export_requires_sign_in(browser, ada):
-    assert browser.get("/account/export").status_code == 303
-
-
 # -- deleting -------------------------------------------------------------------------------------
 
 
@@ -514,19 +499,14 @@ def withdraw(browser, client_id: str):
     return browser.post("/account/apps/withdraw", data={"client_id": client_id})
 
 
-def test_apps_page_shows_scopes_and_date(adas_browser, ada, program):
+def test_apps_page_shows_scopes_and_date_but_no_grant_id(store, adas_browser, ada, program):
     adas_browser.allow(program, scope="userinfo email")
     page = adas_browser.get("/account/apps")
     today = datetime.now(UTC)
     assert "Space Game" in page.text
     assert "your public profile, your email address" in page.text
     assert f"Allowed on: {today.day} {today:%B %Y}" in page.text
-
-
-def test_apps_page_hides_grant_ids(store, adas_browser, ada, program):
-    adas_browser.allow(program)
-    grant = store.users.read(ada.id).grants[program.id]
-    assert grant.id not in adas_browser.get("/account/apps").text
+    assert store.users.read(ada.id).grants[program.id].id not in page.text
 
 
 def test_withdrawing_an_app_revokes_tokens_codes_and_consent(store, adas_browser, ada, program):
@@ -642,48 +622,18 @@ def test_tests_cover_every_post_route(app):
     assert ours == {*SIGNED_IN_POSTS, "/sign-up", "/new-password"}
 
 
-@pytest.mark.parametrize("path", [*SIGNED_IN_POSTS, "/account/apps"])
+@pytest.mark.parametrize("path", [*SIGNED_IN_POSTS, "/account/apps", "/account/export"])
 def test_signed_out_request_redirects_to_sign_in(browser, ada, path):
-    answer = browser.get(path) if path == "/account/apps" else browser.post(path)
+    is_form = path in SIGNED_IN_POSTS
+    answer = browser.post(path) if is_form else browser.get(path)
     assert answer.status_code == 303
-    back = path if path == "/account/apps" else "/account"
-    assert answer.location.startswith("/sign-in?next=" + back)
-
-
-@pytest.mark.parametrize("path", [*SIGNED_IN_POSTS, "/sign-up", "/new-password"])
-@pytest.mark.parametrize("site", ["cross-site", "same-site"])
-def test_cross_site_post_is_403_and_changes_nothing(
-    store, adas_browser, ada, program, adas_link, path, site
-):
-    adas_browser.allow(program)
-    before = store.users.read(ada.id)
-    data = {
-        **{"name": "Grace", "bio": "x", "email": "g@example.org", "new_password": ANOTHER},
-        **{"password": PASSWORD, "current_password": PASSWORD, "client_id": program.id},
-        **{"session": before.sessions[0].id, "link": adas_link.partition("link=")[2]},
-    }
-    if path == "/account/picture":
-        data = {"picture": (io.BytesIO(b"no picture"), "me.png")}
-    answer = adas_browser.post(path, data=data, headers=FOREIGN_LINK | {"Sec-Fetch-Site": site})
-    assert answer.status_code == 403
-    assert (store.users.read(ada.id), store.users.ids()) == (before, [1])
+    assert answer.location.startswith("/sign-in?next=" + ("/account" if is_form else path))
 
 
 def test_get_of_a_form_address_is_405_with_an_explanation(adas_browser):
     for path in SIGNED_IN_POSTS[1:]:
         page = adas_browser.get(path)
         assert (page.status_code, "opened directly" in page.text) == (405, True)
-
-
-def test_pages_are_no_store_and_have_a_strict_csp(adas_browser, open_browser):
-    pages = [adas_browser.get(each) for each in ("/account", "/account/apps", "/users/1")]
-    pages += [open_browser().get(each) for each in ("/sign-up", "/new-password?link=x")]
-    pages += [save(adas_browser, name="x"), sign_up(open_browser(), name="x")]
-    for page in pages:
-        assert page.headers["Cache-Control"] == "no-store"
-        policy = page.headers["Content-Security-Policy"]
-        assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy
-        assert not re.search(r"<style|<script(?! src=)|\sstyle=|\son[a-z]+=", page.text)
 
 
 def test_form_input_is_escaped(adas_browser, open_browser):

@@ -6,11 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 import pytest
-from conftest import FOREIGN_LINK, Browser, Program, all_clients
+from conftest import Browser, Program, all_clients
 from werkzeug.test import TestResponse
 
 from identity.settings import check_game
-from identity.signing import serializer
 from identity_server import CODES_A_MINUTE
 from storage.errors import InvalidField, OriginTaken, StorageError, TooManyClients
 from storage.records import ADMINISTRATOR, MODERATOR, Grant, Suspension
@@ -339,24 +338,10 @@ def test_request_after_sign_out_or_suspension_is_no_account(store, adas_browser,
     assert faults.stored("codes") == {}
 
 
-@pytest.fixture(
-    params=[
-        "none",
-        "empty",
-        "nonsense",
-        "altered",
-        "consent",
-        "other session",
-        "other game",
-        "moved",
-    ]
-)
-def wrong_request(request, app, store, adas_browser, ada, bob, game, add_game, open_browser):
+@pytest.fixture(params=["none", "empty", "other session", "other game", "moved"])
+def wrong_request(request, store, adas_browser, ada, bob, game, add_game, open_browser):
     """A signed request that is not valid for this session and this game."""
     signed = open_game(adas_browser, game)
-    if request.param == "consent":
-        with app.app_context():
-            return serializer("consent").dumps(serializer("game").loads(signed))
     if request.param == "other session":
         bobs_browser = open_browser()
         bobs_browser.sign_in("Bob")
@@ -367,8 +352,7 @@ def wrong_request(request, app, store, adas_browser, ada, bob, game, add_game, o
         with store.clients.edit(game.id) as client:
             client.game_url = "https://space.example/elsewhere"
         return signed
-    altered = f"{'a' if signed[0] != 'a' else 'b'}{signed[1:]}"
-    return {"none": None, "empty": "", "nonsense": "é.b.c", "altered": altered}[request.param]
+    return {"none": None, "empty": ""}[request.param]
 
 
 @pytest.mark.parametrize("allowed_before", [True, False])
@@ -385,23 +369,6 @@ def test_request_not_signed_for_this_session_and_game_is_no_account(
         assert answer.status_code == 403
         assert refusal(answer) == "no_account"
     assert store.users.read(ada.id) == before
-    assert faults.stored("codes") == {}
-
-
-def test_request_signed_before_a_new_sign_in_is_no_account(adas_browser, game):
-    signed = open_game(adas_browser, game)
-    adas_browser.post("/sign-out")
-    adas_browser.sign_in()
-    assert refusal(request_code(adas_browser, game, signed, decision="allow")) == "no_account"
-
-
-@pytest.mark.parametrize("fetch_site", ["cross-site", "same-site"])
-def test_cross_site_authorize_request_is_403(adas_browser, game, fetch_site, faults):
-    signed = open_game(adas_browser, game)
-    headers = FOREIGN_LINK | {"Sec-Fetch-Site": fetch_site}
-    data = {"request": signed, "decision": "allow"}
-    answer = adas_browser.post(f"/play/{game.id}/authorize", data=data, headers=headers)
-    assert answer.status_code == 403
     assert faults.stored("codes") == {}
 
 
@@ -467,16 +434,6 @@ def test_games_are_paged_by_id_if_there_are_many(
                 address = more and more[1]
             by_id = [each.name for each in store.clients.games(listed)]
             assert found == [sorted(by_id[at : at + 3]) for at in (0, 3, 6)]
-
-
-def test_a_hundred_games_are_on_one_page(browser, ada, add_game):
-    for number in range(100):
-        add_game(f"Game {number}", f"https://g{number}.example/")
-    page = browser.get("/")
-    assert (len(cards(page)), "More games" in page.text) == (100, False)
-    add_game("One more", "https://more.example/")
-    page = browser.get("/")
-    assert (len(cards(page)), "More games" in page.text) == (100, True)
 
 
 def test_home_page_without_games_offers_registration_if_allowed(

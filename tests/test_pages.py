@@ -32,6 +32,8 @@ def pages(browser, ada, program) -> dict:
     }
     browser.sign_in()
     found["welcome"] = browser.get("/")
+    found["account"] = browser.get("/account")
+    found["apps"] = browser.get("/account/apps")
     found["consent"] = browser.get(program.link())
     found["consent without a request"] = browser.post("/oauth/authorize")
     return found
@@ -88,7 +90,7 @@ def test_link_to_a_profile_or_game_is_previewed(make_app, store, ada, tmp_path):
 # -- headers --------------------------------------------------------------------------------------
 
 
-def test_every_page_has_security_headers(pages):
+def test_every_page_has_security_headers_and_no_inline_script(pages):
     statuses = sorted({page.status_code for page in pages.values()})
     assert statuses == [200, 400, 403, 404, 405, 413]
     for page_name, page in pages.items():
@@ -97,11 +99,7 @@ def test_every_page_has_security_headers(pages):
         assert headers["X-Content-Type-Options"] == "nosniff", page_name
         assert headers["Referrer-Policy"] == "same-origin", page_name
         assert headers["Cache-Control"] == "no-store", page_name
-
-
-def test_csp_forbids_frames_inline_scripts_and_inline_styles(pages):
-    for page_name, page in pages.items():
-        policy = page.headers["Content-Security-Policy"]
+        policy = headers["Content-Security-Policy"]
         directives = {name: values for name, *values in map(str.split, policy.split(";"))}
         assert directives["frame-ancestors"] == ["'none'"], page_name
         assert directives["default-src"] == ["'none'"], page_name
@@ -110,17 +108,8 @@ def test_csp_forbids_frames_inline_scripts_and_inline_styles(pages):
         assert "unsafe" not in policy, page_name
         for name in directives.keys() - {"form-action"}:
             assert set(directives[name]) <= {"'self'", "'none'"}, (page_name, name)
-
-
-def test_no_page_has_inline_scripts_or_styles(pages):
-    for page_name, page in pages.items():
-        assert not re.search(
-            r"<style|<script(?! src=)|\sstyle=|\son[a-z]+=|javascript:", page.text
-        ), page_name
-
-
-def test_every_page_is_a_complete_html_document(pages):
-    for page_name, page in pages.items():
+        inline = r"<style|<script(?! src=)|\sstyle=|\son[a-z]+=|javascript:"
+        assert not re.search(inline, page.text), page_name
         assert page.text.startswith("<!doctype html>"), page_name
         assert page.text.count("<h1>") == 1, page_name
         assert "<title>" in page.text, page_name
@@ -220,7 +209,9 @@ def test_consent_form_over_64_kib_is_413(adas_browser):
     assert answer.status_code == 413
 
 
-@pytest.mark.parametrize("path", ["/", "/sign-in", "/oauth/authorize", "/api/oauth/whois", "/x"])
+@pytest.mark.parametrize(
+    "path", ["/", "/sign-in", "/oauth/authorize", "/api/oauth/whois", "/api/users/info", "/x"]
+)
 def test_query_of_raw_bytes_is_400(browser, path):
     overrides = {"PATH_INFO": path, "QUERY_STRING": "next=/\xff"}
     answer = browser.open(environ_overrides=overrides)
@@ -345,15 +336,6 @@ def test_https_base_url_trusts_one_proxy_by_default(make_app):
     assert app.test_client().get("/address", headers=headers).text == "198.51.100.7"
 
 
-def test_forged_address_does_not_evade_the_client_rate_limit(program):
-    program.http.environ_base["REMOTE_ADDR"] = "192.0.2.1"
-    statuses = [
-        program.exchange("x", {"X-Forwarded-For": f"203.0.113.{i}"}, client_secret="x").status_code
-        for i in range(101)
-    ]
-    assert statuses == [401] * 100 + [429]
-
-
 # -- cross-site posts -----------------------------------------------------------------------------
 
 OWN_ORIGIN = "http://localhost"  # the base URL of these tests
@@ -397,13 +379,6 @@ def test_same_origin_and_non_browser_posts_are_accepted(browser, ada, fetch_site
     answer = browser.post("/sign-out", headers=headers)
     assert answer.status_code == (303 if accepted else 403)
     assert ("Hello" in browser.get("/").text) != accepted
-
-
-@pytest.mark.parametrize("path", ["/sign-in", "/sign-out", "/oauth/authorize", "/nowhere", "/"])
-@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
-def test_cross_site_unsafe_methods_are_403(browser, path, method):
-    answer = browser.open(path, method=method, headers=FOREIGN_LINK)
-    assert answer.status_code == 403
 
 
 @pytest.mark.parametrize("path", ["/api/oauth/whois", "/api/oauth/token/", "/api/oauth//token"])

@@ -7,7 +7,7 @@ import shlex
 from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import pytest
-from conftest import FOREIGN_LINK, Browser, Program
+from conftest import Browser, Program
 from werkzeug.test import TestResponse
 
 import identity_server
@@ -158,14 +158,6 @@ def test_tester_signs_in_and_shows_every_message(each_tester, ada, scope):
     assert "code_verifier" in exchange[1]
 
 
-def test_address_of_the_page_has_no_code(each_tester):
-    """The browser's history and its Referer headers have none."""
-    answer = each_tester.decide(each_tester.start())
-    assert (answer.status_code, answer.location) == (303, each_tester.path)
-    assert each_tester.open().status_code == 200
-    assert EXCHANGE in each_tester.open().text  # also when it is loaded again
-
-
 def test_page_shows_four_characters_of_secrets(each_tester):
     waiting = each_tester.allow()
     kept = each_tester.kept()
@@ -181,13 +173,6 @@ def test_page_shows_four_characters_of_secrets(each_tester):
     assert re.fullmatch(".{4}…", shown["access_token"])
 
 
-def test_short_secret_is_not_shown_at_all(tester):
-    """It is a mistake, perhaps another password."""
-    tester.allow()
-    page = tester.exchange("hunter2")
-    assert "hunter2" not in page.text and "hunt" not in page.text
-
-
 def test_client_secret_is_in_no_response_and_in_no_cookie(tester):
     tester.allow()
     for secret in (tester.program.secret[::-1], tester.program.secret):
@@ -195,12 +180,6 @@ def test_client_secret_is_in_no_response_and_in_no_cookie(tester):
         assert secret not in page.text
         assert secret not in str(page.headers)
         assert secret not in json.dumps(tester.kept())
-
-
-def test_page_is_not_cached(each_tester):
-    each_tester.allow()
-    for page in (each_tester.open(), each_tester.exchange()):
-        assert page.headers["Cache-Control"] == "no-store"
 
 
 def test_pkce_is_a_choice_for_confidential_apps_alone(make_tester):
@@ -367,12 +346,14 @@ def test_unusual_error_is_shown_as_it_came(tester):
 # -- the token request ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("typed", ["two zebras", "secret: 0123456789abcdef", "z" * 43])
+@pytest.mark.parametrize("typed", ["hunter2", "two zebras", "secret: 0123456789abcdef", "z" * 43])
 def test_wrong_secret_is_not_shown_either(tester, typed):
+    """It is a mistake, perhaps another password; of a short one not even the start is shown."""
     tester.allow()
     page = tester.exchange(typed)
     assert page.status_code == 401
     assert typed[-6:] not in page.text
+    assert len(typed) > 20 or typed[:4] not in page.text
 
 
 def test_wrong_secret_is_explained_and_can_be_corrected(tester):
@@ -501,28 +482,12 @@ def test_administrator_tests_the_app_of_a_member(tester, store, bob, open_browse
     assert dict(messages_of(page))["200 OK"]["name"] == "Bob"
 
 
-def test_unknown_app_is_404(adas_browser):
-    for client_id in ("0" * 24, "x"):
-        path = f"/developer/{client_id}/try"
-        answers = [adas_browser.post(path + each) for each in POSTS]
-        answers += [adas_browser.get(path + each) for each in PAGES]
-        assert {each.status_code for each in answers} == {404}
-
-
 def test_sign_in_in_between_ends_the_test(tester):
     """A code of the account that was signed in before is not mixed with the new one."""
     tester.allow()
     tester.browser.sign_in()
     assert tester.kept() == {}
     assert problem_of(tester.exchange()) == NO_CODE
-
-
-def test_cross_site_posts_are_refused(tester):
-    tester.allow()
-    headers = FOREIGN_LINK
-    for path in POSTS:
-        assert tester.browser.post(tester.path + path, headers=headers).status_code == 403
-    assert "It works." in tester.exchange().text
 
 
 def test_disabled_app_says_so_at_once(each_tester, store):

@@ -1,5 +1,6 @@
 """Requests to every route of the app, so that no route escapes a rule that holds for all."""
 
+import itertools
 import re
 import shutil
 from collections.abc import Iterator
@@ -125,6 +126,8 @@ def test_nul_character_in_a_query_is_no_error_of_the_server(app, visitor, game):
         assert answer.status_code < 500, answer.request.path
 
 
+FOREIGN_SITES = ("cross-site", "same-site")
+REFUSALS = ("This form came from another site.", "Only pages of this site may load this address.")
 NOT_PAGES = ("/api/", "/pfp/", "/static/", "/.well-known/", "/openapi.json", "/healthz")
 
 
@@ -187,6 +190,21 @@ def test_foreign_loads_use_up_no_codes_and_no_exports(adas_browser, program, fau
     assert adas_browser.get("/account/export").status_code == 200
     codes, attempts = faults.stored("codes"), faults.stored("attempts")
     assert codes.items() - before.items() and attempts.items() - before.items()
+
+
+def test_no_form_can_be_sent_by_another_site(app, visitor, game, ada, faults):
+    """Nor any other method that may change something, but for clients at the token endpoint."""
+    before = faults.stored()
+    for path in dict.fromkeys(each for part in (game.id, str(ada.id)) for each in paths(app, part)):
+        for method, site in itertools.product(("POST", "PUT", "PATCH", "DELETE"), FOREIGN_SITES):
+            headers = FOREIGN_LINK | {"Sec-Fetch-Site": site}
+            answer = visitor.open(path, method=method, headers=headers)
+            if path == "/api/oauth/token":
+                assert answer.status_code in (400, 405)
+            else:
+                assert answer.status_code == 403
+                assert any(each in answer.text for each in REFUSALS), path
+    assert faults.stored() == before
 
 
 def test_no_page_reads_a_template_after_the_start(

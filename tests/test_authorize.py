@@ -8,10 +8,8 @@ from urllib.parse import quote, urlencode
 import pytest
 from forms import hidden_field, problems_of
 
-from identity.signing import serializer
 from identity.stamps import TOO_QUICK
 from identity_server import CODES_A_MINUTE
-from storage.errors import InvalidField
 from storage.records import ADMINISTRATOR, CLOCK_TOLERANCE, Suspension
 
 CALLBACK = "https://space.example/callback"
@@ -490,18 +488,12 @@ def test_consent_is_remembered_per_player_and_client(
     adas_browser, open_browser, bob, program, register
 ):
     adas_browser.allow(program)
-    assert adas_browser.get(program.link()).status_code == 303
+    adas_browser.sign_in()  # also in a new session
+    assert program.read_callback(adas_browser.get(program.link()))["code"]
     assert adas_browser.get(register("https://other.example/").link()).status_code == 200
     bobs_browser = open_browser()
     bobs_browser.sign_in("Bob")
     assert bobs_browser.get(program.link()).status_code == 200
-
-
-def test_consent_is_remembered_in_a_new_session(adas_browser, open_browser, program):
-    adas_browser.allow(program)
-    other_browser = open_browser()
-    other_browser.sign_in()
-    assert program.read_callback(other_browser.get(program.link()))["code"]
 
 
 def test_only_a_new_scope_needs_consent_again(store, adas_browser, program, ada):
@@ -523,13 +515,6 @@ def test_consent_to_fewer_scopes_keeps_the_grant(store, adas_browser, program, a
     token = program.token_for(program.read_callback(adas_browser.decide(narrow_page))["code"])
     assert store.users.read(ada.id).grants[program.id].scope == ["userinfo", "email"]
     assert "email" not in program.whois(token).json
-
-
-def test_withdrawn_consent_is_requested_again(store, adas_browser, program, ada):
-    adas_browser.allow(program)
-    with store.users.edit(ada.id) as user:
-        del user.grants[program.id]
-    assert adas_browser.get(program.link()).status_code == 200
 
 
 def test_denial_is_not_remembered(store, adas_browser, program, ada):
@@ -559,21 +544,6 @@ def test_consent_page_of_another_session_is_400(store, page, ada, open_browser):
     other_browser = open_browser()
     other_browser.sign_in()
     answer = other_browser.decide(page)
-    assert (answer.status_code, nothing_was_granted(store, ada, answer)) == (400, True)
-
-
-def test_consent_page_of_another_player_is_400(store, page, ada, bob, open_browser):
-    bobs_browser = open_browser()
-    bobs_browser.sign_in("Bob")
-    answer = bobs_browser.decide(page)
-    assert (answer.status_code, nothing_was_granted(store, bob, answer)) == (400, True)
-    assert store.users.read(ada.id).grants == {}
-
-
-def test_consent_page_from_before_a_new_sign_in_is_400(store, page, ada, adas_browser):
-    adas_browser.post("/sign-out")
-    adas_browser.sign_in()
-    answer = adas_browser.decide(page)
     assert (answer.status_code, nothing_was_granted(store, ada, answer)) == (400, True)
 
 
@@ -637,23 +607,6 @@ def test_clock_set_back_does_not_lock_the_consent_page(
     assert (again.status_code, nothing_was_granted(store, ada, again)) == (400, True)
     clock.ahead += 1
     assert program.read_callback(adas_browser.decide(again))["code"]
-
-
-def test_forged_consent_request_is_400(app, store, page, ada, adas_browser, program):
-    signed = hidden_field(page, "request")
-    payload, rest = signed.split(".", 1) if not signed.startswith(".") else signed[1:].split(".", 1)
-    with app.app_context():
-        shown = serializer("consent").loads(signed)
-        other_purpose = serializer("session").dumps(shown)
-    other = "A" if payload[9] != "A" else "B"
-    forged = [
-        *("", "x", signed[:-5], signed.replace(payload, payload[:9] + other + payload[10:])),
-        *(other_purpose, adas_browser.get_cookie("session").value, urlencode(shown)),
-    ]
-    for text in forged:
-        data = {"request": text, "decision": "allow"}
-        answer = adas_browser.post("/oauth/authorize", data=data)
-        assert (answer.status_code, nothing_was_granted(store, ada, answer)) == (400, True)
 
 
 def test_parameters_beside_the_signed_request_are_ignored(adas_browser, page, program, register):
@@ -770,14 +723,6 @@ def test_callback_keeps_query_and_spelling_of_the_redirect_uri(adas_browser, reg
     assert adas_browser.decide(page).location.startswith(start)
 
 
-def test_code_is_bound_to_the_user(adas_browser, open_browser, ada, bob, program):
-    bobs_browser = open_browser()
-    bobs_browser.sign_in("Bob")
-    codes = [adas_browser.allow(program), bobs_browser.allow(program)]
-    answers = [program.whois(program.token_for(code)).json["id"] for code in codes]
-    assert answers == [ada.id, bob.id]
-
-
 # -- form-action (CSP) ----------------------------------------------------------------------------
 
 
@@ -835,30 +780,6 @@ def test_unregistered_uri_is_not_in_the_csp(browser, program, next_address):
         browser.sign_in(password="wrong", next=next_address),
     ):
         assert form_action(answer) == "'self'"
-
-
-@pytest.mark.parametrize(
-    "uri",
-    [
-        *("https://a.example;script-src *", "https://a.example https://evil.example/"),
-        *(
-            "https://*/",
-            "https://*.example/",
-            "https://a.example,/",
-            "https:///",
-            "data:text/html,x",
-        ),
-        *(
-            "https://a.example\n/",
-            "https://ä.example/",
-            "javascript:alert(1)",
-            "https:evil.example",
-        ),
-    ],
-)
-def test_redirect_uri_with_csp_syntax_is_refused(register, uri):
-    with pytest.raises(InvalidField):
-        register(uri)
 
 
 # -- how many codes a player gets -----------------------------------------------------------------

@@ -176,13 +176,6 @@ def test_unsaved_form_is_503_with_an_error(store, adas_browser, ada, faults, sen
     assert (store.users.read(ada.id), store.users.ids()) == (before, [ada.id])
 
 
-def test_unsaved_sign_in_is_503_and_keeps_the_name(open_browser, ada, faults):
-    faults.refuse_saves("accounts", "users")
-    page = open_browser().sign_in("ADA")
-    assert (page.status_code, int(page.headers["Retry-After"]) > 0) == (503, True)
-    assert NOT_SAVED in page.text and value_of(page, "name") == "ADA"
-
-
 def test_unsaved_password_keeps_the_link_valid(browser, set_by_link, faults):
     faults.refuse_saves("accounts", "users")
     page = set_by_link(browser)

@@ -236,17 +236,6 @@ def test_unknown_name_takes_as_long_on_a_slowed_machine(browser, work, stored_me
     assert unknown == pytest.approx(2 * work.costs[REAL_METHOD])
 
 
-def test_control_legacy_hash_without_extra_work_is_detected(browser, work, store, ada, monkeypatch):
-    """The control for imported accounts."""
-    monkeypatch.setattr(passwords, "wrapping_method", lambda _: "scrypt:4096:8:1")
-    for method in LEGACY:
-        for kept_hash in (f"{method}$salt$00", passwords.wrap_hash(f"{method}$salt$00")):
-            with store.users.edit(ada.id) as user:
-                user.password_hash = kept_hash
-            known, unknown = (cost_of(browser, work, name) for name in ("Ada", "Zoe"))
-            assert known < 0.5 * unknown
-
-
 @pytest.mark.parametrize("seconds", [0.0, 0.1])
 def test_control_cheaper_hash_for_unknown_names_is_detected(browser, work, store, ada, seconds):
     """The control for unknown names: without a hash, and with a third of its cost."""
@@ -269,6 +258,7 @@ def test_suspended_player_reads_reason_and_end(app, store, browser, ada):
     ended = "You are suspended until 1 January 2100, 10:30 UTC."
     app.config["ABOUT_URL"] = "https://example.org/?a=1&b=2"
     ask = 'A mistake? <a href="https://example.org/?a=1&amp;b=2">Write to us</a>.'
+    wrong = browser.sign_in(password="wrong").data
     for reason, until, words in (
         ("", None, f"You are suspended. {ask}"),
         ("", end, f"{ended} {ask}"),
@@ -277,9 +267,11 @@ def test_suspended_player_reads_reason_and_end(app, store, browser, ada):
     ):
         with store.users.edit(ada.id) as user:
             user.suspension = Suspension("command", 0, reason, until)
-        assert words in browser.sign_in().text
-        wrong = browser.sign_in(password="wrong").text
-        assert "suspended" not in wrong and "Rude" not in wrong
+        answer = browser.sign_in()
+        assert (answer.status_code, words in answer.text) == (403, True)
+        assert "Set-Cookie" not in answer.headers
+        assert browser.sign_in(password="wrong").data == wrong
+    assert store.users.read(ada.id).sessions == []
 
 
 def test_sign_in_works_again_when_the_suspension_ends(store, browser, ada):
@@ -292,41 +284,20 @@ def test_sign_in_works_again_when_the_suspension_ends(store, browser, ada):
     assert is_signed_in(browser)
 
 
-def test_suspension_is_revealed_only_with_the_correct_password(store, browser, ada):
-    wrong = browser.sign_in(password="wrong")
-    with store.users.edit(ada.id) as user:
-        user.suspension = Suspension("command")
-    assert browser.sign_in(password="wrong").data == wrong.data
-    answer = browser.sign_in()
-    assert (answer.status_code, "suspended" in answer.text) == (403, True)
-    assert "Set-Cookie" not in answer.headers
-    assert store.users.read(ada.id).sessions == []
-    assert not is_signed_in(browser)
-
-
 # -- rate limits ----------------------------------------------------------------------------------
 
 
-def test_sign_in_rate_limit_per_name_and_address(browser, ada):
+def test_sign_in_rate_limit_per_name_and_address(browser, open_browser, ada, bob, clock):
     assert [browser.sign_in(password="wrong").status_code for _ in range(10)] == [403] * 10
     for password in ("wrong", PASSWORD):  # the password is not checked
         answer = browser.sign_in(password=password)
         assert answer.status_code == 429
         assert 0 < int(answer.headers["Retry-After"]) <= 1800
     assert not is_signed_in(browser)
-
-
-def test_name_rate_limit_does_not_affect_other_addresses(open_browser, ada):
-    for _ in range(11):
-        sign_in_from(open_browser, "192.0.2.1")
-    assert sign_in_from(open_browser, "192.0.2.1", password=PASSWORD) == 429
     assert sign_in_from(open_browser, "192.0.2.2", password=PASSWORD) == 303
-
-
-def test_name_rate_limit_does_not_affect_other_names(browser, ada, bob):
-    for _ in range(11):
-        browser.sign_in("Ada", "wrong")
     assert browser.sign_in("Bob").status_code == 303
+    clock.ahead += 1800
+    assert browser.sign_in().status_code == 303
 
 
 def test_name_rate_limit_normalizes_names(browser, ada):
@@ -351,22 +322,6 @@ def test_correct_password_is_not_counted_and_keeps_the_failures(browser, ada):
     assert browser.sign_in(password="wrong").status_code == 429
 
 
-def test_rate_limit_ends_after_two_windows(browser, ada, clock):
-    for _ in range(10):
-        browser.sign_in(password="wrong")
-    assert browser.sign_in().status_code == 429
-    clock.ahead += 1800
-    assert browser.sign_in().status_code == 303
-
-
-def test_rate_limit_includes_the_previous_window(browser, ada, clock):
-    clock.begin_window()
-    for _ in range(10):
-        browser.sign_in(password="wrong")
-    clock.ahead += 900
-    assert browser.sign_in().status_code == 429
-
-
 def test_sign_in_rate_limit_per_address(open_browser, ada):
     browser = open_browser()
     browser.environ_base["REMOTE_ADDR"] = "192.0.2.1"
@@ -376,13 +331,6 @@ def test_sign_in_rate_limit_per_address(open_browser, ada):
     assert answer.status_code == 429
     assert 0 < int(answer.headers["Retry-After"]) <= 1800
     assert sign_in_from(open_browser, "192.0.2.2", password=PASSWORD) == 303
-
-
-def test_rate_limit_per_ipv6_64_bit_network(open_browser, ada):
-    for i in range(10):
-        assert sign_in_from(open_browser, f"2001:db8:0:1::{i:x}") == 403
-    assert sign_in_from(open_browser, "2001:db8:0:1:ffff::", password=PASSWORD) == 429
-    assert sign_in_from(open_browser, "2001:db8:0:2::", password=PASSWORD) == 303
 
 
 def test_ipv6_48_bit_network_may_fail_twice_as_often_for_a_name(open_browser, ada, faults):
@@ -437,8 +385,10 @@ def test_attempt_that_cannot_be_counted_is_503(browser, ada, faults):
 def test_unsaved_sign_in_is_503_and_not_counted(browser, ada, faults):
     faults.refuse_saves("users")
     for _ in range(11):
-        answer = browser.sign_in()
+        answer = browser.sign_in("ADA")
         assert (answer.status_code, "Set-Cookie" in answer.headers) == (503, False)
+        assert int(answer.headers["Retry-After"]) > 0
+        assert "Nothing was saved." in answer.text and 'value="ADA"' in answer.text
     faults.allow_saves()
     assert browser.sign_in().status_code == 303
 
@@ -645,17 +595,6 @@ def test_https_cookie_is_secure_with_host_prefix(make_app):
     assert (deleted["value"], deleted["path"], deleted["max-age"]) == ("", "/", "0")
 
 
-def test_session_expires_after_14_days(browser, ada, clock):
-    browser.sign_in()
-    value = browser.get_cookie("session").value  # the test client deletes it at its expiry
-    clock.ahead += FOURTEEN_DAYS - 60
-    browser.set_cookie("session", value)
-    assert is_signed_in(browser)
-    clock.ahead += 120
-    browser.set_cookie("session", value)
-    assert not is_signed_in(browser)
-
-
 def test_each_sign_in_creates_a_new_session(store, browser, ada):
     before = now_ms()
     cookies = []
@@ -689,18 +628,6 @@ def test_session_describes_the_browser_in_fixed_words(store, browser, ada, user_
     assert [each.browser for each in store.users.read(ada.id).sessions] == [words]
 
 
-def test_sign_in_discards_the_previous_cookie_data(browser, ada, bob):
-    browser.sign_in("Bob")
-    with browser.session_transaction() as session:
-        session["planted"] = True
-        bobs_id = session["id"]
-    browser.sign_in("Ada")
-    with browser.session_transaction() as session:
-        assert session.keys() == {"_permanent", "user", "id"}
-        assert session["id"] != bobs_id
-    assert is_signed_in(browser)
-
-
 @pytest.mark.parametrize(
     "change",
     [lambda v: v[:-5], lambda v: "x", lambda v: "", lambda v: v.swapcase(), lambda v: v * 2],
@@ -732,16 +659,6 @@ def test_signed_out_pages_set_no_cookie(browser, ada):
 # -- the end of a session -------------------------------------------------------------------------
 
 
-def test_copied_cookie_is_invalid_after_sign_out(browser, anyone, ada):
-    browser.sign_in()
-    stolen = {"Cookie": f"session={browser.get_cookie('session').value}"}
-    assert "Hello" in anyone.get("/", headers=stolen).text
-    answer = browser.post("/sign-out")
-    assert (answer.status_code, answer.location) == (303, "/")
-    assert browser.get_cookie("session") is None
-    assert "Hello" not in anyone.get("/", headers=stolen).text
-
-
 def test_sign_out_ends_only_the_current_session(store, browser, open_browser, ada):
     browser.sign_in()
     other_browser = open_browser()
@@ -749,13 +666,6 @@ def test_sign_out_ends_only_the_current_session(store, browser, open_browser, ad
     browser.post("/sign-out")
     assert (is_signed_in(browser), is_signed_in(other_browser)) == (False, True)
     assert len(store.users.read(ada.id).sessions) == 1
-
-
-def test_sign_out_requires_post(browser, ada):
-    browser.sign_in()
-    for method in ("GET", "HEAD"):
-        assert browser.open("/sign-out", method=method).status_code == 405
-    assert is_signed_in(browser)
 
 
 def test_sign_out_without_a_session_redirects_to_next(browser):
@@ -787,23 +697,12 @@ def test_only_the_newest_20_sessions_are_kept(store, open_browser, ada):
     assert len(store.users.read(ada.id).sessions) == 20
 
 
-def test_suspension_ends_the_session_at_once(store, browser, ada):
+@pytest.mark.parametrize("change", [{"suspension": Suspension("command")}, {"sessions": []}])
+def test_change_of_the_record_ends_the_session(store, browser, ada, change):
     browser.sign_in()
     with store.users.edit(ada.id) as user:
-        user.suspension = Suspension("command")
-    assert not is_signed_in(browser)
-
-
-def test_account_deletion_ends_the_session(store, browser, ada):
-    browser.sign_in()
-    store.users.delete(ada.id)
-    assert not is_signed_in(browser)
-
-
-def test_removing_the_session_from_the_record_signs_out(store, browser, ada):
-    browser.sign_in()
-    with store.users.edit(ada.id) as user:
-        user.sessions = []
+        for name, value in change.items():
+            setattr(user, name, value)
     assert not is_signed_in(browser)
 
 

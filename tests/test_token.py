@@ -164,16 +164,10 @@ def test_body_is_read_as_a_form_without_content_type(program, code):
         {"content_type": "multipart/form-data; boundary=x"},
     ],
 )
-def test_json_and_multipart_are_400_with_the_expected_type(program, code, sent):
+def test_json_and_multipart_are_400_and_keep_the_code(program, code, sent):
     answer = program.http.post("/api/oauth/token", data=b"{}", **sent)
     assert answer.status_code == 400
     assert FORM in answer.json["message"]
-
-
-def test_multipart_form_is_400_and_keeps_the_code(program, code):
-    form = good_form(program, code)
-    answer = program.http.post("/api/oauth/token", data=form, content_type="multipart/form-data")
-    assert (answer.status_code, FORM in answer.json["message"]) == (400, True)
     assert program.exchange(code).status_code == 200
 
 
@@ -377,11 +371,13 @@ def fail(program, address: str, times: int = 1, **changes) -> list[int]:
     return [program.exchange("x", **wrong).status_code for _ in range(times)]
 
 
-def test_client_rate_limit_per_address(program):
+def test_client_rate_limit_per_address(program, register):
     assert fail(program, "192.0.2.1", 100) == [401] * 100
     answer = program.exchange("x", client_secret="wrong")
     assert answer.status_code == 429
     assert 0 < int(answer.headers["Retry-After"]) <= 1800
+    assert fail(register("https://other.example/"), "192.0.2.1") == [429]
+    assert fail(program, "192.0.2.2") == [401]
 
 
 def test_valid_credentials_are_never_429(program, code):
@@ -389,37 +385,6 @@ def test_valid_credentials_are_never_429(program, code):
     assert program.exchange(code).status_code == 200
     assert program.exchange(code).status_code == 400  # already used
     assert fail(program, "192.0.2.1") == [429]
-
-
-def test_client_rate_limit_does_not_affect_other_addresses(program):
-    fail(program, "192.0.2.1", 100)
-    assert fail(program, "192.0.2.2") == [401]
-
-
-def test_client_rate_limit_is_not_per_client_id(program, register):
-    fail(program, "192.0.2.1", 100)
-    other = register("https://other.example/")
-    assert fail(other, "192.0.2.1") == [429]
-    assert fail(program, "192.0.2.9") == [401]
-
-
-def test_client_rate_limit_per_ipv6_64_bit_network(program):
-    fail(program, "2001:db8:0:1::1", 50)
-    fail(program, "2001:db8:0:1:ffff::2", 50)
-    assert fail(program, "2001:db8:0:1::3") == [429]
-    assert fail(program, "2001:db8:0:2::1") == [401]
-
-
-def test_client_rate_limit_of_ipv4_mapped_addresses(program):
-    fail(program, "::ffff:192.0.2.1", 100)
-    assert fail(program, "192.0.2.1") == [429]
-    assert fail(program, "::ffff:192.0.2.2") == [401]
-
-
-def test_client_rate_limit_ends_after_two_windows(program, clock):
-    fail(program, "192.0.2.1", 100)
-    clock.ahead += 1800
-    assert fail(program, "192.0.2.1") == [401]
 
 
 def test_other_refusals_are_not_rate_limited(program):
@@ -462,12 +427,6 @@ def test_code_of_another_client_is_400_like_an_unknown_one(program, code, regist
     answer = other_client.exchange(code)
     assert (answer.status_code, answer.data) == (400, unknown.data)
     assert program.exchange(code).status_code == 200
-
-
-def test_code_is_valid_once(program, code):
-    """RFC 9700 4.3.1."""
-    assert program.exchange(code).status_code == 200
-    assert program.exchange(code).status_code == 400
 
 
 def test_code_reuse_revokes_tokens_but_not_consent(store, program, code, adas_browser, ada):
@@ -569,10 +528,6 @@ def test_code_stays_revoked_after_consent_is_granted_again(store, program, code,
 # -- redirect_uri ---------------------------------------------------------------------------------
 
 
-def test_redirect_uri_of_the_request_is_accepted(program, code):
-    assert program.exchange(code, redirect_uri=program.redirect_uri).status_code == 200
-
-
 @pytest.mark.parametrize(
     "other",
     [
@@ -611,11 +566,6 @@ def test_game_flow_code_with_redirect_uri_is_400(store, program, code, ada):
 
 
 # -- code_verifier (RFC 7636) ---------------------------------------------------------------------
-
-
-def test_matching_verifier_is_accepted(adas_browser, program):
-    code = adas_browser.allow(program, **S256)
-    assert program.exchange(code, code_verifier=VERIFIER).status_code == 200
 
 
 @pytest.mark.parametrize(

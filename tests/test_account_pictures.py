@@ -4,10 +4,9 @@ import io
 from collections.abc import Callable
 
 import pytest
-from forms import problems_of, race, save
+from forms import problems_of
 from PIL import Image
 
-from identity import limits
 from identity.limits import PICTURES
 from storage.records import PICTURE_SIZES, User
 
@@ -105,30 +104,6 @@ def test_removing_the_picture_restores_the_generated_one(store, adas_browser, ad
     assert user.pfp_timestamp > uploaded
     assert picture_files().keys() == expected_files(user)
     assert sorted(picture_files().values()) == generated
-
-
-@pytest.mark.load
-def test_racing_picture_and_profile_changes_leave_one_set_of_files(
-    store, adas_browser, open_browser, ada, picture_files, monkeypatch
-):
-    # As if each were in a worker of its own: within one, a player has one place.
-    monkeypatch.setattr(limits, "holders_of_request", lambda player_id: {})
-    browsers = [open_browser() for _ in range(3)]
-    for each in browsers:
-        each.sign_in()
-    red = upload(browsers[0], RED).status_code
-
-    def change(i: int) -> set[int]:
-        return {upload(browsers[i], RED).status_code for _ in range(4)}
-
-    def edit() -> set[int]:
-        return {save(adas_browser, bio=f"bio {i}").status_code for i in range(8)}
-
-    statuses = race(*(lambda i=i: change(i) for i in range(3)), edit)
-    assert [red, *statuses] == [303, {303}, {303}, {303}, {303}]
-    user = store.users.read(ada.id)
-    assert user.bio == "bio 7"
-    assert picture_files().keys() == expected_files(user)
 
 
 def test_uploads_are_limited_per_player(adas_browser, store, ada, clock, monkeypatch):

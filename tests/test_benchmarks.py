@@ -13,7 +13,7 @@ import pytest
 from benchmarks import plot
 from benchmarks.load import Result, measure
 from benchmarks.measuring import Name, Track
-from benchmarks.report import Row, at_least, cores_table, format_table
+from benchmarks.report import Row, at_least, cores_table
 from identity.settings import ROOT
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -80,16 +80,6 @@ def test_rate_of_several_cores_follows_from_the_processor_time():
     rows = [Row("granian", call, "1,000", cost=100, **numbers) for call in calls]
     cells = cores_table(rows).splitlines()[2].split("|")
     assert [cell.strip() for cell in cells[1:4]] == ["granian: users/info/s", "10,000", "20,000"]
-
-
-def test_table_is_markdown():
-    table = format_table(["call", "µs"], [["whois", "9"], ["info", "100"]])
-    assert table.splitlines() == [
-        "| call  |  µs |",
-        "| ----- | --: |",
-        "| whois |   9 |",
-        "| info  | 100 |",
-    ]
 
 
 def test_page_shows_the_saved_results():

@@ -1,10 +1,8 @@
 """Shared apps: a test sees no change that an earlier test made to its app."""
 
 import pytest
-from conftest import CHEAP_PASSWORD_METHOD
 from shared_apps import SharedApps
 
-from identity import passwords
 from storage.records import PLAYER
 
 
@@ -75,17 +73,3 @@ def test_apps_of_one_test_are_distinct(make_app):
     # They share their folders, like two processes of one server.
     user = one.extensions["storage"].users.register("Ada", "ada@example.org", "", PLAYER)
     assert two.extensions["storage"].users.read(user.id) == user
-
-
-@pytest.mark.parametrize("run", ["first", "second"])
-def test_each_test_starts_with_an_empty_installation(app, store, browser, run):
-    """The second run would find what the first one left."""
-    assert app.config["SIGN_UP"] == "invite"
-    assert store.users.ids() == [] and store.clients.ids() == []
-    assert passwords.wrapping_method.cache_info().currsize == 0
-    assert browser.get("/").status_code == 200 and browser.get_cookie("session") is None
-    app.config["SIGN_UP"] = "open"
-    passwords.wrapping_method(CHEAP_PASSWORD_METHOD)
-    store.users.register("Ada", "ada@example.org", passwords.hash_password("a long secret"))
-    store.clients.register("Game", ["https://game.example/"], None)
-    assert browser.sign_in(password="a long secret").status_code == 303

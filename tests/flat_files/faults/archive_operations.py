@@ -83,29 +83,6 @@ def operation(act) -> Operation:
     return Operation(act, state=ignore, old=None, new=None)
 
 
-def rename_in_steps(source: str, target: str, real=os.rename) -> None:
-    """Replace `os.rename` by a move in several steps, which the tests must detect."""
-    if os.path.isdir(source):
-        for name in os.listdir(source):
-            real(f"{source}/{name}", f"{target}/{name}")
-        return os.rmdir(source)
-    content = Path(source).read_bytes()
-    with open(target, "wb") as file:
-        for part in (content[:20], content[20:]):
-            file.write(part)
-            file.flush()
-    return os.remove(source)
-
-
-def sync_and_retry(descriptor: int, real=os.fsync) -> None:
-    """Replace `os.fsync` by one that retries, which the tests must detect."""
-    try:
-        real(descriptor)
-    except OSError:
-        real(descriptor)
-
-
-FAULTY = {"rename": rename_in_steps, "fsync": sync_and_retry}
 OPERATIONS = {
     RESTORE: operation(do_restore),
     COPY: operation(copy_all),
@@ -129,6 +106,4 @@ if __name__ == "__main__":
             if act is do_backup:
                 prepare(storage)
             act(storage)
-    for name in sys.argv[1:]:
-        setattr(os, name, FAULTY[name])
     operations.serve(sys.stdin)

@@ -11,11 +11,11 @@ FOLDER = Path(__file__).parent
 
 
 class DrivenProgram:
-    """The program, running until the `with` block ends; `command` is a prefix such as strace."""
+    """The program, running until the `with` block ends."""
 
-    def __init__(self, name: str, *arguments: str, command: tuple[str, ...] = ()) -> None:
+    def __init__(self, name: str, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [*command, sys.executable, FOLDER / name, *arguments],
+            [sys.executable, FOLDER / name, *arguments],
             env=os.environ | {"PYTHONPATH": str(ROOT)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

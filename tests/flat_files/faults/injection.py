@@ -182,6 +182,7 @@ class Injector:
             installation = self.templates[name].copy(folder / "site")
             assert self.program.run(name, installation, folder / "log") == 0
             self.program.steps[name] = steps_in(folder / "log")
+            assert self.program.steps[name], f"{name} has no steps"
         return [step for step in self.program.steps[name] if not kinds or step.kind in kinds]
 
     def chosen_steps(

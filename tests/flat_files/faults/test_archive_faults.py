@@ -1,10 +1,8 @@
 """Backup, restore, copy and import with a kill or a failing system call at each step."""
 
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -30,19 +28,18 @@ from archives import read_archive
 from copying import read_all
 from injection import (
     ERRORS,
-    FULL_DISK,
     IO_ERROR,
     KILL,
     LASTING_IO_ERRORS,
-    QUOTA_EXCEEDED,
     Fault,
     FaultResult,
     Injector,
     Step,
     TracedProgram,
+    failed_sync_and_later_ones,
 )
 from needs import STRACE
-from operations import ADA, BOB, DONE, FULL, KILLED, UNCONFIRMED, Installation, prepare
+from operations import ADA, BOB, DONE, FAILED, KILLED, UNCONFIRMED, Installation, prepare
 from test_kills_and_failing_disks import check_bystander
 from waiting import PATIENCE, wait_until
 
@@ -56,8 +53,6 @@ from storage.transfer import ImportResult
 pytestmark = [pytest.mark.faults, STRACE]
 disk, repeatable_calls = injection.disk, injection.repeatable_calls
 each_fault = pytest.mark.parametrize("fault", [KILL, *ERRORS], ids=lambda fault: fault.name)
-
-NOBODY = 65534  # a user id
 
 
 @pytest.fixture(scope="module")
@@ -224,22 +219,21 @@ def check_backup(result: FaultResult, empty: Installation, monkeypatch: pytest.M
     assert do_restore(empty.copy(result.folder / "restored").open()) == 2
 
 
-@pytest.mark.parametrize("name", [RESTORE, IMPORT, BACKUP])
-def test_exceeded_quota_raises_storage_full(injector, name):
-    """One step of each kind is enough: see ERRORS."""
-    steps = {step.kind: step for step in injector.all_steps(name)}
-    assert len(steps) > 5
-    codes = [
-        [injector.inject(name, fault, step).code for step in steps.values()]
-        for fault in (QUOTA_EXCEEDED, FULL_DISK)
-    ]
-    assert codes[0] == codes[1]
-    assert FULL in codes[0] and {*codes[0]} <= {FULL, DONE, UNCONFIRMED}
+SYNCS = [(name, "fsync") for name in (RESTORE, IMPORT, BACKUP)]
+SYNCS += [(name, "syncfs") for name in (RESTORE, IMPORT)]
 
 
-@pytest.mark.parametrize("name", [RESTORE, IMPORT, BACKUP])
-def test_every_operation_has_steps(injector, name):
-    assert len(injector.all_steps(name, "open")) > 10
+@pytest.mark.parametrize(("name", "call"), SYNCS)
+def test_failed_sync_is_reported_and_not_retried(injector, name, call):
+    """The kernel may have dropped the unwritten data, so that a second sync would succeed."""
+    steps = injector.all_steps(name, call)
+    assert len(steps) >= 2
+    for step in steps:
+        with injector.subtest(step):
+            result = injector.inject(name, IO_ERROR, step)
+            path, later = failed_sync_and_later_ones(result.log, step.call)
+            assert path.startswith(str(result.folder)) and later == []
+            assert result.code in (FAILED, UNCONFIRMED)
 
 
 def command_under(installation: Installation, strace: list[str], *arguments: str, status: int = 1):
@@ -305,44 +299,3 @@ def test_unreadable_picture_is_reported_and_left_out(prepared, disk):
     first, second = done.stdout.splitlines()
     assert f"{picture}: Input/output error: left out, player {ADA} gets" in first
     assert second == f"2 players in {disk / 'file'}"
-
-
-def test_files_owned_by_root_are_reported_and_left_out(prepared):
-    """The server runs as another user, which may not read them."""
-    with tempfile.TemporaryDirectory() as folder:
-        installation = prepared.copy(Path(folder))
-        (client,) = (installation.data / "clients").iterdir()
-        records = [
-            installation.data / f"users/{ADA}.json",
-            client,
-            installation.data / "next_user_id",
-        ]
-        shutil.chown(folder, NOBODY)
-        for path in Path(folder).rglob("*"):
-            if path not in [*records, *(installation.data / "deleted").iterdir()]:
-                os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
-        child = os.fork()
-        if child == 0:
-            backup_as_nobody(installation, Path(folder))
-        assert os.waitpid(child, 0)[1] == 0
-        reported = Path(folder, "reported").read_text().splitlines()
-        assert len(reported) == len(records)
-        assert all(any(str(path) in line for line in reported) for path in records)
-        names = [header.name for header, _ in read_archive(Path(folder, "a.tar.gz"))]
-    assert f"users/{BOB}.json" in names and f"users/{ADA}.json" not in names
-    assert [name for name in names if "deleted" in name] == ["deleted/3"]
-
-
-def backup_as_nobody(installation: Installation, folder: Path) -> None:
-    """Make a backup as an unprivileged user, and end this process."""
-    status = 1
-    try:
-        os.setuid(NOBODY)
-        with (folder / "reported").open("w") as reported:
-            report = lambda line: print(line, file=reported)  # noqa: E731
-            assert (
-                backup(installation.open(), str(folder / "a.tar.gz"), "command", report=report) == 1
-            )
-        status = 0
-    finally:
-        os._exit(status)

@@ -16,11 +16,9 @@ from operations import (
     picture_of,
     prepare,
     small_disk,
-    write_in_place,
 )
 
-from storage.errors import DamagedRecord, StorageFull, TooManyAttempts
-from storage.flat_files import disk as disk_files
+from storage.errors import StorageFull, TooManyAttempts
 
 pytestmark = [pytest.mark.faults, MOUNTS]
 
@@ -162,14 +160,3 @@ def test_audit_line_that_fits_only_in_part_is_rolled_back(disk, installation):
     with pytest.raises(StorageFull):
         storage.audit.write("act", "command")
     assert log.read_bytes() == before
-
-
-def test_record_written_in_place_is_detected(disk, installation, monkeypatch):
-    """Control: the tests above detect a faulty write."""
-    storage = installation.open()
-    fill_bytes(disk)
-    monkeypatch.setattr(disk_files, "write_file", write_in_place)
-    with pytest.raises(StorageFull), storage.users.edit(ADA) as user:
-        user.flairs += ["a long list of flairs"] * 1000
-    with pytest.raises(DamagedRecord):
-        storage.users.read(ADA)

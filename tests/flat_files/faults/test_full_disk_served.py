@@ -95,14 +95,6 @@ def test_server_starts_and_reloads_on_a_full_disk(tmp_path, full):
         assert fetch_name(server) == "ada"
 
 
-@pytest.mark.parametrize("full", FILL)
-def test_server_reloads_after_the_disk_became_full(served, full):
-    server, disk = served
-    FILL[full](disk)
-    reload(server)
-    assert fetch_name(server) == "ada"
-
-
 def upload_statuses(server: RunningServer, refuse: Callable[[Path], None], disk: Path) -> list:
     """Return the statuses of the upload of a small and a large picture after `refuse(disk)`."""
     ada = FormBrowser(server.address)

@@ -1,8 +1,8 @@
-"""The flat files: modes, damage, index entries, order of writes, races between processes.
+"""The flat files: modes, damage, index entries, races between processes.
 
 Tests about files are here and in test_check.py, test_archive.py and test_installations.py. Other
 tests use the fixture `faults`, which works on any backend. What any backend promises is in
-test_storage_contract.py; kills and failing disks are in faults/.
+test_storage_contract.py; kills, failing disks and power cuts are in faults/.
 """
 
 import contextlib
@@ -169,16 +169,6 @@ def test_a_record_edited_by_hand_is_read(storage, ada, data):
     path.write_text(json.dumps(dict(reversed(record.items())), indent="\t"), encoding="utf-8-sig")
     assert storage.users.read(1).bio == "by hand"
     assert storage.users.find_by_login("Ada").mod_level == 2
-
-
-def test_an_edit_restores_the_order_of_fields(storage, ada, data):
-    path = data / "users/1.json"
-    fields = list(json.loads(path.read_text()))
-    change_file(path, name=..., id=...)
-    change_file(path, name="Ada", id=1)
-    with storage.users.edit(1) as user:
-        user.bio = "new"
-    assert list(json.loads(path.read_text())) == fields
 
 
 def test_the_data_folder_can_be_moved(storage, ada, data, pictures, tmp_path):
@@ -366,13 +356,9 @@ def stale(request, storage, bob, data) -> None:
 
 
 @pytest.mark.parametrize("stale", STALE, indirect=True)
-def test_a_stale_index_entry_finds_nobody(storage, stale):
+def test_a_stale_index_entry_finds_nobody_and_does_not_block_a_new_user(storage, stale, bob):
     assert storage.users.find_by_login("Ada") is None
     assert storage.users.find_by_login("ada@example.org") is None
-
-
-@pytest.mark.parametrize("stale", STALE, indirect=True)
-def test_a_stale_index_entry_does_not_block_a_new_user(storage, stale, bob):
     ada = storage.users.register("Ada", "ada@example.org", "")
     assert (
         storage.users.find_by_login("Ada") == storage.users.find_by_login("ada@example.org") == ada
@@ -580,14 +566,6 @@ def test_folders_that_cannot_be_made_raise_storage_failed(tmp_path):
 # ---------------------------------------------------------------------------------------------
 
 
-def test_a_replaced_key_file_counts_at_once(storage, data):
-    first = storage.keys.current()
-    other = data / ".secret_key.new"
-    other.write_bytes(first[0] + b"\nanother-key\n")
-    other.rename(data / "secret_key")
-    assert storage.keys.current() == (*first, b"another-key")
-
-
 def test_a_key_added_with_an_editor_counts_at_once(storage, data):
     os.utime(data / "secret_key", (1, 1))  # a kernel's clock may tick every few milliseconds only
     first = storage.keys.current()
@@ -765,145 +743,6 @@ def test_an_audit_line_after_a_torn_line_stays_whole(storage, data, torn):
     assert (json.loads(first)["by"], second, json.loads(third)["by"]) == (1, torn, 2)
 
 
-def test_a_failed_audit_line_stops_the_change(storage, ada, client, data):
-    (data / "audit.log").mkdir()
-
-    def before(record):
-        storage.audit.write("act", by=1)
-
-    for change in (
-        lambda: storage.clients.register("Checkers", [], None, before=before),
-        lambda: storage.clients.issue_secret(client.id, before),
-        lambda: storage.clients.delete(client.id, before),
-        lambda: storage.users.rename(ada.id, "Grace", before),
-        lambda: storage.users.delete(ada.id, before),
-    ):
-        with pytest.raises(StorageFailed):
-            change()
-    assert list(map(storage.clients.read, storage.clients.ids())) == [client]
-    assert storage.users.find_by_login("ada") == ada
-
-
-# ---------------------------------------------------------------------------------------------
-# What is on the disk when: a power cut keeps what was synced, in any case nothing less
-# ---------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def journal(monkeypatch, data, tmp_path) -> list[str]:
-    """What is synced, put in place and removed, in that order; (x) is the temporary file of x."""
-    steps = []
-
-    def note(step: str, path: str | bytes) -> None:
-        where = os.path.relpath(path, tmp_path).replace("instance/", "")
-        steps.append(step + " " + re.sub(r"\.([\w.-]+)\.[0-9a-f]{8}", r"(\1)", where))
-
-    rename, unlink = os.rename, os.unlink
-
-    def noted_rename(source, target):
-        rename(source, target)
-        note("put", target)
-
-    def noted_unlink(path):
-        unlink(path)
-        note("remove", path)
-
-    monkeypatch.setattr(os, "fsync", lambda fd: note("sync", os.readlink(f"/proc/self/fd/{fd}")))
-    monkeypatch.setattr(os, "rename", noted_rename)
-    monkeypatch.setattr(os, "unlink", noted_unlink)
-    return steps
-
-
-def in_place(folder: str, name: str) -> list[str]:
-    """The steps of a whole file that takes its place for good."""
-    return [f"sync {folder}/({name})", f"put {folder}/{name}", f"sync {folder}"]
-
-
-def indexed(folder: str, name: str) -> list[str]:
-    return [f"put {folder}/{name}", f"sync {folder}"]
-
-
-def pictures_in_place(name: str) -> list[str]:
-    return [step for size in PICTURE_SIZES for step in in_place(f"pfp/{size}", name)]
-
-
-def test_adding_writes_id_pictures_and_index_before_the_record(storage, journal):
-    user = storage.users.register("Ada", "ada@example.org", "")
-    assert journal == [
-        *("sync (next_user_id)", "put next_user_id", "sync instance"),
-        *pictures_in_place(f"1-{user.pfp_timestamp}.webp"),
-        "sync users/(1.json)",
-        *indexed("names", "ada"),
-        *indexed("emails", sha256("ada@example.org")),
-        *("put users/1.json", "sync users"),
-    ]
-
-
-def test_renaming_adds_the_new_entry_before_and_removes_the_old_after(storage, ada, journal):
-    storage.users.rename(ada.id, "Grace")
-    assert journal == [*indexed("names", "grace"), *in_place("users", "1.json"), "remove names/ada"]
-
-
-def test_deleting_marks_the_id_before_removing_the_record(storage, ada, journal):
-    storage.users.delete(ada.id)
-    assert journal == [
-        *in_place("deleted", "1"),
-        *("remove users/1.json", "sync users"),
-        *(f"remove pfp/{size}/1-{ada.pfp_timestamp}.webp" for size in PICTURE_SIZES),
-        *(f"sync pfp/{size}" for size in PICTURE_SIZES),
-        *("remove names/ada", f"remove emails/{sha256('ada@example.org')}"),
-        *("sync names", "sync emails", "sync used_invites"),
-    ]
-
-
-def test_saving_a_picture_writes_the_new_before_and_removes_the_old_after(storage, ada, journal):
-    timestamp = storage.pictures.save(ada.id, PICTURE)
-    assert journal == [
-        *pictures_in_place(f"1-{timestamp}.webp"),
-        *in_place("users", "1.json"),
-        *(f"remove pfp/{size}/1-{ada.pfp_timestamp}.webp" for size in PICTURE_SIZES),
-        *(f"sync pfp/{size}" for size in PICTURE_SIZES),
-    ]
-
-
-def test_an_audit_line_is_synced_before_its_act(storage, client, journal):
-    storage.clients.issue_secret(
-        client.id, lambda each: storage.audit.write("client new-secret", 1, client=each.id)
-    )
-    assert journal == ["sync audit.log", *in_place("clients", f"{client.id}.json")]
-
-
-def test_an_index_entry_is_added_before_its_record_and_removed_after(storage, ada, journal):
-    def become(level):
-        journal.clear()
-        with storage.users.edit(ada.id) as user:
-            user.mod_level = level
-        return journal.copy()
-
-    record, entries = in_place("users", "1.json"), "index/users/role/administrator"
-    assert become(ADMINISTRATOR) == ["sync index/users/role", f"sync {entries}", *record]
-    assert become(0) == [*record, f"remove {entries}/1"]
-
-
-def test_codes_are_not_synced(storage, data, journal):
-    """One from an earlier boot is refused, so a power cut brings none back."""
-    storage.codes.add("a code", CODE)
-    storage.codes.spend("a code")
-    place = code_files(data)[0].relative_to(data).with_suffix("")
-    assert journal == [f"put {place}.json", f"put {place}.spent"]
-
-
-def test_codes_are_synced_without_a_boot_id(data, pictures, monkeypatch, journal):
-    monkeypatch.setattr(disk, "BOOT_ID_FILE", str(data / "missing"))
-    storage = open_storage(str(data), str(pictures))
-    journal.clear()
-    storage.codes.add("a code", CODE)
-    storage.codes.spend("a code")
-    place = code_files(data)[0].relative_to(data)
-    folder, live = str(place.parent), place.with_suffix(".json").name
-    assert journal == [*in_place(folder, live), f"put {place}", f"sync {folder}"]
-
-
 # ---------------------------------------------------------------------------------------------
 # What fails leaves nothing behind
 # ---------------------------------------------------------------------------------------------
@@ -1011,23 +850,6 @@ def test_racing_first_starts_agree_on_one_key(race, data, pictures):
     assert not temporary_files(data, pictures)
 
 
-def add_ada(storage, n):
-    name = "".join(letter.upper() if n >> bit & 1 else letter for bit, letter in enumerate("ada"))
-    if n >= 8:
-        name = name.translate({ord(letter): ord(letter) + 0xFEE0 for letter in "adAD"})
-    return storage.users.register(name, f"{n}@example.org", "").id
-
-
-@pytest.mark.live
-def test_one_of_sixteen_processes_gets_a_name_in_any_case_and_width(race, storage, data, pictures):
-    results = race(add_ada)
-    assert results.count("NameTaken") == PROCESSES - 1
-    assert storage.users.ids() == [storage.users.find_by_login("ada").id]
-    assert storage.users.find_by_login("ada").id in results
-    assert len(files_under(pictures)) == len(PICTURE_SIZES)
-    assert not temporary_files(data, pictures)
-
-
 def add_somebody(storage, n):
     return storage.users.register(f"Somebody {chr(97 + n)}", f"{n}@example.org", "").id
 
@@ -1035,19 +857,6 @@ def add_somebody(storage, n):
 @pytest.mark.live
 def test_sixteen_processes_add_sixteen_users(race, storage):
     assert sorted(race(add_somebody)) == storage.users.ids() == list(range(1, PROCESSES + 1))
-
-
-def rename_to_ada(storage, n):
-    return storage.users.rename(n + 1, "Ada").id
-
-
-@pytest.mark.live
-def test_one_of_sixteen_processes_renames_a_user_to_a_name(race, storage):
-    race(add_somebody)
-    results = race(rename_to_ada)
-    assert results.count("NameTaken") == PROCESSES - 1
-    assert storage.users.find_by_login("Ada").id in results
-    assert len(os.listdir(f"{storage.layout.data_dir}/names")) == PROCESSES
 
 
 def add_or_delete_ada(storage, n):
@@ -1066,59 +875,6 @@ def test_a_name_in_constant_reuse_finds_its_user(race, storage):
     bearers = [storage.users.read(user_id) for user_id in storage.users.ids()] or [None]
     found = [storage.users.find_by_login(text) for text in ("Ada", "ada@example.org")]
     assert found == bearers * 2
-
-
-def spend(storage, n):
-    storage.codes.spend("a code")
-
-
-@pytest.mark.live
-def test_a_code_is_spent_once_by_sixteen_racing_processes(race, storage):
-    storage.codes.add("a code", CODE)
-    assert sorted(map(str, race(spend))) == ["CodeSpent"] * (PROCESSES - 1) + ["None"]
-
-
-def play_a_minute(storage, n):
-    for _ in range(5):
-        with storage.users.edit(1) as user:
-            user.play_ms += 60_000
-
-
-@pytest.mark.live
-def test_edits_by_sixteen_processes_lose_nothing(race, storage, ada):
-    race(play_a_minute)
-    assert storage.users.read(1).play_ms == PROCESSES * 5 * 60_000
-
-
-def count(storage, n):
-    return sum(count_once(storage) for _ in range(4))
-
-
-def count_once(storage) -> bool:
-    with contextlib.suppress(TooManyAttempts):
-        storage.attempts.count("password", "ada", limit=50)
-        return True
-    return False
-
-
-@pytest.mark.live
-def test_attempts_of_sixteen_processes_are_counted_exactly(race, storage):
-    assert sum(race(count)) == 50
-
-
-def write_or_read_bio(storage, n):
-    """Four write long bios of one letter; the others read, and say whether one was ever mixed."""
-    if n < 4:
-        for _ in range(25):
-            with storage.users.edit(1) as user:
-                user.bio = "abcd"[n] * 1000
-        return True
-    return all(len(set(storage.users.read(1).bio)) <= 1 for _ in range(1000))
-
-
-@pytest.mark.live
-def test_readers_never_see_a_partial_record(race, storage, ada):
-    assert race(write_or_read_bio) == [True] * PROCESSES
 
 
 def log(storage, n):
@@ -1155,23 +911,6 @@ def test_reads_take_no_lock(processes, storage, ada, client, data, pictures):
             fcntl.flock(file, fcntl.LOCK_EX)
         reading = processes.submit(read_everything, str(data), str(pictures), ada.pfp_timestamp)
         assert reading.result(PATIENCE)
-
-
-@pytest.mark.live
-def test_a_writer_waits_for_a_lock(processes, storage, ada, data, pictures):
-    """Else the test above, which holds these locks, would show nothing."""
-    with open(data / "locks/users-1", "a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        writing = processes.submit(play_in, str(data), str(pictures))
-        with pytest.raises(TimeoutError):
-            writing.result(timeout=0.3)
-        assert storage.users.read(1).play_ms == 0
-    writing.result(PATIENCE)
-    assert storage.users.read(1).play_ms > 0
-
-
-def play_in(data: str, pictures: str) -> None:
-    play_a_minute(open_storage(data, pictures), 0)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -1215,10 +954,3 @@ def test_a_save_keeps_grants_if_the_folder_of_clients_is_gone(storage, ada, data
     with storage.users.edit(ada.id) as user:
         user.bio = "Saved"
     assert list(storage.users.read(ada.id).grants) == [client.id]
-
-
-def test_a_look_up_and_an_edit_without_change_do_not_look_at_clients(storage, ada, monkeypatch):
-    monkeypatch.setattr(os, "lstat", None)
-    storage.users.read(ada.id)
-    with storage.users.edit(ada.id):
-        pass

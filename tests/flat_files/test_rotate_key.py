@@ -4,8 +4,6 @@ test_storage_contract.py has the contract for all backends, faults/ has kills, a
 live/test_rotated_keys.py tests that the workers of a running server use the new keys at once.
 """
 
-import os
-import stat
 import threading
 from pathlib import Path
 
@@ -74,17 +72,6 @@ def test_audit_log_describes_both_rotations(rotate, store):
     first, second = map(describe_audit_line, store.audit.read())
     assert first.endswith("  the command: key rotate")
     assert second.endswith("  the command: key drop-old")
-
-
-@pytest.mark.parametrize("drop_old", [False, True])
-def test_key_file_is_replaced_atomically_with_mode_0600(store, key_file, drop_old):
-    before = key_file.stat().st_ino
-    with open(key_file, "rb") as old:
-        store.keys.rotate(drop_old)
-        assert len(old.read().splitlines()) == 1, "the file was written in place"
-    assert key_file.stat().st_ino != before
-    assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
-    assert [name for name in os.listdir(store.layout.data_dir) if name.startswith(".")] == []
 
 
 def test_keys_are_not_rotated_if_the_audit_log_cannot_be_saved(store, key_file, faults):

@@ -177,7 +177,8 @@ def test_pages_go_up_and_down(notes):
     assert notes.page("writer", "1", after=IDS[1], at_most=2) == written[2:4]
     assert notes.page("writer", "1", IDS[2], 2, newest_first=True) == [written[1], written[0]]
     assert notes.page("writer", "1", newest_first=True, at_most=1) == [written[5]]
-    assert notes.ids(after=IDS[3]) == IDS[4:]
+    assert notes.page("writer", "1", at_most=0) == notes.page("writer", "1", after=IDS[5]) == []
+    assert (notes.ids(after=IDS[3]), notes.ids(IDS[3], 1)) == (IDS[4:], IDS[4:5])
     assert [notes.count("writer", "1", most) for most in (2, 9)] == [2, 6]
 
 

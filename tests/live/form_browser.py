@@ -114,12 +114,6 @@ class FormBrowser:
         """Sign in, and return the page that follows."""
         return self.press(self.open("/sign-in"), "Sign in", name=name, password=password)
 
-    def read_stamp(self) -> str:
-        """Return a stamp of this session, with which presses count."""
-        form = self.open("/account").form_with("Remove my picture")
-        time.sleep(MINIMUM_AGE / 1000)
-        return form.fields["stamp"]
-
     def allow(self, link: str, name: str) -> Page:
         """Complete a client's authorization request: sign in as `name` and allow, if asked."""
         page = self.open(link)

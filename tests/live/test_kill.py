@@ -1,7 +1,6 @@
 """SIGKILL at any moment: confirmed changes persist, and the next start succeeds."""
 
 import random
-import subprocess
 import threading
 import time
 from collections import Counter
@@ -187,60 +186,3 @@ def test_kill_loses_no_confirmed_change(server: RunningServer):
         )
         server.kill()
     assert min(confirmed.values()) >= ROUNDS, confirmed
-
-
-def test_first_start_succeeds_after_a_killed_one(tmp_path: Path):
-    """Killed while it creates the folders, the key and the format file."""
-    for number in range(4):
-        server = RunningServer(tmp_path / str(number))
-        server.data_dir.parent.mkdir()
-        before = modified_ns(server.data_dir)
-        server.launch()
-        wait_for_change(server.data_dir, before, server.process)
-        time.sleep(random.uniform(0, 0.004))
-        server.kill()
-        server.start()
-        server.kill()
-        assert server.open_storage().users.ids() == []
-
-
-@pytest.mark.parametrize("step", ["next_user_id", "names", "emails", "users"])
-def test_user_add_can_be_repeated_after_a_kill(server: RunningServer, step: str):
-    """The account exists completely, or its name and email address are free."""
-    store = server.open_storage()
-    store.users.register("first", "first@example.org", "")
-    path = server.data_dir / step
-    arguments = ["user", "add", "Second", "--email", "second@example.org", "--password-stdin"]
-    before = modified_ns(path)
-    command = server.start_command(*arguments)
-    command.stdin.write(f"{PASSWORD}\n")
-    command.stdin.flush()
-    wait_for_change(path, before, command)
-    time.sleep(random.uniform(0, 0.002))
-    command.kill()
-    command.communicate()
-    check_records(store)
-    created = store.users.find_by_login("second")
-    again = server.start_command(*arguments)
-    _, problem = again.communicate(f"{PASSWORD}\n", timeout=ANSWER_TIMEOUT)
-    assert "Another player has this name" in problem if created else again.returncode == 0
-    assert (
-        store.users.find_by_login("second")
-        == store.users.find_by_login("second@example.org")
-        is not None
-    )
-    check_records(store)
-
-
-def wait_for_change(path: Path, before: int, process: subprocess.Popen) -> None:
-    """Return when this file or folder has changed since `before`, or the process has ended."""
-    while modified_ns(path) == before and process.poll() is None:
-        pass
-
-
-def modified_ns(path: Path) -> int:
-    """Return the modification time in nanoseconds, or 0 if there is no such file."""
-    try:
-        return path.stat().st_mtime_ns
-    except FileNotFoundError:
-        return 0

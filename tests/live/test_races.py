@@ -1,12 +1,11 @@
-"""Sixteen concurrent requests or commands, against two workers."""
+"""Sixteen concurrent requests, against two workers."""
 
 import http.client
 import json
 import threading
 import time
-import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlencode, urlsplit
 
@@ -17,7 +16,6 @@ from waiting import PATIENCE, wait_until
 from identity.clients import CLIENT_FAILURES
 from identity.limits import ATTEMPTS_PER_NAME
 from storage import Storage
-from storage.records import PICTURE_SIZES
 
 from .conftest import CALLBACK
 from .form_browser import FormBrowser
@@ -114,45 +112,6 @@ def test_a_code_is_spent_once_by_sixteen_racing_exchanges_and_its_token_ends(
         assert who.status_code == 401
 
 
-# A sitecustomize.py in which spending a code is a check and then a copy, instead of one rename.
-NON_ATOMIC_RENAME = """
-import os, shutil, time
-
-def rename(source, target, real=os.rename):
-    if not target.endswith(".spent"):
-        return real(source, target)
-    if os.path.exists(target):
-        raise FileNotFoundError(target)
-    time.sleep(0.01)
-    shutil.copy(source, target)
-
-os.rename = rename
-"""
-
-
-@pytest.fixture
-def non_atomic_server(tmp_path, monkeypatch) -> Iterator[RunningServer]:
-    """A server that checks whether a code is used and marks it in two separate steps."""
-    (tmp_path / "sitecustomize.py").write_text(NON_ATOMIC_RENAME)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    server = RunningServer(tmp_path)
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.mark.load
-def test_non_atomic_code_use_is_detected(non_atomic_server: RunningServer):
-    """Negative control."""
-    client = non_atomic_server.add_client("Space Game", CALLBACK)
-    form_browser = FormBrowser(non_atomic_server.address)
-    with pytest.raises(AssertionError, match="200: "):
-        test_a_code_is_spent_once_by_sixteen_racing_exchanges_and_its_token_ends(
-            non_atomic_server, form_browser, client, players=4
-        )
-    form_browser.close()
-
-
 def test_racing_failed_client_authentications_are_counted_exactly(
     server: RunningServer, client: dict
 ):
@@ -212,39 +171,6 @@ def attempts_counted(server: RunningServer) -> int:
     return sum(file.stat().st_size for file in files)
 
 
-@pytest.mark.load
-def test_one_name_in_sixteen_spellings_makes_one_account(server: RunningServer):
-    """`user add` with names that differ in case, width and Unicode composition."""
-    name = "Ångström-2"
-    wide = name.translate({code: code + 0xFEE0 for code in range(ord("0"), ord("z") + 1)})
-    decomposed = unicodedata.normalize("NFD", name)
-    spellings = [
-        name,
-        name.upper(),
-        name.lower(),
-        wide,
-        wide.upper(),
-        wide.lower(),
-        decomposed,
-        f" {name} ",
-    ]
-    commands = [
-        server.start_command(
-            *("user", "add", spellings[number % len(spellings)]),
-            *("--email", f"racer-{number}@example.org", "--password-stdin"),
-        )
-        for number in range(RACERS)
-    ]
-    for command in commands:  # all of them wait for the password
-        command.stdin.write(f"{PASSWORD}\n")
-        command.stdin.flush()
-    errors = [command.communicate(timeout=ANSWER_TIMEOUT)[1] for command in commands]
-    assert Counter(command.returncode for command in commands) == {0: 1, 1: RACERS - 1}, errors
-    assert sum("Another player has this name" in problem for problem in errors) == RACERS - 1
-    created = [user for user in server.command("user", "list") if "racer-" in user["email"]]
-    assert created == [server.command("user", "show", decomposed)]
-
-
 def test_a_record_is_read_whole_while_it_is_edited(
     server: RunningServer, store: Storage, form_browser: FormBrowser, ada: dict
 ):
@@ -266,46 +192,6 @@ def test_a_record_is_read_whole_while_it_is_edited(
 def set_bio(store: Storage, user_id: int, bio: str) -> None:
     with store.users.edit(user_id) as user:
         user.bio = bio
-
-
-@pytest.mark.load
-def test_a_picture_is_read_whole_or_not_at_all_while_it_is_replaced(
-    server: RunningServer, store: Storage, form_browser: FormBrowser
-):
-    """Temporary files are never served."""
-    user = server.add_user("pictured")
-    seen: Counter[int] = Counter()
-    folder = server.picture_dir / "large"
-    own_prefixes = f"{user['id']}-", f".{user['id']}-"
-
-    def look() -> None:
-        for name in [each.name for each in folder.iterdir() if each.name.startswith(own_prefixes)]:
-            answer = form_browser.session.get(f"{server.address}/pfp/large/{name}")
-            seen[answer.status_code] += 1
-            if answer.status_code == 200:
-                assert not name.startswith(".")
-                assert is_whole(answer.content)
-
-    def seen_enough() -> bool:
-        return seen.total() >= 100 and seen.keys() == {200, 404} and replaced.count > 10
-
-    with Background(lambda number: replace_picture(store, user["id"], number)) as replaced:
-        wait_until(lambda: seen_enough() or replaced.has_failed(), meanwhile=look)
-
-
-LARGE = 4 * 1024 * 1024  # bytes: large enough that a write takes time
-
-
-def replace_picture(store: Storage, user_id: int, number: int) -> None:
-    """Save a picture with an end marker."""
-    images = dict.fromkeys(PICTURE_SIZES, b"small")
-    images["large"] = bytes([number % 255]) * LARGE + b"end"
-    store.pictures.save(user_id, images)
-
-
-def is_whole(image: bytes) -> bool:
-    generated = image.startswith(b"RIFF") and int.from_bytes(image[4:8], "little") + 8 == len(image)
-    return generated or image == image[:1] * LARGE + b"end"
 
 
 class Background:

@@ -5,7 +5,6 @@ and `time.time_ns` return the test's time; the monotonic clock never steps. (lib
 would change it for C code as well, but then Python's `time.sleep` fails.)
 """
 
-import inspect
 import os
 import time
 from collections.abc import Iterator
@@ -16,8 +15,8 @@ import requests
 from customized import CHEAP_HASH, CHEAP_PASSWORDS, customize
 from live.form_browser import FormBrowser
 from live.running import ANSWER_TIMEOUT, RunningServer
-from live.test_account_races import plain_picture
 from live.test_kill import CALLBACK, link
+from test_long_races import plain_picture
 
 from identity.limits import ATTEMPTS_PER_NAME
 from storage.contract import ATTEMPTS_WINDOW
@@ -37,27 +36,6 @@ time.time, time.time_ns = lambda: time_ns() / 10**9, time_ns
 
 import identity.stamps
 identity.stamps.MINIMUM_AGE = 0  # no page would ever be a second old
-"""
-# A server without the checks under test; it issues codes, tokens and cookies as usual.
-FAULTY = """
-import identity.accounts, identity.signing, identity_server
-import storage.flat_files.attempts, storage.flat_files.codes, storage.flat_files.pictures
-
-real_loads = identity.signing.ShortTextSerializer.loads
-
-def loads(self, text, max_age=None):
-    return real_loads(self, text)
-
-def count_heartbeat(user, now):
-    user.play_ms += now - user.last_heartbeat
-    user.last_heartbeat = now
-
-identity.signing.ShortTextSerializer.loads = loads
-identity_server.refuse_bad_code = lambda *_: None
-storage.flat_files.codes.CodeFiles.spend = lambda *_: None
-storage.flat_files.attempts.window_of_now = lambda _: 1
-storage.flat_files.pictures.max = lambda now, _: now
-identity.accounts.count_heartbeat = count_heartbeat
 """
 STEPS = pytest.mark.parametrize("step", [SECONDS, HOUR], ids=["5 seconds", "1 hour"])
 
@@ -96,21 +74,18 @@ def clock(module_clock) -> Clock:
     return module_clock
 
 
-def serve(folder: Path, clock: Clock, program: str = "") -> Iterator[RunningServer]:
-    """Run a server with this clock, whose Python processes run this program first."""
+@pytest.fixture(scope="module")
+def server(tmp_path_factory, module_clock) -> Iterator[RunningServer]:
+    """A server with this clock."""
+    folder = tmp_path_factory.mktemp("server")
     server = RunningServer(folder)
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("NO_PROXY", "127.0.0.1")
-        environment.setenv("CLOCK", str(clock.file))
-        customize(environment, folder, CLOCK + CHEAP_PASSWORDS + program)
+        environment.setenv("CLOCK", str(module_clock.file))
+        customize(environment, folder, CLOCK + CHEAP_PASSWORDS)
         server.start()
         yield server
         server.stop()
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory, module_clock) -> Iterator[RunningServer]:
-    yield from serve(tmp_path_factory.mktemp("server"), module_clock)
 
 
 class Player(FormBrowser):
@@ -297,38 +272,3 @@ def test_workers_are_not_restarted(clock, server):
         clock.step(-step)
         assert requests.get(f"{server.address}/healthz", timeout=ANSWER_TIMEOUT).ok
     assert server.workers() == workers
-
-
-# ---------------------------------------------------------------------------------------------
-# Control: the tests above detect a faulty server
-# ---------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def faulty_server(tmp_path_factory, module_clock) -> Iterator[RunningServer]:
-    """A server without the checks under test."""
-    yield from serve(tmp_path_factory.mktemp("faulty"), module_clock, FAULTY)
-
-
-@pytest.mark.parametrize(
-    "test",
-    [
-        test_token_from_the_future_is_refused_until_its_time,
-        test_session_from_the_future_is_signed_out_until_its_time,
-        test_code_survives_a_step_of_seconds_but_not_of_an_hour,
-        test_used_code_stays_used,
-        test_new_picture_has_a_later_timestamp,
-        test_attempt_counts_survive_a_step_of_seconds_but_not_of_an_hour,
-        test_play_time_never_decreases_and_continues_to_be_counted,
-        test_sign_in_link_from_the_future_is_refused_until_its_time,
-    ],
-)
-def test_server_without_clock_checks_is_detected(faulty_server, clock, test):
-    ada, grace = (Player(faulty_server) for _ in range(2))
-    game = Game(faulty_server)
-    assert game.whois(game.token(grace)) == 200  # it works without a step
-    fixtures = {"server": faulty_server, "clock": clock, "ada": ada, "game": game, "step": HOUR}
-    with pytest.raises(AssertionError):
-        test(**{name: fixtures[name] for name in inspect.signature(test).parameters})
-    for each in (ada, grace):
-        each.close()

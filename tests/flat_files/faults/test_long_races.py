@@ -1,5 +1,8 @@
-"""Long races of concurrent requests against two workers, and controls without locks."""
+"""Long races of concurrent requests against two workers, and a control without locks."""
 
+import io
+import os
+import re
 import subprocess
 import time
 from collections import Counter
@@ -12,9 +15,10 @@ from customized import CHEAP_HASH, CHEAP_PASSWORDS, customize
 from injection import is_full_run
 from live.form_browser import FormBrowser
 from live.running import ANSWER_TIMEOUT, RunningServer
-from live.test_account_races import colour, nearest_colour, picture_files_of, plain_picture, post
+from live.test_account_races import post
 from live.test_races import RACERS, Background, race
 from needs import STRACE
+from PIL import Image
 from waiting import wait_until
 
 from storage.records import PICTURE_SIZES, User
@@ -79,16 +83,38 @@ def test_racing_renames_to_one_name_give_it_once(server, pytestconfig):
     assert server.command("check") == []
 
 
-@STRACE
-def test_name_race_without_locks_is_detected(unlocked_server):
-    browsers = sign_in(unlocked_server, [f"ada-{number}" for number in range(RACERS)])
-    winners = (race_for_name(browsers, f"Racer {number}")[303] for number in range(ALL_ROUNDS))
-    assert any(each > 1 for each in winners)
-
-
 # ---------------------------------------------------------------------------------------------
 # One player
 # ---------------------------------------------------------------------------------------------
+
+
+def plain_picture(number: int) -> bytes:
+    """Return a small picture in the colour of this number."""
+    output = io.BytesIO()
+    Image.new("RGB", (80, 60), colour(number)).save(output, "PNG")
+    return output.getvalue()
+
+
+def colour(number: int) -> tuple[int, int, int]:
+    """Return a colour that differs enough from the others to be recognized after compression."""
+    return (number % 5 * 50, number // 5 % 5 * 50, number // 25 % 5 * 50)
+
+
+def nearest_colour(content: bytes) -> tuple[int, int, int]:
+    """Return the colour of `colour` that is nearest to the picture's."""
+    image = Image.open(io.BytesIO(content)).convert("RGB").resize((1, 1))
+    return tuple(round(each / 50) * 50 for each in image.getpixel((0, 0)))
+
+
+def picture_files_of(server: RunningServer, user_id: int) -> list[str]:
+    """Return the paths of all picture files of a user, temporary ones included."""
+    pattern = re.compile(rf"\.?{user_id}\b.*")
+    return sorted(
+        os.path.relpath(os.path.join(folder, name), server.picture_dir)
+        for folder, _, names in os.walk(server.picture_dir)
+        for name in names
+        if pattern.fullmatch(name)
+    )
 
 
 class BusyPlayer:

@@ -140,13 +140,17 @@ def test_archive_contains_no_credentials(site, archive):
         assert secret not in content
 
 
-def test_archive_has_mode_0600_with_any_umask(site, path):
-    before = os.umask(0)
+@pytest.mark.parametrize("umask", [0o000, 0o077])
+def test_archive_and_restored_files_have_standard_modes_with_any_umask(site, path, umask, tmp_path):
+    restored, before = Site(tmp_path / "restored"), os.umask(umask)
     try:
         site.backup(path)
+        restored.restore(path)
     finally:
         os.umask(before)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    for each in (path, restored.data / "users/1.json"):
+        assert stat.S_IMODE(each.stat().st_mode) == 0o600
+    assert restored.problems() == []  # `check` compares the modes
 
 
 def test_backup_never_replaces_a_file(site, path, tmp_path):
@@ -345,14 +349,6 @@ def test_record_that_is_not_a_file_is_reported_and_left_out(site, path, empty, m
     assert empty.problems() == []
 
 
-def test_folders_among_the_records_are_ignored(site, path):
-    for part in ("users", "deleted", "clients"):
-        (site.data / part / "old").mkdir()
-    reported = []
-    assert site.backup(path, report=reported.append) == 3
-    assert reported == []
-
-
 @pytest.mark.parametrize("next_id", [None, USER_IDS_END + 1])
 def test_invalid_next_id_is_reported_and_left_out(site, path, empty, next_id):
     """The next id follows from the ids in use."""
@@ -434,19 +430,6 @@ def test_temporary_files_are_not_archived(site, path):
 # -- interrupted backups ------------------------------------------------------------------------
 
 
-def test_failed_backup_leaves_no_files(site, path):
-    before = site.files()
-    with pytest.raises(KeyboardInterrupt):
-        site.backup(path, progress=interrupt)
-    after = site.files()
-    assert after.keys() == before.keys()
-    assert [each.name for each in path.parent.iterdir()] == ["site"]
-
-
-def interrupt(done: int, total: int) -> None:
-    raise KeyboardInterrupt
-
-
 @contextlib.contextmanager
 def waiting_backup(site, path, *before: str) -> Iterator[subprocess.Popen]:
     """Start a backup in a process that waits for a lock until the block ends."""
@@ -487,36 +470,6 @@ def test_backup_ended_by_a_signal_leaves_no_files(site, path, signal_number):
     assert [each.name for each in path.parent.iterdir()] == ["site"]
 
 
-def run_until_killed(site: Site, call: str) -> None:
-    """Make this call in a process that kills itself at the first report of progress."""
-    program = f"""
-import os, signal
-from pathlib import Path
-from archives import Site
-kill = lambda done, total: os.kill(os.getpid(), signal.SIGKILL)
-Site(Path({str(site.folder)!r})).{call}
-"""
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, timeout=PATIENCE)
-    assert done.returncode == -signal.SIGKILL
-
-
-@pytest.mark.live
-def test_killed_backup_leaves_nothing_and_the_next_one_succeeds(site, path, empty):
-    before = site.files().keys()
-    run_until_killed(site, f"backup(Path({str(path)!r}), progress=kill)")
-    assert not path.exists()
-    assert site.files().keys() == before
-    store = site.open()
-    with store.users.edit(BOB) as user:
-        user.bio = "after the kill"
-    store.users.delete(DORA)
-    assert site.backup(path) == 2
-    empty.restore(path)
-    assert empty.open().users.read(BOB).bio == "after the kill"
-    assert empty.problems() == []
-
-
 # ---------------------------------------------------------------------------------------------
 # Restore
 # ---------------------------------------------------------------------------------------------
@@ -527,26 +480,11 @@ def test_restore_skips_ids_possibly_assigned_after_the_backup(archive, empty):
     assert empty.open().users.register("Emmy", "emmy@example.org", "").id == 5 + 10_000
 
 
-def test_restore_never_reuses_larger_ids_of_the_target(archive, empty, unsynced):
-    store = empty.open()
-    store.users.reserve_ids(20_000)
-    store.users.delete(store.users.register("Test", "test@example.org", "").id)
-    empty.restore(archive)
-    assert store.users.register("Emmy", "emmy@example.org", "").id == 20_002
-    assert empty.problems() == []
-
-
 def test_backup_without_next_id_is_restored_with_one(site, path, empty):
     (site.data / "next_user_id").unlink()
     site.backup(path)
     empty.restore(path)
     assert empty.open().users.register("Emmy", "emmy@example.org", "").id == 5 + 10_000
-
-
-def test_restored_installation_has_new_keys(site, archive, empty, unsynced):
-    keys = empty.open().keys.current()
-    empty.restore(archive)
-    assert not set(empty.open().keys.current()) & {*keys, *site.open().keys.current()}
 
 
 def test_open_storage_sees_the_restored_data(archive, empty, unsynced):
@@ -570,18 +508,6 @@ def test_sessions_are_not_restored(archive, empty):
     tamper(archive, edit("users/1.json", sessions=[{"id": "x", "since": 1, "browser": "y"}]))
     empty.restore(archive)
     assert empty.open().users.read(ADA).sessions == []
-
-
-def test_restore_into_an_installation_in_use_is_refused(site, archive):
-    before = site.files()
-    with pytest.raises(BadInstallation, match="has players or clients"):
-        site.restore(archive)
-    for user_id in site.open().users.ids():
-        site.open().users.delete(user_id)
-    with pytest.raises(BadInstallation, match="has players or clients"):
-        site.restore(archive)  # a client remains
-    assert [name for name in before if "clients/" in name]
-    assert "restore" not in site.acts()
 
 
 # -- invalid archives ---------------------------------------------------------------------------
@@ -789,15 +715,6 @@ def test_invalid_archive_is_refused_without_changes(archive, empty, change):
     assert empty.restore(good) == 3
 
 
-def test_rewritten_valid_archive_is_restored(archive, empty):
-    """Control: rewriting an archive does not make it invalid."""
-    tamper(archive, edit("users/1.json", bio="tampered with"))
-    tamper(archive, add_zoe())
-    assert empty.restore(archive) == 4
-    assert empty.open().users.read(ADA).bio == "tampered with"
-    assert empty.problems() == []
-
-
 def test_refused_archive_names_the_member_and_what_is_wrong(archive, empty, subtests):
     good = read_archive(archive)
     for change, told in {
@@ -814,11 +731,12 @@ def test_refused_archive_names_the_member_and_what_is_wrong(archive, empty, subt
 
 
 def test_names_and_bios_that_a_newer_rule_refuses_are_restored(archive, empty):
-    """What an older version accepted is no reason to refuse a backup."""
+    """What an older version accepted is no reason to refuse a backup; nor is a valid new player."""
+    tamper(archive, add_zoe())
     tamper(archive, edit("users/1.json", name="mods", bio="x" * 2000))
     tamper(archive, edit("users/2.json", name="ka\u02bbi", email="bob@example.org"))
-    assert empty.restore(archive) == 3
-    ada, bob, _ = (user for user, _ in empty.players())
+    assert empty.restore(archive) == 4
+    ada, bob, *_ = (user for user, _ in empty.players())
     assert (ada.name, ada.bio) == ("mods", "x" * 2000)
     assert bob.name == "ka\u02bbi"
     assert empty.problems() == []
@@ -854,7 +772,6 @@ FILE_DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "not compressed": gzip.decompress,
     "compressed twice": gzip.compress,
     "truncated": lambda content: content[:-1],
-    "cut in half": lambda content: content[: len(content) // 2],
     "a changed byte": lambda content: content[:500] + bytes([content[500] ^ 1]) + content[501:],
     "a changed checksum": lambda content: content[:-8] + bytes([content[-8] ^ 1]) + content[-7:],
     "trailing bytes": lambda content: content + gzip.compress(b"x"),

@@ -10,27 +10,23 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from archives import A_HASH
+from archives import A_HASH, Site
 from cached_pictures import cache_pictures, generate_picture, make_picture
 from click.testing import CliRunner
-from waiting import is_waiting_for_a_lock, wait_until
 
 from commands.upkeep import in_one_line
 from identity_admin import identity_server_command
 from storage.archive import backup
-from storage.encoding import encode, record_as_dict
 from storage.errors import BadInstallation, NoSuchPicture, StorageError
 from storage.flat_files.backend import FlatFiles
 from storage.flat_files.check import check
-from storage.kinds import USERS
 from storage.maintenance import Problem
-from storage.records import ADMINISTRATOR, PICTURE_SIZES, AuthorizationCode, User, now_ms, sha256
+from storage.records import ADMINISTRATOR, PICTURE_SIZES, AuthorizationCode, User, sha256
 
 ROOT = Path(__file__).parent.parent.parent
 HOUR = 3600  # seconds
@@ -612,15 +608,6 @@ def test_file_that_cannot_be_opened_hides_no_other_problem(site, file):
     assert len(problems) == 3
 
 
-@pytest.mark.parametrize("folder", ["index/clients/owner/1", "index/users/role/administrator"])
-def test_folder_that_cannot_be_opened_hides_no_other_problem(site, folder):
-    link_to_itself(site.path(folder), site)
-    cut(site.path("audit.log"), site)
-    found = {each.place for each in site.check()}
-    assert str(site.path("audit.log")) in found
-    assert any(each.startswith(str(site.path(folder))) for each in found)
-
-
 @pytest.mark.parametrize("file", ["users/3.json", f"clients/{'a' * 24}.json"])
 def test_dangling_record_link_is_reported(site, file):
     link("nowhere")(site.path(file), site)
@@ -759,16 +746,6 @@ def test_lost_picture_size_of_an_imported_account_is_repaired(site, missing):
     )
 
 
-@pytest.mark.live
-def test_damaged_picture_of_an_imported_account_is_replaced(site):
-    for size in PICTURE_SIZES:
-        write_picture(site.path(f"pfp/{size}/4.webp"), own_picture()[size])
-    cut(site.path("pfp/large/4.webp"), site)
-    assert len(site.check(repair=True)) == 1
-    assert site.check() == []
-    assert pictures_of(site, site.store.users.read(OLD)) == generate_picture(OLD)
-
-
 def test_record_that_breaks_a_newer_rule_is_valid(site):
     site.edit("users/1.json", bio="x" * 5000, flairs=["none", "x" * 100])
     site.edit(f"clients/{site.client.id}.json", name=" x" * 100)
@@ -900,13 +877,6 @@ def test_repair_removes_pictures_of_a_killed_restore(site):
     assert (problem.place, problem.repaired) == (str(path), "removed")
 
 
-def test_storage_verify_is_this_check(site):
-    site.path("names/bob").unlink()
-    assert list(site.store.verify()) == site.check()
-    (problem,) = site.store.verify(repair=True)
-    assert problem.repaired == "added"
-
-
 @pytest.mark.parametrize("content", ["2\n", "two\n", "0\n"])
 def test_unknown_layout_is_refused(site, content):
     (site.data / "format").write_text(content)
@@ -916,37 +886,9 @@ def test_unknown_layout_is_refused(site, content):
     assert site.state() == before
 
 
-def test_missing_installation_is_refused_and_not_created(tmp_path):
-    with pytest.raises(BadInstallation, match="no installation"):
-        list(check(str(tmp_path / "instance"), str(tmp_path / "pfp"), repair=True))
-    assert list(tmp_path.iterdir()) == []
-
-
 # ---------------------------------------------------------------------------------------------
 # While a server runs
 # ---------------------------------------------------------------------------------------------
-
-
-def test_check_waits_for_a_write_in_progress(site):
-    found = []
-    checking = threading.Thread(target=lambda: found.extend(site.check(repair=True)))
-    user = User(5, "eve", "eve@example.org", "", pfp_timestamp=now_ms())
-    with site.store.layout.kind_lock(
-        USERS
-    ):  # in the order of add_user: entries and pictures, then the record
-        site.path("next_user_id").write_text("6\n")
-        site.path("names/eve").symlink_to("../users/5.json")
-        site.path(f"emails/{sha256('eve@example.org')}").symlink_to("../users/5.json")
-        for size, path in site.store.layout.pictures(5, user.pfp_timestamp).items():
-            write_picture(Path(path), generate_picture(5)[size])
-        checking.start()
-        wait_until(lambda: not checking.is_alive() or is_waiting_for_a_lock())
-        assert checking.is_alive(), "the check did not wait"
-        site.path("users/5.json").write_bytes(encode(record_as_dict(user)))
-        site.path("users/5.json").chmod(0o600)
-    checking.join()
-    assert found == []
-    assert site.store.users.find_by_login("eve") == user
 
 
 def keep_writing(data: str, pictures: str, number: int, rounds) -> None:
@@ -978,7 +920,8 @@ def keep_writing(data: str, pictures: str, number: int, rounds) -> None:
 
 
 @pytest.mark.live
-def test_check_during_continuous_writes_finds_nothing(site):
+def test_check_and_backup_during_continuous_writes_find_nothing(site, tmp_path):
+    """Each backup restores into a sound installation."""
     context = multiprocessing.get_context("fork")
     rounds = context.Value("i", 0)
     writers = [
@@ -989,9 +932,12 @@ def test_check_during_continuous_writes_finds_nothing(site):
     ]
     for writer in writers:
         writer.start()
-    found, checks = [], 0
+    found, checks, archives = [], 0, []
     while (rounds.value < 20 or checks < 20) and all(writer.is_alive() for writer in writers):
         found += site.check(repair=checks % 2 == 1)
+        if checks % 2 == 0:
+            archives.append(tmp_path / f"{checks}.tar.gz")
+            backup(site.store, str(archives[-1]), "command", report=found.append)
         checks += 1
     are_alive = [writer.is_alive() for writer in writers]
     for writer in writers:
@@ -999,6 +945,10 @@ def test_check_during_continuous_writes_finds_nothing(site):
         writer.join()
     assert found == []
     assert all(are_alive), "a repair broke a writer"
+    for archive in archives:
+        restored = Site(archive.with_suffix(".restored"))
+        assert restored.restore(archive) >= 3
+        assert restored.problems() == []
 
 
 # ---------------------------------------------------------------------------------------------

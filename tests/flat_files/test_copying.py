@@ -1,19 +1,13 @@
 """`storage.copying` from folders to folders, which copies every byte of every file that lasts."""
 
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from archives import Site
 from cached_pictures import cache_pictures
 from copying import BOB, fill
-from waiting import PATIENCE
 
-from identity.settings import ROOT
 from storage.copying import copy
 from storage.errors import BadInstallation, InviteSpent
 from storage.records import sha256
@@ -84,23 +78,3 @@ def test_copy_of_what_cannot_be_read_names_it_and_leaves_nothing(site, empty, da
     assert empty.files() == before
     path.write_bytes(content)
     assert copy(site.open(), target) == 3
-
-
-@pytest.mark.live
-def test_copy_after_a_killed_one_succeeds(site, empty):
-    program = f"""
-import os, signal
-from pathlib import Path
-from archives import Site
-from storage.copying import copy
-kill = lambda done, total: os.kill(os.getpid(), signal.SIGKILL)
-copy(Site(Path({str(site.folder)!r})).open(), Site(Path({str(empty.folder)!r})).open(), kill)
-"""
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT}/tests"}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, timeout=PATIENCE)
-    assert done.returncode == -signal.SIGKILL
-    store, reported = empty.open(), []
-    assert store.users.is_new()
-    assert copy(site.open(), store, report=reported.append) == 3
-    assert reported == ["an earlier restore or copy was interrupted: what it left is removed"]
-    assert lasting_files(empty) == lasting_files(site)

@@ -311,12 +311,6 @@ def clear_users(url: str) -> None:
         connection.execute("DELETE FROM users; DELETE FROM clients")
 
 
-def test_keys_that_are_given_replace_the_old_ones(store):
-    with store.load() as load:
-        load.keys = (b"one", b"two")
-    assert store.keys.current() == (b"one", b"two")
-
-
 def test_deleted_ids_of_before_do_not_refuse_a_load(store):
     store.users.delete(store.users.register("Old", "old@example.org", "").id)
     with store.load() as load:

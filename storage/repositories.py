@@ -10,7 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import AbstractContextManager
 from typing import Generic, TypeVar
 
-from storage.errors import DamagedRecord, LastAdministrator, NotFound, StorageError, TooManyClients
+from storage.errors import (
+    AlreadyThere,
+    DamagedRecord,
+    IdTaken,
+    LastAdministrator,
+    NotFound,
+    TooManyClients,
+)
 from storage.kinds import CLIENTS, DAY_MS, INVITES, USERS, Kind
 from storage.maintenance import ignore
 from storage.names import check_name, normal_name, unique_key
@@ -79,6 +86,17 @@ class Records(ABC, Generic[Record]):
     @abstractmethod
     def require_free(self, unique: str, key: str, but: Id | None = None) -> None:
         """Raise the error for a key that a record other than `but` has."""
+
+    def refuse_taken(self, record: Record, changed: Set[str] | None = None) -> None:
+        """Raise the error of the first unique key of a record that another one has.
+
+        With `changed`, only keys that follow from these fields are looked at.
+        """
+        for unique in self.kind.unique:
+            if changed is None or unique.fields & changed:
+                key = unique.of(record)
+                if key is not None:
+                    self.require_free(unique.name, key, but=record.id)
 
     @abstractmethod
     def page(
@@ -240,13 +258,24 @@ class Users(Records[User]):
         """Make `register` give only ids above this one."""
 
     @abstractmethod
-    def add_many(self, users: list[User], pictures: dict[int, Images]) -> list[StorageError | None]:
-        """Add users that have their ids already, with the `pictures` of some, by user id.
+    def insert(self, user: User, pictures: Images | None = None) -> None:
+        """Add a user who has an id already. The fields are not checked.
 
-        Returns for each user None, or the error that refused it: AlreadyThere, IdTaken, NameTaken,
-        EmailTaken, DamagedRecord. The fields are not checked. If it raises or is killed, some of
-        the users may have been added, each of them whole.
+        Raises AlreadyThere, IdTaken, NameTaken, EmailTaken, InviteSpent.
         """
+
+    def require_new(self, user: User) -> None:
+        """Raise the error of `insert` for a user who is there, or has what another one has."""
+        if known := self.find(user.id):
+            same = all(key.of(known) == key.of(user) for key in USERS.unique if key.needed)
+            raise AlreadyThere if same else IdTaken
+        if self.was_deleted(user.id):
+            raise IdTaken
+        self.refuse_taken(user)
+
+    @abstractmethod
+    def was_deleted(self, user_id: int) -> bool:
+        """Return True for the id of a deleted user."""
 
     @abstractmethod
     def is_new(self) -> bool:

@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -57,7 +57,6 @@ FIELDS = {  # of a line, and of the record
 FIELDS_OF_RECORD = {field: name for name, field in FIELDS.items()}
 NEEDED = ("id", "name", "email")
 LONGEST_LINE = 2**16  # bytes
-SYNC_EVERY = 1000  # lines
 STEP = 100  # lines between two reports of progress
 LARGEST_ID = 10**14 - 1  # ids have up to 15 digits: this leaves nine tenths of them for later
 MOST_PLAY = 10**9  # minutes
@@ -158,17 +157,17 @@ def import_users(
         # Before the first line: else somebody who signs up now gets the id of a later one.
         store.users.reserve_ids(largest_id)
         file.seek(0)
-        lines = _numbered_lines(file)
-        while batch := _add_batch(store, itertools.islice(lines, SYNC_EVERY), pictures, wrap_hash):
-            for number, problem in batch.items():
-                if problem is None:
-                    result.added += 1
-                elif isinstance(problem, AlreadyThere):
-                    result.there += 1
-                else:
-                    result.refused += 1
-                    refused(number, _describe(problem))
-            progress(max(batch), total)
+        for number, line in _numbered_lines(file):
+            problem = _add_player(store, line, pictures, wrap_hash)
+            if problem is None:
+                result.added += 1
+            elif isinstance(problem, AlreadyThere):
+                result.there += 1
+            else:
+                result.refused += 1
+                refused(number, _describe(problem))
+            if number % STEP == 0 or number == total:
+                progress(number, total)
     return result
 
 
@@ -197,35 +196,29 @@ def _numbered_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
             yield number, line
 
 
-def _add_batch(
-    store: Storage,
-    lines: Iterable[tuple[int, bytes]],
-    folder: str | None,
-    wrap_hash: Callable[[str], str],
-) -> dict[int, StorageError | None]:
-    """Add the players of some lines; return what refused each line, by its number."""
-    problems: dict[int, StorageError | None] = {}
-    users: dict[int, User] = {}  # by the number of the line
-    pictures: dict[int, dict[str, bytes]] = {}  # by user id
-    for number, line in lines:
-        try:
-            user, picture = read_line(line), None
-            if not _exists(store, user.id):  # else it is refused, and hashing takes long
-                picture = make_picture_of(user, folder) if folder else None
-                is_ours = user.password_hash.startswith((WRAPPED, f"{PASSWORD_METHOD}$"))
-                if user.password_hash and not is_ours:
-                    user.password_hash = wrap_hash(user.password_hash)
-        except (LineRefused, InvalidField, PictureRefused, StorageFailed) as error:
-            problems[number] = error
-            continue
-        if picture:
-            pictures[user.id] = picture
-        else:
-            user.pfp_timestamp = None  # no picture at that address: one is generated
-        problems[number], users[number] = None, user
-    if users:
-        problems.update(zip(users, store.users.add_many([*users.values()], pictures), strict=True))
-    return problems
+def _add_player(
+    store: Storage, line: bytes, folder: str | None, wrap_hash: Callable[[str], str]
+) -> StorageError | None:
+    """Add the player of a line, who is on the disk then; return what refuses the line.
+
+    Raises StorageFailed if nothing can be saved.
+    """
+    try:
+        user = read_line(line)
+        store.users.require_new(user)  # now: pictures and hashes take long
+        pictures = make_picture_of(user, folder) if folder else None
+    except StorageError as error:
+        return error
+    if pictures is None:
+        user.pfp_timestamp = None  # no picture at that address: one is generated
+    is_ours = user.password_hash.startswith((WRAPPED, f"{PASSWORD_METHOD}$"))
+    if user.password_hash and not is_ours:
+        user.password_hash = wrap_hash(user.password_hash)
+    try:
+        store.users.insert(user, pictures)
+    except (AlreadyThere, InvalidField) as error:  # of somebody who was faster
+        return error
+    return None
 
 
 def _describe(error: StorageError) -> str:
@@ -312,11 +305,3 @@ def make_picture_of(user: User, folder: str) -> dict[str, bytes] | None:
         return make_picture(upload)
     except PictureRefused as error:
         raise PictureRefused(f"{path}: {error}") from error
-
-
-def _exists(store: Storage, user_id: int) -> bool:
-    try:
-        store.users.read(user_id)
-    except (NoSuchUser, DamagedRecord) as error:
-        return isinstance(error, DamagedRecord)
-    return True

@@ -18,7 +18,7 @@ def fill(store: Storage) -> None:
     store.audit.write("user delete", ADA, user=CLEO)
     store.users.delete(CLEO)
     store.users.reserve_ids(DORA)
-    store.users.add_many([User(DORA, "Dora", "dora@example.org", "")], {})
+    store.users.insert(User(DORA, "Dora", "dora@example.org", ""))
     game = {"game_url": "https://chess.example/", "listed": True}
     client, _ = store.clients.register("Chess", [], ADA, **game)
     store.audit.write("client listed", "command", client=client.id)

@@ -52,7 +52,7 @@ def prepared(tmp_path_factory) -> Path:
         ada.grants = {client.id: Grant("a grant", ["userinfo"], 2)}
         ada.bio = "Zoë 🙂"
     store.users.reserve_ids(DORA)
-    store.users.add_many([User(DORA, "Dora", "dora@example.org", "")], {})
+    store.users.insert(User(DORA, "Dora", "dora@example.org", ""))
     store.invites.issue(7)
     store.attempts.count("password", "ada", limit=10)
     site.backup(folder / "backup.tar.gz")

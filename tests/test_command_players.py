@@ -304,7 +304,7 @@ def test_control_characters_of_records_are_printed_as_escapes(installation, stor
     """Nothing that a record says moves the cursor, hides a line or turns the text around it."""
     user = User(7, "Eve", "eve@example.org", "", bio=HOSTILE, flairs=["none", HOSTILE])
     user.name = f"E{HOSTILE}"
-    assert store.users.add_many([user], {}) == [None]
+    store.users.insert(user)
     store.audit.write(HOSTILE, by=HOSTILE, user=7, address=HOSTILE)
     client, _ = store.clients.register("Chess", [CALLBACK], 7)
     store.audit.write("flair grant", by=7, user=7, flair=HOSTILE)
@@ -336,7 +336,7 @@ def test_control_characters_of_records_are_printed_as_escapes(installation, stor
 
 def test_text_of_people_is_printed_as_it_is(installation, store):
     bio = "Zoë\n\t👨\u200d👩 می\u200cخواهم"
-    assert store.users.add_many([User(7, "Zoë", "zoe@example.org", "", bio=bio)], {}) == [None]
+    store.users.insert(User(7, "Zoë", "zoe@example.org", "", bio=bio))
     shown = installation.output("user", "show", "zoe@example.org")
     assert all(each in shown for each in ("Zoë", "👨\u200d👩 می\u200cخواهم"))
 

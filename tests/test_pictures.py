@@ -21,7 +21,7 @@ def address(ada) -> str:
 @pytest.fixture
 def plain_address(store) -> str:
     """The path of the small picture of an imported account."""
-    store.users.add_many([User(7, "Grace", "grace@example.org", "")], {7: generate_picture(7)})
+    store.users.insert(User(7, "Grace", "grace@example.org", ""), generate_picture(7))
     return "/pfp/small/7.webp"
 
 
@@ -46,7 +46,7 @@ def test_imported_account_without_picture_gets_a_generated_one(
     store, anyone, faults, size, is_writable
 ):
     """The generated picture is stored, if it can be saved."""
-    store.users.add_many([User(7, "Grace", "grace@example.org", "")], {})
+    store.users.insert(User(7, "Grace", "grace@example.org", ""))
     if not is_writable:
         faults.refuse_saves("pictures")
     answer = anyone.get(f"/pfp/{size}/7.webp")
@@ -210,7 +210,7 @@ def test_other_method_is_405(anyone, address, method):
 )
 def test_invalid_picture_path_is_404(store, anyone, address):
     picture = dict.fromkeys(PICTURE_SIZES, b"RIFF")
-    store.users.add_many([User(1, "Grace", "grace@example.org", "")], {1: picture})
+    store.users.insert(User(1, "Grace", "grace@example.org", ""), picture)
     assert anyone.get("/pfp/small/1.webp").status_code == 200
     assert anyone.get(address).status_code == 404
 

@@ -680,14 +680,14 @@ def imported(user_id: int, name: str, pfp_timestamp: int | None = None) -> User:
 def grace(storage) -> User:
     """A player from elsewhere, without a picture."""
     user = imported(70, "Grace")
-    assert storage.users.add_many([user], {}) == [None]
+    storage.users.insert(user)
     return user
 
 
 def test_imported_users_keep_their_ids_and_are_found(storage, ada):
     users = [imported(70, "Grace"), imported(9, "Linus"), imported(10**14 - 1, "Edsger")]
-    assert storage.users.add_many(users, {}) == [None] * 3
     for user in users:
+        storage.users.insert(user)
         assert storage.users.read(user.id) == user
         assert (
             storage.users.find_by_login(user.name.upper())
@@ -700,12 +700,11 @@ def test_imported_users_keep_their_ids_and_are_found(storage, ada):
 def test_an_imported_user_is_not_added_twice(storage, grace):
     with storage.users.edit(grace.id) as user:
         user.bio = "new"
-    (answer,) = storage.users.add_many([imported(70, "GRACE")], {})
-    assert type(answer) is AlreadyThere
+    with pytest.raises(AlreadyThere):
+        storage.users.insert(imported(70, "GRACE"))
     assert storage.users.read(grace.id).bio == "new"
 
 
-@pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize(
     ("arrival", "refusal"),
     [
@@ -717,15 +716,10 @@ def test_an_imported_user_is_not_added_twice(storage, grace):
     ],
     ids=["id, name", "id, email", "name", "email", "all of it"],
 )
-def test_an_import_refuses_users_with_a_taken_id_name_or_email(storage, arrival, refusal, together):
-    """Whether they come together or one after the other."""
-    grace, other = imported(70, "Grace"), imported(72, "Other")
-    if together:
-        told = storage.users.add_many([grace, arrival, other], {})
-    else:
-        told = storage.users.add_many([grace], {}) + storage.users.add_many([arrival, other], {})
-    assert [type(each) for each in told] == [type(None), refusal, type(None)]
-    assert storage.users.ids() == [70, 72]
+def test_an_import_refuses_users_with_a_taken_id_name_or_email(storage, grace, arrival, refusal):
+    with pytest.raises(refusal):
+        storage.users.insert(arrival)
+    assert storage.users.ids() == [70]
     assert (
         storage.users.find_by_login("grace")
         == storage.users.find_by_login("grace@example.org")
@@ -740,8 +734,8 @@ def test_an_import_refuses_users_with_a_taken_id_name_or_email(storage, arrival,
 
 def test_an_import_refuses_the_id_of_a_deleted_user(storage, ada):
     storage.users.delete(ada.id)
-    (answer,) = storage.users.add_many([imported(ada.id, "Ada")], {})
-    assert type(answer) is IdTaken
+    with pytest.raises(IdTaken):
+        storage.users.insert(imported(ada.id, "Ada"))
     assert storage.users.ids() == []
 
 
@@ -762,8 +756,9 @@ def test_nothing_is_reserved_by_no_ids(storage):
 def test_racing_sign_ups_and_imports_give_a_name_once(storage):
     def arrive(number: int) -> StorageError | None:
         if number % 2:
-            return storage.users.add_many([imported(100 + number, "Grace")], {})[0]
-        storage.users.register("Grace", "grace@example.org", "")
+            storage.users.insert(imported(100 + number, "Grace"))
+        else:
+            storage.users.register("Grace", "grace@example.org", "")
 
     storage.users.reserve_ids(200)
     told = together(arrive, list(range(6)))
@@ -777,7 +772,7 @@ def test_racing_sign_ups_and_imports_give_a_name_once(storage):
 @pytest.mark.parametrize("pfp_timestamp", [None, 1_700_000_000_000])
 def test_an_imported_user_may_have_a_picture(storage, pfp_timestamp):
     grace = imported(70, "Grace", pfp_timestamp)
-    storage.users.add_many([grace, imported(71, "Linus")], {70: PICTURE})
+    storage.users.insert(grace, PICTURE)
     for size, content in PICTURE.items():
         assert storage.pictures.read(size, grace.picture_file)[0] == content
 
@@ -1126,7 +1121,7 @@ def test_an_administrator_is_one_again_when_the_suspension_ends(storage, ada, bo
 
 def test_imported_and_new_administrators_are_found(storage):
     first = storage.users.register("First", "first@example.org", "", mod_level=ADMINISTRATOR)
-    storage.users.add_many([User(7, "Seven", "7@example.org", "", mod_level=ADMINISTRATOR)], {})
+    storage.users.insert(User(7, "Seven", "7@example.org", "", mod_level=ADMINISTRATOR))
     assert ids_of(storage.users.administrators()) == [first.id, 7]
 
 

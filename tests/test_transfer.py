@@ -402,7 +402,7 @@ def test_empty_file_adds_no_player(storage, import_lines):
 
 def test_ids_of_the_file_are_reserved_during_the_import(storage, import_lines, monkeypatch):
     """Also the id of a refused line, which can be corrected and imported again."""
-    monkeypatch.setattr(transfer, "SYNC_EVERY", 1)
+    monkeypatch.setattr(transfer, "STEP", 1)
     new_ids = []
 
     def sign_up(done: int, total: int) -> None:
@@ -444,7 +444,7 @@ def test_taken_id_name_or_email_is_refused(storage, import_lines):
 
 
 def test_import_progress_counts_lines(import_lines, monkeypatch):
-    monkeypatch.setattr(transfer, "SYNC_EVERY", 2)
+    monkeypatch.setattr(transfer, "STEP", 2)
     reported = []
     import_lines(*players(5), progress=lambda *each: reported.append(each))
     assert reported == [(2, 5), (4, 5), (5, 5)]

@@ -25,12 +25,10 @@ class PictureFiles(Pictures):
         self._layout = layout
         self._users = RecordFiles(layout, USERS)
 
-    def write(
-        self, user_id: int, timestamp: int | None, images: Images, durable: bool = True
-    ) -> None:
+    def write(self, user_id: int, timestamp: int | None, images: Images) -> None:
         """Write one generation of a user's picture."""
         for size, path in self._layout.pictures(user_id, timestamp).items():
-            disk.write_file(path, images[size], MODE, durable)
+            disk.write_file(path, images[size], MODE)
 
     def exist(self, user_id: int, timestamp: int | None) -> bool:
         """Return True if one generation of a user's picture is there."""

@@ -171,12 +171,6 @@ class RecordFiles(Records):
             with self.entries.updated(record.id, [], keys):
                 disk.write_record(path, record)
 
-    def refuse_taken(self, record: Record, changed: Set[str] | None = None) -> None:
-        """Raise the error of the first unique key of a record that another one has."""
-        for key, value in keys_of(self.kind, record, changed):
-            if key in self.kind.unique:
-                self.require_free(key.name, value, but=record.id)
-
     @contextlib.contextmanager
     def edit(self, record_id: Id, changes: Set[str] = frozenset()) -> Iterator[Record]:
         with self.changing(record_id, kind_too=bool(changes)):

@@ -1,12 +1,12 @@
 """Users as files: ids that are never given twice, pictures, and invitations that are used up."""
 
 import contextlib
+import os
 
 from storage.encoding import encode, record_as_dict
 from storage.errors import InviteSpent, NotFound, StorageError
 from storage.files import raises_storage_errors
 from storage.flat_files import disk
-from storage.flat_files.bulk_insert import BulkInsert
 from storage.flat_files.entries import keys_of
 from storage.flat_files.layout import Layout, Lock
 from storage.flat_files.pictures import PictureFiles
@@ -98,9 +98,17 @@ class UserFiles(RecordFiles, Users):
             self._ids.reserve(largest)
 
     @raises_storage_errors
-    def add_many(self, users: list[User], pictures: dict[int, Images]) -> list[StorageError | None]:
-        with self.layout.kind_lock(self.kind):
-            return BulkInsert(self, self.pictures).add(users, pictures)
+    def insert(self, user: User, pictures: Images | None = None) -> None:
+        with self.changing(), disk.rollback_on_error() as undo:
+            self.require_new(user)
+            if pictures:
+                undo.callback(self.pictures.remove, user.id, user.pfp_timestamp)
+                self.pictures.write(user.id, user.pfp_timestamp, pictures)
+            with self.entries.updated(user.id, [], keys_of(self.kind, user)):
+                disk.write_record(self.path(user.id), user)
+
+    def was_deleted(self, user_id: int) -> bool:
+        return os.path.exists(self.layout.deleted(user_id))
 
     def remove(self, user: User) -> None:
         deleted = self.layout.deleted(user.id)

@@ -50,7 +50,7 @@ class RecordTable(Records):
         self._decoded: dict[Id, tuple[bytes, Record]] = {}  # the last record of each
         self._cleaned = -math.inf  # time.monotonic()
         columns, places = columns_of(kind), ", ".join(["%s"] * (2 + len(kind.keys)))
-        self.insert = f"INSERT INTO {kind.name} ({columns}) SELECT {places}"
+        self._insert = f"INSERT INTO {kind.name} ({columns}) VALUES ({places})"
         self._read = f"SELECT record FROM {kind.name} WHERE id = %s"
         self._update = f"UPDATE {kind.name} SET ({columns}) = ROW({places}) WHERE id = %s"
 
@@ -161,14 +161,11 @@ class RecordTable(Records):
                 raise AlreadyThere(f"there is a {self.kind.one} with this id")
             self.refuse_taken(record)
             before(record)
-            self.database.save(self.insert, row_of(self.kind, record))
+            self.insert_row(record)
 
-    def refuse_taken(self, record: Record) -> None:
-        """Raise the error of the first unique key of a record that another one has."""
-        for unique in self.kind.unique:
-            key = unique.of(record)
-            if key is not None:
-                self.require_free(unique.name, key, but=record.id)
+    def insert_row(self, record: Record) -> None:
+        """Add the row of a record, in a transaction."""
+        self.database.save(self._insert, row_of(self.kind, record))
 
     @contextlib.contextmanager
     def edit(self, record_id: Id, changes: Set[str] = frozenset()) -> Iterator[Record]:
@@ -178,8 +175,7 @@ class RecordTable(Records):
             yield record
             changed = self.kind.changed_fields(record, before, changes)
             if changed:
-                if any(unique.fields & changed for unique in self.kind.unique):
-                    self.refuse_taken(record)
+                self.refuse_taken(record, changed)
                 self.tidy(record)
                 self.save(record)
 

@@ -2,20 +2,11 @@
 
 from contextlib import AbstractContextManager
 
-from storage.errors import (
-    AlreadyThere,
-    BadInstallation,
-    DamagedRecord,
-    IdTaken,
-    InvalidField,
-    InviteSpent,
-    NoSuchUser,
-    StorageError,
-)
+from storage.errors import BadInstallation, InviteSpent
 from storage.kinds import CLIENTS, INVITES, USERS
 from storage.postgresql.connections import Database
 from storage.postgresql.pictures import PictureTable
-from storage.postgresql.record_table import ClientTable, RecordTable, row_of
+from storage.postgresql.record_table import ClientTable, RecordTable
 from storage.postgresql.schema import ADMINISTRATORS_LOCK
 from storage.records import PLAYER, User
 from storage.repositories import Images, Invites, Users
@@ -65,7 +56,7 @@ class UserTable(RecordTable, Users):
                 raise InviteSpent
             if invite:
                 self.invites.remove(user.invite)
-            self.database.save(self.insert, row_of(USERS, user))
+            self.insert_row(user)
         return user
 
     def reserve_ids(self, largest: int) -> None:
@@ -73,34 +64,18 @@ class UserTable(RecordTable, Users):
         with self.database.transaction():
             self.database.save(query, [largest + 1])
 
-    def add_many(self, users: list[User], pictures: dict[int, Images]) -> list[StorageError | None]:
+    def insert(self, user: User, pictures: Images | None = None) -> None:
         with self.database.transaction():
-            return [self._add_known(user, pictures.get(user.id)) for user in users]
+            # The row is locked, as by `register`.
+            self.database.execute("SELECT true FROM installation FOR NO KEY UPDATE")
+            self.require_new(user)
+            self.insert_row(user)
+            if pictures:
+                self.pictures.write(user, pictures)
 
-    def _add_known(self, user: User, images: Images | None) -> StorageError | None:
-        """Add a user who has an id already; return the error if there is a conflict."""
-        query = (
-            f"{self.insert} WHERE NOT EXISTS (SELECT FROM deleted_users WHERE id = %s) "
-            "ON CONFLICT DO NOTHING RETURNING true"
-        )
-        try:
-            if not self.database.save(query, [*row_of(USERS, user), user.id]):
-                self._refuse_known(user)
-        except (InvalidField, AlreadyThere, DamagedRecord) as error:
-            return error
-        if images:
-            self.pictures.write(user, images)
-        return None
-
-    def _refuse_known(self, user: User) -> None:
-        """Raise the error for a user who has the id, the name or the email address of another."""
-        try:
-            known = self.read(user.id)
-        except NoSuchUser:
-            self.refuse_taken(user)
-            raise IdTaken from None  # of a deleted user
-        same = all(key.of(known) == key.of(user) for key in USERS.unique if key.needed)
-        raise AlreadyThere if same else IdTaken
+    def was_deleted(self, user_id: int) -> bool:
+        query = "SELECT true FROM deleted_users WHERE id = %s"
+        return bool(self.database.execute(query, [user_id]))
 
     def remove(self, user_id: int) -> None:
         self.database.save("INSERT INTO deleted_users VALUES (%s)", [user_id])

@@ -89,7 +89,7 @@ def test_a_repair_during_a_sign_up_takes_no_picture_away(storage, while_adding, 
 def test_an_import_of_the_same_id_during_a_sign_up_refuses_the_sign_up(storage, while_adding):
     other = User(1, "Bob", "bob@example.org", "")
     with pytest.raises(IdTaken):
-        while_adding(lambda: storage.users.add_many([other], {}))
+        while_adding(lambda: storage.users.insert(other))
     assert storage.users.read(1).name == "Bob"
     assert [each.id for each in storage.users.administrators()] == []
     assert [*storage.verify()] == []

@@ -41,8 +41,8 @@ OPERATIONS = {
     "add user": lambda store, name, invite: store.users.register(
         name, f"{name}@example.org", "", ADMINISTRATOR, invite
     ),
-    "add users": lambda store, name, user_id: store.users.add_many(
-        [User(user_id, name, f"{name}@example.org", "")], {user_id: generate_picture(1)}
+    "insert user": lambda store, name, user_id: store.users.insert(
+        User(user_id, name, f"{name}@example.org", ""), generate_picture(1)
     ),
     "rename": lambda store, user_id, name: store.users.rename(user_id, name),
     "change email": lambda store, user_id, email: store.users.change_email(user_id, email),

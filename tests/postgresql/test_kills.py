@@ -57,7 +57,7 @@ def prepare(operation: str, store: Storage) -> Attempted:
             return has_user(store, name)
 
         return Attempted([name, invite], added)
-    if operation == "add users":
+    if operation == "insert user":
         user_id = 10**6 + int(name[6:-1])
         store.users.reserve_ids(user_id)  # as an import does before
         return Attempted([name, user_id], lambda: has_user(store, name))
@@ -118,7 +118,7 @@ def run_killed(database_url) -> Iterator[Callable[..., int]]:
         process.stdin.close()
 
 
-OPERATIONS = ["add user", "add users", "rename", "change email", "delete", "edit", "demote"]
+OPERATIONS = ["add user", "insert user", "rename", "change email", "delete", "edit", "demote"]
 OPERATIONS += ["save picture", "add client", "disable client", "delete client", "rotate keys"]
 
 

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.faults, MOUNTS]
 
 ALL_CUTS, CUTS = 12, 4  # on each file system: with --all-faults, and in the default run
 PLAYERS = 400
-SYNC_EVERY = 50  # lines
+STEP = 50  # lines
 LINES = "".join(
     json.dumps({"id": n, "name": f"Player {n} P", "email": f"{n}@example.org"}) + "\n"
     for n in range(1, PLAYERS + 1)
@@ -34,7 +34,7 @@ LINES = "".join(
 IMPORT = f"""
 from archives import Site
 from storage import transfer
-transfer.SYNC_EVERY = {SYNC_EVERY}
+transfer.STEP = {STEP}
 step = lambda done, total: print("step", done, flush=True)
 with open(sys.argv[2], "rb") as lines:
     transfer.import_users(Site(Path(sys.argv[1])).open(), lines, None, "command", step, print, str)
@@ -124,7 +124,7 @@ def test_import_after_a_power_cut_has_all_confirmed_players(power, tmp_path, pyt
         assert (tally.added + tally.there, tally.refused) == (PLAYERS, 0)
         assert site.problems() == []
     # A cut at a step comes after its players were confirmed, and before all are.
-    assert counts[:2] == [PLAYERS, 0] and min(counts[2:]) >= SYNC_EVERY, counts
+    assert counts[:2] == [PLAYERS, 0] and min(counts[2:]) >= STEP, counts
 
 
 def hardly_compressible_text(seed: int) -> str:
@@ -144,7 +144,8 @@ def test_restore_after_a_power_cut_is_complete_or_repeatable(power, tmp_path, py
     ]
     store.users.register("Player 1 P", "1@example.org", "")
     store.users.reserve_ids(PLAYERS)
-    store.users.add_many(users, {})
+    for each in users:
+        store.users.insert(each)
     source.backup(archive)
     counts = []
     for site, confirmed in installations_after_cuts(RESTORE, archive, power, pytestconfig):

@@ -321,7 +321,7 @@ def _read_record(kind: Kind, name: str, content: BinaryIO) -> Any:
 
 
 def _load_user(load: Load, user: User, pictures: dict[str, bytes]) -> None:
-    # Without a timestamp all may be missing: they are generated when they are first requested.
+    # Without a timestamp all may be missing: they are generated when they are read.
     if pictures.keys() != PICTURE_SIZES.keys() and (pictures or user.pfp_timestamp is not None):
         raise DamagedRecord(f"users/{user.id}.json", "a picture is missing")
     user.sessions = []

@@ -18,6 +18,7 @@ edit, or in `before`, methods that change records raise RuntimeError. `Audit.wri
 Methods that take `after` and `at_most` return at most so many, and only those behind that id.
 """
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Set
 from contextlib import AbstractContextManager
@@ -29,6 +30,7 @@ from storage.records import Attempt, AuthorizationCode, User
 from storage.repositories import Clients, Images, Invites, Records, Users
 
 ATTEMPTS_WINDOW = 900  # seconds: failures are counted over this and the window before it
+GENERATED_CACHED = 256  # users whose pictures are generated: about 1 KiB each
 
 
 class Pictures(ABC):
@@ -46,8 +48,16 @@ class Pictures(ABC):
         """Return a picture and the time it was written, in seconds since 1970.
 
         `file_name` has the form of `User.picture_file`: the caller has checked that. The picture of
-        a user without a timestamp is generated when it is first read. Raises NoSuchPicture.
+        a user without a timestamp is generated unless one was added. Raises NoSuchPicture.
         """
+
+    @staticmethod
+    @functools.lru_cache(maxsize=GENERATED_CACHED)
+    def generated(user_id: int) -> Images:
+        """Return the picture of a user without another one, by size."""
+        from storage.pictures import generate_picture  # Pillow: memory a worker may not need
+
+        return generate_picture(user_id)
 
 
 class Codes(ABC):

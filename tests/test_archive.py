@@ -11,7 +11,6 @@ import stat
 import subprocess
 import sys
 import tarfile
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from archives import A_HASH, Members, Site, read_archive, write_archive
 from cached_pictures import cache_pictures, generate_picture
 from click.testing import CliRunner
 from test_command import Installation
-from waiting import PATIENCE, is_waiting_for_a_lock, wait_until
+from waiting import PATIENCE, wait_until
 
 from commands.printing import describe_audit_line
 from identity_admin import identity_server_command
@@ -28,7 +27,6 @@ from storage import Storage
 from storage.encoding import record_as_dict
 from storage.errors import BadFile, BadInstallation
 from storage.flat_files import disk
-from storage.kinds import USERS
 from storage.records import PICTURE_SIZES, Grant, Session, User
 from storage.rules import USER_IDS_END
 
@@ -224,37 +222,6 @@ def test_picture_changed_during_a_backup_is_archived_with_its_timestamp(
         assert picture == generate_picture(1000 + user_id)["small"]
         assert user.bio == ""  # the record is that of the snapshot
     assert empty.problems() == []
-
-
-def test_backup_waits_while_a_picture_is_generated(while_packing, site, path):
-    large, *others = (site.pictures / size / f"{DORA}.webp" for size in PICTURE_SIZES)
-    started = threading.Event()
-
-    def keep(store: Storage) -> None:
-        # As the storage does while it generates a picture.
-        with store.layout.record_lock(USERS, DORA):
-            large.write_bytes(generate_picture(DORA)["large"])
-            started.set()
-            wait_until(is_waiting_for_a_lock)
-            for path in others:
-                path.write_bytes(generate_picture(DORA)[path.parent.name])
-
-    def begin(store: Storage) -> None:
-        threading.Thread(target=keep, args=[store], daemon=True).start()
-        started.wait()
-
-    assert while_packing(begin) == []
-    assert f"pictures/small/{DORA}.webp" in names_in(path)
-
-
-def test_restore_completes_a_partly_saved_generated_picture(site, path, empty):
-    """A killed server may have saved only some sizes; that is not reported as a lost picture."""
-    (site.pictures / f"large/{DORA}.webp").write_bytes(generate_picture(DORA)["large"])
-    reported = []
-    site.backup(path, report=reported.append)
-    assert reported == []
-    empty.restore(path)
-    assert empty.players() == site.players()
 
 
 def test_player_deleted_during_a_backup_is_deleted_in_the_archive(while_packing, path, empty):

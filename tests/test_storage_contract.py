@@ -778,18 +778,13 @@ def test_an_imported_user_may_have_a_picture(storage, pfp_timestamp):
 
 
 @pytest.mark.parametrize("size", PICTURE_SIZES)
-def test_a_missing_picture_is_generated_once(storage, grace, size):
+def test_a_missing_picture_is_generated(storage, grace, size):
     first, written = storage.pictures.read(size, "70.webp")
     assert first == generate_picture(70)[size]
     assert grace.created / 1000 - TICK < written <= time.time()
     second, third = (storage.pictures.read(size, "70.webp") for _ in range(2))
     assert second == third and second[0] == first  # also when it was drawn
     assert storage.users.read(grace.id) == grace
-
-
-def test_concurrent_requests_get_the_same_generated_picture(storage, grace):
-    told = together(lambda size: storage.pictures.read(size, "70.webp")[0], [*PICTURE_SIZES] * 4)
-    assert told == [generate_picture(70)[size] for size in PICTURE_SIZES] * 4
 
 
 def test_a_saved_picture_replaces_the_generated_one(storage, grace):

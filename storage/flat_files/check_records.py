@@ -283,10 +283,9 @@ class RecordCheck:
             yield Finding(path, "pfp_timestamp is not a time", lambda path: remake())
             return
         paths = self._layout.pictures(user.id, user.pfp_timestamp)
-        may_be_missing = will_be_generated(user, paths)
+        if will_be_generated(user, paths):
+            return
         for size, path in paths.items():
-            if may_be_missing and not os.path.isfile(path):
-                continue
             if problem := _problem_with_picture(size, path):
                 yield Finding(path, problem, lambda path: remake())
 

@@ -2,11 +2,10 @@
 
 import contextlib
 import os
-import time
 
 from storage.contract import Pictures
-from storage.errors import NoSuchPicture, NoSuchUser, NotFound, StorageError, StorageFailed
-from storage.files import raises_storage_errors, translate_os_errors
+from storage.errors import NoSuchPicture
+from storage.files import raises_storage_errors
 from storage.flat_files import disk
 from storage.flat_files.layout import Layout
 from storage.flat_files.record_files import RecordFiles
@@ -68,44 +67,13 @@ class PictureFiles(Pictures):
         with contextlib.suppress(NoSuchPicture, FileNotFoundError):
             return disk.read_file(path, missing), os.stat(path).st_mtime
         disk.require_folder(os.path.dirname(path))
-        # An imported account has neither timestamp nor picture: its picture is generated now.
         user_id = file_name.removesuffix(".webp")
-        if not user_id.isdecimal() or not self._lacks_picture(int(user_id)):
+        user = self._users.find(int(user_id)) if user_id.isdecimal() else None
+        if user is None or user.pfp_timestamp is not None:
             raise missing
-        return self._generate(int(user_id))[size], time.time()
-
-    def _lacks_picture(self, user_id: int) -> bool:
-        with contextlib.suppress(NoSuchUser):
-            return self._users.read_file(user_id).pfp_timestamp is None
-        return False
-
-    def _generate(self, user_id: int) -> Images:
-        from storage.pictures import generate_picture  # Pillow: memory a worker rarely needs
-
-        images = generate_picture(user_id)
-        # On a full disk the picture is generated at every request.
-        lock = self._layout.record_lock(USERS, user_id)
-        with contextlib.suppress(StorageFailed), translate_os_errors(), lock:
-            if self._lacks_picture(user_id):  # still
-                for size, path in self._layout.pictures(user_id, None).items():
-                    if not os.path.exists(path):
-                        disk.write_file(path, images[size], MODE)
-        return images
+        return self.generated(user.id)[size], user.created / 1000
 
 
 def will_be_generated(user: User, paths: dict[str, str]) -> bool:
-    """Return True if an imported user's missing pictures are generated when first requested.
-
-    `paths` are by size. If some exist, and one is not a generated picture, a missing one was lost.
-    """
-    if user.pfp_timestamp is not None:
-        return False
-    there = {size for size, path in paths.items() if os.path.lexists(path)}
-    if not there or there == paths.keys():
-        return not there
-    from storage.pictures import generate_picture  # Pillow: slow to import
-
-    generated, missing = generate_picture(user.id), NotFound()
-    with contextlib.suppress(StorageError):
-        return all(disk.read_file(paths[size], missing) == generated[size] for size in there)
-    return False
+    """Return True for an imported user without pictures, whose paths these are by size."""
+    return user.pfp_timestamp is None and not any(map(os.path.lexists, paths.values()))

@@ -1,7 +1,5 @@
 """Profile pictures as rows: what players uploaded. Others are generated when they are read."""
 
-import functools
-
 from storage.contract import Pictures
 from storage.errors import NoSuchPicture
 from storage.kinds import USERS
@@ -12,7 +10,6 @@ from storage.records import PICTURE_SIZES, User, now_ms
 from storage.repositories import Before, Images
 from storage.rules import PICTURE_FILE
 
-GENERATED_CACHED = 256  # users: about 1 KiB each
 COLUMNS = ["user_id", "pfp_timestamp", "written", *PICTURE_SIZES]
 SAVE = (
     f"INSERT INTO pictures ({', '.join(COLUMNS)}) VALUES (%s, %s, %s, %s, %s, %s) "
@@ -66,15 +63,7 @@ class PictureTable(Pictures):
             raise missing
         _, created, timestamp, written, content = rows[0]
         if content is None:
-            return generated_picture(int(match[1]))[size], (asked or created) / 1000
+            return self.generated(int(match[1]))[size], (asked or created) / 1000
         if timestamp != asked:
             raise missing
         return content, written / 1000
-
-
-@functools.lru_cache(maxsize=GENERATED_CACHED)
-def generated_picture(user_id: int) -> Images:
-    """Return the picture of a user without another one, by size."""
-    from storage.pictures import generate_picture  # Pillow: memory a worker may not need
-
-    return generate_picture(user_id)

@@ -19,17 +19,21 @@ Methods that take `after` and `at_most` return at most so many, and only those b
 """
 
 import functools
+import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Set
 from contextlib import AbstractContextManager
 
 from storage import kinds
+from storage.errors import StorageError
 from storage.kinds import Kind
 from storage.maintenance import Load, Problem, Progress, Report, Snapshot, ignore
 from storage.records import Attempt, AuthorizationCode, User
 from storage.repositories import Clients, Images, Invites, Records, Users
 
 ATTEMPTS_WINDOW = 900  # seconds: failures are counted over this and the window before it
+HEALTH_INTERVAL = 5  # seconds between two saves of the health check
 GENERATED_CACHED = 256  # users whose pictures are generated: about 1 KiB each
 
 
@@ -166,6 +170,9 @@ class Storage(ABC):
     attempts: Attempts
     audit: Audit
 
+    _tried_saving = -math.inf  # time.monotonic()
+    _problem: StorageError | None = None  # of that save
+
     @abstractmethod
     def records(self, kind: Kind) -> Records:
         """Return the records of any kind."""
@@ -174,12 +181,30 @@ class Storage(ABC):
         """Return True if there is no record of a kind that counts: no user and no client."""
         return not any(self.records(each).ids(at_most=1) for each in kinds.KINDS if each.counts)
 
-    @abstractmethod
     def check_health(self) -> None:
         """Raise StorageFailed if records or pictures cannot be read and written.
 
-        It may be called often: the result may be a few seconds old.
+        It may be called often: what was saved is believed for HEALTH_INTERVAL.
         """
+        self.try_reading()
+        if time.monotonic() - self._tried_saving >= HEALTH_INTERVAL:
+            self._tried_saving = time.monotonic()  # now: of many calls at once one saves
+            problem = None
+            try:
+                self.try_saving()
+            except StorageError as error:
+                problem = error
+            self._problem = problem
+        if self._problem:
+            raise self._problem
+
+    @abstractmethod
+    def try_reading(self) -> None:
+        """Raise StorageError if nothing can be read."""
+
+    @abstractmethod
+    def try_saving(self) -> None:
+        """Raise StorageError if nothing can be saved."""
 
     @abstractmethod
     def close(self) -> None:

@@ -5,11 +5,14 @@ over the old one. So a reader needs no lock. The record is the truth: an entry o
 while its record agrees, so that a kill between two steps blocks nobody.
 """
 
+import os
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 from storage.contract import Storage
-from storage.files import translate_os_errors
+from storage.files import raises_storage_errors, translate_os_errors
+from storage.flat_files import disk
 from storage.flat_files.attempts import AttemptFiles
 from storage.flat_files.audit import AuditFile
 from storage.flat_files.codes import CodeFiles
@@ -17,9 +20,10 @@ from storage.flat_files.keys import KeyFile
 from storage.flat_files.layout import Layout
 from storage.flat_files.record_files import RecordFiles
 from storage.flat_files.users import UserFiles
-from storage.flat_files.write_probe import WriteProbe
 from storage.kinds import Kind
 from storage.maintenance import Load, Problem, Progress, Report, Snapshot, ignore
+
+PROBE = 4096  # bytes: a full disk still makes empty files
 
 
 class FlatFiles(Storage):
@@ -42,14 +46,22 @@ class FlatFiles(Storage):
         self.audit = AuditFile(layout)
         parts = (self.users, self.clients, self.invites)
         self._records = {part.kind: part for part in parts}
-        self._probe = WriteProbe(self.users.folder, layout.picture_folders()[0])
 
     def records(self, kind: Kind) -> RecordFiles:
         return self._records.get(kind) or RecordFiles(self.layout, kind)
 
-    def check_health(self) -> None:
+    def try_reading(self) -> None:
         self.keys.current()
-        self._probe.run()
+
+    @raises_storage_errors
+    def try_saving(self) -> None:
+        for folder in (self.users.folder, self.layout.picture_folders()[0]):
+            path = disk.temporary_beside(f"{folder}/probe")
+            with disk.created(path) as descriptor:
+                os.unlink(path)  # before the write: a kill leaves no file
+                # Random: a file system may store zeros without a block.
+                disk.write_all(descriptor, secrets.token_bytes(PROBE))
+                disk.sync(descriptor)
 
     def close(self) -> None:
         """As the contract says; no file stays open."""

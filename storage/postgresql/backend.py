@@ -1,13 +1,10 @@
 """The parts of the storage contract in a database."""
 
-import math
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 from storage import kinds
 from storage.contract import Storage
-from storage.errors import StorageError
 from storage.kinds import Kind
 from storage.maintenance import Load, Problem, Progress, Report, Snapshot, ignore
 from storage.postgresql.attempts import AttemptTable
@@ -18,8 +15,6 @@ from storage.postgresql.keys import KeyRow
 from storage.postgresql.record_table import RecordTable
 from storage.postgresql.users import UserTable
 from storage.records import now_ms
-
-HEALTH_INTERVAL = 5  # seconds between two saves of the health check
 
 
 class PostgreSQL(Storage):
@@ -36,8 +31,6 @@ class PostgreSQL(Storage):
         self.codes = CodeTable(database)
         self.attempts = AttemptTable(database, self.keys)
         self.audit = AuditTable(database)
-        self._saved = -math.inf  # time.monotonic()
-        self._problem: StorageError | None = None  # of that save
 
     def records(self, kind: Kind) -> RecordTable:
         return self._records.get(kind) or RecordTable(self.database, kind)
@@ -45,21 +38,15 @@ class PostgreSQL(Storage):
     def close(self) -> None:
         self.database.close()
 
-    def check_health(self) -> None:
+    def try_reading(self) -> None:
         self.keys.current()
         tables = [*(kind.name for kind in kinds.KINDS), "pictures", "codes"]
         reads = ", ".join(f"(SELECT true FROM {table} LIMIT 1)" for table in tables)
         self.database.execute(f"SELECT {reads}")  # the keys may be from before an outage
-        if time.monotonic() - self._saved >= HEALTH_INTERVAL:
-            self._saved = time.monotonic()  # before the save: of many calls at once one saves
-            self._problem = None
-            try:
-                with self.database.transaction():
-                    self.database.save("UPDATE health SET at = %s", [now_ms()])
-            except StorageError as error:
-                self._problem = error
-        if self._problem:
-            raise self._problem
+
+    def try_saving(self) -> None:
+        with self.database.transaction():
+            self.database.save("UPDATE health SET at = %s", [now_ms()])
 
     def verify(self, repair: bool = False, progress: Progress = ignore) -> Iterator[Problem]:
         from storage.postgresql.check import check  # only here: workers do not need its memory

@@ -6,13 +6,7 @@ from collections.abc import Iterable, Iterator, Set
 
 from storage.errors import DamagedRecord
 from storage.maintenance import check_audit_line
-from storage.records import now_ms
 from storage.rules import TIME_END
-
-
-def new_line(act: str, by: int | str, ids: dict[str, int | str]) -> dict:
-    """Return the line for an act of now."""
-    return {"time": now_ms(), "act": act, "by": by, **ids}
 
 
 def lines_about(lines: Iterable[bytes], subjects: Set[int | str], place: str) -> Iterator[dict]:

@@ -19,6 +19,7 @@ Methods that take `after` and `at_most` return at most so many, and only those b
 """
 
 import functools
+import json
 import math
 import time
 from abc import ABC, abstractmethod
@@ -26,10 +27,11 @@ from collections.abc import Callable, Iterator, Set
 from contextlib import AbstractContextManager
 
 from storage import kinds
+from storage.audit_lines import decode_lines, lines_about
 from storage.errors import StorageError
 from storage.kinds import Kind
 from storage.maintenance import Load, Problem, Progress, Report, Snapshot, ignore
-from storage.records import Attempt, AuthorizationCode, User
+from storage.records import Attempt, AuthorizationCode, User, now_ms
 from storage.repositories import Clients, Images, Invites, Records, Users
 
 ATTEMPTS_WINDOW = 900  # seconds: failures are counted over this and the window before it
@@ -131,27 +133,37 @@ class Attempts(ABC):
 class Audit(ABC):
     """The audit log: what an administrator may have to explain."""
 
-    @abstractmethod
+    place = "the audit log"  # to people
+
     def write(self, act: str, by: int | str, **ids: int | str) -> None:
         """Add a line, which is saved before the act that it describes.
 
         `by` and `ids` have ids, never names. In an edit and in a `before` callable the line belongs
         to that change.
         """
+        self.add_line(json.dumps({"time": now_ms(), "act": act, "by": by, **ids}).encode())
 
     @abstractmethod
+    def add_line(self, line: bytes) -> None:
+        """Add an encoded line, as `write` says."""
+
+    @abstractmethod
+    def lines(self, newest_first: bool = False) -> Iterator[bytes]:
+        """Yield the lines as they are stored, and read a part of the log at a time."""
+
     def read(self) -> Iterator[dict]:
         """Yield the lines, oldest first: the arguments of `write`, and `time`.
 
         Raises DamagedRecord after the last line if one is damaged.
         """
+        return decode_lines(self.lines(), self.place)
 
-    @abstractmethod
     def about(self, subjects: Set[int | str]) -> Iterator[dict]:
         """Yield the lines by or about these user ids and client ids, newest first.
 
-        The whole log is read, a part at a time. Raises as `read`.
+        The whole log is read. Raises as `read`.
         """
+        return lines_about(self.lines(newest_first=True), subjects, self.place)
 
 
 class Storage(ABC):

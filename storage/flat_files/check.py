@@ -117,7 +117,6 @@ def _remove_leftover(layout: Layout, path: str) -> str:
 
 def _look_at_audit(layout: Layout) -> Findings:
     log = layout.path("audit.log")
-    with contextlib.suppress(FileNotFoundError), disk.open_log(log) as lines:
-        for number, line in enumerate(lines, start=1):
-            if not is_act(line):
-                yield Finding(log, f"has a damaged line, number {number}")
+    for number, line in enumerate(disk.read_lines(log), start=1):
+        if not is_act(line):
+            yield Finding(log, f"has a damaged line, number {number}")

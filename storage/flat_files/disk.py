@@ -298,6 +298,12 @@ def write_record(path: str, record) -> None:
     write_file(path, encode(record_as_dict(record)), commits=True)
 
 
+def read_lines(path: str) -> Iterator[bytes]:
+    """Yield the lines of a file, none if there is no file. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError), open_log(path) as file:
+        yield from file
+
+
 def read_backwards(path: str) -> Iterator[bytes]:
     """Yield the lines of a file, the last first; none if there is no file. Raises OSError."""
     with contextlib.suppress(FileNotFoundError), open_log(path) as file:

@@ -163,16 +163,11 @@ def _put_audit_in_place(layout: Layout, staged: Layout) -> None:
     log, staged_log = layout.path("audit.log"), staged.path("audit.log")
     with layout.audit_lock():
         # Not twice, if an earlier load was interrupted here.
-        ours = dict.fromkeys(_lines_of(log))
-        for line in _lines_of(staged_log):
+        ours = dict.fromkeys(disk.read_lines(log))
+        for line in disk.read_lines(staged_log):
             ours.pop(line, None)
         disk.append_durably(staged_log, b"".join(ours))
         disk.replace_durably(staged_log, log)
-
-
-def _lines_of(path: str) -> Iterator[bytes]:
-    with contextlib.suppress(FileNotFoundError), disk.open_log(path) as file:
-        yield from file
 
 
 def _put_users_in_place(layout: Layout, staged: Layout) -> None:

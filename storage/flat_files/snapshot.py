@@ -7,7 +7,6 @@ of them, and the pictures, come after that.
 import contextlib
 import os
 import pickle
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
@@ -43,10 +42,8 @@ def snapshot(layout: Layout, before: Callable[[], None], report: Report) -> Iter
         before()
         spools = {kind.name: _spool(layout, kind, new_file()) for kind in kinds.KINDS}
         log = new_file()
-        exists = contextlib.suppress(FileNotFoundError)
-        # Copied, because it grows in place.
-        with exists, layout.audit_lock(), disk.open_log(layout.path("audit.log")) as lines:
-            shutil.copyfileobj(lines, log)
+        with layout.audit_lock():  # copied, because it grows in place
+            log.writelines(disk.read_lines(layout.path("audit.log")))
         log.seek(0)
         yield FrozenFiles(layout, spools, log, report)
 

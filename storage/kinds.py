@@ -101,6 +101,11 @@ class Kind:
             return None
         return int(text) if self.number else text
 
+    def may_have(self, record_id: int | str) -> bool:
+        """Return True for an id that the program may give."""
+        is_small = not self.number or record_id < rules.USER_IDS_END
+        return is_small and self.parse_id(str(record_id)) is not None
+
     def not_found(self, record_id: int | str) -> NotFound:
         """Return the error for an id that no record has; an id that is a text may be any text."""
         which = f"{self.one} {record_id}" if self.number else f"such {self.one}"

@@ -110,6 +110,8 @@ def refuse_unusable(kind: Kind, record: Any) -> None:
 
 def problems_in_fields(kind: Kind, record: Any) -> Iterator[str]:
     """Yield what is wrong with the fields that must not be wrong."""
+    if not kind.may_have(record.id):
+        yield f"id: No {kind.one} has this id."
     for field, check in kind.must_hold(record).items():
         if problem := check(getattr(record, field)):
             yield f"{field}: {problem}"

@@ -105,12 +105,9 @@ class RecordCheck:
 
     # -- ids -----------------------------------------------------------------------------------
 
-    def _look_at_id(self, path: str, user_id: int) -> Findings:
-        if user_id < USER_IDS_END:
+    def _note_id(self, user_id: int) -> None:
+        if USERS.may_have(user_id):
             self._last_id = max(self._last_id, user_id)
-        else:
-            problem = f"is of an id that is never given: ids end before {USER_IDS_END}"
-            yield Finding(path, problem)
 
     def _look_at_next_id(self) -> Findings:
         path = self._layout.path("next_user_id")
@@ -133,7 +130,7 @@ class RecordCheck:
 
     def _look_at_deleted(self, path: str) -> Findings:
         user_id = int(os.path.basename(path))
-        yield from self._look_at_id(path, user_id)
+        self._note_id(user_id)
         if os.path.exists(path) and os.path.exists(self._layout.user(user_id)):
             problem = f"says that users/{user_id}.json, which exists, was deleted"
             yield Finding(path, problem, remove)
@@ -143,7 +140,7 @@ class RecordCheck:
     def _look_at_record(self, kind: Kind, path: str) -> Findings:
         record_id = _id_in(kind, path)
         if kind is USERS:
-            yield from self._look_at_id(path, record_id)
+            self._note_id(record_id)
         try:
             record = self._read(kind, record_id)
         except DamagedRecord as error:

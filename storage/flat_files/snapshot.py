@@ -79,24 +79,18 @@ class FrozenFiles(Snapshot):
         self._log = log
         self._report = report
         self._current = RecordFiles(layout, USERS)
-        self._users = set(self._usable("users", spools["users"][0]))
+        users = set(filter(USERS.may_have, spools["users"][0]))
         # Of now: deleted ids only grow, and later ones are true as well.
         names = os.listdir(layout.path("deleted"))
-        deleted = [int(name) for name in names if USER_ID.fullmatch(name)]
+        deleted = {int(name) for name in names if USER_ID.fullmatch(name)}
         # A deletion that was killed leaves both, and the record is the truth.
-        self._deleted = set(self._usable("deleted", deleted)) - self._users
-        self.users_total = len(self._users)
-        largest = max(self._deleted | self._users, default=0)
+        self._deleted = set(filter(USERS.may_have, deleted - users))
+        self.users_total = len(users)
+        largest = max(self._deleted | users, default=0)
         self.next_user_id = max(self._read_next_id(), largest + 1)
 
     def _leave_out(self, reason: object) -> None:
         self._report(f"{reason}: left out")
-
-    def _usable(self, folder: str, ids: list[int]) -> list[int]:
-        """Return the ids that a restore accepts."""
-        for user_id in sorted(each for each in ids if each >= USER_IDS_END):
-            self._leave_out(f"{folder} has the id {user_id}, which is too large")
-        return [each for each in ids if each < USER_IDS_END]
 
     def _read_next_id(self) -> int:
         """Return the next id; 0 if it is lost: then it follows from the ids that are there."""
@@ -113,15 +107,14 @@ class FrozenFiles(Snapshot):
 
     def users(self) -> Iterator[tuple[User, dict[str, bytes]]]:
         for user in self.records(USERS):
-            if user.id in self._users:
-                try:
-                    pictures = self._read_pictures(user)
-                except NoSuchUser:
-                    self._deleted.add(user.id)  # just now
-                except (DamagedRecord, StorageFailed) as error:
-                    self._leave_out(error)
-                else:
-                    yield user, pictures
+            try:
+                pictures = self._read_pictures(user)
+            except NoSuchUser:
+                self._deleted.add(user.id)  # just now
+            except (DamagedRecord, StorageFailed) as error:
+                self._leave_out(error)
+            else:
+                yield user, pictures
 
     def deleted_ids(self) -> list[int]:
         return sorted(self._deleted)

@@ -35,7 +35,6 @@ from storage.postgresql.snapshot import (
     ONE_STATE,
     PICTURES,
     pictures_in,
-    problem_with_id,
     problems_with_pictures,
     stream,
 )
@@ -137,9 +136,6 @@ class Check:
     def _look_at_record(
         self, kind: Kind, record_id: int | str, content: bytes, *columns: Any
     ) -> Findings:
-        if problem := problem_with_id(kind, record_id):
-            yield Finding(f"{kind.name}/{record_id!r}", problem)
-            return
         place = f"{kind.name}/{record_id}"
         try:
             record = decode_row(kind, record_id, content)
@@ -196,10 +192,8 @@ class Check:
     # -- ids and keys --------------------------------------------------------------------------
 
     def _look_at_deleted(self, user_id: int, exists: bool) -> Findings:
-        place = f"deleted_users/{user_id}"
-        if problem := problem_with_id(USERS, user_id):
-            yield Finding(place, problem)
         if exists:
+            place = f"deleted_users/{user_id}"
             forget = functools.partial(self._remove, "deleted_users", user_id)
             yield Finding(place, f"says that users/{user_id}, which exists, was deleted", forget)
 

@@ -351,9 +351,6 @@ DAMAGE = {
     "a deletion mark of an existing user": Damage(
         "deleted/1", put(b""), part="says that users/1.json"
     ),
-    "a deletion mark of an impossible id": Damage(
-        "deleted/999999999999999", put(b""), **UNREPAIRED, part="is of an id that is never given"
-    ),
     "a low next_user_id": Damage("next_user_id", put(b"4\n"), part="not above 4"),
     "no next_user_id": Damage("next_user_id", remove, part="not above 4"),
     "a next_user_id that is not a number": Damage(

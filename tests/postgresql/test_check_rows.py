@@ -200,15 +200,10 @@ LEFT = {
         "installation",
         "next_user_id is ",
     ),
-    "an id that is never given": (
-        f"INSERT INTO deleted_users VALUES ({USER_IDS_END})",
-        f"deleted_users/{USER_IDS_END}",
-        "has an id that no user has",
-    ),
     "an id of another form": (
         f"UPDATE clients SET id = '../x' WHERE id = '{GO}'",
-        "clients/'../x'",
-        "has an id that no client has",
+        "clients/../x",
+        f"is damaged: its id is '{GO}'",
     ),
 }
 

@@ -190,11 +190,7 @@ LEFT_OUT = {
     "an id that is never given": (
         f"ALTER TABLE pictures DROP CONSTRAINT pictures_user_id_fkey; "
         f"UPDATE users SET id = {USER_IDS_END} WHERE id = 7",
-        f"users/{USER_IDS_END} has an id that no user has",
-    ),
-    "a deleted id that is never given": (
-        f"UPDATE deleted_users SET id = {USER_IDS_END}",
-        f"deleted_users/{USER_IDS_END} has an id that no user has",
+        f"users/{USER_IDS_END} is damaged: its id is 7",
     ),
     "a damaged client": (
         f"UPDATE clients SET record = '{{}}' WHERE id = '{CHESS}'",
@@ -202,7 +198,7 @@ LEFT_OUT = {
     ),
     "a client of another id": (
         f"UPDATE clients SET id = '../..' WHERE id = '{CHESS}'",
-        "clients/'../..' has an id that no client has",
+        "../.. is damaged: its id is",
     ),
     "the next id": (
         f"UPDATE installation SET next_user_id = {USER_IDS_END + 1}",

@@ -2,6 +2,7 @@
 
 The records are the truth, and every repair follows from them. A record that cannot be read is left
 to a person, and keeps its entries and pictures. Codes and attempts are not looked at: they expire.
+Nor is what a killed restore left: the next restore or backup removes it.
 """
 
 import contextlib
@@ -14,8 +15,7 @@ from storage.errors import BadInstallation, NotFound, StorageFailed
 from storage.flat_files import disk, problems
 from storage.flat_files.check_records import RecordCheck
 from storage.flat_files.keys import NO_KEY, KeyFile
-from storage.flat_files.layout import STAGED, Layout
-from storage.flat_files.load import sweep
+from storage.flat_files.layout import Layout
 from storage.flat_files.problems import Finding, Findings, Problems, Walk
 from storage.maintenance import Progress, ignore
 
@@ -45,9 +45,6 @@ def check(
             records = RecordCheck(walk)
             yield from walk.count(layout.folders())
             yield from records.check_users()
-            # After the pictures, which a restore may have left, and before its other records.
-            locks = [layout.lock("archive")]
-            yield from walk.confirmed(_look_at_leftovers, layout, locks=locks)
             yield from records.check_others()
             yield from walk.confirmed(_look_at_audit, layout, locks=[layout.audit_lock()])
 
@@ -99,20 +96,6 @@ def _look_at_key(layout: Layout) -> Findings:
         yield Finding(path, "is missing", functools.partial(_make, layout))
     except StorageFailed as error:
         yield Finding(path, str(error))
-
-
-def _look_at_leftovers(layout: Layout) -> Findings:
-    for path in (layout.path(STAGED), f"{layout.picture_dir}/{STAGED}"):
-        if problems.is_old(path):
-            problem = "was left behind by a restore"
-            yield Finding(path, problem, functools.partial(_remove_leftover, layout))
-
-
-def _remove_leftover(layout: Layout, path: str) -> str:
-    """Remove a staging folder, and the records of a restore that put no users in place."""
-    unfinished = sweep(layout)
-    done = problems.remove(path)
-    return "taken back: the restore can be repeated" if unfinished else done
 
 
 def _look_at_audit(layout: Layout) -> Findings:

@@ -14,7 +14,7 @@ from storage import kinds
 from storage.errors import DamagedRecord, NotFound, StorageError, StorageFailed
 from storage.flat_files import disk
 from storage.flat_files.entries import SAFE_NAME, SHORT_KEY, Key, keys_of
-from storage.flat_files.layout import STAGED, Lock
+from storage.flat_files.layout import Lock
 from storage.flat_files.pictures import MODE, PictureFiles, will_be_generated
 from storage.flat_files.problems import (
     Finding,
@@ -258,13 +258,11 @@ class RecordCheck:
         except DamagedRecord:
             return  # it keeps what belongs to it
         except NotFound:
-            is_staged = os.path.exists(self._layout.path(STAGED))
-            is_gone = is_staged or os.path.exists(self._layout.deleted(user_id))
+            is_gone = os.path.exists(self._layout.deleted(user_id))
             # The pictures of a new account are there before its record, without a lock.
             if not os.path.lexists(path) or (not is_gone and not is_old(path)):
                 return
-            if user_id >= self._next_id and not is_staged:
-                # Not of a killed restore, and not ours: of another installation, maybe.
+            if user_id >= self._next_id:  # not ours: of another installation, maybe
                 yield Finding(path, "is a picture for an id that was never given")
             else:
                 yield Finding(path, "belongs to no record", remove)

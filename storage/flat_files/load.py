@@ -118,15 +118,16 @@ def _put_in_place(layout: Layout, loaded: StagedFiles) -> None:
         for kind in kinds.KINDS:
             held.enter_context(layout.kind_lock(kind))
         _refuse_unless_empty(layout)
+        # Before the pictures, which are of ids that were given then. Users who were here before and
+        # are deleted had ids as well.
+        next_id = max(loaded.next_user_id, disk.read_number(layout.path("next_user_id")))
+        disk.write_file(layout.path("next_user_id"), b"%d\n" % next_id)
         for source, folder in zip(staged.picture_folders(), layout.picture_folders(), strict=True):
             for name in os.listdir(source):
                 os.rename(f"{source}/{name}", f"{folder}/{name}")
             disk.sync_folder(folder)
         _put_audit_in_place(layout, staged)
         KeyFile(layout).replace(loaded.keys or (new_key(),))
-        # Users who were here before and are deleted had ids as well.
-        next_id = max(loaded.next_user_id, disk.read_number(layout.path("next_user_id")))
-        disk.write_file(layout.path("next_user_id"), b"%d\n" % next_id)
         _replace_folder(staged.path("deleted"), layout.path("deleted"))
         for kind in kinds.KINDS:
             _put_entries_in_place(layout, staged, kind)

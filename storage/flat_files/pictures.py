@@ -29,10 +29,6 @@ class PictureFiles(Pictures):
         for size, path in self._layout.pictures(user_id, timestamp).items():
             disk.write_file(path, images[size], MODE)
 
-    def exist(self, user_id: int, timestamp: int | None) -> bool:
-        """Return True if one generation of a user's picture is there."""
-        return all(map(os.path.exists, self._layout.pictures(user_id, timestamp).values()))
-
     def remove(self, user_id: int, timestamp: int | None) -> None:
         """Remove one generation of a user's picture."""
         for path in self._layout.pictures(user_id, timestamp).values():

@@ -73,8 +73,6 @@ class UserFiles(RecordFiles, Users):
             with disk.written_beside(path, record) as temporary, lock:
                 self._refuse_addition(user)
                 self._ids.refuse_used(user.id)  # a restore may have come between
-                if not self.pictures.exist(user.id, user.pfp_timestamp):  # or a repair
-                    self.pictures.write(user.id, user.pfp_timestamp, images)
                 with self.entries.updated(user.id, [], keys_of(self.kind, user)):
                     disk.commit(temporary, path)
         self._remove_invite(user)

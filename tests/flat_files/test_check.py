@@ -801,51 +801,6 @@ def test_failed_repair_is_reported_and_the_others_continue(site):
     assert (second.place, second.repaired) == (str(site.data / "names/bob"), "added")
 
 
-def repair_after_killed_restore(site: SampleSite, clock, *names: str) -> list[Problem]:
-    """Return the problems of a repair long after a killed restore left these folders."""
-    for name in names:
-        (site.data.parent / name).mkdir()
-    clock.ahead = 2 * HOUR
-    return site.check(repair=True)
-
-
-def test_repair_removes_folders_of_a_killed_restore(site, clock):
-    names = "instance/.restore", "pfp/.restore"
-    problems = repair_after_killed_restore(site, clock, *names)
-    assert [each.place for each in problems] == [str(site.data.parent / name) for name in names]
-    assert {each.repaired for each in problems} == {"removed"}
-    assert site.check() == []
-
-
-def test_repair_rolls_back_a_restore_killed_before_its_players(site, clock, monkeypatch):
-    for path in site.data.glob("users/*"):
-        path.unlink()
-    with monkeypatch.context() as later:
-        later.setattr(
-            "storage.flat_files.problems.ORPHAN_AGE", -1
-        )  # else their pictures may be of new accounts
-        site.check(repair=True)
-    (site.data / ".restore").mkdir()
-    client = site.path("clients/{CLIENT}.json")
-    (site.data / ".restore/clients").mkdir()
-    os.link(client, site.data / ".restore/clients" / client.name)
-    problem, *others = repair_after_killed_restore(site, clock, "instance/.restore/users")
-    folders = {Path(each.place).relative_to(site.data).parts[0] for each in others}
-    assert folders == {"index", "origins"}
-    assert problem.place == str(site.data / ".restore")
-    assert problem.repaired == "taken back: the restore can be repeated"
-    assert not client.exists() and site.path("clients/{OTHER}.json").exists()
-    assert site.check() == []
-
-
-def test_repair_removes_a_killed_restore_if_players_exist(site, clock):
-    (problem,) = repair_after_killed_restore(
-        site, clock, "instance/.restore", "instance/.restore/users"
-    )
-    assert (problem.place, problem.repaired) == (str(site.data / ".restore"), "removed")
-    assert site.check() == []
-
-
 def test_picture_without_a_record_may_be_of_a_new_account_for_an_hour(site, monkeypatch):
     site.path("next_user_id").write_text("9\n")
     path = site.path("pfp/large/8-5.webp")
@@ -860,14 +815,6 @@ def test_new_picture_of_a_deleted_player_is_removed_at_once(site):
     """An upload is under way for an account that exists: what a kill left of this one is not."""
     path = site.path("pfp/large/3-5.webp")
     picture(3, "large")(path, site)
-    (problem,) = site.check(repair=True)
-    assert (problem.place, problem.repaired) == (str(path), "removed")
-
-
-def test_repair_removes_pictures_of_a_killed_restore(site):
-    (site.data / ".restore").mkdir()
-    path = site.path("pfp/large/9000-1.webp")
-    picture(9, "large")(path, site)
     (problem,) = site.check(repair=True)
     assert (problem.place, problem.repaired) == (str(path), "removed")
 

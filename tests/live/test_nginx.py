@@ -365,7 +365,7 @@ def test_replaced_picture_is_404_at_once(store: Storage, ada: dict, send):
 
 
 def test_missing_picture_is_requested_from_the_server(server: ServerBehindNginx, send):
-    """The server generates the pictures of imported accounts on first request."""
+    """The server generates the pictures of imported accounts when they are read."""
     seen = len(lines_of(server.access_log))
     send("GET", "/pfp/medium/4242.webp")
     request_line = '"GET /pfp/medium/4242.webp HTTP/1.1"'

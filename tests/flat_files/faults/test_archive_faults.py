@@ -169,7 +169,7 @@ def test_import_with_a_fault_leaves_whole_players_and_is_repeatable(injector, fa
 
 def check_import(result: FaultResult) -> None:
     storage = result.installation.open()
-    assert result.code in (result.fault.code, DONE)
+    assert result.code in (result.fault.code, DONE, UNCONFIRMED)
     imported = [user_id for user_id in (CLEO, DORA) if is_imported(storage, user_id)]
     assert result.code != DONE or imported == [CLEO, DORA]
     assert problems(storage) == []

@@ -145,24 +145,14 @@ def _pack(snapshot: Snapshot, archive: tarfile.TarFile, progress: Progress, repo
     for kind in archived_kinds().values():
         for record in snapshot.records(kind) if kind is not kinds.USERS else ():
             _add_record(archive, f"{kind.name}/{record.id}.json", record, report)
-    with snapshot.audit_log() as log:
-        _add_audit_log(archive, log, report)
+    with tempfile.TemporaryFile() as log:  # tar has the size before the content
+        for number, line in enumerate(snapshot.audit_lines(), start=1):
+            if problem := check_audit_line(line):  # a restore would refuse it
+                report(f"audit.log, line {number}: {problem}: left out")
+            else:
+                log.write(line)
+        _add_file(archive, "audit.log", log)
     return players
-
-
-def _add_audit_log(archive: tarfile.TarFile, log: BinaryIO, report: Report) -> None:
-    """Add the audit log without the lines that a restore would refuse, which are reported."""
-    problems = {}
-    for number, line in enumerate(log, start=1):
-        if problem := check_audit_line(line):
-            problems[number] = problem
-            report(f"audit.log, line {number}: {problem}: left out")
-    if not problems:
-        return _add_file(archive, "audit.log", log)
-    log.seek(0)
-    with tempfile.TemporaryFile() as kept:  # tar has the size before the content
-        kept.writelines(line for at, line in enumerate(log, start=1) if at not in problems)
-        return _add_file(archive, "audit.log", kept)
 
 
 def _add_record(archive: tarfile.TarFile, name: str, record: Any, report: Report) -> bool:

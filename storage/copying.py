@@ -51,7 +51,6 @@ def _copy_all(snapshot: Snapshot, load: Load, progress: Progress) -> int:
         for record in snapshot.records(kind) if kind is not kinds.USERS else ():
             load.add(kind, record)
     load.keys = snapshot.keys()
-    with snapshot.audit_log() as log:
-        load.add_audit_log(log)
+    load.add_audit_log(snapshot.audit_lines())
     load.next_user_id = snapshot.next_user_id
     return players

@@ -5,7 +5,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, BinaryIO
+from typing import Any
 
 from storage.errors import DamagedRecord, PictureRefused
 from storage.kinds import Kind
@@ -69,8 +69,8 @@ class Snapshot(ABC):
         """Return the signing keys, newest last."""
 
     @abstractmethod
-    def audit_log(self) -> BinaryIO:
-        """Return a file with a JSON line for each line of the audit log."""
+    def audit_lines(self) -> Iterator[bytes]:
+        """Yield the encoded lines of the audit log, oldest first, with their ends."""
 
 
 class Load(ABC):

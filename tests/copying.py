@@ -40,5 +40,5 @@ def read_all(store: Storage) -> tuple:
         others = [snapshot.records(kind) for kind in KINDS if kind is not USERS]
         parts = [list(part) for part in (snapshot.users(), snapshot.deleted_ids(), *others)]
         keys = snapshot.keys()
-        with snapshot.audit_log() as log:
-            return *parts, keys, log.read(), snapshot.next_user_id
+        lines = list(snapshot.audit_lines())
+        return *parts, keys, lines, snapshot.next_user_id

@@ -146,8 +146,8 @@ class FrozenFiles(Snapshot):
         # Of now: if they were rotated since, the older ones may be known to others.
         return KeyFile(self._layout).current()
 
-    def audit_log(self) -> BinaryIO:
-        return self._log
+    def audit_lines(self) -> Iterator[bytes]:
+        yield from self._log
 
     def _read_pictures(self, user: User) -> dict[str, bytes]:
         """Return a user's pictures by size.

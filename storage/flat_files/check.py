@@ -10,7 +10,7 @@ import functools
 import os
 import re
 
-from storage.audit_lines import is_act
+from storage.audit_lines import is_whole
 from storage.errors import BadInstallation, NotFound, StorageFailed
 from storage.flat_files import disk, problems
 from storage.flat_files.check_records import RecordCheck
@@ -101,5 +101,5 @@ def _look_at_key(layout: Layout) -> Findings:
 def _look_at_audit(layout: Layout) -> Findings:
     log = layout.path("audit.log")
     for number, line in enumerate(disk.read_lines(log), start=1):
-        if not is_act(line):
+        if not is_whole(line):
             yield Finding(log, f"has a damaged line, number {number}")

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 
 from storage import kinds
-from storage.audit_lines import is_act
+from storage.audit_lines import is_whole
 from storage.errors import DamagedRecord, StorageError
 from storage.kinds import USERS, Index, Kind
 from storage.maintenance import (
@@ -231,5 +231,5 @@ def _query_of(kind: Kind) -> str:
 
 
 def _look_at_line(line_id: int, line: bytes) -> Findings:
-    if not is_act(line):
+    if not is_whole(line):
         yield Finding(f"audit/{line_id}", "is damaged")

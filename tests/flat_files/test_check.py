@@ -381,12 +381,6 @@ DAMAGE = {
         **UNREPAIRED,
         part="line, number 1",
     ),
-    "an invalid audit time": Damage(
-        "audit.log",
-        put(b'{"time": 1%s, "act": "backup", "by": 1}\n' % (b"0" * 20)),
-        **UNREPAIRED,
-        part="line, number 1",
-    ),
     "a truncated client": Damage("clients/{CLIENT}.json", cut, **UNREPAIRED, part="is damaged"),
     "a client without a secret": Damage(
         "clients/{CLIENT}.json", hand_edit(secret_sha256=""), **UNREPAIRED, part="secret_sha256"

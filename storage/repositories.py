@@ -14,6 +14,7 @@ from storage.errors import (
     AlreadyThere,
     DamagedRecord,
     IdTaken,
+    InviteSpent,
     LastAdministrator,
     NotFound,
     TooManyClients,
@@ -227,6 +228,7 @@ class Users(Records[User]):
 
     kind = USERS
     clients: Clients
+    invites: Invites
 
     @staticmethod
     def new(name: str, email: str, password_hash: str, mod_level: int, invite: str | None) -> User:
@@ -237,7 +239,6 @@ class Users(Records[User]):
         USERS.refuse_broken_rules(user)
         return user
 
-    @abstractmethod
     def register(
         self,
         name: str,
@@ -252,6 +253,19 @@ class Users(Records[User]):
         The name is stored as `normal_name` returns it. An `invite` is used up; with `first` this
         must be the first account ever. Raises InvalidField, NameTaken, EmailTaken, InviteSpent.
         """
+        user = self.new(name, email, password_hash, mod_level, invite)
+        self.add_new(user, first)
+        return user
+
+    @abstractmethod
+    def add_new(self, user: User, first: bool) -> None:
+        """Give a user an id and add it, as `register` says."""
+
+    def refuse_addition(self, user: User) -> None:
+        """Raise NameTaken, EmailTaken or InviteSpent; the caller holds the lock for new users."""
+        self.refuse_taken(user)
+        if user.invite and not self.invites.find(user.invite):
+            raise InviteSpent
 
     @abstractmethod
     def reserve_ids(self, largest: int) -> None:

@@ -2,7 +2,7 @@
 
 import os
 
-from storage.errors import BadInstallation, DamagedRecord, IdTaken, NotFound
+from storage.errors import BadInstallation, DamagedRecord, NotFound
 from storage.flat_files.disk import read_file, sync_folder, write_file, written_beside
 from storage.flat_files.layout import Layout
 from storage.rules import USER_IDS_END
@@ -29,11 +29,6 @@ class UserIds:
         """Make the ids that were taken durable, before anything is saved under them."""
         sync_folder(os.path.dirname(self._path))
 
-    def refuse_used(self, user_id: int) -> None:
-        """Raise IdTaken if an id that was taken has a record, or had one."""
-        if self._is_used(user_id):
-            raise IdTaken
-
     def reserve(self, largest: int) -> None:
         """Give only ids above this one."""
         if largest >= self._read_next():
@@ -43,7 +38,7 @@ class UserIds:
         layout = self._layout
         try:
             user_id = int(read_file(self._path, NotFound()))
-            used = user_id < 1 or self._is_used(user_id)
+            used = user_id < 1 or self.is_used(user_id)
         except NotFound:
             user_id = 1
             used = any(map(os.listdir, (layout.users, layout.path("deleted"))))
@@ -58,6 +53,7 @@ class UserIds:
             raise BadInstallation(f"{self._path} is too large: ids end before {USER_IDS_END}")
         return user_id
 
-    def _is_used(self, user_id: int) -> bool:
+    def is_used(self, user_id: int) -> bool:
+        """Return True for an id that has a record, or had one."""
         known = self._layout.user(user_id), self._layout.deleted(user_id)
         return any(map(os.path.exists, known))

@@ -4,7 +4,7 @@ import contextlib
 import os
 
 from storage.encoding import encode, record_as_dict
-from storage.errors import InviteSpent, NotFound, StorageError
+from storage.errors import IdTaken, InviteSpent, NotFound, StorageError
 from storage.files import raises_storage_errors
 from storage.flat_files import disk
 from storage.flat_files.entries import keys_of
@@ -13,7 +13,7 @@ from storage.flat_files.pictures import PictureFiles
 from storage.flat_files.record_files import ClientFiles, RecordFiles
 from storage.flat_files.user_ids import UserIds
 from storage.kinds import CLIENTS, INVITES, USERS
-from storage.records import PLAYER, User
+from storage.records import User
 from storage.repositories import Images, Invites, Users
 
 
@@ -45,20 +45,11 @@ class UserFiles(RecordFiles, Users):
         return self.layout.lock("administrators")
 
     @raises_storage_errors
-    def register(
-        self,
-        name: str,
-        email: str,
-        password_hash: str,
-        mod_level: int = PLAYER,
-        invite: str | None = None,
-        first: bool = False,
-    ) -> User:
+    def add_new(self, user: User, first: bool) -> None:
         from storage.pictures import generate_picture  # Pillow: memory a worker rarely needs
 
-        user = self.new(name, email, password_hash, mod_level, invite)
         with self.layout.kind_lock(self.kind):
-            self._refuse_addition(user)
+            self.refuse_addition(user)
             if first and not self.is_new():
                 raise InviteSpent
             user.id = self._ids.take()
@@ -71,23 +62,13 @@ class UserFiles(RecordFiles, Users):
             self.pictures.write(user.id, user.pfp_timestamp, images)
             lock = self.layout.kind_lock(self.kind)
             with disk.written_beside(path, record) as temporary, lock:
-                self._refuse_addition(user)
-                self._ids.refuse_used(user.id)  # a restore may have come between
+                self.refuse_addition(user)
+                if self._ids.is_used(user.id):  # a restore may have come between
+                    raise IdTaken
                 with self.entries.updated(user.id, [], keys_of(self.kind, user)):
                     disk.commit(temporary, path)
-        self._remove_invite(user)
-        return user
-
-    def _refuse_addition(self, user: User) -> None:
-        """Raise NameTaken, EmailTaken or InviteSpent; the caller holds the lock of the kind."""
-        self.refuse_taken(user)
-        if user.invite and not self.invites.find(user.invite):
-            raise InviteSpent
-
-    def _remove_invite(self, user: User) -> None:
-        """Remove the invitation of a user; one that stays is recognised as used."""
-        with contextlib.suppress(StorageError):
-            if user.invite:
+        if user.invite:
+            with contextlib.suppress(StorageError):  # one that stays is recognised as used
                 self.invites.delete(user.invite)
 
     @raises_storage_errors

@@ -8,7 +8,7 @@ from storage.postgresql.connections import Database
 from storage.postgresql.pictures import PictureTable
 from storage.postgresql.record_table import ClientTable, RecordTable
 from storage.postgresql.schema import ADMINISTRATORS_LOCK
-from storage.records import PLAYER, User
+from storage.records import User
 from storage.repositories import Images, Invites, Users
 from storage.rules import USER_IDS_END
 
@@ -34,30 +34,20 @@ class UserTable(RecordTable, Users):
     def administrators_lock(self) -> AbstractContextManager[None]:
         return self.database.advisory_lock(ADMINISTRATORS_LOCK)
 
-    def register(
-        self,
-        name: str,
-        email: str,
-        password_hash: str,
-        mod_level: int = PLAYER,
-        invite: str | None = None,
-        first: bool = False,
-    ) -> User:
-        user = self.new(name, email, password_hash, mod_level, invite)
+    def add_new(self, user: User, first: bool) -> None:
         with self.database.transaction("new user"):
             # The row is locked until the end: players are added one after the other.
             [(user.id,)] = self.database.save(
                 "UPDATE installation SET next_user_id = next_user_id + 1 RETURNING next_user_id - 1"
             )
-            self.refuse_taken(user)
+            self.refuse_addition(user)
             if user.id >= USER_IDS_END:
                 raise BadInstallation(f"ids of players end before {USER_IDS_END}")
-            if (first and user.id > 1) or (invite and not self.invites.find_unused(invite)):
+            if first and user.id > 1:
                 raise InviteSpent
-            if invite:
+            if user.invite:
                 self.invites.remove(user.invite)
             self.insert_row(user)
-        return user
 
     def reserve_ids(self, largest: int) -> None:
         query = "UPDATE installation SET next_user_id = greatest(next_user_id, %s)"

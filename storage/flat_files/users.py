@@ -4,17 +4,24 @@ import contextlib
 import os
 
 from storage.encoding import encode, record_as_dict
-from storage.errors import IdTaken, InviteSpent, NotFound, StorageError
+from storage.errors import (
+    BadInstallation,
+    DamagedRecord,
+    IdTaken,
+    InviteSpent,
+    NotFound,
+    StorageError,
+)
 from storage.files import raises_storage_errors
 from storage.flat_files import disk
 from storage.flat_files.entries import keys_of
 from storage.flat_files.layout import Layout, Lock
 from storage.flat_files.pictures import PictureFiles
 from storage.flat_files.record_files import ClientFiles, RecordFiles
-from storage.flat_files.user_ids import UserIds
 from storage.kinds import CLIENTS, INVITES, USERS
 from storage.records import User
 from storage.repositories import Images, Invites, Users
+from storage.rules import USER_IDS_END
 
 
 class InviteFiles(RecordFiles, Invites):
@@ -30,13 +37,12 @@ class UserFiles(RecordFiles, Users):
         self.invites = InviteFiles(layout, INVITES)
         self.invites.users = self
         self.pictures = PictureFiles(layout)
-        self._ids = UserIds(layout)
+        self._next_id_file = layout.path("next_user_id")
 
     @raises_storage_errors
     def is_new(self) -> bool:
-        path = self.layout.path("next_user_id")
         with contextlib.suppress(NotFound):
-            return disk.read_file(path, NotFound()).strip() == b"1"
+            return disk.read_file(self._next_id_file, NotFound()).strip() == b"1"
         return not self.ids(at_most=1)
 
     @raises_storage_errors
@@ -52,9 +58,9 @@ class UserFiles(RecordFiles, Users):
             self.refuse_addition(user)
             if first and not self.is_new():
                 raise InviteSpent
-            user.id = self._ids.take()
+            user.id = self._take_id()
         # Most of the time passes here. Others can add accounts meanwhile.
-        self._ids.sync()
+        disk.sync_folder(self.layout.data_dir)  # before anything is saved under the id
         images = generate_picture(user.id)
         path, record = self.path(user.id), encode(record_as_dict(user))
         with disk.rollback_on_error() as undo:
@@ -63,7 +69,7 @@ class UserFiles(RecordFiles, Users):
             lock = self.layout.kind_lock(self.kind)
             with disk.written_beside(path, record) as temporary, lock:
                 self.refuse_addition(user)
-                if self._ids.is_used(user.id):  # a restore may have come between
+                if self._is_used(user.id):  # a restore may have come between
                     raise IdTaken
                 with self.entries.updated(user.id, [], keys_of(self.kind, user)):
                     disk.commit(temporary, path)
@@ -74,7 +80,8 @@ class UserFiles(RecordFiles, Users):
     @raises_storage_errors
     def reserve_ids(self, largest: int) -> None:
         with self.layout.kind_lock(self.kind):
-            self._ids.reserve(largest)
+            if largest >= self._read_next_id():
+                disk.write_file(self._next_id_file, b"%d\n" % (largest + 1))
 
     @raises_storage_errors
     def insert(self, user: User, pictures: Images | None = None) -> None:
@@ -97,3 +104,34 @@ class UserFiles(RecordFiles, Users):
             super().remove(user)
         self.pictures.remove(user.id, user.pfp_timestamp)
         disk.sync_removals(self.layout.picture_folders())
+
+    # -- ids: the file with the next one only grows, so that no id is given twice --------------
+
+    def _take_id(self) -> int:
+        """Return the next id, which is never given again once the folder is synced."""
+        user_id = self._read_next_id()
+        with disk.written_beside(self._next_id_file, b"%d\n" % (user_id + 1)) as temporary:
+            os.rename(temporary, self._next_id_file)
+        return user_id
+
+    def _read_next_id(self) -> int:
+        path = self._next_id_file
+        try:
+            user_id = int(disk.read_file(path, NotFound()))
+            used = user_id < 1 or self._is_used(user_id)
+        except NotFound:
+            user_id = 1
+            used = any(map(os.listdir, (self.folder, self.layout.path("deleted"))))
+        except ValueError as error:
+            raise DamagedRecord("next_user_id", str(error)) from error
+        if used:
+            raise BadInstallation(
+                f"{path} is missing or too low: write a number into it that is larger than "
+                "every user id ever given, so that no id is given twice"
+            )
+        if user_id >= USER_IDS_END:
+            raise BadInstallation(f"{path} is too large: ids end before {USER_IDS_END}")
+        return user_id
+
+    def _is_used(self, user_id: int) -> bool:
+        return self.was_deleted(user_id) or os.path.exists(self.path(user_id))

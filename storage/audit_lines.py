@@ -14,15 +14,10 @@ def lines_about(lines: Iterable[bytes], subjects: Set[int | str], place: str) ->
     ids = re.compile("|".join(rf"\b{each}\b" for each in subjects).encode() or rb"\Z.")
     candidates = (each for each in lines if ids.search(each) or not each.rstrip().endswith(b"}"))
     for line in decode_lines(candidates, place, numbered=False):
-        if not subjects.isdisjoint(
-            each for name in ("by", "user", "client") if is_plain(each := line.get(name))
-        ):
+        named = (line.get(name) for name in ("by", "user", "client"))
+        # A line that was edited by hand may have other values there.
+        if not subjects.isdisjoint(each for each in named if type(each) in (int, str)):
             yield line
-
-
-def is_plain(value: object) -> bool:
-    """Return True for a number or a text; a line that was edited by hand may have others."""
-    return type(value) in (int, str)
 
 
 def decode_lines(lines: Iterable[bytes], place: str, numbered: bool = True) -> Iterator[dict]:

@@ -17,10 +17,6 @@ class NoSuchClient(NotFound):
     """No client has this id."""
 
 
-class NoSuchInvite(NotFound):
-    """No unused invitation has this id."""
-
-
 class NoSuchCode(NotFound):
     """This authorization code was never issued, or so long ago that it was removed."""
 

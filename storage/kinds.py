@@ -20,7 +20,6 @@ from storage.errors import (
     KeyTaken,
     NameTaken,
     NoSuchClient,
-    NoSuchInvite,
     NoSuchUser,
     NotFound,
     OriginTaken,
@@ -213,8 +212,9 @@ USERS = Kind(
 # -- apps ---------------------------------------------------------------------------------------
 
 
-def _owner(client: Client) -> str:
-    return "none" if client.owner_id is None else str(client.owner_id)
+def owner_key(owner_id: int | None) -> str:
+    """Return the key of an owner's clients; None means the administrators."""
+    return "none" if owner_id is None else str(owner_id)
 
 
 def _shelf(client: Client) -> str | None:
@@ -238,7 +238,10 @@ CLIENTS = Kind(
     rules.CLIENT_ID,
     NoSuchClient,
     unique=(Unique("origin", "origins", lambda c: c.game_origin, OriginTaken, {"game_url"}),),
-    indexes=(Index("owner", _owner, {"owner_id"}), Index("games", _shelf, {"game_url", "listed"})),
+    indexes=(
+        Index("owner", lambda client: owner_key(client.owner_id), {"owner_id"}),
+        Index("games", _shelf, {"game_url", "listed"}),
+    ),
     rules=_client_rules,
     must_hold=lambda client: {
         field: _client_rules(client)[field]
@@ -256,7 +259,7 @@ INVITES = Kind(
     "invitation",
     Invite,
     rules.SHA256,  # of the invitation, which is a credential
-    NoSuchInvite,
+    NotFound,
     expires=lambda invite: invite.expires,
     archived=False,
     counts=False,

@@ -101,9 +101,6 @@ def refuse_unusable(kind: Kind, record: Any) -> None:
     place = f"{kind.name}/{record.id}.json"
     for problem in problems_in_fields(kind, record):
         raise DamagedRecord(place, problem)
-    for unique in kind.unique:
-        if unique.needed and unique.of(record) is None:
-            raise DamagedRecord(place, f"nobody can be found by its {unique.name}")
     if isinstance(record, User) and not has_picture_time(record):
         raise DamagedRecord(place, "its pfp_timestamp is not a time")
 
@@ -121,15 +118,15 @@ def problems_in_fields(kind: Kind, record: Any) -> Iterator[str]:
         texts = [] if field == "sessions" else [*_texts_in(getattr(record, field))]
         if any(has_controls(text, allowed) or text != drop_hidden(text) for text in texts):
             yield f"{field}: This has control characters."
+    for unique in kind.unique:
+        if unique.needed and unique.of(record) is None:
+            yield f"nobody can be found by its {unique.name}"
 
 
 def problems_in_record(kind: Kind, record: Any) -> Iterator[str]:
     """Yield what is wrong with the fields without which pages or signing in would not work."""
     yield from problems_in_fields(kind, record)
     yield from kind.problems(record)
-    for unique in kind.unique:
-        if unique.needed and unique.of(record) is None:
-            yield f"nobody can be found by its {unique.name}"
 
 
 def _texts_in(value: object) -> Iterator[str]:

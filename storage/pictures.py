@@ -25,14 +25,6 @@ from typing import BinaryIO
 from PIL import Image, ImageCms, ImageOps
 
 from storage import errors
-from storage.errors import (
-    BrokenPicture,
-    DecoderNotStarted,
-    NotAPicture,
-    PictureRefused,
-    TooManyBytes,
-    TooManyPixels,
-)
 from storage.records import PICTURE_SIZES
 
 LOG = logging.getLogger(__name__)
@@ -58,13 +50,15 @@ def refuse_upload(upload: BinaryIO) -> None:
     size = upload.seek(0, os.SEEK_END)
     upload.seek(0)
     if size > MAX_BYTES:
-        raise TooManyBytes(
+        raise errors.TooManyBytes(
             f"This file is larger than {MAX_BYTES // 2**20} MB. Choose a smaller one."
         )
     if not size:
-        raise BrokenPicture("This file is empty. Choose another one.")
+        raise errors.BrokenPicture("This file is empty. Choose another one.")
     if not SIGNATURE.match(upload.read(SIGNATURE_BYTES)):
-        raise NotAPicture("This file is not a PNG, JPEG, WebP or GIF picture. Choose another one.")
+        raise errors.NotAPicture(
+            "This file is not a PNG, JPEG, WebP or GIF picture. Choose another one."
+        )
     upload.seek(0)
 
 
@@ -85,15 +79,15 @@ def make_picture(upload: bytes) -> dict[str, bytes]:
         )
     except OSError as error:
         LOG.error("pictures are not read: %s", error)
-        raise DecoderNotStarted from error
+        raise errors.DecoderNotStarted from error
     started, _, answer = done.stdout.decode().partition("\n")
     problem = done.returncode, done.stderr.decode(errors="replace")[-500:]
     if started != STARTED:
         LOG.error("pictures are not read: exit status %d %s", *problem)
-        raise DecoderNotStarted
+        raise errors.DecoderNotStarted
     if done.returncode != 0:
         LOG.warning("a picture was not read: exit status %d %s", *problem)
-        raise TooManyPixels("This file takes too long to read. Choose a smaller picture.")
+        raise errors.TooManyPixels("This file takes too long to read. Choose a smaller picture.")
     answer = json.loads(answer)
     if "error" in answer:
         raise getattr(errors, answer["error"])(answer["problem"])
@@ -112,7 +106,7 @@ def main() -> None:
     print(STARTED, flush=True)
     try:
         square = read_square(sys.stdin.buffer.read())
-    except PictureRefused as error:
+    except errors.PictureRefused as error:
         answer = {"error": type(error).__name__, "problem": str(error)}
     else:
         # Lossy WebP has one colour for four pixels: nothing of a logo would be left at 16.
@@ -130,14 +124,14 @@ def read_square(upload: bytes) -> Image.Image:
         with Image.open(io.BytesIO(upload), formats=FORMATS) as image:
             return _decode(image)
     except Image.DecompressionBombError as error:
-        raise TooManyPixels(TOO_MANY) from error
+        raise errors.TooManyPixels(TOO_MANY) from error
     except BROKEN as error:
-        raise BrokenPicture("This file is damaged. Choose another one.") from error
+        raise errors.BrokenPicture("This file is damaged. Choose another one.") from error
 
 
 def _decode(image: Image.Image) -> Image.Image:
     if image.width * image.height > MAX_PIXELS:
-        raise TooManyPixels(TOO_MANY)
+        raise errors.TooManyPixels(TOO_MANY)
     _shorten_transparent_colour(image)  # now: what is loaded does not tell its depth any more
     image.draft(None, (WORKING_SIDE, WORKING_SIDE))  # JPEG: decoded at an eighth of its size
     orientation, profile = image.getexif().get(ORIENTATION), image.info.get("icc_profile")

@@ -19,7 +19,7 @@ from storage.errors import (
     NotFound,
     TooManyClients,
 )
-from storage.kinds import CLIENTS, DAY_MS, INVITES, USERS, Kind
+from storage.kinds import CLIENTS, DAY_MS, INVITES, USERS, Kind, owner_key
 from storage.maintenance import ignore
 from storage.names import check_name, normal_name, unique_key
 from storage.records import PLAYER, Client, Invite, User, now_ms, sha256
@@ -192,11 +192,6 @@ class Clients(Records[Client]):
             refuse("client_secret", "A public app has no secret." if client.public else None)
             before(client)
             return client.replace_secret()
-
-
-def owner_key(owner_id: int | None) -> str:
-    """Return the key of an owner's clients; None means the administrators."""
-    return "none" if owner_id is None else str(owner_id)
 
 
 class Invites(Records[Invite]):

@@ -1,10 +1,4 @@
-"""The storage contract kept as JSON files on disk.
-
-`backend.py` has the parts of the contract, `layout.py` the folders, paths and locks. `record_files`
-keeps the records of every kind, `entries` their keys; `users`, `codes`, `attempts`, `keys`, `audit`
-and `pictures` have what is special. `check` finds and repairs what is wrong, `advice` warns about
-the folders and their disks, and `disk` writes files durably.
-"""
+"""The storage contract kept as JSON files on disk; docs/reading.md lists the modules."""
 
 from collections.abc import Iterator
 

@@ -1,8 +1,7 @@
-"""The parts of the storage contract kept as JSON files on disk; `layout.py` lists the files.
+"""The parts of the storage contract kept as JSON files on disk.
 
 A record is never written in place: it is written to a temporary file beside it, synced, and renamed
-over the old one. So a reader needs no lock. The record is the truth: an entry of a key counts only
-while its record agrees, so that a kill between two steps blocks nobody.
+over the old one. So a reader needs no lock.
 """
 
 import os

@@ -1,19 +1,7 @@
 """The layout of an installation: its folders, the path of each file, and the locks.
 
-format                  the layout's version
-secret_key              one signing key a line, newest last
-next_user_id            grows only
-users/1.json            one player, as <kind>/<id>.json is one record of each kind in storage.kinds
-names/ada               -> ../users/1.json: an entry of a unique key (entries.py)
-emails/<sha256>         -> ../users/1.json: also used_invites/, and origins/ of games
-index/<kind>/<index>/<key>/<id>         the records with a key that several may have
-deleted/1               empty: this user id was given to a player who is deleted
-codes/<quarter hour>/<sha256>.json      a live code; .spent in place of .json once it is used
-attempts/<quarter hour>/<keyed hash>    one byte for each failed attempt
-locks/                  a lock file for each kind, 64 for single users, one for each other purpose
-audit.log               one JSON line for each act that an administrator may have to explain
-
-`serve` keeps a file `address` here as well (commands/address.py), which is no part of the storage.
+docs/storage.md shows all of it. `serve` keeps a file `address` in the data folder as well
+(commands/address.py), which is no part of the storage.
 """
 
 import contextlib

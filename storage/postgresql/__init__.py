@@ -1,9 +1,4 @@
-"""The storage contract on PostgreSQL, for an installation on several machines.
-
-`backend` has the parts of the contract, `schema` the tables. `record_table` keeps the records of
-every kind; `users`, `codes`, `attempts`, `keys`, `audit` and `pictures` have what is special.
-`connections` runs statements and transactions on a pool, each with a time limit, and `watchdog` is
-the circuit breaker.
+"""The storage contract on PostgreSQL, for several machines; docs/reading.md lists the modules.
 
 All machines use one primary server; with a synchronous standby, what was saved survives the loss of
 the primary. Users and clients are read anew each time, so a change holds at the next request to any

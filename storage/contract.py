@@ -36,7 +36,7 @@ from storage.repositories import Clients, Images, Invites, Records, Users
 
 ATTEMPTS_WINDOW = 900  # seconds: failures are counted over this and the window before it
 HEALTH_INTERVAL = 5  # seconds between two saves of the health check
-GENERATED_CACHED = 256  # users whose pictures are generated: about 1 KiB each
+GENERATED_CACHED = 1024  # users whose pictures are generated: about 1 KiB each
 
 
 class Pictures(ABC):

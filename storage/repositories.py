@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import AbstractContextManager
 from typing import Generic, TypeVar
 
+from storage.encoding import record_as_dict
 from storage.errors import (
     AlreadyThere,
     DamagedRecord,
@@ -124,10 +125,8 @@ class Records(ABC, Generic[Record]):
     def add(self, record: Record, before: Before[Record] = ignore) -> None:
         """Add a record. Raises AlreadyThere, InvalidField, and the errors of taken keys."""
 
-    @abstractmethod
-    def edit(
-        self, record_id: Id, changes: Set[str] = frozenset()
-    ) -> AbstractContextManager[Record]:
+    @contextlib.contextmanager
+    def edit(self, record_id: Id, changes: Set[str] = frozenset()) -> Iterator[Record]:
         """`with edit(id) as record:` change the fields; the end of the block saves them.
 
         One edit of a record runs at a time. Nothing is saved if the block raises, and nothing is
@@ -136,6 +135,25 @@ class Records(ABC, Generic[Record]):
         InvalidField, the errors of taken keys, and ValueError for a value of another type, a field
         in the kind's `fixed`, and a key that was not announced.
         """
+        with self.locked(record_id, bool(changes)) as record:
+            before = record_as_dict(record)
+            yield record
+            changed = self.kind.changed_fields(record, before, changes)
+            if changed:
+                self.refuse_taken(record, changed)
+                self.tidy(record)
+                self.save(record, before, changed)
+
+    @abstractmethod
+    def locked(self, record_id: Id, keys_change: bool = False) -> AbstractContextManager[Record]:
+        """`with locked(id) as record:` is a record of its own that no other process changes.
+
+        Its unique keys may be changed with `keys_change`.
+        """
+
+    @abstractmethod
+    def save(self, record: Record, before: dict, changed: Set[str]) -> None:
+        """Replace a locked record, of which these fields are new; `before` has the old ones."""
 
     @abstractmethod
     def delete(self, record_id: Id, before: Before[Record] = ignore) -> None:

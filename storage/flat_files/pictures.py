@@ -36,8 +36,7 @@ class PictureFiles(Pictures):
 
     @raises_storage_errors
     def save(self, user_id: int, images: Images, before: Before[User] = ignore) -> int:
-        with self._users.changing(user_id, kind_too=False):
-            user = self._users.read_file(user_id)
+        with self._users.locked(user_id) as user:
             before(user)
             return self.replace(user, images)
 

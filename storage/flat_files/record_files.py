@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Set
 
-from storage.encoding import build_record, record_as_dict
+from storage.encoding import build_record
 from storage.errors import AlreadyThere, DamagedRecord, NotFound
 from storage.files import raises_storage_errors, translate_os_errors
 from storage.flat_files import disk
@@ -172,30 +172,22 @@ class RecordFiles(Records):
                 disk.write_record(path, record)
 
     @contextlib.contextmanager
-    def edit(self, record_id: Id, changes: Set[str] = frozenset()) -> Iterator[Record]:
-        with self.changing(record_id, kind_too=bool(changes)):
-            record = self.read_file(record_id)
-            before = record_as_dict(record)
-            yield record
-            changed = self.kind.changed_fields(record, before, changes)
-            if changed:
-                self._save(record, before, changed)
+    def locked(self, record_id: Id, keys_change: bool = False) -> Iterator[Record]:
+        with self.changing(record_id, kind_too=keys_change):
+            yield self.read_file(record_id)
 
     @raises_storage_errors
-    def _save(self, record: Record, before: dict, changed: Set[str]) -> None:
+    def save(self, record: Record, before: dict, changed: Set[str]) -> None:
         old, new = [], []
         if any(key.fields & changed for key in self.kind.keys):
             old = keys_of(self.kind, build_record(self.kind.record, before), changed)
             new = keys_of(self.kind, record, changed)
-            self.refuse_taken(record, changed)
-        self.tidy(record)
         with self.entries.updated(record.id, old, new):
             disk.write_record(self.path(record.id), record)
 
     @raises_storage_errors
     def delete(self, record_id: Id, before: Before[Record] = ignore) -> None:
-        with self.changing(record_id):
-            record = self.read_file(record_id)
+        with self.locked(record_id, keys_change=True) as record:
             before(record)
             self.remove(record)
             for key in keys_of(self.kind, record):

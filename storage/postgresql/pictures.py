@@ -31,8 +31,7 @@ class PictureTable(Pictures):
         self._users = RecordTable(database, USERS)
 
     def save(self, user_id: int, images: Images, before: Before[User] = ignore) -> int:
-        with self._database.transaction(f"users/{user_id}"):
-            user = self._users.read_locked(user_id)
+        with self._users.locked(user_id) as user:
             before(user)
             self.replace(user, images)
         return user.pfp_timestamp

@@ -168,28 +168,17 @@ class RecordTable(Records):
         self.database.save(self._insert, row_of(self.kind, record))
 
     @contextlib.contextmanager
-    def edit(self, record_id: Id, changes: Set[str] = frozenset()) -> Iterator[Record]:
+    def locked(self, record_id: Id, keys_change: bool = False) -> Iterator[Record]:
         with self.database.transaction(f"{self.kind.name}/{record_id}"):
-            record = self.read_locked(record_id)
-            before = record_as_dict(record)
-            yield record
-            changed = self.kind.changed_fields(record, before, changes)
-            if changed:
-                self.refuse_taken(record, changed)
-                self.tidy(record)
-                self.save(record)
+            yield decode_row(self.kind, record_id, self._read_row(record_id, "FOR UPDATE"))
 
-    def read_locked(self, record_id: Id) -> Record:
-        """Return a record of its own, and lock its row until the end of the transaction."""
-        return decode_row(self.kind, record_id, self._read_row(record_id, "FOR UPDATE"))
-
-    def save(self, record: Record) -> None:
+    def save(self, record: Record, *_: object) -> None:
         """Replace the row of a record, in a transaction."""
         self.database.save(self._update, [*row_of(self.kind, record), record.id])
 
     def delete(self, record_id: Id, before: Before[Record] = ignore) -> None:
-        with self.database.transaction(f"{self.kind.name}/{record_id}"):
-            before(self.read_locked(record_id))
+        with self.locked(record_id) as record:
+            before(record)
             self.remove(record_id)
             self._remove_dependents(self.kind, [record_id])
 

@@ -107,7 +107,7 @@ def count_attempts(store: Storage, limits: Sequence[AttemptLimit]) -> list[Attem
 def give_back_attempts(store: Storage, counted: list[Attempt]) -> None:
     """Remove counted attempts, such as those with the right password."""
     for attempt in counted:
-        store.attempts.give_back(attempt)
+        store.attempts.refund(attempt)
 
 
 # -- expensive work -----------------------------------------------------------------------------

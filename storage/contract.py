@@ -79,9 +79,10 @@ class Codes(ABC):
 
     @abstractmethod
     def spend(self, code: str) -> None:
-        """Use a code up. Of racing callers one returns; the others get CodeSpent or NoSuchCode.
+        """Use a code up. Raises CodeSpent, NoSuchCode.
 
-        StorageFailed leaves the code unused, unless it is SaveUnconfirmed.
+        If several callers race, one returns. StorageFailed leaves the code unused, unless it is
+        SaveUnconfirmed.
         """
 
 
@@ -122,7 +123,7 @@ class Attempts(ABC):
         """Raise TooManyAttempts if `count` would. Nothing is counted or stored."""
 
     @abstractmethod
-    def give_back(self, attempt: Attempt) -> None:
+    def refund(self, attempt: Attempt) -> None:
         """Stop counting an attempt, because it succeeded."""
 
     @abstractmethod

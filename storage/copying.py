@@ -25,12 +25,12 @@ def copy(
         raise BadInstallation("there are no players and no clients to copy")
     unreadable = []
 
-    def leave_out(line: str) -> None:
+    def skip(line: str) -> None:
         unreadable.append(line)
         report(line)
 
     with translate_os_errors(), target.load(report=report) as load:
-        with source.snapshot(report=leave_out) as snapshot:
+        with source.snapshot(report=skip) as snapshot:
             players = _copy_all(snapshot, load, progress)
         if unreadable:
             raise BadInstallation("nothing is copied: `identity-server check --repair` may help")

@@ -1233,7 +1233,7 @@ def test_a_subject_may_be_any_text(storage, clock):
 
 def test_a_returned_attempt_does_not_count(storage, clock):
     for _ in range(20):
-        storage.attempts.give_back(storage.attempts.count("password", "ada", limit=2))
+        storage.attempts.refund(storage.attempts.count("password", "ada", limit=2))
     storage.attempts.count("password", "ada", limit=1)
 
 
@@ -1254,7 +1254,7 @@ def test_a_refused_attempt_is_not_counted(storage, clock):
     for _ in range(20):
         with pytest.raises(TooManyAttempts):
             storage.attempts.count("password", "ada", limit=2)
-    storage.attempts.give_back(attempts[0])
+    storage.attempts.refund(attempts[0])
     storage.attempts.count("password", "ada", limit=2)
 
 
@@ -1293,11 +1293,11 @@ def test_attempts_are_accepted_after_retry_after(storage, clock, before, now, se
 def test_an_attempt_can_be_given_back_in_the_next_window_and_long_after(storage, clock):
     early, late = (storage.attempts.count("password", "ada", limit=2) for _ in range(2))
     clock.now += ATTEMPTS_WINDOW
-    storage.attempts.give_back(early)
-    storage.attempts.give_back(storage.attempts.count("password", "ada", limit=2))
+    storage.attempts.refund(early)
+    storage.attempts.refund(storage.attempts.count("password", "ada", limit=2))
     clock.now += 2 * ATTEMPTS_WINDOW
     storage.attempts.count("password", "ada", limit=1)
-    storage.attempts.give_back(late)
+    storage.attempts.refund(late)
     with pytest.raises(TooManyAttempts):
         storage.attempts.count("password", "ada", limit=1)
 
@@ -1310,7 +1310,7 @@ def test_parallel_attempts_are_counted_exactly(storage, clock):
 def test_attempts_counted_and_returned_in_parallel_leave_none(storage, clock):
     def try_often(_):
         for _ in range(20):
-            storage.attempts.give_back(storage.attempts.count("password", "ada", limit=8))
+            storage.attempts.refund(storage.attempts.count("password", "ada", limit=8))
 
     assert together(try_often, range(8)) == [None] * 8
     storage.attempts.count("password", "ada", limit=1)

@@ -14,14 +14,14 @@ def open_storage(data_dir: str, picture_dir: str, url: str) -> FlatFiles:
 def check_installation(
     data_dir: str, picture_dir: str, url: str, repair: bool, progress: Progress
 ) -> Iterator[Problem]:
-    """As `storage.check_installation`."""
+    """Yield the problems of the installation in these folders; with `repair`, repair them."""
     from storage.flat_files.check import check  # only here: workers do not need its memory
 
     return check(data_dir, picture_dir, repair, progress)
 
 
 def find_advice(data_dir: str, picture_dir: str, url: str) -> Iterator[Advice]:
-    """As `storage.find_advice`."""
+    """Yield what looks wrong with these folders, their disks and the clock."""
     from storage.flat_files.advice import check_place
 
     return check_place(data_dir, picture_dir)

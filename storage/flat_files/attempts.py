@@ -47,7 +47,7 @@ class AttemptFiles(Attempts):
         _check_room(*files, limit, window)
 
     @raises_storage_errors
-    def give_back(self, attempt: Attempt) -> None:
+    def refund(self, attempt: Attempt) -> None:
         expired = contextlib.suppress(FileNotFoundError)  # with its window
         with expired, locked(attempt.place) as descriptor:
             os.ftruncate(descriptor, max(0, os.fstat(descriptor).st_size - 1))

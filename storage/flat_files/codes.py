@@ -1,8 +1,8 @@
 """Authorization codes as files, named after their hash, in a folder for each quarter of an hour.
 
-Renaming the file from .json to .spent uses a code up: of racing callers one wins, and a second use
-is recognised. A file holds the kernel's boot id, and a code of an earlier boot is refused. So
-nothing is synced here: a code that a power cut brings back is invalid.
+Renaming the file from .json to .spent uses a code up: if several callers race, one succeeds, and a
+second use is recognised. A file holds the kernel's boot id, and a code of an earlier boot is
+refused. So nothing is synced here: a code that a power cut brings back is invalid.
 """
 
 import contextlib

@@ -30,7 +30,7 @@ def staging_of(layout: Layout) -> Layout:
     return Layout(layout.path(STAGED), f"{layout.picture_dir}/{STAGED}")
 
 
-def sweep(layout: Layout) -> bool:
+def remove_leftovers(layout: Layout) -> bool:
     """Remove what a killed load left behind; return True if it had not put the users in place."""
     staged = staging_of(layout)
     unfinished = os.path.exists(staged.users) and not RecordFiles(layout, USERS).ids()
@@ -55,12 +55,12 @@ def _linked_files(layout: Layout, staged: Layout) -> Iterator[tuple[Kind, str, s
 
 @contextlib.contextmanager
 def load(layout: Layout, before: Callable[[], None], report: Report) -> Iterator[Load]:
-    """As `Storage.load`."""
-    with translate_os_errors(), layout.lock("archive"), contextlib.ExitStack() as swept:
-        if sweep(layout):
+    """Yield what fills the installation, as `Storage.load` says."""
+    with translate_os_errors(), layout.lock("archive"), contextlib.ExitStack() as cleanup:
+        if remove_leftovers(layout):
             report("an earlier restore or copy was interrupted: what it left is removed")
         _refuse_unless_empty(layout)
-        swept.callback(sweep, layout)
+        cleanup.callback(remove_leftovers, layout)
         with disk.synced(layout.data_dir), disk.synced(layout.picture_dir):
             loaded = StagedFiles(staging_of(layout))
             yield loaded

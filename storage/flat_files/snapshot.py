@@ -19,7 +19,7 @@ from storage.flat_files import disk
 from storage.flat_files.entries import keys_of
 from storage.flat_files.keys import KeyFile
 from storage.flat_files.layout import Layout
-from storage.flat_files.load import sweep
+from storage.flat_files.load import remove_leftovers
 from storage.flat_files.pictures import will_be_generated
 from storage.flat_files.record_files import RecordFiles
 from storage.kinds import USERS, Kind
@@ -32,13 +32,13 @@ Spool = tuple[list, BinaryIO]  # ids, and a pickle of the content of each record
 
 @contextlib.contextmanager
 def snapshot(layout: Layout, before: Callable[[], None], report: Report) -> Iterator[Snapshot]:
-    """As `Storage.snapshot`."""
+    """Yield one state of the installation, as `Storage.snapshot` says."""
     with translate_os_errors(), layout.lock("archive"), contextlib.ExitStack() as opened:
 
         def new_file() -> BinaryIO:
             return opened.enter_context(tempfile.TemporaryFile(dir=layout.data_dir))
 
-        sweep(layout)
+        remove_leftovers(layout)
         before()
         spools = {kind.name: _spool(layout, kind, new_file()) for kind in kinds.KINDS}
         log = new_file()
@@ -89,7 +89,7 @@ class FrozenFiles(Snapshot):
         largest = max(self._deleted | users, default=0)
         self.next_user_id = max(self._read_next_id(), largest + 1)
 
-    def _leave_out(self, reason: object) -> None:
+    def _skip(self, reason: object) -> None:
         self._report(f"{reason}: left out")
 
     def _read_next_id(self) -> int:
@@ -98,11 +98,11 @@ class FrozenFiles(Snapshot):
         try:
             next_id = disk.read_number(path)
         except StorageFailed as error:
-            self._leave_out(error)
+            self._skip(error)
             return 0
         if next_id <= USER_IDS_END:
             return next_id
-        self._leave_out(f"{path} is too large")
+        self._skip(f"{path} is too large")
         return 0
 
     def users(self) -> Iterator[tuple[User, dict[str, bytes]]]:
@@ -112,7 +112,7 @@ class FrozenFiles(Snapshot):
             except NoSuchUser:
                 self._deleted.add(user.id)  # just now
             except (DamagedRecord, StorageFailed) as error:
-                self._leave_out(error)
+                self._skip(error)
             else:
                 yield user, pictures
 
@@ -125,7 +125,7 @@ class FrozenFiles(Snapshot):
         for record_id in ids:
             content, place = pickle.load(file), f"{kind.name}/{record_id}.json"
             if isinstance(content, str):
-                self._leave_out(content)
+                self._skip(content)
                 continue
             try:
                 record = decode_record(content, kind.record, place, id=record_id)
@@ -138,7 +138,7 @@ class FrozenFiles(Snapshot):
                         other = f"{kind.name}/{holder}.json"
                         raise DamagedRecord(place, f"its {key.name} is that of {other}")
             except DamagedRecord as error:
-                self._leave_out(error)
+                self._skip(error)
             else:
                 yield record
 

@@ -38,13 +38,13 @@ def open_storage(data_dir: str, picture_dir: str, url: str) -> Storage:
 def check_installation(
     data_dir: str, picture_dir: str, url: str, repair: bool, progress: Progress
 ) -> Iterator[Problem]:
-    """As `storage.check_installation`."""
+    """Yield the problems of the database at `url`; with `repair`, repair them."""
     with contextlib.closing(open_storage(data_dir, picture_dir, url)) as store:
         yield from store.verify(repair, progress)
 
 
 def find_advice(data_dir: str, picture_dir: str, url: str) -> list[Advice]:
-    """As `storage.find_advice`."""
+    """Return what looks wrong with the database at `url`."""
     try:
         from storage.postgresql.advice import check_database
     except ImportError:

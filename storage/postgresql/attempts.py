@@ -53,7 +53,7 @@ class AttemptTable(Attempts):
         number = int(time.time()) // window
         self._refuse_reached(self._key(kind, subject, window), number, limit, window)
 
-    def give_back(self, attempt: Attempt) -> None:
+    def refund(self, attempt: Attempt) -> None:
         number, _, key = attempt.place.partition(":")
         query = (
             "UPDATE attempts SET count = count - 1 WHERE subject = %s AND number = %s AND count > 0"

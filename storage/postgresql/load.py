@@ -33,7 +33,10 @@ ROW = 1000  # bytes that a row takes in memory, besides pictures and lines
 def load(
     database: Database, keys: KeyRow, before: Callable[[], None], report: Report
 ) -> Iterator[Load]:
-    """As `Storage.load`. Raises SaveUnconfirmed if everything may be there, or nothing."""
+    """Yield what fills the database, as `Storage.load` says.
+
+    Raises SaveUnconfirmed if everything may be there, or nothing.
+    """
     with archive_lock(database, report), database.own_transaction() as connection:
         connection.execute("SELECT FROM installation FOR UPDATE")
         _refuse_unless_empty(connection)

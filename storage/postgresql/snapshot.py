@@ -53,7 +53,7 @@ def archive_lock(database: Database, report: Report) -> Iterator[None]:
 
 @contextlib.contextmanager
 def snapshot(database: Database, before: Callable[[], None], report: Report) -> Iterator[Snapshot]:
-    """As `Storage.snapshot`."""
+    """Yield one state of the database, as `Storage.snapshot` says."""
     with archive_lock(database, ignore):  # `report` is for what is left out
         before()
         with database.own_transaction(ONE_STATE) as connection:
@@ -70,11 +70,11 @@ class FrozenRows(Snapshot):
         [row] = connection.execute(f"{query} FROM installation")
         self.users_total, next_id, self._keys, last_id = row
         if next_id > USER_IDS_END:
-            self._leave_out(f"next_user_id is {next_id}, which is too large")
+            self._skip(f"next_user_id is {next_id}, which is too large")
             next_id = 1
         self.next_user_id = max(next_id, last_id + 1)
 
-    def _leave_out(self, reason: object) -> None:
+    def _skip(self, reason: object) -> None:
         self._report(f"{reason}: left out")
 
     def users(self) -> Iterator[tuple[User, dict[str, bytes]]]:
@@ -99,7 +99,7 @@ class FrozenRows(Snapshot):
                     fix = "`check --repair` corrects it"
                     raise DamagedRecord(f"{kind.name}/{record_id}", f"{problem} ({fix})")
         except DamagedRecord as error:
-            self._leave_out(error)
+            self._skip(error)
             return None
         return record
 

@@ -850,7 +850,7 @@ def keep_writing(data: str, pictures: str, number: int, rounds) -> None:
         store.codes.spend(code)
         store.clients.delete(client.id)
         store.keys.rotate(False)
-        store.attempts.give_back(store.attempts.count("password", code, limit=10))
+        store.attempts.refund(store.attempts.count("password", code, limit=10))
         with rounds.get_lock():
             rounds.value += 1
 

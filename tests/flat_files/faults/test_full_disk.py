@@ -120,7 +120,7 @@ def test_attempts_are_counted_and_returned_on_a_full_disk(disk, installation, fu
     attempts = [storage.attempts.count("password", "ada", limit=6) for _ in range(5)]
     with pytest.raises(TooManyAttempts):
         storage.attempts.count("password", "ada", limit=6)
-    storage.attempts.give_back(attempts[0])
+    storage.attempts.refund(attempts[0])
     storage.attempts.count("password", "ada", limit=6)
 
 

@@ -20,9 +20,9 @@ CLIENT_ID, CLIENT_SECRET = "c1ient" * 4, "Our-Client-Secret"
 kept_ports = contextlib.ExitStack()  # never closed: the ports stay reserved until the tests end
 
 
-def free_port() -> int:
-    """Return a free port on 127.0.0.1, reserved for the caller."""
-    return kept_ports.enter_context(kept_port("127.0.0.1", 0))
+def free_port(host: str = "127.0.0.1") -> int:
+    """Return a free port on this address, reserved for the caller."""
+    return kept_ports.enter_context(kept_port(host, 0))
 
 
 @contextlib.contextmanager

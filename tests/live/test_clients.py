@@ -7,6 +7,7 @@ express a promise, the test says why.
 import functools
 import re
 import shutil
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -64,7 +65,9 @@ def each_library(*kinds: str, but: dict[str, str] | None = None) -> pytest.MarkD
 
 def own_loopback_uri() -> str:
     """Return a redirect URI at a port that an app got from the system, unlike LOOPBACK."""
-    return f"http://127.0.0.1:{free_port()}/callback"
+    # Free on all addresses: AppAuth listens on each of them.
+    host = "[::]" if socket.has_dualstack_ipv6() else "0.0.0.0"
+    return f"http://127.0.0.1:{free_port(host)}/callback"
 
 
 @dataclass

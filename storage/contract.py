@@ -21,6 +21,7 @@ Methods that take `after` and `at_most` return at most so many, and only those b
 import functools
 import json
 import math
+import secrets
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Set
@@ -35,6 +36,7 @@ from storage.records import Attempt, AuthorizationCode, User, now_ms
 from storage.repositories import Clients, Images, Invites, Records, Users
 
 ATTEMPTS_WINDOW = 900  # seconds: failures are counted over this and the window before it
+KEYS_KEPT = 2  # after a rotation: signatures by the key before still verify
 HEALTH_INTERVAL = 5  # seconds between two saves of the health check
 GENERATED_CACHED = 1024  # users whose pictures are generated: about 1 KiB each
 
@@ -84,6 +86,11 @@ class Codes(ABC):
         If several callers race, one returns. StorageFailed leaves the code unused, unless it is
         SaveUnconfirmed.
         """
+
+
+def new_key() -> str:
+    """Return a new signing key, which is ASCII."""
+    return secrets.token_urlsafe(32)
 
 
 class Keys(ABC):

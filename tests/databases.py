@@ -9,8 +9,9 @@ from faulty_postgresql import PostgreSQLFaults
 from postgresql_cluster import Cluster
 
 from storage import Storage, open_storage
+from storage.contract import new_key
 from storage.postgresql import backend
-from storage.postgresql.schema import new_key, prepare_database
+from storage.postgresql.schema import prepare_database
 
 LOCK_TIMEOUT = "20s"  # emptying waits so long for sessions that just ended
 # All columns, also those of indexes and views; all constraints, and the triggers of tests.

@@ -2,16 +2,14 @@
 
 import contextlib
 import os
-import secrets
 
-from storage.contract import Keys
+from storage.contract import KEYS_KEPT, Keys, new_key
 from storage.errors import BadInstallation, StorageFailed
 from storage.files import raises_storage_errors
 from storage.flat_files import disk
 from storage.flat_files.layout import Layout
 
 NO_KEY = "has no key in it: put the lost one back, or remove the file and everyone signs in again"
-KEPT = 2  # keys after a rotation: signatures by the one before still verify
 
 
 class KeyFile(Keys):
@@ -29,7 +27,7 @@ class KeyFile(Keys):
         """Make the file, unless another worker is first."""
         temporary = disk.temporary_beside(self._path)
         try:
-            disk.write_file(temporary, new_key() + b"\n")
+            disk.write_file(temporary, f"{new_key()}\n".encode())
             # link(2) fails if another worker was first: then all read the same key.
             with contextlib.suppress(FileExistsError):
                 os.link(temporary, self._path)
@@ -40,8 +38,8 @@ class KeyFile(Keys):
     @raises_storage_errors
     def rotate(self, drop_old: bool) -> None:
         with self._layout.lock("keys"):
-            kept = () if drop_old else self._read_file()[1 - KEPT :]
-            self._write((*kept, new_key()), commits=True)
+            kept = () if drop_old else self._read_file()[1 - KEYS_KEPT :]
+            self._write((*kept, new_key().encode()), commits=True)
 
     def replace(self, keys: tuple[bytes, ...]) -> None:
         """Replace all keys by these, newest last. Raises OSError."""
@@ -59,8 +57,3 @@ class KeyFile(Keys):
         if not keys:
             raise BadInstallation(f"{self._path} {NO_KEY}")
         return tuple(keys)
-
-
-def new_key() -> bytes:
-    """Return a new signing key."""
-    return secrets.token_urlsafe(32).encode()

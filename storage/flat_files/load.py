@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from storage import kinds
+from storage.contract import new_key
 from storage.encoding import encode, record_as_dict
 from storage.errors import BadInstallation, DamagedRecord
 from storage.files import confirm_in, translate_os_errors
 from storage.flat_files import disk
 from storage.flat_files.entries import Entries, keys_of
-from storage.flat_files.keys import KeyFile, new_key
+from storage.flat_files.keys import KeyFile
 from storage.flat_files.layout import STAGED, Layout
 from storage.flat_files.pictures import MODE
 from storage.flat_files.record_files import RecordFiles
@@ -127,7 +128,7 @@ def _put_in_place(layout: Layout, loaded: StagedFiles) -> None:
                 os.rename(f"{source}/{name}", f"{folder}/{name}")
             disk.sync_folder(folder)
         _put_audit_in_place(layout, staged)
-        KeyFile(layout).replace(loaded.keys or (new_key(),))
+        KeyFile(layout).replace(loaded.keys or (new_key().encode(),))
         _replace_folder(staged.path("deleted"), layout.path("deleted"))
         for kind in kinds.KINDS:
             _put_entries_in_place(layout, staged, kind)

@@ -14,6 +14,7 @@ import psycopg
 
 from storage import kinds
 from storage.audit_lines import is_whole
+from storage.contract import new_key
 from storage.errors import DamagedRecord, StorageError
 from storage.kinds import USERS, Index, Kind
 from storage.maintenance import (
@@ -29,7 +30,6 @@ from storage.postgresql.advice import check_database
 from storage.postgresql.connections import Database
 from storage.postgresql.pictures import PictureTable
 from storage.postgresql.record_table import RecordTable, columns_of, decode_row, keys_of
-from storage.postgresql.schema import new_key
 from storage.postgresql.snapshot import (
     LAST_ID,
     ONE_STATE,

@@ -2,13 +2,11 @@
 
 import time
 
-from storage.contract import Keys
+from storage.contract import KEYS_KEPT, Keys, new_key
 from storage.errors import BadInstallation
 from storage.postgresql.connections import Database
-from storage.postgresql.schema import new_key
 
 BELIEVED = 1.0  # seconds: each signature needs the keys, and they rarely change
-KEPT = 2  # keys after a rotation: signatures by the one before still verify
 NO_KEY = "the database has no signing key: restore a backup into an empty one"
 
 
@@ -34,7 +32,7 @@ class KeyRow(Keys):
         return self._keys
 
     def rotate(self, drop_old: bool) -> None:
-        kept = 0 if drop_old else KEPT - 1
+        kept = 0 if drop_old else KEYS_KEPT - 1
         query = "UPDATE installation SET keys = keys[cardinality(keys) - %s + 1:] || %s::text"
         with self._database.transaction():
             self._database.save(query, [kept, new_key()])

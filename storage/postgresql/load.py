@@ -13,6 +13,7 @@ import psycopg
 from psycopg.errors import UniqueViolation
 
 from storage import kinds
+from storage.contract import new_key
 from storage.errors import BadInstallation, DamagedRecord
 from storage.kinds import USERS, Kind
 from storage.maintenance import Load, Report
@@ -20,7 +21,6 @@ from storage.postgresql.connections import Database
 from storage.postgresql.keys import KeyRow
 from storage.postgresql.pictures import COLUMNS, row_of_pictures
 from storage.postgresql.record_table import columns_of, row_of
-from storage.postgresql.schema import new_key
 from storage.postgresql.snapshot import archive_lock
 from storage.records import User
 

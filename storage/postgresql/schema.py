@@ -13,10 +13,10 @@ standby empties UNLOGGED tables: codes from before are invalid, and a commit tha
 table waits for neither the disk nor a standby.
 """
 
-import secrets
 from collections.abc import Callable, Iterator
 
 from storage import kinds
+from storage.contract import new_key
 from storage.errors import AlreadyThere, BadInstallation, StorageError
 from storage.kinds import Kind
 
@@ -81,11 +81,6 @@ def statements_for(kind: Kind) -> Iterator[str]:
 
 # Advisory locks (of these numbers) that are held over several transactions.
 SCHEMA_LOCK, ADMINISTRATORS_LOCK, ARCHIVE_LOCK = -1, -2, -3
-
-
-def new_key() -> str:
-    """Return a new signing key."""
-    return secrets.token_urlsafe(32)
 
 
 def prepare_database(execute: Execute) -> None:

@@ -83,10 +83,10 @@ def test_keys_are_not_rotated_if_the_audit_log_cannot_be_saved(store, key_file, 
 
 
 def test_concurrent_rotations_keep_both_keys(store, monkeypatch):
-    new_keys = iter((b"first", b"second"))
+    new_keys = iter(("first", "second"))
     started, resume = threading.Event(), threading.Event()
 
-    def new_key() -> bytes:
+    def new_key() -> str:
         started.set()
         resume.wait(PATIENCE)
         return next(new_keys)

@@ -99,12 +99,12 @@ def count_attempts(store: Storage, limits: Sequence[AttemptLimit]) -> list[Attem
         for each in limits:
             counted.append(store.attempts.count(*each))
     except TooManyAttempts:
-        give_back_attempts(store, counted)
+        refund_attempts(store, counted)
         raise
     return counted
 
 
-def give_back_attempts(store: Storage, counted: list[Attempt]) -> None:
+def refund_attempts(store: Storage, counted: list[Attempt]) -> None:
     """Remove counted attempts, such as those with the right password."""
     for attempt in counted:
         store.attempts.refund(attempt)

@@ -1,6 +1,7 @@
 """Password hashes: our own, those of other servers (legacy), and legacy hashes wrapped in ours.
 
-All are text in Werkzeug's form "<method>$<salt>$<digest>"; `storage.WRAPPED` tells a wrapped one.
+All are text in Werkzeug's form "<method>$<salt>$<digest>"; a wrapped one begins with
+`storage.rules.WRAPPED`.
 """
 
 import functools
@@ -18,9 +19,9 @@ from identity.limits import (
     CONFIRMATIONS,
     AttemptLimit,
     Busy,
-    give_back_attempts,
     limits_of_address,
     password_place,
+    refund_attempts,
 )
 from storage.errors import DamagedRecord, StorageFailed
 from storage.names import unique_key
@@ -30,7 +31,7 @@ from storage.rules import PASSWORD_METHOD, WRAPPED
 NOBODYS_HASH = f"{PASSWORD_METHOD}$0000000000000000${'0' * 128}"
 # About 1/24 of PASSWORD_METHOD; repeated, it makes a legacy hash as expensive as ours.
 WRAPPING_STEP = "scrypt:4096:8"
-MOST_STEPS = 32  # what `storage.check_hash_format` accepts; a busy machine may measure more
+MOST_STEPS = 32  # what `storage.rules.check_hash_format` accepts; a busy machine may measure more
 
 
 class PasswordsUnavailable(Busy):
@@ -72,7 +73,7 @@ def verify_password_with_limits(
     except ValueError as error:
         raise DamagedRecord("a password hash", str(error)) from error
     if right:
-        give_back_attempts(get_storage(), counted[: len(limits)])
+        refund_attempts(get_storage(), counted[: len(limits)])
     return right
 
 

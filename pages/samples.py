@@ -1,7 +1,8 @@
 """Samples for developers: the requests of one client in curl, JavaScript, Python and GDScript.
 
 Each sample is a text template, `templates/sample_*.txt`. It needs no escaping: redirect URIs have
-no quotes, backslashes or spaces (`storage.check_redirect_uri`), and client ids are hexadecimal.
+no quotes, backslashes or spaces (`storage.rules.check_redirect_uri`), and client ids are
+hexadecimal.
 """
 
 import re

@@ -9,7 +9,7 @@ from werkzeug.wrappers import Response
 
 from identity.context import get_storage
 from identity.formatting import DATE_AND_TIME, DAY, format_time
-from identity.limits import Busy, give_back_attempts, limits_of_address, password_place
+from identity.limits import Busy, limits_of_address, password_place, refund_attempts
 from identity.links import is_first_account_invite
 from identity.passwords import hash_password
 from identity.sessions import local_address, signed_in_player, start_session
@@ -146,5 +146,5 @@ def add_account(form: MultiDict, first: bool) -> User:
         )
     except (StorageFailed, InvalidField):
         # Only the sign-up: the response told something of the email address.
-        give_back_attempts(get_storage(), counted[: len(sign_ups)])
+        refund_attempts(get_storage(), counted[: len(sign_ups)])
         raise

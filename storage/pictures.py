@@ -1,6 +1,6 @@
 """Profile pictures: three webp files made from an upload, or generated for a new account.
 
-A picture is a webp file in each of the sizes of `storage.PICTURE_SIZES`.
+A picture is a webp file in each of the sizes of `storage.records.PICTURE_SIZES`.
 
 An upload is decoded in a process of its own with limits on memory and time: whatever a file does
 to its decoder, the worker goes on. This module is that process' program.

@@ -235,7 +235,7 @@ class Invite:
 
 @dataclass(slots=True)
 class Attempt:
-    """One counted attempt, for `give_back_attempt`."""
+    """One counted attempt, for `Attempts.refund`."""
 
     place: str  # by which the backend finds it
 

@@ -1,8 +1,8 @@
 """Fixtures and test clients that all tests share, and pytest's configuration."""
 
-import contextlib
 import functools
 import html
+import math
 import os
 import re
 import signal
@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from urllib.parse import parse_qsl, urlencode
 
 import pytest
+import time_machine
 from backends import FLAT_FILES, Backend
 from cached_pictures import generate_picture
 from compare_fast_path import ComparingFastPath
@@ -139,21 +140,20 @@ def databases() -> Iterator:
 BACKENDS = ["flat files", pytest.param("postgresql", marks=pytest.mark.postgresql)]
 
 
-@contextlib.contextmanager
-def lend_backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    """Yield the backend that is the parameter of a fixture, one of BACKENDS."""
-    if request.param == "flat files":
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test with the marker `contract` on each backend; the others run on flat files."""
+    if "backend" in metafunc.fixturenames and metafunc.definition.get_closest_marker("contract"):
+        metafunc.parametrize("backend", BACKENDS, indirect=True)
+
+
+@pytest.fixture
+def backend(request) -> Iterator[Backend]:
+    """The backend of this test, without installations."""
+    if getattr(request, "param", "flat files") == "flat files":
         yield FLAT_FILES
     else:
         with request.getfixturevalue("databases").lend() as backend:
             yield backend
-
-
-@pytest.fixture(params=BACKENDS)
-def backend(request) -> Iterator[Backend]:
-    """The backend of this test, without installations."""
-    with lend_backend(request) as backend:
-        yield backend
 
 
 @pytest.fixture
@@ -486,28 +486,13 @@ def at_the_limits(monkeypatch) -> None:
         monkeypatch.setattr(limits, name, limits.ConcurrencyLimit(0, 0))
 
 
-class Clock:
-    """The server's clock: stopped, and advanced by the test."""
-
-    def __init__(self) -> None:
-        self.ahead = 0  # seconds since the clock stopped
-        self._stopped = time.time_ns()
-
-    def time(self) -> float:
-        return self.time_ns() / 10**9
-
-    def time_ns(self) -> int:
-        return self._stopped + int(self.ahead * 10**9)
-
-    def begin_window(self) -> None:
-        """Advance to the start of the next window of ATTEMPTS_WINDOW seconds."""
-        self.ahead += ATTEMPTS_WINDOW - int(self.time()) % ATTEMPTS_WINDOW
-
-
 @pytest.fixture
-def clock(monkeypatch) -> Clock:
-    """The server's clock, advanced in seconds: `clock.ahead += 60`."""
-    clock = Clock()
-    monkeypatch.setattr(time, "time", clock.time)
-    monkeypatch.setattr(time, "time_ns", clock.time_ns)
-    return clock
+def clock() -> Iterator[time_machine.Traveller]:
+    """The clock of this process, stopped at a whole second; `clock.shift` moves it by seconds."""
+    with time_machine.travel(math.ceil(time.time()), tick=False) as clock:
+        yield clock
+
+
+def begin_window(clock: time_machine.Traveller) -> None:
+    """Advance the clock to the start of the next window of ATTEMPTS_WINDOW seconds."""
+    clock.shift(ATTEMPTS_WINDOW - int(time.time()) % ATTEMPTS_WINDOW)

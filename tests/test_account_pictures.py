@@ -4,6 +4,7 @@ import io
 from collections.abc import Callable
 
 import pytest
+from conftest import begin_window
 from forms import problems_of
 from PIL import Image
 
@@ -108,7 +109,7 @@ def test_removing_the_picture_restores_the_generated_one(store, adas_browser, ad
 
 def test_uploads_are_limited_per_player(adas_browser, store, ada, clock, monkeypatch):
     """Decoding takes seconds of a processor; good and bad pictures count."""
-    clock.begin_window()
+    begin_window(clock)
     old = dict.fromkeys(PICTURE_SIZES, b"picture")
     monkeypatch.setattr("storage.pictures.make_picture", lambda content: old)
     for content, status in REFUSED_UPLOADS["text"], REFUSED_UPLOADS["empty"]:
@@ -119,5 +120,5 @@ def test_uploads_are_limited_per_player(adas_browser, store, ada, clock, monkeyp
     assert (statuses, page.status_code) == ([303] * PICTURES, 429)
     assert 0 < int(page.headers["Retry-After"]) <= 1800
     assert list(problems_of(page)) == ["picture-form"]
-    clock.ahead += 1800
+    clock.shift(1800)
     assert upload(adas_browser, RED).status_code == 303

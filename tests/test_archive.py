@@ -30,6 +30,7 @@ from storage.flat_files import disk
 from storage.records import PICTURE_SIZES, Grant, Session, User
 from storage.rules import USER_IDS_END
 
+pytestmark = pytest.mark.contract
 ROOT = Path(__file__).parent.parent
 ADA, BOB, CLEO, DORA = 1, 2, 3, 4  # ids; Cleo is deleted, and Dora has no picture
 

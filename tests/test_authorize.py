@@ -548,12 +548,12 @@ def test_consent_page_of_another_session_is_400(store, page, ada, open_browser):
 
 
 def test_consent_page_is_valid_for_ten_minutes(clock, store, page, ada, adas_browser, program):
-    clock.ahead += 600
+    clock.shift(600)
     assert program.read_callback(adas_browser.decide(page))["code"]
 
 
 def test_consent_page_older_than_ten_minutes_is_400(clock, store, page, ada, adas_browser):
-    clock.ahead += 601
+    clock.shift(601)
     answer = adas_browser.decide(page)
     assert (answer.status_code, nothing_was_granted(store, ada, answer)) == (400, True)
 
@@ -567,14 +567,14 @@ def test_decision_in_the_first_second_of_the_consent_page_does_not_count(
     In a window that was opened from a sandboxed frame no script of ours could ignore it.
     """
     for seconds in (0, 0.5, 0.999):
-        clock.ahead += seconds
+        clock.shift(seconds)
         again = adas_browser.decide(page, decision)
         assert (again.status_code, nothing_was_granted(store, ada, again)) == (400, True)
         assert problems_of(again) == {"form": TOO_QUICK}
         assert "<title>Problem: " in again.text
         assert form_action(again) == form_action(page)
         page = again
-    clock.ahead += 1
+    clock.shift(1)
     answer = program.read_callback(adas_browser.decide(page, decision))
     assert (("code" in answer), answer["state"]) == (decision == "allow", STATE)
 
@@ -587,7 +587,7 @@ def test_consent_page_after_a_quick_press_is_for_the_same_request(
     page = adas_browser.decide(adas_browser.get(program.link(state="", **asked)))
     assert "ada@example.org" in page.text
     again = adas_browser.get(hidden_field(page, "next"))
-    clock.ahead += 1
+    clock.shift(1)
     for each in (page, again):
         answer = program.read_callback(adas_browser.decide(each))
         assert answer["state"] == ""
@@ -598,14 +598,14 @@ def test_clock_set_back_does_not_lock_the_consent_page(
     clock, real_minimum_age, store, ada, adas_browser, program
 ):
     """Up to CLOCK_TOLERANCE the page may be of another machine, where it was shown before."""
-    clock.ahead += 7200  # otherwise the session would be from the future, too
+    clock.shift(7200)  # otherwise the session would be from the future, too
     page = adas_browser.get(program.link())
-    clock.ahead -= CLOCK_TOLERANCE
+    clock.shift(-CLOCK_TOLERANCE)
     assert program.read_callback(adas_browser.decide(page, "deny"))["error"] == "access_denied"
-    clock.ahead -= 3600
+    clock.shift(-3600)
     again = adas_browser.decide(page)
     assert (again.status_code, nothing_was_granted(store, ada, again)) == (400, True)
-    clock.ahead += 1
+    clock.shift(1)
     assert program.read_callback(adas_browser.decide(again))["code"]
 
 
@@ -797,7 +797,7 @@ def test_a_player_gets_sixty_codes_a_minute(clock, adas_browser, bob, open_brows
     assert (answer.status_code, answer.location) == (429, None)
     assert 0 < int(answer.headers["Retry-After"]) <= 120
     assert bobs_browser.allow(program)
-    clock.ahead += 120
+    clock.shift(120)
     assert adas_browser.allow(program)
 
 

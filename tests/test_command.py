@@ -20,7 +20,6 @@ import tarfile
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -28,7 +27,7 @@ import click
 import pytest
 from backends import FLAT_FILES, Backend
 from click.testing import CliRunner, Result
-from conftest import BACKENDS, CHEAP_PASSWORD_METHOD, lend_backend
+from conftest import CHEAP_PASSWORD_METHOD
 from waiting import PATIENCE, wait_until
 from werkzeug.security import check_password_hash
 
@@ -148,14 +147,12 @@ class Installation:
         return list(self.open().audit.read())
 
 
-@pytest.fixture(scope="module", params=BACKENDS)
-def installation(request, tmp_path_factory) -> Iterator[Installation]:
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory) -> Installation:
     """An installation with the player `ada`, id 1, shared by the tests of this module."""
-    with lend_backend(request) as backend:
-        installation = Installation(tmp_path_factory.mktemp("installation"), backend)
-        installation.add_user("ada")
-        installation.data.mkdir(exist_ok=True)  # for the address: a database needs no folder
-        yield installation
+    installation = Installation(tmp_path_factory.mktemp("installation"))
+    installation.add_user("ada")
+    return installation
 
 
 @pytest.fixture

@@ -92,9 +92,9 @@ def test_invite_prints_links_that_create_one_account_each(installation, store, a
 
 def test_invitation_expires_after_the_given_days(installation, store, clock):
     invite = installation.output("invite", "--days", "2").strip().partition("invite=")[2]
-    clock.ahead = 2 * 86_400 - 60
+    clock.shift(2 * 86_400 - 60)
     assert store.invites.find_unused(invite)
-    clock.ahead += 120
+    clock.shift(120)
     assert not store.invites.find_unused(invite)
 
 

@@ -11,6 +11,8 @@ from storage import Storage
 from storage.copying import copy
 from storage.errors import BadInstallation
 
+pytestmark = pytest.mark.contract
+
 
 @pytest.fixture(params=["flat files", pytest.param("postgresql", marks=pytest.mark.postgresql)])
 def target_backend(request) -> Iterator[Backend]:

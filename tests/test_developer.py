@@ -122,7 +122,7 @@ def test_administrator_list_is_paged_with_own_apps_first(
     store, adas_browser, bobs_browser, ada, bob, monkeypatch, clock
 ):
     def add(owner_id: int | None) -> Client:
-        clock.ahead += 1
+        clock.shift(1)
         return store.clients.register("Chess", [CALLBACK], owner_id)[0]
 
     def shown(address: str) -> tuple[list[str], str | None]:

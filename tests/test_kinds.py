@@ -21,6 +21,7 @@ from storage.kinds import DAY_MS, Index, Kind, Unique
 from storage.records import now_ms, sha256
 from storage.repositories import Records
 
+pytestmark = pytest.mark.contract
 NEVER = 10**14  # milliseconds
 LOCKS = 4
 

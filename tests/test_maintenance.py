@@ -13,6 +13,7 @@ from storage.kinds import CLIENTS, INVITES
 from storage.maintenance import Load
 from storage.records import ADMINISTRATOR, Client, Invite, Session, User, now_ms, sha256
 
+pytestmark = pytest.mark.contract
 ADA, CLEO = 7, 8  # ids; Cleo is deleted
 TIME = 1_700_000_000_000  # milliseconds since 1970
 INVITE = "an invitation"

@@ -287,7 +287,7 @@ def test_quick_press_shows_the_profile_with_a_problem_and_keeps_the_flair(
     assert (page.status_code, problems_of(page)) == (400, {"form": TOO_QUICK})
     assert value_of(page, "flair") == "Early & bird"
     stamp = hidden_field(page, "stamp")
-    clock.ahead += 1
+    clock.shift(1)
     assert do(admins_browser, ada, "grant", flair="Early & bird", stamp=stamp).status_code == 303
     assert "Early & bird" in store.users.read(ada.id).flairs
 
@@ -295,14 +295,14 @@ def test_quick_press_shows_the_profile_with_a_problem_and_keeps_the_flair(
 def test_stamp_is_valid_as_long_as_the_session_and_from_the_future_only_later(
     clock, real_minimum_age, admins_browser, ada
 ):
-    clock.ahead += 24 * HOUR
+    clock.shift(24 * HOUR)
     stamp = hidden_field(admins_browser.get(f"/users/{ada.id}"), "stamp")
-    clock.ahead -= HOUR
+    clock.shift(-HOUR)
     page = do(admins_browser, ada, "suspend", stamp=stamp)
     assert problems_of(page) == {"form": TOO_QUICK}
-    clock.ahead += 1
+    clock.shift(1)
     assert do(admins_browser, ada, "suspend", stamp=hidden_field(page, "stamp")).status_code == 303
-    clock.ahead += 10 * DAY
+    clock.shift(10 * DAY)
     assert do(admins_browser, ada, "unsuspend", stamp=stamp).status_code == 303
 
 
@@ -363,7 +363,7 @@ def test_suspend_form_proposes_a_week_and_then_the_end_as_it_is(
     for length in ("1 day", "No end"):
         do(moderators_browser, ada, "suspend", length=length)
         until = store.users.read(ada.id).suspension.until
-        clock.ahead += 60
+        clock.shift(60)
         do(moderators_browser, ada, "suspend", reason="A correction", length=proposed())
         suspension = store.users.read(ada.id).suspension
         assert (suspension.reason, suspension.until) == ("A correction", until)
@@ -383,7 +383,7 @@ def test_player_reads_once_that_the_name_was_reset(
     for browser in (adas_browser, new_browser):
         pages = [browser.get(path).text.count(told) for path in ("/", "/account", "/")]
         assert pages == [1, 0, 0]
-    clock.ahead += 31 * DAY
+    clock.shift(31 * DAY)
     new_browser = open_browser()
     new_browser.sign_in("ada@example.org")
     assert told not in new_browser.get("/").text

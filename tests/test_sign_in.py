@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
 
 import pytest
-from conftest import PASSWORD, Browser
+from conftest import PASSWORD, Browser, begin_window
 from waiting import PATIENCE, wait_until
 from werkzeug.security import check_password_hash, generate_password_hash
 
@@ -296,7 +296,7 @@ def test_sign_in_rate_limit_per_name_and_address(browser, open_browser, ada, bob
     assert not is_signed_in(browser)
     assert sign_in_from(open_browser, "192.0.2.2", password=PASSWORD) == 303
     assert browser.sign_in("Bob").status_code == 303
-    clock.ahead += 1800
+    clock.shift(1800)
     assert browser.sign_in().status_code == 303
 
 
@@ -363,7 +363,7 @@ def test_attempts_refused_for_an_ipv6_48_bit_network_leave_no_file(open_browser,
 
 
 def test_refused_attempt_is_not_counted(browser, ada, bob, clock, faults):
-    clock.begin_window()
+    begin_window(clock)
     for _ in range(10):
         browser.sign_in(password="wrong")
     assert faults.attempt_counts() == [10, 10]  # of the name and of the address

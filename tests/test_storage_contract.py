@@ -45,6 +45,7 @@ from storage.records import (
     now_ms,
 )
 
+pytestmark = pytest.mark.contract
 PICTURE = {size: size.encode() for size in PICTURE_SIZES}  # storage does not look into them
 UNKNOWN_ID = 404
 TICK = 0.1  # seconds: kernels round a file's time down to when their clock last ticked

@@ -243,10 +243,10 @@ def test_consent_is_afterwards_as_before(each_tester, store, ada, clock, consent
     if consented:
         browser.decide(browser.get(program.link(**PKCE)))
     before, grants = remembered(store, ada), store.users.read(ada.id).grants
-    clock.ahead += 60
+    clock.shift(60)
     each_tester.allow(scope="userinfo email")
     if stopped_at == "failure":
-        clock.ahead += 61
+        clock.shift(61)
     if stopped_at != "code":
         each_tester.exchange()
     assert remembered(store, ada) == before
@@ -273,9 +273,9 @@ def test_token_of_another_player_stands(tester, bob, open_browser):
 
 def test_test_ends_after_ten_minutes(tester, clock):
     tester.allow()
-    clock.ahead += TEST_MAX_AGE / 1000
+    clock.shift(TEST_MAX_AGE / 1000)
     assert EXCHANGE in tester.open().text
-    clock.ahead += 1
+    clock.shift(1)
     assert EXCHANGE not in tester.open().text
     assert problem_of(tester.exchange()) == NO_CODE
 
@@ -369,7 +369,7 @@ def test_wrong_secret_is_explained_and_can_be_corrected(tester):
 
 def test_code_older_than_a_minute_is_explained(each_tester, clock):
     each_tester.allow()
-    clock.ahead += 61
+    clock.shift(61)
     page = each_tester.exchange()
     assert page.status_code == 400
     assert problem_of(page).startswith("The code is older than 60 seconds.")

@@ -28,6 +28,7 @@ from storage.errors import BadFile
 from storage.records import PICTURE_SIZES, Suspension, User, now_ms
 from storage.transfer import ImportResult, export_users, import_users, write_line
 
+pytestmark = pytest.mark.contract
 ROOT = Path(__file__).parent.parent
 A_HASH = generate_password_hash("correct horse battery staple", "pbkdf2:sha256:1")
 ADA = {"id": 70, "name": "Ada", "email": "ada@example.org"}

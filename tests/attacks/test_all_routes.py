@@ -346,11 +346,11 @@ def test_press_in_the_first_second_of_a_page_does_not_count(
     bobs_browser.sign_in("Bob")
     signed = administrator_browser.issue_stamp()
     foreign = ("", "x", signed[:-10], f"x{signed}", bobs_browser.issue_stamp())
-    clock.ahead += 0.999
+    clock.shift(0.999)
     for rule, form in STAMPED.items():
         path = rule.replace("<user_id>", str(bob.id)).replace("<client_id>", game.id)
         young = administrator_browser.issue_stamp()
-        clock.ahead += 0.999
+        clock.shift(0.999)
         before = file_contents(tmp_path)
         for stamp in (*foreign, young):
             problem = TOO_QUICK if stamp is young else OUT_OF_DATE
@@ -358,7 +358,7 @@ def test_press_in_the_first_second_of_a_page_does_not_count(
             assert (page.status_code, problem in page.text) == (400, True), rule
         assert file_contents(tmp_path) == before, rule
         again = hidden_field(page, "stamp")
-        clock.ahead += 1
+        clock.shift(1)
         answer = administrator_browser.post(path, data=form | {"stamp": again})
         assert answer.status_code in (201, 303), rule
         administrator_browser.get(answer.location)  # shows its notice

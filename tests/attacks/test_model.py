@@ -7,6 +7,7 @@ import html
 import io
 import itertools
 import re
+import time
 from dataclasses import dataclass, field
 
 import pytest
@@ -83,7 +84,7 @@ class Page:
     program: Program
     scope: set[str]
     signed: str
-    shown: int  # by the clock's `ahead`
+    shown: int  # seconds
 
 
 @dataclass(eq=False)
@@ -95,13 +96,18 @@ class Credential:
     program: Program
     allowed: Consent
     scope: set[str]
-    issued: int  # by the clock's `ahead`
+    issued: int  # seconds
     spent: bool = False
 
     @property
     def consent_valid(self) -> bool:
         """Whether the consent is still valid."""
         return self.player.allowed.get(self.program.id) is self.allowed
+
+
+def now() -> int:
+    """Return the time in seconds, which the test stops and moves."""
+    return round(time.time())
 
 
 class ServerModel(RuleBasedStateMachine):
@@ -161,7 +167,7 @@ class ServerModel(RuleBasedStateMachine):
 
     def seconds_since(self, moment: int) -> int:
         """Return the seconds that have passed since `moment`."""
-        return self.clock.ahead - moment
+        return now() - moment
 
     @rule()
     def check_state(self) -> None:
@@ -328,7 +334,7 @@ class ServerModel(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([CODE_MAX_AGE + 1, TOKEN_MAX_AGE + 1]))
     def wait(self, seconds):
-        self.clock.ahead += seconds
+        self.clock.shift(seconds)
 
     # -- clients ----------------------------------------------------------------------------------
 
@@ -345,7 +351,7 @@ class ServerModel(RuleBasedStateMachine):
         else:
             assert answer.status_code == 200
             signed = html.unescape(re.search('name="request" value="([^"]*)"', answer.text)[1])
-            return Page(cookie, program, scope, signed, self.clock.ahead)
+            return Page(cookie, program, scope, signed, now())
         return multiple()
 
     @rule(cookie=cookies, number=st.integers(0, 1), scope=st.sampled_from(SCOPES))
@@ -356,7 +362,7 @@ class ServerModel(RuleBasedStateMachine):
 
     def save_code(self, answer: dict, player: Player, program: Program, scope: set[str]) -> None:
         allowed = player.allowed[program.id]
-        code = Credential(answer["code"], player, program, allowed, scope, self.clock.ahead)
+        code = Credential(answer["code"], player, program, allowed, scope, now())
         self.codes.append(code)
 
     @rule(
@@ -401,7 +407,7 @@ class ServerModel(RuleBasedStateMachine):
             code.spent = True
             token = answer.json["access_token"]
             self.tokens.append(
-                Credential(token, code.player, program, code.allowed, code.scope, self.clock.ahead)
+                Credential(token, code.player, program, code.allowed, code.scope, now())
             )
 
     @rule(cookie=cookies, number=st.integers(0, 1))
@@ -422,7 +428,6 @@ def machine(make_app, clock, tmp_path, monkeypatch) -> type[ServerModel]:
 
     class RunModel(ServerModel):
         def start(self) -> tuple:
-            clock.ahead = 0
             folder = tmp_path / str(next(numbers))
             folders = {"DATA_DIR": str(folder / "data"), "PICTURE_DIR": str(folder / "pictures")}
             app.config.update(folders)

@@ -142,7 +142,7 @@ def test_low_disk_space(advise, storage, monkeypatch, blocks, files, free_files,
 def test_clock_before_the_newest_record(advise, storage, clock):
     storage.users.register("Ada", "ada@example.org", "")
     assert advise() == []
-    clock.ahead = -CLOCK_TOLERANCE - 30
+    clock.shift(-CLOCK_TOLERANCE - 30)
     advice = advise()[-1]  # the first may be about the date of the code, which may be as new
     assert "before the newest record was saved" in advice.problem
     assert "timedatectl" in advice.fix

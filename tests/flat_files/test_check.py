@@ -473,7 +473,7 @@ assert DAMAGE.keys() >= DECODED
 def damage(request, site, clock) -> Damage:
     """One kind of damage, done so long ago that it is no write in progress."""
     request.param.act(site.path(request.param.file), site)
-    clock.ahead = 2 * HOUR
+    clock.shift(2 * HOUR)
     return request.param
 
 
@@ -781,7 +781,7 @@ def test_unrelated_files_are_ignored(site, clock):
     (site.data / "lost+found").mkdir()
     (site.data / ".bash_history").touch()
     (site.pictures / ".gitignore").touch()
-    clock.ahead = 2 * HOUR
+    clock.shift(2 * HOUR)
     assert site.check(repair=True) == []
 
 
@@ -969,7 +969,7 @@ def test_closed_output_is_refused_before_the_command_runs(closed, errors):
 @pytest.mark.parametrize("name", ["two\nlines", "\x1b[2Jada", os.fsdecode(b"\xff")])
 def test_problem_is_one_printable_line_for_any_file_name(site, clock, run, name):
     (site.data / "names" / name).touch()
-    clock.ahead = 2 * HOUR
+    clock.shift(2 * HOUR)
     (problem,) = site.check()
     assert problem.place == str(site.data / "names" / name)
     assert in_one_line(problem).isprintable()

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from conftest import begin_window
 from needs import MOUNTS
 from operations import (
     ADA,
@@ -40,7 +41,7 @@ def disk(tmp_path) -> Iterator[Path]:
 
 @pytest.fixture
 def installation(disk, clock) -> Installation:
-    clock.begin_window()  # else a new time window could start, which needs a folder
+    begin_window(clock)  # else a new time window could start, which needs a folder
     installation = Installation(disk)
     prepare(installation.open())
     return installation

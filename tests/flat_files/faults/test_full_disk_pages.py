@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from conftest import begin_window
 from forms import ANOTHER, PASSWORD, is_signed_in, problems_of, save, sign_up, value_of
 from needs import MOUNTS
 from operations import small_disk
@@ -71,7 +72,7 @@ def test_sign_up_response_is_correct_with_any_number_of_free_inodes(
     clock, store, open_browser, ada, disk
 ):
     """With too few files for a session the account is created, and the page says so."""
-    clock.begin_window()  # else a new time window could start, which needs a folder
+    begin_window(clock)  # else a new time window could start, which needs a folder
     locations = []
     while "/players" not in locations:
         browser, name = open_browser(), f"Grace {len(locations)}"

@@ -1,0 +1,59 @@
+"""The command: python -m exercises [NUMBER [--solve]]."""
+
+import sys
+import textwrap
+
+import click
+
+from exercises.checks import EXERCISES, Exercise
+from exercises.playing import Say, running
+
+
+@click.command()
+@click.argument("number", type=click.IntRange(1, len(EXERCISES)), required=False)
+@click.option("--solve", is_flag=True, help="Show which code was taken out, and play nothing.")
+def exercises(number: int | None, solve: bool) -> None:
+    """List the checks of the grant, or attack the server without check NUMBER, and then with it.
+
+    Requests are printed as curl commands. The servers listen on the loopback address, on free
+    ports, and end with the exercise.
+    """
+    if number is None:
+        show_list()
+        return
+    chosen = EXERCISES[number - 1]
+    if solve:
+        click.echo("\n\n".join(map(str, chosen.removals)))
+        return
+    click.echo(
+        f"{number}. {chosen.check} ({chosen.source})\n\n{textwrap.fill(chosen.story, 100)}\n"
+    )
+    if not play_both(chosen, click.echo):
+        sys.exit("This exercise is broken: the check makes no difference.")
+    click.echo(
+        f"Which code was taken out? Find it, then compare: python -m exercises {number} --solve"
+    )
+
+
+def show_list() -> None:
+    """Print the number, the check and its source for each exercise."""
+    for number, each in enumerate(EXERCISES, 1):
+        click.echo(f"{number:2}  {each.check:58}{each.source}")
+    click.echo("\nTo attack the server without one of these checks: python -m exercises NUMBER")
+
+
+def play_both(chosen: Exercise, say: Say) -> bool:
+    """Attack a server without the check, then a whole one; return whether only the first fell."""
+    say("== Without the check\n")
+    with running(chosen.removals, say) as play:
+        succeeded = chosen.attack(play)
+    say("The attack succeeds.\n" if succeeded else "The attack fails.\n")
+    say("== With the check\n")
+    with running([], say) as play:
+        refused = not chosen.attack(play)
+    say("The attack is refused.\n" if refused else "The attack succeeds.\n")
+    return succeeded and refused
+
+
+if __name__ == "__main__":
+    exercises(prog_name="python -m exercises")

@@ -1,0 +1,69 @@
+"""The process of one play: python -m exercises.server FOLDER, in a copy of the checkout.
+
+It serves a new community until its standard input ends. The first line that it prints is JSON: its
+address and the clients. Each line that it reads is a number of seconds, by which its clock moves.
+"""
+
+import json
+import sys
+import time
+from threading import Thread
+
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+from exercises.playing import PASSWORD
+from identity.passwords import hash_password
+from identity_server import create_app
+from storage import Storage
+
+CLIENTS = {
+    "game": ("Space Game", ["https://space.example/callback", "https://space.example/forum"], {}),
+    "phone": ("Pocket Game", ["http://127.0.0.1/callback"], {"public": True}),
+    "trap": ("Free Coins", ["https://mallory.example/callback"], {}),
+}
+
+
+class QuietHandler(WSGIRequestHandler):
+    """A request handler that prints nothing: the player of the exercise prints each request."""
+
+    def log_request(self, *_: object) -> None:
+        pass
+
+
+def add_community(store: Storage) -> dict[str, dict]:
+    """Add Ada, Mallory and the clients; return the id, secret and redirect URIs of each client."""
+    password = hash_password(PASSWORD)
+    store.users.register("ada", "ada@example.org", password)
+    mallory = store.users.register("mallory", "mallory@example.org", password)
+    clients = {}
+    for key, (name, uris, fields) in CLIENTS.items():
+        owner_id = mallory.id if key == "trap" else None
+        client, secret = store.clients.register(name, uris, owner_id, **fields)
+        clients[key] = {"name": name, "id": client.id, "secret": secret, "redirect_uris": uris}
+    return clients
+
+
+def main() -> None:
+    """Serve a new community in the folder that the command line names."""
+    folder = sys.argv[1]
+    server = make_server("127.0.0.1", 0, None, threaded=True, request_handler=QuietHandler)
+    address = f"http://127.0.0.1:{server.port}"
+    folders = {"DATA_DIR": f"{folder}/instance", "PICTURE_DIR": f"{folder}/pictures"}
+    server.app = create_app({**folders, "BASE_URL": address})
+    clients = add_community(server.app.extensions["storage"])
+    Thread(target=server.serve_forever, daemon=True).start()
+    print(json.dumps({"address": address, "clients": clients}), flush=True)
+    for line in sys.stdin:
+        advance_clock(int(line))
+        print("done", flush=True)
+
+
+def advance_clock(seconds: int) -> None:
+    """Move the clock of this process forward."""
+    now, now_ns = time.time, time.time_ns
+    time.time = lambda: now() + seconds
+    time.time_ns = lambda: now_ns() + seconds * 10**9
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""The commands of docs/grant.md, against a running server."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .running import PASSWORD
+
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "grant.md").read_text(encoding="utf-8")
+REDIRECT_URI = "http://127.0.0.1:5000/callback"
+
+
+@pytest.mark.ci  # needs curl and openssl
+def test_documented_commands_complete_the_grant(server, tmp_path):
+    """Twice: on the first run the consent page is shown, and the consent is remembered."""
+    server.add_user("ada")
+    client = server.add_client("Space Game", REDIRECT_URI)
+    values = {"SITE": server.address, "PASSWORD": f"'{PASSWORD}'"}
+    values |= {"CLIENT_ID": client["client_id"], "CLIENT_SECRET": client["client_secret"]}
+    script = re.search(r"<!-- grant -->\n```sh\n(.*?)```", PAGE, re.DOTALL)[1]
+    for name, value in values.items():
+        script, count = re.subn(f"^{name}=.*$", f"{name}={value}", script, flags=re.MULTILINE)
+        assert count == 1
+    for _ in range(2):
+        run = subprocess.run(["sh"], input=script, cwd=tmp_path, capture_output=True, text=True)
+        location, token, player, profile = run.stdout.splitlines()
+        assert location.startswith(f"Location: {REDIRECT_URI}?code=")
+        assert json.loads(token)["expires_in"] == 600
+        assert json.loads(player)["email"] == "ada@example.org"
+        assert json.loads(profile)["message"] == "yes"

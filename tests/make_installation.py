@@ -1,0 +1,70 @@
+"""Keep an installation of this version, which later versions must open and restore.
+
+    python -m tests.make_installation    writes tests/installations/<version>.tar.gz
+
+It has something of everything; tests/flat_files/test_installations.py says what is in it.
+"""
+
+import configparser
+import json
+import secrets
+import tarfile
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from identity.passwords import hash_password
+from storage import archive, open_storage
+from storage.records import ADMINISTRATOR, Grant, Session, Suspension, now_ms
+
+ROOT = Path(__file__).resolve().parent.parent
+PASSWORD = "correct horse battery staple"
+
+
+def fill(store) -> dict[str, str]:
+    """Fill an empty installation; return the facts that its records do not tell."""
+    users, hashed = store.users, hash_password(PASSWORD)
+    invite, used_invite = store.invites.issue(36_500), store.invites.issue(36_500)
+    users.register("Ada", "ada@example.org", hashed, ADMINISTRATOR, first=True)
+    bob = users.register("Bob", "bob@example.org", hashed, invite=used_invite)
+    cleo = users.register("Cleo", "cleo@example.org", hashed)
+    gone = users.register("Gone", "gone@example.org", hashed)
+    emile = replace(gone, id=9, name="Émile", email="emile@example.org", pfp_timestamp=None)
+    users.reserve_ids(emile.id)
+    users.insert(emile)
+    users.delete(gone.id)
+    users.rename(bob.id, "Bobby")
+    game, secret = store.clients.register(
+        "Space Game", ["https://space.example/"], bob.id, game_url="https://space.example/play"
+    )
+    public, _ = store.clients.register("Phone", ["http://127.0.0.1/"], None, public=True)
+    with store.clients.edit(game.id) as edited:
+        edited.listed = True
+    with users.edit(bob.id) as user:
+        user.grants = {game.id: Grant(secrets.token_urlsafe(12), ["userinfo", "email"], now_ms())}
+        user.sessions = [Session(secrets.token_urlsafe(16), now_ms(), "Firefox on Linux")]
+    with users.edit(cleo.id) as user:
+        user.suspension = Suspension(1, now_ms(), "Spam", None)
+    store.audit.write("user suspend", by=1, user=cleo.id)
+    store.keys.rotate(drop_old=False)
+    facts = {"password": PASSWORD, "invite": invite, "used_invite": used_invite}
+    return facts | {"game": game.id, "secret": secret, "public": public.id}
+
+
+def main() -> None:
+    """Write the installation of this version."""
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    target = ROOT / f"tests/installations/{setup['metadata']['version']}.tar.gz"
+    with tempfile.TemporaryDirectory() as folder:
+        store = open_storage(f"{folder}/instance", f"{folder}/pfp")
+        Path(folder, "facts.json").write_text(json.dumps(fill(store), indent=2))
+        archive.backup(store, f"{folder}/backup.tar.gz", "command")
+        with tarfile.open(target, "w:gz") as packed:
+            for path in Path(folder).iterdir():
+                packed.add(path, path.name)
+    print(f"{target.relative_to(ROOT)} is written. Run tests/flat_files/test_installations.py.")
+
+
+if __name__ == "__main__":
+    main()

@@ -43,7 +43,7 @@ def show_list() -> None:
 
 
 def play_both(chosen: Exercise, say: Say) -> bool:
-    """Attack a server without the check, then a whole one; return whether only the first fell."""
+    """Attack without the check, then with it; return whether only the first attack succeeds."""
     say("== Without the check\n")
     with running(chosen.removals, say) as play:
         succeeded = chosen.attack(play)

@@ -29,11 +29,6 @@ LINE_LENGTH = 96
 Say = Callable[[str], None]
 
 
-def shorten(text: str) -> str:
-    """Return a text in which only the beginning of each code, token and id is shown."""
-    return LONG_VALUE.sub(r"\1…", text)
-
-
 def join_words(words: Iterable[str]) -> str:
     """Return a shell command of these words, on several lines if it is long."""
     line, lines = "", []
@@ -116,9 +111,9 @@ class Answer:
 
     def __str__(self) -> str:
         if self.location:
-            return f"{self.status} Location: {shorten(self.location)}"
+            return f"{self.status} Location: {self.location}"
         if self.text.startswith("{"):
-            return f"{self.status} {shorten(self.text)}"
+            return f"{self.status} {self.text}"
         title = re.search("<title>(.*?)</title>", self.text, re.DOTALL)
         problem = re.search(r'class="problem"[^>]*>([^<]*)|<h1>[^<]*</h1>\s*<p>([^<]*)', self.text)
         shown = [title[1].strip() if title else self.text]
@@ -133,6 +128,7 @@ class Visitor:
     name: str
     address: str
     say: Say
+    names: dict[str, str]  # what is printed for the ids and secrets of the clients
     cookie: str = ""
 
     def get(self, path: str, **headers: str) -> Answer:
@@ -151,7 +147,7 @@ class Visitor:
 
     def _send(self, method: str, path: str, form: dict, headers: dict) -> Answer:
         headers = {name.replace("_", "-"): value for name, value in headers.items()}
-        shown = [f"curl -b {self.name}" if self.cookie else "curl", shlex.quote(f"$SITE{path}")]
+        shown = [f"curl -b {self.name}" if self.cookie else "curl", f'"$SITE{path}"']
         shown += [f"-H {shlex.quote(f'{name}: {each}')}" for name, each in headers.items()]
         shown += [f"-d {shlex.quote(f'{name}={value}')}" for name, value in form.items()]
         if self.cookie:
@@ -166,8 +162,14 @@ class Visitor:
         cookie = response.getheader("Set-Cookie", "").partition(";")[0]
         connection.close()
         answer = Answer(response.status, location, cookie, text)
-        self.say(f"  $ {join_words(map(shorten, shown))}\n  {answer}\n")
+        self.say(f"  $ {join_words(map(self._shorten, shown))}\n  {self._shorten(str(answer))}\n")
         return answer
+
+    def _shorten(self, text: str) -> str:
+        """Return a text with names for ids and secrets, and the beginning of codes and tokens."""
+        for value, name in self.names.items():
+            text = text.replace(value, name)
+        return LONG_VALUE.sub(r"\1…", text)
 
 
 @dataclass
@@ -179,12 +181,18 @@ class Play:
     say: Say
     address: str = ""
     clients: dict[str, Client] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         ready = json.loads(self.process.stdout.readline())
         self.address = ready["address"]
         self.clients = {key: Client(**each) for key, each in ready["clients"].items()}
         self.game, self.phone, self.trap = self.clients.values()
+        for client in self.clients.values():
+            name = f"${client.name.upper().replace(' ', '_')}"
+            self.names[client.id] = f"{name}_ID"
+            if client.secret:
+                self.names[client.secret] = f"{name}_SECRET"
         self.ada, self.mallory = self.visitor("ada"), self.visitor("mallory")
         self.ada.sign_in()
         self.mallory.sign_in()
@@ -192,7 +200,7 @@ class Play:
 
     def visitor(self, name: str) -> Visitor:
         """Return a browser or a program without cookies."""
-        return Visitor(name, self.address, self.say)
+        return Visitor(name, self.address, self.say, self.names)
 
     def later(self, seconds: int) -> None:
         """Let time pass on the server."""
@@ -202,7 +210,8 @@ class Play:
 
     def command(self, *words: str) -> None:
         """Run a command of the administrator on this server."""
-        self.say(f"  $ identity-server {' '.join(words)}\n")
+        shown = (self.names.get(each, each) for each in words)
+        self.say(f"  $ identity-server {' '.join(shown)}\n")
         environment = {"IDENTITY_DATA_DIR": f"{self.folder}/instance"}
         environment |= {"IDENTITY_PICTURE_DIR": f"{self.folder}/pictures"}
         run = [sys.executable, "-c", "from identity_admin import main; main()", *words]

@@ -1,10 +1,9 @@
 """Forms: sends them, and reads fields and errors from the pages."""
 
-import html
-import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+from bs4 import BeautifulSoup
 from conftest import PASSWORD
 from waiting import PATIENCE
 
@@ -27,26 +26,32 @@ def is_signed_in(browser) -> bool:
     return browser.get("/account").status_code == 200
 
 
+def parse(page) -> BeautifulSoup:
+    """Return the elements of a page."""
+    return BeautifulSoup(page.text, "html.parser")
+
+
 def problems_of(page) -> dict[str, str]:
     """Return the form errors of a page, by the id of their field; check their markup."""
-    found = re.findall(r'<p class="problem" id="([\w-]+)-problem"[^>]*>([^<]*)<', page.text)
-    assert len(re.findall('class="problem"', page.text)) == len(found)
-    for name, _ in found:
-        tied = f'aria-invalid="true" aria-describedby="{name}-problem' in page.text
+    soup = parse(page)
+    found = {each["id"].removesuffix("-problem"): each.text for each in soup.select(".problem")}
+    for name in found:
+        tied = soup.select(f'[aria-invalid="true"][aria-describedby^="{name}-problem"]')
         assert tied or name == "form" or name.endswith("-form")
-    assert page.text.count("autofocus") == 1  # on the first error, for screen readers
-    return {name: html.unescape(problem) for name, problem in found}
+    assert soup.title.text.startswith("Problem: ") == bool(found)
+    assert len(soup.select("[autofocus]")) == 1  # on the first error, for screen readers
+    return found
 
 
 def hidden_field(page, name: str) -> str:
     """Return the value of a hidden field."""
-    return html.unescape(re.search(f'name="{name}" value="([^"]*)"', page.text)[1])
+    return parse(page).find(attrs={"name": name})["value"]
 
 
 def value_of(page, field: str) -> str:
     """Return the value of an input field."""
-    [tag] = re.findall(rf'<input id="{field}"[^>]*>', page.text)
-    return html.unescape(re.search(' value="([^"]*)"', tag)[1])
+    [tag] = parse(page).select(f"input[id={field}]")
+    return tag["value"]
 
 
 def from_address(browser, address: str):

@@ -1,21 +1,19 @@
 """The account page, apps and browsers: `pages.account`."""
 
 import base64
-import html
 import json
 import logging
 import re
-from dataclasses import fields, make_dataclass, replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 
 import pytest
 from conftest import begin_window
-from forms import PASSWORD, from_address, is_signed_in, problems_of, save, sign_up, value_of
+from forms import PASSWORD, from_address, is_signed_in, parse, problems_of, save, sign_up, value_of
 
 from identity.limits import ATTEMPTS_PER_NAME
-from pages.export import EXPORTED, EXPORTS_AN_HOUR, export_account, exported
+from pages.export import EXPORTED, EXPORTS_AN_HOUR, export_account
 from storage.encoding import record_as_dict
-from storage.pictures import generate_picture
 from storage.records import ADMINISTRATOR, Client, Grant, Notice, Session, Suspension, User, now_ms
 
 
@@ -45,9 +43,6 @@ def test_profile_is_saved_and_confirmed_once(store, adas_browser, ada):
     assert "Profile saved." not in adas_browser.get("/account").text
     user = store.users.read(ada.id)
     assert (user.name, user.bio, user.equipped_flair) == ("Ada L", "Hello", "Champion")
-    assert (
-        store.users.find_by_login("Ada") is None and store.users.find_by_login("ADA L").id == ada.id
-    )
 
 
 def test_omitted_profile_field_is_unchanged(store, adas_browser, ada):
@@ -58,43 +53,45 @@ def test_omitted_profile_field_is_unchanged(store, adas_browser, ada):
     assert (user.name, user.bio, user.equipped_flair) == ("Ada B", "Hello", "none")
 
 
-@pytest.mark.parametrize("name", ["Bob", "BOB", "Ｂｏｂ"])
-def test_taken_name_is_409_and_saves_nothing(store, adas_browser, ada, bob, name):
-    page = save(adas_browser, name=name, bio="typed")
-    assert page.status_code == 409
-    assert problems_of(page) == {"name": "Another player has this name. Choose a different one."}
-    assert value_of(page, "name") == name and "typed" in page.text
-    assert store.users.read(ada.id).bio == ""
+REFUSED_PROFILES = [
+    # The status, the field with the problem, the start of the problem, and the changed fields.
+    (409, "name", "Another player has this name.", {"name": "Ｂｏｂ"}),
+    (400, "name", "This name is reserved.", {"name": "AdmIn"}),
+    (400, "name", "This name is reserved.", {"name": "Identity-Server"}),
+    (400, "bio", "Use ", {"bio": "x" * 1001}),
+    (400, "bio", "Use ", {"bio": "a\0b"}),
+    (400, "flair", "You do not have this flair.", {"equippedFlair": "Champion"}),
+    (400, "flair", "You do not have this flair.", {"equippedFlair": "NONE"}),
+]
 
 
-def test_name_case_can_be_changed(store, adas_browser, ada):
-    assert save(adas_browser, name="ADA").status_code == 303
-    assert store.users.find_by_login("ada").name == "ADA"
+def test_refused_profile_keeps_the_input(store, adas_browser, ada, bob, subtests):
+    before = store.users.read(ada.id)
+    for status, field, problem, changes in REFUSED_PROFILES:
+        with subtests.test(**changes):
+            typed = {"name": "Changed", "bio": "typed"} | changes
+            page = save(adas_browser, **typed)
+            [(name, shown)] = problems_of(page).items()
+            assert (page.status_code, name) == (status, field)
+            assert shown.startswith(problem)
+            assert value_of(page, "name") == typed["name"]
+            assert parse(page).find("textarea").text.removeprefix("\n") == typed["bio"]
+            assert store.users.read(ada.id) == before
 
 
-@pytest.mark.parametrize(
-    ("typed", "kept"),
-    [
-        ("x" * 1000, "x" * 1000),
+def test_bio_is_saved_as_typed(store, adas_browser, ada, subtests):
+    for typed, kept in (
         ("é" * 1000, "é" * 1000),
         ("a\r\nb\r\n" * 250, "a\nb\n" * 250),  # 1,500 characters with the line ends of browsers
         ("\r\n a\tb ", "\n a\tb "),
         ("</textarea><script>", "</textarea><script>"),
         ("", ""),
-    ],
-)
-def test_bio_is_saved_as_typed(store, adas_browser, ada, typed, kept):
-    assert save(adas_browser, bio=typed).status_code == 303
-    assert store.users.read(ada.id).bio == kept
-    page = adas_browser.get("/account")
-    shown = re.search(r"<textarea[^>]*>\n(.*?)</textarea>", page.text, re.DOTALL)[1]
-    assert html.unescape(shown) == kept
-
-
-@pytest.mark.parametrize("name", ["Identity-Server", "ɑdmin", "AdmIn", "p1ayer 7", "siteʼs"])
-def test_name_that_imitates_the_site_is_refused(store, adas_browser, ada, name):
-    assert list(problems_of(save(adas_browser, name=name))) == ["name"]
-    assert store.users.read(ada.id).name == "Ada"
+    ):
+        with subtests.test(typed[:10]):
+            assert save(adas_browser, bio=typed).status_code == 303
+            assert store.users.read(ada.id).bio == kept
+            shown = parse(adas_browser.get("/account")).find("textarea").text
+            assert shown == f"\n{kept}"  # browsers drop the first line end
 
 
 def test_old_name_and_bio_that_a_newer_rule_refuses_stay(store, browser, ada):
@@ -106,24 +103,6 @@ def test_old_name_and_bio_that_a_newer_rule_refuses_stay(store, browser, ada):
     assert save(browser, name=old.name, bio="new").status_code == 303
     user = store.users.read(old.id)
     assert (user.name, user.bio) == (old.name, "new")
-
-
-@pytest.mark.parametrize("bio", ["x" * 1001, "a\r\n" * 501, "a\0b", "a\rb", "a\x1b[2Jb", "\x85"])
-def test_bio_too_long_or_with_control_characters_is_400(store, adas_browser, ada, bio):
-    page = save(adas_browser, name="Changed", bio=bio)
-    assert page.status_code == 400
-    assert list(problems_of(page)) == ["bio"]
-    assert problems_of(page)["bio"].startswith("Use ")
-    assert value_of(page, "name") == "Changed"
-    assert store.users.read(ada.id) == store.users.find_by_login("Ada")
-
-
-@pytest.mark.parametrize("flair", ["Champion", "", "NONE", "none ", "<b>"])
-def test_equipping_a_flair_not_owned_is_400(store, adas_browser, ada, flair):
-    page = save(adas_browser, equippedFlair=flair)
-    assert page.status_code == 400
-    assert problems_of(page) == {"flair": "You do not have this flair. Choose another one."}
-    assert store.users.read(ada.id).equipped_flair == "none"
 
 
 def test_profile_form_ignores_other_fields(store, adas_browser, ada):
@@ -163,26 +142,11 @@ def change_email(browser, email: str):
     return browser.post("/account/email", data={"email": email, "current_password": PASSWORD})
 
 
-def test_email_change_replaces_the_sign_in_email_and_frees_the_old_one(
-    store, adas_browser, open_browser, ada
-):
+def test_email_change_replaces_the_sign_in_email(store, adas_browser, open_browser, ada):
     assert change_email(adas_browser, " Lovelace@example.org ").status_code == 303
     assert store.users.read(ada.id).email == "Lovelace@example.org"
     assert open_browser().sign_in("lovelace@example.org").status_code == 303
     assert open_browser().sign_in("ada@example.org").status_code == 403
-    assert sign_up(open_browser(), email="ada@example.org").status_code == 303
-
-
-def test_email_case_change_is_not_rate_limited(store, adas_browser, ada):
-    for i in range(12):
-        email = "ADA@example.org" if i % 2 else "Ada@example.org"
-        assert change_email(adas_browser, email).status_code == 303
-    assert store.users.read(ada.id).email == "ADA@example.org"
-
-
-def test_present_email_is_400(store, adas_browser, ada):
-    page = change_email(adas_browser, " ada@example.org ")
-    assert (page.status_code, list(problems_of(page))) == (400, ["email"])
 
 
 def test_right_confirmations_are_limited_per_player(adas_browser, bobs_browser, ada, clock):
@@ -217,24 +181,21 @@ def test_email_question_rate_limit_per_player(adas_browser, bobs_browser, ada, c
     assert change_email(bobs_browser, "free@example.org").status_code == 303
 
 
-def test_email_question_rate_limit_per_address(open_browser, adas_browser, bobs_browser, ada, bob):
-    from_address(adas_browser, "192.0.2.1")
+def test_email_question_rate_limit_per_address(open_browser, adas_browser, bobs_browser):
+    """All players at an address share the limit with those who sign up there."""
+    askers = [from_address(each, "192.0.2.1") for each in (adas_browser, bobs_browser)]
     for number in range(20):
-        asking = (adas_browser, bobs_browser)[number % 2]
-        assert (
-            change_email(from_address(asking, "192.0.2.1"), f"{number}@example.org").status_code
-            == 303
-        )
+        assert change_email(askers[number % 2], f"{number}@example.org").status_code == 303
     assert change_email(adas_browser, "free@example.org").status_code == 429
     assert sign_up(from_address(open_browser(), "192.0.2.1")).status_code == 429
-    assert (
-        change_email(from_address(adas_browser, "192.0.2.2"), "free@example.org").status_code == 303
-    )
+    from_address(adas_browser, "192.0.2.2")
+    assert change_email(adas_browser, "free@example.org").status_code == 303
 
 
-@pytest.mark.parametrize("email", ["", "nowhere", "a@b c", "a@b\r\nc"])
-def test_invalid_email_is_400(store, adas_browser, ada, email):
-    assert change_email(adas_browser, email).status_code == 400
+def test_invalid_or_present_email_is_400(store, adas_browser, ada):
+    for email in ("", "nowhere", "a@b c", " ada@example.org "):
+        page = change_email(adas_browser, email)
+        assert (page.status_code, list(problems_of(page))) == (400, ["email"])
     assert store.users.read(ada.id).email == "ada@example.org"
 
 
@@ -243,6 +204,8 @@ def test_invalid_email_is_400(store, adas_browser, ada, email):
 
 def test_export_has_all_fields_except_credentials(store, adas_browser, ada, program):
     adas_browser.allow(program, scope="email")
+    with store.users.edit(ada.id) as user:
+        user.suspension = Suspension(by=77, since=1, reason="Insults", until=2)
     answer = adas_browser.get("/account/export")
     assert answer.content_type == "application/json"
     assert answer.headers["Content-Disposition"].startswith("attachment")
@@ -252,10 +215,11 @@ def test_export_has_all_fields_except_credentials(store, adas_browser, ada, prog
     more = {name: exported.pop(name) for name in ("clients", "picture", "audit")}
     assert (more["clients"], more["audit"], exported.pop("auditComplete")) == ([], [], True)
     assert set(exported) == {each.name for each in fields(User)} - WITHHELD[User]
-    for name in exported.keys() - {"grants", "sessions"}:
+    for name in exported.keys() - {"grants", "sessions", "suspension"}:
         assert exported[name] == getattr(user, name)
     assert exported["grants"][program.id]["scope"] == ["userinfo", "email"]
     assert len(exported["sessions"]) == 1
+    assert exported["suspension"] == {"since": 1, "reason": "Insults", "until": 2}
     secrets = [user.password_hash, user.sessions[0].id, user.grants[program.id].id]
     assert not any(each in answer.text for each in secrets)
 
@@ -280,25 +244,12 @@ def test_every_field_is_exported_or_withheld_on_purpose(subtests):
             assert named == order
 
 
-def test_new_field_is_not_exported(monkeypatch, subtests):
-    for record in (
-        User(1, "Ada", "ada@example.org", "a hash"),
-        *(Suspension(1), Grant("an id", [], 1), Session("an id", 1, "Firefox"), Notice("Hi.")),
-        Client("c" * 24, "Chess", "a hash", []),
-    ):
-        grown = make_dataclass("Grown", [("token", str, "secret")], bases=(type(record),))
-        monkeypatch.setitem(EXPORTED, grown, EXPORTED[type(record)])
-        values = {each.name: getattr(record, each.name) for each in fields(record)}
-        with subtests.test(type(record).__name__):
-            assert exported(grown(**values)) == exported(record)
-
-
 def export(browser) -> dict:
     """Return the account export."""
     return browser.get("/account/export").json
 
 
-def test_export_has_the_current_picture(store, adas_browser, anyone, ada):
+def test_export_has_the_current_picture_or_null(store, adas_browser, anyone, ada):
     def shown() -> bytes:
         kind, _, content = export(adas_browser)["picture"].partition(",")
         assert kind == "data:image/webp;base64"
@@ -307,10 +258,6 @@ def test_export_has_the_current_picture(store, adas_browser, anyone, ada):
     assert shown() == anyone.get(f"/pfp/large/1-{ada.pfp_timestamp}.webp").data
     store.pictures.save(ada.id, {"large": b"large", "medium": b"medium", "small": b"small"})
     assert shown() == b"large"
-
-
-def test_export_picture_is_null_if_it_is_missing(store, adas_browser, ada):
-    store.pictures.save(ada.id, generate_picture(7))
     with store.users.edit(ada.id) as user:
         user.pfp_timestamp += 1
     assert export(adas_browser)["picture"] is None
@@ -334,57 +281,30 @@ def test_export_has_own_clients_without_secrets(store, adas_browser, ada, bob):
     assert disabled.keys() == {"time", "act", "client"}
 
 
-def test_export_is_utf_8_without_escapes(store, adas_browser, ada):
-    """An escape would take up to three times the bytes."""
-    store.clients.register("Frühling", ["https://mine.example/"], ada.id)
-    store.audit.write("flair grant", "command", user=ada.id, flair="Früh")
-    text = adas_browser.get("/account/export").text
-    assert '"Frühling"' in text and '"Früh"' in text and "\\u" not in text
-
-
 def test_export_has_own_audit_lines_without_moderators(store, adas_browser, ada, bob):
-    store.audit.write("user reset bio", bob.id, user=ada.id, address="192.0.2.1")
+    store.audit.write("flair grant", bob.id, user=ada.id, flair="Früh", address="192.0.2.1")
     store.audit.write("user suspend", ada.id, user=bob.id, address="192.0.2.2")
     store.audit.write("user unsuspend", "command", user=bob.id)
-    by, about = export(adas_browser)["audit"]
+    answer = adas_browser.get("/account/export")
+    by, about = answer.json["audit"]
     assert about.pop("time") <= by.pop("time") <= now_ms()
-    assert about == {"act": "user reset bio", "user": ada.id}
+    assert about == {"act": "flair grant", "user": ada.id, "flair": "Früh"}
     assert by == {"act": "user suspend", "by": ada.id, "user": bob.id, "address": "192.0.2.2"}
-
-
-def test_export_audit_lines_are_newest_first_without_duplicates(
-    store, adas_browser, ada, bob, clock
-):
-    first, second = (store.clients.register(name, [], ada.id)[0] for name in ("First", "Second"))
-    lines = (
-        ("client add", ada.id, {"client": first.id}),
-        ("client disable", bob.id, {"client": second.id}),
-        ("user reset bio", bob.id, {"user": ada.id}),
-        ("client new-secret", ada.id, {"client": second.id}),
-        ("client disable", "command", {"client": first.id}),
-    )
-    for act, by, ids in lines:
-        clock.shift(1)
-        store.audit.write(act, by, **ids)
-    assert [line["act"] for line in export(adas_browser)["audit"]] == [
-        each[0] for each in lines[::-1]
-    ]
+    assert "\\u" not in answer.text  # an escape takes up to three times the bytes
 
 
 def test_pages_read_neither_all_users_nor_the_whole_audit_log(
-    store, adas_browser, ada, monkeypatch
+    app, store, adas_browser, ada, monkeypatch
 ):
     """Only the developer page of administrators needs the ids of all clients."""
-    with store.users.edit(ada.id) as user:
-        user.mod_level = ADMINISTRATOR
     for part, method in ((store.users, "ids"), (store.clients, "ids"), (store.audit, "read")):
         monkeypatch.setattr(part, method, None)
+    app.config["CLIENT_REGISTRATION"] = "members"
+    assert adas_browser.get("/developer").status_code == 200
+    with store.users.edit(ada.id) as user:
+        user.mod_level = ADMINISTRATOR
     for path in ("/", "/account", "/account/export", "/account/apps", "/players", "/users/1"):
         assert adas_browser.get(path).status_code == 200
-    with store.users.edit(ada.id) as user:
-        user.mod_level = 0
-    adas_browser.application.config["CLIENT_REGISTRATION"] = "members"
-    assert adas_browser.get("/developer").status_code == 200
 
 
 def test_export_of_a_damaged_log_says_that_it_is_incomplete(
@@ -424,21 +344,12 @@ def test_export_streams_without_request_and_survives_a_client_that_leaves(
     assert len(export(adas_browser)["audit"]) == 1000
 
 
-def test_export_has_reason_and_end_of_a_suspension_but_not_its_moderator(store, adas_browser, ada):
-    ended = Suspension(by=77, since=1, reason="Insults", until=2)
-    with store.users.edit(ada.id) as user:
-        user.suspension = ended
-    assert export(adas_browser)["suspension"] == {"since": 1, "reason": "Insults", "until": 2}
-
-
-def test_exports_are_limited_per_player(adas_browser, open_browser, ada, bob):
+def test_exports_are_limited_per_player(adas_browser, bobs_browser):
     for _ in range(EXPORTS_AN_HOUR):
         assert adas_browser.get("/account/export").status_code == 200
     refused = adas_browser.get("/account/export")
     assert (refused.status_code, "Retry-After" in refused.headers) == (429, True)
-    browser = open_browser()
-    browser.sign_in("Bob")
-    assert browser.get("/account/export").status_code == 200
+    assert bobs_browser.get("/account/export").status_code == 200
 
 
 # -- deleting -------------------------------------------------------------------------------------
@@ -465,31 +376,12 @@ def test_account_deletion_ends_sessions_and_tokens(store, adas_browser, open_bro
     assert store.users.ids() == []
 
 
-def test_account_deletion_frees_name_and_email_but_not_the_id(
-    store, adas_browser, browser, ada, faults, anyone
-):
-    picture = f"/pfp/large/1-{ada.pfp_timestamp}.webp"
-    assert anyone.get(picture).status_code == 200
-    delete(adas_browser)
-    assert anyone.get(picture).status_code == 404
-    assert faults.stored("pictures") == {}
-    assert anyone.get("/api/users/info?id=1").status_code == 404
-    assert sign_up(browser, name="Ada", email="ada@example.org").status_code == 303
-    assert store.users.find_by_login("Ada").id == 2
-    assert (store.users.ids(), len(faults.stored("users"))) == ([2], 1)
-
-
-def test_last_administrator_cannot_delete_the_account(store, adas_browser, ada, bob):
+def test_last_administrator_cannot_delete_the_account(store, adas_browser, ada):
     with store.users.edit(ada.id) as user:
-        user.mod_level = 2
-    with store.users.edit(bob.id) as user:
-        user.mod_level, user.suspension = 2, Suspension("command")  # not counted: cannot sign in
+        user.mod_level = ADMINISTRATOR
     page = delete(adas_browser)
     assert (page.status_code, list(problems_of(page))) == (409, ["delete-form"])
     assert store.users.read(ada.id).name == "Ada"
-    with store.users.edit(bob.id) as user:
-        user.suspension = None
-    assert delete(adas_browser).status_code == 303
 
 
 # -- apps and browsers ----------------------------------------------------------------------------
@@ -500,12 +392,15 @@ def withdraw(browser, client_id: str):
     return browser.post("/account/apps/withdraw", data={"client_id": client_id})
 
 
-def test_apps_page_shows_scopes_and_date_but_no_grant_id(store, adas_browser, ada, program):
+def test_apps_page_shows_scopes_and_date_but_no_grant_id(store, adas_browser, ada, register):
+    program = register("https://x.example/", name="<script>x</script>")
     adas_browser.allow(program, scope="userinfo email")
+    with store.users.edit(ada.id) as user:
+        user.grants[program.id].scope.append("<b>")
     page = adas_browser.get("/account/apps")
     today = datetime.now(UTC)
-    assert "Space Game" in page.text
-    assert "your public profile, your email address" in page.text
+    assert "&lt;script&gt;x" in page.text and "<script>x" not in page.text
+    assert "your public profile, your email address, your &lt;b&gt;" in page.text
     assert f"Allowed on: {today.day} {today:%B %Y}" in page.text
     assert store.users.read(ada.id).grants[program.id].id not in page.text
 
@@ -523,17 +418,14 @@ def test_withdrawing_an_app_revokes_tokens_codes_and_consent(store, adas_browser
     assert program.whois(token).status_code == 401  # the new grant is not that of this token
 
 
-@pytest.mark.parametrize("client_id", ["", "x", "../1", "0" * 16])
 def test_withdrawing_an_app_without_a_grant_is_a_no_op(
-    store, adas_browser, open_browser, ada, bob, program, register, client_id
+    store, adas_browser, bobs_browser, ada, program, register
 ):
     other = register("https://other.example/callback", name="Other")
-    bobs = open_browser()
-    bobs.sign_in("Bob")
-    token = other.token_for(bobs.allow(other))
+    token = other.token_for(bobs_browser.allow(other))
     adas_browser.allow(program)
     before = store.users.read(ada.id).grants
-    for each in (client_id, other.id):
+    for each in ("", "../1", "0" * 24, other.id):
         assert withdraw(adas_browser, each).status_code == 303
     assert store.users.read(ada.id).grants == before != {}
     assert other.whois(token).json["name"] == "Bob"
@@ -546,15 +438,6 @@ def test_deleted_app_can_be_withdrawn(store, adas_browser, ada, program):
     assert (page.status_code, "An app that was deleted" in page.text) == (200, True)
     withdraw(adas_browser, program.id)
     assert store.users.read(ada.id).grants == {}
-
-
-def test_app_name_and_scope_are_escaped(store, adas_browser, ada, register):
-    program = register("https://x.example/", name="<script>x</script>")
-    with store.users.edit(ada.id) as user:
-        user.grants[program.id] = Grant("x", ["userinfo", "<b>"], now_ms())
-    text = adas_browser.get("/account/apps").text
-    assert "<script>x" not in text and "<b>" not in text
-    assert "&lt;script&gt;x" in text
 
 
 def test_ending_one_session_keeps_the_others(store, adas_browser, open_browser, ada):
@@ -570,15 +453,13 @@ def test_ending_one_session_keeps_the_others(store, adas_browser, open_browser, 
     assert [is_signed_in(each) for each in (adas_browser, other, third)] == [True, False, True]
 
 
-@pytest.mark.parametrize("since", [10**20, 10**400], ids=["beyond the calendar", "beyond a float"])
-def test_apps_page_shows_a_time_beyond_the_calendar_as_a_number(
-    store, adas_browser, ada, program, since
-):
-    with store.users.edit(ada.id) as user:
-        user.grants[program.id] = Grant("a grant", ["userinfo"], since)
-        user.sessions[-1].since = since
-    page = adas_browser.get("/account/apps").text
-    assert f"Allowed on: {since}" in page and f"Signed in on: {since}<" in page
+def test_apps_page_shows_a_time_beyond_the_calendar_as_a_number(store, adas_browser, ada, program):
+    for since in (10**20, 10**400):  # beyond the calendar, and beyond a float
+        with store.users.edit(ada.id) as user:
+            user.grants[program.id] = Grant("a grant", ["userinfo"], since)
+            user.sessions[-1].since = since
+        page = adas_browser.get("/account/apps").text
+        assert f"Allowed on: {since}" in page and f"Signed in on: {since}<" in page
 
 
 def test_sign_out_buttons_of_similar_browsers_name_the_minute(store, adas_browser, ada):
@@ -590,16 +471,11 @@ def test_sign_out_buttons_of_similar_browsers_name_the_minute(store, adas_browse
         assert f'aria-label="Sign out: Firefox, 21 November 2026, {time} UTC"' in page
 
 
-@pytest.mark.parametrize("session", ["", "x"])
-def test_another_players_session_cannot_be_ended(
-    store, adas_browser, open_browser, ada, bob, session
-):
-    bobs = open_browser()
-    bobs.sign_in("Bob")
-    for each in (session, store.users.read(bob.id).sessions[0].id):
+def test_another_players_session_cannot_be_ended(store, adas_browser, bobs_browser, bob):
+    for each in ("", "x", store.users.read(bob.id).sessions[0].id):
         data = {"session": each, "user": bob.id}
         assert adas_browser.post("/account/sessions/end", data=data).status_code == 303
-    assert is_signed_in(bobs) and is_signed_in(adas_browser)
+    assert is_signed_in(bobs_browser) and is_signed_in(adas_browser)
 
 
 def test_ending_the_current_session_signs_out(store, adas_browser, ada):
@@ -610,29 +486,25 @@ def test_ending_the_current_session_signs_out(store, adas_browser, ada):
 
 # -- all account pages ----------------------------------------------------------------------------
 
-SIGNED_IN_POSTS = [
-    *("/account", "/account/picture", "/account/picture/remove", "/account/email"),
-    *("/account/password", "/account/delete", "/account/apps/withdraw", "/account/sessions/end"),
-    "/account/sign-out-everywhere",
-]
+
+@pytest.fixture
+def form_paths(app) -> list[str]:
+    """The addresses of the forms that only signed-in players send."""
+    rules = [each for each in app.url_map.iter_rules() if each.endpoint.startswith("account.")]
+    return [each.rule for each in rules if "POST" in each.methods and each.rule != "/new-password"]
 
 
-def test_tests_cover_every_post_route(app):
-    rules = [each for each in app.url_map.iter_rules() if "POST" in each.methods]
-    ours = {each.rule for each in rules if each.endpoint.startswith(("account.", "sign_up."))}
-    assert ours == {*SIGNED_IN_POSTS, "/sign-up", "/new-password"}
+def test_signed_out_request_redirects_to_sign_in(browser, form_paths):
+    assert len(form_paths) == 9
+    answers = {path: (browser.post(path), "/account") for path in form_paths}
+    answers |= {path: (browser.get(path), path) for path in ("/account/apps", "/account/export")}
+    for path, (answer, next_path) in answers.items():
+        assert answer.status_code == 303, path
+        assert answer.location.startswith(f"/sign-in?next={next_path}"), path
 
 
-@pytest.mark.parametrize("path", [*SIGNED_IN_POSTS, "/account/apps", "/account/export"])
-def test_signed_out_request_redirects_to_sign_in(browser, ada, path):
-    is_form = path in SIGNED_IN_POSTS
-    answer = browser.post(path) if is_form else browser.get(path)
-    assert answer.status_code == 303
-    assert answer.location.startswith("/sign-in?next=" + ("/account" if is_form else path))
-
-
-def test_get_of_a_form_address_is_405_with_an_explanation(adas_browser):
-    for path in SIGNED_IN_POSTS[1:]:
+def test_get_of_a_form_address_is_405_with_an_explanation(adas_browser, form_paths):
+    for path in set(form_paths) - {"/account"}:
         page = adas_browser.get(path)
         assert (page.status_code, "opened directly" in page.text) == (405, True)
 
@@ -650,10 +522,8 @@ def test_form_input_is_escaped(adas_browser, open_browser):
 
 
 def test_notices_do_not_accumulate_in_the_cookie(adas_browser):
-    sizes = []
+    sizes = set()
     for _ in range(3):
-        adas_browser.post("/account", data={"bio": "Chess."})
-        sizes.append(len(adas_browser.get_cookie("session").value))
-    assert sizes == sizes[:1] * 3
-    assert "Profile saved." in adas_browser.get("/account").text
-    assert "Profile saved." not in adas_browser.get("/account").text
+        save(adas_browser, bio="Chess.")
+        sizes.add(len(adas_browser.get_cookie("session").value))
+    assert len(sizes) == 1

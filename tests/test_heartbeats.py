@@ -31,7 +31,7 @@ def beat(clock, adas_browser, ada):
 
 @pytest.fixture
 def played(store, ada):
-    """A function that returns Ada's play time, and her last heartbeat since the first, in seconds."""
+    """A function that returns Ada's play time and the time of her last heartbeat, in seconds."""
 
     def played() -> tuple[float, float]:
         user = store.users.read(ada.id)

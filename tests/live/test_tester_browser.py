@@ -1,6 +1,5 @@
 """The tester in a real browser, and its samples as the programs that they are."""
 
-import html
 import os
 import re
 import subprocess
@@ -9,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from forms import parse
 from playwright.sync_api import Page, expect
 from waiting import PATIENCE
 
@@ -74,17 +74,21 @@ def check_result(page: Page) -> None:
     assert "?" not in page.url
 
 
-@pytest.mark.browser
-@pytest.mark.parametrize("scripts", [True, False])
-def test_tester_signs_in(server: RunningServer, client: dict, browse, scripts: bool):
-    page = browse(java_script_enabled=scripts)
-    open_tester(page, server, client)
+def complete_test(page: Page, client: dict) -> None:
+    """Run a whole test from its first page."""
     page.get_by_role("button", name="Start").click()
     decide(page, "Allow")
     expect(page.get_by_text("You are back, with a code")).to_be_visible()
     assert "?" not in page.url
     exchange(page, client)
     check_result(page)
+
+
+@pytest.mark.browser
+def test_tester_works_without_javascript(server: RunningServer, client: dict, browse):
+    page = browse(java_script_enabled=False)
+    open_tester(page, server, client)
+    complete_test(page, client)
 
 
 @pytest.mark.browser
@@ -135,30 +139,15 @@ def test_tester_works_by_keyboard_alone(server: RunningServer, client: dict, bro
 
 
 @pytest.mark.browser
-def test_result_page_loaded_again_tells_that_the_test_is_over(
-    server: RunningServer, client: dict, browse
-):
-    page = browse()
-    open_tester(page, server, client)
-    page.get_by_role("button", name="Start").click()
-    decide(page, "Allow")
-    exchange(page, client)
-    check_result(page)
-    page.reload()  # sends the form once more
-    expect(page.get_by_text("This test is over")).to_be_focused()
-
-
-@pytest.mark.browser
 def test_code_is_in_no_log_and_no_referer(server: RunningServer, client: dict, browse):
-    """RFC 9700 4.2.4: nor is it in the address of a page."""
+    """RFC 9700 4.2.4: nor is it in the address of a page. A reload sends no code again."""
     page = browse()
     sent = []
     page.on("request", lambda request: sent.append((request.url, request.headers.get("referer"))))
     open_tester(page, server, client)
-    page.get_by_role("button", name="Start").click()
-    decide(page, "Allow")
-    exchange(page, client)
-    check_result(page)
+    complete_test(page, client)
+    page.reload()  # sends the form once more
+    expect(page.get_by_text("This test is over")).to_be_focused()
     [code] = {match[1] for url, _ in sent if (match := re.search("[?]code=([^&]*)", url))}
     assert not any(code in (referer or "") for _, referer in sent)
     logged = server.access_log.read_text() + server.error_log.read_text()
@@ -186,10 +175,7 @@ def test_each_kind_of_app_is_registered_and_tested(
             client = {"client_secret": secret.text_content()} if secret.count() else {}
             check_page(page)
             page.get_by_role("link", name="Test your app").click()
-            page.get_by_role("button", name="Start").click()
-            decide(page, "Allow")
-            exchange(page, client)
-            check_result(page)
+            complete_test(page, client)
 
 
 # -- samples --------------------------------------------------------------------------------------
@@ -199,26 +185,18 @@ def sample_of(form_browser: FormBrowser, client: dict, language: str) -> str:
     """Return a sample of the page."""
     address = f"{form_browser.server_address}/developer/{client['client_id']}/try"
     page = form_browser.session.get(address, params={"scope": "userinfo email"}, timeout=PATIENCE)
-    pattern = rf'data-copy="Copy code: {language}"><code>(.*?)</code>'
-    return html.unescape(re.search(pattern, page.text, re.DOTALL)[1])
+    return parse(page).find(attrs={"data-copy": f"Copy code: {language}"}).text
 
 
-def run_sample(command: list[str], form_browser: FormBrowser, client: dict, folder: Path) -> str:
+def run_sample(command: list[str], form_browser: FormBrowser, client: dict) -> str:
     """Run a sample, open the address that it prints, paste the redirect; return what it prints."""
     environment = {**os.environ, "CLIENT_SECRET": client.get("client_secret", "")}
-    with subprocess.Popen(
-        command,
-        cwd=folder,
-        env=environment,
-        text=True,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as program:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=environment, **pipes) as program:
         opened, address = program.stdout.readline().split()
         assert opened == "Open"
-        printed, _ = program.communicate(
-            form_browser.allow(address, "ada").address + "\n", timeout=PATIENCE
-        )
+        redirect = form_browser.allow(address, "ada").address
+        printed, _ = program.communicate(f"{redirect}\n", timeout=PATIENCE)
         assert program.returncode == 0
     return printed
 
@@ -226,7 +204,7 @@ def run_sample(command: list[str], form_browser: FormBrowser, client: dict, fold
 def test_python_sample_signs_in(adas_form_browser: FormBrowser, client: dict, tmp_path: Path):
     program = tmp_path / "sign_in.py"
     program.write_text(sample_of(adas_form_browser, client, "Python"), encoding="utf-8")
-    printed = run_sample([sys.executable, "-u", program.name], adas_form_browser, client, tmp_path)
+    printed = run_sample([sys.executable, "-u", str(program)], adas_form_browser, client)
     assert "'name': 'ada'" in printed and "ada@example.org" in printed
 
 
@@ -235,5 +213,5 @@ def test_python_sample_signs_in(adas_form_browser: FormBrowser, client: dict, tm
 def test_node_sample_signs_in(adas_form_browser: FormBrowser, client: dict, tmp_path: Path):
     program = tmp_path / "sign_in.mjs"
     program.write_text(sample_of(adas_form_browser, client, "JavaScript"), encoding="utf-8")
-    printed = run_sample(["node", program.name], adas_form_browser, client, tmp_path)
+    printed = run_sample(["node", str(program)], adas_form_browser, client)
     assert "name: 'ada'" in printed and "ada@example.org" in printed

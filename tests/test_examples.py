@@ -109,14 +109,18 @@ class Browser:
 
 
 @pytest.fixture(scope="module")
-def web_app_port(stub_server: IdentityServer, score_file: Path) -> Iterator[int]:
-    with running(WEB_APP, stub_server.address, score_file) as port:
-        yield port
+def ports(stub_server: IdentityServer, score_file: Path) -> Iterator[tuple[int, int]]:
+    """The ports of the running web app and of the running game."""
+    with (
+        running(WEB_APP, stub_server.address, score_file) as web_app,
+        running(GAME, stub_server.address, score_file) as game,
+    ):
+        yield web_app, game
 
 
 @pytest.fixture
-def web_app(web_app_port: int, identity_server: IdentityServer) -> Browser:
-    return Browser(web_app_port)
+def web_app(ports: tuple[int, int], identity_server: IdentityServer) -> Browser:
+    return Browser(ports[0])
 
 
 @pytest.fixture(scope="module")
@@ -124,16 +128,10 @@ def score_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("game") / "scores.json"
 
 
-@pytest.fixture(scope="module")
-def game_port(stub_server: IdentityServer, score_file: Path) -> Iterator[int]:
-    with running(GAME, stub_server.address, score_file) as port:
-        yield port
-
-
 @pytest.fixture
-def game(game_port: int, identity_server: IdentityServer, score_file: Path) -> Browser:
+def game(ports: tuple[int, int], identity_server: IdentityServer, score_file: Path) -> Browser:
     score_file.unlink(missing_ok=True)
-    return Browser(game_port)
+    return Browser(ports[1])
 
 
 # -- both programs -------------------------------------------------------------------------------
@@ -144,22 +142,15 @@ def test_web_app_has_fewer_than_150_lines():
 
 
 @pytest.mark.parametrize("program", [WEB_APP, GAME])
-def test_aborted_connections_print_no_traceback(program: str, subtests, tmp_path: Path):
+def test_aborted_connections_print_no_traceback(program: str, tmp_path: Path):
     """`running` fails if the program has printed a traceback."""
     with running(program, "http://127.0.0.1:9", tmp_path / "scores.json") as port:
-        for sent in (b"", b"GET / HT", b"GET / HTTP/1.1\r\n\r\n"):
-            with subtests.test(sent.decode()):
-                reset_connections(port, sent)
-                assert Browser(port).send("GET", "/").status == 200
-
-
-def reset_connections(port: int, sent: bytes) -> None:
-    """Send this and reset the connection, four times, as a crashing browser does."""
-    for _ in range(4):
-        with socket.create_connection(("127.0.0.1", port)) as browser:
-            linger = struct.pack("ii", 1, 0)
-            browser.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-            browser.sendall(sent)
+        for sent in (b"", b"GET / HT", b"GET / HTTP/1.1\r\n\r\n") * 4:
+            with socket.create_connection(("127.0.0.1", port)) as browser:
+                linger = struct.pack("ii", 1, 0)  # closing resets, as a crashing browser does
+                browser.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                browser.sendall(sent)
+        assert Browser(port).send("GET", "/").status == 200
 
 
 @pytest.mark.parametrize("program", [WEB_APP, GAME])
@@ -175,83 +166,54 @@ def callback(**answer: str) -> str:
     return f"/callback?{urlencode(answer)}"
 
 
-def test_web_app_shows_the_player_and_all_six_messages(
+def test_web_app_sends_the_verifier_and_shows_every_message(
     web_app: Browser, identity_server: IdentityServer
 ):
+    """Of each secret it shows the first four characters."""
     request = web_app.start_sign_in()
-    answer = web_app.send("GET", callback(code="a-code", state=request["state"]))
+    answer = web_app.send("GET", callback(code="a-code-that-is-secret", state=request["state"]))
     assert (answer.status, answer.getheader("Location")) == (303, "/")
-    page = web_app.page()
-    assert "Hello, <bdi>ada</bdi>!" in page
-    for shown in (
-        "/oauth/authorize",
-        "/callback",
-        "POST ",
-        "access_token",
-        "Bearer",
-        "pfpTimestamp",
-    ):
-        assert shown in page
-    assert page.count("<dl>") == 6
-    assert f"{identity_server.address}/pfp/medium/1-1700000000000.webp" in page
-
-
-def test_token_request_has_the_verifier_and_all_required_parameters(
-    web_app: Browser, identity_server: IdentityServer
-):
-    request = web_app.start_sign_in()
-    web_app.send("GET", callback(code="a-code", state=request["state"]))
     [form] = identity_server.exchanged
-    digest = hashlib.sha256(form.pop("code_verifier").encode()).digest()
+    verifier = form.pop("code_verifier")
+    digest = hashlib.sha256(verifier.encode()).digest()
     assert base64.urlsafe_b64encode(digest).decode().rstrip("=") == request["code_challenge"]
     assert form == {
         "grant_type": "authorization_code",
-        "code": "a-code",
+        "code": "a-code-that-is-secret",
         "client_id": CLIENT_ID,
         "client_secret": CLIENT_SECRET,
         "redirect_uri": request["redirect_uri"],
     }
     assert request["redirect_uri"] == f"http://127.0.0.1:{web_app.port}/callback"
-
-
-def test_secrets_are_not_shown(web_app: Browser, identity_server: IdentityServer):
-    request = web_app.start_sign_in()
-    web_app.send("GET", callback(code="a-code-that-is-secret", state=request["state"]))
     page = web_app.page()
-    verifier = identity_server.exchanged[0]["code_verifier"]
+    assert "Hello, <bdi>ada</bdi>!" in page
+    assert f"{identity_server.address}/pfp/medium/1-1700000000000.webp" in page
+    for shown in ("/oauth/authorize", "/callback", "POST ", "access_token", "Bearer"):
+        assert shown in page
+    assert page.count("<dl>") == 6
     for secret in (CLIENT_SECRET, TOKEN, "a-code-that-is-secret", verifier):
         assert f"{secret[:4]}…" in page
         assert secret[:5] not in page
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [{}, {"state": ""}, {"state": "another"}, {"state": "é"}],
-    ids=["missing", "empty", "other", "non-ASCII"],
-)
 def test_callback_with_a_wrong_state_is_not_exchanged(
-    web_app: Browser, identity_server: IdentityServer, answer: dict[str, str]
+    web_app: Browser, identity_server: IdentityServer
 ):
-    request = web_app.start_sign_in()
-    web_app.send("GET", callback(code="a-code", **answer))
-    assert "a state that is not this browser" in web_app.page()
-    assert identity_server.exchanged == []
-    # The forged callback did not end this browser's own sign-in.
-    web_app.send("GET", callback(code="a-code", state=request["state"]))
-    assert "Hello, <bdi>ada</bdi>!" in web_app.page()
-
-
-def test_state_is_valid_once_in_its_own_browser(web_app: Browser, identity_server: IdentityServer):
+    """It does not end this browser's own sign-in. The right state is valid once, in its browser."""
     state = web_app.start_sign_in()["state"]
     other_browser = Browser(web_app.port)
-    for parameters in ({"state": state}, {"state": ""}, {}):
-        other_browser.send("GET", callback(code="a-code", **parameters))
+    for wrong in ({}, {"state": ""}, {"state": "another"}, {"state": "é"}):
+        web_app.send("GET", callback(code="a-code", **wrong))
+        assert "a state that is not this browser" in web_app.page()
+        other_browser.send("GET", callback(code="a-code", **wrong))
+    other_browser.send("GET", callback(code="a-code", state=state))
     other_browser.start_sign_in()
     other_browser.send("GET", callback(code="a-code", state=state))
     assert identity_server.exchanged == []
-    web_app.send("GET", callback(code="a-code", state=state))
-    web_app.send("GET", callback(code="a-code", state=state))
-    assert len(identity_server.exchanged) == 1
+    for _ in range(2):
+        web_app.send("GET", callback(code="a-code", state=state))
+        assert len(identity_server.exchanged) == 1
+    assert "Hello, <bdi>ada</bdi>!" in web_app.page()
 
 
 def test_session_fixation_is_prevented(web_app: Browser):
@@ -279,25 +241,22 @@ def test_callback_parameters_are_escaped(web_app: Browser):
     assert re.findall("<(script|u|i|em)>", page) == []
 
 
-@pytest.mark.parametrize(
-    "path, status, values, message",
-    [
+def test_failed_exchange_shows_an_error(
+    web_app: Browser, identity_server: IdentityServer, subtests
+):
+    for path, status, values, message in (
         ("token", 400, {"message": "this code is old"}, "It refuses: this code is old"),
         ("whois", 401, {"message": "it ended"}, "It refuses: it ended"),
         ("token", 502, b"<h1>Bad gateway</h1>", "It does not answer as it should"),
         ("token", 0, None, "It does not answer as it should: Remote end closed connection"),
-    ],
-    ids=["token refused", "whois refused", "bad gateway", "no response"],
-)
-def test_failed_exchange_shows_an_error(
-    web_app: Browser, identity_server: IdentityServer, path: str, status: int, values, message: str
-):
-    request = web_app.start_sign_in()
-    identity_server.answers[f"/api/oauth/{path}"] = (status, values)
-    web_app.send("GET", callback(code="a-code", state=request["state"]))
-    page = web_app.page()
-    assert message in page
-    assert "ada" not in page
+    ):
+        with subtests.test(path, status=status):
+            identity_server.forget()
+            identity_server.answers[f"/api/oauth/{path}"] = (status, values)
+            request = web_app.start_sign_in()
+            web_app.send("GET", callback(code="a-code", state=request["state"]))
+            page = web_app.page()
+            assert (message in page, "ada" in page) == (True, False)
 
 
 # -- the game's backend -------------------------------------------------------------------------
@@ -335,44 +294,29 @@ def test_game_exchanges_a_code_and_returns_its_own_token(
     assert identity_server.exchanged == [form | credentials]
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Origin": "http://evil.example"},
-        {"Origin": "null"},
-        {"Origin": "http://127.0.0.1:1"},
-        {"Origin": ""},
-        {"Sec-Fetch-Site": "cross-site"},
-        {"Sec-Fetch-Site": "same-site"},
-        {"Sec-Fetch-Site": "none"},
-    ],
-    ids=str,
-)
-def test_cross_site_post_is_403(
-    game: Browser, identity_server: IdentityServer, headers: dict[str, str]
-):
-    assert post(game, "/sign-in", ANSWER, **headers).status == 403
-    assert identity_server.exchanged == []
+def test_cross_site_post_is_403(game: Browser, identity_server: IdentityServer, subtests):
+    signed_in, own = sign_in(game), {"Origin": f"http://127.0.0.1:{game.port}"}
+    same_origin = own | {"Sec-Fetch-Site": "same-origin"}
+    identity_server.forget()
+    for headers in (
+        {},
+        *(same_origin | {"Origin": each} for each in ("http://evil.example", "null", "")),
+        same_origin | {"Origin": "http://127.0.0.1:1"},
+        *(own | {"Sec-Fetch-Site": each} for each in ("cross-site", "same-site", "none")),
+    ):
+        with subtests.test(**headers):
+            assert game.send("POST", "/sign-in", json.dumps(ANSWER), **headers).status == 403
+            answer = game.send("POST", "/scores", '{"score": 7}', **signed_in | headers)
+            assert answer.status == 403
+    assert (identity_server.exchanged, scores(game)) == ([], [])
+    assert game.send("POST", "/sign-in", json.dumps(ANSWER), **own).status == 200
+
+
+def test_invalid_score_is_400(game: Browser):
     signed_in = sign_in(game)
-    assert post(game, "/scores", {"score": 7}, **signed_in | headers).status == 403
-    assert scores(game) == []
-
-
-def test_post_without_origin_is_403(game: Browser, identity_server: IdentityServer):
-    assert game.send("POST", "/sign-in", json.dumps(ANSWER)).status == 403
-    assert identity_server.exchanged == []
-
-
-def test_origin_suffices_without_sec_fetch_site(game: Browser):
-    origin = {"Origin": f"http://127.0.0.1:{game.port}"}
-    assert game.send("POST", "/sign-in", json.dumps(ANSWER), **origin).status == 200
-
-
-@pytest.mark.parametrize("score", [-1, 1001, 1.5, "5", True, None, [5], 10**30], ids=str)
-def test_invalid_score_is_400(game: Browser, score: object):
-    answer = post(game, "/scores", {"score": score}, **sign_in(game))
-    assert answer.status == 400
-    assert "from 0 to 1000" in json.loads(answer.text)["message"]
+    for score in (-1, 1001, 1.5, "5", True, None, [5], 10**30):
+        answer = post(game, "/scores", {"score": score}, **signed_in)
+        assert (answer.status, "from 0 to 1000" in answer.text) == (400, True), score
     assert scores(game) == []
 
 
@@ -382,11 +326,10 @@ def test_score_belongs_to_the_signed_in_player(game: Browser):
     assert scores(game) == [{"id": 1, "score": 5}]
 
 
-@pytest.mark.parametrize("token", ["", "Bearer ", "Bearer wrong", "Basic eDp5"])
-def test_score_without_a_valid_token_is_401(game: Browser, token: str):
+def test_score_without_a_valid_token_is_401(game: Browser):
     sign_in(game)
-    answer = post(game, "/scores", {"score": 5}, Authorization=token)
-    assert answer.status == 401
+    for token in ("", "Bearer ", "Bearer wrong", "Basic eDp5"):
+        assert post(game, "/scores", {"score": 5}, Authorization=token).status == 401
     assert scores(game) == []
 
 
@@ -437,45 +380,32 @@ def test_refused_code_is_403_and_bad_gateway_is_502(game: Browser, identity_serv
     assert post(game, "/sign-in", ANSWER).status == 502
 
 
-@pytest.mark.parametrize(
-    "body, status",
-    [("", 400), ("{", 400), ("[]", 400), ("[" * 400, 400), ("null", 400), (" " * 499 + "{}", 413)],
-    ids=["empty", "truncated", "list", "deeply nested", "null", "too long"],
-)
-def test_invalid_body_is_refused_as_json(game: Browser, body: str, status: int):
-    answer = post(game, "/sign-in", body)
-    assert answer.status == status
-    assert list(json.loads(answer.text)) == ["message"]
+def test_invalid_body_is_refused_as_json(game: Browser, subtests):
+    codes = ('"\\ud800"', '"é"', "null", "7", '["a-code"]')
+    for body, status in (
+        *((each, 400) for each in ("", "{", "[]", "[" * 400, "null")),
+        *((f'{{"code": {each}, "code_verifier": "v"}}', 400) for each in codes),
+        *((f'{{"code": "c", "code_verifier": {each}}}', 400) for each in codes),
+        (" " * 499 + "{}", 413),
+    ):
+        with subtests.test(body[:40]):
+            answer = post(game, "/sign-in", body)
+            assert (answer.status, list(json.loads(answer.text))) == (status, ["message"])
 
 
-@pytest.mark.parametrize("code", ['"\\ud800"', '"é"', "null", "7", '["a-code"]'])
-def test_invalid_code_or_verifier_is_400(game: Browser, code: str):
-    assert post(game, "/sign-in", f'{{"code": {code}, "code_verifier": "v"}}').status == 400
-    assert post(game, "/sign-in", f'{{"code": "c", "code_verifier": {code}}}').status == 400
+def test_invalid_content_length_is_413(game: Browser):
+    for length in ("-1", "1" * 5000, "x", "²"):
+        assert post(game, "/sign-in", "", **{"Content-Length": length}).status == 413
 
 
-@pytest.mark.parametrize("length", ["-1", "1" * 5000, "x", "²"])
-def test_invalid_content_length_is_413(game: Browser, length: str):
-    assert post(game, "/sign-in", "", **{"Content-Length": length}).status == 413
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/backend.py",
-        "/../web_app.css",
-        "//etc/passwd",
-        "/scores.json",
-        "/.",
-        "/..",
-        "/%2e%2e",
-        "/a\0b",
-    ],
-)
-def test_only_the_static_files_of_the_game_are_served(game: Browser, path: str):
-    with socket.create_connection(("127.0.0.1", game.port), timeout=PATIENCE) as connection:
-        connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
-        assert connection.makefile("rb").readline().split()[1] == b"404"
+def test_only_the_static_files_of_the_game_are_served(game: Browser):
+    for path in (
+        *("/backend.py", "/../web_app.css", "//etc/passwd", "/scores.json", "/.", "/.."),
+        *("/%2e%2e", "/a\0b"),
+    ):
+        with socket.create_connection(("127.0.0.1", game.port), timeout=PATIENCE) as connection:
+            connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+            assert connection.makefile("rb").readline().split()[1] == b"404", path
 
 
 def test_only_the_identity_server_may_frame_the_game(

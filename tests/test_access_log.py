@@ -42,15 +42,12 @@ def test_line_has_address_time_request_status_bytes_and_seconds():
 
 def test_no_request_can_forge_a_line_or_make_it_longer_than_an_atomic_write(subtests):
     hostile = ['"\n1.2.3.4 - - "', "\r\x1b[2J", "é\xff", "%" * 9000, "a b", "/" * 9000, ""]
-    for text in hostile:
-        for name in ("REMOTE_ADDR", "REQUEST_METHOD", "PATH_INFO", "SERVER_PROTOCOL"):
-            with subtests.test(text=text[:20], name=name):
-                line = access_line(environ_of(**{name: text}), "404 NOT FOUND", 0, 0.0)
-                assert LINE.fullmatch(line)
-                assert len(line) <= MOST
-    line = access_line(dict.fromkeys(environ_of(), "\xff" * 9000), "200 OK", 10**12, 10.0**6)
-    assert LINE.fullmatch(line)
-    assert len(line) <= MOST
+    requests = [{name: text} for text in hostile for name in environ_of()]
+    for values in [*requests, dict.fromkeys(environ_of(), "\xff" * 9000)]:
+        with subtests.test(**{name: text[:20] for name, text in values.items()}):
+            line = access_line(environ_of(**values), "404 NOT FOUND", 10**12, 10.0**6)
+            assert LINE.fullmatch(line)
+            assert len(line) <= MOST
 
 
 def test_secret_in_a_path_is_left_out():
@@ -71,11 +68,8 @@ def check_lines(content: bytes) -> None:
     for line in lines:
         name, number, padding = line.split(" ")
         assert int(number) == counts[name]
-        assert set(padding) == {name} and len(padding) in (
-            20,
-            100,
-            MOST - len(line) + len(padding) - 1,
-        )
+        assert set(padding) == {name}
+        assert len(padding) in (20, 100) or len(line) == MOST - 1
         counts[name] += 1
 
 

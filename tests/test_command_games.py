@@ -53,12 +53,13 @@ def refusal(store):
     return refusal
 
 
-@pytest.mark.parametrize(("owner", "listed"), [(None, True), ("Hopper", True), ("ada", False)])
-def test_game_needs_no_redirect_uri_and_is_listed_if_not_a_players(run, owner, listed):
-    owned = ["--owner", owner] if owner else []
-    added = run("add", "Space", "--game-url", GAME, "--description", " Shoot the rocks. ", *owned)
-    assert (added["game_url"], added["description"]) == (GAME, "Shoot the rocks.")
-    assert (added["redirect_uris"], added["listed"]) == ([], listed)
+def test_game_needs_no_redirect_uri_and_is_listed_if_not_a_players(run, store):
+    for owner, listed in (([], True), (["--owner", "Hopper"], True), (["--owner", "ada"], False)):
+        options = ("--game-url", GAME, "--description", " Shoot the rocks. ", *owner)
+        added = run("add", "Space", *options)
+        assert (added["game_url"], added["description"]) == (GAME, "Shoot the rocks.")
+        assert (added["redirect_uris"], added["listed"]) == ([], listed)
+        store.clients.delete(added["client_id"])
 
 
 def test_client_needs_a_redirect_uri_or_a_game(refusal, store):
@@ -68,34 +69,23 @@ def test_client_needs_a_redirect_uri_or_a_game(refusal, store):
     assert all_clients(store) == []
 
 
-@pytest.mark.parametrize(
-    ("game_url", "problem"),
-    [
+def test_invalid_game_url_is_refused(run, refusal, store, subtests):
+    taken = run("add", "Taken", "--game-url", GAME)["client_id"]
+    other = run("add", "Other", "--redirect-uri", "https://other.example/")["client_id"]
+    before = all_clients(store)
+    for game_url, problem in (
         (f"{BASE_URL}/game", "game_url: Use another origin than this site's own."),
         ("ftp://space.example/", "game_url: Start with https:// or http://."),
         ("http://space.example/", "game_url: Start with https://. Browsers show no other page"),
-        (
-            "https://taken.example/mine",
-            "game_url: Taken, registered by the administrators, is at this origin. Remove its",
-        ),
-    ],
-)
-def test_invalid_game_url_is_refused(run, refusal, store, game_url, problem):
-    run("add", "Taken", "--game-url", "https://taken.example/")
-    other = run("add", "Other", "--redirect-uri", "https://other.example/")
-    before = all_clients(store)
-    assert refusal("add", "Space", "--game-url", game_url).startswith(problem)
-    assert refusal("set", other["client_id"], "--game-url", game_url).startswith(problem)
-    assert all_clients(store) == before
-
-
-def test_app_that_has_an_origin_is_named(run, refusal, store):
-    taken = run("add", "Taken", "--game-url", GAME)["client_id"]
-    options = ("add", "Space", "--game-url", GAME)
-    assert refusal(*options).startswith("game_url: Taken, registered by the administrators,")
+        (f"{GAME}/mine", "game_url: Taken, registered by the administrators, is at this origin."),
+    ):
+        with subtests.test(game_url):
+            assert refusal("add", "Space", "--game-url", game_url).startswith(problem)
+            assert refusal("set", other, "--game-url", game_url).startswith(problem)
+            assert all_clients(store) == before
     run("set", taken, "--game-url", "")
-    added = run(*options)
-    assert (added["game_url"], store.clients.read(taken).game_url) == (GAME, None)
+    assert store.clients.read(taken).game_url is None
+    assert run("set", other, "--game-url", GAME)["game_url"] == GAME
 
 
 def test_client_requires_pkce_and_forgoes_email(run):
@@ -107,22 +97,15 @@ def test_client_requires_pkce_and_forgoes_email(run):
     assert (changed["require_pkce"], changed["no_email"]) == (False, False)
 
 
-def test_game_is_changed_and_removed(run):
-    added = run("add", "Space", "--game-url", GAME, "--redirect-uri", "https://space.example/cb")
-    client_id = added.pop("client_id")
+def test_set_changes_the_given_fields_and_audits_listing(run, store):
+    added = run("add", "Space", "--game-url", GAME, "--owner", "Ada")
+    client_id = added["client_id"]
     del added["client_secret"]
     changes = ("--game-url", "https://new.example/", "--description", "New.")
-    changed = run("set", client_id, *changes)
     new = {"game_url": "https://new.example/", "description": "New."}
-    assert changed == {"client_id": client_id} | added | new
-    assert run("set", client_id, "--game-url", "", "--description", "")["game_url"] is None
-
-
-def test_listing_a_game_is_audited(run, store):
-    client_id = run("add", "Space", "--game-url", GAME, "--owner", "Ada")["client_id"]
+    assert run("set", client_id, *changes) == added | new
     for option, listed in (("--listed", True), ("--listed", True), ("--unlisted", False)):
-        assert run("set", client_id, option)["listed"] is listed
-        assert store.clients.read(client_id).listed is listed
+        assert run("set", client_id, option) == added | new | {"listed": listed}
     sentences = [describe_audit_line(line).partition("  ")[2] for line in store.audit.read()][1:]
     assert sentences == [
         f"the command: client listed, client {client_id}",

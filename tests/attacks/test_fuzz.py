@@ -66,22 +66,7 @@ def new_address_per_request(anyone) -> None:
     anyone.open = open_from_new_address
 
 
-PARTS_OF_A_QUERY = [
-    "a",
-    "id",
-    "=",
-    "&",
-    "&&",
-    ";",
-    "%",
-    "%6",
-    "%69",
-    "%C3%A9",
-    "%ff",
-    "+",
-    "é",
-    " ",
-]
+PARTS_OF_A_QUERY = [*"a=&;%+é ", "id", "&&", "%6", "%69", "%C3%A9", "%ff"]
 
 
 @given(st.lists(st.sampled_from(PARTS_OF_A_QUERY) | st.text(max_size=3)).map("".join))
@@ -109,11 +94,9 @@ def issue_code(store, ada, program, new_address_per_request):
 
     def issue_code(challenge: str | None) -> str:
         grant = store.users.read(ada.id).grants[program.id]  # a replay gives it a new id
-        record = AuthorizationCode(
-            program.id, ada.id, grant.id, grant.scope, REDIRECT_URI, challenge
-        )
+        ids = (program.id, ada.id, grant.id)
         code = f"code{next(numbers)}"
-        store.codes.add(code, record)
+        store.codes.add(code, AuthorizationCode(*ids, grant.scope, REDIRECT_URI, challenge))
         return code
 
     return issue_code
@@ -147,27 +130,16 @@ def expected_status(states: dict[str, str], challenged: bool) -> int:
 def test_token_request_succeeds_only_if_valid_and_failure_keeps_the_code(
     program, issue_code, states, challenged, wrong, others, order
 ):
-    right = {
-        "grant_type": "authorization_code",
-        "code": issue_code(CHALLENGE if challenged else None),
-        "client_id": program.id,
-        "client_secret": program.secret,
-        "redirect_uri": REDIRECT_URI,
-        "code_verifier": VERIFIER,
-    }
-    fields = [(name, value) for name, value in others if name not in right]
-    for name, value in right.items():
-        values_by_state = {
-            "right": [value],
-            "blank": [""],
-            "wrong": [wrong + value],
-            "twice": [value] * 2,
-        }
-        fields += [(name, each) for each in values_by_state.get(states[name], [])]
+    code = issue_code(CHALLENGE if challenged else None)
+    values = ("authorization_code", code, program.id, program.secret, REDIRECT_URI, VERIFIER)
+    fields = [(name, value) for name, value in others if name not in PARAMETERS]
+    for name, value in zip(PARAMETERS, values, strict=True):
+        sent = {"right": [value], "blank": [""], "wrong": [wrong + value], "twice": [value] * 2}
+        fields += [(name, each) for each in sent.get(states[name], [])]
     order.shuffle(fields)
     answer = program.http.post("/api/oauth/token", data=urlencode(fields), headers=FORM)
     assert answer.status_code == expected_status(states, challenged)
-    retry = program.exchange(right["code"], code_verifier=VERIFIER if challenged else None)
+    retry = program.exchange(code, code_verifier=VERIFIER if challenged else None)
     assert retry.status_code == (400 if answer.status_code == 200 else 200)
 
 
@@ -268,15 +240,13 @@ USER = User(
     notices=[Notice("A sentence.", 4)],
 )
 RECORDS = {
-    **{
-        User: USER,
-        Grant: USER.grants["a" * 24],
-        Session: USER.sessions[0],
-        Invite: Invite("0" * 64, 5),
-    },
-    **{Suspension: USER.suspension, Notice: USER.notices[0]},
-    Client: Client("a" * 24, "Space Game", "0" * 64, [REDIRECT_URI], owner_id=1),
-    AuthorizationCode: AuthorizationCode("a" * 24, 1, "id", ["userinfo"], None, None),
+    type(each): each
+    for each in (
+        *(USER, USER.grants["a" * 24], USER.sessions[0], USER.suspension, USER.notices[0]),
+        Invite("0" * 64, 5),
+        Client("a" * 24, "Space Game", "0" * 64, [REDIRECT_URI], owner_id=1),
+        AuthorizationCode("a" * 24, 1, "id", ["userinfo"], None, None),
+    )
 }
 
 
@@ -372,20 +342,19 @@ def samples() -> list[bytes]:
     palette = colours.quantize(16)
     metadata = {"exif": b"Exif\0\0" + exif(6), "icc_profile": swapped_profile()}
     frames = {"save_all": True, "append_images": [alpha.rotate(180)]}
-    return [
-        *(encode_picture(alpha.convert(mode), "PNG") for mode in ("1", "L", "LA", "RGB", "RGBA")),
-        encode_picture(palette, "PNG", transparency=bytes(range(16))),
-        encode_picture(noise.convert("I").convert("I;16"), "PNG"),
-        encode_picture(alpha, "PNG", **metadata, **frames),
-        *(encode_picture(colours.convert(mode), "JPEG") for mode in ("L", "RGB", "CMYK")),
-        encode_picture(colours, "JPEG", progressive=True, restart_marker_blocks=2, **metadata),
-        encode_picture(colours, "WEBP"),
-        encode_picture(alpha, "WEBP", **metadata),
-        encode_picture(alpha, "WEBP", lossless=True),
-        encode_picture(alpha, "WEBP", **frames),
-        encode_picture(palette, "GIF", transparency=3, comment=b"hello"),
-        encode_picture(palette, "GIF", save_all=True, append_images=[palette.rotate(180)]),
+    kinds = [
+        *((alpha.convert(mode), "PNG", {}) for mode in ("1", "L", "LA", "RGB", "RGBA")),
+        (palette, "PNG", {"transparency": bytes(range(16))}),
+        (noise.convert("I").convert("I;16"), "PNG", {}),
+        (alpha, "PNG", metadata | frames),
+        *((colours.convert(mode), "JPEG", {}) for mode in ("L", "RGB", "CMYK")),
+        (colours, "JPEG", {"progressive": True, "restart_marker_blocks": 2} | metadata),
+        *((colours, "WEBP", {}), (alpha, "WEBP", metadata), (alpha, "WEBP", {"lossless": True})),
+        (alpha, "WEBP", frames),
+        (palette, "GIF", {"transparency": 3, "comment": b"hello"}),
+        (palette, "GIF", {"save_all": True, "append_images": [palette.rotate(180)]}),
     ]
+    return [encode_picture(image, kind, **options) for image, kind, options in kinds]
 
 
 SAMPLES = samples()

@@ -2,12 +2,10 @@
 
 import ast
 import base64
-import contextlib
 import hashlib
 import http.client
 import json
 import re
-import runpy
 import socket
 import struct
 import sys
@@ -358,20 +356,6 @@ def test_concurrent_scores_are_all_saved(
     assert list(score_file.parent.iterdir()) == [score_file]
 
 
-def test_listen_backlog_holds_sixteen_connections(environment):
-    """The listen backlog is longer than the default of socketserver."""
-    environment.setenv("PORT", "0")
-    backend = runpy.run_path(str(ROOT / GAME))
-    with (
-        backend["Server"](("127.0.0.1", 0), backend["RequestHandler"]) as server,
-        contextlib.ExitStack() as connections,
-    ):
-        # The server accepts none; the kernel does not respond if the backlog is full.
-        for _ in range(16):
-            connection = socket.create_connection(server.server_address, timeout=PATIENCE)
-            connections.enter_context(connection)
-
-
 def test_refused_code_is_403_and_bad_gateway_is_502(game: Browser, identity_server: IdentityServer):
     identity_server.answers["/api/oauth/token"] = (400, {"message": "this code is old"})
     answer = post(game, "/sign-in", ANSWER)
@@ -406,15 +390,3 @@ def test_only_the_static_files_of_the_game_are_served(game: Browser):
         with socket.create_connection(("127.0.0.1", game.port), timeout=PATIENCE) as connection:
             connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
             assert connection.makefile("rb").readline().split()[1] == b"404", path
-
-
-def test_only_the_identity_server_may_frame_the_game(
-    game: Browser, identity_server: IdentityServer
-):
-    policy = game.send("GET", "/").getheader("Content-Security-Policy")
-    directives = dict(each.strip().split(" ", 1) for each in policy.split(";"))
-    assert directives["frame-ancestors"] == identity_server.address
-    module = f"{identity_server.address}/static/v1/identity.js"
-    assert directives["script-src"] == f"'self' {module}"
-    assert f'data-client-id="{CLIENT_ID}"' in game.page()
-    assert CLIENT_SECRET not in game.page()

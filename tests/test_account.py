@@ -3,7 +3,6 @@
 import base64
 import json
 import logging
-import re
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 
@@ -58,6 +57,7 @@ REFUSED_PROFILES = [
     (409, "name", "Another player has this name.", {"name": "Ｂｏｂ"}),
     (400, "name", "This name is reserved.", {"name": "AdmIn"}),
     (400, "name", "This name is reserved.", {"name": "Identity-Server"}),
+    (400, "name", "Use ", {"name": "\"'><script>"}),
     (400, "bio", "Use ", {"bio": "x" * 1001}),
     (400, "bio", "Use ", {"bio": "a\0b"}),
     (400, "flair", "You do not have this flair.", {"equippedFlair": "Champion"}),
@@ -376,20 +376,7 @@ def test_account_deletion_ends_sessions_and_tokens(store, adas_browser, open_bro
     assert store.users.ids() == []
 
 
-def test_last_administrator_cannot_delete_the_account(store, adas_browser, ada):
-    with store.users.edit(ada.id) as user:
-        user.mod_level = ADMINISTRATOR
-    page = delete(adas_browser)
-    assert (page.status_code, list(problems_of(page))) == (409, ["delete-form"])
-    assert store.users.read(ada.id).name == "Ada"
-
-
 # -- apps and browsers ----------------------------------------------------------------------------
-
-
-def withdraw(browser, client_id: str):
-    """Withdraw an app on the apps page."""
-    return browser.post("/account/apps/withdraw", data={"client_id": client_id})
 
 
 def test_apps_page_shows_scopes_and_date_but_no_grant_id(store, adas_browser, ada, register):
@@ -405,11 +392,13 @@ def test_apps_page_shows_scopes_and_date_but_no_grant_id(store, adas_browser, ad
     assert store.users.read(ada.id).grants[program.id].id not in page.text
 
 
-def test_withdrawing_an_app_revokes_tokens_codes_and_consent(store, adas_browser, ada, program):
+def test_withdrawing_an_app_revokes_tokens_codes_and_consent(adas_browser, program):
     token = program.token_for(adas_browser.allow(program))
     code = adas_browser.allow(program)  # not exchanged yet
     assert program.whois(token).status_code == 200
-    assert withdraw(adas_browser, program.id).status_code == 303
+    for client_id in (program.id, program.id, "../1"):  # the others are not allowed
+        data = {"client_id": client_id}
+        assert adas_browser.post("/account/apps/withdraw", data=data).status_code == 303
     assert program.whois(token).status_code == 401
     assert program.exchange(code).status_code == 400
     assert "Space Game" not in adas_browser.get("/account/apps").text
@@ -418,39 +407,28 @@ def test_withdrawing_an_app_revokes_tokens_codes_and_consent(store, adas_browser
     assert program.whois(token).status_code == 401  # the new grant is not that of this token
 
 
-def test_withdrawing_an_app_without_a_grant_is_a_no_op(
-    store, adas_browser, bobs_browser, ada, program, register
-):
-    other = register("https://other.example/callback", name="Other")
-    token = other.token_for(bobs_browser.allow(other))
-    adas_browser.allow(program)
-    before = store.users.read(ada.id).grants
-    for each in ("", "../1", "0" * 24, other.id):
-        assert withdraw(adas_browser, each).status_code == 303
-    assert store.users.read(ada.id).grants == before != {}
-    assert other.whois(token).json["name"] == "Bob"
-
-
 def test_deleted_app_can_be_withdrawn(store, adas_browser, ada, program):
     adas_browser.allow(program)
     store.clients.delete(program.id)
-    page = adas_browser.get("/account/apps")
-    assert (page.status_code, "An app that was deleted" in page.text) == (200, True)
-    withdraw(adas_browser, program.id)
+    assert "An app that was deleted" in adas_browser.get("/account/apps").text
+    adas_browser.post("/account/apps/withdraw", data={"client_id": program.id})
     assert store.users.read(ada.id).grants == {}
 
 
 def test_ending_one_session_keeps_the_others(store, adas_browser, open_browser, ada):
-    other, third = open_browser(), open_browser()
-    other.post("/sign-in", data={"name": "Ada", "password": PASSWORD}, headers={"User-Agent": "x"})
-    third.sign_in()
+    browsers = [adas_browser, open_browser(), open_browser()]
+    for each in browsers[1:]:
+        each.sign_in()
     sessions = [each.id for each in store.users.read(ada.id).sessions]
     page = adas_browser.get("/account/apps")
-    assert re.findall('name="session" value="([^"]*)"', page.text) == sessions[::-1]
-    assert page.text.count("This browser") == 1
-    answer = adas_browser.post("/account/sessions/end", data={"session": sessions[1]})
-    assert answer.status_code == 303
-    assert [is_signed_in(each) for each in (adas_browser, other, third)] == [True, False, True]
+    shown = [each["value"] for each in parse(page).select("[name=session]")]
+    assert (shown, page.text.count("This browser")) == (sessions[::-1], 1)
+    for session, left in (("x", [True, True, True]), (sessions[1], [True, False, True])):
+        answer = adas_browser.post("/account/sessions/end", data={"session": session})
+        assert answer.status_code == 303
+        assert [is_signed_in(each) for each in browsers] == left
+    adas_browser.post("/account/sessions/end", data={"session": sessions[0]})
+    assert [is_signed_in(each) for each in browsers] == [False, False, True]
 
 
 def test_apps_page_shows_a_time_beyond_the_calendar_as_a_number(store, adas_browser, ada, program):
@@ -469,19 +447,6 @@ def test_sign_out_buttons_of_similar_browsers_name_the_minute(store, adas_browse
     page = adas_browser.get("/account/apps").text
     for time in ("17:30", "17:39"):
         assert f'aria-label="Sign out: Firefox, 21 November 2026, {time} UTC"' in page
-
-
-def test_another_players_session_cannot_be_ended(store, adas_browser, bobs_browser, bob):
-    for each in ("", "x", store.users.read(bob.id).sessions[0].id):
-        data = {"session": each, "user": bob.id}
-        assert adas_browser.post("/account/sessions/end", data=data).status_code == 303
-    assert is_signed_in(bobs_browser) and is_signed_in(adas_browser)
-
-
-def test_ending_the_current_session_signs_out(store, adas_browser, ada):
-    session = store.users.read(ada.id).sessions[0].id
-    adas_browser.post("/account/sessions/end", data={"session": session})
-    assert not is_signed_in(adas_browser)
 
 
 # -- all account pages ----------------------------------------------------------------------------
@@ -507,18 +472,6 @@ def test_get_of_a_form_address_is_405_with_an_explanation(adas_browser, form_pat
     for path in set(form_paths) - {"/account"}:
         page = adas_browser.get(path)
         assert (page.status_code, "opened directly" in page.text) == (405, True)
-
-
-def test_form_input_is_escaped(adas_browser, open_browser):
-    bad = "\"'><script>x</script>"
-    pages = [
-        sign_up(open_browser(), name=bad, email=bad, next=f"/{bad}", invite=bad),
-        save(adas_browser, name=bad, bio=f"</textarea>{bad}\0"),
-        adas_browser.post("/account/email", data={"email": bad}),
-        open_browser().get("/new-password", query_string={"link": bad}),
-    ]
-    assert [page.status_code for page in pages] == [400, 400, 400, 200]
-    assert not any("<script>x" in page.text for page in pages)
 
 
 def test_notices_do_not_accumulate_in_the_cookie(adas_browser):

@@ -58,6 +58,7 @@ def code_blocks(page: TestResponse) -> list[str]:
 def test_only_administrators_register_apps_by_default(make_app, store, ada):
     app = make_app()
     browser = Browser(app, app.response_class)
+    assert browser.get("/developer").location.startswith("/sign-in")
     browser.sign_in()
     for mod_level, status in ((0, 403), (MODERATOR, 403), (ADMINISTRATOR, 200)):
         promote(store, ada.id, mod_level)
@@ -65,13 +66,6 @@ def test_only_administrators_register_apps_by_default(make_app, store, ada):
         assert browser.post("/developer", data=FORM).status_code == (201 if status == 200 else 403)
         assert ('href="/developer"' in browser.get("/").text) == (status == 200)
     assert len(all_clients(store)) == 1
-
-
-def test_signed_out_request_redirects_to_sign_in(browser, program):
-    answers = [browser.post("/developer", data=FORM)]
-    answers += [browser.get(f"/developer{each}") for each in ("", f"/{program.id}")]
-    for answer in answers:
-        assert (answer.status_code, answer.location.partition("?")[0]) == (303, "/sign-in")
 
 
 ACTS = ["", "/secret", "/disable", "/enable", "/delete"]
@@ -384,15 +378,6 @@ def test_app_is_disabled_enabled_and_deleted(store, adas_browser, registered):
     acts = [(line["act"], line["by"], line["address"]) for line in lines]
     expected = ("client disable", "client enable", "client delete")
     assert acts == [(act, registered.owner_id, "127.0.0.1") for act in expected]
-
-
-def test_failed_write_is_503(adas_browser, registered, faults):
-    adas_browser.post(f"/developer/{registered.id}/disable")
-    faults.refuse_saves("clients")
-    form = FORM | {"name": "Another Game"}
-    for act in set(ACTS) - {"/disable"}:
-        page = adas_browser.post(f"/developer/{registered.id}{act}", data=form)
-        assert (page.status_code, "Nothing was saved." in page.text) == (503, True)
 
 
 # -- plain http -----------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ import shlex
 from pathlib import Path
 
 import click
-import pytest
 
 from identity_admin import identity_server_command
 
@@ -28,23 +27,17 @@ def test_there_is_a_page_with_programs_for_each_engine():
     assert found == PROGRAMS | {"README.md": set()}
 
 
-@pytest.mark.parametrize("page", PROGRAMS)
-def test_program_is_short_and_has_both_values_to_set(page: str):
-    for name, text in PROGRAM.findall(PAGES[page]):
-        lines = text.splitlines()
-        assert len(lines) < 80, name
-        assert max(map(len, lines)) <= 100, name
-        for value in ("https://id.example.org", "your client_id"):
-            assert text.count(value) == 1, name
-            assert f"| `{value}` |" in OVERVIEW
-
-
-@pytest.mark.parametrize("page", PROGRAMS)
-def test_page_says_what_to_register_and_what_can_go_wrong(page: str):
-    headings = re.findall(r"^## (.*)$", PAGES[page], re.MULTILINE)
-    order = ["Register", "The program", "What can go wrong"]
-    assert [each for each in headings if each in order] == order
-    assert "--public --redirect-uri " in PAGES[page]
+def test_program_is_short_and_has_both_values_to_set(subtests):
+    for page in PROGRAMS:
+        assert "--public --redirect-uri " in PAGES[page]
+        for name, text in PROGRAM.findall(PAGES[page]):
+            with subtests.test(page, name=name):
+                lines = text.splitlines()
+                assert len(lines) < 80
+                assert max(map(len, lines)) <= 100
+                for value in ("https://id.example.org", "your client_id"):
+                    assert text.count(value) == 1
+                    assert f"| `{value}` |" in OVERVIEW
 
 
 def test_programs_that_are_not_run_say_so():
@@ -77,11 +70,3 @@ def parse(command: click.Command, words: list[str]) -> None:
         return parse(command.commands[words[0]], words[1:])
     command.make_context(command.name, words)
     return None
-
-
-def test_links_to_headings_lead_to_headings(subtests):
-    for page, text in PAGES.items():
-        for target, anchor in re.findall(r"\]\((\w+\.md)?#([\w-]+)\)", text):
-            with subtests.test(f"{page}: {target}#{anchor}"):
-                headings = re.findall(r"^#+ (.*)$", PAGES[target or page], re.MULTILINE)
-                assert anchor in {each.lower().replace(" ", "-") for each in headings}

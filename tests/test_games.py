@@ -12,7 +12,7 @@ from identity.settings import check_game
 from identity_server import CODES_A_MINUTE
 from storage import Storage
 from storage.errors import InvalidField, OriginTaken, StorageError, TooManyClients
-from storage.records import ADMINISTRATOR, MODERATOR, Client, Grant, Suspension
+from storage.records import MODERATOR, Client, Grant, Suspension
 from storage.rules import check_description, check_game_url
 
 GAME = "https://space.example/play"
@@ -65,33 +65,22 @@ def refusal(answer: TestResponse) -> str:
 # -- game URLs -----------------------------------------------------------------------------------
 
 
-def test_http_game_url_is_valid():
+def test_game_url_is_a_redirect_uri_that_a_page_can_frame(store):
     for game_url in (
         *("https://space.example/", "http://localhost:5000/game?level=1", "http://127.0.0.1:5000"),
         *("https://123.example/", "https://1and1.example/", "https://0xyz.example/", None),
     ):
         assert check_game_url(game_url) is None, game_url
-
-
-INVALID_GAME_URLS = [
-    *("", "space.example", "/play", "//space.example/", "ftp://space.example/"),
-    *("javascript:alert(1)", "data:text/html,x", "HTTPS://space.example/", "https:///play"),
-    *("https://ada@space.example/", "https://ada:pw@space.example/", "https://space.example/#x"),
-    *("https://spaçe.example/", "https://space.example/a b", "https://space.example\\@evil/"),
-    *("https://space.example;script-src *", "https://*.example/", "https://space.example:x/"),
-    *("https://space.example:99999/", f"https://space.example/{'a' * 2000}", "http://[::1]/"),
-    # Browsers read all of these as 127.0.0.1.
-    *("http://127.1/", "http://2130706433/", "http://0x7f.0.0.1/", "http://127.0.0.0X1:80/"),
-    *("http://0177.0.0.1/", "http://127.0.0.01/", "http://017700000001/"),
-]
-
-
-def test_other_game_url_is_invalid(store):
-    for game_url in INVALID_GAME_URLS:
+    for game_url in (
+        *("", "/play", "javascript:alert(1)", "https://ada@space.example/", "http://[::1]/"),
+        *("https://space.example/#x", "https://space.example;script-src *", "https://*.example/"),
+        # Browsers read all of these as 127.0.0.1.
+        *("http://127.1/", "http://2130706433/", "http://0x7f.0.0.1/", "http://127.0.0.0X1:80/"),
+        *("http://0177.0.0.1/", "http://127.0.0.01/", "http://017700000001/"),
+    ):
         assert check_game_url(game_url), game_url
-        with pytest.raises(InvalidField) as refused:
-            store.clients.register("Space Game", [], None, game_url=game_url)
-        assert refused.value.field == "game_url"
+    with pytest.raises(InvalidField, match="game_url"):
+        store.clients.register("Space Game", [], None, game_url="")
 
 
 def test_description_is_up_to_200_characters_on_one_line():
@@ -316,35 +305,29 @@ def test_request_not_signed_for_this_session_and_game_is_no_account(
     bobs_browser = open_browser()
     bobs_browser.sign_in("Bob")
     other = add_game("Other", "https://other.example/")
+    old = open_game(adas_browser, game)
+    with store.clients.edit(game.id) as client:
+        client.game_url = "https://space.example/elsewhere"
     wrong_requests = {
         "none": {},
         "empty": {"request": ""},
         "other session": {"request": open_game(bobs_browser, game)},
         "other game": {"request": open_game(adas_browser, other)},
-        "moved": {"request": open_game(adas_browser, game)},
+        "other address": {"request": old},
     }
-    with store.clients.edit(game.id) as client:
-        client.game_url = "https://space.example/elsewhere"
+    query = {"request": open_game(adas_browser, game), "decision": "allow"}  # is ignored
     for grants in ({}, {game.id: Grant("a grant", ["userinfo"], 1)}):
         with store.users.edit(ada.id) as user:
             user.grants = grants
         before = store.users.read(ada.id)
         for kind, sent in wrong_requests.items():
-            for fields in ({}, {"decision": "allow"}):
-                with subtests.test(kind, allowed_before=bool(grants), **fields):
+            for form in (sent, sent | {"decision": "allow"}):
+                with subtests.test(kind, allowed_before=bool(grants)):
                     path = f"/play/{game.id}/authorize"
-                    answer = adas_browser.post(path, data=sent | fields)
+                    answer = adas_browser.post(path, data=form, query_string=query)
                     assert (answer.status_code, refusal(answer)) == (403, "no_account")
                     assert store.users.read(ada.id) == before
     assert faults.stored("codes") == {}
-
-
-def test_authorize_request_in_the_query_gets_no_code(adas_browser, game):
-    signed = open_game(adas_browser, game)
-    query = {"request": signed, "decision": "allow"}
-    assert adas_browser.get(f"/play/{game.id}/authorize", query_string=query).status_code == 405
-    answer = adas_browser.post(f"/play/{game.id}/authorize", query_string=query)
-    assert refusal(answer) == "no_account"
 
 
 def test_failed_write_is_server_error(adas_browser, game, faults):
@@ -414,13 +397,17 @@ def moderators_browser(store, bob, open_browser) -> Browser:
 
 
 def test_moderator_lists_and_unlists_a_game(
-    store, adas_browser, moderators_browser, ada, bob, add_game
+    app, store, adas_browser, moderators_browser, ada, bob, add_game
 ):
     game = add_game(owner_id=ada.id, listed=False)
     path, seen = f"/play/{game.id}/listed", {"game_url": GAME}
     assert adas_browser.post(path, data=seen | {"listed": "yes"}).status_code == 403
-    assert "No games here yet." in adas_browser.get("/").text
+    for setting, offered in (("administrators", False), ("members", True)):
+        app.config["CLIENT_REGISTRATION"] = setting
+        page = adas_browser.get("/").text
+        assert ("No games here yet." in page, "Add a game" in page) == (True, offered)
     assert cards(moderators_browser.get("/")) == ["Space Game"]
+    assert moderators_browser.post(path, data=seen | {"listed": "Yes"}).status_code == 400
     for listed, shown in (("yes", ["Space Game"]), ("no", [])):
         answer = moderators_browser.post(path, data=seen | {"listed": listed})
         assert (answer.status_code, answer.location) == (303, "/")
@@ -443,31 +430,9 @@ def test_listing_a_game_with_an_outdated_address_is_409(store, moderators_browse
     assert not store.clients.read(game.id).listed
 
 
-def test_invalid_listed_value_is_400_and_unknown_game_is_404(store, moderators_browser, game):
-    for listed in ("", "Yes"):
-        answer = moderators_browser.post(f"/play/{game.id}/listed", data={"listed": listed})
-        assert answer.status_code == 400
-    assert store.clients.read(game.id).listed
-    answer = moderators_browser.post(f"/play/{'0' * 24}/listed", data={"listed": "yes"})
-    assert answer.status_code == 404
-
-
-def test_home_page_offers_registration_if_allowed(app, adas_browser):
-    add = '<a href="/developer">Add a game</a>'
-    assert add not in adas_browser.get("/").text
-    app.config["CLIENT_REGISTRATION"] = "members"
-    assert add in adas_browser.get("/").text
-
-
-def test_game_of_a_deleted_player_is_not_the_administrators(
-    store, adas_browser, ada, bob, add_game
-):
+def test_game_of_a_deleted_player_is_not_the_administrators(store, adas_browser, bob, add_game):
     game = add_game(owner_id=bob.id)
     store.users.delete(bob.id)
     for path in (f"/play/{game.id}", "/"):
         assert "Registered by a player who left" in adas_browser.get(path).text
         assert "administrators" not in adas_browser.get(path).text
-    assert adas_browser.get(f"/developer/{game.id}").status_code == 403
-    with store.users.edit(ada.id) as user:
-        user.mod_level = ADMINISTRATOR
-    assert adas_browser.get(f"/developer/{game.id}").status_code == 200

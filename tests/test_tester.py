@@ -235,15 +235,6 @@ def remembered(store, user) -> dict[str, tuple]:
     return {name: (each.scope, each.since) for name, each in consents.items()}
 
 
-def test_token_of_another_player_stands(tester, bob, open_browser):
-    bobs_browser = open_browser()
-    bobs_browser.sign_in("Bob")
-    token = tester.program.token_for(bobs_browser.allow(tester.program))
-    tester.allow()
-    tester.exchange()
-    assert tester.program.whois(token).status_code == 200
-
-
 def test_test_ends_after_ten_minutes(tester, clock):
     tester.allow()
     clock.shift(TEST_MAX_AGE / 1000)

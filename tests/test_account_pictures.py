@@ -3,11 +3,9 @@
 import io
 
 import pytest
-from conftest import begin_window
 from forms import problems_of
 from PIL import Image
 
-from identity.limits import PICTURES
 from storage.records import PICTURE_SIZES, User
 
 
@@ -87,20 +85,3 @@ def test_unsaved_picture_keeps_the_old_one(adas_browser, faults):
     faults.refuse_saves("pictures")
     assert upload(adas_browser, RED).status_code == 503
     assert faults.stored("users", "pictures") == before
-
-
-def test_uploads_are_limited_per_player(adas_browser, clock, monkeypatch):
-    """Decoding takes seconds of a processor; good and bad pictures count."""
-    begin_window(clock)
-    old = dict.fromkeys(PICTURE_SIZES, b"picture")
-    monkeypatch.setattr("storage.pictures.make_picture", lambda content: old)
-    for content, status in REFUSED_UPLOADS["text"], REFUSED_UPLOADS["empty"]:
-        assert upload(adas_browser, content).status_code == status  # not counted
-    statuses = [upload(adas_browser, RED).status_code for _ in range(PICTURES)]
-    assert "Picture saved." in adas_browser.get("/account").text
-    page = upload(adas_browser, RED)
-    assert (statuses, page.status_code) == ([303] * PICTURES, 429)
-    assert 0 < int(page.headers["Retry-After"]) <= 1800
-    assert list(problems_of(page)) == ["picture-form"]
-    clock.shift(1800)
-    assert upload(adas_browser, RED).status_code == 303

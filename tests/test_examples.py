@@ -290,6 +290,9 @@ def test_game_exchanges_a_code_and_returns_its_own_token(
     credentials = {"client_id": CLIENT_ID, "client_secret": CLIENT_SECRET}
     form = {"grant_type": "authorization_code", **ANSWER}
     assert identity_server.exchanged == [form | credentials]
+    for refusal, status in (((400, {"message": "old"}), 403), ((502, b"<h1>Bad</h1>"), 502)):
+        identity_server.answers["/api/oauth/token"] = refusal
+        assert post(game, "/sign-in", ANSWER).status == status
 
 
 def test_cross_site_post_is_403(game: Browser, identity_server: IdentityServer, subtests):
@@ -310,25 +313,16 @@ def test_cross_site_post_is_403(game: Browser, identity_server: IdentityServer, 
     assert game.send("POST", "/sign-in", json.dumps(ANSWER), **own).status == 200
 
 
-def test_invalid_score_is_400(game: Browser):
+def test_score_needs_a_number_and_a_valid_token(game: Browser):
     signed_in = sign_in(game)
     for score in (-1, 1001, 1.5, "5", True, None, [5], 10**30):
         answer = post(game, "/scores", {"score": score}, **signed_in)
         assert (answer.status, "from 0 to 1000" in answer.text) == (400, True), score
-    assert scores(game) == []
-
-
-def test_score_belongs_to_the_signed_in_player(game: Browser):
-    sent = {"score": 5, "id": 2, "player": 2}
-    assert json.loads(post(game, "/scores", sent, **sign_in(game)).text) == [{"id": 1, "score": 5}]
-    assert scores(game) == [{"id": 1, "score": 5}]
-
-
-def test_score_without_a_valid_token_is_401(game: Browser):
-    sign_in(game)
     for token in ("", "Bearer ", "Bearer wrong", "Basic eDp5"):
         assert post(game, "/scores", {"score": 5}, Authorization=token).status == 401
     assert scores(game) == []
+    answer = post(game, "/scores", {"score": 5, "id": 2, "player": 2}, **signed_in)
+    assert json.loads(answer.text) == scores(game) == [{"id": 1, "score": 5}]
 
 
 def test_score_list_has_the_best_score_of_the_ten_best_players(
@@ -356,14 +350,6 @@ def test_concurrent_scores_are_all_saved(
     assert list(score_file.parent.iterdir()) == [score_file]
 
 
-def test_refused_code_is_403_and_bad_gateway_is_502(game: Browser, identity_server: IdentityServer):
-    identity_server.answers["/api/oauth/token"] = (400, {"message": "this code is old"})
-    answer = post(game, "/sign-in", ANSWER)
-    assert (answer.status, "this code is old" in answer.text) == (403, True)
-    identity_server.answers["/api/oauth/token"] = (502, b"<h1>Bad gateway</h1>")
-    assert post(game, "/sign-in", ANSWER).status == 502
-
-
 def test_invalid_body_is_refused_as_json(game: Browser, subtests):
     codes = ('"\\ud800"', '"é"', "null", "7", '["a-code"]')
     for body, status in (
@@ -375,9 +361,6 @@ def test_invalid_body_is_refused_as_json(game: Browser, subtests):
         with subtests.test(body[:40]):
             answer = post(game, "/sign-in", body)
             assert (answer.status, list(json.loads(answer.text))) == (status, ["message"])
-
-
-def test_invalid_content_length_is_413(game: Browser):
     for length in ("-1", "1" * 5000, "x", "²"):
         assert post(game, "/sign-in", "", **{"Content-Length": length}).status == 413
 

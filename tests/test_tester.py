@@ -13,14 +13,7 @@ from werkzeug.test import TestResponse
 import identity_server
 from identity.clients import CLIENT_FAILURES
 from identity.oauth import code_challenge_of
-from pages.tester import (
-    AUTHORIZATION_ADVICE,
-    DISABLED,
-    NO_CODE,
-    NOT_OURS,
-    TEST_MAX_AGE,
-    WHOIS_REFUSED,
-)
+from pages.tester import DISABLED, NO_CODE, NOT_OURS, TEST_MAX_AGE, WHOIS_REFUSED
 from storage.errors import NoSuchCode, StorageFailed
 from storage.records import ADMINISTRATOR
 
@@ -272,30 +265,23 @@ def test_state_is_valid_once(tester):
     assert tester.exchange().status_code == 200  # the first response stands
 
 
-def test_cancel_is_explained_and_the_test_can_start_again(tester):
-    page = tester.browser.get(tester.decide(tester.start(), "deny").location)
-    assert problems_of(page)["form"].startswith("You pressed Cancel, so there is no code.")
-    assert messages_of(page)[1][1]["error"] == "access_denied"
-    assert EXCHANGE not in page.text
+def test_refused_authorization_is_explained(tester):
+    """Of an unusual error, the page shows a part: the cookie stays small."""
+    for error, explanation in (
+        ("access_denied", "You pressed Cancel, so there is no code."),
+        ("server_error", "The site can't give you a code right now."),
+        ("invalid_request", "The site refused the request (invalid_request): <b>x"),
+    ):
+        state = query_of(tester.start())["state"]
+        sent = {"error": error, "error_description": "<b>" + "x" * 999, "state": state}
+        answer = tester.browser.get(f"{tester.path}/callback", query_string=sent)
+        page = tester.browser.get(answer.location)
+        problem = problems_of(page)["form"]
+        assert (problem.startswith(explanation), len(problem) < 300) == (True, True)
+        assert messages_of(page)[1][1]["error"] == error
+        assert EXCHANGE not in page.text
     tester.allow()
     assert "It works." in tester.exchange().text
-
-
-def test_server_error_is_explained(tester, faults):
-    page = tester.browser.get(tester.start())
-    faults.refuse_saves("codes")
-    answer = tester.browser.get(tester.browser.decide(page).location)
-    page = tester.browser.get(answer.location)
-    assert problems_of(page) == {"form": AUTHORIZATION_ADVICE["server_error"]}
-
-
-def test_unusual_error_is_shown_as_it_came(tester):
-    state = query_of(tester.start())["state"]
-    sent = {"error": "invalid_request", "error_description": "<b>" + "x" * 999, "state": state}
-    answer = tester.browser.get(f"{tester.path}/callback", query_string=sent)
-    problem = problems_of(tester.browser.get(answer.location))["form"]
-    assert problem.startswith("The site refused the request (invalid_request): <b>x")
-    assert len(problem) < 300  # the cookie stays small
 
 
 # -- the token request ---------------------------------------------------------------------------
@@ -324,7 +310,7 @@ def test_second_use_of_a_code_is_explained(tester):
     assert problems_of(page)["form"].startswith("This code was used before.")
 
 
-def test_refusal_is_explained(tester):
+def test_refusal_is_explained(tester, monkeypatch):
     tester.allow()
     with tester.browser.session_transaction() as session:
         session["trial"]["verifier"] = "x" * 43
@@ -335,6 +321,11 @@ def test_refusal_is_explained(tester):
     tester.browser.post("/account/apps/withdraw", data={"client_id": tester.program.id})
     problem = problems_of(tester.exchange())["form"]
     assert problem.startswith(f"{REFUSED} the player has withdrawn consent")
+    tester.allow()
+    monkeypatch.setattr(identity_server, "TOKEN_MAX_AGE", -1)
+    page = tester.exchange()
+    assert problems_of(page) == {"form": WHOIS_REFUSED}
+    assert messages_of(page)[-1][0] == "401 Unauthorized"
 
 
 def test_too_many_wrong_secrets_are_explained_and_count_for_the_developers_address(tester):
@@ -364,14 +355,6 @@ def test_code_that_cannot_be_spent_is_explained(tester, monkeypatch, store):
         assert problems_of(page) == {"form": problem}
         assert (EXCHANGE in page.text) == retry
         assert ("It works." in tester.exchange().text) == retry
-
-
-def test_ended_token_is_explained(tester, monkeypatch):
-    tester.allow()
-    monkeypatch.setattr(identity_server, "TOKEN_MAX_AGE", -1)
-    page = tester.exchange()
-    assert problems_of(page) == {"form": WHOIS_REFUSED}
-    assert messages_of(page)[-1][0] == "401 Unauthorized"
 
 
 # -- who may test --------------------------------------------------------------------------------

@@ -47,11 +47,6 @@ def find_secret(page: TestResponse) -> str | None:
     return found and found.text
 
 
-def code_blocks(page: TestResponse) -> list[str]:
-    """Return the text of each code block of a page."""
-    return [each.text for each in parse(page).select("pre code")]
-
-
 # -- rights --------------------------------------------------------------------------------------
 
 
@@ -254,18 +249,6 @@ def test_app_over_the_limit_of_a_member_is_409(store, adas_browser, ada):
 PUBLIC = FORM | {"kind": "public", "redirect_uris": "org.example.game:/callback"}
 
 
-def test_public_app_is_registered_without_a_secret(store, adas_browser, anyone):
-    typed = PUBLIC | {"redirect_uris": f"{CALLBACK}\nhttp://127.0.0.1/callback"}
-    answer = adas_browser.post("/developer", data=typed)
-    [client] = all_clients(store)
-    assert (client.public, client.secret_sha256) == (True, "")
-    page = adas_browser.get(answer.location)
-    assert "App registered." in page.text
-    assert find_secret(page) is None
-    assert "Create new secret" not in page.text
-    assert "public" in page.text and "confidential" not in page.text
-
-
 def test_kind_must_be_chosen(store, adas_browser):
     for kind in ({}, {"kind": ""}, {"kind": "Public"}):
         page = adas_browser.post("/developer", data={"name": "Chess"} | kind)
@@ -295,43 +278,42 @@ def test_redirect_uris_depend_on_the_kind(store, adas_browser, ada, subtests):
 
 
 def test_public_app_gets_no_secret_later(store, adas_browser):
-    path = adas_browser.post("/developer", data=PUBLIC).location
-    page = adas_browser.post(f"{path}/secret")
-    assert page.status_code == 400
-    assert "A public app has no secret." in page.text
-    assert all_clients(store)[0].secret_sha256 == ""
+    answer = adas_browser.post("/developer", data=PUBLIC)
+    [client] = all_clients(store)
+    assert (client.public, client.secret_sha256) == (True, "")
+    page = adas_browser.get(answer.location)
+    assert "App registered." in page.text and "confidential" not in page.text
+    assert find_secret(page) is None and "Create new secret" not in page.text
+    page = adas_browser.post(f"{answer.location}/secret")
+    assert (page.status_code, "A public app has no secret." in page.text) == (400, True)
+    assert all_clients(store) == [client]
     assert [each["act"] for each in store.audit.read()] == ["client add"]
-
-
-def test_code_for_a_game_depends_on_the_kind(store, adas_browser):
-    game = {"name": "Chess", "redirect_uris": "", "game_url": "https://chess.example/"}
-    path = adas_browser.post("/developer", data=game | {"kind": "confidential"}).location
-    client_id = path.rpartition("/")[2]
-    web_page, exchange = code_blocks(adas_browser.get(path))
-    assert f'clientId: "{client_id}"' in web_page and "exchange: " in web_page
-    assert "http://localhost/static/v1/identity.js" in web_page
-    assert "redirect_uri" not in exchange and "CLIENT_SECRET" in exchange
-    assert "CODE_VERIFIER" in exchange
-    store.clients.delete(client_id)
-    path = adas_browser.post("/developer", data=game | {"kind": "public"}).location
-    [web_page] = code_blocks(adas_browser.get(path))
-    assert f'clientId: "{path.rpartition("/")[2]}"' in web_page
-    assert "http://localhost/static/v1/identity.js" in web_page
 
 
 # -- changing -----------------------------------------------------------------------------------
 
 
-def test_app_changes_are_saved(store, adas_browser, registered):
-    typed = {"name": "Chess", "redirect_uris": "", "game_url": "https://chess.example/"}
-    answer = adas_browser.post(f"/developer/{registered.id}", data=typed)
-    assert (answer.status_code, answer.location) == (303, f"/developer/{registered.id}")
-    client = store.clients.read(registered.id)
-    assert (client.name, client.redirect_uris) == ("Chess", [])
-    assert client.game_url == "https://chess.example/"
-    assert "App saved." in adas_browser.get(answer.location).text
-    adas_browser.post(f"/developer/{registered.id}", data=FORM)
-    assert store.clients.read(registered.id).game_url is None
+def test_app_changes_are_saved_and_its_code_depends_on_the_kind(store, adas_browser, ada):
+    game = {"name": "Chess", "redirect_uris": "", "game_url": TAKEN}
+    for public in (False, True):
+        client, _ = store.clients.register("Go", ["http://127.0.0.1/cb"], ada.id, public=public)
+        answer = adas_browser.post(f"/developer/{client.id}", data=game)
+        assert (answer.status_code, answer.location) == (303, f"/developer/{client.id}")
+        saved = store.clients.read(client.id)
+        assert (saved.name, saved.redirect_uris, saved.game_url) == ("Chess", [], TAKEN)
+        page = adas_browser.get(answer.location)
+        assert "App saved." in page.text
+        web_page, *exchange = [each.text for each in parse(page).select("pre code")]
+        assert f'clientId: "{client.id}"' in web_page
+        assert "http://localhost/static/v1/identity.js" in web_page
+        assert ("exchange: " in web_page, len(exchange)) == (not public, not public)
+        for command in exchange:
+            assert "CLIENT_SECRET" in command and "CODE_VERIFIER" in command
+            assert "redirect_uri" not in command
+        adas_browser.post(
+            f"/developer/{client.id}", data=game | {"game_url": "", "redirect_uris": CALLBACK}
+        )
+        assert store.clients.read(client.id).game_url is None
 
 
 def test_new_secret_is_shown_once_and_replaces_the_old_one(store, adas_browser, ada, registered):
@@ -383,27 +365,22 @@ def test_app_is_disabled_enabled_and_deleted(store, adas_browser, registered):
 # -- plain http -----------------------------------------------------------------------------------
 
 
-def warnings_of(page: TestResponse) -> list[str]:
-    """Return the warnings on a page."""
-    return [each.text for each in parse(page).select(".warning")]
-
-
 def test_plain_http_over_a_network_is_accepted_with_a_warning(adas_browser, subtests):
-    for uri, warns in (
-        ("http://192.168.0.7:5000/", True),
-        ("http://localhost.example/", True),
-        ("http://127.0.0.1.example/", True),
-        ("https://space.example/callback", False),
-        *((f"http://{host}/cb", False) for host in ("localhost:80", "127.0.0.1", "[::1]:5000")),
+    for field, uri, warns in (
+        ("redirect_uris", "http://192.168.0.7:5000/", True),
+        ("redirect_uris", "http://127.0.0.1.example/", True),
+        ("redirect_uris", CALLBACK, False),
+        ("redirect_uris", "http://[::1]:5000/cb", False),
+        ("game_url", "http://game.example/", True),
     ):
         with subtests.test(uri):
-            path = adas_browser.post("/developer", data=FORM | {"redirect_uris": uri}).location
-            for address in (path, f"{path}/try"):
-                warnings = warnings_of(adas_browser.get(address))
+            path = adas_browser.post("/developer", data=FORM | {field: uri}).location
+            tester = [f"{path}/try"] if field == "redirect_uris" else []
+            for address in (path, *tester):
+                warnings = [
+                    each.text for each in parse(adas_browser.get(address)).select(".warning")
+                ]
                 assert len(warnings) == warns
                 for warning in warnings:
                     assert warning.startswith(f"Warning: {uri} is not encrypted: anyone on the")
                     assert "https://" in warning
-    game = FORM | {"game_url": "http://game.example/"}
-    [warning] = warnings_of(adas_browser.get(adas_browser.post("/developer", data=game).location))
-    assert warning.startswith("Warning: http://game.example/ is not encrypted")

@@ -179,12 +179,6 @@ def test_racing_registrations_respect_the_client_limit(storage):
     add(owner_id=users[1].id)
 
 
-def test_client_record_without_game_fields_is_read(store, game, faults):
-    faults.remove_client_fields(game.id, "game_url", "description", "listed")
-    client = store.clients.read(game.id)
-    assert (client.game_url, client.description, client.listed) == (None, "", False)
-
-
 # -- the play page ------------------------------------------------------------------------------
 
 

@@ -156,28 +156,6 @@ def test_code_is_in_no_log_and_no_referer(server: RunningServer, client: dict, b
     assert client.get("client_secret", code) not in logged
 
 
-@pytest.mark.browser
-def test_each_kind_of_app_is_registered_and_tested(
-    server: RunningServer, ada: dict, browse, subtests
-):
-    """From the form on the page of one's apps to the end of the test."""
-    for label in ("On a server of its own", "In the browser or on the player's device"):
-        with subtests.test(label):
-            page = browse()
-            set_session_cookie(page, server)
-            page.goto(f"{server.address}/developer")
-            page.get_by_role("radio", name=label).check()
-            page.get_by_label("Name").fill("Space Game")
-            page.get_by_label("Redirect URIs").fill(CALLBACK)
-            page.get_by_role("button", name="Register app").click()
-            page.get_by_role("heading", name="Space Game").wait_for()
-            secret = page.get_by_role("group", name="This is the client secret.").locator("code")
-            client = {"client_secret": secret.text_content()} if secret.count() else {}
-            check_page(page)
-            page.get_by_role("link", name="Test your app").click()
-            complete_test(page, client)
-
-
 # -- samples --------------------------------------------------------------------------------------
 
 

@@ -58,6 +58,7 @@ def test_gaps_of_a_sitting_add_up(beat, played, subtests):
         ([60, 0, 31], 91),
         ([60, 0.001, 31], 91.001),
         ([60, 30, 31], 121),
+        ([60, 30.001], 90.001),
         ([1, 59] * 10, 600),  # two open games count once
         ([45, 15] * 10, 585),
     ):

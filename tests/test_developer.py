@@ -281,9 +281,9 @@ def test_redirect_uris_depend_on_the_kind(store, adas_browser, ada, subtests):
 
 
 def test_public_app_gets_no_secret_later(store, adas_browser):
-    answer = adas_browser.post("/developer", data=PUBLIC)
+    answer = adas_browser.post("/developer", data=PUBLIC | {"require_pkce": "yes"})
     [client] = all_clients(store)
-    assert (client.public, client.secret_sha256) == (True, "")
+    assert (client.public, client.secret_sha256, client.require_pkce) == (True, "", False)
     page = adas_browser.get(answer.location)
     assert "App registered." in page.text and "confidential" not in page.text
     assert find_secret(page) is None and "Create new secret" not in page.text

@@ -362,7 +362,7 @@ def test_code_that_cannot_be_spent_is_explained(tester, monkeypatch, store):
 
 # -- who may test --------------------------------------------------------------------------------
 
-POSTS = ["", "/token"]
+POSTS = ["/token", ""]
 
 
 def test_app_of_another_player_cannot_be_tested(tester, bob, open_browser, store):
@@ -398,6 +398,7 @@ def test_disabled_app_says_so_at_once(tester, store):
     for path in POSTS:
         page = tester.browser.post(tester.path + path)
         assert (page.status_code, problems_of(page)) == (409, {"form": DISABLED})
+    assert tester.kept() == {}
 
 
 # -- code for one's own app ----------------------------------------------------------------------

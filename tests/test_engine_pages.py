@@ -19,7 +19,6 @@ PROGRAMS = {
     "godot.md": {"godot3.gd", "godot4.gd"},
     "unity.md": {"SignIn.cs"},
 }
-NOT_RUN = {"godot.md": "The one for Godot 4 was not run", "unity.md": "was not run in Unity"}
 
 
 def test_there_is_a_page_with_programs_for_each_engine():
@@ -38,18 +37,6 @@ def test_program_is_short_and_has_both_values_to_set(subtests):
                 for value in ("https://id.example.org", "your client_id"):
                     assert text.count(value) == 1
                     assert f"| `{value}` |" in OVERVIEW
-
-
-def test_programs_that_are_not_run_say_so():
-    for page in PROGRAMS:
-        text = " ".join(PAGES[page].split())
-        assert ("was not run" in text) == (page in NOT_RUN)
-        assert NOT_RUN.get(page, "") in text
-        assert ("as it is here" in text) == (page != "unity.md")
-    rows = re.findall(r"^\| \[(\w+\.md)\]\(\1\) \| (.*?) \| (yes|no)\b", OVERVIEW, re.MULTILINE)
-    assert {page for page, _, _ in rows} == set(PROGRAMS)
-    not_run = {(page, engine) for page, engine, is_run in rows if is_run == "no"}
-    assert not_run == {("godot.md", "Godot 4"), ("unity.md", "Unity (C#)")}
 
 
 def test_commands_on_the_pages_have_real_options(subtests):

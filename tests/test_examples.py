@@ -3,7 +3,6 @@
 import ast
 import base64
 import hashlib
-import http.client
 import json
 import re
 import socket
@@ -14,9 +13,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+import requests
+from forms import parse
 from programs import CLIENT_ID, CLIENT_SECRET, GAME, ROOT, WEB_APP, running
 from test_layout import imported_names
 from waiting import PATIENCE
@@ -76,34 +77,26 @@ def identity_server(stub_server: IdentityServer) -> IdentityServer:
     return stub_server
 
 
-class Browser:
-    """An HTTP client that keeps one cookie."""
+class Browser(requests.Session):
+    """A browser of one program on this machine."""
 
     def __init__(self, port: int) -> None:
+        super().__init__()
         self.port = port
-        self.cookie = ""
+        self.trust_env = False  # no proxy
 
-    def send(self, method: str, path: str, body: str | None = None, **headers: str):
-        """Send a request; return the response with its body as `text`."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
-        saved = {"Cookie": self.cookie} if self.cookie else {}
-        connection.request(method, path, body, saved | headers)
-        answer = connection.getresponse()
-        answer.text = answer.read().decode()
-        connection.close()
-        if cookie := answer.getheader("Set-Cookie"):
-            self.cookie = cookie.partition(";")[0]
-        return answer
-
-    def page(self) -> str:
-        """Return the home page."""
-        return self.send("GET", "/").text
+    def request(self, method: str, path: str, **options: object) -> requests.Response:
+        options |= {"allow_redirects": False, "timeout": PATIENCE}
+        return super().request(method, f"http://127.0.0.1:{self.port}{path}", **options)
 
     def start_sign_in(self) -> dict[str, str]:
         """Start a sign-in; return the parameters of the authorization request."""
-        self.send("GET", "/sign-in")
-        link = self.page().partition('href="http://127.0.0.1')[2].partition('"')[0]
-        return dict(parse_qsl(urlsplit(link.replace("&amp;", "&")).query, strict_parsing=True))
+        self.get("/sign-in")
+        link = parse(self.get("/")).select_one('[href^="http://127.0.0.1"]')
+        return dict(parse_qsl(urlsplit(link["href"]).query, strict_parsing=True))
+
+    def open_callback(self, **answer: str) -> requests.Response:
+        return self.get("/callback", params=answer)
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +141,7 @@ def test_aborted_connections_print_no_traceback(program: str, tmp_path: Path):
                 linger = struct.pack("ii", 1, 0)  # closing resets, as a crashing browser does
                 browser.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                 browser.sendall(sent)
-        assert Browser(port).send("GET", "/").status == 200
+        assert Browser(port).get("/").status_code == 200
 
 
 @pytest.mark.parametrize("program", [WEB_APP, GAME])
@@ -160,17 +153,13 @@ def test_examples_import_the_standard_library_only(program: str):
 # -- the web app --------------------------------------------------------------------------------
 
 
-def callback(**answer: str) -> str:
-    return f"/callback?{urlencode(answer)}"
-
-
 def test_web_app_sends_the_verifier_and_shows_every_message(
     web_app: Browser, identity_server: IdentityServer
 ):
     """Of each secret it shows the first four characters."""
     request = web_app.start_sign_in()
-    answer = web_app.send("GET", callback(code="a-code-that-is-secret", state=request["state"]))
-    assert (answer.status, answer.getheader("Location")) == (303, "/")
+    answer = web_app.open_callback(code="a-code-that-is-secret", state=request["state"])
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/")
     [form] = identity_server.exchanged
     verifier = form.pop("code_verifier")
     digest = hashlib.sha256(verifier.encode()).digest()
@@ -183,7 +172,7 @@ def test_web_app_sends_the_verifier_and_shows_every_message(
         "redirect_uri": request["redirect_uri"],
     }
     assert request["redirect_uri"] == f"http://127.0.0.1:{web_app.port}/callback"
-    page = web_app.page()
+    page = web_app.get("/").text
     assert "Hello, <bdi>ada</bdi>!" in page
     assert f"{identity_server.address}/pfp/medium/1-1700000000000.webp" in page
     for shown in ("/oauth/authorize", "/callback", "POST ", "access_token", "Bearer"):
@@ -201,40 +190,38 @@ def test_callback_with_a_wrong_state_is_not_exchanged(
     state = web_app.start_sign_in()["state"]
     other_browser = Browser(web_app.port)
     for wrong in ({}, {"state": ""}, {"state": "another"}, {"state": "é"}):
-        web_app.send("GET", callback(code="a-code", **wrong))
-        assert "a state that is not this browser" in web_app.page()
-        other_browser.send("GET", callback(code="a-code", **wrong))
-    other_browser.send("GET", callback(code="a-code", state=state))
+        web_app.open_callback(code="a-code", **wrong)
+        assert "a state that is not this browser" in web_app.get("/").text
+        other_browser.open_callback(code="a-code", **wrong)
+    other_browser.open_callback(code="a-code", state=state)
     other_browser.start_sign_in()
-    other_browser.send("GET", callback(code="a-code", state=state))
+    other_browser.open_callback(code="a-code", state=state)
     assert identity_server.exchanged == []
     for _ in range(2):
-        web_app.send("GET", callback(code="a-code", state=state))
+        web_app.open_callback(code="a-code", state=state)
         assert len(identity_server.exchanged) == 1
-    assert "Hello, <bdi>ada</bdi>!" in web_app.page()
+    assert "Hello, <bdi>ada</bdi>!" in web_app.get("/").text
 
 
 def test_session_fixation_is_prevented(web_app: Browser):
     """An attacker could have planted the cookie."""
-    web_app.cookie = "web_app=planted"
+    web_app.cookies.set("web_app", "planted", domain="127.0.0.1", path="/")
     request = web_app.start_sign_in()
-    before = web_app.cookie
-    assert before != "web_app=planted"
-    answer = web_app.send("GET", callback(code="a-code", state=request["state"]))
-    assert "; HttpOnly; SameSite=Lax; Path=/" in answer.getheader("Set-Cookie")
-    for cookie in ("web_app=planted", before):
+    [before] = web_app.cookies.values()
+    assert before != "planted"
+    answer = web_app.open_callback(code="a-code", state=request["state"])
+    assert "; HttpOnly; SameSite=Lax; Path=/" in answer.headers["Set-Cookie"]
+    for cookie in ("planted", before):
         other_browser = Browser(web_app.port)
-        other_browser.cookie = cookie
-        assert "ada" not in other_browser.page()
-    web_app.cookie = f"session=another; {web_app.cookie}; last=1"
-    assert "ada" in web_app.page()
+        assert "ada" not in other_browser.get("/", cookies={"web_app": cookie}).text
+    assert "ada" in web_app.get("/", cookies={"session": "another", "last": "1"}).text
 
 
 def test_callback_parameters_are_escaped(web_app: Browser):
     request = web_app.start_sign_in()
     answer = {"error": "<script>1</script>", "error_description": "<u>", "<i>": '"<em>'}
-    web_app.send("GET", callback(state=request["state"], **answer))
-    page = web_app.page()
+    web_app.open_callback(state=request["state"], **answer)
+    page = web_app.get("/").text
     assert "It says &lt;script&gt;1&lt;/script&gt;: &lt;u&gt;" in page
     assert re.findall("<(script|u|i|em)>", page) == []
 
@@ -252,8 +239,8 @@ def test_failed_exchange_shows_an_error(
             identity_server.forget()
             identity_server.answers[f"/api/oauth/{path}"] = (status, values)
             request = web_app.start_sign_in()
-            web_app.send("GET", callback(code="a-code", state=request["state"]))
-            page = web_app.page()
+            web_app.open_callback(code="a-code", state=request["state"])
+            page = web_app.get("/").text
             assert (message in page, "ada" in page) == (True, False)
 
 
@@ -262,29 +249,29 @@ def test_failed_exchange_shows_an_error(
 ANSWER = {"code": "a-code", "code_verifier": "a-verifier"}  # what identity.js gives the page
 
 
-def post(game: Browser, path: str, values: object, **headers: str):
+def post(game: Browser, path: str, values: object, **headers: str) -> requests.Response:
     """Send a same-origin post, as the game's page does."""
     own = {"Origin": f"http://127.0.0.1:{game.port}", "Sec-Fetch-Site": "same-origin"}
     body = values if isinstance(values, str) else json.dumps(values)
-    return game.send("POST", path, body, **own | headers)
+    return game.post(path, body.encode(), headers=own | headers)
 
 
 def sign_in(game: Browser) -> dict[str, str]:
     """Sign a player in; return the authorization header for scores."""
-    token = json.loads(post(game, "/sign-in", ANSWER).text)["token"]
+    token = post(game, "/sign-in", ANSWER).json()["token"]
     return {"Authorization": f"Bearer {token}"}
 
 
 def scores(game: Browser) -> list[dict[str, int]]:
-    return json.loads(game.send("GET", "/scores").text)
+    return game.get("/scores").json()
 
 
 def test_game_exchanges_a_code_and_returns_its_own_token(
     game: Browser, identity_server: IdentityServer
 ):
     answer = post(game, "/sign-in", ANSWER)
-    values = json.loads(answer.text)
-    assert answer.status == 200
+    values = answer.json()
+    assert answer.status_code == 200
     assert values.pop("token") != TOKEN
     assert values == {"id": 1}
     credentials = {"client_id": CLIENT_ID, "client_secret": CLIENT_SECRET}
@@ -292,7 +279,7 @@ def test_game_exchanges_a_code_and_returns_its_own_token(
     assert identity_server.exchanged == [form | credentials]
     for refusal, status in (((400, {"message": "old"}), 403), ((502, b"<h1>Bad</h1>"), 502)):
         identity_server.answers["/api/oauth/token"] = refusal
-        assert post(game, "/sign-in", ANSWER).status == status
+        assert post(game, "/sign-in", ANSWER).status_code == status
 
 
 def test_cross_site_post_is_403(game: Browser, identity_server: IdentityServer, subtests):
@@ -306,23 +293,23 @@ def test_cross_site_post_is_403(game: Browser, identity_server: IdentityServer, 
         *(own | {"Sec-Fetch-Site": each} for each in ("cross-site", "same-site", "none")),
     ):
         with subtests.test(**headers):
-            assert game.send("POST", "/sign-in", json.dumps(ANSWER), **headers).status == 403
-            answer = game.send("POST", "/scores", '{"score": 7}', **signed_in | headers)
-            assert answer.status == 403
+            assert game.post("/sign-in", json=ANSWER, headers=headers).status_code == 403
+            answer = game.post("/scores", json={"score": 7}, headers=signed_in | headers)
+            assert answer.status_code == 403
     assert (identity_server.exchanged, scores(game)) == ([], [])
-    assert game.send("POST", "/sign-in", json.dumps(ANSWER), **own).status == 200
+    assert game.post("/sign-in", json=ANSWER, headers=own).status_code == 200
 
 
 def test_score_needs_a_number_and_a_valid_token(game: Browser):
     signed_in = sign_in(game)
     for score in (-1, 1001, 1.5, "5", True, None, [5], 10**30):
         answer = post(game, "/scores", {"score": score}, **signed_in)
-        assert (answer.status, "from 0 to 1000" in answer.text) == (400, True), score
+        assert (answer.status_code, "from 0 to 1000" in answer.text) == (400, True), score
     for token in ("", "Bearer ", "Bearer wrong", "Basic eDp5"):
-        assert post(game, "/scores", {"score": 5}, Authorization=token).status == 401
+        assert post(game, "/scores", {"score": 5}, Authorization=token).status_code == 401
     assert scores(game) == []
     answer = post(game, "/scores", {"score": 5, "id": 2, "player": 2}, **signed_in)
-    assert json.loads(answer.text) == scores(game) == [{"id": 1, "score": 5}]
+    assert answer.json() == scores(game) == [{"id": 1, "score": 5}]
 
 
 def test_score_list_has_the_best_score_of_the_ten_best_players(
@@ -332,7 +319,7 @@ def test_score_list_has_the_best_score_of_the_ten_best_players(
         identity_server.answers["/api/oauth/whois"] = (200, PLAYER | {"id": player_id})
         signed_in = sign_in(game)
         for score in (player_id, 100 + player_id, 50):
-            assert post(game, "/scores", {"score": score}, **signed_in).status == 200
+            assert post(game, "/scores", {"score": score}, **signed_in).status_code == 200
     assert scores(game) == [{"id": each, "score": 100 + each} for each in range(12, 2, -1)]
 
 
@@ -360,9 +347,9 @@ def test_invalid_body_is_refused_as_json(game: Browser, subtests):
     ):
         with subtests.test(body[:40]):
             answer = post(game, "/sign-in", body)
-            assert (answer.status, list(json.loads(answer.text))) == (status, ["message"])
+            assert (answer.status_code, list(answer.json())) == (status, ["message"])
     for length in ("-1", "1" * 5000, "x", "²"):
-        assert post(game, "/sign-in", "", **{"Content-Length": length}).status == 413
+        assert post(game, "/sign-in", "", **{"Content-Length": length}).status_code == 413
 
 
 def test_only_the_static_files_of_the_game_are_served(game: Browser):

@@ -331,9 +331,7 @@ def test_export_has_own_audit_lines_without_moderators(store, adas_browser, ada,
     assert "\\u" not in answer.text  # an escape takes up to three times the bytes
 
 
-def test_pages_read_neither_all_users_nor_the_whole_audit_log(
-    app, store, adas_browser, ada, monkeypatch
-):
+def test_pages_do_not_read_all_users_or_audit_lines(app, store, adas_browser, ada, monkeypatch):
     """Only the developer page of administrators needs the ids of all clients."""
     for part, method in ((store.users, "ids"), (store.clients, "ids"), (store.audit, "read")):
         monkeypatch.setattr(part, method, None)
@@ -356,9 +354,7 @@ def test_export_of_a_damaged_log_says_that_it_is_incomplete(
     assert "damaged" in caplog.text
 
 
-def test_export_streams_without_request_and_survives_a_client_that_leaves(
-    store, adas_browser, ada, monkeypatch, caplog
-):
+def test_export_is_streamed_without_a_lock(store, adas_browser, ada, monkeypatch, caplog):
     for _ in range(1000):
         store.audit.write("user reset bio", "command", user=ada.id)
     read = []
@@ -422,7 +418,7 @@ def test_apps_page_shows_scopes_and_date_but_no_grant_id(store, adas_browser, ad
     assert store.users.read(ada.id).grants[program.id].id not in page.text
 
 
-def test_withdrawing_an_app_revokes_tokens_codes_and_consent(adas_browser, program):
+def test_withdrawal_revokes_tokens_codes_and_consent(adas_browser, program):
     token = program.token_for(adas_browser.allow(program))
     code = adas_browser.allow(program)  # not exchanged yet
     assert program.whois(token).status_code == 200
@@ -464,7 +460,7 @@ def test_ending_one_session_keeps_the_others(store, adas_browser, open_browser, 
     assert [is_signed_in(each) for each in browsers] == [False, False, True]
 
 
-def test_apps_page_shows_a_time_beyond_the_calendar_as_a_number(store, adas_browser, ada, program):
+def test_time_beyond_the_calendar_is_shown_as_a_number(store, adas_browser, ada, program):
     for since in (10**20, 10**400):  # beyond the calendar, and beyond a float
         with store.users.edit(ada.id) as user:
             user.grants[program.id] = Grant("a grant", ["userinfo"], since)
@@ -473,7 +469,7 @@ def test_apps_page_shows_a_time_beyond_the_calendar_as_a_number(store, adas_brow
         assert f"Allowed on: {since}" in page and f"Signed in on: {since}<" in page
 
 
-def test_sign_out_buttons_of_similar_browsers_name_the_minute(store, adas_browser, ada):
+def test_sign_out_button_names_browser_and_minute(store, adas_browser, ada):
     half_past_five = 1_795_282_200_000  # 21 November 2026, in UTC
     with store.users.edit(ada.id) as user:
         user.sessions += [Session(f"{i}", half_past_five + i * 60_000, "Firefox") for i in (0, 9)]

@@ -53,7 +53,7 @@ def refusal(store):
     return refusal
 
 
-def test_game_needs_no_redirect_uri_and_is_listed_if_not_a_players(run, store):
+def test_game_needs_no_redirect_uri_and_a_players_is_unlisted(run, store):
     for owner, listed in (([], True), (["--owner", "Hopper"], True), (["--owner", "ada"], False)):
         options = ("--game-url", GAME, "--description", " Shoot the rocks. ", *owner)
         added = run("add", "Space", *options)

@@ -131,7 +131,7 @@ def test_administrator_list_is_paged_with_own_apps_first(
 # -- registering --------------------------------------------------------------------------------
 
 
-def test_registration_saves_the_input_and_shows_the_secret_once(store, adas_browser, ada, anyone):
+def test_registration_saves_the_form_and_shows_the_secret(store, adas_browser, ada, anyone):
     typed = {
         "kind": "confidential",
         "name": " Space Game ",
@@ -185,7 +185,7 @@ def test_refused_field_shows_a_problem_and_keeps_the_input(
             assert all_clients(store) == before
 
 
-def test_administrator_frees_an_origin_that_another_app_has(store, adas_browser, ada, bob):
+def test_origin_of_another_app_is_freed_by_administrator(store, adas_browser, ada, bob):
     """Any member could have registered the address of somebody else's game.
 
     A member does not learn which app it is.
@@ -205,7 +205,7 @@ def test_administrator_frees_an_origin_that_another_app_has(store, adas_browser,
     assert {each.game_url for each in all_clients(store)} == {TAKEN, None}
 
 
-def test_pkce_and_email_are_chosen_at_the_registration_and_later(store, adas_browser):
+def test_pkce_and_email_can_be_changed(store, adas_browser):
     def boxes(address: str) -> dict[str, bool]:
         found = parse(adas_browser.get(address)).select("[value=yes]")
         return {each["name"]: "checked" in each.attrs for each in found}
@@ -220,9 +220,7 @@ def test_pkce_and_email_are_chosen_at_the_registration_and_later(store, adas_bro
     assert boxes(path) == {"require_pkce": False, "no_email": True}
 
 
-def test_only_administrators_give_an_app_a_name_like_the_sites(
-    store, adas_browser, ada, registered
-):
+def test_app_name_like_the_sites_needs_an_administrator(store, adas_browser, ada, registered):
     named = FORM | {"name": "ldentity Server!"}
     for path in ("/developer", f"/developer/{registered.id}"):
         page = adas_browser.post(path, data=named)
@@ -296,7 +294,7 @@ def test_public_app_gets_no_secret_later(store, adas_browser):
 # -- changing -----------------------------------------------------------------------------------
 
 
-def test_app_changes_are_saved_and_its_code_depends_on_the_kind(store, adas_browser, ada):
+def test_app_changes_are_saved_and_shown_in_its_code(store, adas_browser, ada):
     game = {"name": "Chess", "redirect_uris": "", "game_url": TAKEN}
     for public in (False, True):
         client, _ = store.clients.register("Go", ["http://127.0.0.1/cb"], ada.id, public=public)
@@ -334,7 +332,7 @@ def test_new_secret_is_shown_once_and_replaces_the_old_one(store, adas_browser, 
     assert (line["act"], line["by"]) == ("client new-secret", ada.id)
 
 
-def test_owner_cannot_enable_an_app_that_an_administrator_keeps_disabled(
+def test_owner_cannot_enable_app_disabled_by_administrator(
     store, adas_browser, bobs_browser, bob, registered
 ):
     promote(store, bob.id, ADMINISTRATOR)
@@ -366,7 +364,7 @@ def test_app_is_disabled_enabled_and_deleted(store, adas_browser, registered):
 # -- plain http -----------------------------------------------------------------------------------
 
 
-def test_plain_http_over_a_network_is_accepted_with_a_warning(adas_browser, subtests):
+def test_plain_http_over_a_network_gets_a_warning(adas_browser, subtests):
     for field, uri, warns in (
         ("redirect_uris", "http://192.168.0.7:5000/", True),
         ("redirect_uris", "http://127.0.0.1.example/", True),

@@ -312,9 +312,7 @@ def test_score_needs_a_number_and_a_valid_token(game: Browser):
     assert answer.json() == scores(game) == [{"id": 1, "score": 5}]
 
 
-def test_score_list_has_the_best_score_of_the_ten_best_players(
-    game: Browser, identity_server: IdentityServer
-):
+def test_score_list_has_the_ten_best_players(game: Browser, identity_server: IdentityServer):
     for player_id in range(1, 13):
         identity_server.answers["/api/oauth/whois"] = (200, PLAYER | {"id": player_id})
         signed_in = sign_in(game)

@@ -90,7 +90,7 @@ def test_description_is_up_to_200_characters_on_one_line():
         assert check_description(description)
 
 
-def test_game_url_on_the_own_host_or_mixed_content_is_refused():
+def test_game_url_on_own_host_or_mixed_content_is_refused():
     for game_url, base_url, accepted in (
         ("https://id.example.org/game", "https://id.example.org", False),
         ("https://ID.example.org:443/game", "https://id.example.org", False),
@@ -154,7 +154,7 @@ def raised_in_race(*acts: Callable) -> list[type]:
 
 
 @pytest.mark.contract
-def test_racing_registrations_on_one_origin_register_one_game(storage):
+def test_racing_registrations_at_an_origin_add_one_game(storage):
     other = register_game(storage, "Other", "https://other.example/")
 
     def move() -> None:
@@ -197,7 +197,7 @@ def test_play_page_frames_only_the_game(adas_browser, game):
         assert "frame-src" not in policy and "connect-src" not in policy
 
 
-def test_signed_out_play_page_shows_the_game_and_a_sign_in_link(browser, ada, game):
+def test_signed_out_play_page_links_to_sign_in(browser, ada, game):
     assert open_game(browser, game) is None
     page = parse(browser.get(f"/play/{game.id}"))
     assert page.find(id="ask") is None
@@ -233,7 +233,7 @@ def test_unavailable_game_is_404_and_invalid_app(store, adas_browser, game, faul
 # -- the code -----------------------------------------------------------------------------------
 
 
-def test_allow_returns_a_code_exchanged_without_redirect_uri(adas_browser, ada, game):
+def test_code_of_a_game_needs_no_redirect_uri(adas_browser, ada, game):
     answer = allow(adas_browser, game)
     assert answer.status_code == 200
     assert answer.headers["Cache-Control"] == "no-store"
@@ -293,7 +293,7 @@ def test_request_after_sign_out_or_suspension_is_no_account(store, adas_browser,
     assert faults.stored("codes") == {}
 
 
-def test_request_not_signed_for_this_session_and_game_is_no_account(
+def test_request_signed_for_another_session_is_no_account(
     store, adas_browser, ada, bob, game, add_game, open_browser, faults, subtests
 ):
     bobs_browser = open_browser()

@@ -40,7 +40,7 @@ def played(store, ada):
     return played
 
 
-def test_play_minutes_are_whole_minutes_of_a_sum_kept_in_milliseconds(beat, played, ada):
+def test_play_time_is_kept_in_ms_and_shown_in_minutes(beat, played, ada):
     """The account was made as the first heartbeat."""
     for _ in range(3):
         user = beat(39.999)
@@ -79,7 +79,7 @@ def test_heartbeat_within_30_seconds_writes_nothing(beat, played, ada, faults):
     assert played() == (60, 60)
 
 
-def test_last_heartbeat_of_a_machine_whose_clock_is_ahead_counts_once(store, beat, played, ada):
+def test_heartbeat_of_a_clock_that_is_ahead_counts_once(store, beat, played, ada):
     with store.users.edit(ada.id) as user:
         user.last_heartbeat += 60_000
     beat(0)

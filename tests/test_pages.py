@@ -132,7 +132,7 @@ def test_api_errors_are_json(anyone, subtests):
             assert ("Allow" in answer.headers) == (status == 405)
 
 
-def test_error_page_shows_the_session_except_for_server_errors(app, browser, ada, faults):
+def test_error_page_shows_the_session_unless_it_is_5xx(app, browser, ada, faults):
     def broken() -> None:
         raise RuntimeError("the secret of the inside")
 

@@ -331,7 +331,7 @@ def test_refusal_is_explained(tester, monkeypatch):
     assert messages_of(page)[-1][0] == "401 Unauthorized"
 
 
-def test_too_many_wrong_secrets_are_explained_and_count_for_the_developers_address(tester):
+def test_wrong_secrets_count_for_the_developers_address(tester):
     tester.allow()
     for _ in range(CLIENT_FAILURES):
         assert tester.program.exchange("x", client_secret="x").status_code == 401
@@ -426,7 +426,7 @@ def test_link_and_commands_complete_a_grant(make_tester, anyone, kind, scope):
     assert whois == ["curl", "http://localhost/api/oauth/whois", *header]
 
 
-def test_link_has_a_registered_redirect_uri_and_its_own_state_and_challenge(tester):
+def test_link_has_a_registered_redirect_uri_and_new_state(tester):
     queries = []
     for uri in ("https://evil.example/", "http://[", '"><script>', ""):
         page = tester.open(redirect_uri=uri)

@@ -107,7 +107,7 @@ def test_form_that_cannot_be_shown_again_says_it_too(store, adas_browser, monkey
     check_says(adas_browser.post("/account", data={"bio": "new"}), PAGE_MESSAGE)
 
 
-def test_api_answer_says_that_the_change_may_have_been_saved(adas_browser, program, unconfirmed):
+def test_api_says_that_the_change_may_have_been_saved(adas_browser, program, unconfirmed):
     code = adas_browser.allow(program)
     with unconfirmed("users.edit"):
         answer = adas_browser.post("/api/users/heartbeat")
@@ -117,9 +117,7 @@ def test_api_answer_says_that_the_change_may_have_been_saved(adas_browser, progr
         check_says(program.exchange(code), "the code may have been used up: get a new one")
 
 
-def test_consent_that_is_not_confirmed_sends_an_error_and_no_code(
-    adas_browser, program, unconfirmed
-):
+def test_unconfirmed_consent_sends_an_error_and_no_code(adas_browser, program, unconfirmed):
     page = adas_browser.get(program.link(state="s"))
     with unconfirmed("users.edit"):
         sent = program.read_callback(adas_browser.decide(page))

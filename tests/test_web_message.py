@@ -17,7 +17,7 @@ def read_message(page) -> tuple[str, dict[str, str]]:
     return element["data-origin"], json.loads(element["data-response"])
 
 
-def test_code_and_state_are_posted_to_the_origin_of_the_redirect_uri(adas_browser, program, ada):
+def test_response_is_posted_to_the_redirect_uris_origin(adas_browser, program, ada):
     page = adas_browser.get(program.link(**MODE))
     _, response = read_message(adas_browser.decide(page, "deny"))
     assert (response["error"], response["state"]) == ("access_denied", "s")
@@ -47,7 +47,7 @@ def test_origin_is_that_of_the_received_redirect_uri(adas_browser, register):
         assert read_message(adas_browser.decide(page))[0] == origin
 
 
-def test_redirect_uri_without_a_known_origin_is_an_error_page(adas_browser, program, register):
+def test_redirect_uri_without_origin_is_an_error_page(adas_browser, program, register):
     """That of another client, and one with a private-use scheme, which has no origin."""
     adas_browser.allow(program)
     native = register("org.example.space:/callback", public=True)
@@ -63,7 +63,7 @@ def test_mode_cannot_be_changed_on_the_consent_page(adas_browser, program):
     assert program.read_callback(answer)["code"]
 
 
-def test_mode_survives_another_account_and_a_press_that_was_too_quick(
+def test_mode_is_kept_for_another_account_and_a_quick_press(
     adas_browser, program, real_minimum_age
 ):
     page = adas_browser.get(program.link(**MODE))

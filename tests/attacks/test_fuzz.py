@@ -69,7 +69,7 @@ PARTS_OF_A_QUERY = [*"a=&;%+é ", "id", "&&", "%6", "%69", "%C3%A9", "%ff"]
 
 
 @given(st.lists(st.sampled_from(PARTS_OF_A_QUERY) | st.text(max_size=3)).map("".join))
-def test_parameters_are_those_that_the_standard_library_reads(text):
+def test_parameters_are_those_of_parse_qsl(text):
     expected = parse_qsl(text, keep_blank_values=True)
     assert parse_parameters(text) == expected
     try:
@@ -126,7 +126,7 @@ def expected_status(states: dict[str, str], challenged: bool) -> int:
     others=st.lists(st.tuples(st.text(), st.text())),
     order=st.randoms(use_true_random=False),
 )
-def test_token_request_succeeds_only_if_valid_and_failure_keeps_the_code(
+def test_token_request_fails_unless_valid_and_keeps_the_code(
     program, issue_code, states, challenged, wrong, others, order
 ):
     code = issue_code(CHALLENGE if challenged else None)
@@ -259,9 +259,7 @@ def damage(content: bytes, changes, kept: float = 1.0) -> bytes:
 )
 @example(User, [(IN_BIO, 0, b"\\ud800")], 1.0)  # half a character
 @example(User, [(IN_BIO, 0, b"\xed\xa0\x80")], 1.0)
-def test_damaged_file_is_a_valid_record_or_raises_damaged_record(
-    tmp_path, record_type, changes, kept
-):
+def test_damaged_file_is_a_valid_record_or_raises(tmp_path, record_type, changes, kept):
     path = tmp_path / "1.json"
     path.write_bytes(damage(encode(record_as_dict(RECORDS[record_type])), changes, kept))
     try:
@@ -274,9 +272,7 @@ def test_damaged_file_is_a_valid_record_or_raises_damaged_record(
 
 @fewer_examples(4)
 @given(name=st.sampled_from(["format", "secret_key", "next_user_id"]), changes=CHANGES)
-def test_damaged_installation_file_raises_storage_error_or_works(
-    tmp_path_factory, unsynced, name, changes
-):
+def test_damaged_installation_file_raises_or_works(tmp_path_factory, unsynced, name, changes):
     folder = tmp_path_factory.mktemp("damaged")
     folders = str(folder / "data"), str(folder / "pictures")
     open_storage(*folders).users.register("Ada", "ada@example.org", "")
@@ -353,6 +349,6 @@ def test_damaged_picture_is_refused_or_converted(sample, changes, kept):
 def test_fuzzing_detects_broken_validation(program, issue_code, monkeypatch):
     """A code is valid for any client, forever."""
     monkeypatch.setattr("identity_server.refuse_bad_code", lambda *_: None)
-    test = test_token_request_succeeds_only_if_valid_and_failure_keeps_the_code
+    test = test_token_request_fails_unless_valid_and_keeps_the_code
     with pytest.raises(AssertionError):
         test(program=program, issue_code=issue_code)

@@ -31,26 +31,15 @@ def store(tmp_path, environment, unsynced, backend) -> Storage:
 
 @pytest.fixture
 def run(store):
-    """A function that runs `client` with these arguments; returns the printed record."""
+    """A function that runs `client` with these arguments; returns the record or the error."""
 
-    def run(*arguments: str) -> dict:
+    def run(*arguments: str, status: int = 0) -> dict | str:
         done = CliRunner().invoke(identity_server_command, ["client", *arguments, "--json"])
-        assert done.exit_code == 0, done.stderr
-        return json.loads(done.stdout)
+        assert (done.exit_code, done.stdout == "") == (status, status != 0), done.stderr
+        error = done.stderr.splitlines()[-1:]
+        return error[0].removeprefix("Error: ") if status else json.loads(done.stdout)
 
     return run
-
-
-@pytest.fixture
-def refusal(store):
-    """A function that runs `client`, which must refuse; returns the error message."""
-
-    def refusal(*arguments: str, status: int = 1) -> str:
-        done = CliRunner().invoke(identity_server_command, ["client", *arguments])
-        assert (done.exit_code, done.stdout) == (status, "")
-        return done.stderr.splitlines()[-1].removeprefix("Error: ")
-
-    return refusal
 
 
 def test_game_needs_no_redirect_uri_and_a_players_is_unlisted(run, store):
@@ -62,14 +51,14 @@ def test_game_needs_no_redirect_uri_and_a_players_is_unlisted(run, store):
         store.clients.delete(added["client_id"])
 
 
-def test_client_needs_a_redirect_uri_or_a_game(refusal, store):
+def test_client_needs_a_redirect_uri_or_a_game(run, store):
     for options in ([], ["--game-url", ""], ["--description", "Shoot the rocks."]):
-        problem = refusal("add", "Space", *options, status=2)
+        problem = run("add", "Space", *options, status=2)
         assert problem == "Where is it? Give --redirect-uri, --game-url or both."
     assert all_clients(store) == []
 
 
-def test_invalid_game_url_is_refused(run, refusal, store, subtests):
+def test_invalid_game_url_is_refused(run, store, subtests):
     taken = run("add", "Taken", "--game-url", GAME)["client_id"]
     other = run("add", "Other", "--redirect-uri", "https://other.example/")["client_id"]
     before = all_clients(store)
@@ -80,8 +69,8 @@ def test_invalid_game_url_is_refused(run, refusal, store, subtests):
         (f"{GAME}/mine", "game_url: Taken, registered by the administrators, is at this origin."),
     ):
         with subtests.test(game_url):
-            assert refusal("add", "Space", "--game-url", game_url).startswith(problem)
-            assert refusal("set", other, "--game-url", game_url).startswith(problem)
+            assert run("add", "Space", "--game-url", game_url, status=1).startswith(problem)
+            assert run("set", other, "--game-url", game_url, status=1).startswith(problem)
             assert all_clients(store) == before
     run("set", taken, "--game-url", "")
     assert store.clients.read(taken).game_url is None

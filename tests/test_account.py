@@ -381,17 +381,12 @@ def test_export_is_streamed_without_a_lock(store, adas_browser, ada, monkeypatch
 # -- deleting -------------------------------------------------------------------------------------
 
 
-def delete(browser):
-    """Submit the account deletion form with the correct password."""
-    return browser.post("/account/delete", data={"password": PASSWORD})
-
-
 def test_account_deletion_ends_sessions_and_tokens(store, adas_browser, open_browser, ada, program):
     other = open_browser()
     other.sign_in()
     token = program.token_for(adas_browser.allow(program))
     code = adas_browser.allow(program)
-    answer = delete(adas_browser)
+    answer = adas_browser.post("/account/delete", data={"password": PASSWORD})
     assert answer.status_code == 303
     assert "Account deleted." in adas_browser.get(answer.location).text
     assert adas_browser.get_cookie("session") is None

@@ -5,6 +5,7 @@ In all tests `compare_fast_path.ComparingFastPath` compares each response with F
 
 import json
 from collections.abc import Callable
+from unittest.mock import Mock
 
 import pytest
 from compare_fast_path import ComparingFastPath
@@ -15,7 +16,12 @@ import identity_server
 from identity.fast_path import FastPath
 from storage.errors import DamagedRecord, NoSuchPicture, StorageFull
 
-CALLS = {"/api/oauth/token": "POST", "/api/oauth/whois": "GET", "/api/users/info": "GET"}
+CALLS = {
+    "/api/oauth/token": "POST",
+    "/api/oauth/whois": "GET",
+    "/api/users/info": "GET",
+    "/api/users/batch": "GET",
+}
 
 
 @pytest.fixture
@@ -62,39 +68,28 @@ def reached_flask(plain_app, monkeypatch) -> list[str]:
     return paths
 
 
-def test_usual_api_requests_never_reach_flask(plain_app, reached_flask, subtests):
+def test_only_unusual_api_requests_reach_flask(plain_app, reached_flask):
     for path in CALLS:
-        with subtests.test(path):
-            answer(plain_app, path)
-            assert reached_flask == []
+        answer(plain_app, path)
+    assert reached_flask == []
+    for unusual in ({"host": "LOCALHOST"}, {"query": "id=é"}):
+        for path in CALLS:
+            answer(plain_app, path, **unusual)
+        assert reached_flask == list(CALLS)
+        reached_flask.clear()
 
 
-@pytest.mark.parametrize("unusual", [{"host": "LOCALHOST"}, {"query": "id=é"}], ids=str)
-def test_unusual_api_requests_reach_flask(plain_app, reached_flask, unusual):
-    for path in CALLS:
-        answer(plain_app, path, **unusual)
-    assert reached_flask == list(CALLS)
-
-
-def test_app_is_a_plain_flask_object(plain_app):
-    """No method of Flask is overridden: its next minor release changes their signatures."""
-    assert type(plain_app) is Flask
-
-
-def test_omitted_query_string_is_an_empty_one(plain_app, subtests):
+def test_omitted_query_string_is_an_empty_one(plain_app):
     """PEP 3333 lets a server omit it. gunicorn always sets it."""
     for path in CALLS:
-        with subtests.test(path):
-            without = answer(plain_app, path, QUERY_STRING=None)
-            assert without == answer(plain_app, path, QUERY_STRING="")
-            assert not without[0].startswith("500 ")
+        without = answer(plain_app, path, QUERY_STRING=None)
+        assert without == answer(plain_app, path, QUERY_STRING="")
+        assert without[0][:3] in ("400", "401")
 
 
 def test_unexpected_error_is_logged_and_500_as_json(plain_app, monkeypatch, caplog):
-    def fail(*_: object) -> None:
-        raise RuntimeError("broken")
-
-    monkeypatch.setattr(plain_app.extensions["storage"].users, "read_from", fail)
+    users = plain_app.extensions["storage"].users
+    monkeypatch.setattr(users, "read_from", Mock(side_effect=RuntimeError("broken")))
     status, headers, body = answer(plain_app, "/api/users/info")
     assert status == "500 INTERNAL SERVER ERROR"
     assert headers["Content-Type"] == "application/json"
@@ -106,40 +101,31 @@ def test_unexpected_error_is_logged_and_500_as_json(plain_app, monkeypatch, capl
     assert record.exc_info[1].args == ("broken",)
 
 
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [
-        (DamagedRecord("users/1.json", "no JSON"), "503 SERVICE UNAVAILABLE"),
-        (StorageFull("write"), "507 INSUFFICIENT STORAGE"),
-        (NoSuchPicture(), "404 NOT FOUND"),
-        (RuntimeError("broken"), "500 INTERNAL SERVER ERROR"),
-    ],
-    ids=lambda each: type(each).__name__,
-)
-def test_storage_errors_have_the_same_response_as_in_flask(app, anyone, monkeypatch, error, status):
-    def fail(*_: object) -> None:
-        raise error
-
-    monkeypatch.setattr(app.extensions["storage"].users, "read_from", fail)
+def test_storage_errors_have_the_same_response_as_in_flask(app, store, anyone, monkeypatch):
     assert isinstance(app.wsgi_app, ComparingFastPath)
-    assert anyone.get("/api/users/info?id=1").status == status
+    for error, status in (
+        (DamagedRecord("users/1.json", "no JSON"), 503),
+        (StorageFull("write"), 507),
+        (NoSuchPicture(), 404),
+        (RuntimeError("broken"), 500),
+    ):
+        monkeypatch.setattr(store.users, "read_from", Mock(side_effect=error))
+        assert anyone.get("/api/users/info?id=1").status_code == status
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_control_differing_response_is_detected(make_plain_app, subtests):
+    """The control of `ComparingFastPath`."""
+    app = make_plain_app(ComparingFastPath)
+    assert answer(app, "/api/users/info")[0] == "200 OK"
+    hooks = app.after_request_funcs[None]
+    for change in (
         lambda answer: answer.headers.set("Cache-Control", "private"),
         lambda answer: answer.headers.remove("X-Content-Type-Options"),
         lambda answer: setattr(answer, "status_code", 203),
         lambda answer: answer.set_data(b'{"message": "no"}'),
-    ],
-    ids=["changed header", "missing header", "changed status", "changed body"],
-)
-def test_control_differing_response_is_detected(make_plain_app, change):
-    """The control of `ComparingFastPath`."""
-    app = make_plain_app(ComparingFastPath)
-    assert answer(app, "/api/users/info")[0] == "200 OK"
-    # A Flask hook unknown to the fast path. Flask refuses after_request() after its first request.
-    app.after_request_funcs[None].insert(0, lambda answer: change(answer) or answer)
-    with pytest.raises(AssertionError):
-        answer(app, "/api/users/info")
+    ):
+        with subtests.test(change):
+            # A Flask hook unknown to the fast path. Flask refuses after_request() by now.
+            app.after_request_funcs[None] = [lambda each, c=change: c(each) or each, *hooks]
+            with pytest.raises(AssertionError):
+                answer(app, "/api/users/info")

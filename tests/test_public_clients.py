@@ -1,20 +1,19 @@
 """Public clients: without a secret, and with PKCE (RFC 6749 2.1, RFC 8252, RFC 9700 2.1.1)."""
 
-import base64
+import dataclasses
 import html
 import json
 import re
 
 import pytest
 from conftest import Program
+from test_token import CHALLENGE, S256, VERIFIER, basic
 
-from identity.oauth import code_challenge_of, destination_of
+from identity.oauth import destination_of
 
 CALLBACK = "https://space.example/callback"
 LOOPBACK = "http://127.0.0.1/callback"
 PRIVATE_USE = "org.example.space:/callback"
-VERIFIER = "a-verifier-of-at-least-forty-three-characters"
-PKCE = {"code_challenge": code_challenge_of(VERIFIER), "code_challenge_method": "S256"}
 ANY_ORIGIN = "Access-Control-Allow-Origin"
 
 
@@ -27,12 +26,7 @@ def public(register) -> Program:
 @pytest.fixture
 def code(adas_browser, public) -> str:
     """A code of Ada for the public client."""
-    return adas_browser.allow(public, **PKCE)
-
-
-def basic(client_id: str, secret: str) -> dict[str, str]:
-    """Return the header of HTTP Basic with these credentials."""
-    return {"Authorization": "Basic " + base64.b64encode(f"{client_id}:{secret}".encode()).decode()}
+    return adas_browser.allow(public, **S256)
 
 
 # -- the grant ------------------------------------------------------------------------------------
@@ -50,17 +44,21 @@ def test_client_id_may_come_by_basic_with_an_empty_password(public, code):
     assert public.exchange(code, headers, code_verifier=VERIFIER, client_id=None).status_code == 200
 
 
-@pytest.mark.parametrize(
-    "changes", [{}, {"code_challenge_method": "plain"}, {"code_challenge_method": None}]
-)
-def test_request_without_s256_challenge_is_invalid(adas_browser, public, changes):
+def test_request_without_s256_challenge_is_invalid(adas_browser, public):
     """RFC 9700 2.1.1: nothing else protects the code of a public client."""
-    sent = {"code_challenge": VERIFIER} | changes if changes else {}
-    error = public.read_error_link(adas_browser.get(public.link(state="s", **sent)))
-    assert (error["error"], error["state"]) == ("invalid_request", "s")
-    adas_browser.allow(public, **PKCE)  # from now on errors are redirected
-    error = public.read_callback(adas_browser.get(public.link(**sent)))
-    assert error["error"] == "invalid_request" and "code" not in error
+    plain = {"code_challenge": VERIFIER, "code_challenge_method": "plain"}
+    requests = [{}, plain, plain | {"code_challenge_method": None}]
+    answers = [
+        public.read_error_link(adas_browser.get(public.link(state="s", **sent)))
+        for sent in requests
+    ]
+    adas_browser.allow(public, **S256)  # from now on errors are redirected
+    answers += [
+        public.read_callback(adas_browser.get(public.link(state="s", **sent))) for sent in requests
+    ]
+    for answer in answers:
+        assert (answer["error"], answer["state"]) == ("invalid_request", "s")
+        assert "code" not in answer
 
 
 @pytest.mark.parametrize("mode", [None, "web_message"])
@@ -72,7 +70,7 @@ def test_every_response_names_its_issuer(adas_browser, public, mode):
             return public.read_callback(answer)
         return json.loads(html.unescape(re.search('data-response="([^"]*)"', answer.text)[1]))
 
-    asked = {"response_mode": mode, **PKCE}
+    asked = {"response_mode": mode, **S256}
     page = adas_browser.get(public.link(**asked))
     decided = [adas_browser.decide(page, each) for each in ("deny", "allow")]
     later = [adas_browser.get(public.link(**asked, **more)) for more in ({}, {"prompt": ["", ""]})]
@@ -82,52 +80,45 @@ def test_every_response_names_its_issuer(adas_browser, public, mode):
     assert [each["iss"] for each in responses] == ["http://localhost"] * 4
 
 
-@pytest.mark.parametrize("verifier", [None, "", "another" * 7, PKCE["code_challenge"]])
-def test_code_is_useless_without_its_verifier(public, code, verifier):
+def test_code_is_useless_without_its_verifier(public, code):
     """RFC 8252 8.1: a program that intercepts the code does not have the verifier."""
-    assert public.exchange(code, code_verifier=verifier).status_code == 400
+    for verifier in (None, "", "another" * 7, CHALLENGE):
+        assert public.exchange(code, code_verifier=verifier).status_code == 400
     assert public.exchange(code, code_verifier=VERIFIER).status_code == 200
 
 
-def test_code_without_a_challenge_is_refused(public, code, store, faults, monkeypatch):
+def test_code_without_a_challenge_is_refused(public, code, store):
     """RFC 9700 2.1.1: also if a record was changed, a public client cannot do without PKCE."""
-    record = store.codes.read(code)
-    record.code_challenge = None
-    monkeypatch.setattr(store.codes, "read", lambda _: record)
-    answer = public.exchange(code)
+    record = dataclasses.replace(store.codes.read(code), code_challenge=None)
+    store.codes.add("a changed code", record)
+    answer = public.exchange("a changed code")
     assert (answer.status_code, "code_challenge" in answer.json["message"]) == (400, True)
 
 
 def test_code_of_a_public_client_works_once_and_a_replay_ends_its_token(public, code):
     token = public.exchange(code, code_verifier=VERIFIER).json["access_token"]
     # Anybody may have seen the code, and the id is public.
-    for verifier in (None, "another" * 7, PKCE["code_challenge"]):
+    for verifier in (None, "another" * 7, CHALLENGE):
         assert public.exchange(code, code_verifier=verifier).status_code == 400
         assert public.whois(token).status_code == 200
     assert public.exchange(code, code_verifier=VERIFIER).status_code == 400
     assert public.whois(token).status_code == 401
 
 
-def test_disabled_public_client_gets_no_token(public, code, store):
-    with store.clients.edit(public.id) as client:
-        client.disabled = True
-    assert public.exchange(code, code_verifier=VERIFIER).status_code == 401
-
-
 # -- two kinds ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("secret", ["x", "0" * 43])
-def test_public_client_with_a_secret_is_refused(public, code, secret):
-    by_form = public.exchange(code, code_verifier=VERIFIER, client_secret=secret)
-    by_basic = public.exchange(code, basic(public.id, secret), code_verifier=VERIFIER)
-    assert by_form.status_code == by_basic.status_code == 401
+def test_public_client_with_a_secret_is_refused(public, code):
+    for secret in ("x", "0" * 43):
+        by_form = public.exchange(code, code_verifier=VERIFIER, client_secret=secret)
+        by_basic = public.exchange(code, basic(public.id, secret), code_verifier=VERIFIER)
+        assert by_form.status_code == by_basic.status_code == 401
     assert public.exchange(code, code_verifier=VERIFIER).status_code == 200
 
 
 def test_confidential_client_is_refused_without_its_secret(adas_browser, program, subtests):
     """A verifier does not replace the secret."""
-    code = adas_browser.allow(program, **PKCE)
+    code = adas_browser.allow(program, **S256)
     for case, status, headers, secret in (
         ("missing", 400, {}, None),
         ("blank", 400, {}, ""),
@@ -143,7 +134,7 @@ def test_confidential_client_is_refused_without_its_secret(adas_browser, program
 # -- cross-origin requests ------------------------------------------------------------------------
 
 
-def test_pages_of_any_origin_read_all_responses_to_a_public_client(public, code, subtests):
+def test_pages_of_any_origin_read_all_responses_to_a_public_client(public, code, faults, subtests):
     for case, status, changes in (
         ("secret", 401, {"client_secret": "x"}),
         ("no code", 400, {"code": None}),
@@ -151,19 +142,17 @@ def test_pages_of_any_origin_read_all_responses_to_a_public_client(public, code,
         ("unknown code", 400, {"code": "x"}),
         ("grant type", 400, {"grant_type": "password"}),
         ("no verifier", 400, {}),
+        ("failing disk", 503, {"code_verifier": VERIFIER}),
         ("token", 200, {"code_verifier": VERIFIER}),
         ("replay", 400, {"code_verifier": VERIFIER}),
     ):
         with subtests.test(case):
+            if case == "failing disk":
+                faults.refuse_saves("used codes")
             answer = public.exchange(code, {"Origin": "https://game.example"}, **changes)
+            faults.allow_saves()
             assert (answer.status_code, answer.headers[ANY_ORIGIN]) == (status, "*")
             assert "Access-Control-Allow-Credentials" not in answer.headers
-
-
-def test_a_failing_disk_is_readable_by_a_public_client(public, code, faults):
-    faults.refuse_saves("used codes")
-    answer = public.exchange(code, code_verifier=VERIFIER)
-    assert (answer.status_code, answer.headers[ANY_ORIGIN]) == (503, "*")
 
 
 def test_no_page_reads_a_response_to_a_confidential_client(adas_browser, program, subtests):
@@ -182,31 +171,28 @@ def test_no_page_reads_a_response_to_a_confidential_client(adas_browser, program
             assert ANY_ORIGIN not in program.exchange(code, headers, **changes).headers
 
 
-def test_preflight_of_the_token_endpoint_allows_no_credentials(anyone):
-    answer = anyone.preflight("/api/oauth/token", "POST", "authorization, content-type")
-    assert (answer.status_code, answer.headers[ANY_ORIGIN]) == (204, "*")
-    assert answer.headers["Access-Control-Allow-Methods"] == "POST"
-    assert answer.headers["Access-Control-Allow-Headers"] == "Content-Type"
-
-
 # -- redirect URIs and consent --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("uri", [LOOPBACK, "http://[::1]:8000/cb", "http://localhost:5173/"])
-@pytest.mark.parametrize("scope", ["userinfo", "email"])
-def test_consent_is_asked_each_time_at_a_loopback_address(adas_browser, register, uri, scope):
-    """RFC 8252 8.6: another program may listen there, and use the same client id."""
-    public = register(uri, public=True)
-    for _ in range(2):
-        page = adas_browser.get(public.link(scope=scope, **PKCE))
-        assert page.status_code == 200 and ">Allow</button>" in page.text
-        assert "code" in public.read_callback(adas_browser.decide(page))
+def test_consent_is_asked_each_time_at_a_loopback_address(adas_browser, register):
+    """RFC 8252 8.6: another program may listen there, and use the same client id.
+
+    A confidential client is not asked for again: its code is useless without the secret.
+    """
+    for uri in (LOOPBACK, "http://[::1]:8000/cb", "http://localhost:5173/"):
+        public = register(uri, public=True)
+        for scope in ("userinfo", "userinfo", "email", "email"):
+            page = adas_browser.get(public.link(scope=scope, **S256))
+            assert page.status_code == 200 and ">Allow</button>" in page.text
+            assert "code" in public.read_callback(adas_browser.decide(page))
+    adas_browser.allow(confidential := register(LOOPBACK))
+    assert "code" in confidential.read_callback(adas_browser.get(confidential.link()))
 
 
 def test_consent_is_asked_each_time_at_a_private_use_scheme(adas_browser, register):
     public = register(PRIVATE_USE, public=True)
     for _ in range(2):
-        page = adas_browser.get(public.link(**PKCE))
+        page = adas_browser.get(public.link(**S256))
         assert "An app on this device gets the answer" in page.text
         assert "access lasts until" not in page.text
         assert '<code dir="ltr">org.example.space:</code>' in page.text
@@ -217,21 +203,8 @@ def test_consent_is_asked_each_time_at_a_private_use_scheme(adas_browser, regist
     assert destination_of("org.example.space://discord.com/cb") == "org.example.space:"
 
 
-def test_consent_is_remembered_at_a_web_address(adas_browser, public):
-    adas_browser.allow(public, **PKCE)
-    assert "code" in public.read_callback(adas_browser.get(public.link(**PKCE)))
-
-
-def test_consent_is_remembered_for_a_confidential_client_on_loopback(adas_browser, register):
-    """Another program there gets a code that is useless without the client's secret."""
-    program = register(LOOPBACK)
-    adas_browser.allow(program)
-    assert "code" in program.read_callback(adas_browser.get(program.link()))
-
-
-@pytest.mark.parametrize(
-    "registered, sent",
-    [
+def test_another_redirect_uri_of_a_public_client_is_an_error_page(adas_browser, register, subtests):
+    for registered, sent in (
         (PRIVATE_USE, "org.example.space:/callback/"),
         (PRIVATE_USE, "org.example.space://callback"),
         (PRIVATE_USE, "org.example.space.evil:/callback"),
@@ -239,14 +212,11 @@ def test_consent_is_remembered_for_a_confidential_client_on_loopback(adas_browse
         (CALLBACK, "https://space.example:8443/callback"),
         ("http://localhost:5173/", "http://localhost:5174/"),
         (LOOPBACK, "http://localhost/callback"),
-    ],
-)
-def test_another_redirect_uri_of_a_public_client_is_an_error_page(
-    adas_browser, register, registered, sent
-):
-    public = register(registered, public=True)
-    answer = adas_browser.get(public.link(redirect_uri=sent, **PKCE))
-    assert (answer.status_code, answer.location) == (400, None)
+    ):
+        with subtests.test(sent):
+            public = register(registered, public=True)
+            answer = adas_browser.get(public.link(redirect_uri=sent, **S256))
+            assert (answer.status_code, answer.location) == (400, None)
 
 
 # -- the play page --------------------------------------------------------------------------------
@@ -271,7 +241,7 @@ def ask(adas_browser, store):
 
 
 def test_public_game_gets_a_code_for_its_challenge(ask, anyone, ada):
-    client_id, message = ask(**PKCE)
+    client_id, message = ask(**S256)
     assert message == {"type": "authorized", "error": False, "code": message["code"]}
     public = Program(anyone, client_id, None, "")
     assert public.exchange(message["code"]).status_code == 400
@@ -281,14 +251,14 @@ def test_public_game_gets_a_code_for_its_challenge(ask, anyone, ada):
 
 def test_public_game_on_a_loopback_address_asks_each_time(ask):
     """RFC 8252 8.6: another program may listen there."""
-    assert ask(**PKCE)[1]["error"] is False
-    assert ask(decision="", **PKCE)[1]["error"] is False
-    message = ask("http://localhost:3000/", decision="", **PKCE)[1]
+    assert ask(**S256)[1]["error"] is False
+    assert ask(decision="", **S256)[1]["error"] is False
+    message = ask("http://localhost:3000/", decision="", **S256)[1]
     assert message["message"] == "consent_required"
-    assert ask("http://localhost:3000/", **PKCE)[1]["error"] is False
+    assert ask("http://localhost:3000/", **S256)[1]["error"] is False
 
 
-@pytest.mark.parametrize("fields", [{}, {"code_challenge": "x", "code_challenge_method": "S256"}])
-def test_public_game_without_a_challenge_gets_no_code(ask, fields):
-    _, message = ask(**fields)
-    assert message == {"type": "authorized", "error": True, "message": "invalid_request"}
+def test_public_game_without_a_challenge_gets_no_code(ask):
+    for fields in ({}, S256 | {"code_challenge": "x"}):
+        _, message = ask(**fields)
+        assert message == {"type": "authorized", "error": True, "message": "invalid_request"}

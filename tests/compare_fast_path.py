@@ -1,5 +1,6 @@
 """Compares the responses of the fast path and of Flask for every API request of every test."""
 
+import copy
 import functools
 from collections.abc import Callable, Iterable
 
@@ -8,9 +9,7 @@ from flask import Flask
 from identity.fast_path import ApiRequest, ApiViews, FastPath
 from identity.responses import JsonResponse
 
-OUTCOME = (
-    "tests.outcome"  # WSGI environ key: a function that repeats the view's outcome, and any_origin
-)
+OUTCOME = "tests.outcome"  # WSGI environ key: the view's response or error, and any_origin
 
 
 def record_outcome(view: Callable[[ApiRequest], JsonResponse]) -> Callable:
@@ -21,32 +20,15 @@ def record_outcome(view: Callable[[ApiRequest], JsonResponse]) -> Callable:
         environ = api_request.environ
         if OUTCOME not in environ:
             try:
-                answer = view(api_request)
-                repeat = functools.partial(_repeat_answer, answer.body, answer.headers[:])
+                outcome = view(api_request)
             except Exception as error:
-                repeat = functools.partial(_repeat_error, error)
-            environ[OUTCOME] = repeat, api_request.any_origin
-        repeat, api_request.any_origin = environ[OUTCOME]
-        return repeat()
+                outcome = error
+            environ[OUTCOME] = outcome, api_request.any_origin
+        outcome, api_request.any_origin = environ[OUTCOME]
+        if isinstance(outcome, Exception):
+            raise outcome
+        return copy.deepcopy(outcome)  # to which headers are added
 
-    return recorded
-
-
-def _repeat_answer(body: bytes, headers: list[tuple[str, str]]) -> JsonResponse:
-    answer = JsonResponse({}, {})
-    answer.body, answer.headers = body, headers[:]
-    return answer
-
-
-def _repeat_error(error: Exception) -> None:
-    raise error
-
-
-def record_outcomes(views: ApiViews) -> ApiViews:
-    """Return these views, each of which records its outcome."""
-    recorded = ApiViews()
-    recorded.any_origin_paths, recorded.preflights = views.any_origin_paths, views.preflights
-    recorded.update({at: (record_outcome(view), more) for at, (view, more) in views.items()})
     return recorded
 
 
@@ -58,7 +40,9 @@ class ComparingFastPath(FastPath):
     """
 
     def __init__(self, app: Flask, views: ApiViews, hosts: frozenset[str]) -> None:
-        super().__init__(app, record_outcomes(views), hosts)
+        recorded = copy.copy(views)
+        recorded.update({at: (record_outcome(view), more) for at, (view, more) in views.items()})
+        super().__init__(app, recorded, hosts)
 
     def __call__(self, environ: dict, start_response: Callable) -> Iterable[bytes]:
         answer = self._answer(super().__call__, environ)

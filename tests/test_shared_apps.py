@@ -1,6 +1,7 @@
 """Shared apps: a test sees no change that an earlier test made to its app."""
 
 import pytest
+from flask import Flask
 from shared_apps import SharedApps
 
 from storage.records import PLAYER
@@ -48,21 +49,22 @@ def test_released_app_is_reused_in_its_initial_state(acquire):
     assert page.status_code == 200 and "Identity Server" in page.text
 
 
-@pytest.mark.parametrize("register", ["route", "before", "after", "error handler"])
-def test_app_with_an_added_route_or_handler_is_not_reused(acquire, register):
-    pooled = acquire()
-    pooled.app.test_client().get("/nowhere")  # looks up handlers
-    acquire.pool.release(pooled)
-    same = acquire()
-    assert same.app is pooled.app
-    {
-        "route": lambda: same.app.add_url_rule("/more", view_func=lambda: "more"),
-        "before": lambda: same.app.before_request(lambda: None),
-        "after": lambda: same.app.after_request(lambda answer: answer),
-        "error handler": lambda: same.app.register_error_handler(ZeroDivisionError, str),
-    }[register]()
-    acquire.pool.release(same)
-    assert acquire().app is not pooled.app
+def test_app_with_an_added_route_or_handler_is_not_reused(acquire, subtests):
+    for add, arguments in (
+        (Flask.add_url_rule, ("/more", None, lambda: "more")),
+        (Flask.before_request, (lambda: None,)),
+        (Flask.after_request, (lambda answer: answer,)),
+        (Flask.register_error_handler, (ZeroDivisionError, str)),
+    ):
+        with subtests.test(add.__name__):
+            pooled = acquire()
+            pooled.app.test_client().get("/nowhere")  # looks up handlers
+            acquire.pool.release(pooled)
+            same = acquire()
+            assert same.app is pooled.app
+            add(same.app, *arguments)
+            acquire.pool.release(same)
+            assert acquire().app is not pooled.app
 
 
 def test_apps_of_one_test_are_distinct(make_app):

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import gc
-import io
+import itertools
 import socket
 import time
 from collections.abc import Iterator
@@ -14,10 +14,8 @@ import pytest
 from conftest import PASSWORD, Browser
 from live import conftest
 from live.form_browser import FormBrowser
-from live.running import ANSWER_TIMEOUT, RunningServer, paused, running_server
+from live.running import ANSWER_TIMEOUT, RunningServer, running_server
 from live.shared import start_once
-from PIL import Image
-from waiting import wait_until
 
 from benchmarks.servers import processor_time
 from identity.clients import CLIENT_FAILURES
@@ -37,50 +35,42 @@ def part(name: str, content: bytes, file_name: str = "") -> bytes:
     return head.encode() + content + b"\r\n"
 
 
-def upload(browser, *parts: bytes):
-    """Post a multipart form to the address with the largest body limit."""
+def send_form(browser, path: str, *parts: bytes):
+    """Post a multipart form. /account/picture has the largest body limit."""
     body = b"".join(parts) + f"--{BOUNDARY}--\r\n".encode()
-    return browser.post("/account/picture", data=body, headers=MULTIPART)
+    return browser.post(path, data=body, headers=MULTIPART)
 
 
 # -- forms ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["/sign-in", "/account/picture"])
-@pytest.mark.parametrize(("count", "refused"), [(990, False), (1001, True)])
-def test_form_over_1000_parts_is_413(adas_browser, path, count, refused):
-    body = part("a", b"") * count + f"--{BOUNDARY}--\r\n".encode()
-    answer = adas_browser.post(path, data=body, headers=MULTIPART)
-    assert (answer.status_code == 413) == refused
+def test_form_over_1000_parts_or_with_500_kb_of_text_is_413(adas_browser):
+    """Parts and text fields are kept in memory; files go to a temporary file."""
+    for path in ("/sign-in", "/account/picture"):
+        assert send_form(adas_browser, path, *[part("a", b"")] * 990).status_code != 413
+        assert send_form(adas_browser, path, *[part("a", b"")] * 1001).status_code == 413
+    for length, is_refused in ((499_000, False), (500_001, True)):
+        answer = send_form(adas_browser, "/account/picture", part("bio", b"x" * length))
+        assert (answer.status_code == 413) == is_refused
 
 
-@pytest.mark.parametrize(("length", "refused"), [(499_000, False), (500_001, True)])
-def test_text_field_over_500_kb_is_413(adas_browser, length, refused):
-    """Text fields are kept in memory; files go to a temporary file."""
-    answer = upload(adas_browser, part("bio", b"x" * length))
-    assert (answer.status_code == 413) == refused
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"\r\n" + b"x" * FOUR_MIB,
-        b"\r" + b"x" * FOUR_MIB,
-        b"\n" + b"x" * FOUR_MIB,
-        (b"x" * 4093 + b"\r\n") * 1024,  # lines of 4,095 bytes
-        b"\r\n" * (FOUR_MIB // 2),
-        b"\r" * FOUR_MIB,
-        (b"\r\n--" + BOUNDARY[:-1].encode()) * (FOUR_MIB // 8),  # almost the boundary
-        b"--" * (FOUR_MIB // 2),
-    ],
-    ids=["CR LF first", "CR first", "LF first", "lines", "CR LF", "CR", "almost", "dashes"],
-)
-def test_slow_to_parse_multipart_is_refused_within_two_seconds(adas_browser, content):
+def test_slow_to_parse_multipart_is_refused_within_two_seconds(adas_browser, subtests):
     """Measured in thread time, so that other load does not count."""
-    started = time.thread_time()
-    answer = upload(adas_browser, part("picture", content, "a.png"))
-    assert answer.status_code == 415  # read to the end, and not a picture
-    assert time.thread_time() - started < 2
+    for name, content in {
+        "CR LF first": b"\r\n" + b"x" * FOUR_MIB,
+        "CR first": b"\r" + b"x" * FOUR_MIB,
+        "LF first": b"\n" + b"x" * FOUR_MIB,
+        "lines of 4,095 bytes": (b"x" * 4093 + b"\r\n") * 1024,
+        "CR LF": b"\r\n" * (FOUR_MIB // 2),
+        "CR": b"\r" * FOUR_MIB,
+        "almost the boundary": (b"\r\n--" + BOUNDARY[:-1].encode()) * (FOUR_MIB // 8),
+        "dashes": b"--" * (FOUR_MIB // 2),
+    }.items():
+        with subtests.test(name):
+            started = time.thread_time()
+            answer = send_form(adas_browser, "/account/picture", part("picture", content, "a.png"))
+            assert answer.status_code == 415  # read to the end, and not a picture
+            assert time.thread_time() - started < 2
 
 
 @pytest.fixture
@@ -92,29 +82,17 @@ def frozen_garbage() -> Iterator[None]:
     gc.unfreeze()
 
 
-@pytest.mark.parametrize("field", ["name", "password"])
-def test_combining_marks_are_normalized_quickly(browser, ada, field, frozen_garbage):
+def test_combining_marks_are_normalized_quickly(browser, ada, frozen_garbage, subtests):
     """NFKC is quadratic in a run of combining marks: 60 kB of them took three seconds."""
     marks = "a" + "\u0315" * 8000 + "\u0300" * 8000
-    body = b"".join(
-        part(name, marks.encode() if name == field else value.encode())
-        for name, value in {"name": "Ada", "email": "a@example.org", "password": PASSWORD}.items()
-    )
-    for path in ("/sign-in", "/sign-up"):
-        started = time.thread_time()
-        answer = browser.post(path, data=body + f"--{BOUNDARY}--".encode(), headers=MULTIPART)
-        assert answer.status_code in (400, 403)
-        assert time.thread_time() - started < 0.2
-
-
-@pytest.mark.live
-def test_first_of_two_uploaded_files_is_used(adas_browser):
-    output = io.BytesIO()
-    Image.new("RGB", (8, 8)).save(output, "PNG")
-    good = part("picture", output.getvalue(), "a.png")
-    bad = part("picture", b"MZ", "a.png")
-    assert upload(adas_browser, bad, good).status_code == 415
-    assert upload(adas_browser, good, bad).status_code == 303
+    usual = {"name": "Ada", "email": "a@example.org", "password": PASSWORD}
+    for field, path in itertools.product(("name", "password"), ("/sign-in", "/sign-up")):
+        with subtests.test(field, path=path):
+            values = usual | {field: marks}
+            parts = [part(name, value.encode()) for name, value in values.items()]
+            started = time.thread_time()
+            assert send_form(browser, path, *parts).status_code in (400, 403)
+            assert time.thread_time() - started < 0.2
 
 
 # -- cookies --------------------------------------------------------------------------------------
@@ -156,22 +134,15 @@ def test_cookie_set_by_a_sibling_site_is_not_a_session(make_app):
     assert not signed_in(f"{own}; {own}")
 
 
-@pytest.mark.parametrize(
-    "planted", ['x="', 'x="; y="a', '"', '="', "x='", "x=\\", "é", "=", "$Version"]
-)
-def test_cookie_of_a_sibling_site_does_not_hide_the_session(anyone, adas_browser, planted):
+def test_cookie_of_a_sibling_site_does_not_hide_the_session(anyone, adas_browser):
     """RFC 6265 5.4: browsers do not quote cookies, so a quote in one ends with it."""
     own = f"session={adas_browser.get_cookie('session').value}"
-    for header in (f"{planted}; {own}", f"{own}; {planted}", f'{planted}; {own}; z="'):
-        sent = {"HTTP_COOKIE": header.encode().decode("latin-1")}
+    headers = ["; ".join([*(f"c{number}=x" for number in range(700)), own])]
+    for planted in ('x="', 'x="; y="a', '"', '="', "x='", "x=\\", "é", "=", "$Version"):
+        headers += [f"{planted}; {own}", f"{own}; {planted}", f'{planted}; {own}; z="']
+    for header in headers:
+        sent = {"HTTP_COOKIE": header.encode().decode("latin-1")}  # PEP 3333
         assert anyone.get("/account", environ_overrides=sent).status_code == 200, header
-
-
-def test_session_works_beside_700_other_cookies(anyone, adas_browser):
-    value = adas_browser.get_cookie("session").value
-    other_cookies = "; ".join(f"c{number}=x" for number in range(700))
-    page = anyone.get("/account", headers={"Cookie": f"{other_cookies}; session={value}"})
-    assert page.status_code == 200
 
 
 # -- a running server -----------------------------------------------------------------------------
@@ -272,114 +243,70 @@ MALFORMED_HEADS = {
 }
 
 
-@pytest.mark.parametrize("kind", MALFORMED_HEADS)
-def test_malformed_request_head_is_refused_quickly(server, kind):
+def test_malformed_request_head_is_refused_quickly(server, subtests):
     workers = [Path("/proc", str(worker)) for worker in server.workers()]
-    before = sum(map(processor_time, workers))
-    request = head(server, "POST /sign-in HTTP/1.1", *MALFORMED_HEADS[kind]) + b"x"
-    seen = status_codes(send(server, request))
-    # granian closes a connection with a part of the head unread, and its response may be lost.
-    if seen or server.kind == "gunicorn" or len(request) < MOST_OF_A_HEAD:
-        [status] = seen
-        assert status in (400, 414, 417, 431, 501)
-    assert sum(map(processor_time, workers)) - before < 2  # seconds
-    assert status_codes(send(server, head(server, "GET /sign-in HTTP/1.1"))) == [200]
+    for kind, lines in MALFORMED_HEADS.items():
+        with subtests.test(kind):
+            before = sum(map(processor_time, workers))
+            request = head(server, "POST /sign-in HTTP/1.1", *lines) + b"x"
+            seen = status_codes(send(server, request))
+            # granian closes a connection with a part of the head unread, and may lose its response.
+            if seen or server.kind == "gunicorn" or len(request) < MOST_OF_A_HEAD:
+                [status] = seen
+                assert status in (400, 414, 417, 431, 501)
+            assert sum(map(processor_time, workers)) - before < 2  # seconds
+            assert status_codes(send(server, head(server, "GET /sign-in HTTP/1.1"))) == [200]
 
 
-@pytest.mark.parametrize("length", [70_000, 20_000])
-@pytest.mark.parametrize("path", ["/sign-in", "/api/oauth/token", "/account/picture", "/nowhere"])
-def test_request_body_is_never_parsed_as_a_request(server, path, length):
+def test_request_body_is_never_parsed_as_a_request(server, subtests):
     """Request smuggling: also if the body is too large, and so is not read."""
     hidden = head(server, "GET /sign-up HTTP/1.1", close=False)
-    body = hidden * (length // len(hidden))
-    first = head(server, f"POST {path} HTTP/1.1", f"Content-Length: {len(body)}", close=False)
     second = head(server, "BREW /sign-in HTTP/1.1")
-    seen = status_codes(send(server, first + body + second))
-    assert seen[0] in (303, 400, 403, 404, 413)
-    assert seen[1:] in ([], [405])
+    paths = ("/sign-in", "/api/oauth/token", "/account/picture", "/nowhere")
+    for path, length in itertools.product(paths, (70_000, 20_000)):
+        with subtests.test(path, length=length):
+            body = hidden * (length // len(hidden))
+            lines = f"POST {path} HTTP/1.1", f"Content-Length: {len(body)}"
+            first = head(server, *lines, close=False)
+            seen = status_codes(send(server, first + body + second))
+            assert seen[0] in (303, 400, 403, 404, 413)
+            assert seen[1:] in ([], [405])
 
 
-@pytest.mark.parametrize("path", ["/api/oauth/token", "/sign-in", "/nowhere"])
-@pytest.mark.parametrize(
-    "chunks",
-    [
-        b"client_secret=do-not-tell&code=do-not-tell\r\n",  # declared as chunked, but is not
-        b"5;do-not-tell" + b"x" * 9000,
-        b"5\r\ndo-not-tell\r\n0\r\n\r\n",
-        b"5\r\nxxxxx\r\n0\r\ndo-not-tell\r\n\r\n",
-        b"5\r\nxx",
-        b"-5\r\nxxxxx\r\n0\r\n\r\n",
-    ],
-    ids=["none", "long extension", "too short", "malformed trailer", "cut off", "below zero"],
-)
-def test_malformed_chunked_body_is_400_and_not_logged(server, path, chunks):
-    start = head(server, f"POST {path} HTTP/1.1", "Transfer-Encoding: chunked", FORM)
-    seen = status_codes(send(server, start + chunks, ends=False))
-    if server.kind == "granian":  # which cannot tell a malformed body from a complete one
-        assert seen in ([], [411])
-    else:
-        [status] = seen
-        assert status in ((400, 404) if path == "/nowhere" else (400,))
+def test_malformed_chunked_body_is_400_and_not_logged(server, subtests):
+    malformed = {
+        "not chunked": b"client_secret=do-not-tell&code=do-not-tell\r\n",
+        "long extension": b"5;do-not-tell" + b"x" * 9000,
+        "too short": b"5\r\ndo-not-tell\r\n0\r\n\r\n",
+        "malformed trailer": b"5\r\nxxxxx\r\n0\r\ndo-not-tell\r\n\r\n",
+        "cut off": b"5\r\nxx",
+        "below zero": b"-5\r\nxxxxx\r\n0\r\n\r\n",
+    }
+    paths = ("/api/oauth/token", "/sign-in", "/nowhere")
+    for path, (name, chunks) in itertools.product(paths, malformed.items()):
+        with subtests.test(path, body=name):
+            start = head(server, f"POST {path} HTTP/1.1", "Transfer-Encoding: chunked", FORM)
+            seen = status_codes(send(server, start + chunks, ends=False))
+            if server.kind == "granian":  # which cannot tell a malformed body from a complete one
+                assert seen in ([], [411])
+            else:
+                [status] = seen
+                assert status in ((400, 404) if path == "/nowhere" else (400,))
     written = server.error_log.read_text() + server.access_log.read_text()
     assert "do-not-tell" not in written
     assert "Traceback" not in written
 
 
-SLOW_CLIENTS = 200  # clients
-CONNECTION_TIMEOUT = 1  # second
-
-
-def accept_queue_length(port: str) -> int:
-    """Return the length of the accept queue of this port (proc(5), /proc/net/tcp)."""
-    listening, at_port = "0A", f"0100007F:{int(port):04X}"
-    lines = map(str.split, Path("/proc/net/tcp").read_text().splitlines())
-    [queues] = [line[4] for line in lines if (line[3], line[1]) == (listening, at_port)]
-    return int(queues.partition(":")[2], 16)
-
-
-@pytest.mark.live
-def test_slow_clients_block_gunicorn_without_nginx(plain_server):
-    """Negative control of the slow-client test in tests/live/test_nginx.py: all threads block."""
-    server = plain_server
-    host, port = server.address.removeprefix("http://").split(":")
-    with contextlib.ExitStack() as held:
-
-        def open_connection(request: bytes) -> socket.socket:
-            connection = socket.create_connection((host, int(port)), timeout=CONNECTION_TIMEOUT)
-            held.enter_context(contextlib.closing(connection))
-            connection.sendall(request)
-            return connection
-
-        # Any worker may accept a connection, so pause each in turn to fill both.
-        for other in server.workers():
-            with paused(other):
-                for _ in range(SLOW_CLIENTS // 2):
-                    # The thread waits for the body, and ends without effect if none comes.
-                    open_connection(
-                        head(server, "POST /api/oauth/token HTTP/1.1", FORM, "Content-Length: 9")
-                    )
-                wait_until(lambda: accept_queue_length(port) == 0)
-        with pytest.raises(TimeoutError):
-            open_connection(head(server, "GET /sign-in HTTP/1.1")).recv(1)
-    assert status_codes(send(server, head(server, "GET /sign-in HTTP/1.1"))) == [200]
-
-
-BAD_HOSTS = ["evil.example", "127.0.0.1.evil.example", "127.0.0.1@evil.example", "", "a b", "[::2]"]
-
-
-@pytest.mark.parametrize("host", BAD_HOSTS)
-@pytest.mark.parametrize("path", ["/sign-in", "/api/users/info?id=1"])
-def test_unknown_host_is_400_and_not_reflected(server, host, path):
-    request = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
-    answer = send(server, request)
-    assert status_codes(answer) == [400]
-    assert b"evil" not in answer
-
-
-def test_absolute_request_target_is_not_reflected(server):
+def test_unknown_host_is_400_and_not_reflected(server, subtests):
+    hosts = ("evil.example", "127.0.0.1.evil.example", "127.0.0.1@evil.example", "", "a b", "[::2]")
+    for host, path in itertools.product(hosts, ("/sign-in", "/api/users/info?id=1")):
+        with subtests.test(host, path=path):
+            request = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+            answer = send(server, request.encode())
+            assert status_codes(answer) == [400]
+            assert b"evil" not in answer
     for target in ("http://evil.example/sign-in", "//evil.example/sign-in", "*"):
-        answer = send(server, head(server, f"GET {target} HTTP/1.1"))
-        assert b"evil" not in answer
+        assert b"evil" not in send(server, head(server, f"GET {target} HTTP/1.1"))
 
 
 def try_wrong_secret(server: RunningServer, *lines: str) -> int:
@@ -400,24 +327,20 @@ FORGED = {
 }
 
 
-@pytest.mark.parametrize("kind", FORGED)
-def test_forged_address_does_not_evade_the_client_rate_limit(server, kind):
+def test_forged_address_does_not_evade_the_client_rate_limit(server, subtests):
     """RFC 9700 4.13: only the rightmost address counts, which our own proxy adds (192.0.2.7).
 
     granian believes the last header with underscores, so the proxy must drop those, as nginx does.
     """
-    for number in range(CLIENT_FAILURES + 1):
-        seen = try_wrong_secret(
-            server, *(line.format(f"203.0.113.{number}") for line in FORGED[kind])
-        )
-        if seen == 429:  # at once if another parameter set reached the limit before
-            break
-    assert (seen == 429) == ((server.kind, kind) != ("granian", "with underscores"))
-
-
-def test_forwarded_address_is_trusted_only_behind_a_proxy(server):
-    """Negative control: behind a proxy, attempts from many real addresses are not limited."""
-    seen = {
-        try_wrong_secret(server, f"X-Forwarded-For: 203.0.113.{number}") for number in range(101)
-    }
-    assert (429 in seen) == ("PROXIES" not in server.settings)
+    for number in range(CLIENT_FAILURES + 1):  # the control: real addresses, if there is a proxy
+        seen = try_wrong_secret(server, f"X-Forwarded-For: 198.51.100.{number}")
+    assert (seen == 429) == ("PROXIES" not in server.settings)
+    for kind, lines in FORGED.items():
+        with subtests.test(kind):
+            for number in range(CLIENT_FAILURES + 1):
+                forged = [line.format(f"203.0.113.{number}") for line in lines]
+                seen = try_wrong_secret(server, *forged)
+                if seen == 429:  # at once if another kind reached the limit before
+                    break
+            is_evaded = (server.kind, kind) == ("granian", "with underscores")
+            assert (seen == 429) != is_evaded

@@ -41,11 +41,7 @@ def token(
 @pytest.mark.openapi
 @pytest.mark.parametrize("signed_in", [False, True])
 def test_schemathesis_gets_documented_responses_only(
-    server: RunningServer,
-    form_browser: FormBrowser,
-    token: requests.Response,
-    signed_in: bool,
-    tmp_path: Path,
+    server: RunningServer, form_browser: FormBrowser, token, signed_in: bool, tmp_path: Path
 ):
     """Without credentials, and with a valid access token and session."""
     options = ["--max-examples=40", "--generation-deterministic", f"--checks={','.join(CHECKS)}"]
@@ -67,28 +63,24 @@ def test_schemathesis_gets_documented_responses_only(
 
 @pytest.mark.openapi
 def test_successful_responses_match_the_schema(
-    server: RunningServer, form_browser: FormBrowser, token: requests.Response, ada: dict
+    server: RunningServer, form_browser: FormBrowser, token, ada: dict
 ):
     import schemathesis
 
+    def get(path: str, **headers: str) -> requests.Response:
+        return form_browser.session.get(f"{server.address}{path}", headers=headers)
+
     api = schemathesis.openapi.from_url(f"{server.address}/openapi.json")
-    bearer = {"Authorization": f"Bearer {token.json()['access_token']}"}
-    picture = f"/pfp/small/{ada['id']}-{ada['pfpTimestamp']}.webp"
+    bearer = f"Bearer {token.json()['access_token']}"
     answers = {
         ("/api/oauth/token", "POST"): token,
-        ("/api/oauth/whois", "GET"): form_browser.session.get(
-            f"{server.address}/api/oauth/whois", headers=bearer
-        ),
-        ("/api/users/info", "GET"): form_browser.session.get(
-            f"{server.address}/api/users/info?id={ada['id']}"
-        ),
-        ("/api/users/batch", "GET"): form_browser.session.get(
-            f"{server.address}/api/users/batch?ids=99,{ada['id']}"
-        ),
+        ("/api/oauth/whois", "GET"): get("/api/oauth/whois", Authorization=bearer),
+        ("/api/users/info", "GET"): get(f"/api/users/info?id={ada['id']}"),
+        ("/api/users/batch", "GET"): get(f"/api/users/batch?ids=99,{ada['id']}"),
         ("/api/users/heartbeat", "POST"): form_browser.session.post(
             f"{server.address}/api/users/heartbeat"
         ),
-        ("/pfp/{size}/{file}", "GET"): form_browser.session.get(f"{server.address}{picture}"),
+        ("/pfp/{size}/{file}", "GET"): get(f"/pfp/small/{ada['id']}-{ada['pfpTimestamp']}.webp"),
     }
     assert len(api) == len(answers)
     for (path, method), answer in answers.items():
@@ -98,11 +90,7 @@ def test_successful_responses_match_the_schema(
 
 @pytest.mark.clients
 def test_authlib_discovers_the_grant_from_metadata(
-    server: RunningServer,
-    form_browser: FormBrowser,
-    client: dict,
-    ada: dict,
-    monkeypatch: pytest.MonkeyPatch,
+    server: RunningServer, form_browser: FormBrowser, client: dict, ada: dict, monkeypatch
 ):
     """The client is configured with the metadata address only."""
     monkeypatch.setenv("AUTHLIB_INSECURE_TRANSPORT", "1")

@@ -114,9 +114,9 @@ def test_preflight_allows_the_method_and_one_header(anyone, subtests):
 
 
 def test_damaged_user_is_503_for_that_user_only(
-    anyone, issue_requests, ada, bob, faults, tmp_path, subtests
+    anyone, issue_requests, program, ada, bob, faults, tmp_path, subtests
 ):
-    """A batch leaves the player out."""
+    """A batch leaves the player out. A client that is damaged gets no token."""
     adas_requests, bobs_requests = issue_requests(ada), issue_requests(bob)
     adas_requests[BATCH] = {"query_string": f"ids={ada.id},{bob.id}"}
     for damage in faults.DAMAGES:
@@ -133,7 +133,8 @@ def test_damaged_user_is_503_for_that_user_only(
     for path, request in bobs_requests.items():
         assert anyone.open(path, **request).status_code == 200
     faults.repair_user(ada.id)
-    assert anyone.open(TOKEN, **adas_requests[TOKEN]).status_code == 200  # the code stayed valid
+    faults.damage_client(program.id, "incomplete")
+    assert anyone.open(TOKEN, **adas_requests[TOKEN]).status_code == 503
 
 
 def test_odd_bytes_are_no_error_of_the_server(anyone, requests, subtests):

@@ -54,15 +54,13 @@ def test_token_success_response(program, code):
     assert program.whois(token).status_code == 200
 
 
-def test_cross_site_post_is_accepted(adas_browser, program, subtests):
+def test_cross_site_post_is_accepted(adas_browser, program):
     for headers in (
         {"Sec-Fetch-Site": "cross-site", "Origin": "https://space.example"},
-        {"Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "same-site", "Cookie": "session=x"},
         {"Origin": "null"},
-        {"Cookie": "session=x"},
     ):
-        with subtests.test(headers=headers):
-            assert program.exchange(adas_browser.allow(program), headers).status_code == 200
+        assert program.exchange(adas_browser.allow(program), headers).status_code == 200
 
 
 # -- the body -------------------------------------------------------------------------------------
@@ -72,12 +70,11 @@ def send(program, body: bytes, chunked: bool):
     """Send a token request with this body."""
     if not chunked:
         return program.http.post(TOKEN, data=body, content_type=FORM)
+    # As under gunicorn, a chunked body has no length and its end is detected.
+    environ = {"wsgi.input_terminated": True, "HTTP_TRANSFER_ENCODING": "chunked"}
+    stream = io.BytesIO(body)
     return program.http.post(
-        TOKEN,
-        input_stream=io.BytesIO(body),
-        content_type=FORM,
-        # As under gunicorn, a chunked body has no length and its end is detected.
-        environ_overrides={"wsgi.input_terminated": True, "HTTP_TRANSFER_ENCODING": "chunked"},
+        TOKEN, input_stream=stream, content_type=FORM, environ_overrides=environ
     )
 
 
@@ -94,31 +91,20 @@ def test_body_over_16_kib_is_413_and_keeps_the_code(program, code, chunked):
     assert send(program, padded(program, code, BODY_LIMIT), chunked).status_code == 200
 
 
-def test_body_is_read_as_a_form_with_any_content_type(adas_browser, program, subtests):
+def test_body_is_read_as_a_form_with_any_content_type(adas_browser, program):
     for content_type in (
-        None,
-        "",
-        "text/plain",
-        "text/plain;charset=UTF-8",
-        "application/x-www-form-urlencoded; charset=utf-8",
-        "APPLICATION/X-WWW-FORM-URLENCODED",
-        "application/octet-stream",
-        "no type at all",
+        *(None, "", "text/plain", "text/plain;charset=UTF-8", "application/octet-stream"),
+        *(f"{FORM}; charset=utf-8", FORM.upper(), "no type at all"),
     ):
-        with subtests.test(content_type=content_type):
-            body = urlencode(good_form(program, adas_browser.allow(program))).encode()
-            answer = program.http.post(TOKEN, data=body, content_type=content_type)
-            assert answer.request.headers.get("Content-Type") == content_type
-            assert answer.status_code == 200
+        body = urlencode(good_form(program, adas_browser.allow(program))).encode()
+        answer = program.http.post(TOKEN, data=body, content_type=content_type)
+        assert answer.request.headers.get("Content-Type") == content_type
+        assert answer.status_code == 200
 
 
 def test_json_and_multipart_are_400_and_keep_the_code(program, code):
-    for content_type in (
-        "application/json",
-        "application/json; charset=utf-8",
-        "Application/JSON",
-        "multipart/form-data; boundary=x",
-    ):
+    json_types = ("application/json", "application/json; charset=utf-8", "Application/JSON")
+    for content_type in (*json_types, "multipart/form-data; boundary=x"):
         answer = program.http.post(TOKEN, data=b"{}", content_type=content_type)
         assert (answer.status_code, FORM in answer.json["message"]) == (400, True)
     assert program.exchange(code).status_code == 200
@@ -136,30 +122,28 @@ def test_query_string_is_ignored(program, code):
 # -- the parameters -------------------------------------------------------------------------------
 
 REQUIRED = ["grant_type", "code", "client_id", "client_secret"]
-OPTIONAL = ["redirect_uri", "code_verifier"]
 
 
-def test_missing_or_blank_parameter_is_400_and_keeps_the_code(program, code, subtests):
+def test_missing_or_blank_parameter_is_400_and_keeps_the_code(program, code):
     for name, value in itertools.product(REQUIRED, (None, "")):
-        with subtests.test(name, value=value):
-            answer = program.exchange(code, **{name: value})
+        answer = program.exchange(code, **{name: value})
+        assert (answer.status_code, name in answer.json["message"]) == (400, True)
+    assert program.exchange(code).status_code == 200
+
+
+def test_repeated_parameter_is_400_and_keeps_the_code(program, code):
+    optional = {"redirect_uri": program.redirect_uri, "code_verifier": VERIFIER}
+    for name, value in good_form(program, code, **optional).items():
+        for second in (value, "another", ""):
+            answer = program.exchange(code, **{name: [value, second]})
             assert (answer.status_code, name in answer.json["message"]) == (400, True)
     assert program.exchange(code).status_code == 200
 
 
-def test_repeated_parameter_is_400_and_keeps_the_code(program, code, subtests):
-    optional = {"redirect_uri": program.redirect_uri, "code_verifier": VERIFIER}
-    for name, value in good_form(program, code, **optional).items():
-        for second in (value, "another", ""):
-            with subtests.test(name, second=second):
-                answer = program.exchange(code, **{name: [value, second]})
-                assert (answer.status_code, name in answer.json["message"]) == (400, True)
-    assert program.exchange(code).status_code == 200
-
-
 def test_blank_optional_and_unknown_parameters_are_ignored(program, code):
-    ignored = dict.fromkeys(OPTIONAL, "") | {"scope": "email", "audience": ["a", "b", ""]}
-    assert program.exchange(code, **ignored).status_code == 200
+    blank = {"redirect_uri": "", "code_verifier": ""}
+    answer = program.exchange(code, scope="email", audience=["a", "b", ""], **blank)
+    assert answer.status_code == 200
 
 
 def test_other_grant_type_is_400(program, code):
@@ -174,7 +158,7 @@ def test_other_grant_type_is_400(program, code):
 NO_BODY_CREDENTIALS = {"client_id": None, "client_secret": None}
 
 
-def test_http_basic_replaces_both_client_parameters(adas_browser, program, subtests):
+def test_http_basic_replaces_both_client_parameters(adas_browser, program):
     right = basic(program.id, program.secret)["Authorization"]
     encoded = ["".join(f"%{ord(c):02X}" for c in text) for text in (program.id, program.secret)]
     for header, in_body in (
@@ -185,11 +169,8 @@ def test_http_basic_replaces_both_client_parameters(adas_browser, program, subte
         (right, {"client_id": program.id, "client_secret": ""}),
         (right, {"client_id": program.id, "client_secret": program.secret}),  # as Discourse does
     ):
-        with subtests.test(header, in_body=in_body):
-            code = adas_browser.allow(program)
-            changes = NO_BODY_CREDENTIALS | in_body
-            answer = program.exchange(code, {"Authorization": header}, **changes)
-            assert answer.status_code == 200
+        code, sent = adas_browser.allow(program), NO_BODY_CREDENTIALS | in_body
+        assert program.exchange(code, {"Authorization": header}, **sent).status_code == 200
 
 
 def test_basic_that_contradicts_the_body_is_400(program, code, register):
@@ -205,16 +186,15 @@ def test_basic_that_contradicts_the_body_is_400(program, code, register):
     assert program.exchange(code).status_code == 200
 
 
-def test_malformed_basic_is_401_with_a_challenge(program, code, subtests):
+def test_malformed_basic_is_401_with_a_challenge(program, code):
     right = basic(program.id, program.secret)["Authorization"]
     for header in (
         *("Basic", "Basic ", "Basic ?", "Basic YQ", "Basic Og==", "Basic YTpiOmM="),
         *("Basic /////w==", right[:20] + "!" + right[20:], right + "é", right + ", Basic x"),
     ):
-        with subtests.test(header):
-            answer = program.exchange(code, {"Authorization": header}, **NO_BODY_CREDENTIALS)
-            assert answer.status_code == 401
-            assert answer.headers["WWW-Authenticate"] == 'Basic realm="OAuth clients"'
+        answer = program.exchange(code, {"Authorization": header}, **NO_BODY_CREDENTIALS)
+        assert answer.status_code == 401
+        assert answer.headers["WWW-Authenticate"] == 'Basic realm="OAuth clients"'
     assert program.exchange(code).status_code == 200
 
 
@@ -229,7 +209,7 @@ def test_challenge_is_sent_only_for_basic(program, code):
 
 
 def test_unknown_or_disabled_client_has_the_same_response_as_a_wrong_secret(
-    store, program, code, register, subtests
+    store, program, code, register
 ):
     """RFC 9700 2.5."""
     wrong = program.exchange(code, client_secret="wrong")
@@ -237,44 +217,27 @@ def test_unknown_or_disabled_client_has_the_same_response_as_a_wrong_secret(
     disabled = register("https://off.example/")
     with store.clients.edit(disabled.id) as client:
         client.disabled = True
-    malformed = [
-        *("../users/1", "..%2fusers%2f1", "/etc/passwd", ".", "..", "a" * 15, "a" * 65),
+    unknown = [
+        *("0" * 24, "../users/1", "..%2fusers%2f1", "/etc/passwd", ".", "..", "a" * 15, "a" * 65),
         *("A" * 24, "é" * 24, "a" * 24 + "\n", "a" * 24 + "\0", "a" * 24 + "/", "٣" * 24),
     ]
-    for client_id, secret in (
-        (disabled.id, disabled.secret),
-        *((each, program.secret) for each in (disabled.id, "0" * 24, *malformed)),
-    ):
-        with subtests.test(client_id):
+    for client_id in (disabled.id, *unknown):
+        for secret in (disabled.secret, program.secret):
             answer = program.exchange(code, client_id=client_id, client_secret=secret)
             assert (answer.status_code, answer.data) == (401, wrong.data)
             assert sorted(answer.headers) == sorted(wrong.headers)
     assert program.exchange(code).status_code == 200
 
 
-def test_similar_secret_is_401(program, code, subtests):
-    secret = program.secret
-    for changed, similar in {
-        "the case": secret.swapcase(),
-        "one character": secret[:-1] + ("A" if secret[-1] != "A" else "B"),
-        "a space": secret + " ",
-        "cut": secret[:-1],
-        "the hash": hashlib.sha256(secret.encode()).hexdigest(),
-    }.items():
-        with subtests.test(changed):
-            assert program.exchange(code, client_secret=similar).status_code == 401
-
-
-def test_hash_that_is_not_ascii_is_401(program, code, faults):
-    """After an edit by hand no secret is right, and that is no error of the server."""
+def test_similar_secret_is_401(program, code, faults):
+    right = program.secret
+    last = "A" if right[-1] != "A" else "B"
+    stored = hashlib.sha256(right.encode()).hexdigest()
+    for similar in (right.swapcase(), right[:-1], right[:-1] + last, right + " ", stored):
+        assert program.exchange(code, client_secret=similar).status_code == 401
+    # After an edit by hand no secret is right, and that is no error of the server.
     faults.change_client(program.id, secret_sha256="é" * 64)
     assert program.exchange(code).status_code == 401
-
-
-def test_new_secret_replaces_the_old_one(store, program, code):
-    new_secret = store.clients.issue_secret(program.id)
-    assert program.exchange(code).status_code == 401
-    assert program.exchange(code, client_secret=new_secret).status_code == 200
 
 
 # -- the rate limit -------------------------------------------------------------------------------
@@ -349,19 +312,18 @@ def test_token_has_the_grant_id_of_its_code(store, program, code, ada):
     assert program.whois(issue_access_token(first, store)).status_code == 401
 
 
-def test_code_reuse_with_other_errors_revokes_tokens(adas_browser, program, clock, subtests):
+def test_code_reuse_with_other_errors_revokes_tokens(adas_browser, program, clock):
     """Also when the code itself would have expired."""
     for seconds, changes in (
         (0, {"redirect_uri": "x"}),
         (0, {"code_verifier": VERIFIER}),
         (590, {}),
     ):
-        with subtests.test(seconds=seconds, changes=changes):
-            code = adas_browser.allow(program)
-            token = program.token_for(code)
-            clock.shift(seconds)
-            assert program.exchange(code, **changes).status_code == 400
-            assert program.whois(token).status_code == 401
+        code = adas_browser.allow(program)
+        token = program.token_for(code)
+        clock.shift(seconds)
+        assert program.exchange(code, **changes).status_code == 400
+        assert program.whois(token).status_code == 401
 
 
 def test_code_reuse_by_others_keeps_tokens(program, code, register):
@@ -381,16 +343,10 @@ def test_code_reuse_is_400_if_tokens_cannot_be_revoked(program, code, faults):
 # -- the player -----------------------------------------------------------------------------------
 
 
-def test_code_of_a_suspended_user_is_400_until_unsuspended(store, program, code, ada):
+def test_code_of_a_suspended_or_deleted_user_is_400(store, program, code, ada):
     with store.users.edit(ada.id) as user:
         user.suspension = Suspension("command")
     assert program.exchange(code).status_code == 400
-    with store.users.edit(ada.id) as user:
-        user.suspension = None
-    assert program.exchange(code).status_code == 200
-
-
-def test_code_of_a_deleted_user_is_400(store, program, code, ada):
     store.users.delete(ada.id)
     assert program.exchange(code).status_code == 400
 
@@ -406,7 +362,7 @@ def test_code_stays_revoked_after_consent_is_granted_again(store, program, code,
 # -- redirect_uri ---------------------------------------------------------------------------------
 
 
-def test_other_redirect_uri_is_400_and_keeps_the_code(adas_browser, register, subtests):
+def test_other_redirect_uri_is_400_and_keeps_the_code(adas_browser, register):
     program = register("https://space.example/callback", "https://space.example/second")
     code = adas_browser.allow(program)
     for other in (
@@ -414,8 +370,7 @@ def test_other_redirect_uri_is_400_and_keeps_the_code(adas_browser, register, su
         *("HTTPS://space.example/callback", "https://space.example/callback#"),
         "https://space.example/second",  # registered, but not in the request
     ):
-        with subtests.test(other):
-            assert program.exchange(code, redirect_uri=other).status_code == 400
+        assert program.exchange(code, redirect_uri=other).status_code == 400
     assert program.exchange(code).status_code == 200
 
 
@@ -429,48 +384,40 @@ def test_loopback_redirect_uri_must_have_the_port_of_the_request(adas_browser, r
     program = register("http://127.0.0.1/callback")
     program.redirect_uri = "http://127.0.0.1:50123/callback"
     code = adas_browser.allow(program)
-    answer = program.exchange(code, redirect_uri="http://127.0.0.1/callback")
-    assert answer.status_code == 400
+    assert program.exchange(code, redirect_uri="http://127.0.0.1/callback").status_code == 400
     assert program.exchange(code, redirect_uri=program.redirect_uri).status_code == 200
 
 
 def test_game_flow_code_with_redirect_uri_is_400(store, program, code):
     record = dataclasses.replace(store.codes.read(code), redirect_uri=None)
     store.codes.add("a game's code", record)
-    answer = program.exchange("a game's code", redirect_uri=program.redirect_uri)
-    assert answer.status_code == 400
-    assert program.exchange("a game's code").status_code == 200
+    for redirect_uri, status in ((program.redirect_uri, 400), (None, 200)):
+        answer = program.exchange("a game's code", redirect_uri=redirect_uri)
+        assert answer.status_code == status
 
 
 # -- code_verifier (RFC 7636) ---------------------------------------------------------------------
 
 
-def test_missing_or_wrong_verifier_is_400_and_keeps_the_code(adas_browser, program, subtests):
+def test_missing_or_wrong_verifier_is_400_and_keeps_the_code(adas_browser, program):
     """RFC 9700 4.5.3."""
     code = adas_browser.allow(program, **S256)
     for verifier in (
         *(None, "", VERIFIER[:-1] + "l", VERIFIER.swapcase(), VERIFIER + " "),
         CHALLENGE,  # accepted by the method `plain`
     ):
-        with subtests.test(verifier):
-            assert program.exchange(code, code_verifier=verifier).status_code == 400
+        assert program.exchange(code, code_verifier=verifier).status_code == 400
     assert program.exchange(code, code_verifier=VERIFIER).status_code == 200
 
 
-def test_verifier_is_43_to_128_unreserved_characters(adas_browser, program, subtests):
-    for verifier, status in (
-        ("v" * 42, 400),
-        ("v" * 43, 200),
-        ("v" * 128, 200),
-        ("v" * 129, 400),
-        ("v" * 43 + "+", 400),
-        ("é" * 43, 400),
-    ):
-        with subtests.test(verifier):
-            digest = hashlib.sha256(verifier.encode()).digest()
-            challenge = base64.urlsafe_b64encode(digest).decode().rstrip("=")
-            code = adas_browser.allow(program, **S256 | {"code_challenge": challenge})
-            assert program.exchange(code, code_verifier=verifier).status_code == status
+def test_verifier_is_43_to_128_unreserved_characters(adas_browser, program):
+    right = ["v" * 43, "v" * 128]
+    for verifier in (*right, "v" * 42, "v" * 129, "v" * 43 + "+", "é" * 43):
+        digest = hashlib.sha256(verifier.encode()).digest()
+        challenge = base64.urlsafe_b64encode(digest).decode().rstrip("=")
+        code = adas_browser.allow(program, **S256 | {"code_challenge": challenge})
+        answer = program.exchange(code, code_verifier=verifier)
+        assert answer.status_code == (200 if verifier in right else 400)
 
 
 def test_verifier_without_challenge_is_400_and_keeps_the_code(program, code):
@@ -479,7 +426,7 @@ def test_verifier_without_challenge_is_400_and_keeps_the_code(program, code):
     assert program.exchange(code).status_code == 200
 
 
-# -- failing saves and damaged records ------------------------------------------------------------
+# -- a failing disk -------------------------------------------------------------------------------
 
 
 def test_failed_write_is_503_and_keeps_the_code(program, code, faults):
@@ -488,14 +435,6 @@ def test_failed_write_is_503_and_keeps_the_code(program, code, faults):
     assert (answer.status_code, int(answer.headers["Retry-After"]) > 0) == (503, True)
     faults.allow_saves()
     assert program.exchange(code).status_code == 200
-
-
-def test_damaged_client_is_503_for_that_client_only(program, code, register, adas_browser, faults):
-    other = register("https://other.example/")
-    others_code = adas_browser.allow(other)
-    faults.damage_client(program.id, "incomplete")
-    assert program.exchange(code).status_code == 503
-    assert other.exchange(others_code).status_code == 200
 
 
 # -- the order ------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import hashlib
 import html
+import itertools
 import re
 from urllib.parse import quote, urlencode
 
@@ -35,36 +36,24 @@ def is_error_page(answer) -> bool:
 # -- the client and its redirect URI --------------------------------------------------------------
 
 
-def test_both_addresses_show_the_consent_page(adas_browser, program):
-    for address in ("/oauth/authorize", "/oauth"):
-        link = program.link(prompt="consent").replace("/oauth/authorize", address)
-        page = adas_browser.get(link)
-        assert page.status_code == 200
-        assert program.read_callback(adas_browser.decide(page))["code"]
-
-
 @pytest.mark.parametrize("signed_in", [True, False])
-def test_unknown_client_or_redirect_uri_shows_an_error_page(
-    browser, ada, program, signed_in, subtests
-):
+def test_unknown_client_or_redirect_uri_shows_an_error_page(browser, ada, program, signed_in):
     """RFC 9700 4.11.2."""
     if signed_in:
         browser.sign_in()
+    client_ids = [None, "", "0" * 24, "../users/1", "é\0", [program.id, program.id]]
+    redirect_uris = [
+        "https://evil.example/",
+        [CALLBACK, CALLBACK],
+        [CALLBACK, "https://evil.test/"],
+    ]
     for changes in (
-        {"client_id": None},
-        {"client_id": ""},
-        {"client_id": "0" * 24},
-        {"client_id": "../users/1"},
-        {"client_id": "é\0"},
-        {"client_id": [program.id, program.id]},
-        {"redirect_uri": "https://evil.example/"},
-        {"redirect_uri": [CALLBACK, CALLBACK]},
-        {"redirect_uri": [CALLBACK, "https://evil.example/"]},
+        *({"client_id": each} for each in client_ids),
+        *({"redirect_uri": each} for each in redirect_uris),
     ):
         for response_type in ("code", "nonsense"):  # other errors are not checked first
-            with subtests.test(changes=changes, response_type=response_type):
-                link = program.link(response_type=response_type, **changes)
-                assert is_error_page(browser.get(link))
+            link = program.link(response_type=response_type, **changes)
+            assert is_error_page(browser.get(link)), link
 
 
 def test_disabled_client_shows_an_error_page(store, adas_browser, program):
@@ -75,23 +64,16 @@ def test_disabled_client_shows_an_error_page(store, adas_browser, program):
     assert "Space Game" in answer.text
 
 
-def test_damaged_redirect_uri_shows_an_error_page(
-    adas_browser, open_browser, register, faults, subtests
-):
-    program = register(CALLBACK)
+def test_damaged_redirect_uri_shows_an_error_page(adas_browser, open_browser, program, faults):
     adas_browser.allow(program)
-    for uri in (
-        *("com.example.app:/cb", "https://a b.example/"),
-        *("http://[::1/", "https://a.example:99999/"),
-    ):
+    damaged = ("com.example.app:/cb", "https://a b.example/", "http://[::1/", "https://a:99999/")
+    for uri in damaged:
         faults.change_client(program.id, redirect_uris=[uri])
-        for browser in (adas_browser, open_browser()):
-            for sent in (None, uri):
-                with subtests.test(uri, sent=sent):
-                    link = program.link(redirect_uri=sent)
-                    assert is_error_page(browser.get(link))
-                    sign_in_page = browser.get(f"/sign-in?{urlencode({'next': link})}")
-                    assert sign_in_page.status_code in (200, 303)
+        links = [program.link(redirect_uri=sent) for sent in (None, uri)]
+        for link, browser in itertools.product(links, (adas_browser, open_browser())):
+            assert is_error_page(browser.get(link))
+            sign_in_page = browser.get(f"/sign-in?{urlencode({'next': link})}")
+            assert sign_in_page.status_code in (200, 303)
 
 
 def test_redirect_uri_of_the_tester_is_for_those_who_manage_the_client(
@@ -156,7 +138,7 @@ def test_redirect_uri_must_match_exactly(adas_browser, register):
     assert accepted == []
 
 
-def test_loopback_redirect_uri_may_have_any_port(adas_browser, register, subtests):
+def test_loopback_redirect_uri_may_have_any_port(adas_browser, register):
     for registered, received in (
         ("http://127.0.0.1/cb", "http://127.0.0.1:50123/cb"),
         ("http://127.0.0.1/cb", "http://127.0.0.1:65535/cb"),
@@ -164,13 +146,11 @@ def test_loopback_redirect_uri_may_have_any_port(adas_browser, register, subtest
         ("http://127.0.0.1:3000/cb?x=1", "http://127.0.0.1:4000/cb?x=1"),
         ("http://[::1]/cb", "http://[::1]:50123/cb"),
         ("http://localhost:3000/cb", "http://localhost:3000/cb"),
-        ("http://game.example/cb", "http://game.example/cb"),
     ):
-        with subtests.test(received):
-            page = adas_browser.get(register(registered).link(redirect_uri=received))
-            assert page.status_code == 200
-            location = adas_browser.decide(page).location
-            assert location.startswith(received + ("&code=" if "?" in received else "?code="))
+        location = adas_browser.decide(
+            adas_browser.get(register(registered).link(redirect_uri=received))
+        ).location
+        assert location.startswith(received + ("&code=" if "?" in received else "?code="))
 
 
 OTHER_LOOPBACK_URIS = {  # by the registered URI
@@ -267,41 +247,35 @@ def test_no_redirect_to_the_client_before_sign_in(browser, ada, program):
 # -- errors returned to the client (RFC 6749 4.1.2.1) ---------------------------------------------
 
 REQUEST_ERRORS = [
-    ({"response_type": None}, "invalid_request"),
-    ({"response_type": ""}, "invalid_request"),
-    ({"response_type": ["code", "code"]}, "invalid_request"),
-    ({"response_type": "token"}, "unsupported_response_type"),
-    ({"response_type": "code token"}, "unsupported_response_type"),
-    ({"response_type": "Code"}, "unsupported_response_type"),
+    *(({"response_type": each}, "invalid_request") for each in (None, "", ["code", "code"])),
+    *(
+        ({"response_type": each}, "unsupported_response_type")
+        for each in ("token", "code token", "Code")
+    ),
     ({"scope": ["email", "userinfo"]}, "invalid_request"),
-    ({"code_challenge": CHALLENGE}, "invalid_request"),  # the method defaults to plain
-    ({"code_challenge_method": "S256"}, "invalid_request"),
     *(
         ({"code_challenge": CHALLENGE, "code_challenge_method": method}, "invalid_request")
-        for method in ("plain", "s256", ["S256", "S256"])
+        for method in (None, "plain", "s256", ["S256", "S256"])  # the default is plain
     ),
     *(
         ({"code_challenge": challenge, "code_challenge_method": "S256"}, "invalid_request")
-        for challenge in ("", CHALLENGE[:-1], CHALLENGE + "=", "é" * 43, [CHALLENGE] * 2)
+        for challenge in (None, "", CHALLENGE[:-1], CHALLENGE + "=", "é" * 43, [CHALLENGE] * 2)
     ),
 ]
 
 
 @pytest.mark.parametrize("consented", [False, True])
-def test_request_errors_are_returned_to_the_client_with_state(
-    adas_browser, program, consented, subtests
-):
+def test_request_errors_are_returned_to_the_client_with_state(adas_browser, program, consented):
     """RFC 9700 2.1.1 and 2.1.2. Before consent the player follows a link (RFC 9700 4.11.2)."""
     if consented:
         adas_browser.allow(program)
     read_answer = program.read_callback if consented else program.read_error_link
     for changes, error in REQUEST_ERRORS:
-        with subtests.test(changes=changes):
-            answer = read_answer(adas_browser.get(program.link(state=STATE, **changes)))
-            description = answer.pop("error_description")
-            assert answer == {"error": error, "state": STATE}
-            # RFC 6749 4.1.2.1 excludes quotes, backslashes and all non-ASCII characters.
-            assert re.fullmatch(r"[\x20-\x21\x23-\x5b\x5d-\x7e]+", description)
+        answer = read_answer(adas_browser.get(program.link(state=STATE, **changes)))
+        description = answer.pop("error_description")
+        assert answer == {"error": error, "state": STATE}, changes
+        # RFC 6749 4.1.2.1 excludes quotes, backslashes and all non-ASCII characters.
+        assert re.fullmatch(r"[\x20-\x21\x23-\x5b\x5d-\x7e]+", description)
     repeated_state = read_answer(adas_browser.get(program.link(state=["a", "b"])))
     assert repeated_state["error"] == "invalid_request"
 
@@ -324,29 +298,24 @@ STATES = [
 ]
 
 
-def test_state_is_returned_unchanged_with_the_code(open_browser, ada, program, subtests):
+def test_state_is_returned_unchanged_with_the_code(open_browser, ada, bob, program):
     """RFC 9700 4.7.1. Also with a refusal, an error and a remembered consent."""
+    bobs_browser = open_browser()
+    bobs_browser.sign_in("Bob")
     for state in STATES:
-        with subtests.test(state=state):
-            browser = open_browser()
-            sign_in_page = browser.get(
-                browser.get(program.link(state=state, prompt="consent")).location
-            )
-            page = browser.get(browser.sign_in(next=hidden_field(sign_in_page, "next")).location)
-            for answer in (
-                browser.decide(page, "deny"),
-                browser.decide(page),
-                browser.get(program.link(state=state)),
-                browser.get(program.link(state=state, response_type="x")),
-            ):
-                assert program.read_callback(answer)["state"] == state
-
-
-def test_state_is_in_the_link_of_an_error_before_consent(adas_browser, program, subtests):
-    for state in STATES:
-        with subtests.test(state=state):
-            page = adas_browser.get(program.link(state=state, response_type="x"))
-            assert program.read_error_link(page)["state"] == state
+        browser = open_browser()
+        sign_in_page = browser.get(
+            browser.get(program.link(state=state, prompt="consent")).location
+        )
+        page = browser.get(browser.sign_in(next=hidden_field(sign_in_page, "next")).location)
+        wrong_link = program.link(state=state, response_type="x")
+        answers = [
+            *(browser.decide(page, "deny"), browser.decide(page)),
+            *(browser.get(program.link(state=state)), browser.get(wrong_link)),
+        ]
+        states = [program.read_callback(answer)["state"] for answer in answers]
+        states.append(program.read_error_link(bobs_browser.get(wrong_link))["state"])
+        assert states == [state] * 5
 
 
 def test_callback_without_state_if_none_was_sent(adas_browser, program):
@@ -360,25 +329,18 @@ def test_callback_without_state_if_none_was_sent(adas_browser, program):
 
 
 def test_unknown_scopes_are_ignored_and_userinfo_is_always_granted(
-    store, adas_browser, ada, register, subtests
+    store, adas_browser, ada, register
 ):
-    for asked, granted in (
-        (None, ["userinfo"]),
-        ("", ["userinfo"]),
-        ("userinfo", ["userinfo"]),
-        ("email", ["userinfo", "email"]),
-        ("email userinfo", ["userinfo", "email"]),
-        ("openid profile email", ["userinfo", "email"]),
-        ("email email", ["userinfo", "email"]),
-        ("EMAIL", ["userinfo"]),
-        ("email,userinfo", ["userinfo"]),
-        ("emails admin", ["userinfo"]),
+    for with_email, scopes in (
+        (False, (None, "", "userinfo", "EMAIL", "email,userinfo", "emails admin")),
+        (True, ("email", "email userinfo", "openid profile email", "email email")),
     ):
-        with subtests.test(asked):
+        for asked in scopes:
             program = register(CALLBACK)
             token = program.token_for(adas_browser.allow(program, scope=asked))
+            granted = ["userinfo", "email"] if with_email else ["userinfo"]
             assert store.users.read(ada.id).grants[program.id].scope == granted
-            assert ("email" in program.whois(token).json) == ("email" in granted)
+            assert ("email" in program.whois(token).json) == with_email
 
 
 # -- the consent page -----------------------------------------------------------------------------
@@ -454,7 +416,9 @@ def test_consent_is_remembered_per_player_and_client(
 ):
     adas_browser.allow(program)
     adas_browser.sign_in()  # also in a new session
-    assert program.read_callback(adas_browser.get(program.link()))["code"]
+    other_address = program.link().replace("/oauth/authorize", "/oauth")
+    for link in (program.link(), other_address):
+        assert program.read_callback(adas_browser.get(link))["code"]
     assert adas_browser.get(register("https://other.example/").link()).status_code == 200
     bobs_browser = open_browser()
     bobs_browser.sign_in("Bob")
@@ -462,6 +426,7 @@ def test_consent_is_remembered_per_player_and_client(
 
 
 def test_only_a_new_scope_needs_consent_again(store, adas_browser, program, ada):
+    narrow_page = adas_browser.get(program.link())
     adas_browser.allow(program)
     page = adas_browser.get(program.link(scope="email"))
     assert page.status_code == 200
@@ -471,15 +436,9 @@ def test_only_a_new_scope_needs_consent_again(store, adas_browser, program, ada)
     adas_browser.allow(program, scope="email")
     for scope in ("email", "userinfo", None):
         assert adas_browser.get(program.link(scope=scope)).status_code == 303
-    assert store.users.read(ada.id).grants[program.id].scope == ["userinfo", "email"]
-
-
-def test_consent_to_fewer_scopes_keeps_the_grant(store, adas_browser, program, ada):
-    narrow_page = adas_browser.get(program.link())
-    adas_browser.allow(program, scope="email")
     token = program.token_for(program.read_callback(adas_browser.decide(narrow_page))["code"])
-    assert store.users.read(ada.id).grants[program.id].scope == ["userinfo", "email"]
     assert "email" not in program.whois(token).json
+    assert store.users.read(ada.id).grants[program.id].scope == ["userinfo", "email"]
 
 
 def test_known_prompt_asks_also_after_consent(adas_browser, program):
@@ -657,7 +616,7 @@ def test_callback_redirect_is_303_and_no_store_without_iss(adas_browser, program
     assert answer["iss"] == "http://localhost"
 
 
-def test_callback_keeps_query_and_spelling_of_the_redirect_uri(adas_browser, register, subtests):
+def test_callback_keeps_query_and_spelling_of_the_redirect_uri(adas_browser, register):
     for uri in (
         *(
             "https://a.example/cb?x=1&y=%20+b",
@@ -667,16 +626,14 @@ def test_callback_keeps_query_and_spelling_of_the_redirect_uri(adas_browser, reg
         *("https://a.example/a;b=(c),$!*", "https://a.example/%E2%9C%93", "https://a.example:/"),
         *("https://a.example/?a[]=1&b=%5B", "https://A.Example:443/CB", "http://127.0.0.1:00080/"),
     ):
-        with subtests.test(uri):
-            page = adas_browser.get(register(uri).link())
-            start = uri + ("&code=" if "?" in uri else "?code=")
-            assert adas_browser.decide(page).location.startswith(start)
+        location = adas_browser.decide(adas_browser.get(register(uri).link())).location
+        assert location.startswith(uri + ("&code=" if "?" in uri else "?code="))
 
 
 # -- form-action (CSP) ----------------------------------------------------------------------------
 
 
-def test_form_action_allows_the_client_origin_and_scheme(open_browser, ada, register, subtests):
+def test_form_action_allows_the_client_origin_and_scheme(open_browser, ada, register):
     for uri, target in (
         ("https://space.example/callback?x=1", "https://space.example https:"),
         ("https://space.example:443/", "https://space.example https:"),
@@ -684,44 +641,35 @@ def test_form_action_allows_the_client_origin_and_scheme(open_browser, ada, regi
         ("http://game.example/", "http://game.example http:"),
         ("http://localhost:3000/cb", "http://localhost:3000 http:"),
         ("http://127.0.0.1/cb", "http://127.0.0.1 http:"),
-        ("http://127.0.0.1:3000/cb", "http://127.0.0.1:3000 http:"),
         ("http://[::1]:3000/cb", "http://[::1]:3000 http:"),
         ("https://a.example/;script-src%20*;x=,none", "https://a.example https:"),
         ("http://127.0.0.1.example/", "http://127.0.0.1.example http:"),
     ):
-        with subtests.test(uri):
-            browser = open_browser()
-            program = register(uri)
-            sign_in_page = browser.get(browser.get(program.link()).location)
-            next_address = hidden_field(sign_in_page, "next")
-            refused = browser.sign_in(program.id, next=next_address)
-            consent = browser.get(browser.sign_in(next=next_address).location)
-            default_uri = browser.get(program.link(redirect_uri=None))
-            for page in (sign_in_page, refused, consent, default_uri):
-                assert form_action(page) == f"'self' {target}"
+        browser, program = open_browser(), register(uri)
+        sign_in_page = browser.get(browser.get(program.link()).location)
+        next_address = hidden_field(sign_in_page, "next")
+        refused = browser.sign_in(program.id, next=next_address)
+        consent = browser.get(browser.sign_in(next=next_address).location)
+        default_uri = browser.get(program.link(redirect_uri=None))
+        for page in (sign_in_page, refused, consent, default_uri):
+            assert form_action(page) == f"'self' {target}"
 
 
-def test_unregistered_uri_is_not_in_the_csp(browser, program, subtests):
+def test_unregistered_uri_is_not_in_the_csp(browser, program):
+    link = f"/oauth/authorize?client_id={program.id}"
     for next_address in (
-        f"/oauth/authorize?client_id={program.id}&redirect_uri=https://evil.example/",
-        f"/oauth/authorize?client_id={program.id}"
-        "&redirect_uri=https://space.example@evil.example/callback",
-        f"/oauth/authorize?client_id={program.id}&client_id={program.id}",
-        "/oauth/authorize?client_id=https://evil.example",
-        "/oauth/authorize?client_id=%FF%00",
-        f"/oauth/authorizex?client_id={program.id}",
-        f"//evil.example/oauth/authorize?client_id={program.id}",
-        f"https://evil.example/oauth/authorize?client_id={program.id}",
-        f"/?client_id={program.id}",
-        "",
+        *(f"{link}&redirect_uri=https://evil.example/", f"{link}&client_id={program.id}"),
+        f"{link}&redirect_uri=https://space.example@evil.example/callback",
+        *("/oauth/authorize?client_id=https://evil.example", "/oauth/authorize?client_id=%FF%00"),
+        *(link.replace("authorize", "authorizex"), link.replace("/oauth/authorize", "/"), ""),
+        *(f"//evil.example{link}", f"https://evil.example{link}"),
     ):
-        with subtests.test(next_address):
-            for answer in (
-                browser.get(f"/sign-in?next={quote(next_address)}"),
-                browser.get(next_address if next_address.startswith("/oauth") else "/"),
-                browser.sign_in(password="wrong", next=next_address),
-            ):
-                assert form_action(answer) == "'self'"
+        for answer in (
+            browser.get(f"/sign-in?next={quote(next_address)}"),
+            browser.get(next_address if next_address.startswith("/oauth") else "/"),
+            browser.sign_in(password="wrong", next=next_address),
+        ):
+            assert form_action(answer) == "'self'", next_address
 
 
 # -- how many codes a player gets -----------------------------------------------------------------

@@ -14,9 +14,6 @@ METADATA = "/.well-known/oauth-authorization-server"
 SITE = "https://id.example.org"
 
 
-# -- the grant and the API ------------------------------------------------------------------------
-
-
 def test_metadata_lists_supported_features_only(make_app):
     """test_token.py and test_authorize.py test client authentication and PKCE."""
     app = make_app(BASE_URL=SITE)
@@ -64,9 +61,6 @@ def test_metadata_is_cacheable_and_readable_from_any_origin(anyone):
         assert answer.headers["Access-Control-Allow-Origin"] == "*"
         assert answer.headers["Cache-Control"] == "public, max-age=3600"
         assert "Set-Cookie" not in answer.headers
-
-
-# -- health ---------------------------------------------------------------------------------------
 
 
 def test_healthz_is_200_and_leaves_no_file(anyone, faults):

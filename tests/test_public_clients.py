@@ -29,36 +29,25 @@ def code(adas_browser, public) -> str:
     return adas_browser.allow(public, **S256)
 
 
-# -- the grant ------------------------------------------------------------------------------------
-
-
-def test_public_client_signs_a_player_in_without_a_secret(public, code, ada):
-    answer = public.exchange(code, code_verifier=VERIFIER)
-    assert answer.json.keys() == {"access_token", "token_type", "expires_in"}
-    assert public.whois(answer.json["access_token"]).json["id"] == ada.id
-
-
-def test_client_id_may_come_by_basic_with_an_empty_password(public, code):
-    """RFC 6749 2.3.1: an empty secret is none; requests-oauthlib sends it like this."""
-    headers = basic(public.id, "")
-    assert public.exchange(code, headers, code_verifier=VERIFIER, client_id=None).status_code == 200
+def test_public_client_signs_a_player_in_without_a_secret(adas_browser, public, ada):
+    """By HTTP Basic, an empty secret is none (RFC 6749 2.3.1): requests-oauthlib sends it."""
+    for headers in ({}, basic(public.id, "")):
+        code = adas_browser.allow(public, **S256)
+        client_id = None if headers else public.id
+        answer = public.exchange(code, headers, code_verifier=VERIFIER, client_id=client_id)
+        assert answer.json.keys() == {"access_token", "token_type", "expires_in"}
+        assert public.whois(answer.json["access_token"]).json["id"] == ada.id
 
 
 def test_request_without_s256_challenge_is_invalid(adas_browser, public):
     """RFC 9700 2.1.1: nothing else protects the code of a public client."""
     plain = {"code_challenge": VERIFIER, "code_challenge_method": "plain"}
-    requests = [{}, plain, plain | {"code_challenge_method": None}]
-    answers = [
-        public.read_error_link(adas_browser.get(public.link(state="s", **sent)))
-        for sent in requests
-    ]
+    links = [public.link(**each) for each in ({}, plain, plain | {"code_challenge_method": None})]
+    answers = [public.read_error_link(adas_browser.get(each)) for each in links]
     adas_browser.allow(public, **S256)  # from now on errors are redirected
-    answers += [
-        public.read_callback(adas_browser.get(public.link(state="s", **sent))) for sent in requests
-    ]
+    answers += [public.read_callback(adas_browser.get(each)) for each in links]
     for answer in answers:
-        assert (answer["error"], answer["state"]) == ("invalid_request", "s")
-        assert "code" not in answer
+        assert (answer["error"], "code" in answer) == ("invalid_request", False)
 
 
 @pytest.mark.parametrize("mode", [None, "web_message"])
@@ -105,9 +94,6 @@ def test_code_of_a_public_client_works_once_and_a_replay_ends_its_token(public, 
     assert public.whois(token).status_code == 401
 
 
-# -- two kinds ------------------------------------------------------------------------------------
-
-
 def test_public_client_with_a_secret_is_refused(public, code):
     for secret in ("x", "0" * 43):
         by_form = public.exchange(code, code_verifier=VERIFIER, client_secret=secret)
@@ -116,62 +102,52 @@ def test_public_client_with_a_secret_is_refused(public, code):
     assert public.exchange(code, code_verifier=VERIFIER).status_code == 200
 
 
-def test_confidential_client_is_refused_without_its_secret(adas_browser, program, subtests):
+def test_confidential_client_is_refused_without_its_secret(adas_browser, program):
     """A verifier does not replace the secret."""
     code = adas_browser.allow(program, **S256)
-    for case, status, headers, secret in (
-        ("missing", 400, {}, None),
-        ("blank", 400, {}, ""),
-        ("empty by Basic", 401, basic(program.id, ""), None),
-        ("wrong", 401, {}, "x"),
+    for status, headers, secret in (
+        (400, {}, None),
+        (400, {}, ""),
+        (401, basic(program.id, ""), None),
+        (401, {}, "x"),
     ):
-        with subtests.test(case):
-            sent = {"code_verifier": VERIFIER, "client_secret": secret}
-            assert program.exchange(code, headers, **sent).status_code == status
+        sent = {"code_verifier": VERIFIER, "client_secret": secret}
+        assert program.exchange(code, headers, **sent).status_code == status
     assert program.exchange(code, code_verifier=VERIFIER).status_code == 200
 
 
-# -- cross-origin requests ------------------------------------------------------------------------
-
-
-def test_pages_of_any_origin_read_all_responses_to_a_public_client(public, code, faults, subtests):
-    for case, status, changes in (
-        ("secret", 401, {"client_secret": "x"}),
-        ("no code", 400, {"code": None}),
-        ("repeated code", 400, {"code": [code, code]}),
-        ("unknown code", 400, {"code": "x"}),
-        ("grant type", 400, {"grant_type": "password"}),
-        ("no verifier", 400, {}),
-        ("failing disk", 503, {"code_verifier": VERIFIER}),
-        ("token", 200, {"code_verifier": VERIFIER}),
-        ("replay", 400, {"code_verifier": VERIFIER}),
+def test_pages_of_any_origin_read_all_responses_to_a_public_client(public, code, faults):
+    right = {"code_verifier": VERIFIER}
+    for status, changes in (
+        (401, {"client_secret": "x"}),
+        (400, {"code": None}),
+        (400, {"code": [code, code]}),
+        (400, {"code": "x"}),
+        (400, {"grant_type": "password"}),
+        (400, {}),  # no verifier
+        (503, right),  # from a failing disk
+        (200, right),
+        (400, right),  # the code was used
     ):
-        with subtests.test(case):
-            if case == "failing disk":
-                faults.refuse_saves("used codes")
-            answer = public.exchange(code, {"Origin": "https://game.example"}, **changes)
-            faults.allow_saves()
-            assert (answer.status_code, answer.headers[ANY_ORIGIN]) == (status, "*")
-            assert "Access-Control-Allow-Credentials" not in answer.headers
+        if status == 503:
+            faults.refuse_saves("used codes")
+        answer = public.exchange(code, {"Origin": "https://game.example"}, **changes)
+        faults.allow_saves()
+        assert (answer.status_code, answer.headers[ANY_ORIGIN]) == (status, "*")
+        assert "Access-Control-Allow-Credentials" not in answer.headers
 
 
-def test_no_page_reads_a_response_to_a_confidential_client(adas_browser, program, subtests):
+def test_no_page_reads_a_response_to_a_confidential_client(adas_browser, program):
     """A secret has no place in a page, whose source everyone can read."""
     code = adas_browser.allow(program)
     origin = {"Origin": "https://game.example"}
-    for case, headers, changes in (
-        ("without secret", origin, {"client_secret": None}),
-        ("wrong secret", origin, {"client_secret": "x"}),
-        ("unknown client", origin, {"client_id": "0" * 24}),
-        ("no client", origin, {"client_id": None}),
-        ("Basic", origin | basic(program.id, program.secret), {"client_secret": None}),
-        ("replay", origin, {}),
+    for headers, changes in (
+        *((origin, {"client_secret": secret}) for secret in (None, "x")),
+        *((origin, {"client_id": client_id}) for client_id in (None, "0" * 24)),
+        (origin | basic(program.id, program.secret), {"client_secret": None}),
+        (origin, {}),  # the code was used
     ):
-        with subtests.test(case):
-            assert ANY_ORIGIN not in program.exchange(code, headers, **changes).headers
-
-
-# -- redirect URIs and consent --------------------------------------------------------------------
+        assert ANY_ORIGIN not in program.exchange(code, headers, **changes).headers
 
 
 def test_consent_is_asked_each_time_at_a_loopback_address(adas_browser, register):
@@ -203,23 +179,18 @@ def test_consent_is_asked_each_time_at_a_private_use_scheme(adas_browser, regist
     assert destination_of("org.example.space://discord.com/cb") == "org.example.space:"
 
 
-def test_another_redirect_uri_of_a_public_client_is_an_error_page(adas_browser, register, subtests):
+def test_another_redirect_uri_of_a_public_client_is_an_error_page(adas_browser, register):
     for registered, sent in (
-        (PRIVATE_USE, "org.example.space:/callback/"),
-        (PRIVATE_USE, "org.example.space://callback"),
+        *((PRIVATE_USE, f"org.example.space:{end}") for end in ("/callback/", "//callback")),
         (PRIVATE_USE, "org.example.space.evil:/callback"),
         (PRIVATE_USE, "ORG.example.space:/callback"),
         (CALLBACK, "https://space.example:8443/callback"),
         ("http://localhost:5173/", "http://localhost:5174/"),
         (LOOPBACK, "http://localhost/callback"),
     ):
-        with subtests.test(sent):
-            public = register(registered, public=True)
-            answer = adas_browser.get(public.link(redirect_uri=sent, **S256))
-            assert (answer.status_code, answer.location) == (400, None)
-
-
-# -- the play page --------------------------------------------------------------------------------
+        link = register(registered, public=True).link(redirect_uri=sent, **S256)
+        answer = adas_browser.get(link)
+        assert (answer.status_code, answer.location) == (400, None)
 
 
 @pytest.fixture

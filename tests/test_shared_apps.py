@@ -63,13 +63,3 @@ def test_app_with_an_added_route_or_handler_is_not_reused(pool, acquire, subtest
             add(same.app, *arguments)
             pool.release(same)
             assert acquire().app is not pooled.app
-
-
-def test_apps_of_one_test_are_distinct(make_app):
-    one, two, other = make_app(), make_app(), make_app(SIGN_UP="open")
-    assert len({id(each) for each in (one, two, other)}) == 3
-    one.config["SITE_NAME"] = "Changed"
-    assert two.config["SITE_NAME"] == other.config["SITE_NAME"] == "Identity Server"
-    # They share their folders, like two processes of one server.
-    user = one.extensions["storage"].users.register("Ada", "ada@example.org", "", PLAYER)
-    assert two.extensions["storage"].users.read(user.id) == user

@@ -29,9 +29,6 @@ def refusal(answer) -> tuple[int, str | None]:
     return answer.status_code, answer.headers.get("WWW-Authenticate")
 
 
-# -- success --------------------------------------------------------------------------------------
-
-
 def test_response_has_id_name_and_pfp_timestamp_only(store, program, token, ada):
     answer = program.whois(token)
     assert answer.status_code == 200
@@ -62,9 +59,6 @@ def test_token_without_the_email_scope_has_no_email(program, adas_browser):
 def test_scheme_is_case_insensitive(program, token):
     for scheme in ("bearer", "BEARER", "bEaReR", "Bearer "):
         assert request_whois(program, f"{scheme} {token}").status_code == 200
-
-
-# -- no token and malformed requests --------------------------------------------------------------
 
 
 def test_missing_header_or_other_scheme_is_401_without_an_error_code(program, token, subtests):
@@ -99,9 +93,6 @@ def test_malformed_header_is_400(program, token, subtests):
         with subtests.test(header):
             answer = request_whois(program, header.format(token=token))
             assert refusal(answer) == (400, INVALID_REQUEST)
-
-
-# -- invalid tokens -------------------------------------------------------------------------------
 
 
 def test_forged_token_is_401(program, token, subtests):
@@ -163,9 +154,6 @@ def test_token_stays_valid_after_its_client_is_disabled_or_deleted(store, progra
     assert program.whois(token).status_code == 200
     store.clients.delete(program.id)
     assert program.whois(token).status_code == 200
-
-
-# -- keys -----------------------------------------------------------------------------------------
 
 
 def test_older_key_verifies_and_the_newest_signs(app, store, faults, program, token, adas_browser):

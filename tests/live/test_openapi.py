@@ -1,16 +1,13 @@
-"""The running server conforms to /openapi.json and to its authorization server metadata."""
+"""The running server conforms to /openapi.json."""
 
 import subprocess
 import sys
 from pathlib import Path
 from urllib.parse import urlencode
 
-import flask
 import pytest
 import requests
-from authlib.integrations.flask_client import OAuth
 
-from .conftest import CALLBACK
 from .form_browser import FormBrowser
 from .running import ANSWER_TIMEOUT, RunningServer
 
@@ -86,29 +83,3 @@ def test_successful_responses_match_the_schema(
     for (path, method), answer in answers.items():
         assert answer.status_code == 200
         api[path][method].validate_response(answer)
-
-
-@pytest.mark.clients
-def test_authlib_discovers_the_grant_from_metadata(
-    server: RunningServer, form_browser: FormBrowser, client: dict, ada: dict, monkeypatch
-):
-    """The client is configured with the metadata address only."""
-    monkeypatch.setenv("AUTHLIB_INSECURE_TRANSPORT", "1")
-    app = flask.Flask("client")
-    app.secret_key = "a client of its own"
-    identity = OAuth(app).register(
-        "identity",
-        server_metadata_url=f"{server.address}/.well-known/oauth-authorization-server",
-        client_id=client["client_id"],
-        client_secret=client["client_secret"],
-        client_kwargs={"scope": "email", "code_challenge_method": "S256"},
-    )
-    with app.test_request_context():
-        link = identity.authorize_redirect(CALLBACK).location
-        session_data = dict(flask.session)
-    arrived = form_browser.allow(link, "ada")
-    with app.test_request_context(query_string=arrived.answer):
-        flask.session.update(session_data)
-        token = identity.authorize_access_token()
-        who = identity.get(f"{server.address}/api/oauth/whois", token=token).json()
-    assert (who["id"], who["email"]) == (ada["id"], ada["email"])

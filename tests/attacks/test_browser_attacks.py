@@ -68,7 +68,11 @@ def consent_page(page: Page, game_client: Client) -> Page:
 def hold_requests(page: Page, address: str) -> list[Route]:
     """Hold every request for this address; return the routes, to be continued by the test."""
     waiting: list[Route] = []
-    page.route(address, waiting.append)
+
+    def hold(route: Route) -> None:
+        waiting.append(route)
+
+    page.route(address, hold)
     return waiting
 
 
@@ -102,7 +106,8 @@ def test_click_in_the_first_second_of_the_consent_page_is_ignored(
 ):
     """RFC 9700 4.16: the first click of a double click opened the page under the second.
 
-    Fast clicks do not get through at its end: half a second without a press comes first.
+    Fast clicks do not get through at its end: half a second without a press comes first. A change
+    of the window, under which the page may have lain, begins another second.
     """
     said = consent_page.get_by_role("status")
     expect(said).to_be_empty()
@@ -113,26 +118,17 @@ def test_click_in_the_first_second_of_the_consent_page_is_ignored(
     consent_page.keyboard.press("Enter")
     consent_page.clock.run_for(499)
     expect(allow(consent_page)).to_have_attribute("aria-disabled", "true")
-    assert consent_page.url == game_client.link()
-    assert game.requested_paths == []
     consent_page.clock.run_for(1)
-    check_press(consent_page, game_client)
-
-
-def test_click_in_the_first_second_after_a_window_change_is_ignored(
-    consent_page: Page, game: Game, game_client: Client
-):
     for event in (
         "new Event('focus')",
         "new Event('resize')",
         "new PageTransitionEvent('pageshow', { persisted: true })",
     ):
-        consent_page.clock.run_for(1500)
         expect(allow(consent_page)).to_have_attribute("aria-disabled", "false")
         consent_page.evaluate(f"dispatchEvent({event})")
         allow(consent_page).click(force=True)
         assert (consent_page.url, game.requested_paths) == (game_client.link(), [])
-    consent_page.clock.run_for(1500)
+        consent_page.clock.run_for(1001)
     check_press(consent_page, game_client)
 
 
@@ -253,31 +249,6 @@ def test_one_time_link_is_not_sent_as_referer(public_server: RunningServer, brow
             page.get_by_role("link", name="Privacy and contact").click(modifiers=["Control"])
         expect(opened.value).to_have_title("About")
         assert opened.value.evaluate("[document.referrer, opener]") == ["", None]
-
-
-FETCH = """address => fetch(address, { credentials: "include" }).then(a => a.text(), e => "")"""
-LOAD_SCRIPT = """src => new Promise((resolve) => {
-    const script = Object.assign(document.createElement("script"), { src });
-    script.onload = () => resolve("ran");
-    script.onerror = () => resolve("refused");
-    document.head.append(script);
-})"""
-
-
-def test_another_site_cannot_read_private_pages(
-    page: Page, game: Game, server: RunningServer, ada: dict, console_errors: list[str]
-):
-    """Another port of the same host receives the session cookie, but CORS and nosniff apply."""
-    game.pages["/reading"] = "<title>Reading</title>"
-    page.goto(f"{game.origin()}/reading")
-    for path in ("/account/export", "/account", "/oauth/authorize", "/account/apps"):
-        assert page.evaluate(FETCH, server.address + path) == ""
-        assert page.evaluate(LOAD_SCRIPT, server.address + path) == "refused"
-    # Public data can be read from any origin.
-    public = "address => fetch(address).then(answer => answer.json())"
-    told = page.evaluate(public, f"{server.address}/api/users/info?id={ada['id']}")
-    assert told["user"]["name"] == "ada"
-    console_errors.clear()
 
 
 class ServerWithSiblings(RunningServer):

@@ -44,16 +44,6 @@ def send_form(browser, path: str, *parts: bytes):
 # -- forms ----------------------------------------------------------------------------------------
 
 
-def test_form_over_1000_parts_or_with_500_kb_of_text_is_413(adas_browser):
-    """Parts and text fields are kept in memory; files go to a temporary file."""
-    for path in ("/sign-in", "/account/picture"):
-        assert send_form(adas_browser, path, *[part("a", b"")] * 990).status_code != 413
-        assert send_form(adas_browser, path, *[part("a", b"")] * 1001).status_code == 413
-    for length, is_refused in ((499_000, False), (500_001, True)):
-        answer = send_form(adas_browser, "/account/picture", part("bio", b"x" * length))
-        assert (answer.status_code == 413) == is_refused
-
-
 def test_slow_to_parse_multipart_is_refused_within_two_seconds(adas_browser, subtests):
     """Measured in thread time, so that other load does not count."""
     for name, content in {

@@ -384,6 +384,16 @@ def test_client_name_is_escaped(adas_browser, register):
         assert name in html.unescape(page.text)
 
 
+def test_use_another_account_continues_the_request(adas_browser, bob, program):
+    page = adas_browser.get(program.link(state=STATE))
+    signed_out = adas_browser.post("/sign-out", data={"next": hidden_field(page, "next")})
+    sign_in_page = adas_browser.get(adas_browser.get(signed_out.location).location)
+    signed_in = adas_browser.sign_in("Bob", next=hidden_field(sign_in_page, "next"))
+    answer = program.read_callback(adas_browser.decide(adas_browser.get(signed_in.location)))
+    assert answer["state"] == STATE
+    assert program.whois(program.token_for(answer["code"])).json["name"] == "Bob"
+
+
 # -- remembered consent ---------------------------------------------------------------------------
 
 

@@ -48,14 +48,10 @@ class PooledApp:
 
     def _read_registered(self) -> list:
         app = self.app
-        handlers = [  # a look-up adds empty dictionaries, which are ignored here
-            (blueprint, code, error)
-            for blueprint, codes in app.error_handler_spec.items()
-            for code, errors in codes.items()
-            for error in errors
-        ]
-        before_and_after = repr((app.before_request_funcs, app.after_request_funcs))
-        return [list(app.url_map.iter_rules()), before_and_after, handlers]
+        errors = [each for codes in app.error_handler_spec.values() for each in codes.values()]
+        handlers = list(filter(None, errors))  # a look-up adds empty dictionaries
+        hooks = app.before_request_funcs, app.after_request_funcs
+        return [list(app.url_map.iter_rules()), repr(hooks), repr(handlers)]
 
     def open_installation(self, *installation: str) -> None:
         """Let the app serve the installation of these settings, which is created if missing."""

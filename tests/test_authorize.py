@@ -194,9 +194,6 @@ def test_only_owner_and_administrators_see_received_and_registered_redirect_uris
     check_page(sees=True)
 
 
-# -- what a client requires and forgoes -----------------------------------------------------------
-
-
 def test_client_that_requires_pkce_gets_no_code_without_it(adas_browser, register, store):
     """RFC 9700 2.1.1."""
     program = register(CALLBACK, require_pkce=True)
@@ -220,9 +217,6 @@ def test_client_without_email_gets_none_whoever_asks(adas_browser, register, sto
     token = program.token_for(program.read_callback(adas_browser.decide(page))["code"])
     assert "email" not in program.whois(token).json
     assert "code" in program.read_callback(adas_browser.get(program.link(scope="email")))
-
-
-# -- signed out -----------------------------------------------------------------------------------
 
 
 def test_no_redirect_to_the_client_before_sign_in(browser, ada, program):
@@ -308,9 +302,6 @@ def test_state_is_returned_unchanged_with_the_code(open_browser, ada, bob, progr
         states = [program.read_callback(answer)["state"] for answer in answers]
         states.append(program.read_error_link(bobs_browser.get(wrong_link))["state"])
         assert states == [state] * 5
-
-
-# -- scopes ---------------------------------------------------------------------------------------
 
 
 def test_unknown_scopes_are_ignored_and_userinfo_is_always_granted(
@@ -643,9 +634,6 @@ def test_unregistered_uri_is_not_in_the_csp(browser, program):
             browser.sign_in(password="wrong", next=next_address),
         ):
             assert form_action(answer) == "'self'", next_address
-
-
-# -- how many codes a player gets -----------------------------------------------------------------
 
 
 def test_a_player_gets_sixty_codes_a_minute(clock, adas_browser, bob, open_browser, page, program):

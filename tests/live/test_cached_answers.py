@@ -40,16 +40,15 @@ class Player:
 
     def answers(self) -> list[list[tuple[int, dict]]]:
         """Return status and body of the profile and of whois, from each worker."""
-        return ask_each_worker(self.server, lambda: [self._profile(), self._whois()])
-
-    def _profile(self) -> tuple[int, dict]:
         address = f"{self.server.address}/api/users/info?id={self.id}"
-        answer = requests.get(address, timeout=ANSWER_TIMEOUT)
-        return answer.status_code, answer.json().get("user", {})
 
-    def _whois(self) -> tuple[int, dict]:
-        answer = self.server.whois(self.token)
-        return answer.status_code, answer.json()
+        def ask() -> list[tuple[int, dict]]:
+            profile = requests.get(address, timeout=ANSWER_TIMEOUT)
+            whois = self.server.whois(self.token)
+            user = profile.json().get("user", {})
+            return [(profile.status_code, user), (whois.status_code, whois.json())]
+
+        return ask_each_worker(self.server, ask)
 
 
 Change = Callable[[Storage, int], None]  # of the player with this id

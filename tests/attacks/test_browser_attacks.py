@@ -2,9 +2,7 @@
 
 import contextlib
 import re
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -198,14 +196,9 @@ def test_double_click_from_a_sandboxed_frame_gives_no_consent(
 
 FOREIGN_ADDRESSES = [
     *("//evil.example", "/\\evil.example", "\\\\evil.example", "/\t/evil.example"),
-    *(
-        "///evil.example",
-        "/.//evil.example",
-        "/..//evil.example",
-        "/%2f/evil.example",
-        "/%5cevil.example",
-        "/;//x.y",
-    ),
+    *("///evil.example", "/.//evil.example", "/..//evil.example", "/%2f/evil.example"),
+    "/%5cevil.example",
+    "/;//x.y",
     *("/\u2028/evil.example", "/\x85/evil.example", "/％2fevil.example", "／／evil.example"),
     *("/@evil.example", "/:80/", "/#//evil.example", "/?//evil.example", "/\ufeff/evil.example"),
     *("javascript:alert(1)", "https:evil.example", "https:/evil.example", " //evil.example"),
@@ -226,29 +219,20 @@ def test_next_never_leads_a_browser_to_another_origin(page: Page, server: Runnin
 # -- leaks to other sites -------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def public_server() -> Iterator[RunningServer]:
-    """A server whose page footers link to another site."""
-    with Game() as site:
-        site.pages["/about"] = "<title>About</title>"
-        threading.Thread(target=site.serve_forever, daemon=True).start()
-        with running_server(ABOUT_URL=f"{site.origin()}/about") as server:
-            server.add_user("ada")
-            yield server
-        site.shutdown()
-
-
-def test_one_time_link_is_not_sent_as_referer(public_server: RunningServer, browse):
+def test_one_time_link_is_not_sent_as_referer(game: Game, browse):
     """RFC 9700 4.2.4: applies to invitations and to sign-in links. No other site has an opener."""
-    for command in ("invite", "user sign-in-link ada"):
-        page = browse()
-        printed = public_server.command_output(*command.split()).split()
-        page.goto(next(word for word in printed if word.startswith("http")))
-        assert page.evaluate("location.search.length") > 40
-        with page.context.expect_page() as opened:
-            page.get_by_role("link", name="Privacy and contact").click(modifiers=["Control"])
-        expect(opened.value).to_have_title("About")
-        assert opened.value.evaluate("[document.referrer, opener]") == ["", None]
+    game.pages["/about"] = "<title>About</title>"
+    with running_server(ABOUT_URL=f"{game.origin()}/about") as server:
+        server.add_user("ada")
+        for command in ("invite", "user sign-in-link ada"):
+            page = browse()
+            printed = server.command_output(*command.split()).split()
+            page.goto(next(word for word in printed if word.startswith("http")))
+            assert page.evaluate("location.search.length") > 40
+            with page.context.expect_page() as opened:
+                page.get_by_role("link", name="Privacy and contact").click(modifiers=["Control"])
+            expect(opened.value).to_have_title("About")
+            assert opened.value.evaluate("[document.referrer, opener]") == ["", None]
 
 
 class ServerWithSiblings(RunningServer):

@@ -459,6 +459,13 @@ def test_consent_page_of_another_session_is_400(page, open_browser, check_refuse
     check_refused(other_browser.decide(page))
 
 
+def test_forged_consent_request_is_400(page, adas_browser, check_refused):
+    signed = hidden_field(page, "request")
+    for forged in ("", "x", signed[1:], signed[:-1], signed.swapcase()):
+        form = {"request": forged, "decision": "allow"}
+        check_refused(adas_browser.post("/oauth/authorize", data=form))
+
+
 def test_consent_page_older_than_ten_minutes_is_400(
     clock, page, adas_browser, program, check_refused
 ):

@@ -13,7 +13,6 @@ from urllib.parse import urlencode
 import pytest
 from conftest import PASSWORD, Browser
 from live import conftest
-from live.form_browser import FormBrowser
 from live.running import ANSWER_TIMEOUT, RunningServer, running_server
 from live.shared import start_once
 
@@ -21,6 +20,7 @@ from benchmarks.servers import processor_time
 from identity.clients import CLIENT_FAILURES
 from identity.passwords import hash_password
 from serving.granian_server import MOST_OF_A_HEAD
+from storage.records import AuthorizationCode, Grant, now_ms
 
 FORM = "Content-Type: application/x-www-form-urlencoded"
 FOUR_MIB = 4 * 2**20
@@ -180,27 +180,26 @@ def head(server: RunningServer, first: str, *lines: str, close: bool = True) -> 
 
 def test_truncated_token_request_keeps_the_code(server):
     """A client whose connection broke gets no response, and retries with the same code."""
-    server.add_user("ada")
+    user_id = server.add_user("ada")["id"]
     client = server.add_client("Space Game", "https://client.example/callback")
-    query = {"response_type": "code", "client_id": client["client_id"]}
-    with contextlib.closing(FormBrowser(server.address)) as form_browser:
-        form_browser.set_session_cookie(server.start_session("ada"))
-        code = form_browser.allow(
-            f"{server.address}/oauth/authorize?{urlencode(query)}", "ada"
-        ).answer
-    fields = {"grant_type": "authorization_code", "code": code["code"], **query}
-    form = urlencode(fields | {"client_secret": client["client_secret"]}).encode()
+    grant, store = Grant("a grant", ["userinfo"], now_ms()), server.open_storage()
+    with store.users.edit(user_id) as user:
+        user.grants[client["client_id"]] = grant
+    record = AuthorizationCode(client["client_id"], user_id, grant.id, grant.scope, None, None)
+    store.codes.add("a code", record)
+    fields = {name: client[name] for name in ("client_id", "client_secret")}
+    fields |= {"grant_type": "authorization_code", "code": "a code"}
+    form = urlencode(fields).encode()
 
-    def exchange(*lines: str, body: bytes = form) -> list[int]:
-        post = head(server, "POST /api/oauth/token HTTP/1.1", FORM, *lines)
-        is_complete = lines == (complete,)
-        return status_codes(send(server, post + body, is_complete))
+    def exchange(line: str, body: bytes = form) -> list[int]:
+        post = head(server, "POST /api/oauth/token HTTP/1.1", FORM, line)
+        return status_codes(send(server, post + body, ends=line == complete))
 
     complete = f"Content-Length: {len(form)}"
     chunk = b"%x\r\n%s" % (len(form) + 50, form)
     refusals = [[400]] if server.kind == "gunicorn" else [[400], [411], []]
     assert exchange(f"Content-Length: {len(form) + 50}") in refusals
-    assert exchange("Transfer-Encoding: chunked", body=chunk) in refusals
+    assert exchange("Transfer-Encoding: chunked", chunk) in refusals
     assert exchange(complete) == [200]
 
 

@@ -2,10 +2,10 @@
 
 import time
 from dataclasses import dataclass, field
-from html.parser import HTMLParser
 from urllib.parse import parse_qs, urljoin, urlsplit
 
 import requests
+from bs4 import BeautifulSoup, Tag
 
 from identity.stamps import MINIMUM_AGE
 
@@ -17,33 +17,13 @@ class Form:
     """A form of a page: its action, hidden fields and buttons."""
 
     action: str
-    fields: dict[str, str] = field(default_factory=dict)
-    buttons: dict[str, dict[str, str]] = field(default_factory=dict)  # by label
+    fields: dict[str, str]
+    buttons: dict[str, dict[str, str]]  # by label
 
 
-class FormReader(HTMLParser):
-    """A parser that collects the `forms` of a page."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.forms: list[Form] = []
-        self._button: dict[str, str] | None = None
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        values = {name: value or "" for name, value in attributes}
-        named = {values["name"]: values.get("value", "")} if "name" in values else {}
-        if tag == "form":
-            assert values["method"] == "post"
-            self.forms.append(Form(values["action"]))
-        elif tag == "input":
-            self.forms[-1].fields |= named
-        elif tag == "button":
-            self._button = named
-
-    def handle_data(self, text: str) -> None:
-        if self._button is not None:
-            self.forms[-1].buttons[text.strip()] = self._button
-            self._button = None
+def named_values(tags: list[Tag]) -> dict[str, str]:
+    """Return what these tags add to a form that is sent."""
+    return {each["name"]: each.get("value", "") for each in tags if each.has_attr("name")}
 
 
 @dataclass
@@ -57,9 +37,12 @@ class Page:
 
     def form_with(self, button: str) -> Form | None:
         """Return the form with this button, or None."""
-        reader = FormReader()
-        reader.feed(self.text)
-        return next((form for form in reader.forms if button in form.buttons), None)
+        for form in BeautifulSoup(self.text, "html.parser").find_all("form"):
+            buttons = {each.text.strip(): named_values([each]) for each in form("button")}
+            if button in buttons:
+                assert form["method"] == "post"
+                return Form(form["action"], named_values(form("input")), buttons)
+        return None
 
     @property
     def answer(self) -> dict[str, str]:

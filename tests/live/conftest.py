@@ -1,16 +1,23 @@
 """Fixtures: one running server for the tests that do not stop it, its users and its clients."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
+from playwright.sync_api import Page
 
 from commands.running import SERVER_MODULES
 from storage import Storage
 
+from . import test_browser
 from .form_browser import FormBrowser
 from .running import RunningServer, running_server
 from .shared import start_once
+from .test_browser import set_session_cookie
+
+chromium, playwright = test_browser.chromium, test_browser.playwright
+browse, console_errors = test_browser.browse, test_browser.console_errors
+game, game_client = test_browser.game, test_browser.game_client
 
 CALLBACK = "https://client.example/callback?from=identity"  # never requested, only parsed
 
@@ -80,3 +87,21 @@ def form_browser(server: RunningServer) -> Iterator[FormBrowser]:
     form_browser = FormBrowser(server.address)
     yield form_browser
     form_browser.close()
+
+
+@pytest.fixture
+def browse_as(server: RunningServer, browse: Callable[..., Page]) -> Callable[..., Page]:
+    """A function that opens a page in which this player is signed in."""
+
+    def browse_as(name: str, **options) -> Page:
+        page = browse(**options)
+        set_session_cookie(page, server, name)
+        return page
+
+    return browse_as
+
+
+@pytest.fixture
+def page(browse_as: Callable[..., Page], ada: dict) -> Page:
+    """Ada's browser."""
+    return browse_as("ada")

@@ -1,0 +1,266 @@
+// The messages of static/play.js, in Node with stand-ins for the page, the game's frame and the server.
+// What only a browser shows (frames, focus, the sandbox) has its tests in test_play_page.py.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+
+const SCRIPT = readFileSync(new URL("../../../static/play.js", import.meta.url), "utf8");
+const GAME = "https://game.example";
+const REQUEST = { action: "authorize", client_id: "a game", scopes: ["userinfo"] };
+const CONSENT_REQUIRED = { type: "authorized", error: true, message: "consent_required" };
+const CODE = { type: "authorized", error: false, code: "a code" };
+
+class Element extends EventTarget {
+  dataset = {};
+  children = [];
+  append(...more) { this.children.push(...more); }
+  replaceChildren() { this.children = []; }
+  replaceWith() {}
+  focus() {}
+}
+
+class Dialog extends Element {
+  open = false;
+  showModal() { this.open = true; }
+  close(value = this.returnValue) {
+    [this.open, this.returnValue] = [false, value];
+    this.dispatchEvent(new Event("close"));
+  }
+}
+
+// Opens the play page. `authorize` and `heartbeat` answer the requests of the page like the server.
+function open(context, { signedIn = true, answersHead = false, authorize = consentThenCode, heartbeat = 200 } = {}) {
+  context.mock.timers.enable({ apis: ["setTimeout", "setInterval"] });
+  const told = [];
+  const contentWindow = { postMessage: (message, origin) => told.push([message, origin]) };
+  const dataset = { clientId: "a game", ...(signedIn && { request: "a signed request" }) };
+  const frame = Object.assign(new Element(), { src: `${GAME}/`, contentWindow, dataset });
+  const elements = { ask: signedIn ? new Dialog() : null, allow: signedIn ? new Element() : null };
+  elements.shown = Object.assign(new Element(), { content: { getElementById: () => frame } });
+  elements["no-answer"] = { content: { cloneNode: () => "the game is not answering" } };
+  for (const id of ["cancel", "full-screen", "silence", "me", "sign-in"]) elements[id] = new Element();
+  const document = Object.assign(new Element(), { getElementById: (id) => elements[id], hidden: false });
+  const window = new EventTarget();
+  const authorized = [];
+  const heartbeats = [];
+
+  async function fetch(address, { method, body }) {
+    if (method === "HEAD") return answersHead ? {} : Promise.reject(new TypeError());
+    if (address.endsWith("/heartbeat")) return { status: heartbeats.push(address) && heartbeat };
+    assert.equal(address, "/play/a game/authorize");
+    authorized.push(Object.fromEntries(body));
+    return { json: async () => authorize(authorized.at(-1)) };
+  }
+
+  new Function("window", "document", "fetch", "holdBack", SCRIPT)(window, document, fetch, () => () => {});
+  return { ...elements, told, authorized, heartbeats, document, send, press, contentWindow, pass };
+
+  async function send(data, source = contentWindow, origin = GAME) {
+    window.dispatchEvent(Object.assign(new Event("message"), { data, source, origin }));
+    await settled();
+  }
+
+  async function press(id) {
+    assert(elements.ask.open);
+    elements[id].dispatchEvent(new Event("click"));
+    await settled();
+  }
+
+  async function pass(milliseconds) {
+    context.mock.timers.tick(milliseconds);
+    await settled();
+  }
+}
+
+function consentThenCode({ decision }) {
+  return decision === "allow" ? CODE : CONSENT_REQUIRED;
+}
+
+const settled = () => new Promise(setImmediate);
+const refusal = (message) => [{ type: "authorized", error: true, message }, GAME];
+
+test("a request gets a code when the player allows it", async (context) => {
+  const page = open(context);
+  await page.send(REQUEST);
+  assert.deepEqual(page.told, []);
+  await page.press("allow");
+  assert.deepEqual(page.told, [[CODE, GAME]]);
+  const request = "a signed request";
+  assert.deepEqual(page.authorized, [{ request }, { request, decision: "allow" }]);
+  assert(!page.ask.open);
+});
+
+test("a remembered consent gets one code without a question", async (context) => {
+  const page = open(context, { authorize: () => CODE });
+  for (const _ of [1, 2]) await page.send(REQUEST);
+  assert.deepEqual(page.told, [[CODE, GAME], refusal("already_requested")]);
+  assert(!page.ask.open);
+});
+
+test("cancel is access_denied and sends no decision", async (context) => {
+  const page = open(context);
+  await page.send(REQUEST);
+  await page.press("cancel");
+  assert.deepEqual(page.told, [refusal("access_denied")]);
+  assert.deepEqual(page.authorized, [{ request: "a signed request" }]);
+});
+
+test("the second request that reaches the player is already_requested", async (context) => {
+  const page = open(context);
+  await Promise.all([page.send(REQUEST), page.send(REQUEST)]);
+  assert.deepEqual(page.told, [refusal("already_requested")]);
+  await page.press("cancel");
+  await page.send(REQUEST);
+  assert.deepEqual(page.told.slice(1), [refusal("access_denied"), refusal("already_requested")]);
+  assert.equal(page.authorized.length, 1);
+});
+
+test("other scopes and other apps are refused and not counted", async (context) => {
+  const page = open(context);
+  const scopes = [["userinfo", "email"], ["email"], [], [["userinfo"]]];
+  for (const each of scopes) await page.send({ ...REQUEST, scopes: each });
+  for (const each of ["0", ""]) await page.send({ ...REQUEST, client_id: each });
+  assert.deepEqual(page.told.splice(0), [
+    ...scopes.map(() => refusal("invalid_scopes")),
+    ...[refusal("invalid_app"), refusal("invalid_app")],
+  ]);
+  assert.deepEqual(page.authorized, []);
+  await page.send(REQUEST);
+  await page.press("allow");
+  assert.deepEqual(page.told, [[CODE, GAME]]);
+});
+
+test("malformed messages are ignored", async (context) => {
+  const page = open(context);
+  const malformed = [null, undefined, 1, "authorize", [], {}, new Map([["action", "authorize"]])];
+  for (const change of [
+    { action: "authorise" },
+    { action: ["authorize"] },
+    { client_id: ["a game"] },
+    { client_id: undefined },
+    { scopes: "userinfo" },
+    { scopes: { length: 1, 0: "userinfo" } },
+    { scopes: undefined },
+  ]) malformed.push({ ...REQUEST, ...change });
+  for (const each of malformed) await page.send(each);
+  assert.deepEqual([page.told, page.authorized], [[], []]);
+});
+
+test("messages of other windows and of other origins are ignored", async (context) => {
+  const page = open(context);
+  for (const data of [REQUEST, { action: "hello" }]) {
+    await page.send(data, {});
+    await page.send(data, page.contentWindow, "https://evil.example");
+  }
+  assert.deepEqual([page.told, page.authorized, page.heartbeats], [[], [], []]);
+});
+
+test("hello is answered and not counted, signed in or not", async (context) => {
+  for (const signedIn of [true, false]) {
+    const page = open(context, { signedIn });
+    await page.send({ action: "hello" });
+    assert.deepEqual(page.told.splice(0), [[{ type: "hello" }, GAME]]);
+    await page.send(REQUEST);
+    assert.deepEqual(page.told, signedIn ? [] : [refusal("no_account")]);
+    context.mock.timers.reset();
+  }
+});
+
+test("the challenge (RFC 7636) is sent as text, and its refusal is not counted", async (context) => {
+  const [invalid] = refusal("invalid_request");
+  const page = open(context, { authorize: (sent) => ("code_challenge" in sent ? invalid : CODE) });
+  const request = "a signed request";
+  for (const [sent, received] of [
+    [{ code_challenge: "a", code_challenge_method: "S256" }, ["a", "S256"]],
+    [{ code_challenge: "a" }, ["a", "not text"]],
+    [{ code_challenge_method: "S256" }, ["not text", "S256"]],
+    [{ code_challenge: ["a"], code_challenge_method: { toString: 1, valueOf: 1 } }, ["not text", "not text"]],
+  ]) {
+    await page.send({ ...REQUEST, ...sent });
+    const [code_challenge, code_challenge_method] = received;
+    assert.deepEqual(page.authorized.splice(0), [{ request, code_challenge, code_challenge_method }]);
+    assert.deepEqual(page.told.splice(0), [[invalid, GAME]]);
+  }
+  await page.send(REQUEST);
+  assert.deepEqual(page.told, [[CODE, GAME]]);
+});
+
+test("the challenge is sent again with the decision", async (context) => {
+  const page = open(context);
+  await page.send({ ...REQUEST, code_challenge: "a", code_challenge_method: "S256" });
+  await page.press("allow");
+  const [asked, decided] = page.authorized;
+  assert.deepEqual(decided, { ...asked, decision: "allow" });
+});
+
+test("a guest is no_account, whatever the request", async (context) => {
+  const page = open(context, { signedIn: false });
+  await page.send(REQUEST);
+  await page.send({ ...REQUEST, scopes: ["email"] });
+  assert.deepEqual(page.told, [refusal("no_account"), refusal("no_account")]);
+  assert.deepEqual(page.authorized, []);
+});
+
+test("a player whose session has ended is no_account and is offered to sign in", async (context) => {
+  const page = open(context, { authorize: () => refusal("no_account")[0] });
+  for (const _ of [1, 2]) await page.send(REQUEST);
+  assert.deepEqual(page.told, [refusal("no_account"), refusal("no_account")]);
+  assert.equal(page.authorized.length, 1);
+  assert.deepEqual([page.me.hidden, page["sign-in"].hidden], [true, false]);
+});
+
+test("an unreachable server and an error page are server_error and can be retried", async (context) => {
+  const failures = [new TypeError("no connection"), new SyntaxError("not JSON")];
+  const page = open(context, { authorize: () => (failures.length ? Promise.reject(failures.pop()) : CODE) });
+  for (const _ of [1, 2, 3]) await page.send(REQUEST);
+  assert.deepEqual(page.told, [refusal("server_error"), refusal("server_error"), [CODE, GAME]]);
+});
+
+test("a game that is silent for eight seconds is reported until it sends a message", async (context) => {
+  const page = open(context);
+  await page.pass(7999);
+  assert.deepEqual(page.silence.children, []);
+  await page.pass(1);
+  assert.deepEqual(page.silence.children, ["the game is not answering"]);
+  await page.pass(600_000);
+  assert.deepEqual(page.heartbeats, []); // nobody plays it
+  for (const _ of [1, 2]) await page.send("any message");
+  assert.deepEqual([page.silence.children, page.heartbeats.length], [[], 1]);
+});
+
+test("a game whose server answers is not reported", async (context) => {
+  const page = open(context, { answersHead: true });
+  await page.pass(0);
+  await page.pass(8000);
+  assert.deepEqual(page.silence.children, []);
+});
+
+test("a heartbeat is sent each minute while the page is visible", async (context) => {
+  const page = open(context, { answersHead: true });
+  await page.pass(0);
+  assert.equal(page.heartbeats.length, 1);
+  await page.pass(59_999);
+  assert.equal(page.heartbeats.length, 1);
+  await page.pass(60_001);
+  assert.equal(page.heartbeats.length, 3);
+  page.document.hidden = true;
+  await page.pass(600_000);
+  assert.equal(page.heartbeats.length, 3);
+  page.document.hidden = false;
+  page.document.dispatchEvent(new Event("visibilitychange"));
+  assert.equal(page.heartbeats.length, 4);
+});
+
+test("a guest sends no heartbeat", async (context) => {
+  const page = open(context, { signedIn: false, answersHead: true });
+  await page.pass(600_000);
+  assert.deepEqual(page.heartbeats, []);
+});
+
+test("a heartbeat without a session is the last one and offers to sign in", async (context) => {
+  const page = open(context, { answersHead: true, heartbeat: 401 });
+  await page.pass(0);
+  await page.pass(600_000);
+  assert.equal(page.heartbeats.length, 1);
+  assert.deepEqual([page.me.hidden, page["sign-in"].hidden], [true, false]);
+});

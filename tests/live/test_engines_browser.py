@@ -13,15 +13,12 @@ from waiting import wait_until
 from identity.settings import ROOT
 from storage import Storage
 
-from . import npm, test_browser
+from . import npm
 from .engines import PICTURE_PIXELS, count_orange_pixels, read_program, save_orange_picture
 from .running import RunningServer
 from .test_browser import Game, set_session_cookie, sign_in
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
-chromium, playwright = test_browser.chromium, test_browser.playwright
-browse, game = test_browser.browse, test_browser.game
-console_errors = test_browser.console_errors
 IDENTITY_JS = (Path(ROOT) / "static" / "identity.js").read_text(encoding="utf-8")
 CANCELLED = re.search(r'access_denied"?[:,] "([^"]+)"', IDENTITY_JS)[1]  # its sentence for players
 # Phaser draws each line of a text on a canvas of its own, and then on the game's.
@@ -136,18 +133,25 @@ def page(browse) -> Page:
     return browse()
 
 
-def press_in_popup(page: Page, shown: HtmlGame, button: str) -> Page:
-    """Press the game's sign-in button; sign in and press this button in the popup."""
+def open_popup(page: Page, shown: HtmlGame) -> Page:
+    """Press the game's sign-in button; return the popup."""
     with page.expect_popup() as opened:
         shown.press()
-    sign_in(opened.value)
-    opened.value.get_by_role("button", name=button).click()
     return opened.value
 
 
-def test_game_shows_name_and_picture(site: Site, page: Page):
-    shown = site.open(page)
-    popup = press_in_popup(page, shown, "Allow")
+def test_game_ignores_a_forged_code_reports_cancel_and_signs_in(site: Site, page: Page):
+    """RFC 6749 10.12: anyone can send a player to the game with a code."""
+    exchanged = []
+    page.on("request", lambda request: exchanged.append("/api/oauth/token" in request.url))
+    shown = site.open(page, f"?code={'a' * 43}&state=another")
+    popup = open_popup(page, shown)
+    sign_in(popup)
+    popup.get_by_role("button", name="Cancel").click()
+    shown.expect_text(CANCELLED)
+    assert not any(exchanged)
+    popup = open_popup(page, shown)
+    popup.get_by_role("button", name="Allow").click()
     shown.expect_player()
     wait_until(popup.is_closed, meanwhile=lambda: page.wait_for_timeout(10))
 
@@ -160,22 +164,6 @@ def test_game_shows_the_player_after_a_redirect_where_popups_are_blocked(site: S
     page.get_by_role("button", name="Allow").click()
     page.wait_for_url(site.address)  # without code and state
     shown.expect_player()
-
-
-def test_game_says_that_the_player_cancelled(site: Site, page: Page):
-    shown = site.open(page)
-    press_in_popup(page, shown, "Cancel")
-    shown.expect_text(CANCELLED)
-
-
-def test_game_ignores_a_code_with_another_state(site: Site, page: Page):
-    """RFC 6749 10.12: anyone can send a player to the game with a code."""
-    exchanges = []
-    page.on("request", lambda request: exchanges.append("/api/oauth/token" in request.url))
-    shown = site.open(page, f"?code={'a' * 43}&state=another")
-    press_in_popup(page, shown, "Cancel")
-    shown.expect_text(CANCELLED)
-    assert not any(exchanges)
 
 
 def test_game_on_the_play_page_shows_name_and_picture(

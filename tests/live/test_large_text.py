@@ -14,7 +14,6 @@ from .running import RunningServer
 from .test_browser import set_session_cookie
 
 pytestmark = [pytest.mark.live, pytest.mark.browser, pytest.mark.xdist_group("large_text")]
-playwright = test_browser.playwright
 WIDTH = 390  # CSS pixels
 CONTROLS = "button, .button, input:not([type=hidden]), select, textarea, .quiet"
 

@@ -1,9 +1,10 @@
 // The messages and requests of static/identity.js, in Node with stand-ins for the windows and the server.
 // Sign-ins at a running server, in popups, frames and redirects, have their tests in test_identity_js.py.
 import assert from "node:assert/strict";
-import { createHash } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
+import { stoppedClock } from "./clock.mjs";
 
 const SITE = "https://id.example";
 const GAME = "https://game.example/my%20game/";
@@ -14,7 +15,7 @@ const ADA = { id: 1, name: "ada", pfpTimestamp: 5 };
 const OPTIONS = { clientId: "a game" };
 // Node computes digests in another thread, which `settled` would not wait for.
 const CRYPTO = {
-  randomUUID: () => crypto.randomUUID(),
+  randomUUID,
   subtle: { digest: async (_, data) => createHash("sha256").update(data).digest() },
 };
 const settled = () => new Promise(setImmediate);
@@ -35,10 +36,9 @@ function otherWindow() {
 }
 
 // Loads identity.js in a page at this address: alone in its window, or in a frame of `parent`.
-function load(context, options = {}) {
+function load(options = {}) {
   const { address = GAME, parent, ancestors, top = parent, popup = otherWindow(), stored, answers } = options;
-  context.mock.timers.reset();
-  context.mock.timers.enable({ apis: ["setInterval"] });
+  const clock = stoppedClock();
   const window = new EventTarget();
   const page = { window, parent: parent ?? window, popup, opened: 0, listeners: 0 };
   page.storage = new Map(stored && [["identity.js", JSON.stringify(stored)]]);
@@ -65,7 +65,8 @@ function load(context, options = {}) {
       setItem: (key, value) => page.storage.set(key, value),
       removeItem: (key) => page.storage.delete(key),
     },
-    performance: { now: () => page.now },
+    performance: clock.performance,
+    ...clock.functions,
     open: () => { page.opened += 1; return page.popup; },
     addEventListener(type, listener, options) {
       page.listeners += 1;
@@ -80,10 +81,8 @@ function load(context, options = {}) {
       return { status, ok: status < 400, json: async () => answer };
     },
   };
-  page.now = 0;
   page.pass = async (milliseconds) => {
-    page.now += milliseconds;
-    context.mock.timers.tick(milliseconds);
+    clock.pass(milliseconds);
     await settled();
   };
   page.send = async (data, source = popup, from = SITE) => {
@@ -102,8 +101,8 @@ function load(context, options = {}) {
 
 // -- a popup --------------------------------------------------------------------------------------
 
-test("a popup gets the request, and its code is exchanged", async (context) => {
-  const page = load(context, { address: `${GAME}?level=3#top` });
+test("a popup gets the request, and its code is exchanged", async () => {
+  const page = load({ address: `${GAME}?level=3#top` });
   const player = page.identity.signIn({ ...OPTIONS, scope: "userinfo email", prompt: "select_account" });
   await page.pass(0);
   const [{ origin, pathname, searchParams }] = page.popup.visited;
@@ -134,18 +133,18 @@ test("a popup gets the request, and its code is exchanged", async (context) => {
   assert.deepEqual([page.popup.closed, page.listeners, page.storage.size], [true, 0, 0]);
 });
 
-test("the popup opens before anything takes time, except where the module asks for hello", async (context) => {
-  const page = load(context);
+test("the popup opens before anything takes time, except where the module asks for hello", async () => {
+  const page = load();
   page.identity.signIn(OPTIONS);
   assert.equal(page.opened, 1);
-  const framed = load(context, { parent: otherWindow(), ancestors: ["https://host.example"] });
+  const framed = load({ parent: otherWindow(), ancestors: ["https://host.example"] });
   framed.identity.signIn(OPTIONS);
   for (let i = 0; i < 5; i += 1) await null;
   assert.equal(framed.opened, 1);
 });
 
-test("a closed popup and a refusal have codes, sentences and no listener left", async (context) => {
-  const page = load(context);
+test("a closed popup and a refusal have codes, sentences and no listener left", async () => {
+  const page = load();
   let player = page.identity.signIn(OPTIONS);
   await page.pass(0);
   page.popup.closed = true;
@@ -162,8 +161,8 @@ test("a closed popup and a refusal have codes, sentences and no listener left", 
   assert.equal(await page.identity.whois(), null);
 });
 
-test("a second call gets the answer of the first", async (context) => {
-  const page = load(context);
+test("a second call gets the answer of the first", async () => {
+  const page = load();
   const players = [page.identity.signIn(OPTIONS), page.identity.signIn(OPTIONS)];
   await page.pass(0);
   await page.answerPopup({ code: "a code" });
@@ -171,8 +170,8 @@ test("a second call gets the answer of the first", async (context) => {
   assert.equal(page.opened, 1);
 });
 
-test("an answer with another state is state_mismatch and not exchanged (RFC 9700 4.7.1)", async (context) => {
-  const page = load(context);
+test("an answer with another state is state_mismatch and not exchanged (RFC 9700 4.7.1)", async () => {
+  const page = load();
   const code = codeOf(page.identity.signIn(OPTIONS));
   await page.pass(0);
   await page.answerPopup({ code: "a code", state: "another" });
@@ -180,8 +179,8 @@ test("an answer with another state is state_mismatch and not exchanged (RFC 9700
   assert.deepEqual(page.requests, []);
 });
 
-test("messages of other windows, origins and types are ignored (RFC 9700 4.17.2)", async (context) => {
-  const page = load(context);
+test("messages of other windows, origins and types are ignored (RFC 9700 4.17.2)", async () => {
+  const page = load();
   const player = page.identity.signIn(OPTIONS);
   await page.pass(0);
   const state = page.popup.visited[0].searchParams.get("state");
@@ -195,8 +194,8 @@ test("messages of other windows, origins and types are ignored (RFC 9700 4.17.2)
   assert.deepEqual(await player, ADA);
 });
 
-test("a code goes to `exchange` instead, and nobody is known here", async (context) => {
-  const page = load(context);
+test("a code goes to `exchange` instead, and nobody is known here", async () => {
+  const page = load();
   const result = page.identity.signIn({ ...OPTIONS, exchange: async (grant) => ({ grant }) });
   await page.pass(0);
   await page.answerPopup({ code: "a code" });
@@ -206,27 +205,27 @@ test("a code goes to `exchange` instead, and nobody is known here", async (conte
   assert.equal(await page.identity.whois(), null);
 });
 
-test("a page without encryption or without an origin is insecure_context", async (context) => {
+test("a page without encryption or without an origin is insecure_context", async () => {
   for (const options of [{ crypto: {} }, { window: { origin: "null" } }]) {
-    const page = load(context, options);
+    const page = load(options);
     assert.equal(await codeOf(page.identity.signIn(OPTIONS)), "insecure_context");
     assert.equal(page.opened, 0);
   }
 });
 
-test("a redirect replaces a blocked popup, unless the mode is popup", async (context) => {
+test("a redirect replaces a blocked popup, unless the mode is popup", async () => {
   for (const [mode, window, opened] of [
     [undefined, {}, 1],
     ["redirect", {}, 0],
     [undefined, { crossOriginIsolated: true }, 0], // an isolated page hears from no popup
   ]) {
-    const page = load(context, { popup: null, window });
+    const page = load({ popup: null, window });
     page.identity.signIn({ ...OPTIONS, mode });
     await page.pass(0);
     assert.equal(page.opened, opened);
     assert.equal(new URL(page.address).searchParams.get("response_mode"), "query");
   }
-  const page = load(context, { popup: null });
+  const page = load({ popup: null });
   assert.equal(await codeOf(page.identity.signIn({ ...OPTIONS, mode: "popup" })), "popup_blocked");
   assert.equal(page.address, GAME);
 });
@@ -234,47 +233,47 @@ test("a redirect replaces a blocked popup, unless the mode is popup", async (con
 // -- a redirect -----------------------------------------------------------------------------------
 
 // Signs in by a redirect; returns what the page stored.
-async function goAway(context, options = {}) {
-  const page = load(context, { popup: null });
+async function goAway(options = {}) {
+  const page = load({ popup: null });
   const player = page.identity.signIn({ ...OPTIONS, ...options });
   await page.pass(0);
   return { page, player, stored: JSON.parse(page.storage.get("identity.js")) };
 }
 
 // Loads the page that a redirect leads to; `answers` are those of the server.
-async function comeBack(context, options, response, answers) {
-  const { stored } = await goAway(context, options);
+async function comeBack(options, response, answers) {
+  const { stored } = await goAway(options);
   const query = new URLSearchParams({ iss: SITE, state: stored.state, ...response });
-  return load(context, { address: `${GAME}?level=3&${query}`, stored, answers });
+  return load({ address: `${GAME}?level=3&${query}`, stored, answers });
 }
 
-test("a redirect comes back with the player, and the address has no code", async (context) => {
-  const page = await comeBack(context, {}, { code: "a code" });
+test("a redirect comes back with the player, and the address has no code", async () => {
+  const page = await comeBack({}, { code: "a code" });
   assert.deepEqual([page.address, page.storage.size], [`${GAME}?level=3`, 0]);
   assert.deepEqual(await page.identity.whois(), ADA);
 });
 
-test("a redirect for signIn() does not need a click", async (context) => {
-  const page = await comeBack(context, {}, { code: "a code" });
+test("a redirect for signIn() does not need a click", async () => {
+  const page = await comeBack({}, { code: "a code" });
   assert.equal(await page.identity.needsClick(), false);
   assert.deepEqual(await page.identity.signIn(OPTIONS), ADA);
 });
 
-test("a cancelled redirect is no player, or told once", async (context) => {
-  let page = await comeBack(context, {}, { error: "access_denied" });
+test("a cancelled redirect is no player, or told once", async () => {
+  let page = await comeBack({}, { error: "access_denied" });
   assert.equal(await page.identity.whois(), null);
   page.identity.signIn(OPTIONS); // asks again
   assert.equal(page.opened, 1);
-  page = await comeBack(context, {}, { error: "access_denied" });
+  page = await comeBack({}, { error: "access_denied" });
   assert.equal(await codeOf(page.identity.signIn(OPTIONS)), "access_denied");
   assert.equal(page.opened, 0);
   page.identity.signIn(OPTIONS);
   assert.equal(page.opened, 1);
 });
 
-test("a redirect for `exchange` waits for the next call", async (context) => {
+test("a redirect for `exchange` waits for the next call", async () => {
   const exchange = async (grant) => ({ grant });
-  const page = await comeBack(context, { exchange }, { code: "a code" });
+  const page = await comeBack({ exchange }, { code: "a code" });
   assert.equal(await page.identity.whois(), null);
   assert.equal(await page.identity.needsClick(), false);
   const { grant } = await page.identity.signIn({ ...OPTIONS, exchange });
@@ -282,29 +281,29 @@ test("a redirect for `exchange` waits for the next call", async (context) => {
   assert.deepEqual(page.requests, []);
 });
 
-test("an answer of another site is issuer_mismatch and not exchanged (RFC 9700 4.4)", async (context) => {
-  const page = await comeBack(context, {}, { code: "a code", iss: "https://evil.example" });
+test("an answer of another site is issuer_mismatch and not exchanged (RFC 9700 4.4)", async () => {
+  const page = await comeBack({}, { code: "a code", iss: "https://evil.example" });
   assert.equal(await codeOf(page.identity.signIn(OPTIONS)), "issuer_mismatch");
   assert.deepEqual(page.requests, []);
 });
 
-test("an answer without a request, or to another one, is ignored (RFC 9700 4.7.1)", async (context) => {
-  const { stored } = await goAway(context);
+test("an answer without a request, or to another one, is ignored (RFC 9700 4.7.1)", async () => {
+  const { stored } = await goAway();
   for (const request of [undefined, stored]) {
     const address = `${GAME}?code=a&iss=${SITE}&state=another`;
-    const page = load(context, { address, stored: request });
+    const page = load({ address, stored: request });
     assert.equal(await page.identity.whois(), null);
     assert.deepEqual([page.address, page.requests], [address, []]);
     assert.equal(await page.identity.needsClick(), true);
   }
   const query = new URLSearchParams({ code: "a", iss: SITE, state: stored.state });
-  const framed = load(context, { address: `${GAME}?${query}`, stored, parent: otherWindow(), ancestors: [GAME] });
+  const framed = load({ address: `${GAME}?${query}`, stored, parent: otherWindow(), ancestors: [GAME] });
   assert.equal(await framed.identity.whois(), null);
   assert.deepEqual(framed.requests, []);
 });
 
-test("the page shown again by Back (bfcache) ends its redirect", async (context) => {
-  const { page, player } = await goAway(context);
+test("the page shown again by Back (bfcache) ends its redirect", async () => {
+  const { page, player } = await goAway();
   const code = codeOf(player);
   page.window.dispatchEvent(Object.assign(new Event("pageshow"), { persisted: true }));
   assert.equal(await code, "popup_closed");
@@ -312,9 +311,9 @@ test("the page shown again by Back (bfcache) ends its redirect", async (context)
 
 // -- frames ---------------------------------------------------------------------------------------
 
-test("the play page is asked without a popup and answers once per load", async (context) => {
+test("the play page is asked without a popup and answers once per load", async () => {
   const parent = otherWindow();
-  const page = load(context, { parent, ancestors: [SITE] });
+  const page = load({ parent, ancestors: [SITE] });
   assert.deepEqual(parent.posted.shift(), [{ action: "hello" }, SITE]);
   await page.send({ type: "hello" }, parent);
   assert.equal(await page.identity.needsClick(), false);
@@ -333,9 +332,9 @@ test("the play page is asked without a popup and answers once per load", async (
   assert.deepEqual([parent.posted.length, page.opened], [1, 0]);
 });
 
-test("a refusal of the play page is an error with its message as the code", async (context) => {
+test("a refusal of the play page is an error with its message as the code", async () => {
   const parent = otherWindow();
-  const page = load(context, { parent, ancestors: [SITE] });
+  const page = load({ parent, ancestors: [SITE] });
   await page.send({ type: "hello" }, parent);
   for (const message of ["access_denied", "already_requested", "no_account"]) {
     const code = codeOf(page.identity.signIn(OPTIONS));
@@ -346,12 +345,12 @@ test("a refusal of the play page is an error with its message as the code", asyn
   assert.equal(parent.posted.length, 4);
 });
 
-test("where the browser does not tell, hello finds the play page, and its absence after two seconds", async (context) => {
+test("where the browser does not tell, hello finds the play page, and its absence after two seconds", async () => {
   const parent = otherWindow();
-  const played = load(context, { parent });
+  const played = load({ parent });
   await played.send({ type: "hello" }, parent);
   assert.equal(await played.identity.needsClick(), false);
-  const page = load(context, { parent });
+  const page = load({ parent });
   const needed = page.identity.needsClick();
   await page.send({ type: "hello" }, parent, "https://host.example");
   await page.pass(2200);
@@ -361,37 +360,37 @@ test("where the browser does not tell, hello finds the play page, and its absenc
   assert.equal(page.opened, 1);
 });
 
-test("a frame in a frame of the site is not on the play page", async (context) => {
+test("a frame in a frame of the site is not on the play page", async () => {
   const parent = otherWindow();
-  const page = load(context, { parent, top: otherWindow(), ancestors: [SITE] });
+  const page = load({ parent, top: otherWindow(), ancestors: [SITE] });
   assert.equal(await page.identity.needsClick(), true);
   assert.deepEqual(parent.posted, []);
 });
 
-test("a blocked popup in another host's frame is popup_blocked, not a redirect", async (context) => {
-  const page = load(context, { parent: otherWindow(), ancestors: ["https://host.example"], popup: null });
+test("a blocked popup in another host's frame is popup_blocked, not a redirect", async () => {
+  const page = load({ parent: otherWindow(), ancestors: ["https://host.example"], popup: null });
   assert.equal(await codeOf(page.identity.signIn(OPTIONS)), "popup_blocked");
   assert.equal(page.address, GAME);
 });
 
 // -- the server -----------------------------------------------------------------------------------
 
-test("access that has ended is no player", async (context) => {
-  const page = await comeBack(context, {}, { code: "a code" });
+test("access that has ended is no player", async () => {
+  const page = await comeBack({}, { code: "a code" });
   assert.deepEqual(await page.identity.whois(), ADA);
   page.answers["/api/oauth/whois"] = [401, { message: "revoked" }];
   assert.equal(await page.identity.whois(), null);
 });
 
-test("an unreachable server and a refused code are server_error with the server's words", async (context) => {
+test("an unreachable server and a refused code are server_error with the server's words", async () => {
   for (const answer of [undefined, [400, { message: "code expired" }]]) {
-    const page = await comeBack(context, {}, { code: "a code" }, { "/api/oauth/token": answer });
+    const page = await comeBack({}, { code: "a code" }, { "/api/oauth/token": answer });
     await assert.rejects(page.identity.signIn(OPTIONS), { code: "server_error", cause: answer?.[1].message });
   }
 });
 
-test("profiles are read in one request, and no request for none", async (context) => {
-  const page = load(context);
+test("profiles are read in one request, and no request for none", async () => {
+  const page = load();
   page.answers["/api/users/batch"] = [200, { users: [ADA] }];
   assert.deepEqual(await page.identity.players([1, 99]), [ADA]);
   assert.deepEqual(await page.identity.player(1), ADA);

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
+import { stoppedClock } from "./clock.mjs";
 
 const SCRIPT = readFileSync(new URL("../../../static/play.js", import.meta.url), "utf8");
 const GAME = "https://game.example";
@@ -29,8 +30,8 @@ class Dialog extends Element {
 }
 
 // Opens the play page. `authorize` and `heartbeat` answer the requests of the page like the server.
-function open(context, { signedIn = true, answersHead = false, authorize = consentThenCode, heartbeat = 200 } = {}) {
-  context.mock.timers.enable({ apis: ["setTimeout", "setInterval"] });
+function open({ signedIn = true, answersHead = false, authorize = consentThenCode, heartbeat = 200 } = {}) {
+  const clock = stoppedClock();
   const told = [];
   const contentWindow = { postMessage: (message, origin) => told.push([message, origin]) };
   const dataset = { clientId: "a game", ...(signedIn && { request: "a signed request" }) };
@@ -52,7 +53,8 @@ function open(context, { signedIn = true, answersHead = false, authorize = conse
     return { json: async () => authorize(authorized.at(-1)) };
   }
 
-  new Function("window", "document", "fetch", "holdBack", SCRIPT)(window, document, fetch, () => () => {});
+  const globals = { window, document, fetch, holdBack: () => () => {}, ...clock.functions };
+  new Function(...Object.keys(globals), SCRIPT)(...Object.values(globals));
   return { ...elements, told, authorized, heartbeats, document, send, press, contentWindow, pass };
 
   async function send(data, source = contentWindow, origin = GAME) {
@@ -67,7 +69,7 @@ function open(context, { signedIn = true, answersHead = false, authorize = conse
   }
 
   async function pass(milliseconds) {
-    context.mock.timers.tick(milliseconds);
+    clock.pass(milliseconds);
     await settled();
   }
 }
@@ -79,8 +81,8 @@ function consentThenCode({ decision }) {
 const settled = () => new Promise(setImmediate);
 const refusal = (message) => [{ type: "authorized", error: true, message }, GAME];
 
-test("a request gets a code when the player allows it", async (context) => {
-  const page = open(context);
+test("a request gets a code when the player allows it", async () => {
+  const page = open();
   await page.send(REQUEST);
   assert.deepEqual(page.told, []);
   await page.press("allow");
@@ -90,23 +92,23 @@ test("a request gets a code when the player allows it", async (context) => {
   assert(!page.ask.open);
 });
 
-test("a remembered consent gets one code without a question", async (context) => {
-  const page = open(context, { authorize: () => CODE });
+test("a remembered consent gets one code without a question", async () => {
+  const page = open({ authorize: () => CODE });
   for (const _ of [1, 2]) await page.send(REQUEST);
   assert.deepEqual(page.told, [[CODE, GAME], refusal("already_requested")]);
   assert(!page.ask.open);
 });
 
-test("cancel is access_denied and sends no decision", async (context) => {
-  const page = open(context);
+test("cancel is access_denied and sends no decision", async () => {
+  const page = open();
   await page.send(REQUEST);
   await page.press("cancel");
   assert.deepEqual(page.told, [refusal("access_denied")]);
   assert.deepEqual(page.authorized, [{ request: "a signed request" }]);
 });
 
-test("the second request that reaches the player is already_requested", async (context) => {
-  const page = open(context);
+test("the second request that reaches the player is already_requested", async () => {
+  const page = open();
   await Promise.all([page.send(REQUEST), page.send(REQUEST)]);
   assert.deepEqual(page.told, [refusal("already_requested")]);
   await page.press("cancel");
@@ -115,8 +117,8 @@ test("the second request that reaches the player is already_requested", async (c
   assert.equal(page.authorized.length, 1);
 });
 
-test("other scopes and other apps are refused and not counted", async (context) => {
-  const page = open(context);
+test("other scopes and other apps are refused and not counted", async () => {
+  const page = open();
   const scopes = [["userinfo", "email"], ["email"], [], [["userinfo"]]];
   for (const each of scopes) await page.send({ ...REQUEST, scopes: each });
   for (const each of ["0", ""]) await page.send({ ...REQUEST, client_id: each });
@@ -130,8 +132,8 @@ test("other scopes and other apps are refused and not counted", async (context) 
   assert.deepEqual(page.told, [[CODE, GAME]]);
 });
 
-test("malformed messages are ignored", async (context) => {
-  const page = open(context);
+test("malformed messages are ignored", async () => {
+  const page = open();
   const malformed = [null, undefined, 1, "authorize", [], {}, new Map([["action", "authorize"]])];
   for (const change of [
     { action: "authorise" },
@@ -146,8 +148,8 @@ test("malformed messages are ignored", async (context) => {
   assert.deepEqual([page.told, page.authorized], [[], []]);
 });
 
-test("messages of other windows and of other origins are ignored", async (context) => {
-  const page = open(context);
+test("messages of other windows and of other origins are ignored", async () => {
+  const page = open();
   for (const data of [REQUEST, { action: "hello" }]) {
     await page.send(data, {});
     await page.send(data, page.contentWindow, "https://evil.example");
@@ -155,20 +157,19 @@ test("messages of other windows and of other origins are ignored", async (contex
   assert.deepEqual([page.told, page.authorized, page.heartbeats], [[], [], []]);
 });
 
-test("hello is answered and not counted, signed in or not", async (context) => {
+test("hello is answered and not counted, signed in or not", async () => {
   for (const signedIn of [true, false]) {
-    const page = open(context, { signedIn });
+    const page = open({ signedIn });
     await page.send({ action: "hello" });
     assert.deepEqual(page.told.splice(0), [[{ type: "hello" }, GAME]]);
     await page.send(REQUEST);
     assert.deepEqual(page.told, signedIn ? [] : [refusal("no_account")]);
-    context.mock.timers.reset();
   }
 });
 
-test("the challenge (RFC 7636) is sent as text, and its refusal is not counted", async (context) => {
+test("the challenge (RFC 7636) is sent as text, and its refusal is not counted", async () => {
   const [invalid] = refusal("invalid_request");
-  const page = open(context, { authorize: (sent) => ("code_challenge" in sent ? invalid : CODE) });
+  const page = open({ authorize: (sent) => ("code_challenge" in sent ? invalid : CODE) });
   const request = "a signed request";
   for (const [sent, received] of [
     [{ code_challenge: "a", code_challenge_method: "S256" }, ["a", "S256"]],
@@ -185,39 +186,39 @@ test("the challenge (RFC 7636) is sent as text, and its refusal is not counted",
   assert.deepEqual(page.told, [[CODE, GAME]]);
 });
 
-test("the challenge is sent again with the decision", async (context) => {
-  const page = open(context);
+test("the challenge is sent again with the decision", async () => {
+  const page = open();
   await page.send({ ...REQUEST, code_challenge: "a", code_challenge_method: "S256" });
   await page.press("allow");
   const [asked, decided] = page.authorized;
   assert.deepEqual(decided, { ...asked, decision: "allow" });
 });
 
-test("a guest is no_account, whatever the request", async (context) => {
-  const page = open(context, { signedIn: false });
+test("a guest is no_account, whatever the request", async () => {
+  const page = open({ signedIn: false });
   await page.send(REQUEST);
   await page.send({ ...REQUEST, scopes: ["email"] });
   assert.deepEqual(page.told, [refusal("no_account"), refusal("no_account")]);
   assert.deepEqual(page.authorized, []);
 });
 
-test("a player whose session has ended is no_account and is offered to sign in", async (context) => {
-  const page = open(context, { authorize: () => refusal("no_account")[0] });
+test("a player whose session has ended is no_account and is offered to sign in", async () => {
+  const page = open({ authorize: () => refusal("no_account")[0] });
   for (const _ of [1, 2]) await page.send(REQUEST);
   assert.deepEqual(page.told, [refusal("no_account"), refusal("no_account")]);
   assert.equal(page.authorized.length, 1);
   assert.deepEqual([page.me.hidden, page["sign-in"].hidden], [true, false]);
 });
 
-test("an unreachable server and an error page are server_error and can be retried", async (context) => {
+test("an unreachable server and an error page are server_error and can be retried", async () => {
   const failures = [new TypeError("no connection"), new SyntaxError("not JSON")];
-  const page = open(context, { authorize: () => (failures.length ? Promise.reject(failures.pop()) : CODE) });
+  const page = open({ authorize: () => (failures.length ? Promise.reject(failures.pop()) : CODE) });
   for (const _ of [1, 2, 3]) await page.send(REQUEST);
   assert.deepEqual(page.told, [refusal("server_error"), refusal("server_error"), [CODE, GAME]]);
 });
 
-test("a game that is silent for eight seconds is reported until it sends a message", async (context) => {
-  const page = open(context);
+test("a game that is silent for eight seconds is reported until it sends a message", async () => {
+  const page = open();
   await page.pass(7999);
   assert.deepEqual(page.silence.children, []);
   await page.pass(1);
@@ -228,15 +229,15 @@ test("a game that is silent for eight seconds is reported until it sends a messa
   assert.deepEqual([page.silence.children, page.heartbeats.length], [[], 1]);
 });
 
-test("a game whose server answers is not reported", async (context) => {
-  const page = open(context, { answersHead: true });
+test("a game whose server answers is not reported", async () => {
+  const page = open({ answersHead: true });
   await page.pass(0);
   await page.pass(8000);
   assert.deepEqual(page.silence.children, []);
 });
 
-test("a heartbeat is sent each minute while the page is visible", async (context) => {
-  const page = open(context, { answersHead: true });
+test("a heartbeat is sent each minute while the page is visible", async () => {
+  const page = open({ answersHead: true });
   await page.pass(0);
   assert.equal(page.heartbeats.length, 1);
   await page.pass(59_999);
@@ -251,14 +252,14 @@ test("a heartbeat is sent each minute while the page is visible", async (context
   assert.equal(page.heartbeats.length, 4);
 });
 
-test("a guest sends no heartbeat", async (context) => {
-  const page = open(context, { signedIn: false, answersHead: true });
+test("a guest sends no heartbeat", async () => {
+  const page = open({ signedIn: false, answersHead: true });
   await page.pass(600_000);
   assert.deepEqual(page.heartbeats, []);
 });
 
-test("a heartbeat without a session is the last one and offers to sign in", async (context) => {
-  const page = open(context, { answersHead: true, heartbeat: 401 });
+test("a heartbeat without a session is the last one and offers to sign in", async () => {
+  const page = open({ answersHead: true, heartbeat: 401 });
   await page.pass(0);
   await page.pass(600_000);
   assert.equal(page.heartbeats.length, 1);

@@ -15,6 +15,7 @@ from .running import RunningServer, running_server
 from .shared import start_once
 from .test_browser import set_session_cookie
 
+# Fixtures of the tests in Chromium.
 chromium, playwright = test_browser.chromium, test_browser.playwright
 browse, console_errors = test_browser.browse, test_browser.console_errors
 game, game_client = test_browser.game, test_browser.game_client

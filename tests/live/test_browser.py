@@ -319,9 +319,7 @@ def tab_to(page: Page, wanted: str, presses: int = 12) -> None:
     raise AssertionError(f"{wanted} was not focused after {presses} tabs")
 
 
-def test_wrong_password_focuses_the_error_and_keeps_the_name(
-    server: RunningServer, ada: dict, browse
-):
+def test_wrong_password_focuses_the_error(server: RunningServer, ada: dict, browse):
     page = browse()
     page.goto(f"{server.address}/sign-in")
     sign_in(page, password=f"{PASSWORD}, mistyped")

@@ -140,7 +140,7 @@ def open_popup(page: Page, shown: HtmlGame) -> Page:
     return opened.value
 
 
-def test_game_ignores_a_forged_code_reports_cancel_and_signs_in(site: Site, page: Page):
+def test_sign_in_after_a_forged_code_and_cancel(site: Site, page: Page):
     """RFC 6749 10.12: anyone can send a player to the game with a code."""
     exchanged = []
     page.on("request", lambda request: exchanged.append("/api/oauth/token" in request.url))
@@ -156,7 +156,7 @@ def test_game_ignores_a_forged_code_reports_cancel_and_signs_in(site: Site, page
     wait_until(popup.is_closed, meanwhile=lambda: page.wait_for_timeout(10))
 
 
-def test_game_shows_the_player_after_a_redirect_where_popups_are_blocked(site: Site, page: Page):
+def test_blocked_popup_becomes_a_redirect(site: Site, page: Page):
     page.add_init_script("self.open = () => null")
     shown = site.open(page)
     shown.press()

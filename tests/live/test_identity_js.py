@@ -101,7 +101,7 @@ def test_popup_of_a_guest_starts_with_the_sign_in_page(browse, site_of, ada: dic
     assert shown(game_page)["email"] == ada["email"]
 
 
-def test_cancel_and_a_closed_popup_have_a_sentence_for_the_player(page: Page, site_of):
+def test_cancelled_and_closed_popups_are_errors(page: Page, site_of):
     game_page = open_game(page, site_of())
     popup = press_sign_in(page, game_page)
     with popup.expect_event("close"):
@@ -201,7 +201,7 @@ def frame_of(page: Page) -> Frame:
     return page.locator("iframe").element_handle().content_frame()
 
 
-def test_public_game_on_the_play_page_signs_in_without_a_popup(
+def test_sign_in_on_the_play_page_needs_no_popup(
     page: Page, server: RunningServer, store: Storage, game: Game, ada: dict
 ):
     url = f"{game.origin('localhost')}/"
@@ -234,7 +234,7 @@ def test_game_in_the_frame_of_another_host_uses_a_popup(
 # -- look-ups -------------------------------------------------------------------------------------
 
 
-def test_profiles_and_pictures_are_read_without_a_sign_in(
+def test_profiles_and_pictures_need_no_sign_in(
     page: Page, site_of, server: RunningServer, ada: dict
 ):
     bob = server.add_user("bob")

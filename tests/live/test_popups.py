@@ -176,9 +176,7 @@ def test_message_page_cannot_be_framed(
     assert "frame-ancestors 'none'" in console_errors.pop()
 
 
-def test_popup_that_the_game_does_not_close_says_what_to_do(
-    page: Page, game: Game, game_client: Client
-):
+def test_popup_that_stays_open_says_what_to_do(page: Page, game: Game, game_client: Client):
     opener = OPENER.replace("source.close();", "")
     popup = open_popup(page, game, game_client, opener=opener)
     decide(popup)
@@ -203,7 +201,7 @@ def on_another_site(chromium: Browser, game: Game) -> Iterator[Callable[..., lis
     page.close()
 
 
-def test_page_of_a_public_client_exchanges_its_code_and_reads_errors(
+def test_page_of_a_public_client_exchanges_its_code(
     server: RunningServer, adas_form_browser, on_another_site, game: Game
 ):
     public = server.add_client("Go", f"{game.origin()}/callback", public=True)

@@ -44,6 +44,7 @@ function open({ signedIn = true, answersHead = false, authorize = consentThenCod
   const window = new EventTarget();
   const authorized = [];
   const heartbeats = [];
+  const holds = []; // of hold.js
 
   async function fetch(address, { method, body }) {
     if (method === "HEAD") return answersHead ? {} : Promise.reject(new TypeError());
@@ -53,9 +54,9 @@ function open({ signedIn = true, answersHead = false, authorize = consentThenCod
     return { json: async () => authorize(authorized.at(-1)) };
   }
 
-  const globals = { window, document, fetch, holdBack: () => () => {}, ...clock.functions };
+  const globals = { window, document, fetch, holdBack: () => () => holds.push("Allow"), ...clock.functions };
   new Function(...Object.keys(globals), SCRIPT)(...Object.values(globals));
-  return { ...elements, told, authorized, heartbeats, document, send, press, contentWindow, pass };
+  return { ...elements, told, authorized, heartbeats, holds, document, send, press, contentWindow, pass };
 
   async function send(data, source = contentWindow, origin = GAME) {
     window.dispatchEvent(Object.assign(new Event("message"), { data, source, origin }));
@@ -84,7 +85,7 @@ const refusal = (message) => [{ type: "authorized", error: true, message }, GAME
 test("a request gets a code when the player allows it", async () => {
   const page = open();
   await page.send(REQUEST);
-  assert.deepEqual(page.told, []);
+  assert.deepEqual([page.told, page.holds], [[], ["Allow"]]);
   await page.press("allow");
   assert.deepEqual(page.told, [[CODE, GAME]]);
   const request = "a signed request";

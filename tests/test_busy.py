@@ -1,13 +1,18 @@
-"""Forms at a concurrency limit or with a failing disk: an error, and the input is kept."""
+"""Limits on concurrent work, and forms that a busy worker or a failing disk refuses."""
 
 import io
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from forms import ANOTHER, PASSWORD, from_address, problems_of, save, sign_up, value_of
 from PIL import Image
+from waiting import PATIENCE, wait_until
 from werkzeug.security import generate_password_hash
 
 from identity import limits
+from identity.limits import HASHES_RUNNING, HASHES_WAITING, Busy, ConcurrencyLimit
+from identity.links import issue_sign_in_link
 from storage import pictures
 
 BUSY = "Too many people are doing this right now. Try again in a moment."
@@ -39,6 +44,13 @@ def delete(browser, password: str = PASSWORD):
     return browser.post("/account/delete", data={"password": password})
 
 
+def set_by_link(browser):
+    """Submit the form of a sign-in link for the first player."""
+    store = browser.application.extensions["storage"]
+    link = issue_sign_in_link(store, "", store.users.read(1)).partition("link=")[2]
+    return browser.post("/new-password", data={"link": link, "new_password": ANOTHER})
+
+
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch):
     """Refuse a second request of one holder at once."""
@@ -59,34 +71,50 @@ def bobs_browser(open_browser, bob):
     return browser
 
 
-@pytest.fixture
-def set_by_link(adas_link):
-    """A function that submits the form of Ada's sign-in link."""
-    link = adas_link.partition("link=")[2]
-    return lambda browser: browser.post(
-        "/new-password", data={"link": link, "new_password": ANOTHER}
-    )
-
+# -- forms ----------------------------------------------------------------------------------------
 
 # The id of each form's error at the concurrency limit, and of its error after a failed write
 ERROR_FIELDS = {
     sign_up: ("form", "form"),
-    upload: ("picture-form", "picture-form"),
+    set_by_link: ("form", "form"),
     change_email: ("email-password", "email-form"),
     change_password: ("password-password", "password-form"),
     delete: ("delete-password", "delete-form"),
+    upload: ("picture-form", "picture-form"),
 }
+SLOW = {upload: [pytest.mark.live]}
 
 
-@pytest.mark.parametrize("send", ERROR_FIELDS)
-def test_form_at_the_concurrency_limit_is_503_with_retry_after(
-    store, adas_browser, ada, at_the_limits, send
+@pytest.mark.parametrize("send", [pytest.param(e, marks=SLOW.get(e, ())) for e in ERROR_FIELDS])
+def test_refused_form_is_503_and_can_be_sent_again(
+    store, adas_browser, ada, faults, monkeypatch, send
 ):
+    busy_field, unsaved_field = ERROR_FIELDS[send]
     before = store.users.read(ada.id)
-    page = send(adas_browser)
-    assert (page.status_code, int(page.headers["Retry-After"]) > 0) == (503, True)
-    assert problems_of(page) == {ERROR_FIELDS[send][0]: BUSY}
+    with monkeypatch.context() as context:
+        for name in ("password_limit", "picture_limit"):
+            context.setattr(limits, name, ConcurrencyLimit(0, 0))
+        busy = send(adas_browser)
+    faults.refuse_saves("accounts", "users")
+    unsaved = send(adas_browser)
+    faults.allow_saves()
+    for page in (busy, unsaved):
+        assert (page.status_code, int(page.headers["Retry-After"]) > 0) == (503, True)
+    assert problems_of(busy) == {busy_field: BUSY}
+    assert problems_of(unsaved) == {unsaved_field: NOT_SAVED}
     assert (store.users.read(ada.id), store.users.ids()) == (before, [ada.id])
+    assert send(adas_browser).status_code == 303
+
+
+def test_unsaved_profile_keeps_the_input(store, adas_browser, ada, faults):
+    before = store.users.read(ada.id)
+    faults.refuse_saves("accounts", "users")
+    for typed in ({"name": "Ada", "bio": "typed"}, {"name": "Lovelace", "bio": "typed"}):
+        page = save(adas_browser, **typed)
+        assert (page.status_code, int(page.headers["Retry-After"]) > 0) == (503, True)
+        assert problems_of(page) == {"profile-form": NOT_SAVED}
+        assert value_of(page, "name") == typed["name"] and "\ntyped</textarea>" in page.text
+    assert store.users.read(ada.id) == before
 
 
 def test_what_can_be_refused_cheaply_needs_no_place(adas_browser, ada, at_the_limits, monkeypatch):
@@ -110,8 +138,11 @@ def test_attempt_over_a_rate_limit_needs_no_place(adas_browser, open_browser, ad
     for _ in range(limits.ATTEMPTS_PER_NAME):
         assert guest.sign_in(password="wrong").status_code == 403
         assert delete(adas_browser, "wrong").status_code == 403
-    monkeypatch.setattr(limits, "password_limit", limits.ConcurrencyLimit(0, 0))
+    monkeypatch.setattr(limits, "password_limit", ConcurrencyLimit(0, 0))
     assert [guest.sign_in().status_code, delete(adas_browser).status_code] == [429, 429]
+
+
+# -- holders of places ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("held", ["127.0.0.1", "player 1"])
@@ -134,7 +165,7 @@ def test_guest_who_types_a_name_does_not_hold_its_place(adas_browser, open_brows
         assert change_email(adas_browser).status_code == 303
 
 
-def test_password_link_and_rehash_hold_the_place_of_the_player(store, browser, ada, set_by_link):
+def test_password_link_and_rehash_hold_the_place_of_the_player(store, browser, ada):
     with limits.password_limit.place({"player 1": 1}):
         assert set_by_link(browser).status_code == 503
         with store.users.edit(ada.id) as user:
@@ -143,42 +174,101 @@ def test_password_link_and_rehash_hold_the_place_of_the_player(store, browser, a
     assert browser.sign_in().status_code == 303
 
 
-def test_password_link_can_be_retried_after_the_concurrency_limit(
-    store, browser, ada, set_by_link, monkeypatch
-):
-    with monkeypatch.context() as at_the_limits:
-        at_the_limits.setattr(limits, "password_limit", limits.ConcurrencyLimit(0, 0))
-        page = set_by_link(browser)
-        assert (page.status_code, int(page.headers["Retry-After"]) > 0) == (503, True)
-        assert problems_of(page) == {"form": BUSY}
-    assert set_by_link(browser).status_code == 303
+def test_ipv6_48_bit_network_holds_two_places(open_browser, ada, monkeypatch):
+    monkeypatch.setattr(limits, "password_limit", limit := ConcurrencyLimit(2, 2))
+
+    def sign_in_from(address: str) -> int:
+        return from_address(open_browser(), address).sign_in().status_code
+
+    first, second = (limits.networks_of(f"2001:db8:0:{number}::1") for number in (1, 2))
+    with limit.place(first):
+        assert sign_in_from("2001:db8:0:1::2") == 503
+        assert sign_in_from("2001:db8:0:3::1") == 303
+        with limit.place(second):
+            assert sign_in_from("2001:db8::") == 503
+        assert sign_in_from("2001:db8:1::1") == 303
 
 
-def test_unsaved_profile_keeps_the_input(store, adas_browser, ada, faults):
-    before = store.users.read(ada.id)
-    faults.refuse_saves("accounts", "users")
-    for typed in ({"name": "Ada", "bio": "typed"}, {"name": "Lovelace", "bio": "typed"}):
-        page = save(adas_browser, **typed)
-        assert (page.status_code, int(page.headers["Retry-After"]) > 0) == (503, True)
-        assert problems_of(page) == {"profile-form": NOT_SAVED}
-        assert value_of(page, "name") == typed["name"] and "\ntyped</textarea>" in page.text
-    assert store.users.read(ada.id) == before
+# -- the concurrency limit ------------------------------------------------------------------------
 
 
-@pytest.mark.live
-@pytest.mark.parametrize("send", ERROR_FIELDS)
-def test_unsaved_form_is_503_with_an_error(store, adas_browser, ada, faults, send):
-    before = store.users.read(ada.id)
-    faults.refuse_saves("accounts", "users")
-    page = send(adas_browser)
-    assert (page.status_code, int(page.headers["Retry-After"]) > 0) == (503, True)
-    assert problems_of(page) == {ERROR_FIELDS[send][1]: NOT_SAVED}
-    assert (store.users.read(ada.id), store.users.ids()) == (before, [ada.id])
+class Worker:
+    """Threads that hold, or wait for, places of a concurrency limit until `leave` is set."""
+
+    def __init__(self) -> None:
+        self.limit = ConcurrencyLimit(HASHES_RUNNING, HASHES_WAITING)
+        self.entered, self.busy, self.leave = [], [], threading.Event()
+        self.threads = []
+
+    def start(self, holders: dict[str, int]) -> None:
+        self.threads.append(threading.Thread(target=self._hold, args=(holders,)))
+        self.threads[-1].start()
+
+    def _hold(self, holders: dict[str, int]) -> None:
+        try:
+            with self.limit.place(holders):
+                self.entered.append(holders)
+                assert self.leave.wait(PATIENCE)
+        except Busy:
+            self.busy.append(holders)
+
+    def end(self) -> None:
+        self.leave.set()
+        for thread in self.threads:
+            thread.join()
 
 
-def test_unsaved_password_keeps_the_link_valid(browser, set_by_link, faults):
-    faults.refuse_saves("accounts", "users")
-    page = set_by_link(browser)
-    assert (page.status_code, problems_of(page)) == (503, {"form": NOT_SAVED})
-    faults.allow_saves()
-    assert set_by_link(browser).status_code == 303
+@pytest.fixture
+def worker(monkeypatch):
+    """A worker whose requests wait for the place of their holder."""
+    monkeypatch.setattr(limits, "TURN_TIMEOUT", PATIENCE)
+    worker = Worker()
+    yield worker
+    worker.end()
+
+
+def test_concurrency_limit_runs_two_hashes_and_queues_two(worker):
+    for number in range(5):
+        worker.start({f"192.0.2.{number}": 1})
+    wait_until(lambda: (len(worker.entered), len(worker.busy)) == (2, 1))
+    worker.end()
+    assert (len(worker.entered), len(worker.busy)) == (4, 1)
+    places = [worker.limit.place({f"player {number}": 1}) for number in range(4)]
+    with places[0], places[1]:  # all places are released
+        pass
+
+
+def test_concurrency_limit_per_holder_includes_waiting_ones(worker):
+    for number in range(2):
+        worker.start({f"192.0.2.{number}": 1})
+    wait_until(lambda: len(worker.entered) == 2)
+    for _ in range(4):  # one is queued, one waits for it to end, and two are refused
+        worker.start({"192.0.2.9": 1, "player 1": 1})
+    wait_until(lambda: len(worker.busy) == 2)
+    for holders in ({"player 1": 1}, {"192.0.2.9": 1}, {"192.0.2.9": 1, "player 2": 1}):
+        with pytest.raises(Busy), worker.limit.place(holders):
+            pass
+    worker.start({"192.0.2.10": 1, "player 2": 1})
+    worker.end()
+    assert (len(worker.entered), len(worker.busy)) == (5, 2)
+    with worker.limit.place({"192.0.2.9": 1, "player 1": 1}):
+        pass
+
+
+def test_second_click_on_sign_in_waits_for_the_first(monkeypatch, ada, open_browser):
+    monkeypatch.setattr(limits, "TURN_TIMEOUT", PATIENCE)
+    monkeypatch.setattr(limits, "password_limit", limit := ConcurrencyLimit(2, 2))
+    with ThreadPoolExecutor(1) as threads:
+        with limit.place({"127.0.0.1": 1}):
+            second = threads.submit(open_browser().sign_in)
+            with pytest.raises(TimeoutError):
+                second.result(timeout=0.3)
+        assert second.result(timeout=PATIENCE).status_code == 303
+
+
+def test_waiting_for_the_place_of_the_same_holder_ends(monkeypatch):
+    monkeypatch.setattr(limits, "TURN_TIMEOUT", 0.05)
+    limit = ConcurrencyLimit(2, 2)
+    for _ in range(2):
+        with limit.place({"player 1": 1}), pytest.raises(Busy), limit.place({"player 1": 1}):
+            pass

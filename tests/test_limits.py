@@ -1,0 +1,220 @@
+"""Limits on the attempts of an address: which request counts, how often, and for how long.
+
+Limits of a player are tested with their pages, and those of acts in test_accounts.py.
+"""
+
+import functools
+import itertools
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+from forms import ANOTHER, PASSWORD, from_address, is_signed_in, problems_of, sign_up, value_of
+
+from identity import limits
+
+QUARTER_HOUR, DAY = 900, 86_400  # seconds
+HERE, ELSEWHERE = "192.0.2.1", "192.0.2.2"
+
+
+class Guest:
+    """Somebody who is signed out, and whose requests come from any address."""
+
+    def __init__(self, open_browser, program) -> None:
+        self._open_browser, self._program = open_browser, program
+        self._numbers = itertools.count()
+
+    def browser(self, address: str):
+        return from_address(self._open_browser(), address)
+
+    def sign_in(self, address: str, name: str = "Ada", password: str = "wrong"):
+        return self.browser(address).sign_in(name, password)
+
+    def sign_in_as_nobody(self, address: str):
+        return self.sign_in(address, "Nobody")
+
+    def try_another_name(self, address: str):
+        return self.sign_in(address, f"Name {next(self._numbers)}")
+
+    def sign_up(self, address: str, **changes: str):
+        number = next(self._numbers)
+        fields = {"name": f"New {number}", "email": f"n{number}@example.org"}
+        return sign_up(self.browser(address), **fields | changes)
+
+    def ask_for_an_email(self, address: str):
+        return self.sign_up(address, email="ada@example.org")
+
+    def guess_client_secret(self, address: str):
+        self._program.http.environ_base["REMOTE_ADDR"] = address
+        return self._program.exchange("a code", client_secret="wrong")
+
+
+class Limit(NamedTuple):
+    """A limit of each address: a request that counts, its status, and how many are allowed."""
+
+    send: Callable
+    status: int
+    limit: int
+    window: int  # seconds; attempts in this window and the one before count
+
+
+LIMITS = {
+    "wrong passwords for a name": Limit(Guest.sign_in, 403, 10, QUARTER_HOUR),
+    "wrong passwords for no player": Limit(Guest.sign_in_as_nobody, 403, 10, QUARTER_HOUR),
+    "wrong passwords": Limit(Guest.try_another_name, 403, 100, QUARTER_HOUR),
+    "client failures": Limit(Guest.guess_client_secret, 401, 100, QUARTER_HOUR),
+    "new accounts": Limit(Guest.sign_up, 303, 10, DAY),
+    "email questions": Limit(Guest.ask_for_an_email, 409, 20, DAY),
+}
+NETWORKS = {  # its addresses, how many times as often it may fail, and another network
+    "IPv4 address": ("192.0.2.1", 1, "192.0.2.2"),
+    "IPv6 /64": ("2001:db8:1:1::{:x}", 1, "2001:db8:1:2::1"),
+    "IPv6 /48": ("2001:db8:2:{:x}::1", 2, "2001:db8:3::1"),
+}
+
+
+@pytest.fixture
+def app(make_app):
+    """An app with open sign-up."""
+    return make_app(SIGN_UP="open")
+
+
+@pytest.fixture
+def guest(open_browser, program, ada) -> Guest:
+    """A guest of a site with the player Ada."""
+    return Guest(open_browser, program)
+
+
+@pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS)
+def test_rate_limit_per_address(guest, clock, faults, subtests, limit):
+    """An IPv6 /48, whose 65,536 networks one customer may have, fails twice as often.
+
+    A refused attempt does not count and leaves no file, from whichever network.
+    """
+    clock.shift(DAY - int(time.time()) % DAY)
+    for name, (network, factor, other) in NETWORKS.items():
+        with subtests.test(name):
+            *addresses, last = (network.format(n) for n in range(factor * limit.limit + 1))
+            assert {limit.send(guest, each).status_code for each in addresses} == {limit.status}
+            before = faults.stored("attempts")
+            refused = limit.send(guest, last)
+            assert refused.status_code == 429
+            assert int(refused.headers["Retry-After"]) == 2 * limit.window
+            assert faults.stored("attempts") == before
+            assert limit.send(guest, other).status_code == limit.status
+    for seconds, status in ((2 * limit.window - 1, 429), (1, limit.status)):
+        clock.shift(seconds)
+        for name, (network, _, _) in NETWORKS.items():
+            with subtests.test(name, status=status):
+                assert limit.send(guest, network.format(0)).status_code == status
+
+
+def test_right_password_does_not_count_and_keeps_the_failures(guest, bob):
+    statuses = [guest.sign_in(HERE).status_code for _ in range(9)]
+    statuses += [guest.sign_in(HERE, password=PASSWORD).status_code for _ in range(5)]
+    statuses += [guest.sign_in(HERE).status_code]
+    assert statuses == [403] * 9 + [303] * 5 + [403]
+    refused = guest.browser(HERE)
+    assert refused.sign_in().status_code == 429  # the password is not checked
+    assert not is_signed_in(refused)
+    assert guest.sign_in(HERE, "Bob", PASSWORD).status_code == 303
+    assert guest.sign_in(ELSEWHERE, password=PASSWORD).status_code == 303
+
+
+def test_name_rate_limit_normalizes_names(guest):
+    for name in ("Ada", "ada", "ADA", " ada", "Ａda") * 2:
+        assert guest.sign_in(HERE, name).status_code == 403
+    assert guest.sign_in(HERE, "aDa").status_code == 429
+
+
+def test_password_rate_limit_covers_every_password_form(store, guest, ada):
+    before = store.users.read(ada.id)
+    for number, (path, form, field) in enumerate(
+        (
+            ("/account/email", {"email": "new@example.org"}, "current_password"),
+            ("/account/password", {"new_password": ANOTHER}, "current_password"),
+            ("/account/delete", {}, "password"),
+        )
+    ):
+        browser = guest.browser(f"192.0.2.{number}")
+        browser.sign_in()
+        for _ in range(5):
+            assert browser.post(path, data=form | {field: "wrong"}).status_code == 403
+            assert guest.sign_in(f"192.0.2.{number}").status_code == 403
+        page = browser.post(path, data=form | {field: PASSWORD})
+        assert (page.status_code, "Too many tries" in page.text) == (429, True)
+        browser.post("/sign-out")
+    assert store.users.read(ada.id) == before
+
+
+def test_password_set_by_a_link_ends_the_lock_out_of_its_network(guest, adas_link):
+    """Ten tries by name and ten by email address: the player's other devices have to get in."""
+    home, neighbour = "2001:db8::1", "2001:db8::2"
+    for address in (home, ELSEWHERE):
+        for name in ("Ada", "ada@example.org"):
+            assert [guest.sign_in(address, name).status_code for _ in range(11)][9:] == [403, 429]
+    form = {"link": adas_link.partition("link=")[2], "new_password": ANOTHER}
+    assert guest.browser(neighbour).post("/new-password", data=form).status_code == 303
+    for name in ("ADA", "ada@example.org"):
+        assert guest.sign_in(home, name, ANOTHER).status_code == 303
+        assert guest.sign_in(ELSEWHERE, name, ANOTHER).status_code == 429
+
+
+def test_refused_sign_up_does_not_count(guest, subtests):
+    """Nor does a taken email as a wrong password, which would keep its player out."""
+    for number, (changes, status) in enumerate(
+        (
+            ({"name": "Ada"}, 409),
+            ({"name": "x"}, 400),
+            ({"password": "short"}, 400),
+            ({"email": "ada@example.org"}, 409),
+        )
+    ):
+        address = f"192.0.2.{number}"
+        with subtests.test(**changes):
+            statuses = {guest.sign_up(address, **changes).status_code for _ in range(11)}
+            assert statuses == {status}
+            assert guest.sign_up(address).status_code == 303
+            assert guest.sign_in(address, "ada@example.org", PASSWORD).status_code == 303
+
+
+def test_email_question_counts_also_if_the_email_is_free(guest):
+    """The response tells who has an account."""
+    assert [guest.sign_up(HERE).status_code for _ in range(9)] == [303] * 9
+    assert [guest.ask_for_an_email(HERE).status_code for _ in range(11)] == [409] * 11
+    assert guest.sign_up(HERE).status_code == 429
+
+
+def test_attempt_without_a_result_does_not_count(guest, faults, monkeypatch):
+    """Neither at a busy worker nor at a disk that refuses to save."""
+    busy = limits.ConcurrencyLimit(0, 0)
+    for send in (functools.partial(guest.sign_in, password=PASSWORD), guest.sign_up):
+        with monkeypatch.context() as context:
+            context.setattr(limits, "password_limit", busy)
+            answers = [send(HERE) for _ in range(11)]
+        faults.refuse_saves("users", "accounts")
+        answers += [send(HERE) for _ in range(11)]
+        faults.allow_saves()
+        for each in answers:
+            assert (each.status_code, int(each.headers["Retry-After"]) > 0) == (503, True)
+            assert "Set-Cookie" not in each.headers
+        assert send(HERE).status_code == 303
+
+
+def test_attempt_that_cannot_be_counted_is_503(guest, faults):
+    faults.refuse_saves("attempts")
+    for password in (PASSWORD, "wrong"):
+        answer = guest.sign_in(HERE, password=password)
+        assert (answer.status_code, "Sign in" in answer.text) == (503, True)
+        assert int(answer.headers["Retry-After"]) > 0
+        assert "Set-Cookie" not in answer.headers
+
+
+def test_page_over_a_limit_says_when_to_try_again_and_keeps_the_input(guest):
+    for _ in range(10):
+        guest.sign_up(HERE)
+    page = guest.sign_up(HERE, name="Grace")
+    hours = -(-int(page.headers["Retry-After"]) // 3600)
+    assert problems_of(page)["form"].endswith(f"Try again in {hours} hours.")
+    assert value_of(page, "name") == "Grace"

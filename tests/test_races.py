@@ -1,0 +1,97 @@
+"""Two requests at once of which one may succeed: sign-up, passwords, the last administrators.
+
+tests/test_storage_contract.py has the races of each change of a record, on every backend, and
+tests/live/ those of the processes of a server.
+"""
+
+import contextlib
+import functools
+import time
+
+import pytest
+from forms import ANOTHER, PASSWORD, is_signed_in, race, sign_up
+
+from identity.accounts import Acts
+from identity.actors import Actor
+from identity.links import issue_first_account_link
+from storage.errors import LastAdministrator
+from storage.records import ADMINISTRATOR, MODERATOR, PLAYER
+
+
+def send_at_once(browsers: list, send):
+    """Call `send(browser, number)` with all browsers at once; return the one signed in.
+
+    All but one of the responses must be a refusal.
+    """
+    answers = race(*(functools.partial(send, each, n) for n, each in enumerate(browsers)))
+    assert sorted(each.status_code for each in answers) in ([303, 409], [303, 403])
+    [winner] = [each for each in browsers if is_signed_in(each)]
+    return winner
+
+
+@pytest.mark.parametrize("link", ["invitation", "link of the first account"])
+def test_one_of_two_racing_sign_ups_with_one_link_succeeds(
+    app, store, open_browser, meet_before_saving, link
+):
+    app.config["SIGN_UP"] = "invite"
+    if link == "invitation":
+        store.users.register("Ada", "ada@example.org", "", ADMINISTRATOR)
+        levels, invite = [ADMINISTRATOR, PLAYER], store.invites.issue(7)
+    else:
+        with app.app_context():
+            address = issue_first_account_link(store, "")
+        levels, invite = [ADMINISTRATOR], address.partition("invite=")[2]
+
+    def send(browser, number: int):
+        name, email = f"Racer {number}", f"r{number}@example.org"
+        return sign_up(browser, name=name, email=email, invite=invite)
+
+    send_at_once([open_browser(), open_browser()], send)
+    assert [store.users.read(each).mod_level for each in store.users.ids()] == levels
+
+
+@pytest.mark.parametrize("path", ["/account/password", "/new-password"])
+def test_one_of_two_racing_password_changes_succeeds(
+    open_browser, adas_link, meet_before_saving, path
+):
+    """Also if both use one link."""
+    browsers = [open_browser(), open_browser()]
+    for each in browsers:
+        each.sign_in()
+    proof = {"link": adas_link.partition("link=")[2], "current_password": PASSWORD}
+
+    def send(browser, number: int):
+        return browser.post(path, data=proof | {"new_password": f"{ANOTHER} {number}"})
+
+    won = browsers.index(send_at_once(browsers, send))
+    for number in range(2):
+        answer = open_browser().sign_in(password=f"{ANOTHER} {number}")
+        assert answer.status_code == (303 if number == won else 403)
+
+
+@pytest.mark.parametrize("how", ["demotion", "deletion"])
+def test_one_of_two_administrators_who_leave_at_once_is_refused(storage, monkeypatch, how):
+    """Each change comes a moment after its check, so that both would pass without the lock."""
+    both = [
+        storage.users.register(name, f"{name}@example.org", "", ADMINISTRATOR)
+        for name in ("Castor", "Pollux")
+    ]
+    for name in ("edit", "delete"):
+        change = getattr(storage.users, name)
+
+        def change_later(*arguments, change=change):
+            time.sleep(0.02)
+            return change(*arguments)
+
+        monkeypatch.setattr(storage.users, name, change_later)
+
+    def leave(user_id: int) -> None:
+        acts = Acts(storage, Actor(user_id))
+        with contextlib.suppress(LastAdministrator):
+            if how == "deletion":
+                acts.delete_user(user_id)
+            else:
+                acts.set_mod_level(user_id, MODERATOR)
+
+    race(*(functools.partial(leave, each.id) for each in both))
+    assert len(storage.users.administrators()) == 1

@@ -3,15 +3,13 @@
 A longer run: pytest tests/attacks/test_model.py --hypothesis-profile=long
 """
 
-import html
-import io
 import itertools
-import re
 import time
 from dataclasses import dataclass, field
 
 import pytest
 from conftest import Browser, CheckedClient, Program
+from forms import hidden_field, sign_up
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -22,7 +20,6 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from PIL import Image
 
 from identity import passwords
 from identity.accounts import SESSIONS_KEPT
@@ -58,8 +55,6 @@ class Player:
     bio: str = ""
     suspended: bool = False
     deleted: bool = False
-    uploaded: bool = False  # the current picture; otherwise it is generated
-    pictures: list[int] = field(default_factory=list)  # timestamps; the last is the current one
     allowed: dict[str, Consent] = field(default_factory=dict)  # by client id
     cookies: list["Cookie"] = field(default_factory=list)  # of the current sessions
 
@@ -138,12 +133,7 @@ class ServerModel(RuleBasedStateMachine):
         with self.app.app_context():
             _, _, invite = issue_first_account_link(store, "").partition("invite=")
         self.admin = self.browser()
-        fields = {
-            "name": "Boss",
-            "email": "boss@example.org",
-            "password": "whoever runs all of this",
-        }
-        assert self.admin.post("/sign-up", data=fields | {"invite": invite}).status_code == 303
+        assert sign_up(self.admin, name="Boss", invite=invite).status_code == 303
         ada, bob = self.sign_up("Ada", "ada@example.org"), self.sign_up("Bob", "bob@example.org")
         self.request_and_allow(ada, 0, {"email"})
         self.exchange(self.codes[0], own=True)
@@ -165,10 +155,6 @@ class ServerModel(RuleBasedStateMachine):
         player.cookies = [*player.cookies, cookie][-SESSIONS_KEPT:]
         return cookie
 
-    def seconds_since(self, moment: int) -> int:
-        """Return the seconds that have passed since `moment`."""
-        return now() - moment
-
     @rule()
     def check_state(self) -> None:
         for player in self.players:
@@ -177,17 +163,12 @@ class ServerModel(RuleBasedStateMachine):
             if not player.deleted:
                 shown = answer.json["user"]
                 assert (shown["name"], shown["bio"]) == (player.name, player.bio)
-                assert shown["pfpTimestamp"] == player.pictures[-1]
-            for timestamp in player.pictures:
-                seen = self.anyone.get(f"/pfp/small/{player.id}-{timestamp}.webp").status_code
-                current = timestamp == player.pictures[-1] and not player.deleted
-                assert seen == (200 if current else 404)
         for cookie in self.all_cookies:
             answer = self.browser(cookie).get("/account")
             assert answer.status_code == (200 if cookie.alive else 303)
         for token in self.tokens:
             answer = token.program.whois(token.text)
-            good = token.consent_valid and self.seconds_since(token.issued) < TOKEN_MAX_AGE
+            good = token.consent_valid and now() - token.issued < TOKEN_MAX_AGE
             assert answer.status_code == (200 if good and not token.player.suspended else 401)
             if answer.status_code == 200:
                 assert answer.json["id"] == token.player.id
@@ -209,8 +190,8 @@ class ServerModel(RuleBasedStateMachine):
 
     def sign_up(self, name: str, email: str) -> Cookie | None:
         browser, number = self.browser(), next(self.numbers)
-        fields = {"name": name, "email": email, "password": f"the secret of number {number}"}
-        answer = browser.post("/sign-up", data=fields)
+        password = f"the secret of number {number}"
+        answer = sign_up(browser, name=name, email=email, password=password)
         if check_name(normal_name(name)) or check_email(email.strip()):
             assert answer.status_code == 400
             return None
@@ -219,9 +200,8 @@ class ServerModel(RuleBasedStateMachine):
             return None
         assert answer.status_code == 303
         ids = self.app.extensions["storage"].users.ids()
-        player = Player(ids[-1], normal_name(name), email.strip(), fields["password"])
+        player = Player(ids[-1], normal_name(name), email.strip(), password)
         assert player.id not in [each.id for each in self.players]
-        player.pictures.append(self.picture_timestamp(player))
         self.players.append(player)
         return self.save_cookie(browser, player)
 
@@ -230,10 +210,6 @@ class ServerModel(RuleBasedStateMachine):
         [(kind, text)] = field.items()
         others = (each for each in self.players if each is not but and not each.deleted)
         return unique_key(text) in [unique_key(getattr(each, kind)) for each in others]
-
-    def picture_timestamp(self, player: Player) -> int:
-        answer = self.anyone.get(f"/api/users/info?id={player.id}")
-        return answer.json["user"]["pfpTimestamp"]
 
     @rule(
         target=cookies,
@@ -251,17 +227,13 @@ class ServerModel(RuleBasedStateMachine):
         assert answer.status_code == 303
         return self.save_cookie(browser, player)
 
-    @rule(cookie=cookies)
-    def sign_out(self, cookie):
-        assert self.browser(cookie).post("/sign-out").status_code == 303
+    @rule(cookie=cookies, everywhere=st.booleans())
+    def sign_out(self, cookie, everywhere):
+        path = "/account/sign-out-everywhere" if everywhere else "/sign-out"
+        assert self.browser(cookie).post(path).status_code == 303
         if cookie.alive:
-            cookie.player.cookies.remove(cookie)
-
-    @rule(cookie=cookies)
-    def sign_out_everywhere(self, cookie):
-        assert self.browser(cookie).post("/account/sign-out-everywhere").status_code == 303
-        if cookie.alive:
-            cookie.player.cookies = []
+            left = [each for each in cookie.player.cookies if each is not cookie]
+            cookie.player.cookies = [] if everywhere else left
 
     @rule(target=cookies, cookie=cookies, mistyped=st.booleans())
     def change_password(self, cookie, mistyped):
@@ -289,24 +261,6 @@ class ServerModel(RuleBasedStateMachine):
         else:
             assert answer.status_code == 303
             cookie.player.name, cookie.player.bio = normal_name(name), kept
-
-    @rule(cookie=cookies, upload=st.booleans())
-    def change_picture(self, cookie, upload):
-        browser, player = self.browser(cookie), cookie.player
-        if upload and cookie.alive and len(player.pictures) == 1:  # once, as it starts a subprocess
-            output = io.BytesIO()
-            Image.new("RGB", (3, 2), "red").save(output, "PNG")
-            file = {"picture": (io.BytesIO(output.getvalue()), "a.png")}
-            assert browser.post("/account/picture", data=file).status_code == 303
-            changed = player.uploaded = True
-        else:
-            assert browser.post("/account/picture/remove").status_code == 303
-            changed, player.uploaded = player.uploaded, player.uploaded and not cookie.alive
-        if cookie.alive and not changed:
-            assert player.pictures[-1] == self.picture_timestamp(player)
-        elif cookie.alive:
-            player.pictures.append(self.picture_timestamp(player))
-            assert player.pictures == sorted(set(player.pictures))
 
     @rule(cookie=cookies, mistyped=st.booleans())
     def delete(self, cookie, mistyped):
@@ -350,8 +304,7 @@ class ServerModel(RuleBasedStateMachine):
             self.save_code(program.read_callback(answer), cookie.player, program, scope)
         else:
             assert answer.status_code == 200
-            signed = html.unescape(re.search('name="request" value="([^"]*)"', answer.text)[1])
-            return Page(cookie, program, scope, signed, now())
+            return Page(cookie, program, scope, hidden_field(answer, "request"), now())
         return multiple()
 
     @rule(cookie=cookies, number=st.integers(0, 1), scope=st.sampled_from(SCOPES))
@@ -375,7 +328,7 @@ class ServerModel(RuleBasedStateMachine):
         answer = self.browser(cookie).post("/oauth/authorize", data=form)
         if not cookie.alive:
             assert answer.status_code == 403
-        elif cookie is not page.cookie or self.seconds_since(page.shown) >= APPROVAL_MAX_AGE:
+        elif cookie is not page.cookie or now() - page.shown >= APPROVAL_MAX_AGE:
             assert answer.status_code == 400
         elif decision == "deny":
             assert page.program.read_callback(answer)["error"] == "access_denied"
@@ -400,7 +353,7 @@ class ServerModel(RuleBasedStateMachine):
             assert answer.status_code == 400
             if code.consent_valid:  # a replay: the tokens end, the consent stays
                 code.player.allowed[program.id] = Consent(code.allowed.scope)
-        elif not good or self.seconds_since(code.issued) > CODE_MAX_AGE:
+        elif not good or now() - code.issued > CODE_MAX_AGE:
             assert answer.status_code == 400
         else:
             assert answer.status_code == 200
@@ -440,7 +393,7 @@ def machine(make_app, clock, tmp_path, monkeypatch) -> type[ServerModel]:
 RUNS = settings(max_examples=settings.default.max_examples // 5, stateful_step_count=STEPS)
 
 
-@pytest.mark.live
+@pytest.mark.load
 def test_random_actions_match_the_model(machine):
     run_state_machine_as_test(machine, settings=RUNS)
 

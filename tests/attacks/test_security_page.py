@@ -19,14 +19,14 @@ def read_docstrings(file: str) -> dict[str, str]:
     return {each.name: ast.get_docstring(each) or "" for each in functions}
 
 
-def test_every_row_names_an_existing_test(subtests):
+def test_every_row_names_an_existing_test():
     """The docstring of the test names the section of RFC 9700 that the row gives."""
     for row in ROWS:
-        with subtests.test(row["promise"]):
-            file, _, name = row["test"].partition("::")
-            docstring = read_docstrings(file)[name]
-            for section in filter(None, row["sections"].strip().split(", ")):
-                assert re.search(rf"RFC 9700 (\S+ and )?{re.escape(section)}\b", docstring)
+        file, _, name = row["test"].partition("::")
+        docstring = read_docstrings(file).get(name)
+        assert docstring is not None, row["promise"]
+        for section in filter(None, row["sections"].strip().split(", ")):
+            assert re.search(rf"RFC 9700 (\S+ and )?{re.escape(section)}\b", docstring), row
 
 
 def test_every_row_has_a_test():

@@ -47,22 +47,16 @@ def test_one_name_in_sixteen_spellings_is_signed_up_once(
     browsers = [FormBrowser(server.address) for _ in range(RACERS)]
 
     def sign_up(number: int) -> requests.Response:
-        form = {
-            "name": spellings[number % len(spellings)],
-            "email": f"racer-{number}@example.org",
-            "password": PASSWORD,
-        }
+        spelling = spellings[number % len(spellings)]
+        email = f"racer-{number}@example.org"
+        form = {"name": spelling, "email": email, "password": PASSWORD}
         # A loser's attempt counts until it is released: above ten, the next one has to wait.
         return until_not_busy(lambda: post(browsers[number], "/sign-up", data=form), (503, 429))
 
     answers = race(sign_up)
     assert Counter(each.status_code for each in answers) == {303: 1, 409: RACERS - 1}
-    assert (
-        sum(
-            "Another player has this name. Choose a different one." in each.text for each in answers
-        )
-        == RACERS - 1
-    )
+    refusal = "Another player has this name. Choose a different one."
+    assert sum(refusal in each.text for each in answers) == RACERS - 1
     created = [user for user in server.command("user", "list") if "racer-" in user["email"]]
     assert created == [server.command("user", "show", name)]
     store.attempts.require_left("sign-up", "127.0.0.1", 2, DAY)

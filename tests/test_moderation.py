@@ -173,7 +173,7 @@ def test_each_form_acts_for_the_signed_in_player_or_is_403_with_the_reason(
         if "POST" in each.methods and each.endpoint.startswith("moderation.")
     }
     assert paths == {path for path, _, _ in ACTS.values()}
-    admins_browser.environ_base["REMOTE_ADDR"] = "192.0.2.7"
+    admins_browser.environ_base["REMOTE_ADDR"] = "2001:db8::7"
     for number, act in enumerate(ACTS):
         target = set_up_profile(add_player(f"Target {number}", 1), act)
         lines = list(store.audit.read())
@@ -185,7 +185,7 @@ def test_each_form_acts_for_the_signed_in_player_or_is_403_with_the_reason(
             assert do(admins_browser, target, act).status_code == 303
             [line] = list(store.audit.read())[len(lines) :]
             who = (line["act"], line["by"], line["user"], line["address"])
-            assert who == (ACTS[act][2], admin.id, target.id, "192.0.2.7")
+            assert who == (ACTS[act][2], admin.id, target.id, "2001:db8::")  # the /64
 
 
 def test_acts_and_search_require_a_moderator(store, adas_browser, ada, bob):

@@ -287,7 +287,7 @@ def test_last_administrator_cannot_be_demoted_or_deleted(
     assert storage.users.administrators() == []
 
 
-def test_only_the_command_issues_invitations_and_rotates_keys(storage, admin, acts_of):
+def test_command_alone_issues_invitations_and_keys(storage, admin, acts_of):
     keys = storage.keys.current()
     for act in (lambda acts: acts.issue_invites(7, 2), lambda acts: acts.rotate_keys(False)):
         with pytest.raises(NotAllowed):
@@ -441,7 +441,7 @@ def test_suspension_has_actor_reason_and_end(storage, ada, moderator, acts_of, c
     assert not {"reason", "until"} & line.keys()
 
 
-def test_moderator_cannot_lift_or_change_an_administrators_suspension(
+def test_administrators_suspension_binds_moderators(
     storage, add_player, ada, admin, moderator, acts_of, subtests
 ):
     """Of an administrator: by one, by the command, or by somebody who is gone or unknown."""
@@ -470,7 +470,7 @@ def test_moderator_cannot_lift_or_change_an_administrators_suspension(
             assert storage.users.read(ada.id).suspension is None
 
 
-def test_moderator_lifts_and_changes_suspensions_by_moderators(
+def test_moderators_change_suspensions_by_moderators(
     storage, add_player, ada, admin, moderator, acts_of, clock
 ):
     other = add_player(MODERATOR)
@@ -490,7 +490,7 @@ def test_moderator_lifts_and_changes_suspensions_by_moderators(
     assert storage.users.read(ada.id).suspension.by == moderator.id
 
 
-def test_suspension_by_an_administrator_before_the_lock_stays(
+def test_administrator_who_suspends_first_is_obeyed(
     storage, ada, admin, moderator, acts_of, before_lock
 ):
     def overrule() -> None:
@@ -553,7 +553,7 @@ def test_app_transferred_before_the_lock_is_unchanged(
     assert audit_lines(storage) == []
 
 
-def test_member_registration_needs_the_setting_and_has_a_limit(storage, ada, admin, app_acts_of):
+def test_member_registration_has_a_setting_and_a_limit(storage, ada, admin, app_acts_of):
     def register(by: User | Actor, owner: User, is_open: bool) -> Client:
         acts = app_acts_of(by)
         return acts.register_client(owner.id, is_open, name="Chess", redirect_uris=[])[0]
@@ -597,9 +597,7 @@ def test_game_moved_by_its_owner_is_unlisted(storage, ada, app_acts_of):
         storage.clients.delete(game.id)
 
 
-def test_owner_cannot_enable_an_app_disabled_by_an_administrator(
-    storage, ada, admin, game, app_acts_of
-):
+def test_owner_cannot_enable_an_app_of_administrators(storage, ada, admin, game, app_acts_of):
     for actor, disabled, disabled_by in (
         *((ada, True, ada.id), (ada, False, None), (ada, True, ada.id)),
         *((admin, True, admin.id), (admin, True, admin.id), (ada, True, admin.id)),

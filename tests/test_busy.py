@@ -165,7 +165,7 @@ def test_guest_who_types_a_name_does_not_hold_its_place(adas_browser, open_brows
         assert change_email(adas_browser).status_code == 303
 
 
-def test_password_link_and_rehash_hold_the_place_of_the_player(store, browser, ada):
+def test_link_and_rehash_hold_the_place_of_the_player(store, browser, ada):
     with limits.password_limit.place({"player 1": 1}):
         assert set_by_link(browser).status_code == 503
         with store.users.edit(ada.id) as user:
@@ -238,7 +238,7 @@ def test_concurrency_limit_runs_two_hashes_and_queues_two(worker):
         pass
 
 
-def test_concurrency_limit_per_holder_includes_waiting_ones(worker):
+def test_concurrency_limit_per_holder_counts_waiting(worker):
     for number in range(2):
         worker.start({f"192.0.2.{number}": 1})
     wait_until(lambda: len(worker.entered) == 2)

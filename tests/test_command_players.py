@@ -111,7 +111,7 @@ def test_sign_in_link_sets_a_new_password_and_is_audited(installation, store, ad
     assert store.users.read(ada.id).password_hash
 
 
-def test_sign_in_link_for_a_suspended_player_has_a_warning(installation, store, ada):
+def test_sign_in_link_of_a_suspended_player_has_a_warning(installation, store, ada):
     with store.users.edit(ada.id) as user:
         user.suspension = Suspension("command")
     done = installation.run("user", "sign-in-link", "ada@example.org", **BASE_URL)
@@ -130,7 +130,7 @@ def test_time_out_of_range_is_printed_as_a_number(installation, store, ada):
         assert f"lastHeartbeat  {time}\n" in installation.output("user", "show", "ada")
 
 
-def test_user_set_changes_nothing_if_storage_would_refuse_one_field(store, ada, refusal):
+def test_user_set_with_a_refused_field_changes_nothing(store, ada, refusal):
     """Each field is a change of its own, so all are checked before the first one."""
     bob = store.users.register("Bob", "bob@example.org", "")
     for option, value in (("--email", "nowhere"), ("--bio", "\x1b"), ("--email", bob.email)):
@@ -213,7 +213,7 @@ def test_player_is_deleted_after_confirmation(installation, store, ada):
     assert store.users.register("Ada", "ada@example.org", "").id == 2
 
 
-def test_flair_list_counts_players_and_names_a_damaged_one(installation, store, ada, faults):
+def test_flair_list_counts_players_without_damaged_ones(installation, store, ada, faults):
     bob = store.users.register("Bob", "bob@example.org", "")
     counts = [{"flair": "Old hand", "players": 1}, {"flair": "none", "players": 2}]
     assert installation.record("flair", "list") == counts
@@ -261,7 +261,7 @@ HOSTILE = "a\x1b[2J\x9b\x7f\u202e\u200bb\rc"
 SHOWN = r"a\x1b[2J\x9b\x7f\u202e\u200bb\rc"
 
 
-def test_control_characters_of_records_are_printed_as_escapes(installation, store, subtests):
+def test_control_characters_are_printed_as_escapes(installation, store, subtests):
     """Nothing that a record says moves the cursor, hides a line or turns the text around it."""
     user = User(7, f"E{HOSTILE}", "eve@example.org", "", bio=HOSTILE, flairs=["none", HOSTILE])
     store.users.insert(user)
@@ -315,9 +315,7 @@ def test_audit_names_a_damaged_line_and_prints_the_others(installation, store, f
     assert [line["act"] for line in json.loads(done.stdout)] == ["export", "backup"]
 
 
-def test_user_add_without_audit_log_adds_the_user_and_prints_how_to_set_the_level(
-    installation, store, faults
-):
+def test_user_add_without_audit_log_tells_how_to_finish(installation, store, faults):
     faults.refuse_saves("audit")
     message = installation.refusal(
         *("user", "add", "Ada L", "--email", "ada@example.org", "--mod-level", "2"),

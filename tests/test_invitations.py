@@ -134,7 +134,7 @@ def paste(browser, page, pasted: str):
     return browser.get("/sign-up", query_string=query)
 
 
-def test_sign_in_page_links_to_sign_up_with_next_unless_closed(app, browser, ada, program):
+def test_sign_in_page_links_to_sign_up_unless_closed(app, browser, ada, program):
     address = browser.get(program.link()).location
     query = parse_qs(urlencode({"next": program.link()}))
     for mode, words in (("open", "New here?"), ("invite", "Got an invitation?")):
@@ -147,9 +147,7 @@ def test_sign_in_page_links_to_sign_up_with_next_unless_closed(app, browser, ada
     assert "/sign-up" not in browser.get(address).text
 
 
-def test_pasted_invitation_continues_the_authorization_request(
-    store, by_invitation, browser, program
-):
+def test_pasted_invitation_continues_the_request(store, by_invitation, browser, program):
     invite = store.invites.issue(7)
     sign_in = browser.get(browser.get(program.link(state="a b&c")).location)
     sign_up_page = browser.get(find_link(sign_in, "Create an account"))
@@ -169,7 +167,7 @@ def test_pasted_invitation_continues_the_authorization_request(
     assert not store.invites.find_unused(invite)
 
 
-def test_invalid_pasted_invitation_shows_an_error_and_keeps_next(by_invitation, browser, program):
+def test_invalid_pasted_invitation_keeps_next(by_invitation, browser, program):
     sign_up_page = browser.get("/sign-up", query_string={"next": program.link()})
     assert "You need an invitation" in sign_up_page.text and "problem" not in sign_up_page.text
     for pasted in ("x", "http://localhost/sign-up?invite=", "é\0", "x" * 5000):
@@ -180,9 +178,7 @@ def test_invalid_pasted_invitation_shows_an_error_and_keeps_next(by_invitation, 
         assert hidden_field(page, "next") == program.link()
 
 
-def test_waiting_authorization_request_continues_after_an_invite_link(
-    store, by_invitation, browser, program
-):
+def test_waiting_request_continues_after_an_invite_link(store, by_invitation, browser, program):
     waiting = browser.get(program.link()).location  # a sign-in page, left open
     answer = sign_up(browser, invite=store.invites.issue(7))
     assert "If a game sent you here, go back to it." in browser.get(answer.location).text
@@ -194,9 +190,7 @@ def test_waiting_authorization_request_continues_after_an_invite_link(
 
 
 @pytest.mark.parametrize("mode", ["open", "invite", "closed"])
-def test_first_account_link_creates_an_administrator_in_every_mode(
-    app, store, browser, first_invite, mode
-):
+def test_first_account_is_an_administrator_in_every_mode(app, store, browser, first_invite, mode):
     app.config["SIGN_UP"] = mode
     page = browser.get(f"/sign-up?invite={first_invite}")
     assert value_of(page, "name") == ""
@@ -218,7 +212,7 @@ def test_sign_up_before_the_first_account_is_403(app, store, browser):
     assert (store.users.is_new(), bool(store.invites.find_unused(invite))) == (True, True)
 
 
-def test_first_account_link_is_403_after_the_first_account(app, store, ada, browser, first_invite):
+def test_first_account_link_is_403_after_that_account(app, store, ada, browser, first_invite):
     app.config["SIGN_UP"] = "invite"
     assert sign_up(browser, invite=first_invite).status_code == 403
     store.users.delete(ada.id)

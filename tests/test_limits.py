@@ -110,7 +110,7 @@ def test_rate_limit_per_address(guest, clock, faults, subtests, limit):
                 assert limit.send(guest, network.format(0)).status_code == status
 
 
-def test_right_password_does_not_count_and_keeps_the_failures(guest, bob):
+def test_right_password_keeps_the_count_of_failures(guest, bob):
     statuses = [guest.sign_in(HERE).status_code for _ in range(9)]
     statuses += [guest.sign_in(HERE, password=PASSWORD).status_code for _ in range(5)]
     statuses += [guest.sign_in(HERE).status_code]
@@ -148,7 +148,7 @@ def test_password_rate_limit_covers_every_password_form(store, guest, ada):
     assert store.users.read(ada.id) == before
 
 
-def test_password_set_by_a_link_ends_the_lock_out_of_its_network(guest, adas_link):
+def test_password_set_by_a_link_ends_the_lock_out(guest, adas_link):
     """Ten tries by name and ten by email address: the player's other devices have to get in."""
     home, neighbour = "2001:db8::1", "2001:db8::2"
     for address in (home, ELSEWHERE):
@@ -211,7 +211,7 @@ def test_attempt_that_cannot_be_counted_is_503(guest, faults):
         assert "Set-Cookie" not in answer.headers
 
 
-def test_page_over_a_limit_says_when_to_try_again_and_keeps_the_input(guest):
+def test_page_over_a_limit_says_when_to_try_again(guest):
     for _ in range(10):
         guest.sign_up(HERE)
     page = guest.sign_up(HERE, name="Grace")

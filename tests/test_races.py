@@ -30,7 +30,7 @@ def send_at_once(browsers: list, send):
 
 
 @pytest.mark.parametrize("link", ["invitation", "link of the first account"])
-def test_one_of_two_racing_sign_ups_with_one_link_succeeds(
+def test_one_of_two_sign_ups_with_one_link_succeeds(
     app, store, open_browser, meet_before_saving, link
 ):
     app.config["SIGN_UP"] = "invite"
@@ -70,7 +70,7 @@ def test_one_of_two_racing_password_changes_succeeds(
 
 
 @pytest.mark.parametrize("how", ["demotion", "deletion"])
-def test_one_of_two_administrators_who_leave_at_once_is_refused(storage, monkeypatch, how):
+def test_one_of_two_last_administrators_stays(storage, monkeypatch, how):
     """Each change comes a moment after its check, so that both would pass without the lock."""
     both = [
         storage.users.register(name, f"{name}@example.org", "", ADMINISTRATOR)

@@ -59,7 +59,7 @@ def test_password_must_match_exactly(browser, ada):
     assert not is_signed_in(browser)
 
 
-def test_refused_form_shows_the_name_as_text_and_not_the_password(browser):
+def test_refused_form_shows_the_name_but_no_password(browser):
     page = browser.sign_in('"><script>', "a password with a slip")
     assert 'value="&#34;&gt;&lt;script&gt;"' in page.text
     assert "slip" not in page.text
@@ -76,7 +76,7 @@ DROPPED = [
 ]
 
 
-def test_next_is_followed_if_it_is_an_address_of_this_site(open_browser, ada, subtests):
+def test_next_is_followed_on_this_site_only(open_browser, ada, subtests):
     """By each page that has one, and after a wrong password as well."""
     for number, address in enumerate(KEPT + DROPPED):
         leads_to = address if address in KEPT else "/"
@@ -103,7 +103,7 @@ def without_name(page, name: str) -> str:
     return page.text.replace(str(html.escape(name)), "NAME")
 
 
-def test_unknown_name_has_the_same_response_as_a_wrong_password(store, browser, ada, bob):
+def test_unknown_name_is_answered_as_a_wrong_password(store, browser, ada, bob):
     store.users.delete(bob.id)
     wrong = browser.sign_in("Ada", "wrong")
     assert wrong.status_code == 403
@@ -171,7 +171,7 @@ def test_suspended_player_reads_reason_and_end(app, store, browser, ada):
 # -- passwords ------------------------------------------------------------------------------------
 
 
-def test_password_hash_and_dummy_hash_use_the_owasp_parameters(monkeypatch):
+def test_password_hashes_have_the_owasp_parameters(monkeypatch):
     assert PASSWORD_METHOD == REAL_METHOD
     assert NOBODYS_HASH.startswith(f"{REAL_METHOD}$")
     monkeypatch.setattr(passwords, "PASSWORD_METHOD", PASSWORD_METHOD)
@@ -198,7 +198,7 @@ def test_legacy_hash_is_replaced_at_sign_in(store, browser, ada, subtests):
 
 
 @pytest.mark.parametrize("step_time", [0.001, 1000])
-def test_wrapped_hash_is_accepted_without_the_legacy_digest(monkeypatch, step_time):
+def test_wrapped_hash_works_without_the_legacy_digest(monkeypatch, step_time):
     """Times that were measured beside other load give no hash that a restore would refuse."""
     times = {"slow": 2, f"{passwords.WRAPPING_STEP}:1": step_time}
     monkeypatch.setattr(passwords, "PASSWORD_METHOD", "slow")
@@ -312,7 +312,7 @@ def test_sign_out_without_a_session_redirects_to_next(browser):
     assert browser.post("/sign-out", data={"next": "/sign-in"}).location == "/sign-in"
 
 
-def test_sign_out_deletes_the_cookie_whatever_the_record_is(browser, ada, faults, subtests):
+def test_sign_out_deletes_the_cookie_in_any_case(browser, ada, faults, subtests):
     for name, fail in (
         ("not writable", lambda: faults.refuse_saves("users")),
         ("damaged", lambda: faults.damage_user(ada.id)),

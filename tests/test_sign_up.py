@@ -70,7 +70,7 @@ def test_taken_name_or_email_is_409_after_normalization(store, ada, browser, sub
     assert store.users.ids() == [1]
 
 
-def test_sign_up_without_a_session_signs_the_player_before_out(store, adas_browser, ada, faults):
+def test_unsaved_session_signs_the_player_before_out(store, adas_browser, ada, faults):
     """Else whoever creates an account in another player's browser would go on as that player."""
     faults.refuse_saves("users")
     answer = sign_up(adas_browser)

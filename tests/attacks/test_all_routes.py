@@ -226,9 +226,7 @@ def test_no_page_reads_a_template_after_the_start(
     assert "Page not found" in browser.get("/nowhere").text
 
 
-def test_next_widens_form_action_on_sign_in_and_sign_up_only(
-    app, administrator_browser, program, game
-):
+def test_next_widens_form_action_of_guest_pages_only(app, administrator_browser, program, game):
     """A form on any other page must not lead to the site of a member's client."""
     query = {"next": program.link()}
     widened = set()
@@ -324,7 +322,7 @@ NOT_STAMPED = {
 }
 
 
-def test_press_in_the_first_second_of_a_page_does_not_count(
+def test_press_in_the_first_second_does_not_count(
     app, clock, real_minimum_age, administrator_browser, open_browser, bob, game, faults
 ):
     """RFC 9700 4.16: a double click. Nor does a press without a stamp of this session."""

@@ -223,59 +223,45 @@ def test_damaged_hash_is_503(store, browser, ada):
 # -- the cookie -----------------------------------------------------------------------------------
 
 
-def test_cookie_is_httponly_lax_and_lasts_14_days(browser, ada):
-    cookie = cookie_parts(browser.sign_in())
-    assert cookie["name"] == "session"
-    assert {"httponly", "path", "samesite", "expires"} <= cookie.keys()
-    assert (cookie["samesite"], cookie["path"]) == ("Lax", "/")
-    assert not {"secure", "domain"} & cookie.keys()
+@pytest.mark.parametrize(
+    ("base_url", "name"),
+    [("http://localhost", "session"), ("https://id.example.org", "__Host-session")],
+)
+def test_cookie_is_httponly_lax_and_lasts_14_days(make_app, base_url, name):
+    """At https it is also secure, and no sibling site can set it."""
+    app = make_app(BASE_URL=base_url)
+    password_hash = passwords.hash_password(PASSWORD)
+    app.extensions["storage"].users.register("Ada", "ada@example.org", password_hash)
+    browser, form = app.test_client(), {"name": "Ada", "password": PASSWORD}
+    cookie = cookie_parts(browser.post("/sign-in", data=form, base_url=base_url))
     seconds = parsedate_to_datetime(cookie["expires"]).timestamp() - time.time()
     assert abs(seconds - FOURTEEN_DAYS) < 60
+    deleted = cookie_parts(browser.post("/sign-out", base_url=base_url))
+    assert (deleted["value"], deleted["max-age"]) == ("", "0")
+    for each in (cookie, deleted):
+        assert (each["name"], each["samesite"], each["path"]) == (name, "Lax", "/")
+        assert "httponly" in each and "domain" not in each
+        assert ("secure" in each) == (name == "__Host-session")
 
 
-def test_https_cookie_is_secure_with_host_prefix(make_app):
-    app = make_app(BASE_URL="https://id.example.org")
-    store = app.extensions["storage"]
-    store.users.register("Ada", "ada@example.org", passwords.hash_password(PASSWORD))
-    browser = app.test_client()
-    form = {"name": "Ada", "password": PASSWORD}
-    cookie = cookie_parts(browser.post("/sign-in", data=form, base_url="https://id.example.org"))
-    assert cookie["name"] == "__Host-session"
-    assert {"secure", "httponly"} <= cookie.keys()
-    assert (cookie["samesite"], cookie["path"], "domain" in cookie) == ("Lax", "/", False)
-    deleted = cookie_parts(browser.post("/sign-out", base_url="https://id.example.org"))
-    assert deleted["name"] == "__Host-session"
-    assert {"secure", "httponly"} <= deleted.keys()
-    assert (deleted["value"], deleted["path"], deleted["max-age"]) == ("", "/", "0")
-
-
-def test_each_sign_in_creates_a_new_session(store, browser, ada):
-    before = now_ms()
-    cookies = []
-    for _ in range(2):
-        browser.environ_base["HTTP_USER_AGENT"] = "Mozilla/5.0 (X11; Linux) Firefox/140.0"
-        cookies.append(cookie_parts(browser.sign_in())["value"])
-    assert cookies[0] != cookies[1]
-    sessions = store.users.read(ada.id).sessions
-    assert len({each.id for each in sessions}) == 2
-    assert [each.browser for each in sessions] == ["Firefox on Linux"] * 2
-    assert before <= sessions[0].since <= sessions[1].since <= now_ms()
-
-
-def test_session_describes_the_browser_in_fixed_words(store, browser, ada):
+def test_each_sign_in_creates_a_session_of_its_browser(store, browser, ada):
     words = {
         "": "a browser on an unknown system",
         "curl/8.0": "a browser on an unknown system",
         "<script>Firefox</script> Android": "Firefox on Android",
+        "Mozilla/5.0 (X11; Linux) Firefox/140.0": "Firefox on Linux",
         "Mozilla/5.0 (Windows NT 10.0) Chrome/120 Safari/537.36 Edg/120": "Edge on Windows",
         "Mozilla/5.0 (Linux; Android 14) Chrome/120 Mobile Safari/537.36": "Chrome on Android",
         "Mozilla/5.0 (iPhone; CPU iPhone OS 17 like Mac OS X) Safari/604.1": "Safari on an iPhone",
     }
+    before, cookies = now_ms(), set()
     for user_agent in words:
         browser.environ_base["HTTP_USER_AGENT"] = user_agent
-        browser.sign_in()
+        cookies.add(cookie_parts(browser.sign_in())["value"])
     sessions = store.users.read(ada.id).sessions
     assert [each.browser for each in sessions] == list(words.values())
+    assert len(cookies) == len({each.id for each in sessions}) == len(words)
+    assert before <= sessions[0].since <= sessions[-1].since <= now_ms()
 
 
 def test_duplicate_session_cookies_are_ignored(browser, anyone, ada, bob):

@@ -58,19 +58,16 @@ def browser_of(open_browser):
 
 @pytest.fixture
 def admin(add_player) -> User:
-    """An administrator."""
     return add_player("Chief", 2)
 
 
 @pytest.fixture
 def admins_browser(admin, browser_of):
-    """The browser of the administrator."""
     return browser_of(admin)
 
 
 @pytest.fixture
 def moderators_browser(add_player, browser_of):
-    """The browser of a moderator."""
     return browser_of(add_player("Warden", 1))
 
 

@@ -15,14 +15,14 @@ ROWS = list(ROW.finditer(PAGE))
 def read_docstrings(file: str) -> dict[str, str]:
     """Return the docstring of each test in a file, by the test's name."""
     module = ast.parse((ROOT / file).read_text(encoding="utf-8"))
-    functions = [each for each in module.body if isinstance(each, ast.FunctionDef)]
+    functions = [each for each in ast.walk(module) if isinstance(each, ast.FunctionDef)]
     return {each.name: ast.get_docstring(each) or "" for each in functions}
 
 
 def test_every_row_names_an_existing_test():
     """The docstring of the test names the section of RFC 9700 that the row gives."""
     for row in ROWS:
-        file, _, name = row["test"].partition("::")
+        file, *_, name = row["test"].split("::")
         docstring = read_docstrings(file).get(name)
         assert docstring is not None, row["promise"]
         for section in filter(None, row["sections"].strip().split(", ")):

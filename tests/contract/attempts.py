@@ -1,0 +1,116 @@
+"""Attempts that are counted: at most `limit` of a subject in this window and the previous one."""
+
+import pytest
+from conftest import begin_window
+
+from storage.contract import ATTEMPTS_WINDOW
+from storage.errors import TooManyAttempts
+
+from .base import Contract, together
+
+
+class AttemptsContract(Contract):
+    """A limit is exact, and ends at the time that the refusal names."""
+
+    @pytest.fixture(autouse=True)
+    def start_of_window(self, clock) -> None:
+        begin_window(clock)
+
+    def test_check_refuses_as_the_count_would_and_counts_nothing(self, storage):
+        for window in (ATTEMPTS_WINDOW, 86_400):
+            limit = ("password", "ada", 2, window)
+            for _ in range(2):
+                for _ in range(5):
+                    storage.attempts.require_left(*limit)
+                storage.attempts.count(*limit)
+            refused = refuse(storage, *limit)
+            with pytest.raises(TooManyAttempts) as checked:
+                storage.attempts.require_left(*limit)
+            assert checked.value.retry_after == refused.retry_after
+
+    def test_kinds_and_subjects_are_counted_separately(self, storage):
+        for kind, subject in (("password", "ada"), ("password", "bob"), ("sign-up", "ada")):
+            storage.attempts.count(kind, subject, limit=1)
+
+    def test_subject_may_be_any_text(self, storage):
+        for subject in ("../..", "", "ada/\x00\n", "ü" * 5000):
+            storage.attempts.count("password", subject, limit=1)
+            refuse(storage, "password", subject, 1)
+
+    def test_refunded_attempt_does_not_count(self, storage):
+        for _ in range(20):
+            storage.attempts.refund(storage.attempts.count("password", "ada", limit=2))
+        storage.attempts.count("password", "ada", limit=1)
+
+    def test_cleared_attempts_do_not_count(self, storage, clock):
+        storage.attempts.clear("password", "ada")  # none is counted yet
+        storage.attempts.count("password", "ada", limit=2)
+        clock.shift(ATTEMPTS_WINDOW)
+        for name in ("ada", "bob"):
+            storage.attempts.count("password", name, limit=2)
+        storage.attempts.clear("password", "ada")
+        storage.attempts.count("password", "ada", limit=1)
+        refuse(storage, "password", "bob", 1)
+
+    def test_refused_attempt_is_not_counted(self, storage):
+        first, _ = (storage.attempts.count("password", "ada", limit=2) for _ in range(2))
+        for _ in range(20):
+            refuse(storage, "password", "ada", 2)
+        storage.attempts.refund(first)
+        storage.attempts.count("password", "ada", limit=2)
+
+    def test_only_this_window_and_the_previous_one_count(self, storage, clock):
+        for allowed in (3, 2, 3):
+            for _ in range(allowed):
+                storage.attempts.count("password", "ada", limit=5)
+            if allowed == 2:
+                refuse(storage, "password", "ada", 5)
+            clock.shift(ATTEMPTS_WINDOW)
+        for _ in range(2):
+            storage.attempts.count("password", "ada", limit=5)
+        refuse(storage, "password", "ada", 5)
+
+    def test_attempts_are_accepted_after_retry_after(self, storage, clock, subtests):
+        for before, now in ((3, 0), (2, 1), (0, 3), (1, 2)):
+            for second in (0, 400, ATTEMPTS_WINDOW - 1):
+                subject = f"{before} {now} {second}"
+                begin_window(clock)
+                for _ in range(before):
+                    storage.attempts.count("password", subject, limit=3)
+                clock.shift(ATTEMPTS_WINDOW + second)
+                for _ in range(now):
+                    storage.attempts.count("password", subject, limit=3)
+                with subtests.test(subject):
+                    clock.shift(refuse(storage, "password", subject, 3).retry_after - 1)
+                    refuse(storage, "password", subject, 3)
+                    clock.shift(1)
+                    storage.attempts.count("password", subject, limit=3)
+
+    def test_attempt_is_refunded_in_the_next_window_and_later(self, storage, clock):
+        early, late = (storage.attempts.count("password", "ada", limit=2) for _ in range(2))
+        clock.shift(ATTEMPTS_WINDOW)
+        storage.attempts.refund(early)
+        storage.attempts.refund(storage.attempts.count("password", "ada", limit=2))
+        clock.shift(2 * ATTEMPTS_WINDOW)
+        storage.attempts.count("password", "ada", limit=1)
+        storage.attempts.refund(late)  # of a window that no longer counts
+        refuse(storage, "password", "ada", 1)
+
+    def test_parallel_attempts_are_counted_exactly(self, storage):
+        results = together(lambda _: storage.attempts.count("password", "ada", limit=10), range(32))
+        assert sum(isinstance(result, TooManyAttempts) for result in results) == 22
+
+    def test_parallel_counts_and_refunds_leave_none(self, storage):
+        def try_often(_: int) -> None:
+            for _ in range(20):
+                storage.attempts.refund(storage.attempts.count("password", "ada", limit=8))
+
+        assert together(try_often, range(8)) == [None] * 8
+        storage.attempts.count("password", "ada", limit=1)
+
+
+def refuse(storage, kind: str, subject: str, *limit: int) -> TooManyAttempts:
+    """Expect that an attempt is refused; return the error."""
+    with pytest.raises(TooManyAttempts) as refused:
+        storage.attempts.count(kind, subject, *limit)
+    return refused.value

@@ -1,0 +1,67 @@
+"""What the tests of the contract share."""
+
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from storage import Storage
+from storage.errors import StorageError
+from storage.records import PICTURE_SIZES, AuthorizationCode, Client, User
+
+PICTURE = {size: size.encode() for size in PICTURE_SIZES}  # storage does not look into them
+
+
+class Contract:
+    """The records that tests of the contract start with."""
+
+    @pytest.fixture
+    def ada(self, storage) -> User:
+        return storage.users.register("Ada", "ada@example.org", "a hash")
+
+    @pytest.fixture
+    def bob(self, storage) -> User:
+        return storage.users.register("Bob", "bob@example.org", "a hash")
+
+    @pytest.fixture
+    def client(self, storage) -> Client:
+        return storage.clients.register("Chess", ["https://chess.example/cb"], None)[0]
+
+    @pytest.fixture
+    def code_record(self, ada, client) -> AuthorizationCode:
+        scope, uri = ["userinfo"], "https://a.example"
+        return AuthorizationCode(client.id, ada.id, "a grant", scope, uri, None)
+
+
+def together(act: Callable, arguments: Iterable) -> list:
+    """Call `act` with each argument in racing threads; return results and StorageErrors."""
+    arguments = list(arguments)
+    barrier = threading.Barrier(len(arguments))
+
+    def race(argument: object) -> object:
+        barrier.wait()
+        try:
+            return act(argument)
+        except StorageError as error:
+            return error
+
+    with ThreadPoolExecutor(len(arguments)) as threads:
+        return list(threads.map(race, arguments))
+
+
+def edit(storage: Storage, user_id: int, **values: object) -> User:
+    """Save these fields of a user; return the record."""
+    with storage.users.edit(user_id) as user:
+        for name, value in values.items():
+            setattr(user, name, value)
+    return user
+
+
+def find_all(storage: Storage, *texts: str) -> list[User | None]:
+    """Return the users with these names or email addresses."""
+    return [storage.users.find_by_login(each) for each in texts]
+
+
+def ids_of(records: Iterable) -> list:
+    return [each.id for each in records]

@@ -1,0 +1,122 @@
+"""Clients, and the look-ups of clients that do not read all of them."""
+
+import hashlib
+
+import pytest
+
+from storage.errors import InvalidField, NoSuchClient
+from storage.records import Client
+
+from .base import Contract, ids_of
+
+
+class ClientsContract(Contract):
+    """Clients are public or confidential, and found by owner and game."""
+
+    @pytest.fixture
+    def public_client(self, storage) -> Client:
+        return storage.clients.register("Go", ["org.example.go:/cb"], None, public=True)[0]
+
+    def test_client_is_read_as_registered(self, storage, ada):
+        uris = ["https://chess.example/cb", "http://127.0.0.1/cb"]
+        client, secret = storage.clients.register("Chess", uris, ada.id)
+        assert storage.clients.read(client.id) == client
+        assert (client.name, client.redirect_uris, client.owner_id) == ("Chess", uris, ada.id)
+        assert not client.disabled
+        assert len(secret) >= 43
+        assert client.secret_sha256 == hashlib.sha256(secret.encode()).hexdigest()
+        game, _ = storage.clients.register("A game", [], None)
+        assert storage.clients.read(game.id) == game
+
+    def test_invalid_client_is_refused(self, storage):
+        for name, uris, field in (
+            ("", [], "name"),
+            ("Chess", ["https://a.example/#x"], "redirect_uris"),
+            ("Chess", ["https://a.example/", "javascript:alert(1)"], "redirect_uris"),
+        ):
+            with pytest.raises(InvalidField) as refusal:
+                storage.clients.register(name, uris, None)
+            assert refusal.value.field == field
+        assert storage.clients.ids() == []
+
+    def test_unknown_client_id_of_any_text_raises(self, storage, client, subtests):
+        for client_id in (
+            *("", "0" * 24, "x", "..", "../users/1", "A" * 24, "a" * 65, "a\n", "\x00" * 24),
+            *("é" * 24, "\ud800"),
+        ):
+            for act in (
+                storage.clients.read,
+                lambda each: storage.clients.edit(each).__enter__(),
+                storage.clients.issue_secret,
+                storage.clients.delete,
+            ):
+                with subtests.test(ascii(client_id)), pytest.raises(NoSuchClient):
+                    act(client_id)
+
+    def test_invalid_client_field_saves_nothing(self, storage, client, subtests):
+        for field, value, error in (
+            ("id", "b" * 24, ValueError),
+            ("name", "two\nlines", InvalidField),
+            ("redirect_uris", ["ftp://a.example/"], InvalidField),
+            ("redirect_uris", ["org.example.game:/cb"], InvalidField),
+            ("disabled", 1, ValueError),
+            ("public", True, ValueError),
+        ):
+            with subtests.test(field=field, value=value):
+                with pytest.raises(error), storage.clients.edit(client.id) as edited:
+                    setattr(edited, field, value)
+                assert storage.clients.read(client.id) == client
+        assert storage.clients.ids() == [client.id]
+
+    def test_new_secret_replaces_the_old_one(self, storage, client):
+        secret = storage.clients.issue_secret(client.id)
+        stored = storage.clients.read(client.id).secret_sha256
+        assert stored == hashlib.sha256(secret.encode()).hexdigest() != client.secret_sha256
+
+    def test_public_client_has_no_secret(self, storage, public_client):
+        uris = ["http://127.0.0.1/cb"]
+        client, secret = storage.clients.register("Chess", uris, None, public=True)
+        assert (secret, client.secret_sha256, client.public) == (None, "", True)
+        assert storage.clients.read(client.id) == client
+        called = []
+        with pytest.raises(InvalidField, match="no secret"):
+            storage.clients.issue_secret(public_client.id, called.append)
+        assert (storage.clients.read(public_client.id), called) == (public_client, [])
+
+    def test_public_client_stays_public(self, storage, public_client):
+        for field, value, error in (
+            ("public", False, ValueError),
+            ("redirect_uris", ["http://chess.example/cb"], InvalidField),
+        ):
+            with pytest.raises(error), storage.clients.edit(public_client.id) as edited:
+                setattr(edited, field, value)
+        assert storage.clients.read(public_client.id) == public_client
+
+    def test_clients_of_an_owner(self, storage, ada, bob):
+        chess, go, site = (
+            storage.clients.register(name, [], owner)[0]
+            for name, owner in (("Chess", ada.id), ("Go", ada.id), ("Site", None))
+        )
+        assert ids_of(storage.clients.of_owner(ada.id)) == sorted([chess.id, go.id])
+        assert ids_of(storage.clients.of_owner(None)) == [site.id]
+        assert storage.clients.of_owner(bob.id) == []
+        with storage.clients.edit(go.id) as client:
+            client.owner_id = bob.id
+        storage.clients.delete(chess.id)
+        assert storage.clients.of_owner(ada.id) == []
+        assert ids_of(storage.clients.of_owner(bob.id)) == [go.id]
+
+    def test_listed_and_unlisted_games(self, storage):
+        chess, _ = storage.clients.register("Chess", [], None, game_url="https://chess.example/")
+        storage.clients.register("No game", ["https://a.example/"], None)
+
+        def games() -> list[list[str]]:
+            return [ids_of(storage.clients.games(listed)) for listed in (True, False)]
+
+        assert games() == [[], [chess.id]]
+        with storage.clients.edit(chess.id) as client:
+            client.listed = True
+        assert games() == [[chess.id], []]
+        with storage.clients.edit(chess.id) as client:
+            client.game_url = None
+        assert games() == [[], []]

@@ -16,3 +16,15 @@ def backend() -> Backend:
 def flat_folders(folders) -> tuple[Path, Path]:
     """The data folder and the picture folder of this test's installation."""
     return Path(folders[0]), Path(folders[1])
+
+
+@pytest.fixture
+def data(flat_folders) -> Path:
+    """The data folder of this test's installation."""
+    return flat_folders[0]
+
+
+@pytest.fixture
+def pictures(flat_folders) -> Path:
+    """The picture folder of this test's installation."""
+    return flat_folders[1]

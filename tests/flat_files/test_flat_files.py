@@ -1,4 +1,4 @@
-"""The flat files: modes, damage, index entries, races.
+"""The flat files: modes, damage, index entries, expiry.
 
 What any backend promises is in contract/; kills, failing disks and power cuts are in faults/.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from conftest import begin_window
-from contract.base import PICTURE, edit, find_all, together
+from contract.base import PICTURE, edit, find_all
 from waiting import PATIENCE
 
 from storage import open_storage
@@ -28,7 +28,6 @@ from storage.errors import (
     LastAdministrator,
     NameTaken,
     NoSuchCode,
-    NoSuchUser,
     StorageFailed,
     TooManyAttempts,
 )
@@ -46,7 +45,6 @@ from storage.records import (
 from storage.rules import USER_ID, USER_IDS_END
 
 CODE = AuthorizationCode("c" * 24, 1, "a grant", ["userinfo"], "https://a.example/", None)
-RACERS = 16
 
 
 @pytest.fixture
@@ -630,46 +628,6 @@ def test_audit_line_after_a_torn_line_is_whole(storage, data, torn):
     storage.audit.write("invite", by=2)
     first, second, third = (data / "audit.log").read_text().splitlines()
     assert (json.loads(first)["by"], second, json.loads(third)["by"]) == (1, torn, 2)
-
-
-# ---------------------------------------------------------------------------------------------
-# Races: locks of files exclude threads like processes
-# ---------------------------------------------------------------------------------------------
-
-
-def test_racing_first_starts_agree_on_one_key(open_installation, data, pictures):
-    [keys] = set(together(lambda _: open_installation().keys.current(), range(RACERS)))
-    assert keys == open_installation().keys.current()
-    assert not [each for each in files_under(data) | files_under(pictures) if "/." in f"/{each}"]
-
-
-def test_name_in_constant_reuse_finds_its_user(storage, open_installation):
-    """Half of the threads add Ada over and over, and half delete her."""
-
-    def add_or_delete(n: int) -> None:
-        own = open_installation()
-        for _ in range(10):
-            with contextlib.suppress(NameTaken, NoSuchUser):
-                if n % 2:
-                    own.users.register("Ada", "ada@example.org", "")
-                elif user := own.users.find_by_login("Ada"):
-                    own.users.delete(user.id)
-
-    assert together(add_or_delete, range(RACERS)) == [None] * RACERS
-    users = [storage.users.read(user_id) for user_id in storage.users.ids()] or [None]
-    assert find_all(storage, "Ada", "ada@example.org") == users * 2
-
-
-def test_concurrent_audit_lines_never_mix(open_installation, data):
-    def write(n: int) -> None:
-        own = open_installation()
-        for number in range(10):
-            own.audit.write("suspend", by="command", user=number, thread=n)
-
-    together(write, range(RACERS))
-    lines = [json.loads(line) for line in (data / "audit.log").read_text().splitlines()]
-    written = sorted((line["thread"], line["user"]) for line in lines)
-    assert written == [(n, number) for n in range(RACERS) for number in range(10)]
 
 
 def test_reads_take_no_lock(storage, open_installation, ada, client, data):

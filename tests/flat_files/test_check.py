@@ -30,7 +30,6 @@ from storage.records import ADMINISTRATOR, PICTURE_SIZES, AuthorizationCode, Use
 
 ROOT = Path(__file__).parent.parent.parent
 HOUR = 3600  # seconds
-DAY = 24 * HOUR
 GAME = "https://chess.example"
 
 ADA, BOB, CLEO, OLD = 1, 2, 3, 4  # ids; Cleo is deleted, and Old was imported
@@ -134,12 +133,11 @@ def test_file_in_place_of_a_folder_is_reported(site):
 
 @dataclass
 class Damage:
-    """A kind of damage to `file`, and whether `--repair` can repair it."""
+    """A kind of damage to a file, and a part of the reported problem."""
 
     file: str
     act: Callable[[Path, SampleSite], object]
-    repaired: bool = True
-    part: str = ""  # of the reported problem
+    problem: str
 
 
 def put(content: bytes):
@@ -182,19 +180,8 @@ def copy_record(path: Path, site: SampleSite) -> None:
     shutil.copy(site.data / "users/1.json", path)
 
 
-def write_picture(path: Path, content: bytes) -> None:
-    """Write a picture with the mode that nginx needs, with any umask."""
-    path.write_bytes(content)
-    path.chmod(0o644)
-
-
 def picture(user_id: int, size: str):
-    return lambda path, site: write_picture(path, generate_picture(user_id)[size])
-
-
-def own_picture() -> dict[str, bytes]:
-    """Return an uploaded picture in all sizes."""
-    return make_picture(generate_picture(77)["large"])
+    return put(generate_picture(user_id)[size])
 
 
 def new_folder(path: Path, site: SampleSite) -> None:
@@ -214,9 +201,13 @@ def full_folder_in_place(path: Path, site: SampleSite) -> None:
 
 def link_to_itself(path: Path, site: SampleSite) -> None:
     """Replace a file by a link to itself, which root cannot open either."""
-    if path.is_dir():
-        shutil.rmtree(path)
     link(path.name)(path, site)
+
+
+def fifo_in_place(path: Path, site: SampleSite) -> None:
+    """Replace a file by a named pipe, which keeps its reader waiting for a writer."""
+    path.unlink()
+    os.mkfifo(path, 0o600)
 
 
 def put_in_new_folder(path: Path, site: SampleSite) -> None:
@@ -224,338 +215,182 @@ def put_in_new_folder(path: Path, site: SampleSite) -> None:
     put(b"")(path, site)
 
 
-UNREPAIRED = {"repaired": False}
-PICTURE = "pfp/{}/1-{{ADA}}.webp".format
-DAMAGE = {
-    "a truncated record": Damage("users/1.json", cut, **UNREPAIRED, part="is damaged: "),
-    "an empty record": Damage("users/1.json", put(b""), **UNREPAIRED, part="is damaged: "),
-    "another id in a record": Damage(
-        "users/1.json", hand_edit(id=2), **UNREPAIRED, part="its id is 2"
-    ),
-    "a wrong field type": Damage(
-        "users/1.json", hand_edit(bio=7), **UNREPAIRED, part="bio: This has the"
-    ),
-    "an unknown field": Damage("users/1.json", hand_edit(nick="A"), **UNREPAIRED, part="nick"),
-    "an invalid mod level": Damage(
-        "users/1.json", hand_edit(mod_level=3), **UNREPAIRED, part="0, 1 or 2"
-    ),
-    "an invalid play time": Damage(
-        "users/1.json", hand_edit(play_ms=-1), **UNREPAIRED, part="play_ms is not a time"
-    ),
-    "an invalid session time": Damage(
-        "users/1.json",
-        hand_edit(sessions=[{"id": "a session", "since": 10**20, "browser": "Firefox"}]),
-        **UNREPAIRED,
-        part="sessions[0].since is not a time",
-    ),
-    "an invalid grant time": Damage(
-        "users/1.json",
-        hand_edit(grants={"x": {"id": "a grant", "scope": [], "since": -1}}),
-        **UNREPAIRED,
-        part="grants.x.since is not a time",
-    ),
-    "an invalid password hash": Damage(
-        "users/1.json", hand_edit(password_hash="scrypt:a:b:c$aa$bb"), **UNREPAIRED, part="Werkzeug"
-    ),
-    "an escape in a bio": Damage(
-        "users/1.json", hand_edit(bio="a\x1b[2Jb"), **UNREPAIRED, part="bio: This has control"
-    ),
-    "a change of direction in a flair": Damage(
-        "users/1.json",
-        hand_edit(flairs=["none", "a\u202eb"]),
-        **UNREPAIRED,
-        part="flairs: This has",
-    ),
-    "an escape in a client name": Damage(
-        "clients/{CLIENT}.json", hand_edit(name="a\x9bb"), **UNREPAIRED, part="name: This has"
-    ),
-    "a hidden character in a bio": Damage(
-        "users/1.json", hand_edit(bio="a\u202eb\u200b"), **UNREPAIRED, part="bio: This has control"
-    ),
-    "a too expensive password hash": Damage(
-        "users/1.json",
-        hand_edit(password_hash="scrypt:33:8:1$aa$" + "0" * 128),
-        **UNREPAIRED,
-        part="password_hash: This is not",
-    ),
-    "a negative picture timestamp": Damage(
-        "users/1.json", hand_edit(pfp_timestamp=-1), part="pfp_timestamp is not a time"
-    ),
-    "a too large picture timestamp": Damage(
-        "users/1.json", hand_edit(pfp_timestamp=10**15), part="pfp_timestamp is not a time"
-    ),
-    "a lone surrogate": Damage(
-        "users/1.json", hand_edit(name="\ud800"), **UNREPAIRED, part="damaged"
-    ),
-    "a path as a name": Damage("users/1.json", hand_edit(name="../x"), **UNREPAIRED, part="name"),
-    "an email without @": Damage(
-        "users/1.json", hand_edit(email="a.b"), **UNREPAIRED, part="email"
-    ),
-    "a duplicate name": Damage(
-        "users/2.json", hand_edit(name="ADA"), **UNREPAIRED, part="users/1.json"
-    ),
-    "a duplicate email": Damage(
-        "users/2.json",
-        hand_edit(email="ADA@example.org"),
-        **UNREPAIRED,
-        part="users/1.json: change",
-    ),
-    "a record readable by others": Damage("users/1.json", chmod(0o644), part="0644 and not 0600"),
-    "an editor's backup of a record": Damage(
-        "users/1.json~", put(b"{}"), **UNREPAIRED, part="is nothing"
-    ),
-    "no index entry of a name": Damage("names/ada", remove, part="does not lead to users/1.json"),
-    "no index entry of an email": Damage("emails/{EMAIL}", remove, part="does not lead to users/1"),
-    "an index entry of another user": Damage(
-        "names/ada", link("../users/2.json"), part="does not lead"
-    ),
-    "a name entry of a deleted user": Damage("names/ada", link("../users/3.json"), part="does not"),
-    "an index entry replaced by a copy": Damage("names/ada", copy_record, part="does not lead"),
-    "an index entry of an unused name": Damage(
-        "names/zed", link("../users/1.json"), part="does not match users/1.json"
-    ),
-    "a name entry of no user": Damage(
-        "names/zed", link("../users/9.json"), part="leads to no user"
-    ),
-    "a name entry without an id": Damage("names/zed", link("nowhere"), part="leads to no user"),
-    "an email entry of no user": Damage(
-        f"emails/{'0' * 64}", link("../users/9.json"), part="no user"
-    ),
-    "a file in place of an index entry": Damage(
-        "names/zed", put(b"zed"), **UNREPAIRED, part="is not a link"
-    ),
-    "one picture missing": Damage(PICTURE("small"), remove, part="is missing"),
-    "the large picture missing": Damage(PICTURE("large"), remove, part="is missing"),
-    "a picture of another size": Damage(PICTURE("small"), picture(1, "large"), part="256 x 256"),
-    "a truncated picture": Damage(PICTURE("medium"), cut, part="not a whole webp file"),
-    "an empty picture": Damage(PICTURE("large"), put(b""), part="not a whole webp file"),
-    "a picture nginx cannot read": Damage(PICTURE("large"), chmod(0o600), part="not 0644"),
-    "a folder in place of a picture": Damage(
-        PICTURE("small"), full_folder_in_place, part="Is a directory"
-    ),
-    "a picture that cannot be opened": Damage(
-        PICTURE("large"), link_to_itself, part="Too many levels"
-    ),
-    "an older picture": Damage("pfp/small/1-1.webp", picture(1, "small"), part="does not match"),
-    "a picture without a timestamp": Damage(
-        "pfp/small/1.webp", picture(1, "small"), part="does not match"
-    ),
-    "a picture of another installation": Damage(
-        "pfp/large/5-1.webp", picture(5, "large"), **UNREPAIRED, part="an id that was never given"
-    ),
-    "a picture of a deleted user": Damage("pfp/large/3.webp", put(b"x"), part="to no record"),
-    "an imported picture": Damage("pfp/medium/4.webp", put(b"x"), part="not a whole webp file"),
-    "an unknown file among the pictures": Damage(
-        "pfp/large/me.png", put(b"x"), **UNREPAIRED, part="is nothing"
-    ),
-    "a deletion mark of an existing user": Damage(
-        "deleted/1", put(b""), part="says that users/1.json"
-    ),
-    "a low next_user_id": Damage("next_user_id", put(b"4\n"), part="not above 4"),
-    "no next_user_id": Damage("next_user_id", remove, part="not above 4"),
-    "a next_user_id that is not a number": Damage(
-        "next_user_id", put(b"five\n"), part="not above 4"
-    ),
-    "no format": Damage("format", remove, part="is missing"),
-    "no key file": Damage("secret_key", remove, part="is missing"),
-    "an empty key file": Damage("secret_key", put(b"\n"), **UNREPAIRED, part="has no key in it"),
-    "a key file readable by others": Damage("secret_key", chmod(0o640), part="0640 and not 0600"),
-    "a folder readable by others": Damage("users", chmod(0o755), part="0755 and not 0700"),
-    "a data folder readable by others": Damage("", chmod(0o755), part="0755 and not 0700"),
-    "a picture folder nginx cannot read": Damage("pfp/small", chmod(0o700), part="not 0755"),
-    "a lock file writable by others": Damage("locks/users", chmod(0o666), part="0666 and not 0600"),
-    "a user's lock file writable by others": Damage(
-        "locks/users-1", chmod(0o666), part="0666 and not 0600"
-    ),
-    "an audit log readable by others": Damage("audit.log", chmod(0o644), part="0644 and not 0600"),
-    "a truncated audit line": Damage("audit.log", cut, **UNREPAIRED, part="line, number 3"),
-    "a list as an audit line": Damage(
-        "audit.log", put(b'["time", "act", "by"]\n'), **UNREPAIRED, part="line, number 1"
-    ),
-    "an audit act that is not text": Damage(
-        "audit.log", put(b'{"time": 1, "act": {}, "by": 1}\n'), **UNREPAIRED, part="line, number 1"
-    ),
-    "an escape in an audit line": Damage(
-        "audit.log",
-        put(b'{"time": 1, "act": "\\u001b[2J", "by": 1}\n'),
-        **UNREPAIRED,
-        part="line, number 1",
-    ),
-    "a truncated client": Damage("clients/{CLIENT}.json", cut, **UNREPAIRED, part="is damaged"),
-    "a client without a secret": Damage(
-        "clients/{CLIENT}.json", hand_edit(secret_sha256=""), **UNREPAIRED, part="secret_sha256"
-    ),
-    "an invalid client time": Damage(
-        "clients/{CLIENT}.json",
-        hand_edit(created=10**20),
-        **UNREPAIRED,
-        part="created is not a time",
-    ),
-    "an invalid redirect URI": Damage(
-        "clients/{OTHER}.json", hand_edit(redirect_uris=["javascript:1"]), **UNREPAIRED, part="http"
-    ),
-    "an invalid game URL": Damage(
-        "clients/{CLIENT}.json",
-        hand_edit(game_url="//x"),
-        **UNREPAIRED,
-        part="game_url: Start with",
-    ),
-    "a client readable by others": Damage("clients/{CLIENT}.json", chmod(0o644), part="0644"),
-    "no index entry of an administrator": Damage(
-        "index/users/role/administrator/1", remove, part="is missing"
-    ),
-    "no index entry of an owner": Damage(
-        "index/clients/owner/1/{CLIENT}", remove, part="is missing"
-    ),
-    "no index entry of a game": Damage(
-        "index/clients/games/unlisted/{CLIENT}", remove, part="is missing"
-    ),
-    "no entry of an origin": Damage("origins/{ORIGIN}", remove, part="does not lead to clients/"),
-    "an entry of an origin of no client": Damage(
-        f"origins/{'0' * 64}", link(f"../clients/{'c' * 24}.json"), part="leads to no client"
-    ),
-    "an index entry of a player": Damage(
-        "index/users/role/administrator/2", put(b""), part="does not match"
-    ),
-    "an index entry of a deleted user": Damage(
-        "index/users/role/administrator/3", put(b""), part="belongs to no record"
-    ),
-    "an index entry of another owner": Damage(
-        "index/clients/owner/none/{CLIENT}", put(b""), part="does not match"
-    ),
-    "an index entry of no client": Damage(
-        f"index/clients/owner/none/{'c' * 24}", put(b""), part="belongs to no record"
-    ),
-    "an index entry without an id": Damage(
-        "index/clients/owner/none/x", put(b""), **UNREPAIRED, part="is nothing"
-    ),
-    "an unknown index": Damage(
-        "index/users/shoe-sizes", new_folder, **UNREPAIRED, part="is nothing"
-    ),
-    "an unknown value of an index": Damage(
-        "index/users/role/a.b", new_folder, **UNREPAIRED, part="is nothing"
-    ),
-    "an entry of a used invitation of nobody": Damage(
-        f"used_invites/{'0' * 64}", link("../users/9.json"), part="leads to no user"
-    ),
-    "an index entry of an invitation that is gone": Damage(
-        f"index/invites/day/020000/{'0' * 64}", put_in_new_folder, part="belongs to no record"
-    ),
-    "a truncated invitation": Damage(
-        "invites/{INVITE}.json", put(b"{"), **UNREPAIRED, part="is damaged"
-    ),
-}
+USER, CLIENT, OTHER = "users/1.json", "clients/{CLIENT}.json", "clients/{OTHER}.json"
+LARGE, MEDIUM, SMALL = (f"pfp/{size}/1-{{ADA}}.webp" for size in ("large", "medium", "small"))
+ZEROS = "0" * 64
+SESSION = {"id": "a session", "since": 10**20, "browser": "Firefox"}
+GRANT = {"id": "a grant", "scope": [], "since": -1}
 TEMPORARY = (
     *("users/.1.json.0123abcd", "names/.0123456789abcdef"),
     *("clients/.x.json.0123abcd", "deleted/.1.01234567"),
     *("invites/.x.json.0123abcd", ".secret_key.0123abcd", "..secret_key.0123abcd.0123abcd"),
     *(".next_user_id.0123abcd", "pfp/small/.1-1.webp.0123abcd"),
 )
-DAMAGE |= {f"a temporary {name}": Damage(name, put(b"half"), part="left beh") for name in TEMPORARY}
+
+LEFT = [  # to a person
+    Damage(USER, cut, "is damaged: "),
+    Damage(USER, put(b""), "is damaged: "),
+    Damage(USER, hand_edit(id=2), "its id is 2"),
+    Damage(USER, hand_edit(bio=7), "bio: This has the"),
+    Damage(USER, hand_edit(nick="A"), "nick"),
+    Damage(USER, hand_edit(mod_level=3), "0, 1 or 2"),
+    Damage(USER, hand_edit(play_ms=-1), "play_ms is not a time"),
+    Damage(USER, hand_edit(sessions=[SESSION]), "sessions[0].since is not a time"),
+    Damage(USER, hand_edit(grants={"x": GRANT}), "grants.x.since is not a time"),
+    Damage(USER, hand_edit(password_hash="scrypt:a:b:c$aa$bb"), "Werkzeug"),
+    Damage(USER, hand_edit(password_hash=f"scrypt:33:8:1$aa${ZEROS * 2}"), "password_hash: This"),
+    Damage(USER, hand_edit(bio="a\x1b[2Jb"), "bio: This has control"),
+    Damage(USER, hand_edit(bio="a\u202eb\u200b"), "bio: This has control"),
+    Damage(USER, hand_edit(flairs=["none", "a\u202eb"]), "flairs: This has"),
+    Damage(USER, hand_edit(name="\ud800"), "damaged"),
+    Damage(USER, hand_edit(name="../x"), "name"),
+    Damage(USER, hand_edit(email="a.b"), "email"),
+    Damage("users/2.json", hand_edit(name="ADA"), "users/1.json"),
+    Damage("users/2.json", hand_edit(email="ADA@example.org"), "users/1.json: change"),
+    Damage("users/3.json", link("nowhere"), "leads nowhere"),
+    Damage("users/1.json~", put(b"{}"), "is nothing"),
+    Damage("names/zed", put(b"zed"), "is not a link"),
+    Damage("pfp/large/5-1.webp", picture(5, "large"), "an id that was never given"),
+    Damage("pfp/large/me.png", put(b"x"), "is nothing"),
+    Damage("secret_key", put(b"\n"), "has no key in it"),
+    Damage("audit.log", cut, "line, number 3"),
+    Damage("audit.log", put(b'["time", "act", "by"]\n'), "line, number 1"),
+    Damage("audit.log", put(b'{"time": 1, "act": {}, "by": 1}\n'), "line, number 1"),
+    Damage("audit.log", put(b'{"time": 1, "act": "\\u001b[2J", "by": 1}\n'), "line, number 1"),
+    Damage(CLIENT, cut, "is damaged"),
+    Damage(CLIENT, hand_edit(name="a\x9bb"), "name: This has"),
+    Damage(CLIENT, hand_edit(secret_sha256=""), "secret_sha256"),
+    Damage(CLIENT, hand_edit(created=10**20), "created is not a time"),
+    Damage(CLIENT, hand_edit(game_url="//x"), "game_url: Start with"),
+    Damage(OTHER, hand_edit(redirect_uris=["javascript:1"]), "http"),
+    Damage("index/clients/owner/none/x", put(b""), "is nothing"),
+    Damage("index/users/shoe-sizes", new_folder, "is nothing"),
+    Damage("index/users/role/a.b", new_folder, "is nothing"),
+    Damage("invites/{INVITE}.json", put(b"{"), "is damaged"),
+]
+REPAIRED = [
+    Damage(USER, hand_edit(pfp_timestamp=-1), "pfp_timestamp is not a time"),
+    Damage(USER, hand_edit(pfp_timestamp=10**15), "pfp_timestamp is not a time"),
+    Damage(USER, chmod(0o644), "0644 and not 0600"),
+    Damage("names/ada", remove, "does not lead to users/1.json"),
+    Damage("names/ada", link("../users/2.json"), "does not lead"),
+    Damage("names/ada", link("../users/3.json"), "does not lead"),
+    Damage("names/ada", copy_record, "does not lead"),
+    Damage("names/zed", link("../users/1.json"), "does not match users/1.json"),
+    Damage("names/zed", link("../users/9.json"), "leads to no user"),
+    Damage("names/zed", link("nowhere"), "leads to no user"),
+    Damage("emails/{EMAIL}", remove, "does not lead to users/1"),
+    Damage(f"emails/{ZEROS}", link("../users/9.json"), "no user"),
+    Damage(f"used_invites/{ZEROS}", link("../users/9.json"), "leads to no user"),
+    Damage(LARGE, remove, "is missing"),
+    Damage(LARGE, put(b""), "not a whole webp file"),
+    Damage(LARGE, chmod(0o600), "not 0644"),
+    Damage(LARGE, link_to_itself, "Too many levels"),
+    Damage("pfp/small/1-1.webp", picture(1, "small"), "does not match"),
+    Damage("pfp/small/1.webp", picture(1, "small"), "does not match"),
+    Damage("pfp/large/3.webp", put(b"x"), "to no record"),
+    Damage("pfp/medium/4.webp", put(b"x"), "not a whole webp file"),
+    Damage("deleted/1", put(b""), "says that users/1.json"),
+    Damage("next_user_id", put(b"4\n"), "not above 4"),
+    Damage("next_user_id", remove, "not above 4"),
+    Damage("next_user_id", put(b"five\n"), "not above 4"),
+    Damage("format", remove, "is missing"),
+    Damage("secret_key", remove, "is missing"),
+    Damage("secret_key", chmod(0o640), "0640 and not 0600"),
+    Damage("users", chmod(0o755), "0755 and not 0700"),
+    Damage("", chmod(0o755), "0755 and not 0700"),
+    Damage("pfp/small", chmod(0o700), "not 0755"),
+    Damage("locks/users", chmod(0o666), "0666 and not 0600"),
+    Damage("locks/users-1", chmod(0o666), "0666 and not 0600"),
+    Damage("audit.log", chmod(0o644), "0644 and not 0600"),
+    Damage(CLIENT, chmod(0o644), "0644"),
+    Damage("index/users/role/administrator/1", remove, "is missing"),
+    Damage("index/users/role/administrator/2", put(b""), "does not match"),
+    Damage("index/users/role/administrator/3", put(b""), "belongs to no record"),
+    Damage("index/clients/owner/1/{CLIENT}", remove, "is missing"),
+    Damage("index/clients/owner/none/{CLIENT}", put(b""), "does not match"),
+    Damage(f"index/clients/owner/none/{'c' * 24}", put(b""), "belongs to no record"),
+    Damage("index/clients/games/unlisted/{CLIENT}", remove, "is missing"),
+    Damage(f"index/invites/day/020000/{ZEROS}", put_in_new_folder, "belongs to no record"),
+    Damage("origins/{ORIGIN}", remove, "does not lead to clients/"),
+    Damage(f"origins/{ZEROS}", link(f"../clients/{'c' * 24}.json"), "leads to no client"),
+    *(Damage(name, put(b"half"), "left behind") for name in TEMPORARY),
+]
+# A child process decodes the large picture to make a lost size again.
+DECODED = [
+    Damage(SMALL, remove, "is missing"),
+    Damage(SMALL, picture(1, "large"), "256 x 256"),
+    Damage(SMALL, full_folder_in_place, "Is a directory"),
+    Damage(MEDIUM, cut, "not a whole webp file"),
+]
 
 
-# A child process decodes the large picture to recreate a lost size.
-DECODED = {
-    "one picture missing",
-    "a picture of another size",
-    "a truncated picture",
-    "a folder in place of a picture",
-}
-assert DAMAGE.keys() >= DECODED
+def test_damage_that_a_person_has_to_repair_is_left(copies_of_old_damage, subtests):
+    for damage, damaged in copies_of_old_damage(LEFT):
+        file, state = damaged.path(damage.file), damaged.state()
+        with subtests.test(f"{damage.file}: {damage.problem}"):
+            problems = damaged.check()
+            [problem] = problems_of(problems, file)
+            assert damage.problem in problem.problem
+            assert damaged.state() == state
+            assert problems_of(damaged.check(repair=True), file) == [problem]
+            assert {each.place for each in damaged.check()} == {str(file)}
+            assert damaged.state()[str(file)] == state[str(file)]
+            if problems == [problem]:  # else the keys of the record are other ones
+                assert damaged.state() == state
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(each, id=name, marks=pytest.mark.live if name in DECODED else ())
-        for name, each in DAMAGE.items()
-    ]
-)
-def damage(request, site, clock) -> Damage:
-    """One kind of damage, done so long ago that it is no write in progress."""
-    request.param.act(site.path(request.param.file), site)
+def test_damage_is_reported_and_repaired(copies_of_old_damage, subtests):
+    for damage, damaged in copies_of_old_damage(REPAIRED):
+        with subtests.test(f"{damage.file}: {damage.problem}"):
+            require_repair(damaged, damage)
+
+
+@pytest.mark.live
+def test_lost_picture_sizes_are_reported_and_repaired(copies_of_old_damage, subtests):
+    for damage, damaged in copies_of_old_damage(DECODED):
+        with subtests.test(f"{damage.file}: {damage.problem}"):
+            require_repair(damaged, damage)
+
+
+@pytest.fixture
+def copies_of_old_damage(site, clock, tmp_path) -> Callable[[list[Damage]], Iterator]:
+    """A function that yields each damage with a site that has it since two hours."""
     clock.shift(2 * HOUR)
-    return request.param
+
+    def copies(damages: list[Damage]) -> Iterator[tuple[Damage, SampleSite]]:
+        for number, damage in enumerate(damages):
+            damaged = site.copy_to(tmp_path / f"{number}")
+            damage.act(damaged.path(damage.file), damaged)
+            yield damage, damaged
+
+    return copies
+
+
+def require_repair(site: SampleSite, damage: Damage) -> None:
+    """Check that a check changes nothing, and a repair no other user and no other client."""
+    file, state = site.path(damage.file), site.state()
+    [problem] = problems_of(site.check(), file)
+    assert damage.problem in problem.problem
+    assert problem.repaired is None
+    assert site.state() == state
+    [problem] = problems_of(site.check(repair=True), file)
+    assert problem.repaired
+    assert site.check(repair=True) == site.check() == []
+    assert site.store.users.find_by_login("bob") == site.bob
+    assert site.store.users.find_by_login("bob@example.org") == site.bob
+    assert pictures_of(site, site.bob) == generate_picture(BOB)
+    assert site.store.clients.read(site.other.id).name == "Checkers"
+    site.store.users.register("Zoe", "zoe@example.org", "")
 
 
 def problems_of(problems: list[Problem], file: Path) -> list[Problem]:
     return [each for each in problems if each.place == str(file)]
 
 
-def test_damage_is_reported_and_repaired_without_side_effects(site, damage):
-    file = site.path(damage.file)
-    state = site.state()
-    (problem,) = problems_of(site.check(), file)
-    assert damage.part in problem.problem
-    assert problem.repaired is None
-    assert site.state() == state, "a check changed something"
-
-    before = content_of(file)
-    (problem,) = problems_of(site.check(repair=True), file)
-    assert bool(problem.repaired) == damage.repaired
-    remaining = site.check(repair=True)
-    if damage.repaired:
-        assert remaining == []
-        assert site.check() == []
-    else:
-        assert {each.place for each in remaining} == {str(file)}
-        assert content_of(file) == before
-    check_bystanders(site, damage)
-
-
-@pytest.mark.usefixtures("within_seconds")
-@pytest.mark.parametrize(
-    "name", ["users/1.json", "clients/{CLIENT}.json", "audit.log", PICTURE("small")]
-)
-def test_named_pipe_in_place_of_a_file_makes_nobody_wait(site, tmp_path, name):
-    fifo_in_place(site.path(name), site)
-    store = site.store
-    with contextlib.suppress(StorageError):
-        store.users.read(ADA)
-    with contextlib.suppress(StorageError):
-        store.clients.read(site.client.id)
-    with contextlib.suppress(StorageError):
-        store.pictures.read("small", site.ada.picture_file)
-    for lines in (store.audit.read, lambda: store.audit.about({ADA})):
-        with contextlib.suppress(StorageError):
-            list(lines())
-    with contextlib.suppress(StorageError):
-        store.audit.write("user suspend", ADA, user=ADA)
-    with contextlib.suppress(StorageError):
-        backup(store, str(tmp_path / "backup.tar.gz"), "command")
-    assert problems_of(site.check(), site.path(name))
-    assert [
-        each.name
-        for each in (store.users.find_by_login("bob"), store.users.register("Zo", "z@x.y", ""))
-    ]
-
-
-def content_of(path: Path) -> bytes | None:
-    return path.read_bytes() if path.is_file() else None
-
-
-def check_bystanders(site: SampleSite, damage: Damage) -> None:
-    """Check that a repair changed no other user and no other client."""
-    if damage.file != "users/2.json":
-        assert (
-            site.store.users.find_by_login("bob")
-            == site.store.users.find_by_login("bob@example.org")
-            == site.bob
-        )
-    assert pictures_of(site, site.bob) == generate_picture(BOB)
-    assert site.store.clients.read(site.other.id).name == "Checkers"
-    if damage.file != "secret_key":
-        site.store.users.register("Zoe", "zoe@example.org", "")
-
-
 def pictures_of(site: SampleSite, user: User) -> dict[str, bytes]:
     paths = site.store.layout.pictures(user.id, user.pfp_timestamp)
     return {size: Path(path).read_bytes() for size, path in paths.items()}
-
-
-def fifo_in_place(path: Path, site: SampleSite) -> None:
-    """Replace a file by a named pipe, which keeps its reader waiting for a writer."""
-    path.unlink()
-    os.mkfifo(path, 0o600)
 
 
 @pytest.fixture
@@ -573,56 +408,59 @@ def within_seconds() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("within_seconds")
+@pytest.mark.parametrize("name", [USER, CLIENT, "audit.log", SMALL])
+def test_named_pipe_in_place_of_a_file_makes_nobody_wait(site, tmp_path, name):
+    fifo_in_place(site.path(name), site)
+    store = site.store
+    for act in (
+        lambda: store.users.read(ADA),
+        lambda: store.clients.read(site.client.id),
+        lambda: store.pictures.read("small", site.ada.picture_file),
+        lambda: list(store.audit.read()),
+        lambda: list(store.audit.about({ADA})),
+        lambda: store.audit.write("user suspend", ADA, user=ADA),
+        lambda: backup(store, str(tmp_path / "backup.tar.gz"), "command"),
+    ):
+        with contextlib.suppress(StorageError):
+            act()
+    assert problems_of(site.check(), site.path(name))
+    assert store.users.find_by_login("bob") == site.bob
+    store.users.register("Zo", "z@x.y", "")
+
+
+@pytest.mark.usefixtures("within_seconds")
 @pytest.mark.parametrize("act", [link_to_itself, folder_in_place, fifo_in_place])
-@pytest.mark.parametrize(
-    "file",
-    [*("users/1.json", "clients/{CLIENT}.json"), *("next_user_id", "audit.log", "secret_key")],
-)
-def test_unreadable_file_is_reported_once_and_the_check_continues(site, file, act):
-    act(site.path(file), site)
-    site.path("names/bob").unlink()
-    problems = site.check()
-    assert [each.place for each in problems if each.place != str(site.data / "names/bob")] == [
-        str(site.path(file))
-    ]
-    assert problems_of(problems, site.data / "names/bob")
-    assert problems_of(site.check(repair=True), site.path(file))[0].repaired is None
+def test_unreadable_file_is_reported_once_and_the_check_continues(site, act, tmp_path, subtests):
+    for number, name in enumerate((USER, CLIENT, "next_user_id", "audit.log", "secret_key")):
+        damaged = site.copy_to(tmp_path / f"{number}")
+        file, entry = damaged.path(name), damaged.path("names/bob")
+        act(file, damaged)
+        entry.unlink()
+        with subtests.test(name):
+            problems = damaged.check()
+            assert len(problems_of(problems, file)) == len(problems) - 1 == 1
+            assert problems_of(problems, entry)
+            assert problems_of(damaged.check(repair=True), file)[0].repaired is None
 
 
 @pytest.mark.parametrize("file", ["locks/users", "locks/users-2", "deleted/3"])
 def test_file_that_cannot_be_opened_hides_no_other_problem(site, file):
     link_to_itself(site.path(file), site)
-    site.path("names/bob").unlink()
-    site.path("names/old").unlink()
+    for name in ("bob", "old"):
+        site.path(f"names/{name}").unlink()
     problems = site.check()
     assert len(problems_of(problems, site.path(file))) == 1
     assert len(problems) == 3
 
 
-@pytest.mark.parametrize("file", ["users/3.json", f"clients/{'a' * 24}.json"])
-def test_dangling_record_link_is_reported(site, file):
-    link("nowhere")(site.path(file), site)
-    (problem,) = site.check(repair=True)
-    assert (problem.place, problem.repaired) == (str(site.path(file)), None)
-    assert "leads nowhere" in problem.problem
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the owner of a file")
 @pytest.mark.parametrize(
-    "file",
-    ["users", "users/1.json", "deleted/3", "locks/users-1", "next_user_id", PICTURE("small")],
+    "file", ["users", USER, "deleted/3", "locks/users-1", "next_user_id", SMALL]
 )
 def test_file_of_another_system_user_is_reported(site, file):
     os.chown(site.path(file), 4242, -1)
-    (problem,) = site.check(repair=True)
+    [problem] = site.check(repair=True)
     assert problem == Problem(str(site.path(file)), "belongs to 4242: chown root")
-
-
-def test_too_large_next_user_id_is_reported(site):
-    site.path("next_user_id").write_text("999999999999990000\n")
-    (problem,) = site.check(repair=True)
-    assert (problem.place, problem.repaired) == (str(site.data / "next_user_id"), None)
-    assert "is too large" in problem.problem
 
 
 @pytest.mark.parametrize(
@@ -636,30 +474,11 @@ def test_missing_folder_and_its_index_are_recreated(site, folder):
     assert bool(others) == (folder == "index")
     site.check(repair=True)
     assert site.check() == []
-    assert (
-        site.store.users.find_by_login("ada")
-        == site.store.users.find_by_login("ADA@example.org")
-        == site.ada
-    )
+    for login in ("ada", "ADA@example.org"):
+        assert site.store.users.find_by_login(login) == site.ada
 
 
-def test_repair_removes_nothing_if_all_records_are_missing(site):
-    shutil.rmtree(site.data / "users")
-    before = site.state()
-    (problem,) = site.check(repair=True)
-    assert (problem.place, problem.repaired) == (str(site.data / "users"), None)
-    assert site.state() == before
-
-
-def test_pictures_of_another_installation_are_not_changed(site, tmp_path):
-    """One of the two folder settings may be wrong."""
-    FlatFiles(str(tmp_path / "new"), str(tmp_path / "other"))
-    before = site.state()
-    assert not any(each.repaired for each in check(str(tmp_path / "new"), str(site.pictures), True))
-    assert site.state() == before
-
-
-def test_missing_picture_folder_is_reported_and_repaired(site):
+def test_missing_picture_folder_is_recreated(site):
     shutil.rmtree(site.pictures)
     assert site.check()
     site.check(repair=True)
@@ -672,60 +491,59 @@ def test_missing_picture_folder_is_reported_and_repaired(site):
 # ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("act", [cut, put(b""), put(b"{}"), hand_edit(name=1), hand_edit(id=9)])
-def test_repair_changes_nothing_of_a_damaged_record(site, act):
-    path = site.path("users/1.json")
-    act(path, site)
+def test_repair_removes_nothing_if_all_records_are_missing(site):
+    shutil.rmtree(site.data / "users")
     before = site.state()
-    (problem,) = site.check(repair=True)
-    assert (problem.place, problem.repaired) == (str(path), None)
+    [problem] = site.check(repair=True)
+    assert (problem.place, problem.repaired) == (str(site.data / "users"), None)
     assert site.state() == before
 
 
+def test_pictures_of_another_installation_are_not_changed(site, tmp_path):
+    """One of the two folder settings may be wrong."""
+    FlatFiles(str(tmp_path / "new"), str(tmp_path / "other"))
+    before = site.state()
+    assert not any(each.repaired for each in check(str(tmp_path / "new"), str(site.pictures), True))
+    assert site.state() == before
+
+
+def own_picture() -> dict[str, bytes]:
+    """Return an uploaded picture in all sizes."""
+    return make_picture(generate_picture(77)["large"])
+
+
 @pytest.mark.live
-def test_lost_picture_size_is_recreated_from_the_large_one(site):
+def test_lost_picture_size_is_recreated_at_a_new_address(site):
     own = own_picture()
     site.store.pictures.save(ADA, own)
     before = site.store.users.read(ADA)
-    site.path(f"pfp/small/1-{before.pfp_timestamp}.webp").unlink()
-    assert [each.repaired for each in site.check(repair=True)] == [
-        "made again from the large picture"
-    ]
+    site.path(f"pfp/small/{before.picture_file}").unlink()
+    [problem] = site.check(repair=True)
+    assert problem.repaired == "made again from the large picture"
     after = site.store.users.read(ADA)
+    assert after.pfp_timestamp > before.pfp_timestamp
     assert pictures_of(site, after)["large"] == own["large"]
     assert pictures_of(site, after).keys() == PICTURE_SIZES.keys()
-
-
-@pytest.mark.parametrize("missing", [["large"], ["large", "medium", "small"]])
-def test_lost_large_picture_is_replaced_by_the_generated_one(site, missing):
-    for size in missing:
-        site.path(PICTURE(size)).unlink()
-    assert len(site.check(repair=True)) == len(missing)
-    assert pictures_of(site, site.store.users.read(ADA)) == generate_picture(ADA)
-
-
-@pytest.mark.live
-def test_repaired_picture_has_a_new_address(site):
-    site.path(PICTURE("medium")).unlink()
-    site.check(repair=True)
-    assert site.store.users.read(ADA).pfp_timestamp > site.ada.pfp_timestamp
     for size in PICTURE_SIZES:
         with pytest.raises(NoSuchPicture):
-            site.store.pictures.read(size, f"1-{site.ada.pfp_timestamp}.webp")
+            site.store.pictures.read(size, before.picture_file)
 
 
-def test_pictures_of_an_imported_account_are_optional(site):
-    assert site.store.users.read(OLD).pfp_timestamp is None
-    assert site.check() == []
+@pytest.mark.parametrize("missing", [[LARGE], [LARGE, MEDIUM, SMALL]])
+def test_lost_large_picture_is_replaced_by_the_generated_one(site, missing):
+    for name in missing:
+        site.path(name).unlink()
+    assert len(site.check(repair=True)) == len(missing)
+    assert pictures_of(site, site.store.users.read(ADA)) == generate_picture(ADA)
 
 
 @pytest.mark.live
 @pytest.mark.parametrize("missing", PICTURE_SIZES)
 def test_lost_picture_size_of_an_imported_account_is_repaired(site, missing):
     own = {size: content for size, content in own_picture().items() if size != missing}
-    for size in own:
-        write_picture(site.path(f"pfp/{size}/4.webp"), own[size])
-    (problem,) = site.check()
+    for size, content in own.items():
+        put(content)(site.path(f"pfp/{size}/4.webp"), site)
+    [problem] = site.check()
     assert problem == Problem(str(site.path(f"pfp/{missing}/4.webp")), "is missing")
     site.check(repair=True)
     assert site.check() == []
@@ -754,7 +572,7 @@ def test_second_game_on_an_origin_is_reported(site):
     game = site.store.clients.register("Go", [], None, game_url="https://go.example/")[0]
     site.edit(f"clients/{game.id}.json", game_url=f"{GAME}/go")
     second = site.path(f"clients/{max(game.id, site.client.id)}.json")
-    (problem,) = [each for each in site.check() if each.place == str(second)]
+    [problem] = problems_of(site.check(), second)
     assert "same origin as" in problem.problem
 
 
@@ -767,13 +585,8 @@ def test_group_permissions_on_the_folders_are_allowed(site):
 def test_recent_temporary_files_are_ignored(site):
     for name in TEMPORARY:
         site.path(name).touch()
-    assert site.check(repair=True) == []
-
-
-def test_recent_hard_link_to_an_old_file_is_ignored(site):
-    record = site.path("users/1.json")
-    os.utime(record, (1, 1))
-    os.link(record, site.path("users/.1.json.0123abcd"))
+    os.utime(site.path(USER), (1, 1))
+    os.link(site.path(USER), site.path("users/.1.json.4567cdef"))  # as recent, by its ctime
     assert site.check(repair=True) == []
 
 
@@ -790,26 +603,26 @@ def test_failed_repair_is_reported_and_the_others_continue(site):
     (site.data / "names/ada").mkdir()  # rename cannot replace a folder by a link
     (site.data / "names/bob").unlink()
     first, second = site.check(repair=True)
-    assert first.place == str(site.data / "names/ada")
-    assert first.repaired is None and "not repaired: the disk refused" in first.problem
+    assert (first.place, first.repaired) == (str(site.data / "names/ada"), None)
+    assert "not repaired: the disk refused" in first.problem
     assert (second.place, second.repaired) == (str(site.data / "names/bob"), "added")
 
 
-def test_picture_without_a_record_may_be_of_a_new_account_for_an_hour(site, monkeypatch):
+def test_picture_without_a_record_may_be_of_a_new_account_for_an_hour(site, clock):
     site.path("next_user_id").write_text("9\n")
     path = site.path("pfp/large/8-5.webp")
     picture(9, "large")(path, site)
     assert site.check(repair=True) == []
-    monkeypatch.setattr("storage.flat_files.problems.ORPHAN_AGE", -1)
-    (problem,) = site.check(repair=True)
+    clock.shift(2 * HOUR)
+    [problem] = site.check(repair=True)
     assert (problem.place, problem.repaired) == (str(path), "removed")
 
 
 def test_new_picture_of_a_deleted_player_is_removed_at_once(site):
-    """An upload is under way for an account that exists: what a kill left of this one is not."""
+    """An upload in progress is for an account that exists; a kill left this one."""
     path = site.path("pfp/large/3-5.webp")
     picture(3, "large")(path, site)
-    (problem,) = site.check(repair=True)
+    [problem] = site.check(repair=True)
     assert (problem.place, problem.repaired) == (str(path), "removed")
 
 

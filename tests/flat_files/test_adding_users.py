@@ -1,31 +1,18 @@
 """Adding a user in flat files: its picture is written without a lock."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from storage import open_storage
 from storage.errors import EmailTaken, IdTaken, InviteSpent, NameTaken
-from storage.flat_files.backend import FlatFiles
 from storage.records import PICTURE_SIZES, User
 
 
 @pytest.fixture
-def storage(flat_folders, unsynced, drawn_once) -> FlatFiles:
-    return open_storage(*map(str, flat_folders))
+def while_adding(storage, monkeypatch) -> Callable[..., User]:
+    """A function that adds Ada, and calls another one before it writes her record."""
 
-
-@pytest.fixture
-def pictures(flat_folders) -> Path:
-    return flat_folders[1]
-
-
-@pytest.fixture
-def while_adding(storage, monkeypatch) -> Callable[[Callable], User]:
-    """Add a user with what happens after the pictures are written and before the record is."""
-
-    def add(happens: Callable, **options: object) -> User:
+    def add(happens: Callable[[], object], **options: object) -> User:
         write = storage.pictures.write
 
         def write_and(*picture: object) -> None:
@@ -39,57 +26,60 @@ def while_adding(storage, monkeypatch) -> Callable[[Callable], User]:
     return add
 
 
-def test_another_sign_up_does_not_wait_for_a_picture(storage, while_adding):
-    added = []
-    ada = while_adding(lambda: added.append(storage.users.register("Bob", "bob@example.org", "")))
-    assert (ada.id, added[0].id) == (1, 2)
+@pytest.fixture(autouse=True)
+def _check(storage) -> None:
+    """Check the installation after each test."""
+    yield
+    assert list(storage.verify()) == []
+
+
+def add_bob(storage, name: str = "Bob", email: str = "bob@example.org", **options) -> User:
+    return storage.users.register(name, email, "", **options)
+
+
+def test_sign_up_does_not_wait_for_the_picture_of_another(storage, while_adding):
+    ada = while_adding(lambda: add_bob(storage))
+    assert (ada.id, storage.users.find_by_login("bob").id) == (1, 2)
     assert storage.users.ids() == [1, 2]
-    assert [*storage.verify()] == []
 
 
 @pytest.mark.parametrize(
     ("name", "email", "error"),
     [("ADA", "other@example.org", NameTaken), ("Other", "ADA@example.org", EmailTaken)],
 )
-def test_of_two_sign_ups_with_one_name_or_address_one_is_refused(
+def test_sign_up_with_a_name_or_email_taken_meanwhile_is_refused(
     storage, while_adding, pictures, name, email, error
 ):
     with pytest.raises(error):
-        while_adding(lambda: storage.users.register(name, email, ""))
+        while_adding(lambda: add_bob(storage, name, email))
     assert storage.users.ids() == [2]
-    assert [*storage.verify()] == []
     assert not [*pictures.glob("*/1-*")]
 
 
-def test_an_invitation_used_by_two_sign_ups_makes_one_account(storage, while_adding):
+def test_invitation_used_meanwhile_is_refused(storage, while_adding):
     invite = storage.invites.issue(1)
     with pytest.raises(InviteSpent):
-        while_adding(
-            lambda: storage.users.register("Bob", "bob@e.org", "", invite=invite), invite=invite
-        )
+        while_adding(lambda: add_bob(storage, invite=invite), invite=invite)
     assert [storage.users.read(each).name for each in storage.users.ids()] == ["Bob"]
 
 
-def test_the_link_of_the_first_account_makes_one_account(storage, while_adding):
+def test_link_of_the_first_account_makes_one_account(storage, while_adding):
     def add_another() -> None:
         with pytest.raises(InviteSpent):
-            storage.users.register("Bob", "bob@example.org", "", first=True)
+            add_bob(storage, first=True)
 
     assert while_adding(add_another, first=True).id == 1
     assert storage.users.ids() == [1]
 
 
-def test_a_repair_during_a_sign_up_takes_no_picture_away(storage, while_adding, pictures):
+def test_repair_during_a_sign_up_removes_no_picture(storage, while_adding, pictures):
     ada = while_adding(lambda: [*storage.verify(repair=True)])
     assert len([*pictures.glob("*/1-*")]) == len(PICTURE_SIZES)
     assert storage.pictures.read("large", ada.picture_file)
-    assert [*storage.verify()] == []
 
 
-def test_an_import_of_the_same_id_during_a_sign_up_refuses_the_sign_up(storage, while_adding):
-    other = User(1, "Bob", "bob@example.org", "")
+def test_sign_up_with_an_id_imported_meanwhile_is_refused(storage, while_adding):
     with pytest.raises(IdTaken):
-        while_adding(lambda: storage.users.insert(other))
+        while_adding(lambda: storage.users.insert(User(1, "Bob", "bob@example.org", "")))
     assert storage.users.read(1).name == "Bob"
-    assert [each.id for each in storage.users.administrators()] == []
-    assert [*storage.verify()] == []
+    assert storage.users.administrators() == []

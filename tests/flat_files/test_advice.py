@@ -1,4 +1,4 @@
-"""Warnings about folders: their owner, permissions, disk and age."""
+"""`identity-server settings` and `serve` warn about an installation; `settings` prints the fix."""
 
 import os
 import re
@@ -6,53 +6,136 @@ import shlex
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from click.testing import CliRunner
 from test_command import Installation
 
 from commands.advice import check_environment
 from identity.settings import read_settings
-from storage import open_storage
+from identity_admin import identity_server_command
 from storage.flat_files.advice import MIN_FREE_FILES, MIN_FREE_SPACE, check_folders
 from storage.maintenance import Advice
 from storage.records import CLOCK_TOLERANCE
 
 LOOPBACK = ("127.0.0.1", 8000)
+ALL_INTERFACES = ("0.0.0.0", 8000)
+PUBLIC = {"BASE_URL": "https://id.example.org"}
+INCONSISTENT = {"IDENTITY_BASE_URL": "http://id.example.org"}
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can use another user id")
 
 
 @pytest.fixture
-def advise(environment, tmp_path) -> Callable[..., list[Advice]]:
+def advise(environment, folders) -> Callable[..., list[Advice]]:
     """A function that returns the advice on these settings, with the folders of `storage`."""
-    folders = {"DATA_DIR": str(tmp_path / "instance"), "PICTURE_DIR": str(tmp_path / "pfp")}
+    here = {"DATA_DIR": folders[0], "PICTURE_DIR": folders[1]}
 
     def advise(bind: tuple[str, int] = LOOPBACK, **settings: str) -> list[Advice]:
-        return check_environment(read_settings(folders | settings), bind)
+        return check_environment(read_settings(here | settings), bind)
 
     return advise
 
 
+# -- addresses ------------------------------------------------------------------------------------
+
+
+def test_consistent_settings_get_no_advice(advise, open_installation, subtests):
+    assert advise() == []  # without folders
+    open_installation()
+    for bind, settings in (
+        (LOOPBACK, {}),
+        (("localhost", 8000), {"BASE_URL": "http://localhost:8000"}),
+        (("[::1]", 8000), {"BASE_URL": "http://[::1]:8000"}),
+        (LOOPBACK, PUBLIC),
+        (("[::1]", 8000), PUBLIC | {"SIGN_UP": "open"}),
+        (("192.168.1.2", 80), {"BASE_URL": "http://192.168.1.2"}),
+        (ALL_INTERFACES, {"BASE_URL": "http://games.local:8000"}),
+        (LOOPBACK, {"SIGN_UP": "open"}),
+    ):
+        with subtests.test(bind=bind, settings=settings):
+            assert advise(bind, **settings) == []
+
+
+def test_inconsistent_addresses_get_advice_with_a_fix(advise, subtests):
+    for bind, base_url, problem, fix in (
+        (
+            ("0.0.0.0", 80),
+            "http://id.example.org",
+            "http on a public name",
+            "IDENTITY_BASE_URL=https://id.example.org",
+        ),
+        (("0.0.0.0", 80), "http://8.8.8.8", "http on a public name", "deploy/nginx.conf"),
+        (
+            ALL_INTERFACES,
+            "https://id.example.org",
+            "clients that reach 0.0.0.0:8000 past the proxy can forge the address",
+            "--bind 127.0.0.1:8000",
+        ),
+        (
+            LOOPBACK,
+            "http://games.local",
+            "only this machine reaches 127.0.0.1:8000",
+            "IDENTITY_PROXIES=1",
+        ),
+        (
+            ALL_INTERFACES,
+            "http://127.0.0.1:8000",
+            "the server answers to 127.0.0.1 only",
+            "--bind 127.0.0.1:8000",
+        ),
+        (
+            LOOPBACK,
+            "http://localhost",
+            "links lead to http://localhost, but the server listens at port 8000",
+            "--bind 127.0.0.1:80,",
+        ),
+        (
+            ALL_INTERFACES,
+            "http://games.local:9000",
+            "links lead to http://games.local:9000",
+            "the port 8000",
+        ),
+    ):
+        with subtests.test(bind=bind, base_url=base_url):
+            [advice] = advise(bind, BASE_URL=base_url)
+            assert problem in advice.problem
+            assert fix in advice.fix
+    [advice] = advise(ALL_INTERFACES, BASE_URL="http://games.local:8000", SIGN_UP="open")
+    assert "no proxy in front limits the rate of requests" in advice.problem
+    assert "IDENTITY_SIGN_UP=invite" in advice.fix
+
+
+def test_addresses_are_not_checked_in_a_container(advise, monkeypatch):
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    assert advise(ALL_INTERFACES) == advise(ALL_INTERFACES, **PUBLIC) == []
+
+
+# -- folders, disk and clock ----------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(("name", "mode"), [("", 0o700), ("secret_key", 0o600)])
-@pytest.mark.parametrize("extra_mode", [0o040, 0o004, 0o055])
-def test_permissions_for_others(advise, storage, tmp_path, name, mode, extra_mode):
-    path = tmp_path / "instance" / name
-    path.chmod(mode | extra_mode)
-    [advice] = advise()
-    assert str(path) in advice.problem
-    command, fixed_mode, fixed_path = shlex.split(advice.fix)
-    assert command == "chmod"
-    Path(fixed_path).chmod(int(fixed_mode, 8))
-    assert advise() == []
+def test_permissions_for_others_get_advice(advise, storage, data, name, mode):
+    path = data / name
+    for extra_mode in (0o040, 0o004, 0o055):
+        path.chmod(mode | extra_mode)
+        [advice] = advise()
+        assert str(path) in advice.problem
+        command, fixed_mode, fixed_path = shlex.split(advice.fix)
+        assert command == "chmod"
+        Path(fixed_path).chmod(int(fixed_mode, 8))
+        assert advise() == []
 
 
-def test_folder_of_another_user(advise, storage, tmp_path, monkeypatch):
+def test_folder_of_another_user_gets_advice(advise, storage, data, pictures, monkeypatch):
     """The server cannot read records that root created."""
     owner = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: owner + 4242)
-    records, pictures = advise()
-    assert f"{tmp_path}/instance belongs to " in records.problem
-    assert f"this runs as {owner + 4242}" in records.problem
-    assert "sudo -u " in records.fix
-    assert f"{tmp_path}/pfp belongs to " in pictures.problem
+    for_data, for_pictures = advise()
+    assert f"{data} belongs to " in for_data.problem
+    assert f"this runs as {owner + 4242}" in for_data.problem
+    assert "sudo -u " in for_data.fix
+    assert f"{pictures} belongs to " in for_pictures.problem
 
 
 @pytest.fixture
@@ -71,53 +154,52 @@ def own_folder():
 
 
 @pytest.mark.parametrize("below", ["", "/instance", "/new/instance"])
-def test_own_folder_without_write_permission(environment, own_folder, below):
+def test_own_folder_without_write_permission_gets_advice(environment, own_folder, below):
     folders = own_folder + below, f"{own_folder}/pfp"
     assert list(check_folders(*folders)) == []
     os.chmod(own_folder, 0o500)
-    records, pictures = check_folders(*folders)
-    assert records == pictures
-    assert records.problem.endswith(f" cannot write in {own_folder}")
-    assert records.fix == f"chmod u+rwx {shlex.quote(own_folder)}"
+    for_data, for_pictures = check_folders(*folders)
+    assert for_data == for_pictures
+    assert for_data.problem.endswith(f" cannot write in {own_folder}")
+    assert for_data.fix == f"chmod u+rwx {shlex.quote(own_folder)}"
 
 
-def test_part_without_write_permission_is_reported_once_a_setting(environment, own_folder):
+def test_unwritable_parts_are_reported_once_a_setting(environment, own_folder, backend):
     folders = f"{own_folder}/instance", f"{own_folder}/pfp"
-    storage = open_storage(*folders)
-    parts = storage.layout.users, storage.layout.path("codes"), storage.layout.picture_folders()[2]
+    layout = backend.open(*folders).layout
+    parts = layout.users, layout.path("codes"), layout.picture_folders()[2]
     for part in parts:
         os.chmod(part, 0o500)
-    records, pictures = check_folders(*folders)
-    for advice, part in ((records, parts[0]), (pictures, parts[2])):
+    for advice, part in zip(check_folders(*folders), parts[::2], strict=True):
         assert advice.problem.endswith(f" cannot write in {part}")
         assert advice.fix == f"chmod u+rwx {shlex.quote(part)}"
 
 
-def test_folder_that_only_root_can_create(environment, own_folder):
+def test_folder_that_only_root_can_create_gets_advice(environment, own_folder):
     [advice] = check_folders("/no-such/instance", own_folder)
     assert advice.problem.endswith(" cannot write in /")
     assert re.fullmatch(r"install -d -o \S+ /no-such/instance, as root", advice.fix)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can use another user id")
-def test_folder_below_an_inaccessible_one(environment, tmp_path):
+@only_root
+def test_folder_below_an_inaccessible_one_gets_advice(environment, folders, tmp_path):
     tmp_path.chmod(0o700)
     os.seteuid(4242)
     try:
-        records, _ = check_folders(f"{tmp_path}/instance", f"{tmp_path}/pfp")
+        for_data, _ = check_folders(*folders)
     finally:
         os.seteuid(0)
-    assert "4242 cannot write in /" in records.problem
-    assert records.fix == "set IDENTITY_DATA_DIR to another folder"
+    assert "4242 cannot write in /" in for_data.problem
+    assert for_data.fix == "set IDENTITY_DATA_DIR to another folder"
 
 
-@pytest.mark.parametrize("below", ["", "/instance"])
-def test_file_instead_of_a_folder(advise, tmp_path, below):
+def test_file_instead_of_a_folder_gets_advice(advise, tmp_path):
     file = tmp_path / "file"
     file.touch(0o644)
-    assert advise(DATA_DIR=f"{file}{below}") == [
-        Advice(f"{file} is not a folder", "set IDENTITY_DATA_DIR to a folder")
-    ]
+    for place in (file, file / "instance"):
+        assert advise(DATA_DIR=str(place)) == [
+            Advice(f"{file} is not a folder", "set IDENTITY_DATA_DIR to a folder")
+        ]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +211,9 @@ def test_file_instead_of_a_folder(advise, tmp_path, below):
         (MIN_FREE_SPACE // 4096, 0, 0, None),  # a file system without a limit
     ],
 )
-def test_low_disk_space(advise, storage, monkeypatch, blocks, files, free_files, expected):
+def test_low_disk_space_gets_advice(
+    advise, storage, monkeypatch, blocks, files, free_files, expected
+):
     size = os.statvfs_result(
         (4096, 4096, 10**9, blocks, blocks, files, free_files, free_files, 0, 255)
     )
@@ -139,7 +223,7 @@ def test_low_disk_space(advise, storage, monkeypatch, blocks, files, free_files,
     assert all(expected in problem for problem in problems)
 
 
-def test_clock_before_the_newest_record(advise, storage, clock):
+def test_clock_before_the_newest_record_gets_advice(advise, storage, clock):
     storage.users.register("Ada", "ada@example.org", "")
     assert advise() == []
     clock.shift(-CLOCK_TOLERANCE - 30)
@@ -148,12 +232,61 @@ def test_clock_before_the_newest_record(advise, storage, clock):
     assert "timedatectl" in advice.fix
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the owner of a folder")
+# -- the commands ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def installation(tmp_path) -> Installation:
+    """The command on a new installation."""
+    return Installation(tmp_path)
+
+
+def test_settings_prints_settings_then_warnings_with_fixes(installation):
+    done = installation.run("settings", "--bind", "0.0.0.0:80", **INCONSISTENT)
+    assert done.stderr == ""
+    settings, _, problems = done.stdout.partition("\n\n")
+    assert "IDENTITY_BASE_URL=http://id.example.org  (environment)" in settings
+    assert "IDENTITY_SIGN_UP=invite  (default)" in settings
+    assert problems.startswith("Warning: passwords and tokens travel unencrypted")
+    assert "\n    Fix: put nginx " in problems
+
+
+def test_settings_default_base_url_follows_bind(installation):
+    printed = installation.output("settings", "--bind", "[::1]:8042")
+    assert "IDENTITY_BASE_URL=http://[::1]:8042  (default)" in printed
+    assert "Warning" not in printed
+
+
+def test_settings_leaves_the_environment_unchanged(installation):
+    with mock.patch.dict(os.environ, installation.environment, clear=True):
+        done = CliRunner().invoke(identity_server_command, ["settings"], catch_exceptions=False)
+        assert done.exit_code == 0
+        assert os.environ == installation.environment
+
+
+def test_serve_prints_warnings_and_starts(installation):
+    done = installation.run("serve", "--bind", "127.0.0.1:0", **INCONSISTENT)
+    lines = done.stderr.splitlines()
+    assert [line.partition(":")[0] for line in lines[:2]] == ["Warning", "Warning"]
+    assert "http on a public name." in "".join(lines[:2])
+    assert lines[2:] == ["How to fix it: identity-server settings"]
+    assert "gunicorn" in installation.served
+
+
+@only_root
 @pytest.mark.parametrize("arguments", [["user", "list"], ["invite"], ["serve"]])
-def test_command_refuses_root_on_another_users_folder(tmp_path, arguments):
-    installation = Installation(tmp_path)
+def test_command_refuses_root_on_another_users_folder(installation, arguments):
     installation.run("user", "list")  # creates the folders
     os.chown(installation.data, 4242, 4242)
     refusal = installation.refusal(*arguments)
     assert "belongs to 4242" in refusal
     assert "sudo -u 4242" in refusal
+
+
+def test_unusable_data_folder_is_refused_in_one_line(installation):
+    installation.data.write_text("not a folder")
+    assert installation.refusal("user", "list")
+    installation.data.unlink()
+    installation.run("user", "list")
+    (installation.data / "format").write_text("99\n")
+    assert "layout 99" in installation.refusal("serve", "--bind", "127.0.0.1:0")

@@ -28,6 +28,7 @@ from storage.errors import (
     LastAdministrator,
     NameTaken,
     NoSuchCode,
+    OriginTaken,
     StorageFailed,
     TooManyAttempts,
 )
@@ -391,6 +392,21 @@ def test_save_keeps_grants_if_the_folder_of_clients_is_gone(storage, ada, client
     (data / "clients").symlink_to("clients")
     edit(storage, ada.id, bio="Saved again")
     assert list(storage.users.read(ada.id).grants) == [client.id]
+
+
+def test_damaged_game_keeps_its_origin_and_an_edited_one_does_not(storage, data):
+    game = {"game_url": "https://space.example/play", "listed": True}
+    first, _ = storage.clients.register("Space Game", [], None, **game)
+    path = data / f"clients/{first.id}.json"
+    original = path.read_text()
+    path.write_text("{")
+    with pytest.raises(OriginTaken):
+        storage.clients.register("Chess", [], None, **game)
+    assert storage.clients.games(listed=True) == []
+    path.write_text(original)
+    change_file(path, game_url="https://")
+    second, _ = storage.clients.register("Chess", [], None, **game)
+    assert second.id in [each.id for each in storage.clients.games(listed=True)]
 
 
 # ---------------------------------------------------------------------------------------------

@@ -41,29 +41,17 @@ class SignedInUser:
         return answer.status_code
 
 
-@pytest.fixture
-def signed_in_user(
+def test_rotated_keys_count_in_every_worker_at_once(
     server: RunningServer, adas_form_browser: FormBrowser, client: dict
-) -> SignedInUser:
-    return SignedInUser(server, adas_form_browser, client)
-
-
-def test_rotation_keeps_old_signatures_valid_in_every_worker(
-    server: RunningServer, signed_in_user: SignedInUser
 ):
-    server.command_output("rotate-key")
-    assert ask_each_worker(server, signed_in_user.whois) == [200, 200]
-    assert ask_each_worker(server, signed_in_user.account) == [200, 200]
-
-
-def test_dropping_old_keys_invalidates_old_signatures_in_every_worker(
-    server: RunningServer, signed_in_user: SignedInUser, client: dict
-):
-    assert ask_each_worker(server, signed_in_user.whois) == [200, 200]
-    assert ask_each_worker(server, signed_in_user.account) == [200, 200]
-    server.command_output("rotate-key", "--drop-old")
-    assert ask_each_worker(server, signed_in_user.whois) == [401, 401]
-    assert ask_each_worker(server, signed_in_user.account) == [303, 303]
+    """The previous signatures are valid until the old key is dropped."""
+    user = SignedInUser(server, adas_form_browser, client)
+    for option, whois, account in (([], 200, 200), (["--drop-old"], 401, 303)):
+        assert ask_each_worker(server, user.whois) == [200, 200]
+        assert ask_each_worker(server, user.account) == [200, 200]
+        server.command_output("rotate-key", *option)
+        assert ask_each_worker(server, user.whois) == [whois] * 2
+        assert ask_each_worker(server, user.account) == [account] * 2
     again = SignedInUser(server, FormBrowser(server.address), client)
     assert ask_each_worker(server, again.whois) == [200, 200]
     assert ask_each_worker(server, again.account) == [200, 200]

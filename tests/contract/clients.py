@@ -1,4 +1,4 @@
-"""Clients, and the look-ups of clients that do not read all of them."""
+"""Clients of the OAuth grant."""
 
 import hashlib
 
@@ -7,11 +7,11 @@ import pytest
 from storage.errors import InvalidField, NoSuchClient
 from storage.records import Client
 
-from .base import Contract, ids_of
+from .base import Contract
 
 
 class ClientsContract(Contract):
-    """Clients are public or confidential, and found by owner and game."""
+    """A client is public or confidential, and stays so."""
 
     @pytest.fixture
     def public_client(self, storage) -> Client:
@@ -91,32 +91,3 @@ class ClientsContract(Contract):
             with pytest.raises(error), storage.clients.edit(public_client.id) as edited:
                 setattr(edited, field, value)
         assert storage.clients.read(public_client.id) == public_client
-
-    def test_clients_of_an_owner(self, storage, ada, bob):
-        chess, go, site = (
-            storage.clients.register(name, [], owner)[0]
-            for name, owner in (("Chess", ada.id), ("Go", ada.id), ("Site", None))
-        )
-        assert ids_of(storage.clients.of_owner(ada.id)) == sorted([chess.id, go.id])
-        assert ids_of(storage.clients.of_owner(None)) == [site.id]
-        assert storage.clients.of_owner(bob.id) == []
-        with storage.clients.edit(go.id) as client:
-            client.owner_id = bob.id
-        storage.clients.delete(chess.id)
-        assert storage.clients.of_owner(ada.id) == []
-        assert ids_of(storage.clients.of_owner(bob.id)) == [go.id]
-
-    def test_listed_and_unlisted_games(self, storage):
-        chess, _ = storage.clients.register("Chess", [], None, game_url="https://chess.example/")
-        storage.clients.register("No game", ["https://a.example/"], None)
-
-        def games() -> list[list[str]]:
-            return [ids_of(storage.clients.games(listed)) for listed in (True, False)]
-
-        assert games() == [[], [chess.id]]
-        with storage.clients.edit(chess.id) as client:
-            client.listed = True
-        assert games() == [[chess.id], []]
-        with storage.clients.edit(chess.id) as client:
-            client.game_url = None
-        assert games() == [[], []]

@@ -414,11 +414,6 @@ class RenamesContract(Contract):
         assert find_all(storage, "Ada", "ada@example.org") == [changed] * 2
         assert storage.users.read(ada.id) == changed
 
-    def test_earlier_name_can_be_taken_back(self, storage, ada):
-        for name in ("Grace", "Ada", "Grace", "Ada"):
-            storage.users.rename(ada.id, name)
-        assert find_all(storage, "Ada", "Grace") == [ada, None]
-
     def test_changed_email_address_replaces_the_old_one(self, storage, ada):
         changed = storage.users.change_email(ada.id, "Countess@example.org")
         assert changed == dataclasses.replace(ada, email="Countess@example.org")

@@ -463,27 +463,20 @@ def test_file_of_another_system_user_is_reported(site, file):
     assert problem == Problem(str(site.path(file)), "belongs to 4242: chown root")
 
 
-@pytest.mark.parametrize(
-    "folder", ["names", "emails", "index", "origins", "locks", "codes", "attempts"]
-)
-def test_missing_folder_and_its_index_are_recreated(site, folder):
-    shutil.rmtree(site.data / folder)
-    problem, *others = site.check()
-    assert (problem.place, problem.repaired) == (str(site.data / folder), None)
-    assert all(each.place.startswith(f"{site.data}/index/") for each in others)
-    assert bool(others) == (folder == "index")
-    site.check(repair=True)
-    assert site.check() == []
+def test_missing_folder_and_its_index_are_recreated(site, subtests):
+    for name in ("names", "emails", "index", "origins", "locks", "codes", "attempts", "../pfp"):
+        folder = (site.data / name).resolve()
+        shutil.rmtree(folder)
+        with subtests.test(name):
+            problem, *others = site.check()
+            assert (problem.place, problem.repaired) == (str(folder), None)
+            assert all(each.place.startswith(f"{folder}/") for each in others)
+            site.check(repair=True)
+            assert site.check() == []
+    ada = site.store.users.read(ADA)
     for login in ("ada", "ADA@example.org"):
-        assert site.store.users.find_by_login(login) == site.ada
-
-
-def test_missing_picture_folder_is_recreated(site):
-    shutil.rmtree(site.pictures)
-    assert site.check()
-    site.check(repair=True)
-    assert site.check() == []
-    assert pictures_of(site, site.store.users.read(ADA)) == generate_picture(ADA)
+        assert site.store.users.find_by_login(login) == ada
+    assert pictures_of(site, ada) == generate_picture(ADA)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -626,13 +619,13 @@ def test_new_picture_of_a_deleted_player_is_removed_at_once(site):
     assert (problem.place, problem.repaired) == (str(path), "removed")
 
 
-@pytest.mark.parametrize("content", ["2\n", "two\n", "0\n"])
-def test_unknown_layout_is_refused(site, content):
-    (site.data / "format").write_text(content)
-    before = site.state()
-    with pytest.raises(BadInstallation, match="layout 2|no version number"):
-        site.check(repair=True)
-    assert site.state() == before
+def test_unknown_layout_is_refused(site):
+    for content in ("2\n", "two\n", "0\n"):
+        (site.data / "format").write_text(content)
+        before = site.state()
+        with pytest.raises(BadInstallation, match="layout 2|no version number"):
+            site.check(repair=True)
+        assert site.state() == before
 
 
 # ---------------------------------------------------------------------------------------------
@@ -673,11 +666,9 @@ def test_check_and_backup_during_continuous_writes_find_nothing(site, tmp_path):
     """Each backup restores into a sound installation."""
     context = multiprocessing.get_context("fork")
     rounds = context.Value("i", 0)
+    folders = str(site.data), str(site.pictures)
     writers = [
-        context.Process(
-            target=keep_writing, args=(str(site.data), str(site.pictures), number, rounds)
-        )
-        for number in range(3)
+        context.Process(target=keep_writing, args=(*folders, number, rounds)) for number in range(3)
     ]
     for writer in writers:
         writer.start()
@@ -718,16 +709,11 @@ def run(site, environment):
     return run
 
 
-def test_check_command_without_problems(run):
-    assert run() == (0, "Nothing is wrong.\n", "")
-    assert run("--json") == (0, "[]\n", "")
-    assert run("--repair", "--json") == (0, "[]\n", "")
-
-
 def test_check_command_prints_one_line_per_problem(site, run):
-    site.path("names/ada").unlink()
-    site.path("users/2.json").write_text("{")
+    assert run() == (0, "Nothing is wrong.\n", "")
     entry, record = site.path("names/ada"), site.path("users/2.json")
+    entry.unlink()
+    record.write_text("{")
     damage = (
         "is damaged: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"
     )
@@ -743,27 +729,21 @@ def test_check_command_prints_one_line_per_problem(site, run):
     )
 
 
-def test_complete_repair_exits_with_0(site, run):
-    site.path("names/ada").unlink()
-    assert run("--repair")[0] == 0
-    assert run() == (0, "Nothing is wrong.\n", "")
-
-
 def test_check_json_is_an_array_of_problems(site, run):
+    assert run("--json") == (0, "[]\n", "")
     site.path("names/ada").unlink()
-    status, printed, errors = run("--json")
     problem = {"file": str(site.path("names/ada")), "problem": "does not lead to users/1.json"}
+    status, printed, errors = run("--json")
     assert (status, json.loads(printed)) == (1, [problem | {"repaired": None}])
     assert errors == "Error: 1 problem found: --repair repairs what can be repaired\n"
     status, printed, errors = run("--json", "--repair")
-    assert (status, json.loads(printed)) == (0, [problem | {"repaired": "added"}])
-    assert errors == ""
+    assert (status, json.loads(printed), errors) == (0, [problem | {"repaired": "added"}], "")
+    assert run("--json", "--repair") == (0, "[]\n", "")
 
 
 def test_check_command_creates_no_installation(site, run):
     shutil.rmtree(site.data)
-    status, printed, errors = run()
-    assert (status, printed, errors) == (1, "", f"Error: there is no installation in {site.data}\n")
+    assert run() == (1, "", f"Error: there is no installation in {site.data}\n")
     assert not site.data.exists()
 
 

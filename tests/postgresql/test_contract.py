@@ -21,52 +21,24 @@ from contract.users import (
 pytestmark = pytest.mark.postgresql
 
 
-class TestUsers(UsersContract):
-    """Users."""
+class TestUsers(UsersContract, ImportsContract, RenamesContract):
+    """Users, their names and email addresses."""
 
 
-class TestAdministrators(AdministratorsContract):
-    """Administrators."""
+class TestChanges(EditsContract, GrantsContract, AuditContract, AdministratorsContract):
+    """Changes of users, and what is checked under their lock."""
 
 
 class TestPictures(PicturesContract):
     """Pictures."""
 
 
-class TestImports(ImportsContract):
-    """Imported users."""
-
-
-class TestRenames(RenamesContract):
-    """Names and email addresses that change."""
-
-
-class TestEdits(EditsContract):
-    """Edits of users."""
-
-
-class TestGrants(GrantsContract):
-    """Grants."""
-
-
-class TestAudit(AuditContract):
-    """Audit lines and checks under a lock."""
-
-
-class TestClients(ClientsContract):
-    """Clients."""
-
-
-class TestCodes(CodesContract):
-    """Authorization codes."""
+class TestClients(ClientsContract, CodesContract, KeysContract):
+    """Clients, authorization codes and signing keys."""
 
 
 class TestAttempts(AttemptsContract):
     """Attempts."""
-
-
-class TestKeys(KeysContract):
-    """Signing keys."""
 
 
 class TestLoad(LoadContract):

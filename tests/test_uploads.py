@@ -222,18 +222,6 @@ def test_first_frame_of_an_animation_is_used(format_):
     assert tile_letters(upload, 1) == "R"
 
 
-@pytest.mark.parametrize("disposal", [0, 1, 2, 3])
-def test_first_gif_frame_keeps_its_position(disposal):
-    """The frame is smaller than the logical screen."""
-    gif = encode(opaque(["R"]), "GIF")
-    at = gif.index(b",")
-    control = struct.pack("<4BHBB", 0x21, 0xF9, 4, disposal << 2 | 1, 10, 255, 0)
-    box = struct.pack("<c4H", b",", 80, 40, 40, 40)
-    upload = gif[:6] + struct.pack("<HH", 120, 120) + gif[10:at] + control + box + gif[at + 9 :]
-    assert tile_letters(upload, 3).split()[1][2] == "R"
-    assert "R" not in tile_letters(upload, 3).split()[0]
-
-
 def test_exif_orientation_is_applied(subtests):
     """Unknown values are ignored."""
     corners = ["RG BW", "GR WB", "WB GR", "BW RG", "RB GW", "BR WG", "WG BR", "GW RB"]

@@ -134,15 +134,10 @@ def exif(orientation: int, order: str = "<") -> bytes:
         (0x0112, 3, 1, struct.pack(f"{order}2H", orientation, 0)),
         (0x8825, 4, 1, struct.pack(f"{order}I", 58)),
     ]
-    return b"".join(
-        [
-            {"<": b"II*\0", ">": b"MM\0*"}[order] + struct.pack(f"{order}IH", 8, len(entries)),
-            *(struct.pack(f"{order}HHI", *entry[:3]) + entry[3] for entry in entries),
-            bytes(4),
-            b"SECRET\0\0",
-            struct.pack(f"{order}HHHI4sI", 1, 1, 2, 2, b"N\0\0\0", 0),
-        ]
-    )
+    start = {"<": b"II*\0", ">": b"MM\0*"}[order] + struct.pack(f"{order}IH", 8, len(entries))
+    packed = (struct.pack(f"{order}HHI", *entry[:3]) + entry[3] for entry in entries)
+    position = struct.pack(f"{order}HHHI4sI", 1, 1, 2, 2, b"N\0\0\0", 0)
+    return start + b"".join(packed) + bytes(4) + b"SECRET\0\0" + position
 
 
 def swapped_profile() -> bytes:
@@ -214,12 +209,12 @@ def test_extreme_aspect_ratios_are_accepted(subtests):
                 assert centre_colour(encode(Image.new("RGB", size, (255, 0, 0)), format_))[0] > 240
 
 
-@pytest.mark.parametrize("format_", ["GIF", "PNG", "WEBP"])
-def test_first_frame_of_an_animation_is_used(format_):
+def test_first_frame_of_an_animation_is_used():
     frames = [opaque(["R"]), opaque(["G"]), opaque(["B"])]
-    upload = encode(frames[0], format_, save_all=True, append_images=frames[1:], duration=100)
-    assert Image.open(io.BytesIO(upload)).n_frames == 3
-    assert tile_letters(upload, 1) == "R"
+    for format_ in ("GIF", "PNG", "WEBP"):
+        upload = encode(frames[0], format_, save_all=True, append_images=frames[1:], duration=100)
+        assert Image.open(io.BytesIO(upload)).n_frames == 3
+        assert tile_letters(upload, 1) == "R"
 
 
 def test_exif_orientation_is_applied(subtests):
@@ -238,11 +233,15 @@ def test_exif_orientation_is_applied(subtests):
 # -- colours ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["RGB", "RGBA", "P", "CMYK"])
-def test_colours_are_the_same_in_every_mode(mode):
+def test_colours_are_the_same_in_every_mode():
     image = opaque(["RG", "BW"])
-    image = image.quantize() if mode == "P" else image.convert(mode)
-    assert tile_letters(encode(image, "JPEG" if mode == "CMYK" else "PNG")) == "RG BW"
+    for format_, each in (
+        ("PNG", image),
+        ("PNG", image.convert("RGBA")),
+        ("PNG", image.quantize()),
+        ("JPEG", image.convert("CMYK")),
+    ):
+        assert tile_letters(encode(each, format_)) == "RG BW"
 
 
 def test_grey_levels_are_the_same_in_every_depth(subtests):
@@ -346,14 +345,11 @@ def test_only_pixels_are_kept(format_):
     text = PngImagePlugin.PngInfo()
     text.add_text("SECRET", "SECRET")
     text.add_itxt("XML:com.adobe.xmp", "SECRET")
+    profile = {"icc_profile": swapped_profile()}
     options = {
-        "PNG": {"exif": exif(1), "icc_profile": swapped_profile(), "pnginfo": text},
-        "WEBP": {"exif": exif(1), "icc_profile": swapped_profile(), "xmp": b"SECRET"},
-        "JPEG": {
-            "exif": b"Exif\0\0" + exif(1),
-            "icc_profile": swapped_profile(),
-            "comment": b"SECRET",
-        },
+        "PNG": {"exif": exif(1), "pnginfo": text} | profile,
+        "WEBP": {"exif": exif(1), "xmp": b"SECRET"} | profile,
+        "JPEG": {"exif": b"Exif\0\0" + exif(1), "comment": b"SECRET"} | profile,
         "GIF": {"comment": b"SECRET"},
     }[format_]
     upload = encode(picture.convert("RGB") if format_ == "JPEG" else picture, format_, **options)
@@ -597,15 +593,14 @@ def test_decoder_is_killed_at_the_time_limit():
 
 
 @pytest.mark.live
-def test_large_jpeg_is_decoded_at_reduced_size():
-    jpeg = encode(Image.new("RGB", (5000, 5000)), "JPEG")
-    assert b"large" in decode_with("MAX_MEMORY = 128 * 2**20", jpeg).stdout
-
-
-@pytest.mark.live
 def test_decoder_fails_at_the_memory_limit():
-    for side, fits in ((5000, False), (50, True)):
-        done = decode_with("MAX_MEMORY = 200 * 2**20", flat_webp(side, side))
+    """A large JPEG file is below it: it is decoded at reduced size."""
+    for limit, upload, fits in (
+        (200, flat_webp(5000, 5000), False),
+        (200, flat_webp(50, 50), True),
+        (128, encode(Image.new("RGB", (5000, 5000)), "JPEG"), True),
+    ):
+        done = decode_with(f"MAX_MEMORY = {limit} * 2**20", upload)
         assert (b"large" in done.stdout) is fits
 
 

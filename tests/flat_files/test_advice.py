@@ -20,7 +20,7 @@ from storage.maintenance import Advice
 from storage.records import CLOCK_TOLERANCE
 
 LOOPBACK = ("127.0.0.1", 8000)
-ALL_INTERFACES = ("0.0.0.0", 8000)
+ALL = ("0.0.0.0", 8000)  # interfaces
 PUBLIC = {"BASE_URL": "https://id.example.org"}
 INCONSISTENT = {"IDENTITY_BASE_URL": "http://id.example.org"}
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can use another user id")
@@ -50,7 +50,7 @@ def test_consistent_settings_get_no_advice(advise, open_installation, subtests):
         (LOOPBACK, PUBLIC),
         (("[::1]", 8000), PUBLIC | {"SIGN_UP": "open"}),
         (("192.168.1.2", 80), {"BASE_URL": "http://192.168.1.2"}),
-        (ALL_INTERFACES, {"BASE_URL": "http://games.local:8000"}),
+        (ALL, {"BASE_URL": "http://games.local:8000"}),
         (LOOPBACK, {"SIGN_UP": "open"}),
     ):
         with subtests.test(bind=bind, settings=settings):
@@ -58,57 +58,28 @@ def test_consistent_settings_get_no_advice(advise, open_installation, subtests):
 
 
 def test_inconsistent_addresses_get_advice_with_a_fix(advise, subtests):
+    http = ("0.0.0.0", 80)
     for bind, base_url, problem, fix in (
-        (
-            ("0.0.0.0", 80),
-            "http://id.example.org",
-            "http on a public name",
-            "IDENTITY_BASE_URL=https://id.example.org",
-        ),
-        (("0.0.0.0", 80), "http://8.8.8.8", "http on a public name", "deploy/nginx.conf"),
-        (
-            ALL_INTERFACES,
-            "https://id.example.org",
-            "clients that reach 0.0.0.0:8000 past the proxy can forge the address",
-            "--bind 127.0.0.1:8000",
-        ),
-        (
-            LOOPBACK,
-            "http://games.local",
-            "only this machine reaches 127.0.0.1:8000",
-            "IDENTITY_PROXIES=1",
-        ),
-        (
-            ALL_INTERFACES,
-            "http://127.0.0.1:8000",
-            "the server answers to 127.0.0.1 only",
-            "--bind 127.0.0.1:8000",
-        ),
-        (
-            LOOPBACK,
-            "http://localhost",
-            "links lead to http://localhost, but the server listens at port 8000",
-            "--bind 127.0.0.1:80,",
-        ),
-        (
-            ALL_INTERFACES,
-            "http://games.local:9000",
-            "links lead to http://games.local:9000",
-            "the port 8000",
-        ),
+        (http, "http://id.example.org", "http on a public name", "IDENTITY_BASE_URL=https://id."),
+        (http, "http://8.8.8.8", "http on a public name", "deploy/nginx.conf"),
+        (ALL, "https://id.example.org", "can forge the address", "--bind 127.0.0.1:8000"),
+        (LOOPBACK, "http://games.local", "only this machine reaches 127", "IDENTITY_PROXIES=1"),
+        (ALL, "http://127.0.0.1:8000", "answers to 127.0.0.1 only", "--bind 127.0.0.1:8000"),
+        (LOOPBACK, "http://localhost", "server listens at port 8000", "--bind 127.0.0.1:80,"),
+        (ALL, "http://games.local:9000", "links lead to http://games.local:9000", "port 8000"),
     ):
         with subtests.test(bind=bind, base_url=base_url):
             [advice] = advise(bind, BASE_URL=base_url)
             assert problem in advice.problem
             assert fix in advice.fix
-    [advice] = advise(ALL_INTERFACES, BASE_URL="http://games.local:8000", SIGN_UP="open")
+    [advice] = advise(ALL, BASE_URL="http://games.local:8000", SIGN_UP="open")
     assert "no proxy in front limits the rate of requests" in advice.problem
     assert "IDENTITY_SIGN_UP=invite" in advice.fix
 
 
 def test_addresses_are_not_checked_in_a_container(advise, monkeypatch):
     monkeypatch.setattr(os, "getpid", lambda: 1)
-    assert advise(ALL_INTERFACES) == advise(ALL_INTERFACES, **PUBLIC) == []
+    assert advise(ALL) == advise(ALL, **PUBLIC) == []
 
 
 # -- folders, disk and clock ----------------------------------------------------------------------

@@ -1,10 +1,11 @@
 """The health check, if folders are missing or cannot be written."""
 
-import subprocess
-import sys
+import resource
 from pathlib import Path
 
 import pytest
+
+from storage.errors import StorageFailed
 
 
 @pytest.mark.parametrize("part", ["users", "keys", "pictures"])
@@ -49,21 +50,13 @@ def test_no_folder_is_not_no_record(open_browser, adas_browser, ada, program, st
     ) | {"authorize": 303, "sign-in": 303}
 
 
-@pytest.mark.live
-def test_health_check_fails_if_only_empty_files_can_be_created(tmp_path):
+def test_health_check_fails_if_only_empty_files_can_be_created(storage, data):
     """A full disk still creates empty files; the limit on file size simulates one."""
-    program = (
-        "import resource, sys, storage;"
-        "store = storage.open_storage(sys.argv[1], sys.argv[2]);"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0));"
-        "open(f'{store.layout.data_dir}/users/empty', 'x').close();"
-        "store.check_health()"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, tmp_path / "data", tmp_path / "pictures"],
-        cwd=Path(__file__).parent.parent.parent,
-        capture_output=True,
-        text=True,
-    )
-    assert "StorageFailed: the disk refused" in done.stderr
-    assert (tmp_path / "data/users/empty").exists()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        (data / "users/empty").touch()
+        with pytest.raises(StorageFailed, match="the disk refused"):
+            storage.check_health()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -31,6 +31,7 @@ from storage.records import ADMINISTRATOR, PICTURE_SIZES, AuthorizationCode, Use
 ROOT = Path(__file__).parent.parent.parent
 HOUR = 3600  # seconds
 GAME = "https://chess.example"
+EMAIL = "ada@example.org"
 
 ADA, BOB, CLEO, OLD = 1, 2, 3, 4  # ids; Cleo is deleted, and Old was imported
 
@@ -72,16 +73,13 @@ class SampleSite:
     def path(self, name: str) -> Path:
         """Return the path of a file in the data folder, or in the picture folder for `pfp/...`."""
         known = {"ADA": self.ada.pfp_timestamp, "CLIENT": self.client.id, "INVITE": self.invite}
-        known |= {"OTHER": self.other.id}
-        known["ORIGIN"] = sha256(GAME)
-        known["EMAIL"] = sha256("ada@example.org")
+        known |= {"OTHER": self.other.id, "ORIGIN": sha256(GAME), "EMAIL": sha256(EMAIL)}
         name = name.format(**known)
         return self.data.parent / name if name.startswith("pfp") else self.data / name
 
     def edit(self, file: str, **values: object) -> None:
         """Change fields of a record's file."""
-        path = self.path(file)
-        path.write_text(json.dumps(json.loads(path.read_text()) | values))
+        hand_edit(**values)(self.path(file))
 
     def check(self, repair: bool = False) -> list[Problem]:
         return list(check(str(self.data), str(self.pictures), repair))
@@ -91,12 +89,9 @@ class SampleSite:
         found = {}
         for path in (self.data, *self.data.rglob("*"), self.pictures, *self.pictures.rglob("*")):
             if path.parent.name != "locks":
-                content = path.is_file() and not path.is_symlink() and path.read_bytes()
-                found[str(path)] = (
-                    path.lstat().st_mode,
-                    path.is_symlink() and path.readlink(),
-                    content,
-                )
+                link = path.is_symlink() and path.readlink()
+                content = path.is_file() and not link and path.read_bytes()
+                found[str(path)] = path.lstat().st_mode, link, content
         return found
 
 
@@ -136,83 +131,74 @@ class Damage:
     """A kind of damage to a file, and a part of the reported problem."""
 
     file: str
-    act: Callable[[Path, SampleSite], object]
+    act: Callable[[Path], object]
     problem: str
 
 
 def put(content: bytes):
-    def act(path: Path, site: SampleSite) -> None:
+    def act(path: Path) -> None:
         path.write_bytes(content)
         path.chmod(0o644 if "pfp" in path.parts else 0o600)
 
     return act
 
 
-def cut(path: Path, site: SampleSite) -> None:
+def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-30])
 
 
 def hand_edit(**values):
-    return lambda path, site: site.edit(str(path.relative_to(site.data)), **values)
+    return lambda path: path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
 def chmod(mode: int):
-    return lambda path, site: path.chmod(mode)
-
-
-def remove(path: Path, site: SampleSite) -> None:
-    path.unlink()
+    return lambda path: path.chmod(mode)
 
 
 def link(target: str):
     """Create or replace a link."""
 
-    def act(path: Path, site: SampleSite) -> None:
+    def act(path: Path) -> None:
         path.unlink(missing_ok=True)
         path.symlink_to(target)
 
     return act
 
 
-def copy_record(path: Path, site: SampleSite) -> None:
+def copy_record(path: Path) -> None:
     """Replace a link by a copy of its target, like `cp -L`."""
     path.unlink()
-    shutil.copy(site.data / "users/1.json", path)
+    shutil.copy(path.parent.parent / "users/1.json", path)
 
 
 def picture(user_id: int, size: str):
     return put(generate_picture(user_id)[size])
 
 
-def new_folder(path: Path, site: SampleSite) -> None:
-    path.mkdir(0o700)
-
-
-def folder_in_place(path: Path, site: SampleSite) -> None:
+def folder_in_place(path: Path) -> None:
     path.unlink()
     path.mkdir(0o600)  # the mode of a record, which is not reported
 
 
-def full_folder_in_place(path: Path, site: SampleSite) -> None:
-    path.unlink()
-    path.mkdir(0o700)
+def full_folder_in_place(path: Path) -> None:
+    folder_in_place(path)
     path.joinpath("x").touch()
 
 
-def link_to_itself(path: Path, site: SampleSite) -> None:
+def link_to_itself(path: Path) -> None:
     """Replace a file by a link to itself, which root cannot open either."""
-    link(path.name)(path, site)
+    link(path.name)(path)
 
 
-def fifo_in_place(path: Path, site: SampleSite) -> None:
+def fifo_in_place(path: Path) -> None:
     """Replace a file by a named pipe, which keeps its reader waiting for a writer."""
     path.unlink()
     os.mkfifo(path, 0o600)
 
 
-def put_in_new_folder(path: Path, site: SampleSite) -> None:
+def put_in_new_folder(path: Path) -> None:
     path.parent.mkdir(0o700)
-    put(b"")(path, site)
+    put(b"")(path)
 
 
 USER, CLIENT, OTHER = "users/1.json", "clients/{CLIENT}.json", "clients/{OTHER}.json"
@@ -264,25 +250,25 @@ LEFT = [  # to a person
     Damage(CLIENT, hand_edit(game_url="//x"), "game_url: Start with"),
     Damage(OTHER, hand_edit(redirect_uris=["javascript:1"]), "http"),
     Damage("index/clients/owner/none/x", put(b""), "is nothing"),
-    Damage("index/users/shoe-sizes", new_folder, "is nothing"),
-    Damage("index/users/role/a.b", new_folder, "is nothing"),
+    Damage("index/users/shoe-sizes", Path.mkdir, "is nothing"),
+    Damage("index/users/role/a.b", Path.mkdir, "is nothing"),
     Damage("invites/{INVITE}.json", put(b"{"), "is damaged"),
 ]
 REPAIRED = [
     Damage(USER, hand_edit(pfp_timestamp=-1), "pfp_timestamp is not a time"),
     Damage(USER, hand_edit(pfp_timestamp=10**15), "pfp_timestamp is not a time"),
     Damage(USER, chmod(0o644), "0644 and not 0600"),
-    Damage("names/ada", remove, "does not lead to users/1.json"),
+    Damage("names/ada", Path.unlink, "does not lead to users/1.json"),
     Damage("names/ada", link("../users/2.json"), "does not lead"),
     Damage("names/ada", link("../users/3.json"), "does not lead"),
     Damage("names/ada", copy_record, "does not lead"),
     Damage("names/zed", link("../users/1.json"), "does not match users/1.json"),
     Damage("names/zed", link("../users/9.json"), "leads to no user"),
     Damage("names/zed", link("nowhere"), "leads to no user"),
-    Damage("emails/{EMAIL}", remove, "does not lead to users/1"),
+    Damage("emails/{EMAIL}", Path.unlink, "does not lead to users/1"),
     Damage(f"emails/{ZEROS}", link("../users/9.json"), "no user"),
     Damage(f"used_invites/{ZEROS}", link("../users/9.json"), "leads to no user"),
-    Damage(LARGE, remove, "is missing"),
+    Damage(LARGE, Path.unlink, "is missing"),
     Damage(LARGE, put(b""), "not a whole webp file"),
     Damage(LARGE, chmod(0o600), "not 0644"),
     Damage(LARGE, link_to_itself, "Too many levels"),
@@ -292,10 +278,10 @@ REPAIRED = [
     Damage("pfp/medium/4.webp", put(b"x"), "not a whole webp file"),
     Damage("deleted/1", put(b""), "says that users/1.json"),
     Damage("next_user_id", put(b"4\n"), "not above 4"),
-    Damage("next_user_id", remove, "not above 4"),
+    Damage("next_user_id", Path.unlink, "not above 4"),
     Damage("next_user_id", put(b"five\n"), "not above 4"),
-    Damage("format", remove, "is missing"),
-    Damage("secret_key", remove, "is missing"),
+    Damage("format", Path.unlink, "is missing"),
+    Damage("secret_key", Path.unlink, "is missing"),
     Damage("secret_key", chmod(0o640), "0640 and not 0600"),
     Damage("users", chmod(0o755), "0755 and not 0700"),
     Damage("", chmod(0o755), "0755 and not 0700"),
@@ -304,21 +290,21 @@ REPAIRED = [
     Damage("locks/users-1", chmod(0o666), "0666 and not 0600"),
     Damage("audit.log", chmod(0o644), "0644 and not 0600"),
     Damage(CLIENT, chmod(0o644), "0644"),
-    Damage("index/users/role/administrator/1", remove, "is missing"),
+    Damage("index/users/role/administrator/1", Path.unlink, "is missing"),
     Damage("index/users/role/administrator/2", put(b""), "does not match"),
     Damage("index/users/role/administrator/3", put(b""), "belongs to no record"),
-    Damage("index/clients/owner/1/{CLIENT}", remove, "is missing"),
+    Damage("index/clients/owner/1/{CLIENT}", Path.unlink, "is missing"),
     Damage("index/clients/owner/none/{CLIENT}", put(b""), "does not match"),
     Damage(f"index/clients/owner/none/{'c' * 24}", put(b""), "belongs to no record"),
-    Damage("index/clients/games/unlisted/{CLIENT}", remove, "is missing"),
+    Damage("index/clients/games/unlisted/{CLIENT}", Path.unlink, "is missing"),
     Damage(f"index/invites/day/020000/{ZEROS}", put_in_new_folder, "belongs to no record"),
-    Damage("origins/{ORIGIN}", remove, "does not lead to clients/"),
+    Damage("origins/{ORIGIN}", Path.unlink, "does not lead to clients/"),
     Damage(f"origins/{ZEROS}", link(f"../clients/{'c' * 24}.json"), "leads to no client"),
     *(Damage(name, put(b"half"), "left behind") for name in TEMPORARY),
 ]
 # A child process decodes the large picture to make a lost size again.
 DECODED = [
-    Damage(SMALL, remove, "is missing"),
+    Damage(SMALL, Path.unlink, "is missing"),
     Damage(SMALL, picture(1, "large"), "256 x 256"),
     Damage(SMALL, full_folder_in_place, "Is a directory"),
     Damage(MEDIUM, cut, "not a whole webp file"),
@@ -361,7 +347,7 @@ def copies_of_old_damage(site, clock, tmp_path) -> Callable[[list[Damage]], Iter
     def copies(damages: list[Damage]) -> Iterator[tuple[Damage, SampleSite]]:
         for number, damage in enumerate(damages):
             damaged = site.copy_to(tmp_path / f"{number}")
-            damage.act(damaged.path(damage.file), damaged)
+            damage.act(damaged.path(damage.file))
             yield damage, damaged
 
     return copies
@@ -410,7 +396,7 @@ def within_seconds() -> Iterator[None]:
 @pytest.mark.usefixtures("within_seconds")
 @pytest.mark.parametrize("name", [USER, CLIENT, "audit.log", SMALL])
 def test_named_pipe_in_place_of_a_file_makes_nobody_wait(site, tmp_path, name):
-    fifo_in_place(site.path(name), site)
+    fifo_in_place(site.path(name))
     store = site.store
     for act in (
         lambda: store.users.read(ADA),
@@ -434,7 +420,7 @@ def test_unreadable_file_is_reported_once_and_the_check_continues(site, act, tmp
     for number, name in enumerate((USER, CLIENT, "next_user_id", "audit.log", "secret_key")):
         damaged = site.copy_to(tmp_path / f"{number}")
         file, entry = damaged.path(name), damaged.path("names/bob")
-        act(file, damaged)
+        act(file)
         entry.unlink()
         with subtests.test(name):
             problems = damaged.check()
@@ -445,7 +431,7 @@ def test_unreadable_file_is_reported_once_and_the_check_continues(site, act, tmp
 
 @pytest.mark.parametrize("file", ["locks/users", "locks/users-2", "deleted/3"])
 def test_file_that_cannot_be_opened_hides_no_other_problem(site, file):
-    link_to_itself(site.path(file), site)
+    link_to_itself(site.path(file))
     for name in ("bob", "old"):
         site.path(f"names/{name}").unlink()
     problems = site.check()
@@ -535,7 +521,7 @@ def test_lost_large_picture_is_replaced_by_the_generated_one(site, missing):
 def test_lost_picture_size_of_an_imported_account_is_repaired(site, missing):
     own = {size: content for size, content in own_picture().items() if size != missing}
     for size, content in own.items():
-        put(content)(site.path(f"pfp/{size}/4.webp"), site)
+        put(content)(site.path(f"pfp/{size}/4.webp"))
     [problem] = site.check()
     assert problem == Problem(str(site.path(f"pfp/{missing}/4.webp")), "is missing")
     site.check(repair=True)
@@ -604,7 +590,7 @@ def test_failed_repair_is_reported_and_the_others_continue(site):
 def test_picture_without_a_record_may_be_of_a_new_account_for_an_hour(site, clock):
     site.path("next_user_id").write_text("9\n")
     path = site.path("pfp/large/8-5.webp")
-    picture(9, "large")(path, site)
+    picture(9, "large")(path)
     assert site.check(repair=True) == []
     clock.shift(2 * HOUR)
     [problem] = site.check(repair=True)
@@ -614,7 +600,7 @@ def test_picture_without_a_record_may_be_of_a_new_account_for_an_hour(site, cloc
 def test_new_picture_of_a_deleted_player_is_removed_at_once(site):
     """An upload in progress is for an account that exists; a kill left this one."""
     path = site.path("pfp/large/3-5.webp")
-    picture(3, "large")(path, site)
+    picture(3, "large")(path)
     [problem] = site.check(repair=True)
     assert (problem.place, problem.repaired) == (str(path), "removed")
 

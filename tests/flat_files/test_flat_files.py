@@ -546,6 +546,16 @@ def test_expired_codes_are_removed_in_parts(storage, data, clock):
     assert len(os.listdir(data / "codes")) == 1
 
 
+def test_code_outlives_a_clock_set_back_by_a_window(storage, clock):
+    """Also if another code is added then, which removes those of expired windows."""
+    storage.codes.add("a code", CODE)
+    clock.shift(-codes.WINDOW)
+    storage.codes.add("another", CODE)
+    storage.codes.spend("a code")
+    with pytest.raises(CodeSpent):
+        storage.codes.read("a code")
+
+
 # ---------------------------------------------------------------------------------------------
 # Attempts and audit
 # ---------------------------------------------------------------------------------------------

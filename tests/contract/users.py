@@ -5,7 +5,6 @@ import time
 
 import pytest
 
-from storage import records
 from storage.errors import (
     AlreadyThere,
     EmailTaken,
@@ -239,16 +238,13 @@ class AdministratorsContract(Contract):
             assert [type(each) for each in results if each] == [LastAdministrator]
             assert len(storage.users.administrators()) == 1
 
-    def test_end_of_a_suspension_restores_an_administrator(
-        self, storage, administrators, monkeypatch
-    ):
+    def test_end_of_a_suspension_restores_an_administrator(self, storage, administrators, clock):
         first, second = ids_of(administrators)
-        until = now_ms() + 1000
-        edit(storage, first, suspension=Suspension("command", until=until))
+        edit(storage, first, suspension=Suspension("command", until=now_ms() + 1000))
         assert ids_of(storage.users.administrators()) == [second]
         with pytest.raises(LastAdministrator), storage.users.administered_without(second):
             pytest.fail("the block was entered")
-        monkeypatch.setattr(records, "now_ms", lambda: until)
+        clock.shift(1)
         assert ids_of(storage.users.administrators()) == [first, second]
         with storage.users.administered_without(second):
             pass

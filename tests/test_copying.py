@@ -1,127 +1,184 @@
-"""`storage.copying`: a whole installation in another place, from each backend to each."""
+"""`storage.copying` and `identity-server copy`: a whole installation in another place."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
-from backends import FLAT_FILES, Backend
+from archives import Site
+from backends import FLAT_FILES
+from conftest import BACKENDS
 from copying import ADA, BOB, DORA, LARGEST, fill, read_all
+from test_command import Installation
 
-from storage import Storage
+from storage import Storage, mask_url
 from storage.copying import copy
-from storage.errors import BadInstallation
+from storage.errors import BadInstallation, InviteSpent
+from storage.records import sha256
 
-pytestmark = pytest.mark.contract
+SECRET = "s3cret:/?#@"
 
 
-@pytest.fixture(params=["flat files", pytest.param("postgresql", marks=pytest.mark.postgresql)])
-def target_backend(request) -> Iterator[Backend]:
-    """The backend of the copy."""
+@pytest.fixture(params=BACKENDS)
+def target(request, tmp_path) -> Iterator[Storage]:
+    """An installation without users on each backend, to which is copied."""
+    folders = str(tmp_path / "target"), str(tmp_path / "target pictures")
     if request.param == "flat files":
-        yield FLAT_FILES
+        yield FLAT_FILES.open(*folders)
     else:
         with request.getfixturevalue("databases").lend() as backend:
-            yield backend
+            yield backend.open(*folders)
 
 
-@pytest.fixture
-def target(target_backend, tmp_path, unsynced, drawn_once) -> Storage:
-    """An installation without users, to which is copied."""
-    return target_backend.open(str(tmp_path / "target"), str(tmp_path / "target pictures"))
-
-
-@pytest.fixture
-def source(storage) -> Storage:
-    """An installation with something of everything."""
+@pytest.mark.contract
+def test_copy_has_everything(storage, target):
     fill(storage)
-    return storage
-
-
-@contextmanager
-def nothing_changes(*stores: Storage) -> Iterator[None]:
-    before = [read_all(each) for each in stores]
-    yield
-    assert [read_all(each) for each in stores] == before
-
-
-def test_copy_has_everything(source, target):
-    with nothing_changes(source):
-        assert copy(source, target) == 3
-    assert read_all(target) == read_all(source)
-    for user_id in source.users.ids():
-        file = source.users.read(user_id).picture_file
-        assert target.pictures.read("large", file)[0] == source.pictures.read("large", file)[0]
-    assert target.keys.current() == source.keys.current()
+    before, reported = read_all(storage), []
+    assert copy(storage, target, lambda *done: reported.append(done)) == 3
+    assert reported == [(3, 3)]
+    assert read_all(target) == read_all(storage) == before
+    for user_id in storage.users.ids():
+        file = storage.users.read(user_id).picture_file
+        assert target.pictures.read("large", file)[0] == storage.pictures.read("large", file)[0]
+    assert target.keys.current() == storage.keys.current()
     assert [list(target.audit.about({each})) for each in (ADA, BOB, DORA)] == [
-        list(source.audit.about({each})) for each in (ADA, BOB, DORA)
+        list(storage.audit.about({each})) for each in (ADA, BOB, DORA)
     ]
     assert target.users.register("New", "new@example.org", "").id == LARGEST + 1
     assert list(target.verify()) == []
 
 
-def test_copy_and_back_is_the_same(source, target, backend, tmp_path):
-    before = read_all(source)
-    copy(source, target)
-    back = backend.open(str(tmp_path / "back"), str(tmp_path / "back pictures"))
-    copy(target, back)
-    assert read_all(back) == before
+# -- from files to files -----------------------------------------------------------------------
 
 
-def test_copy_reports_progress(source, target):
-    seen = []
-    copy(source, target, lambda *done: seen.append(done))
-    assert seen == [(3, 3)]
+@pytest.fixture
+def site(tmp_path, unsynced, drawn_once) -> Site:
+    """An installation with something of everything."""
+    site = Site(tmp_path / "site")
+    fill(site.open())
+    return site
 
 
-@pytest.mark.parametrize("record", ["user", "client"])
-def test_copy_into_an_installation_in_use_is_refused(source, target, record):
-    if record == "user":
-        target.users.register("Zoe", "zoe@example.org", "")
-    else:
-        target.clients.register("Go", [], None)
-    refused = pytest.raises(BadInstallation, match="has players or clients")
-    with nothing_changes(source, target), refused:
-        copy(source, target)
+@pytest.fixture
+def empty(tmp_path) -> Site:
+    """An installation without users."""
+    site = Site(tmp_path / "empty")
+    site.open()
+    return site
 
 
-def test_copy_of_an_installation_into_itself_is_refused(source, open_installation):
-    refused = pytest.raises(BadInstallation, match="has players or clients")
-    with nothing_changes(source), refused:
-        copy(source, open_installation())
+def refused_copy(source: Site, target: Site, problem: str) -> list[str]:
+    """Try a copy, which must be refused and change nothing; return what was reported."""
+    before, reported = (source.files(), target.files()), []
+    with pytest.raises(BadInstallation, match=problem):
+        copy(source.open(), target.open(), report=reported.append)
+    assert (source.files(), target.files()) == before
+    return reported
 
 
-def test_copy_of_nothing_is_refused(storage, target):
-    with pytest.raises(BadInstallation, match="no players and no clients"):
-        copy(storage, target)
+def lasting_files(site: Site) -> dict[str, bytes]:
+    """Return the content of each file, without those that expire."""
+    expiring = ("data/codes/", "data/attempts/")
+    return {path: each for path, each in site.files().items() if not path.startswith(expiring)}
 
 
-def copy_is_refused(source: Storage, target: Storage) -> str:
-    """Try a copy, which must name one thing that cannot be read and change nothing; return that."""
-    reported = []
-    refused = pytest.raises(BadInstallation, match="nothing is copied")
-    with nothing_changes(target), refused:
-        copy(source, target, report=reported.append)
-    [line] = reported
-    return line
+def test_copy_is_the_same_to_the_byte_and_changes_nothing_else(site, empty):
+    before = site.files()
+    assert copy(site.open(), empty.open()) == 3
+    assert site.files() == before
+    assert lasting_files(empty) == lasting_files(site)
+    assert empty.problems() == []
 
 
-def test_copy_of_a_damaged_user_names_it_and_leaves_nothing(source, target, faults):
-    faults.damage_user(BOB)
-    assert f"users/{BOB}" in copy_is_refused(source, target)
-    faults.repair_user(BOB)
-    assert copy(source, target) == 3
+def test_used_invitation_that_could_not_be_removed_stays_used(site, empty):
+    store, target = site.open(), empty.open()
+    used = store.invites.issue(1)
+    record = site.data / f"invites/{sha256(used)}.json"
+    content = record.read_bytes()
+    store.users.register("Eve", "eve@example.org", "", invite=used)
+    record.write_bytes(content)
+    copy(store, target)
+    for each in (store, target):
+        assert not each.invites.find_unused(used)
+        with pytest.raises(InviteSpent):
+            each.users.register("Zoe", "zoe@example.org", "", invite=used)
 
 
-def test_copy_of_a_damaged_client_names_it_and_leaves_nothing(source, target, faults):
-    [client_id] = source.clients.ids()
-    faults.damage_client(client_id)
-    assert f"clients/{client_id}" in copy_is_refused(source, target)
+def test_copy_into_an_installation_in_use_is_refused(site, empty):
+    refused_copy(site, site, "has players or clients")
+    empty.open().clients.register("Go", [], None)
+    refused_copy(site, empty, "has players or clients")
 
 
-def test_copy_that_is_interrupted_leaves_nothing(source, target):
+def test_copy_of_nothing_is_refused(empty):
+    refused_copy(empty, empty, "no players and no clients")
+
+
+@pytest.mark.parametrize("damaged", [f"users/{BOB}.json", "invites/*.json", "clients/*.json"])
+def test_copy_of_what_cannot_be_read_names_it_and_leaves_nothing(site, empty, damaged):
+    [path] = site.data.glob(damaged)
+    content = path.read_bytes()
+    path.write_bytes(content[:-20])
+    [reported] = refused_copy(site, empty, "nothing is copied")
+    assert path.stem in reported
+    path.write_bytes(content)
+    assert copy(site.open(), empty.open()) == 3
+
+
+def test_copy_that_is_interrupted_leaves_nothing(site, empty):
     def interrupt(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
-    with nothing_changes(source, target), pytest.raises(KeyboardInterrupt):
-        copy(source, target, interrupt)
-    assert copy(source, target) == 3
+    before = empty.files()
+    with pytest.raises(KeyboardInterrupt):
+        copy(site.open(), empty.open(), interrupt)
+    assert empty.files() == before
+    assert copy(site.open(), empty.open()) == 3
+
+
+# -- the command -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def installation(tmp_path) -> Installation:
+    """The command on an installation with a player."""
+    installation = Installation(tmp_path)
+    installation.add_user("ada")
+    return installation
+
+
+def test_command_refuses_the_installation_itself(installation):
+    assert "itself" in installation.refusal("copy", "--to", "files")
+    url = f"postgresql://identity:{SECRET}@127.0.0.1:1/identity"
+    refusal = installation.refusal("copy", "--to", url, IDENTITY_STORAGE=url)
+    assert "itself" in refusal and "s3cret" not in refusal
+
+
+def test_command_refuses_a_place_that_is_no_url_without_showing_it(installation):
+    for place in ("", "folder", "mysql://ada:s3cret@host/db", "files://s3cret"):
+        done = installation.run("copy", "--to", place, status=2)
+        assert "neither files nor a URL like postgresql://user@host/database" in done.stderr
+        assert "s3cret" not in done.stderr
+
+
+def test_command_does_not_show_the_password_of_a_database_that_is_away(installation):
+    pytest.importorskip("psycopg")
+    for url in (
+        f"postgresql://identity:{SECRET}@127.0.0.1:1/identity",
+        "postgresql://identity@127.0.0.1:1/identity?password=s3cret",
+        "postgresql://identity:s3cret@127.0.0.1:1/identity?nonsense=s3cret",
+    ):
+        assert "s3cret" not in installation.refusal("copy", "--to", url)
+
+
+def test_masked_url_has_no_password(subtests):
+    for url, masked in {
+        "files": "files",
+        "postgresql://ada@host/db": "postgresql://ada@host/db",
+        "postgresql://host:5432,other:5432/db": "postgresql://host:5432,other:5432/db",
+        "postgresql://ada:x@host:5432/db?user=b": "postgresql://ada:***@host:5432/db?user=b",
+        "postgresql://ada:x@y/z@host/db": "postgresql://ada:***@host/db",
+        "postgres://:x@host": "postgres://:***@host",
+        "postgresql://h/d?password=x#y&user=a": "postgresql://h/d?password=***&user=a",
+        "postgresql://h/d?user=a&sslpassword=x": "postgresql://h/d?user=a&sslpassword=***",
+    }.items():
+        with subtests.test(url):
+            assert mask_url(url) == masked

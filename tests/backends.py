@@ -11,7 +11,7 @@ from storage import Storage, open_storage
 
 
 class Backend(Protocol):
-    """How tests open an installation, and make faults in it."""
+    """How tests open an installation."""
 
     def setting(self, data_dir: str) -> str:
         """Return the setting IDENTITY_STORAGE for the installation of these folders."""
@@ -19,12 +19,9 @@ class Backend(Protocol):
     def open(self, data_dir: str, picture_dir: str) -> Storage:
         """Return the storage of an installation, empty at first."""
 
-    def faults(self, data_dir: str, picture_dir: str) -> FlatFileFaults:
-        """Return the object that makes faults in an installation."""
-
 
 class FlatFileBackend:
-    """Installations as flat files."""
+    """Installations as flat files. Faults are made in these only."""
 
     def setting(self, data_dir: str) -> str:
         return "files"

@@ -25,6 +25,7 @@ def fill(store: Storage) -> None:
     store.pictures.save(BOB, generate_picture(99))
     with store.users.edit(ADA) as ada:
         ada.sessions = [Session("adas session", 1, "Firefox on Linux")]
+        ada.bio = "Line\nline\t“🙂” \\ ' \" {}"
         ada.grants = {client.id: Grant("a grant", ["userinfo"], 2)}
     with store.users.edit(BOB) as bob:
         bob.suspension = Suspension(ADA, reason="Zoë 🙂")

@@ -3,9 +3,9 @@
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
+from urllib.parse import urlsplit
 
 import psycopg
-from faulty_postgresql import PostgreSQLFaults
 from postgresql_cluster import Cluster
 
 from storage import Storage, open_storage
@@ -40,17 +40,17 @@ class Databases:
     """The databases of a cluster, and every storage that this process opens in them."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
         self._server = psycopg.connect(cluster.url(), autocommit=True)
         self._idle: list[Database] = []
         self._made = 0
-        self._opened: dict[str, list[Storage]] = {}  # by URL
+        self._opened: dict[str, list[Storage]] = {}  # by the path of the URL
         self._open = backend.PostgreSQL
         backend.PostgreSQL = self._open_and_note
 
     def _open_and_note(self, url: str) -> Storage:
         storage = self._open(url)
-        self._opened.setdefault(url, []).append(storage)
+        self._opened.setdefault(urlsplit(url).path, []).append(storage)
         return storage
 
     def close(self) -> None:
@@ -67,7 +67,7 @@ class Databases:
             yield lent
         finally:
             for database in lent.databases.values():
-                for storage in self._opened.pop(database.url, []):
+                for storage in self._opened.pop(urlsplit(database.url).path, []):
                     storage.close()
                 database.empty()
                 self._idle.append(database)
@@ -79,7 +79,7 @@ class Databases:
         name = f"test_{self._made}"
         self._made += 1
         self._server.execute(f"CREATE DATABASE {name}")
-        return Database(self._cluster.url(name))
+        return Database(self.cluster.url(name))
 
 
 class Database:
@@ -128,7 +128,3 @@ class PostgreSQLBackend:
 
     def open(self, data_dir: str, picture_dir: str) -> Storage:
         return open_storage(data_dir, picture_dir, self.setting(data_dir))
-
-    def faults(self, data_dir: str, picture_dir: str) -> PostgreSQLFaults:
-        self.setting(data_dir)
-        return PostgreSQLFaults(self.databases[os.path.abspath(data_dir)].connection)

@@ -1,14 +1,13 @@
 """Connections that the server ends: between two calls, and in the middle of a commit."""
 
+import contextlib
 import threading
 
-import psycopg
 import pytest
 from waiting import wait_until
 
 from storage.errors import SaveUnconfirmed, StorageFailed
-from storage.postgresql import connections
-from storage.postgresql.connections import Link
+from storage.postgresql.connections import Database, Link
 from storage.postgresql.watchdog import TESTS
 
 pytestmark = pytest.mark.postgresql
@@ -18,14 +17,16 @@ OTHERS = (
 )
 
 
-@pytest.fixture
-def administer(database_url):
-    """A connection to the same database, beside those of the storage."""
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        yield connection
+HOLD = """
+CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN PERFORM pg_sleep(60); RETURN NULL; END $$;
+CREATE CONSTRAINT TRIGGER hold AFTER UPDATE ON users
+DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION hold()
+"""
+END_OTHERS = f"SELECT pg_terminate_backend(pid) {OTHERS}"
 
 
-def test_idle_connections_that_the_server_ended_are_replaced_unnoticed(storage, administer):
+def test_idle_connections_that_the_server_ended_are_replaced_unnoticed(storage, run):
     ada = storage.users.register("Ada", "ada@example.org", "")
     others = set(threading.enumerate())  # of other tests, for example
     calls = [
@@ -35,34 +36,26 @@ def test_idle_connections_that_the_server_ended_are_replaced_unnoticed(storage, 
         lambda: storage.users.administered_without(ada.id).__enter__(),
     ]
     for call in calls:
-        ended = administer.execute(f"SELECT pg_terminate_backend(pid) {OTHERS}").fetchall()
-        assert ended
+        assert run(END_OTHERS)
         call()
         # The next round must not end the connection of the tests that follow a failure.
         wait_until(lambda: TESTS not in {each.name for each in set(threading.enumerate()) - others})
     assert storage.users.find_by_login("grace").id == ada.id
 
 
-def test_connection_lost_inside_a_transaction_saves_nothing(storage, administer):
+def test_connection_lost_inside_a_transaction_saves_nothing(storage, run):
     ada = storage.users.register("Ada", "ada@example.org", "")
     with pytest.raises(StorageFailed) as error, storage.users.edit(ada.id) as user:
         user.bio = "new"
-        administer.execute(f"SELECT pg_terminate_backend(pid) {OTHERS}")
+        run(END_OTHERS)
     assert not isinstance(error.value, SaveUnconfirmed)
     assert storage.users.read(ada.id).bio == ""
 
 
-def test_connection_lost_in_a_commit_is_told_as_unconfirmed(storage, administer, monkeypatch):
+def test_connection_lost_in_a_commit_is_told_as_unconfirmed(storage, run, monkeypatch):
     """A deferred trigger holds the commit, as a standby that is gone would."""
     ada = storage.users.register("Ada", "ada@example.org", "")
-    administer.execute(
-        "CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$ BEGIN PERFORM pg_sleep(60); RETURN NULL; END $$"
-    )
-    administer.execute(
-        "CREATE CONSTRAINT TRIGGER hold AFTER UPDATE ON users "
-        "DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION hold()"
-    )
+    run(HOLD)
     told = []
 
     def save() -> None:
@@ -75,39 +68,26 @@ def test_connection_lost_in_a_commit_is_told_as_unconfirmed(storage, administer,
     saving = threading.Thread(target=save)
     saving.start()
     commits = f"SELECT pid {OTHERS} AND query = 'COMMIT' AND state = 'active'"
-    wait_until(lambda: administer.execute(commits).fetchall())
-    administer.execute(f"SELECT pg_terminate_backend(pid) {OTHERS}")
+    wait_until(lambda: run(commits))
+    run(END_OTHERS)
     saving.join()
     assert told == [SaveUnconfirmed]
     assert storage.users.read(ada.id).bio == ""  # as a later read tells
 
 
-def test_commit_after_a_failed_statement_is_no_success(storage):
+def test_commit_after_a_failed_statement_is_no_success(storage, monkeypatch):
     """PostgreSQL answers such a COMMIT with ROLLBACK, and no error."""
-    ada = storage.users.register("Ada", "ada@example.org", "")
+    ada, run = storage.users.register("Ada", "ada@example.org", ""), Link.run
     with pytest.raises(StorageFailed), storage.users.edit(ada.id) as user:
         user.bio = "new"
-        run, Link.run = Link.run, fail_updates(Link.run)
-        try:
+        with monkeypatch.context() as patched, contextlib.suppress(StorageFailed):  # as by a caller
+            patched.setattr(Link, "run", lambda self, *args, **kwargs: run(self, "SELECT 1 / 0"))
             storage.audit.write("edit", 1, user=ada.id)
-        except StorageFailed:
-            pass  # as a caller might
-        finally:
-            Link.run = run
     assert storage.users.read(ada.id).bio == ""
 
 
-def fail_updates(run):
-    """Return `Link.run` with a wrong statement in place of the next."""
-
-    def run_wrong(self, query, *args, **kwargs):
-        return run(self, "SELECT 1 / 0")
-
-    return run_wrong
-
-
 def test_errors_name_neither_host_nor_password():
-    database = connections.Database("postgresql://eve:hunter2@127.0.0.1:1/none")
+    database = Database("postgresql://eve:hunter2@127.0.0.1:1/none")
     with pytest.raises(StorageFailed) as error:
         database.execute("SELECT 1")
     text = str(error.value)

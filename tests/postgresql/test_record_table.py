@@ -1,8 +1,5 @@
-"""Rows of records: what damaged ones leave as it is, and a table that is lost."""
+"""Rows of records: damaged ones, a table that is lost, and the log in the same transaction."""
 
-from collections.abc import Callable
-
-import psycopg
 import pytest
 
 from storage.errors import NoSuchClient, StorageFailed, TooManyClients
@@ -10,17 +7,6 @@ from storage.postgresql.backend import PostgreSQL
 
 pytestmark = pytest.mark.postgresql
 LIMIT = 3
-
-
-@pytest.fixture
-def run(database_url) -> Callable[..., list[tuple]]:
-    """Runs a statement behind the server's back."""
-
-    def run(statement: str, *args: object) -> None:
-        with psycopg.connect(database_url) as connection:
-            connection.execute(statement, args)
-
-    return run
 
 
 @pytest.fixture
@@ -71,3 +57,13 @@ def test_a_table_that_is_lost_is_not_made_again(storage, run, database_url):
     with pytest.raises(StorageFailed, match="users"):
         again.users.register("Zoe", "zoe@example.org", "")
     again.close()
+
+
+def test_line_of_an_act_that_cannot_be_saved_is_not_there(storage, run):
+    ada = storage.users.register("Ada", "ada@example.org", "")
+    run("ALTER TABLE users ADD CHECK (name <> 'grace')")
+    with pytest.raises(StorageFailed):
+        storage.users.rename(
+            ada.id, "Grace", lambda user: storage.audit.write("user set", 9, user=user.id)
+        )
+    assert [*storage.audit.read(), *storage.audit.about({ada.id})] == []

@@ -1,8 +1,8 @@
 """Commits that take long: one player's saves leave room for the saves of others."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
-import psycopg
 import pytest
 
 from storage.errors import StorageFailed
@@ -34,14 +34,13 @@ SAVES = {
 
 
 @pytest.mark.parametrize("table", SAVES)
-def test_one_player_who_saves_all_the_time_leaves_room_for_others(storage, database_url, table):
+def test_one_player_who_saves_all_the_time_leaves_room_for_others(storage, run, table):
     save, count = SAVES[table]
     mallory, *others = [
         storage.users.register(name, f"{name}@example.org", "")
         for name in ("mallory", "ada", "bob")
     ]
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute(SLOW.format(table))
+    run(SLOW.format(table))
     over, saved = threading.Event(), []
 
     def save_all_the_time() -> None:
@@ -52,16 +51,14 @@ def test_one_player_who_saves_all_the_time_leaves_room_for_others(storage, datab
             except StorageFailed:
                 saved.append(False)
 
-    threads = [threading.Thread(target=save_all_the_time) for _ in range(SAVERS)]
-    for each in threads:
-        each.start()
-    try:
-        for number in range(20):
-            save(storage, others[number % 2].id)  # raises nothing
-    finally:
-        over.set()
-        for each in threads:
-            each.join()
+    with ThreadPoolExecutor(SAVERS) as threads:
+        try:
+            savers = [threads.submit(save_all_the_time) for _ in range(SAVERS)]
+            for number in range(20):
+                save(storage, others[number % 2].id)  # raises nothing
+        finally:
+            over.set()
+    assert not any(each.exception() for each in savers)
     assert [count(storage, each.id) for each in others] == [10, 10]
     assert count(storage, mallory.id) == saved.count(True)
     assert False in saved  # the player's own saves were too many

@@ -36,12 +36,28 @@ def id_in(cookie: str) -> int | None:
 
 
 class Load:
-    """Requests to two servers of one database, in threads, until the block ends."""
+    """Requests to two servers of one database, in threads, as long as a block runs."""
 
     def __init__(self, servers: list[RunningServer], store: Storage) -> None:
+        """Add the players, who are there for every block."""
         self.servers, self.store = servers, store
         for each in servers:
             each.open_storage = lambda: store  # instead of a further connection at each call
+        game, secret = store.clients.register("Game", [CALLBACK], None)
+        self._client = {"client_id": game.id, "client_secret": secret}
+        self._savers = [self._add_player(f"saver{number}") for number in range(SAVERS * PLAYERS)]
+        self._issuers = [self._add_player(f"issuer{number}") for number in range(ISSUERS)]
+        for user_id, _ in self._issuers:
+            with store.users.edit(user_id) as user:
+                user.grants[game.id] = Grant(f"grant-{user.id}", ["userinfo"], user.created)
+        self._numbers = itertools.count(1)
+
+    def _add_player(self, name: str) -> tuple[int, str]:
+        """Add a player; return the id and the cookie of a session."""
+        server = self.servers[0]
+        return server.add_user(name)["id"], server.start_session(name)
+
+    def __enter__(self) -> "Load":
         self.statuses: Counter[tuple[str, int]] = Counter()
         self.slowest: Counter[str] = Counter()  # seconds
         self._measured_since = 0.0  # requests that were sent earlier are left out
@@ -49,45 +65,27 @@ class Load:
         self.saved: dict[int, int] = {}  # the last number that was told to be saved, by user id
         self.signed_up: list[tuple[int | None, str]] = []  # ids and names
         self.accepted: Counter[str] = Counter()  # how often each code
-        self.failures: list[BaseException] = []
         self._over = threading.Event()
-        self._numbers = itertools.count()
-
-    def __enter__(self) -> "Load":
-        server, game = self.servers[0], self.store.clients.register("Game", [CALLBACK], None)
-        self._client = {"client_id": game[0].id, "client_secret": game[1]}
-        savers = [f"saver{number}of{each}" for each in range(SAVERS) for number in range(PLAYERS)]
-        savers = [(server.add_user(name)["id"], server.start_session(name)) for name in savers]
-        issuers = [server.add_user(f"issuer{number}") for number in range(ISSUERS)]
-        for each in issuers:
-            with self.store.users.edit(each["id"]) as user:
-                user.grants[game[0].id] = Grant(f"grant-{user.id}", ["userinfo"], user.created)
-        cookies = [server.start_session(each["name"]) for each in issuers]
-        work = [self._saver(savers[number::SAVERS]) for number in range(SAVERS)]
+        cookies = [cookie for _, cookie in self._issuers]
+        work = [self._saver(self._savers[number::SAVERS]) for number in range(SAVERS)]
         work += [self._signer_up(), self._signer_up(), self._looker()]
         work += [self._issuer(cookies[::2]), self._issuer(cookies[1::2])]
-        self._racers = ThreadPoolExecutor(8)
-        self._threads = [
-            threading.Thread(target=self._work, args=(each,), daemon=True) for each in work
-        ]
-        for each in self._threads:
-            each.start()
+        self._racers, self._workers = ThreadPoolExecutor(8), ThreadPoolExecutor(len(work))
+        self._work = [self._workers.submit(self._repeat, each) for each in work]
         return self
 
     def __exit__(self, *_: object) -> None:
+        """End the requests. Raises what a thread raised."""
         self._over.set()
-        for each in self._threads:
-            each.join(ANSWER_TIMEOUT)
+        for each in self._work:
+            each.result(ANSWER_TIMEOUT)
         self._racers.shutdown()
-        assert not self.failures, self.failures
+        self._workers.shutdown()
 
-    def _work(self, step: Iterator[None]) -> None:
-        try:
-            while not self._over.is_set():
-                next(step)
-                time.sleep(PAUSE)
-        except BaseException as error:
-            self.failures.append(error)
+    def _repeat(self, steps: Iterator[None]) -> None:
+        while not self._over.is_set():
+            next(steps)
+            time.sleep(PAUSE)
 
     def send(self, kind: str, server: RunningServer, method: str, path: str, **more: object):
         """Send a request and note its status and its time; return the response."""
@@ -120,7 +118,7 @@ class Load:
         After a failure another player saves: a later save must not hide that an earlier was lost.
         """
         user_id, cookie = players.pop()
-        for number in itertools.count(1):
+        for number in self._numbers:
             server = self.servers[number % 2]
             form, cookies = {"bio": str(number)}, {"session": cookie}
             answer = self.send("save", server, "POST", "/account", data=form, cookies=cookies)

@@ -24,10 +24,11 @@ PRIMARY_SETTINGS = {"wal_log_hints": "on", "wal_keep_size": "128MB", "max_connec
 
 
 class SlowLink:
-    """Forwards TCP connections, each chunk after DELAY; `cut` drops what is on its way."""
+    """Forwards TCP connections, each chunk after `delay`; `cut` drops what is on its way."""
 
     def __init__(self, port: int) -> None:
         self.port = free_port()
+        self.delay = 0.0  # seconds
         self._target = port
         self._sockets: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", self.port))
@@ -61,8 +62,8 @@ class SlowLink:
     def _receive(self, source: socket.socket, _: socket.socket, chunks: deque) -> None:
         with contextlib.suppress(OSError):
             while chunk := source.recv(2**16):
-                chunks.append((time.monotonic() + DELAY, chunk))
-        chunks.append((time.monotonic() + DELAY, b""))
+                chunks.append((time.monotonic() + self.delay, chunk))
+        chunks.append((time.monotonic() + self.delay, b""))
 
     def _forward(self, _: socket.socket, target: socket.socket, chunks: deque) -> None:
         with contextlib.suppress(OSError):
@@ -119,7 +120,7 @@ class Pair:
     def kill_primary(self) -> None:
         """Kill the primary with all its processes, as the loss of its machine would."""
         self.link.cut()
-        for each in processes_of(self.primary):
+        for each in _processes_of(self.primary):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(each, signal.SIGKILL)
         self.primary.process.wait(PATIENCE)
@@ -136,7 +137,7 @@ class Pair:
         self.link.cut()
 
 
-def processes_of(cluster: Cluster) -> list[int]:
+def _processes_of(cluster: Cluster) -> list[int]:
     """Return the ids of a server's processes, the first of them its parent."""
     parent = cluster.process.pid
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text("ascii")
@@ -146,7 +147,7 @@ def processes_of(cluster: Cluster) -> list[int]:
 @contextlib.contextmanager
 def frozen(cluster: Cluster) -> Iterator[None]:
     """Stop all processes of a server with SIGSTOP until the block ends."""
-    stopped = processes_of(cluster)
+    stopped = _processes_of(cluster)
     for each in stopped:
         os.kill(each, signal.SIGSTOP)
     try:

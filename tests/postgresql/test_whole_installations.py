@@ -46,7 +46,7 @@ def read_log(store: Storage) -> list[bytes]:
 
 
 def test_an_archive_restores_into_the_other_backend_and_back(storage, chess, run, tmp_path):
-    run("INSERT INTO audit (line) VALUES (%s)", b'{"time": 2,\n')
+    run("INSERT INTO audit (line) VALUES (%s)", b'{"time": 2,')
     files, there, back = Site(tmp_path / "files"), tmp_path / "there", str(tmp_path / "back")
     before, log = read_archived(storage), read_log(storage)
     assert backup(storage, str(there), "command", report=pytest.fail) == 3

@@ -50,7 +50,7 @@ class Cluster:
     def run(self, program: str, *arguments: str) -> None:
         """Run a program of PostgreSQL, such as pg_basebackup, as the user of the server."""
         done = subprocess.run(
-            _command(program, *arguments), cwd=self.folder, capture_output=True, text=True
+            server_command(program, *arguments), cwd=self.folder, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
 
@@ -58,7 +58,7 @@ class Cluster:
         """Start the server; return when it accepts connections."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                _command(
+                server_command(
                     *("postgres", "-D", str(self.data), "-p", str(self.port)),
                     *("-c", "listen_addresses=127.0.0.1", "-k", str(self.folder)),
                 ),
@@ -67,15 +67,7 @@ class Cluster:
                 stderr=log,
                 cwd=self.folder,
             )
-        wait_until(self.accepts_connections, self.process, self.log.read_text)
-
-    def accepts_connections(self) -> bool:
-        """Return whether the server accepts connections now."""
-        try:
-            psycopg.connect(self.url()).close()
-        except psycopg.OperationalError:
-            return False
-        return True
+        wait_until(lambda: accepts_connections(self.url()), self.process, self.log.read_text)
 
     def stop(self) -> None:
         """Stop the server at once, and cleanly; the sessions of all clients end."""
@@ -88,14 +80,22 @@ class Cluster:
         return f"postgresql://{USER}@127.0.0.1:{self.port}/{database}"
 
 
+def accepts_connections(url: str) -> bool:
+    """Return whether the server of a URL accepts connections now."""
+    try:
+        psycopg.connect(url).close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
 @contextlib.contextmanager
-def running_cluster(folder: str | None, **settings: str) -> Iterator[Cluster]:
-    """Run a cluster with these settings, whose files are in a temporary folder in `folder`."""
+def running_cluster(folder: str | None) -> Iterator[Cluster]:
+    """Run a cluster whose files are in a temporary folder in `folder`."""
     with tempfile.TemporaryDirectory(dir=folder, prefix="identity-server-") as temporary:
         os.chmod(temporary, 0o711)
         cluster = Cluster(Path(temporary, "cluster"))
         cluster.create()
-        cluster.configure(**settings)
         cluster.start()
         try:
             yield cluster
@@ -103,14 +103,14 @@ def running_cluster(folder: str | None, **settings: str) -> Iterator[Cluster]:
             cluster.stop()
 
 
-def _command(program: str, *arguments: str) -> list[str]:
-    """Return the command line that runs a program of PostgreSQL."""
+def server_command(program: str, *arguments: str) -> list[str]:
+    """Return the command line that runs a program as the user of the server."""
     identity = ["--reuid", USER, "--regid", USER, "--clear-groups"] if os.geteuid() == 0 else []
     # The signal for an immediate shutdown, when the thread that runs this ends.
-    return ["setpriv", *identity, "--pdeathsig", "QUIT", _find_program(program), *arguments]
+    return ["setpriv", *identity, "--pdeathsig", "QUIT", find_program(program), *arguments]
 
 
-def _find_program(name: str) -> str:
+def find_program(name: str) -> str:
     """Return the path of a program of the newest PostgreSQL on this machine."""
     versions = Path("/usr/lib/postgresql").glob("*/bin")  # Debian; others have them in the PATH
     folders = sorted(versions, key=lambda path: int(path.parent.name), reverse=True)

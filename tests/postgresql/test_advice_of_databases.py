@@ -4,58 +4,50 @@ import contextlib
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import psycopg
 import pytest
-from postgresql_cluster import Cluster, running_cluster
+from postgresql_cluster import USER, Cluster, accepts_connections, find_program, server_command
 from programs import free_port
 from waiting import wait_until
 
 from storage.errors import SaveUnconfirmed
 from storage.postgresql import advice, connections
-from storage.postgresql.backend import PostgreSQL
 from storage.records import User
 
 pytestmark = pytest.mark.postgresql
-MEMORY = "/dev/shm"
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    """A cluster of this module's own: the tests change its settings."""
-    with running_cluster(MEMORY if Path(MEMORY).is_dir() else None, autovacuum="off") as cluster:
-        yield cluster
+def cluster(databases) -> Cluster:
+    """The server of all tests, whose settings each test resets."""
+    return databases.cluster
 
 
-def run(cluster: Cluster, *statements: str) -> None:
+def run(cluster: Cluster, *statements: str) -> list[tuple]:
+    """Run statements in a new session; return the rows of the last."""
     with psycopg.connect(cluster.url(), autocommit=True) as connection:
         for each in statements:
-            connection.execute(each)
+            cursor = connection.execute(each)
+        return cursor.fetchall() if cursor.description else []
 
 
 @contextlib.contextmanager
 def changed(cluster: Cluster, setting: str, value: str) -> Iterator[None]:
     """Change a setting of the server for the block."""
-
-    def wait_for(expected: str) -> None:
-        def is_set() -> bool:  # in a new session; the server reads its settings a moment later
-            with psycopg.connect(cluster.url()) as connection:
-                return connection.execute(f"SHOW {setting}").fetchone() == (expected,)
-
-        wait_until(is_set)
-
-    with psycopg.connect(cluster.url()) as connection:
-        [before] = connection.execute(f"SHOW {setting}").fetchone()
-    run(cluster, f"ALTER SYSTEM SET {setting} = '{value}'", "SELECT pg_reload_conf()")
-    wait_for(value)
+    show, reload = f"SHOW {setting}", "SELECT pg_reload_conf()"
+    before = run(cluster, show)
+    run(cluster, f"ALTER SYSTEM SET {setting} = '{value}'", reload)
+    # The server reads its settings a moment later.
+    wait_until(lambda: run(cluster, show) == [(value,)])
     try:
         yield
     finally:
-        run(cluster, f"ALTER SYSTEM RESET {setting}", "SELECT pg_reload_conf()")
-        wait_for(before)
+        run(cluster, f"ALTER SYSTEM RESET {setting}", reload)
+        wait_until(lambda: run(cluster, show) == before)
 
 
 def problems(url: str) -> list[str]:
@@ -77,26 +69,19 @@ def test_a_setting_that_can_destroy_the_database_is_named(cluster, setting):
 @contextlib.contextmanager
 def standby(cluster: Cluster) -> Iterator[None]:
     """Attach what the server takes for a standby: a program that receives all changes."""
-    folder = cluster.folder / "wal"
-    folder.mkdir()
-    program = shutil.which("pg_receivewal") or str(
-        sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_receivewal"))[-1]
-    )
-    command = [program, "-D", str(folder), "-d", cluster.url(), "--synchronous"]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    try:
-        wait_until(lambda: attached(cluster) == 1)
-        yield
-    finally:
-        process.terminate()
-        process.wait()
-        shutil.rmtree(folder)
-        wait_until(lambda: attached(cluster) == 0)
-
-
-def attached(cluster: Cluster) -> int:
-    with psycopg.connect(cluster.url()) as connection:
-        return connection.execute("SELECT count(*) FROM pg_stat_replication").fetchone()[0]
+    attached = "SELECT 1 FROM pg_stat_replication"
+    with tempfile.TemporaryDirectory() as folder:
+        program = find_program("pg_receivewal")
+        process = subprocess.Popen(
+            [program, "-D", folder, "-d", cluster.url(), "--synchronous"], stderr=subprocess.DEVNULL
+        )
+        try:
+            wait_until(lambda: run(cluster, attached))
+            yield
+        finally:
+            process.terminate()
+            process.wait()
+            wait_until(lambda: not run(cluster, attached))
 
 
 def test_a_standby_that_commits_do_not_wait_for_is_named(cluster):
@@ -155,6 +140,8 @@ def pooler(cluster: Cluster, mode: str) -> Iterator[str]:
     """Run Debian's PgBouncer in front of a cluster; yield the URL of its database."""
     port, folder = free_port(), cluster.folder / mode
     folder.mkdir()
+    if os.geteuid() == 0:
+        shutil.chown(folder, USER)
     settings = {
         "listen_addr": "127.0.0.1",
         "listen_port": port,
@@ -166,27 +153,18 @@ def pooler(cluster: Cluster, mode: str) -> Iterator[str]:
     lines = [f"* = host=127.0.0.1 port={cluster.port} user=postgres", "[pgbouncer]"]
     lines += [f"{name} = {value}" for name, value in settings.items()]
     (folder / "ini").write_text("\n".join(["[databases]", *lines, ""]))
-    command = ["pgbouncer", str(folder / "ini")]
-    if os.geteuid() == 0:  # which it refuses to run as
-        shutil.chown(folder, "postgres")
-        identity = ["--reuid", "postgres", "--regid", "postgres", "--clear-groups"]
-        command = ["setpriv", *identity, *command]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
+    process = subprocess.Popen(
+        server_command("pgbouncer", str(folder / "ini")),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    url = f"postgresql://{USER}@127.0.0.1:{port}/postgres"
     try:
         wait_until(lambda: accepts_connections(url))
         yield url
     finally:
         process.terminate()
         process.wait()
-
-
-def accepts_connections(url: str) -> bool:
-    try:
-        psycopg.connect(url).close()
-    except psycopg.OperationalError:
-        return False
-    return True
 
 
 @pytest.mark.parametrize(
@@ -198,37 +176,34 @@ def test_a_pooler_that_takes_connections_away_is_named(cluster, mode, is_found):
     assert [each.startswith("a pooler in transaction mode") for each in found] == [True] * is_found
 
 
-def test_a_load_that_no_standby_confirms_is_unconfirmed(cluster, monkeypatch):
+def test_a_load_that_no_standby_confirms_is_unconfirmed(cluster, storage, monkeypatch):
     monkeypatch.setattr(connections, "LONG_COMMIT_TIMEOUT", 1.0)
-    run(cluster, "CREATE DATABASE unconfirmed")
-    store = PostgreSQL(cluster.url("unconfirmed"))
-    store.keys.current()
+    storage.keys.current()
     with changed(cluster, "synchronous_standby_names", "FIRST 1 (*)"):
-        with pytest.raises(SaveUnconfirmed), store.load() as load:
+        with pytest.raises(SaveUnconfirmed), storage.load() as load:
             load.add_user(User(1, "Ada", "ada@example.org", ""), {})
             load.next_user_id = 2
-        assert store.users.find_by_login("ada").id == 1  # here, but not on a standby
-    store.close()
+        # It is here, but not on a standby.
+        wait_until(lambda: storage.users.find_by_login("ada"))
 
 
 @pytest.mark.parametrize("by", ["an administrator", "the server"])
-def test_a_save_whose_wait_for_a_standby_is_cancelled_is_unconfirmed(cluster, by):
+def test_a_save_whose_wait_for_a_standby_is_cancelled_is_unconfirmed(
+    cluster, storage, database_url, by
+):
     """PostgreSQL reports such a COMMIT as successful, with a warning."""
-    database = f"cancelled_by_{by.replace(' ', '_')}"
-    run(cluster, f"CREATE DATABASE {database}")
-    store = PostgreSQL(cluster.url(database))
-    ada = store.users.register("Ada", "ada@example.org", "")
+    ada = storage.users.register("Ada", "ada@example.org", "")
     cancel = (
         "SELECT pg_cancel_backend(pid) FROM pg_stat_activity "
         "WHERE wait_event = 'SyncRep' AND datname = current_database()"
     )
 
     def save() -> None:
-        with pytest.raises(SaveUnconfirmed), store.users.edit(ada.id) as user:
+        with pytest.raises(SaveUnconfirmed), storage.users.edit(ada.id) as user:
             user.bio = "new"
 
     with (
-        psycopg.connect(cluster.url(database), autocommit=True) as connection,
+        psycopg.connect(database_url, autocommit=True) as connection,
         changed(cluster, "synchronous_standby_names", "FIRST 1 (*)"),
         ThreadPoolExecutor() as threads,
     ):
@@ -240,14 +215,11 @@ def test_a_save_whose_wait_for_a_standby_is_cancelled_is_unconfirmed(cluster, by
         connection.execute("SET synchronous_commit = local")
         lock = "SELECT FROM users FOR UPDATE SKIP LOCKED"
         wait_until(lambda: connection.execute(lock).fetchall())
-    assert store.users.read(ada.id).bio == "new"
-    store.close()
+    assert storage.users.read(ada.id).bio == "new"
 
 
-def test_check_begins_with_the_warnings(cluster):
-    store = PostgreSQL(cluster.url())
+def test_check_begins_with_the_warnings(cluster, storage):
     with changed(cluster, "fsync", "off"):
-        [found] = store.verify(repair=True)
-    store.close()
+        [found] = storage.verify(repair=True)
     assert (found.place, found.repaired) == ("the database", None)
     assert found.problem.startswith("fsync is off: a power cut can destroy the database: ALTER")

@@ -20,6 +20,7 @@ import tarfile
 import tempfile
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -67,8 +68,6 @@ class Installation:
             "IDENTITY_DATA_DIR": "data",
             "IDENTITY_PICTURE_DIR": "pictures",
         }
-        if backend is not FLAT_FILES:
-            self.environment["IDENTITY_STORAGE"] = backend.setting(folders[0])
 
     def run(
         self, *arguments: str | bytes, status: int = 0, stdin: str | bytes = "", **variables: str
@@ -156,9 +155,9 @@ def installation(tmp_path_factory) -> Installation:
 
 
 @pytest.fixture
-def empty(tmp_path, backend) -> Installation:
+def empty(tmp_path) -> Installation:
     """An installation without players."""
-    return Installation(tmp_path, backend)
+    return Installation(tmp_path)
 
 
 # -- the whole command --------------------------------------------------------------------------
@@ -182,38 +181,34 @@ def test_every_command_and_option_has_help(subtests):
             assert not command.get_short_help_str(66).endswith("...")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("fly",),
-        ("user", "add", "bob"),
-        ("user", "add", "bob", "--email", "b@example.org"),  # without a terminal for the prompt
-        ("user", "set", "ada"),
-        ("user", "set", "ada", "--mod-level", "3"),
-        ("user", "show"),
-        ("client", "add", "Chess"),
-        ("client", "set", "0123456789abcdef"),
-        ("serve", "--bind", "8000"),
-        ("serve", "--bind", "127.0.0.1:65536"),
-        ("serve", "--bind", "a..b:80"),
-        ("serve", "--workers", "0"),
-    ],
-)
-def test_wrong_usage_exits_with_2_and_prints_the_reason(installation, arguments):
-    done = installation.run(*arguments, status=2)
-    assert done.stdout == ""
-    assert "Error: " in done.stderr
+def test_wrong_usage_exits_with_2_and_prints_the_reason(installation, subtests):
+    for line in (
+        "fly",
+        "user add bob",
+        "user add bob --email b@example.org",  # without a terminal for the prompt
+        "user set ada",
+        "user set ada --mod-level 3",
+        "user show",
+        "client add Chess",
+        "client set 0123456789abcdef",
+        "serve --bind 8000",
+        "serve --bind 127.0.0.1:65536",
+        "serve --bind a..b:80",
+        "serve --workers 0",
+    ):
+        with subtests.test(line):
+            done = installation.run(*line.split(), status=2)
+            assert done.stdout == ""
+            assert "Error: " in done.stderr
 
 
 @pytest.mark.live
-def test_installed_command_exit_status_and_streams(installation, subtests):
-    with subtests.test("refused"):
-        done = installation.run_process("user", "show", "nobody", status=1)
-        assert (done.stdout, done.stderr) == ("", "Error: there is no player 'nobody'\n")
-    with subtests.test("wrong usage"):
-        done = installation.run_process("serve", "--workers", "0", status=2)
-        assert done.stdout == ""
-        assert "Error: " in done.stderr and "Traceback" not in done.stderr
+def test_installed_command_exit_status_and_streams(installation):
+    done = installation.run_process("user", "show", "nobody", status=1)
+    assert (done.stdout, done.stderr) == ("", "Error: there is no player 'nobody'\n")
+    done = installation.run_process("serve", "--workers", "0", status=2)
+    assert done.stdout == ""
+    assert "Error: " in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.live
@@ -233,10 +228,10 @@ def test_unwritable_output_is_reported_in_one_line(installation, subtests, unbuf
             assert done.stderr == "Error: the disk refused: No space left on device\n"
 
 
-@pytest.mark.parametrize("command", ["settings", "user list", "client list", "serve"])
-def test_unknown_setting_is_refused_by_name(installation, command):
-    refusal = installation.refusal(*command.split(), IDENTITY_SITENAME="Games")
-    assert "IDENTITY_SITENAME" in refusal
+def test_unknown_setting_is_refused_by_name(installation):
+    for command in ("settings", "user list", "client list", "serve"):
+        refusal = installation.refusal(*command.split(), IDENTITY_SITENAME="Games")
+        assert "IDENTITY_SITENAME" in refusal
 
 
 def test_settings_prints_each_value_and_its_source(installation):
@@ -244,10 +239,9 @@ def test_settings_prints_each_value_and_its_source(installation):
     assert "IDENTITY_SITE_NAME=Ada's games  (environment)" in lines
     assert "IDENTITY_SIGN_UP=invite  (default)" in lines
     assert f"IDENTITY_DATA_DIR={installation.data}  (environment)" in lines
-    texts = {name: setting.help for name, setting in SETTINGS.items()}
-    for name, text in texts.items():
+    for name, setting in SETTINGS.items():
         at = next(n for n, line in enumerate(lines) if line.startswith(f"IDENTITY_{name}="))
-        assert lines[at + 1].strip() == text
+        assert lines[at + 1].strip() == setting.help
 
 
 # -- user ---------------------------------------------------------------------------------------
@@ -296,34 +290,23 @@ def test_prompted_password_is_hidden_and_stdout_has_only_the_record(empty):
     assert check_password_hash(empty.open().users.read(1).password_hash, PASSWORD)
 
 
-@pytest.mark.parametrize(
-    ("name", "email", "password", "refusal"),
-    [
-        (
-            "ADA",
-            "b@example.org",
-            PASSWORD,
-            "name: Another player has this name. Choose a different one.",
-        ),
-        (
-            "bob",
-            "ADA@example.org",
-            PASSWORD,
-            "email: Another account has this email. Use a different one.",
-        ),
-        ("root", "b@example.org", PASSWORD, "name: This name is reserved. Choose another one."),
+def test_invalid_user_field_is_refused_in_one_line(installation, subtests):
+    b, short = "b@example.org", "password: Use 12 or more characters"
+    for name, email, password, refusal in (
+        ("ADA", b, PASSWORD, "name: Another player has this name. Choose a different one."),
+        ("bob", "ADA@example.org", PASSWORD, "email: Another account has this email. Use a"),
+        ("root", b, PASSWORD, "name: This name is reserved. Choose another one."),
         ("bob", "nowhere", PASSWORD, "email: Enter an email"),
-        ("bob", "b@example.org", "short", "password: Use 12 or more characters"),
-        ("robert", "b@example.org", "robert is my name", "password: Leave your name"),
-        ("bob", "b@example.org", "identity server 1", "password: Leave your name"),  # of the site
-        ("bob", "b@example.org", b"\xff" * 12, "password: The password is not UTF-8."),
-        ("bob", "b@example.org", "", "password: Use 12 or more characters"),
-    ],
-)
-def test_invalid_user_field_is_refused_in_one_line(installation, name, email, password, refusal):
-    arguments = ("user", "add", name, "--email", email, "--password-stdin")
-    assert installation.refusal(*arguments, stdin=password).startswith(refusal)
-    assert name == "ADA" or installation.refusal("user", "show", name)
+        ("bob", b, "short", short),
+        ("bob", b, "", short),
+        ("robert", b, "robert is my name", "password: Leave your name"),
+        ("bob", b, "identity server 1", "password: Leave your name"),  # of the site
+        ("bob", b, b"\xff" * 12, "password: The password is not UTF-8."),
+    ):
+        with subtests.test(refusal, password=password):
+            arguments = ("user", "add", name, "--email", email, "--password-stdin")
+            assert installation.refusal(*arguments, stdin=password).startswith(refusal)
+            assert name == "ADA" or installation.refusal("user", "show", name)
 
 
 def test_taken_name_is_refused_before_the_password_prompt(installation):
@@ -332,9 +315,9 @@ def test_taken_name_is_refused_before_the_password_prompt(installation):
     assert refusal == "name: Another player has this name. Choose a different one."
 
 
-@pytest.mark.parametrize("name", ["nobody", "", "../1", b"\xff", "x" * 5000])
-def test_unknown_player_is_refused_for_any_name(installation, name):
-    assert installation.refusal("user", "show", name).startswith("there is no player")
+def test_unknown_player_is_refused_for_any_name(installation):
+    for name in ("nobody", "", "../1", b"\xff", "x" * 5000):
+        assert installation.refusal("user", "show", name).startswith("there is no player")
 
 
 def test_user_set_changes_only_the_given_fields(installation):
@@ -433,14 +416,7 @@ def test_new_secret_replaces_the_old_hash(installation):
 
 
 def test_client_owner_can_be_set_and_removed(installation):
-    uris = (
-        "--redirect-uri",
-        CALLBACK,
-        "--redirect-uri",
-        "http://[::1]/",
-        "--redirect-uri",
-        CALLBACK,
-    )
+    uris = [f"--redirect-uri={each}" for each in (CALLBACK, "http://[::1]/", CALLBACK)]
     added = installation.record("client", "add", "Checkers", *uris, "--owner", "ADA")
     assert added["owner"] == "ada"
     assert added["redirect_uris"] == [CALLBACK, "http://[::1]/"]
@@ -467,22 +443,20 @@ def test_client_disable_enable_and_delete(installation):
     assert acts == ["client add", "client disable", "client enable", "client delete"]
 
 
-@pytest.mark.parametrize("verb", ["show", "new-secret", "disable", "enable", "delete"])
-def test_unknown_client_is_refused(installation, verb):
-    client_id = "../users/1" if verb == "show" else "0123456789abcdef"
-    assert installation.refusal("client", verb, client_id) == "there is no such client"
+def test_unknown_client_is_refused(installation):
+    for verb in ("show", "new-secret", "disable", "enable", "delete"):
+        for client_id in ("../users/1", "0123456789abcdef"):
+            assert installation.refusal("client", verb, client_id) == "there is no such client"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "refusal"),
-    [
+def test_invalid_client_is_refused(installation):
+    uri = f"--redirect-uri={CALLBACK}"
+    for arguments, refusal in (
         (("Chess", "--redirect-uri", "ftp://chess.example.org"), "redirect_uris: 'ftp:"),
-        (("", "--redirect-uri", CALLBACK), "name: Use 1-60 characters"),
-        (("Chess", "--redirect-uri", CALLBACK, "--owner", "nobody"), "there is no player 'nobody'"),
-    ],
-)
-def test_invalid_client_is_refused(installation, arguments, refusal):
-    assert installation.refusal("client", "add", *arguments).startswith(refusal)
+        (("", uri), "name: Use 1-60 characters"),
+        (("Chess", uri, "--owner", "nobody"), "there is no player 'nobody'"),
+    ):
+        assert installation.refusal("client", "add", *arguments).startswith(refusal)
 
 
 # -- serve --------------------------------------------------------------------------------------
@@ -541,7 +515,6 @@ def server(tmp_path_factory):
 
 @pytest.mark.live
 def test_serve_ignores_modules_in_the_current_folder(server):
-    assert server.get("/") == 200
     assert (server.installation.data / "secret_key").exists()
 
 
@@ -551,29 +524,19 @@ def test_serve_prints_the_address_and_the_next_step_if_empty(server):
     assert address == f"Identity Server is at {server.url}/"
     assert why.startswith("Nobody has an account yet.")
     assert server.get(link.strip().removeprefix(server.url)) == 200
+
+    def type_in(step: str, environment: dict) -> subprocess.CompletedProcess[str]:
+        command = ["bash", "-c", f"{step} --password-stdin"]
+        options = {"cwd": server.installation.folder, "capture_output": True, "text": True}
+        return subprocess.run(command, input=PASSWORD, env=environment, **options)
+
     # The printed command is refused unchanged, so that no player is named YOUR_NAME.
-    typed = subprocess.run(
-        ["bash", "-c", f"{step} --password-stdin"],
-        input=PASSWORD,
-        cwd=server.installation.folder,
-        env=server.installation.environment,
-        capture_output=True,
-        text=True,
-    )
+    typed = type_in(step, server.installation.environment)
     assert typed.returncode == 1 and typed.stderr.startswith("Error: email: Enter an email")
-    ada = step.replace("YOUR_NAME", "ada").replace("YOUR_EMAIL", "ada@example.org")
     bare = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}  # without IDENTITY_ variables
-    subprocess.run(
-        ["bash", "-c", f"{ada} --password-stdin"],
-        input=PASSWORD,
-        cwd=server.installation.folder,
-        env=bare,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    shown = server.installation.record("user", "show", "ada")
-    assert shown["modLevel"] == 2
+    typed = type_in(step.replace("YOUR_NAME", "ada").replace("YOUR_EMAIL", "ada@example.org"), bare)
+    assert typed.returncode == 0, typed
+    assert server.installation.record("user", "show", "ada")["modLevel"] == 2
     assert server.get("/api/users/info?id=1") == 200
     second_output = server.installation.output("serve", "--bind", "127.0.0.1:0")
     assert re.fullmatch(r"Identity Server is at http://127\.0\.0\.1:\d+/\n", second_output)
@@ -602,10 +565,26 @@ def test_port_in_use_is_reported_in_one_line(installation):
     )
 
 
-# The second name is longer than RFC 1035 2.3.4 allows, so that no name server is queried.
-@pytest.mark.parametrize("address", ["192.0.2.1:8000", f"{'.'.join(['a' * 63] * 5)}:8000"])
-def test_foreign_bind_address_is_reported_in_one_line(installation, address):
-    assert address in installation.refusal("serve", "--bind", address)
+def test_foreign_bind_address_is_reported_in_one_line(installation):
+    # The second name is longer than RFC 1035 2.3.4 allows, so that no name server is queried.
+    for address in ("192.0.2.1:8000", f"{'.'.join(['a' * 63] * 5)}:8000"):
+        assert address in installation.refusal("serve", "--bind", address)
+
+
+@pytest.mark.parametrize("bind, host", [("0.0.0.0:0", "127.0.0.1"), ("[::]:0", "[::1]")])
+def test_address_of_a_server_on_all_addresses_can_be_opened(installation, bind, host):
+    if "::" in bind and not can_use_ipv6():
+        pytest.skip("this machine has no such addresses")
+    printed = installation.output("serve", "--bind", bind, IDENTITY_SITE_NAME="Site")
+    assert printed.startswith(f"Site is at http://{host}:")
+
+
+def can_use_ipv6() -> bool:
+    try:
+        socket.create_server(("::", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
 
 
 def test_invalid_setting_stops_serve_in_one_line(installation):
@@ -615,7 +594,7 @@ def test_invalid_setting_stops_serve_in_one_line(installation):
 
 # -- the address in links -----------------------------------------------------------------------
 
-DEFAULT = "http://127.0.0.1:8000"
+DEFAULT, SERVER = "http://127.0.0.1:8000", "http://127.0.0.1:9001"
 LINK_COMMANDS = (("invite",), ("user", "sign-in-link", "ada"))
 
 
@@ -633,8 +612,8 @@ def running_at(installation: Installation, base_url: str) -> contextlib.Abstract
 
 def test_links_have_the_setting_or_the_running_servers_or_the_default_address(installation):
     setting = {"IDENTITY_BASE_URL": "https://id.example.org"}
-    with running_at(installation, "http://127.0.0.1:9001"):
-        assert base_urls(installation) == {"http://127.0.0.1:9001"}
+    with running_at(installation, SERVER):
+        assert base_urls(installation) == {SERVER}
         assert base_urls(installation, **setting) == {"https://id.example.org"}
         with running_at(installation, "http://127.0.0.1:9002"):  # the last one started
             assert base_urls(installation) == {"http://127.0.0.1:9002"}
@@ -644,34 +623,31 @@ def test_links_have_the_setting_or_the_running_servers_or_the_default_address(in
 
 
 def test_game_on_the_running_servers_address_is_refused(installation):
-    game = ("client", "add", "Chess", "--game-url", "http://127.0.0.1:9001/chess")
-    with running_at(installation, "http://127.0.0.1:9001"):
+    game = ("client", "add", "Chess", "--game-url", f"{SERVER}/chess")
+    with running_at(installation, SERVER):
         assert "this site's own" in installation.refusal(*game)
     assert installation.record(*game)["game_url"]
 
 
-@pytest.mark.parametrize("kind", ["unlocked", "pipe", "folder"])
-def test_address_file_that_no_server_keeps_is_ignored(installation, kind):
+@pytest.fixture
+def address_file(installation) -> Iterator[Path]:
+    """The path of the file with the address of the running server, of which there is none."""
     path = installation.data / "address"
     path.unlink(missing_ok=True)
-    if kind == "unlocked":
-        path.write_text("http://127.0.0.1:9001")
-    else:
-        (os.mkfifo if kind == "pipe" else os.mkdir)(path)
-    try:
-        assert base_urls(installation, "No running server was found") == {DEFAULT}
-        assert installation.run("check").exit_code == 0
-    finally:
-        (os.rmdir if kind == "folder" else os.unlink)(path)
+    yield path
+    path.rmdir() if path.is_dir() else path.unlink()
 
 
-def test_serve_starts_where_its_address_cannot_be_kept(installation):
-    (installation.data / "address").unlink(missing_ok=True)
-    (installation.data / "address").mkdir()
-    try:
-        done = installation.run("serve", "--bind", "127.0.0.1:0")
-    finally:
-        (installation.data / "address").rmdir()
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.write_text(SERVER)])
+def test_address_file_that_no_server_keeps_is_ignored(installation, address_file, make):
+    make(address_file)
+    assert base_urls(installation, "No running server was found") == {DEFAULT}
+    assert installation.run("check").exit_code == 0
+
+
+def test_serve_starts_where_its_address_cannot_be_kept(installation, address_file):
+    address_file.mkdir()
+    done = installation.run("serve", "--bind", "127.0.0.1:0")
     assert "gunicorn" in installation.served
     assert "Warning: other commands cannot find this address (Is a directory)" in done.stderr
     assert not list(installation.data.glob(".address*"))
@@ -699,22 +675,3 @@ def test_links_have_the_servers_address_until_it_is_killed(empty):
     wait_until(lambda: base_urls(empty, "|No running server was found") == {DEFAULT})
     with tarfile.open(empty.folder / "backup.tar.gz") as archive:
         assert not [each for each in archive.getnames() if "address" in each]
-
-
-@pytest.mark.live
-@pytest.mark.parametrize("bind, host", [("0.0.0.0:0", "127.0.0.1"), ("[::]:0", "[::1]")])
-def test_links_of_a_server_on_all_addresses_can_be_opened(empty, bind, host):
-    empty.add_user("ada")
-    with contextlib.closing(
-        socket.socket(socket.AF_INET6 if "::" in bind else socket.AF_INET)
-    ) as probe:
-        try:
-            probe.bind((bind.rpartition(":")[0].strip("[]"), 0))
-        except OSError:
-            pytest.skip("this machine has no such addresses")
-    server = Server(empty, "--bind", bind)
-    try:
-        assert base_urls(empty) == {f"http://{host}:{server.port}"}
-    finally:
-        server.stop()
-    assert base_urls(empty, "No running server was found") == {DEFAULT}

@@ -25,18 +25,6 @@ def demote(store: Storage, user_id: int) -> None:
         store.audit.write("mod-level", 1, user=user_id)
 
 
-def end_sessions(store: Storage, user_id: int) -> None:
-    with store.users.edit(user_id) as user:
-        user.bio = "edited"
-        store.audit.write("edit", 1, user=user_id)
-
-
-def disable(store: Storage, client_id: str) -> None:
-    with store.clients.edit(client_id) as client:
-        client.disabled = True
-        store.audit.write("disable", 1, client=client_id)
-
-
 OPERATIONS = {
     "add user": lambda store, name, invite: store.users.register(
         name, f"{name}@example.org", "", ADMINISTRATOR, invite
@@ -47,13 +35,11 @@ OPERATIONS = {
     "rename": lambda store, user_id, name: store.users.rename(user_id, name),
     "change email": lambda store, user_id, email: store.users.change_email(user_id, email),
     "delete": lambda store, user_id: store.users.delete(user_id),
-    "edit": end_sessions,
     "demote": demote,
     "save picture": lambda store, user_id: store.pictures.save(user_id, generate_picture(7)),
     "add client": lambda store, name, owner_id: store.clients.register(
         name, [], owner_id, at_most=5
     ),
-    "disable client": disable,
     "delete client": lambda store, client_id: store.clients.delete(client_id),
     "rotate keys": lambda store: store.keys.rotate(drop_old=False),
 }

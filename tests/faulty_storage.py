@@ -1,8 +1,4 @@
-"""Faults in what is stored, made behind the server's back: one class for each backend.
-
-Each class has the same methods, named for the fault and not for how the backend stores records.
-The fixture `faults` in conftest.py returns the object for the backend of the test.
-"""
+"""Faults in flat files, made behind the server's back; the fixture `faults` in conftest.py."""
 
 import json
 import os
@@ -45,26 +41,24 @@ class FlatFileFaults:
     def __init__(self, data_dir: str, picture_dir: str) -> None:
         self._data, self._pictures = Path(data_dir), Path(picture_dir)
         self._parts = {"pictures": self._pictures, "keys": self._data / "secret_key"}
-        self._originals: dict[Path, bytes] = {}  # of damaged records
+        self._originals: dict[int, bytes] = {}  # records of damaged users, by id
         self._refused: list[Path] = []
 
     # -- records that are damaged, changed or gone ----------------------------------------------
 
     def damage_user(self, user_id: int, damage: str = "truncated") -> None:
-        """Make the record of a user unreadable: it raises DamagedRecord.
-
-        `damage` is a key of DAMAGES. Every backend has "truncated", "empty", "incomplete" and
-        "only an id".
-        """
-        self._damage(self._user(user_id), damage)
+        """Make the record of a user unreadable; `damage` is a key of DAMAGES."""
+        path = self._user(user_id)
+        self._originals.setdefault(user_id, path.read_bytes())
+        _replace(path, self.DAMAGES[damage])
 
     def damage_client(self, client_id: str, damage: str = "truncated") -> None:
         """Make the record of a client unreadable, as `damage_user`."""
-        self._damage(self._client(client_id), damage)
+        _replace(self._client(client_id), self.DAMAGES[damage])
 
     def repair_user(self, user_id: int) -> None:
         """Restore the record that `damage_user` replaced."""
-        _replace(self._user(user_id), self._originals.pop(self._user(user_id)))
+        _replace(self._user(user_id), self._originals.pop(user_id))
 
     def change_client(self, client_id: str, **values: object) -> None:
         """Store other values in the record of a client, without any check."""
@@ -151,8 +145,7 @@ class FlatFileFaults:
     def stored(self, *parts: str) -> dict[str, bytes]:
         """Return everything that is stored, without locks.
 
-        `parts` limits it to some of "users", "names", "codes", "attempts" and "pictures". The key
-        of a picture is "<size>/<file name>"; other keys depend on the backend.
+        `parts` limits it to some of "users", "names", "codes", "attempts" and "pictures".
         """
         folders = [self._part(part) for part in parts] or [self._data, self._pictures]
         found = {}
@@ -189,10 +182,6 @@ class FlatFileFaults:
 
     def _part(self, part: str) -> Path:
         return self._parts.get(part, self._data / part)
-
-    def _damage(self, path: Path, damage: str) -> None:
-        self._originals.setdefault(path, path.read_bytes())
-        _replace(path, self.DAMAGES[damage])
 
 
 def _aside(path: Path) -> Path:

@@ -14,7 +14,6 @@ import pytest
 from identity.passwords import verify_password
 from storage import Storage, archive, open_storage
 from storage.errors import InviteSpent, NoSuchUser
-from storage.flat_files.check import check
 from storage.records import ADMINISTRATOR, sha256
 
 MADE = sorted((Path(__file__).parent.parent / "installations").glob("*.tar.gz"))
@@ -35,12 +34,6 @@ def here(request, tmp_path) -> Path:
 @pytest.fixture
 def facts(here) -> dict:
     return json.loads((here / "facts.json").read_text())
-
-
-@pytest.fixture
-def store(here, unsynced) -> Storage:
-    """The installation, opened by this version."""
-    return open_storage(str(here / "instance"), str(here / "pfp"))
 
 
 def check_records(store: Storage, facts: dict) -> None:
@@ -65,14 +58,15 @@ def check_records(store: Storage, facts: dict) -> None:
         store.users.register("New", "new@example.org", "", invite=facts["used_invite"])
 
 
-def test_an_installation_of_each_version_opens_whole(here, store, facts):
-    assert list(check(str(here / "instance"), str(here / "pfp"))) == []
+def test_an_installation_of_each_version_opens_whole(here, facts, unsynced):
+    store = open_storage(str(here / "instance"), str(here / "pfp"))
+    assert list(store.verify()) == []
     check_records(store, facts)
     assert store.users.read(BOB).sessions[0].browser == "Firefox on Linux"
     assert len(store.keys.current()) == 2
     new = store.users.register("New", "new@example.org", "", invite=facts["invite"])
     assert new.id == EMILE + 1
-    assert list(check(str(here / "instance"), str(here / "pfp"))) == []
+    assert list(store.verify()) == []
 
 
 def test_a_backup_of_each_version_is_restored(here, facts, backend, tmp_path, unsynced):

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from postgresql_cluster import find_program
 from programs import free_port
 
 from identity.settings import ROOT
@@ -42,9 +43,8 @@ def programs(tmp_path: Path) -> Path:
     words = " ".join(f"'{word}'" for word in COMMAND)
     scripts = {"identity-server": f"#!/bin/sh\nPYTHONPATH='{ROOT}' exec {words} \"$@\"\n"}
     if os.geteuid() == 0:
-        newest = max(Path("/usr/lib/postgresql").iterdir(), key=lambda each: int(each.name))
         for name in PROGRAMS:
-            scripts[name] = AS_POSTGRES.format(program=newest / "bin" / name)
+            scripts[name] = AS_POSTGRES.format(program=find_program(name))
     for name, script in scripts.items():
         (folder / name).write_text(script)
         (folder / name).chmod(0o755)
@@ -74,25 +74,24 @@ def run_blocks(programs: Path, folder: Path) -> list[str]:
     """Run the blocks one after the other in one shell; return what each prints."""
     mark = "---- next ----"
     script = f"\necho '{mark}'\n".join(["set -euo pipefail", *BLOCKS])
-    environment = {
-        "PATH": f"{programs}:{os.environ['PATH']}",
-        "HOME": str(folder),
-        "LANG": "C.UTF-8",
-    }
-    shell = subprocess.Popen(
+    path = f"{programs}:{os.environ['PATH']}"
+    with subprocess.Popen(
         ["bash", "-c", script],
-        **{"cwd": folder, "env": environment, "stdin": subprocess.DEVNULL},
-        **{"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True},
+        cwd=folder,
+        env={"PATH": path, "HOME": str(folder), "LANG": "C.UTF-8"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
         start_new_session=True,
-    )
-    try:
-        printed, _ = shell.communicate(timeout=TIMEOUT)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(shell.pid, signal.SIGKILL)
-    assert shell.returncode == 0, printed + "".join(
-        each.read_text() for each in FOLDER.glob("*.log")
-    )
+    ) as shell:
+        try:
+            printed, _ = shell.communicate(timeout=TIMEOUT)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGKILL)
+    logs = [each.read_text() for each in FOLDER.glob("*.log")]
+    assert shell.returncode == 0, "".join([printed, *logs])
     return printed.split(mark)[1:]
 
 

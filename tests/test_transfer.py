@@ -131,7 +131,7 @@ def test_import_reads_every_field(storage, import_lines):
     line = ADA | {
         "name": " Ａｄａ ",
         "email": " ada@example.org ",
-        "bio": "Zoë says „hi“\n☃ 🙂",
+        "bio": "Zoë says\u2060 „hi“\n☃ 🙂",  # with a hidden character
         "flairs": ["none", "founder"],
         "equippedFlair": "founder",
         "playMinutes": 90,

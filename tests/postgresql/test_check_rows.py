@@ -59,73 +59,65 @@ def test_an_installation_in_order_has_no_problems(site):
     assert site.state() == before
 
 
-# Damage, and the place, the beginning of the problem and what was done.
+# Columns that do not follow from their record: the change, the place, what the row has then.
+WRONG_KEYS = [
+    ("users SET name = 'x' WHERE id = 1", "users/1", "['x', 'ada@example.org', None, 'admin"),
+    ("users SET email = 'x' WHERE id = 2", "users/2", "['bob', 'x', None, None], and its record"),
+    ("users SET role = NULL WHERE id = 1", "users/1", "['ada', 'ada@example.org', None, None]"),
+    (
+        f"clients SET owner = '2' WHERE id = '{CHESS}'",
+        f"clients/{CHESS}",
+        "['https://chess.example', '2', 'unlisted']",
+    ),
+    (
+        f"clients SET origin = NULL, games = 'listed' WHERE id = '{GO}'",
+        f"clients/{GO}",
+        "[None, 'none', 'listed']",
+    ),
+    ("invites SET day = '1'", f"invites/{INVITE}", "['1'], and its record ['"),
+]
+KEY_MADE, PICTURE_MADE = "made: everyone signs in again", "made again from the large picture"
+PICTURE_GENERATED = "replaced by a generated picture"
+# Other damage: the place, the beginning of the problem and what was done.
 REPAIRED = [
     (
-        "UPDATE users SET name = 'x' WHERE id = 1",
-        ("users/1", "has the keys ['x', 'ada@example.org', None, 'admin", "set"),
-    ),
-    (
-        "UPDATE users SET email = 'x' WHERE id = 2",
-        ("users/2", "has the keys ['bob', 'x', None, None], and its record ['bob', 'bob@", "set"),
-    ),
-    (
-        "UPDATE users SET role = NULL WHERE id = 1",
-        ("users/1", "has the keys ['ada', 'ada@example.org', None, None]", "set"),
-    ),
-    (
-        f"UPDATE clients SET owner = '2' WHERE id = '{CHESS}'",
-        (f"clients/{CHESS}", "has the keys ['https://chess.example', '2', 'unlisted']", "set"),
-    ),
-    (
-        f"UPDATE clients SET origin = NULL, games = 'listed' WHERE id = '{GO}'",
-        (f"clients/{GO}", "has the keys [None, 'none', 'listed']", "set"),
-    ),
-    (
-        "UPDATE invites SET day = '1'",
-        (f"invites/{INVITE}", "has the keys ['1'], and its record ['", "set"),
-    ),
-    (
         "INSERT INTO deleted_users VALUES (1)",
-        ("deleted_users/1", "says that users/1, which exists, was deleted", "removed"),
+        *("deleted_users/1", "says that users/1, which exists, was deleted", "removed"),
     ),
     (
         "UPDATE installation SET next_user_id = 3",
-        ("installation", "next_user_id is 3, not above 3, the largest id", "raised to 4"),
+        *("installation", "next_user_id is 3, not above 3, the largest id", "raised to 4"),
     ),
-    (
-        "UPDATE installation SET keys = '{}'",
-        ("installation", "has no signing key", "made: everyone signs in again"),
-    ),
-    (
-        "UPDATE installation SET keys = '{a,\"\"}'",
-        ("installation", "has no signing key", "made: everyone signs in again"),
+    *(
+        (f"UPDATE installation SET keys = '{keys}'", "installation", "has no signing key", KEY_MADE)
+        for keys in ("{}", '{a,""}')
     ),
     (
         "UPDATE pictures SET pfp_timestamp = 5",
-        ("pictures/2", "has the timestamp 5, and its player ", "moved to a new address"),
+        *("pictures/2", "has the timestamp 5, and its player ", "moved to a new address"),
     ),
-    (
-        "UPDATE pictures SET small = 'x'",
-        ("pictures/2", "(small) is not a whole webp", "made again from the large picture"),
-    ),
+    ("UPDATE pictures SET small = 'x'", "pictures/2", "(small) is not a whole webp", PICTURE_MADE),
     (
         "UPDATE pictures SET medium = large",
-        ("pictures/2", "(medium) has 256 x 256 pixels", "made again from the large picture"),
+        *("pictures/2", "(medium) has 256 x 256 pixels", PICTURE_MADE),
     ),
     (
         "UPDATE pictures SET large = 'x'",
-        ("pictures/2", "(large) is not a whole webp", "replaced by a generated picture"),
+        *("pictures/2", "(large) is not a whole webp", PICTURE_GENERATED),
     ),
     (
         EDIT.format("users", ADA, "pfp_timestamp", "-5"),
-        ("users/1", "pfp_timestamp is not a time", "replaced by a generated picture"),
+        *("users/1", "pfp_timestamp is not a time", PICTURE_GENERATED),
     ),
 ]
 
 
 def test_what_follows_from_records_is_repaired(site, subtests):
-    for damage, (place, problem, done) in REPAIRED:
+    rows = [
+        (f"UPDATE {change}", place, f"has the keys {keys}", "set")
+        for change, place, keys in WRONG_KEYS
+    ]
+    for damage, place, problem, done in rows + REPAIRED:
         with subtests.test(damage):
             site.run(damage)
             before = site.state()

@@ -88,7 +88,11 @@ def test_setup_installs_every_module_and_resource_folder():
         if path.is_dir() and not {"pfp", "__pycache__"} & set(path.parts)
     }
     assert set(folders.values()) == resources
-    ours = {each for each in packages if each.partition(".")[0] not in ("tests", "benchmarks")}
+    ours = {
+        each
+        for each in packages
+        if each.partition(".")[0] not in ("tests", "benchmarks", "exercises")
+    }
     assert set(options["packages"].split()) == ours | set(folders)
 
 

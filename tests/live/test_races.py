@@ -1,29 +1,38 @@
-"""Sixteen concurrent requests, against two workers."""
+"""Concurrent requests against two workers: no change is lost, made twice or seen half done."""
 
 import http.client
+import io
 import json
+import os
+import shutil
+import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlencode, urlsplit
 
 import pytest
 import requests
+from PIL import Image
 from waiting import PATIENCE, wait_until
 
-from identity.clients import CLIENT_FAILURES
-from identity.limits import ATTEMPTS_PER_NAME
+from identity.limits import ATTEMPTS_PER_NAME, limits_of_address
 from storage import Storage
+from storage.records import PICTURE_SIZES, User
 
 from .conftest import CALLBACK
 from .form_browser import FormBrowser
-from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer
+from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer, running_server
 
 pytestmark = pytest.mark.live
 RACERS = 16
 WRONG_PASSWORD = "correct horse battery stable"
+ALL_ROUNDS, ROUNDS = 50, 5  # with --all-faults, and in the default run
+ALL_SECONDS, SECONDS = 30, 3
+READERS = 4
+FLAIRS = ("first", "second")
 
 
 def link_of(client: dict) -> str:
@@ -68,6 +77,10 @@ def race(act, times: int = RACERS) -> list:
         return list(threads.map(racer, range(times)))
 
 
+def post(browser: FormBrowser, path: str, **sent) -> requests.Response:
+    return browser.session.post(f"{browser.server_address}{path}", timeout=ANSWER_TIMEOUT, **sent)
+
+
 def until_not_busy(
     send: Callable[[], requests.Response], busy: tuple[int, ...] = (503,)
 ) -> requests.Response:
@@ -83,46 +96,19 @@ def until_not_busy(
     return answer
 
 
-def exchange_at_once(
-    server: RunningServer, form_browser: FormBrowser, client: dict, name: str
-) -> list[tuple[int, bytes]]:
-    """Exchange a new code of a player in sixteen requests; return status and body of each."""
-    code = form_browser.allow(link_of(client), name).answer["code"]
-    credentials = {each: client[each] for each in ("client_id", "client_secret")}
-    exchange = {"grant_type": "authorization_code", "code": code, **credentials}
-    return post_at_once(server.address, "/api/oauth/token", exchange, RACERS)
-
-
-@pytest.mark.parametrize("players", [1, pytest.param(4, marks=pytest.mark.faults)])
 def test_a_code_is_spent_once_by_sixteen_racing_exchanges_and_its_token_ends(
-    server: RunningServer, form_browser: FormBrowser, client: dict, players: int
+    server: RunningServer, form_browser: FormBrowser, client: dict
 ):
     """RFC 6749 4.1.2, RFC 9700 4.3.1: the fifteen replays revoke the token of the first request."""
-    names = [f"exchanger-{players}-{number}" for number in range(players)]
-    for number in range(30 * players):  # a player gets CODES_A_MINUTE
-        name = names[number // 30]
-        if number % 30 == 0:
-            server.add_user(name)
-            form_browser.session.cookies.clear()
-        answers = exchange_at_once(server, form_browser, client, name)
+    server.add_user("exchanger")
+    credentials = {each: client[each] for each in ("client_id", "client_secret")}
+    for _ in range(30):  # a player gets CODES_A_MINUTE
+        code = form_browser.allow(link_of(client), "exchanger").answer["code"]
+        exchange = {"grant_type": "authorization_code", "code": code, **credentials}
+        answers = post_at_once(server.address, "/api/oauth/token", exchange, RACERS)
         assert Counter(status for status, _ in answers) == {200: 1, 400: RACERS - 1}
         [won] = [json.loads(body) for status, body in answers if status == 200]
-        headers = {"Authorization": f"Bearer {won['access_token']}"}
-        who = form_browser.session.get(f"{server.address}/api/oauth/whois", headers=headers)
-        assert who.status_code == 401
-
-
-def test_racing_failed_client_authentications_are_counted_exactly(
-    server: RunningServer, client: dict
-):
-    """The limit is a hundred per address, and a right secret is never answered with 429."""
-    credentials = {"client_id": client["client_id"], "client_secret": "wrong"}
-    exchange = {"grant_type": "authorization_code", "code": "unknown", **credentials}
-    answers = post_at_once(server.address, "/api/oauth/token", exchange, CLIENT_FAILURES + 16)
-    assert Counter(status for status, _ in answers) == {401: CLIENT_FAILURES, 429: 16}
-    exchange["client_secret"] = client["client_secret"]
-    [(status, _)] = post_at_once(server.address, "/api/oauth/token", exchange, 1)
-    assert status == 400  # unknown code
+        assert server.whois(won["access_token"]).status_code == 401
 
 
 @pytest.mark.load
@@ -145,80 +131,186 @@ def test_sixteen_racing_sign_ins_leave_sixteen_sessions_and_no_failure_counted(
     server: RunningServer, store: Storage
 ):
     user = server.add_user("linus")
-    counted = attempts_counted(server)
     browsers = [FormBrowser(server.address) for _ in range(RACERS)]
 
     def sign_in(number: int) -> None:
         form = {"name": "linus", "password": PASSWORD}
-        session = browsers[number].session
-        address = f"{server.address}/sign-in"
         # A right attempt counts until it is released: above ten, the next one has to wait.
-        until_not_busy(lambda: session.post(address, form, timeout=ANSWER_TIMEOUT), (503, 429))
+        until_not_busy(lambda: post(browsers[number], "/sign-in", data=form), (503, 429))
 
     race(sign_in)
     assert len(store.users.read(user["id"]).sessions) == RACERS
     assert all("Hello, " in each.open("/").text for each in browsers)
-    assert attempts_counted(server) == counted
-    race(lambda number: browsers[number].press(browsers[number].open("/"), "Sign out"))
-    assert store.users.read(user["id"]).sessions == []
+    [limit] = limits_of_address("127.0.0.1", "password of", 1, "linus")
+    store.attempts.require_left(*limit)
     for each in browsers:
         each.close()
 
 
-def attempts_counted(server: RunningServer) -> int:
-    """Return the size of all attempt counts: wrong passwords, and new accounts per address."""
-    files = (each for each in server.data_dir.glob("attempts/**/*") if each.is_file())
-    return sum(file.stat().st_size for file in files)
+# ---------------------------------------------------------------------------------------------
+# One name
+# ---------------------------------------------------------------------------------------------
 
 
-def test_a_record_is_read_whole_while_it_is_edited(
-    server: RunningServer, store: Storage, form_browser: FormBrowser, ada: dict
-):
-    bios = {"", "short", "long " * 200}
-
-    def read() -> None:
-        answer = form_browser.session.get(
-            f"{server.address}/api/users/info?id={ada['id']}", timeout=ANSWER_TIMEOUT
-        )
-        assert answer.status_code == 200
-        assert answer.json()["user"]["bio"] in bios
-
-    with Background(lambda number: set_bio(store, ada["id"], sorted(bios)[number % 3])) as edits:
-        for _ in range(300):
-            read()
-        wait_until(lambda: edits.count > 50 or edits.has_failed(), meanwhile=read)
+@pytest.mark.load
+def test_racing_renames_to_one_name_give_it_once(server: RunningServer, pytestconfig):
+    browsers = signed_in(server, *(f"racer-{number}" for number in range(RACERS)))
+    for number in range(ALL_ROUNDS if pytestconfig.option.all_faults else ROUNDS):
+        form = {"name": f"Winner {number}"}
+        answers = race(lambda racer, form=form: post(browsers[racer], "/account", data=form))
+        assert Counter(each.status_code for each in answers) == {200: 1, 409: RACERS - 1}
+    assert server.command("check") == []
 
 
-def set_bio(store: Storage, user_id: int, bio: str) -> None:
-    with store.users.edit(user_id) as user:
-        user.bio = bio
+def signed_in(server: RunningServer, *names: str) -> list[FormBrowser]:
+    """Add the players with these names; return a signed-in browser for each name."""
+    browsers = []
+    for name in {*names}:
+        server.add_user(name)
+    for name in names:
+        browsers.append(FormBrowser(server.address))
+        browsers[-1].set_session_cookie(server.start_session(name))
+    return browsers
 
 
-class Background:
-    """Calls `act(0)`, `act(1)` ... in a thread until the `with` block ends.
+# ---------------------------------------------------------------------------------------------
+# One player
+# ---------------------------------------------------------------------------------------------
 
-    `count` is the number of completed calls. The end of the block raises what `act` raised.
+
+def plain_picture(number: int) -> bytes:
+    """Return a small picture: black, or white for an odd number."""
+    output = io.BytesIO()
+    Image.new("L", (80, 60), number % 2 * 255).save(output, "PNG")
+    return output.getvalue()
+
+
+def shade_of(content: bytes) -> int:
+    """Return 0 for a black picture, and 1 for a white one."""
+    return round(Image.open(io.BytesIO(content)).convert("L").resize((1, 1)).getpixel((0, 0)) / 255)
+
+
+def long_bio(number: int) -> str:
+    """Return a bio that starts with a number, which determines its length."""
+    return "-".join([f"{number:06}"] * (1 + number % 100))
+
+
+class BusyPlayer:
+    """A player who sends heartbeats, edits the profile and changes the picture concurrently.
+
+    Each writer must read its last value until it writes again.
     """
 
-    def __init__(self, act) -> None:
-        self.count = 0
-        self._act = act
-        self._ended = threading.Event()
-        self._threads = ThreadPoolExecutor(1)
+    def __init__(self, server: RunningServer) -> None:
+        self.server, self.store = server, server.open_storage()
+        self.browsers = signed_in(server, "busy", *["busy"] * 3)
+        self.id = self.store.users.find_by_login("busy").id
+        with self.store.users.edit(self.id) as user:
+            user.flairs += FLAIRS
 
-    def __enter__(self) -> "Background":
-        self._running = self._threads.submit(self._run)
-        return self
+    def read(self) -> User:
+        return self.store.users.read(self.id)
 
-    def _run(self) -> None:
-        while not self._ended.is_set():
-            self._act(self.count)
-            self.count += 1
+    def save(self, browser: int, path: str, **sent) -> User:
+        """Send a form; check that the page confirms it, and return the record."""
+        page = post(self.browsers[browser], path, **sent)
+        assert (page.status_code, " saved." in page.text) == (200, True)
+        return self.read()
 
-    def has_failed(self) -> bool:
-        return self._running.done()
+    def send_heartbeat(self, number: int) -> None:
+        """Send a heartbeat a minute after the last one, which is moved back."""
+        with self.store.users.edit(self.id) as before:
+            before.last_heartbeat -= 60_000
+        assert post(self.browsers[0], "/api/users/heartbeat").status_code == 200
+        after = self.read()
+        passed = after.last_heartbeat - before.last_heartbeat
+        assert after.play_ms == before.play_ms + passed > before.play_ms
 
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._threads.shutdown()
-        self._running.result()
+    def write_bio(self, number: int) -> None:
+        bio = long_bio(number)
+        assert self.save(1, "/account", data={"bio": bio}).bio == bio
+
+    def equip(self, number: int) -> None:
+        flair = FLAIRS[number % 2]
+        saved = self.save(2, "/account", data={"equippedFlair": flair})
+        assert saved.equipped_flair == flair
+
+    def change_picture(self, number: int) -> None:
+        self.server.forget_attempts()  # more than a player may upload
+        files = {"picture": ("me.png", plain_picture(number), "image/png")}
+        saved = self.save(3, "/account/picture", files=files)
+        small = self.server.picture_dir / "small" / saved.picture_file
+        assert shade_of(small.read_bytes()) == number % 2
+
+    def check_public_view(self, number: int) -> None:
+        """Check that public data is complete, and a missing picture has a newer version."""
+        user = self.fetch(f"/api/users/info?id={self.id}").json()["user"]
+        assert user["bio"] in ("", long_bio(int(user["bio"][:6] or 0)))
+        assert user["equippedFlair"] in ("none", *FLAIRS)
+        large = self.fetch(f"/pfp/large/{self.id}-{user['pfpTimestamp']}.webp")
+        if large.status_code == 404:
+            assert self.read().pfp_timestamp > user["pfpTimestamp"]
+        else:
+            shade_of(large.content)  # Pillow raises if it is truncated
+
+    def fetch(self, path: str) -> requests.Response:
+        answer = requests.get(f"{self.server.address}{path}", timeout=ANSWER_TIMEOUT)
+        assert answer.status_code in (200, 404)
+        return answer
+
+    def run_for(self, seconds: int) -> None:
+        """Run all writers and readers for this time, and until each ran a few times."""
+        writers = [self.send_heartbeat, self.write_bio, self.equip, self.change_picture]
+        acts = [*writers, *[self.check_public_view] * READERS]
+        counts, over, end = [0] * len(acts), threading.Event(), time.monotonic() + seconds
+
+        def run(number: int) -> None:
+            while not over.is_set():
+                acts[number](counts[number])
+                counts[number] += 1
+
+        def is_enough() -> bool:
+            is_over = time.monotonic() > end and min(counts) > SECONDS
+            return is_over or any(each.done() for each in running)
+
+        with ThreadPoolExecutor(len(acts)) as threads:
+            running = [threads.submit(run, number) for number in range(len(acts))]
+            try:
+                wait_until(is_enough)
+            finally:
+                over.set()
+        for each in running:
+            each.result()
+
+
+@pytest.mark.load
+def test_concurrent_edits_uploads_and_heartbeats_lose_nothing(server: RunningServer, pytestconfig):
+    """It runs for half a minute with --all-faults, and for a few seconds by default."""
+    busy = BusyPlayer(server)
+    busy.run_for(ALL_SECONDS if pytestconfig.option.all_faults else SECONDS)
+    pictures = {*server.picture_dir.glob(f"*/*{busy.id}-*"), *server.picture_dir.glob("*/.*")}
+    assert len(pictures) == len(PICTURE_SIZES)
+    assert server.command("check") == []
+
+
+@pytest.fixture
+def unlocked_server() -> Iterator[RunningServer]:
+    """A server whose locks always succeed."""
+    with running_server() as server:
+        workers = [argument for worker in server.workers() for argument in ("-p", str(worker))]
+        command = ["strace", "-f", *workers, "-o", "/dev/null", "-e", "inject=flock:retval=0"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tracer:
+            assert "attached" in tracer.stderr.readline()
+            yield server
+            tracer.terminate()
+            tracer.communicate()
+
+
+@pytest.mark.faults
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("strace"), reason="needs root and strace: injects faults"
+)
+def test_lost_update_without_locks_is_detected(unlocked_server: RunningServer):
+    """The control of the test above."""
+    with pytest.raises(AssertionError):
+        BusyPlayer(unlocked_server).run_for(ALL_SECONDS)

@@ -2,35 +2,22 @@
 
 An operation runs once without a fault. Its system calls are its steps. A fault at a step needs a
 new run of the operation. With `--all-faults` every step gets every fault. The default run takes
-every step for some operations and faults, and for the others a sample drawn by `--faults-seed`.
+a sample drawn by `--faults-seed`.
 """
 
-import copy
 import dataclasses
-import functools
 import itertools
-import json
 import random
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from driven import DrivenProgram
-from operations import (
-    FAILED,
-    FULL,
-    INTERRUPTED,
-    KILLED,
-    Installation,
-    large_disk,
-    stop_time_windows,
-)
-
-from storage import pictures
+from child import FAILED, FULL, INTERRUPTED, KILLED, Child
+from disks import disk_in_memory
+from saves import Installation, make_repeatable
 
 # System calls that change files, and those they need. Regular expressions, because some machines
 # have only the newer calls, such as renameat for rename.
@@ -49,7 +36,7 @@ CALLS = {
 # Other calls that change files; they are traced without faults.
 OTHER_CHANGES = "^(rmdir|ftruncate|sendfile|copy_file_range)$"
 TRACED = [f"/{names}" for names in [*CALLS.values(), OTHER_CHANGES]]
-SAMPLE = 8  # a sample has one of 8 steps, and at least one
+SAMPLE = 12  # a sample has one of 12 steps, and at least one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,9 +55,7 @@ IO_ERROR = Fault("I/O error", "error=EIO", FAILED)
 LASTING_IO_ERRORS = Fault("lasting I/O errors", "error=EIO", FAILED, is_lasting=True)
 FULL_DISK = Fault("disk full once", "error=ENOSPC", FULL)
 QUOTA_EXCEEDED = Fault("quota exceeded", "error=EDQUOT", FULL)
-# disk.storage_error_from handles ENOSPC and EDQUOT in one branch: one test compares them, and the
-# other tests use ENOSPC only.
-ERRORS = [LASTING_IO_ERRORS, IO_ERROR, FULL_DISK]
+ERRORS = [LASTING_IO_ERRORS, IO_ERROR, FULL_DISK, QUOTA_EXCEEDED]
 each_error = pytest.mark.parametrize("fault", ERRORS, ids=lambda fault: fault.name)
 
 
@@ -101,38 +86,25 @@ def steps_in(log: Path) -> list[Step]:
     return steps
 
 
-class TracedProgram(DrivenProgram):
-    """A running operations.py or a similar program; `run` traces one operation."""
-
-    def __init__(self, name: str, *arguments: str) -> None:
-        super().__init__(name, *arguments)
-        self.steps: dict[str, list[Step]] = {}  # by operation
-
-    def request(self, line: str) -> str:
-        self.send_line(line)
-        return self.read_line().strip()
-
-    def run(
-        self,
-        name: str | list[str],
-        installation: Installation,
-        log: Path,
-        *injected: str,
-        at: Path | None = None,
-    ) -> int:
-        """Run an operation with these faults, at all files or `at` one; return its exit code."""
-        process_id = self.request(
-            json.dumps([name, str(installation.data), str(installation.pictures)])
-        )
-        traced = ",".join([*TRACED, *(each.partition(":")[0] for each in injected)])
-        strace = ["strace", "-y", "-p", process_id, "-o", str(log), "-e", f"trace={traced}"]
-        strace += [argument for each in injected for argument in ("-e", f"inject={each}")]
-        strace += [f"-P{at}"] if at else []
-        with subprocess.Popen(strace, stderr=subprocess.PIPE, text=True) as tracer:
-            assert "attached" in tracer.stderr.readline()
-            code = int(self.request(""))
-            tracer.communicate()
-        return code
+def run_traced(
+    child: Child,
+    action: str | list[str],
+    installation: Installation,
+    log: Path,
+    *injected: str,
+    at: Path | None = None,
+) -> int:
+    """Let a child act with these faults, at all files or `at` one; return its exit code."""
+    process_id = child.fork(action, installation)
+    traced = ",".join([*TRACED, *(each.partition(":")[0] for each in injected)])
+    strace = ["strace", "-y", "-p", process_id, "-o", str(log), "-e", f"trace={traced}"]
+    strace += [argument for each in injected for argument in ("-e", f"inject={each}")]
+    strace += [f"-P{at}"] if at else []
+    with subprocess.Popen(strace, stderr=subprocess.PIPE, text=True) as tracer:
+        assert "attached" in tracer.stderr.readline()
+        code = int(child.go_on())
+        tracer.communicate()
+    return code
 
 
 @dataclasses.dataclass
@@ -142,81 +114,74 @@ class FaultResult:
     installation: Installation
     code: int  # the operation's exit code
     step: Step
-    fault: Fault
     folder: Path  # on the disk, for this fault only
-    log: Path  # the trace of the system calls
 
 
 class Injector:
-    """Injects faults into the operations of a program."""
+    """Injects faults into what a child does on copies of an installation."""
 
     def __init__(
         self,
-        program: TracedProgram,
+        child: Child,
         templates: dict[str, Installation],
         disk: Path,
         config: pytest.Config,
         subtests: pytest.Subtests,
     ) -> None:
-        self.program, self.templates, self.disk = program, templates, disk
-        self.is_full_run, self.seed = is_full_run(config), sample_seed(config)
-        self._subtests = subtests
+        self.child, self.templates, self.disk = child, templates, disk
+        self.options, self._subtests = config.option, subtests
         self._numbers = itertools.count()
 
     def new_folder(self) -> Path:
         """Create a folder; it is not removed, because the whole disk is unmounted at the end."""
-        folder = self.disk / f"{self.program.process.pid}-{next(self._numbers)}"
+        folder = self.disk / f"{self.child.process.pid}-{next(self._numbers)}"
         folder.mkdir()
         return folder
 
-    def with_program(self, program: TracedProgram) -> "Injector":
-        """Return an injector for another program."""
-        another = copy.copy(self)
-        another.program = program
-        return another
-
     def all_steps(self, name: str, *kinds: str) -> list[Step]:
-        """Return the steps of an operation of these kinds, by default of all kinds."""
-        if name not in self.program.steps:
+        """Return the steps of a save or an operation of these kinds, by default of all kinds."""
+        if name not in self.child.steps:
             folder = self.new_folder()
             installation = self.templates[name].copy(folder / "site")
-            assert self.program.run(name, installation, folder / "log") == 0
-            self.program.steps[name] = steps_in(folder / "log")
-            assert self.program.steps[name], f"{name} has no steps"
-        return [step for step in self.program.steps[name] if not kinds or step.kind in kinds]
+            assert run_traced(self.child, name, installation, folder / "log") == 0
+            self.child.steps[name] = steps_in(folder / "log")
+            assert self.child.steps[name], f"{name} has no steps"
+        return [step for step in self.child.steps[name] if not kinds or step.kind in kinds]
 
-    def chosen_steps(
-        self, name: str, fault: Fault, *kinds: str, is_whole: bool = False
-    ) -> list[Step]:
-        """Return the steps that the default run takes: a sample, or all if `is_whole`.
+    def check(
+        self,
+        name: str,
+        fault: Fault,
+        check: Callable[[FaultResult], None],
+        *kinds: str,
+        one_of: int = SAMPLE,
+    ) -> None:
+        """Inject a fault at each step of these kinds, and check its result, as subtests.
 
-        Of the steps at which a kill leaves the same state, the default run takes the first.
-        With --all-faults return all steps.
+        The default run takes a sample: one of so many steps. Of the steps at which a kill leaves
+        the same state, it takes the first.
         """
-        steps = self.all_steps(name, *kinds)
-        if self.is_full_run:
-            return steps
-        if fault is KILL:
-            steps = [step for step in steps if step.has_new_state]
-        if is_whole:
-            return steps
-        rng = random.Random(f"{self.seed} {name} {fault.name} {kinds}")
-        return rng.sample(steps, min(len(steps), 1 + len(steps) // SAMPLE))
-
-    def subtest(self, step: Step) -> AbstractContextManager:
-        """Return a subtest named after the step and the seed that repeats the sample."""
-        return self._subtests.test(f"{step}, --faults-seed={self.seed}")
+        steps, seed = self.all_steps(name, *kinds), self.options.faults_seed
+        if not self.options.all_faults:
+            if fault is KILL:
+                steps = [step for step in steps if step.has_new_state]
+            rng = random.Random(f"{seed} {name} {fault.name} {kinds}")
+            steps = rng.sample(steps, min(len(steps), 1 + len(steps) // one_of))
+        for step in steps:
+            with self._subtests.test(f"{step}, --faults-seed={seed}"):
+                check(self.inject(name, fault, step))
 
     def inject(self, name: str, fault: Fault, step: Step) -> FaultResult:
         """Run an operation on a copy of its installation with a fault at one step."""
         folder = self.new_folder()
         installation, log = self.templates[name].copy(folder / "site"), folder / "log"
-        code = self.program.run(name, installation, log, *self._injected(name, fault, step))
+        injected = self._injected(name, fault, step)
+        code = run_traced(self.child, name, installation, log, *injected)
         if fault.action.startswith("signal"):
             assert code == fault.code
         else:
-            assert first_injected(log) == (step.call, step.number)
-        return FaultResult(installation, code, step, fault, folder, log)
+            check_log(log, step)
+        return FaultResult(installation, code, step, folder)
 
     def _injected(self, name: str, fault: Fault, step: Step) -> Iterator[str]:
         if not fault.is_lasting:
@@ -230,49 +195,31 @@ class Injector:
             yield f"{call}:{fault.action}:when={before.count(call) + 1}+"
 
 
-def first_injected(log: Path) -> tuple[str, int] | None:
-    """Return the name and the number of the first call with an injected error."""
+def check_log(log: Path, step: Step) -> None:
+    """Check that the first error is that of this step, and that a failed sync is not retried.
+
+    The kernel may have dropped the unwritten data, so that a second sync would succeed.
+    """
     lines = log.read_text().splitlines()
-    for number, line in enumerate(lines):
-        if line.endswith("(INJECTED)"):
-            call = line.partition("(")[0]
-            return call, sum(each.startswith(f"{call}(") for each in lines[: number + 1])
-    return None
-
-
-def failed_sync_and_later_ones(log: Path, call: str = "fsync") -> tuple[str, list[str]]:
-    """Return the path whose sync failed, and the paths that were synced after it."""
-    lines = [line for line in log.read_text().splitlines() if line.startswith(f"{call}(")]
-    (failed,) = [number for number, line in enumerate(lines) if "(INJECTED)" in line]
-    path, *later = [line.partition("<")[2].partition(">")[0] for line in lines[failed:]]
-    return path, later
-
-
-def is_full_run(config: pytest.Config) -> bool:
-    """Return whether all faults are tested at all steps, with more power cuts."""
-    return config.option.all_faults
-
-
-def sample_seed(config: pytest.Config) -> int:
-    """Return the seed of the samples: today's date, or the option --faults-seed."""
-    return config.option.faults_seed
+    first = next(number for number, line in enumerate(lines) if line.endswith("(INJECTED)"))
+    is_same = [line.startswith(f"{step.call}(") for line in lines]
+    assert (is_same[first], sum(is_same[: first + 1])) == (True, step.number)
+    if step.kind in ("fsync", "syncfs"):
+        path, *later = [line.partition("<")[2].partition(">")[0] for line in lines[first:]]
+        synced = [each for each, same in zip(later, is_same[first + 1 :], strict=True) if same]
+        assert path not in synced
 
 
 @pytest.fixture
 def disk(tmp_path) -> Iterator[Path]:
-    with large_disk(tmp_path) as folder:
-        yield folder
-
-
-@functools.cache
-def _cached_picture(user_id: int, real=pictures.generate_picture) -> dict[str, bytes]:
-    return real(user_id)
+    """A disk that is large enough for all copies of an installation."""
+    with disk_in_memory(tmp_path, "size=2g"):  # a sync takes no time
+        yield tmp_path
 
 
 @pytest.fixture(scope="module", autouse=True)
 def repeatable_calls() -> Iterator[None]:
-    """Make an operation repeat the same system calls: no time window ends between two runs."""
+    """Let the tests and the child use the same time window and the same cached pictures."""
     with pytest.MonkeyPatch.context() as patch:
-        stop_time_windows(patch.setattr)
-        patch.setattr(pictures, "generate_picture", _cached_picture)  # else most of a check's time
+        make_repeatable(patch.setattr)
         yield

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from disks import disk_in_memory
 from waiting import wait_until
 
 FILE_SYSTEMS = ["ext4", "xfs"]
@@ -74,14 +75,11 @@ def check_disk_is_ours(descriptor: int, image: Path) -> None:
 
 
 @contextlib.contextmanager
-def disk_in_memory(folder: Path, file_system: str) -> Iterator[Disk]:
+def mounted_disk(folder: Path, file_system: str) -> Iterator[Disk]:
     """Create and mount a disk in memory; skip the test if this machine cannot."""
     if not shutil.which(f"mkfs.{file_system}"):
         pytest.skip(f"no mkfs.{file_system}")
-    memory = folder / "memory"
-    memory.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1g", "tmpfs", memory], check=True)
-    try:
+    with disk_in_memory(folder / "memory", "size=1g") as memory:
         disk = Disk(memory / "image", memory / "mounted", file_system)
         disk.folder.mkdir()
         disk.image.touch()
@@ -95,5 +93,10 @@ def disk_in_memory(folder: Path, file_system: str) -> Iterator[Disk]:
                 raise
             pytest.skip(f"this kernel has no {file_system}")
         yield disk
-    finally:
-        subprocess.run(["umount", "--recursive", "--lazy", memory], check=True)
+
+
+@pytest.fixture(params=FILE_SYSTEMS)
+def power(request, tmp_path) -> Iterator[Disk]:
+    """A disk whose power a test can cut."""
+    with mounted_disk(tmp_path, request.param) as disk:
+        yield disk

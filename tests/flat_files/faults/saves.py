@@ -1,45 +1,100 @@
-"""Saves of every kind, reported before and after, for tests that cut the power.
+"""The saves that all tests of faults make, what an installation has before and after each, and it.
 
-The program forks a process for each line of standard input: a seed and the two folders as JSON.
-That process opens the installation, and saves until the disk fails. It prints a JSON line before
-each save, [false, facts], and one after it, [true, facts]. The exit code is the last line.
-
-Facts are observable values of the installation by name: None if deleted, and ANYTHING if only the
-save itself knows the value.
+Facts are the observable values of an installation by name. ANYTHING stands for a new value that
+only the save itself knows, and None for a value that is gone.
 """
 
+import errno
 import functools
 import hashlib
-import itertools
+import io
 import json
 import os
 import random
-import stat
-import sys
-import tempfile
-import traceback
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
-from storage import Storage, open_storage
+from cached_pictures import generate_picture
+
+from storage import Storage, open_storage, pictures
 from storage.encoding import record_as_dict
-from storage.errors import StorageFailed
+from storage.errors import CodeSpent, NoSuchCode, StorageFailed, StorageFull
 from storage.files import translate_os_errors
+from storage.flat_files import attempts, codes
 from storage.flat_files.backend import FlatFiles
-from storage.pictures import generate_picture
+from storage.kinds import DAY_MS
+from storage.maintenance import ignore
 from storage.records import (
+    ADMINISTRATOR,
     PICTURE_SIZES,
+    PLAYER,
     AuthorizationCode,
     Client,
     Grant,
+    Invite,
     Session,
     Suspension,
     User,
+    now_ms,
+    sha256,
 )
+from storage.transfer import import_users
 
 ANYTHING = "anything"
-DISK_FAILED, OTHER_ERROR = 0, 1  # exit codes: StorageFailed, or another exception
 UPLOADS = 20  # different pictures
-UNUSED_HASH = "scrypt:2:1:1$salt$" + "0" * 128  # matches no password
+ADA, BOB = 1, 2  # ids
+INVITE, CODE = "an invitation", "an old code"
+CODE_RECORD = AuthorizationCode("c" * 24, ADA, "a grant", ["userinfo"], "https://a.example/", None)
+
+
+class Installation:
+    """The folders of an installation in any state."""
+
+    def __init__(self, folder: Path) -> None:
+        self.data, self.pictures = folder / "instance", folder / "pfp"
+        self.folders = str(self.data), str(self.pictures)
+
+    def open(self) -> FlatFiles:
+        return open_storage(*self.folders)
+
+    def files(self) -> set[Path]:
+        """Return every file, also temporary ones, except lock files, which are never removed."""
+        paths = [path for top in (self.data, self.pictures) for path in top.rglob("*")]
+        return {path for path in paths if not path.is_dir()} - {*self.data.glob("locks/*")}
+
+    def temporary_files(self) -> set[Path]:
+        return {path for path in self.files() if path.name.startswith(".")}
+
+    def lasting_temporary_files(self) -> set[Path]:
+        """Return the temporary files that are not removed when a time window ends."""
+        return {each for each in self.temporary_files() if "codes" not in each.parts}
+
+    def copy(self, folder: Path) -> "Installation":
+        installation = Installation(folder)
+        for source, target in zip(self.folders, installation.folders, strict=True):
+            if os.path.exists(source):  # a first start may have been killed before
+                shutil.copytree(source, target, symlinks=True)
+        return installation
+
+
+def prepare(storage: Storage) -> None:
+    """Add the records that the saves need, of each kind more than one."""
+    for name in ("Ada", "Bob", "Cyd"):
+        storage.users.register(name, f"{name.lower()}@example.org", "")
+    for name in ("Chess", "Checkers", "Go"):
+        storage.clients.register(name, [], ADA)
+    storage.codes.add(CODE, CODE_RECORD)
+    storage.audit.write("invite", INVITE)
+    storage.invites.add(Invite(sha256(INVITE), now_ms() + DAY_MS))
+    storage.attempts.count("password", "ada", limit=1000)
+
+
+def make_repeatable(replace: Callable[[object, str, object], None] = setattr) -> None:
+    """Let a save repeat its calls: no time window ends, and pictures are generated once."""
+    for module in (attempts, codes):
+        replace(module, "window_of_now", lambda seconds: 10**6)
+    replace(pictures, "generate_picture", generate_picture)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -47,23 +102,22 @@ UNUSED_HASH = "scrypt:2:1:1$salt$" + "0" * 128  # matches no password
 # ---------------------------------------------------------------------------------------------
 
 
-def read_facts(storage: FlatFiles) -> dict[str, object]:
-    """Return all facts, which include everything that a save changes except codes."""
-    facts = {
+def read_facts(storage: FlatFiles, code_names: tuple[str, ...] = ()) -> dict[str, object]:
+    """Return all facts, which include everything that a save changes except other codes."""
+    facts: dict[str, object] = {
         "keys": list(map(bytes.decode, storage.keys.current())),
         "invites": unused_invites(storage),
     }
     for user in map(storage.users.read, storage.users.ids()):
-        assert (
-            storage.users.find_by_login(user.name)
-            == storage.users.find_by_login(user.email)
-            == user
-        )
+        by_login = map(storage.users.find_by_login, (user.name, user.email))
+        assert [*by_login] == [user, user]
         facts[f"player {user.name}"] = describe_player(storage, user)
     for client in map(storage.clients.read, storage.clients.ids()):
         facts[f"client {client.name}"] = expected_fields(client)
     for line in storage.audit.read():
         facts[f"{line['act']} by {line['by']}"] = True
+    for code in code_names:
+        facts[f"code {code}"] = state_of_code(storage, code)
     check_indexes(storage)
     return facts
 
@@ -83,6 +137,29 @@ def check_indexes(storage: FlatFiles) -> None:
         assert list(storage.audit.about({user.id}))[::-1] in (lines, lines[:-1])
 
 
+def count_done(current: dict, known: dict, changes: dict) -> int:
+    """Return how many changes of a save an installation has; they must reach it in their order.
+
+    Raises AssertionError if the current facts differ from the known ones in any other way.
+    """
+    for name in (current.keys() | known.keys()) - changes.keys():
+        assert current.get(name) == known.get(name), name
+    done = []
+    for name, new in changes.items():
+        value, old = current.get(name), known.get(name)
+        done.append(value != old if new == ANYTHING else value == new)
+        assert done[-1] or value == old, f"{name} is neither old nor new: {value}"
+    assert done == sorted(done, reverse=True), f"half done: {dict(zip(changes, done, strict=True))}"
+    return sum(done)
+
+
+def logins_in(facts: dict) -> list[set[str]]:
+    """Return the names and the email addresses of the players."""
+    players = {each: facts[each] for each in facts if each.startswith("player ")}
+    names = {each.removeprefix("player ") for each in players}
+    return [names, {each["email"] for each in players.values()}]
+
+
 def expected_fields(record: User | Client) -> dict:
     """Return the fields whose values a save knows in advance."""
     unknown = {"id", "name", "created", "last_heartbeat", "pfp_timestamp", "invite"}
@@ -90,8 +167,7 @@ def expected_fields(record: User | Client) -> dict:
 
 
 def describe_player(storage: Storage, user: User) -> dict:
-    name = f"{user.id}-{user.pfp_timestamp}.webp"
-    images = {size: storage.pictures.read(size, name)[0] for size in PICTURE_SIZES}
+    images = {size: storage.pictures.read(size, user.picture_file)[0] for size in PICTURE_SIZES}
     return expected_fields(user) | {"picture": picture_digest(images)}
 
 
@@ -99,62 +175,89 @@ def picture_digest(images: dict[str, bytes]) -> str:
     return hashlib.sha256(b"".join(images.values())).hexdigest()
 
 
-@functools.cache
-def cached_picture(number: int) -> dict[str, bytes]:
-    return generate_picture(number)
-
-
 def unused_invites(storage: FlatFiles) -> list[str]:
     """Return the hashes of the unused invitations."""
     ids = storage.invites.ids()
     for each in ids:
         storage.invites.read(each)
-    return [each for each in ids if not storage.users.find_by("invite", each)]
+    return sorted(each for each in ids if not storage.users.find_by("invite", each))
+
+
+def state_of_code(storage: Storage, code: str) -> str | None:
+    try:
+        storage.codes.read(code)
+    except NoSuchCode:
+        return None
+    except CodeSpent:
+        return "used"
+    return "valid"
 
 
 # ---------------------------------------------------------------------------------------------
 # Saves
 #
-# Each save first yields the facts that it will change, in the order in which they must reach the
-# disk; then it saves, and may yield facts that only the save knows. `mark` is unique to the save.
+# Each function returns the facts that the save changes, in the order in which they must reach the
+# disk, and the function that makes the save. `mark` is unique to the save.
 # ---------------------------------------------------------------------------------------------
 
-Save = Callable[[FlatFiles, str, random.Random], Iterator[dict]]
+Plan = tuple[dict[str, object], Callable[[], object]]
+Save = Callable[[FlatFiles, str, random.Random], Plan]
 
 
-def add_player(storage, mark, rng):
-    user = User(0, mark, f"{mark}@example.org", UNUSED_HASH)
-    yield {f"player {mark}": expected_fields(user) | {"picture": picture_of_next_player(storage)}}
-    storage.users.register(user.name, user.email, user.password_hash)
+def add_player(storage, mark, rng, invite_token=None):
+    changes, user = new_player(storage, mark)
+    register = functools.partial(storage.users.register, invite=invite_token)
+    return changes, lambda: register(user.name, user.email, user.password_hash)
 
 
-def picture_of_next_player(storage: FlatFiles) -> str:
-    number = 1
-    if storage.users.ids():
-        with translate_os_errors(), open(f"{storage.layout.data_dir}/next_user_id") as file:
-            number = int(file.read())
-    return picture_digest(cached_picture(number))
+def new_player(storage: FlatFiles, mark: str) -> tuple[dict, User]:
+    user = User(id_of_next_player(storage), mark, f"{mark}@example.org", "")
+    picture = {"picture": picture_digest(generate_picture(user.id))}
+    return {f"player {mark}": expected_fields(user) | picture}, user
+
+
+def id_of_next_player(storage: FlatFiles) -> int:
+    if not storage.users.ids():
+        return 1
+    with translate_os_errors():
+        return int(Path(storage.layout.data_dir, "next_user_id").read_text())
+
+
+def import_player(storage, mark, rng):
+    def act() -> None:
+        line = {"id": user.id, "name": user.name, "email": user.email}
+        file, refused = io.BytesIO(json.dumps(line).encode()), {}
+        import_users(storage, file, None, mark, ignore, refused.__setitem__, str)
+        raise_reported(refused.values())
+
+    changes, user = new_player(storage, mark)
+    return {f"import by {mark}": True} | changes, act
+
+
+def raise_reported(reasons: Iterable[str]) -> None:
+    """Raise StorageFull or StorageFailed if a line or a record could not be read, and why."""
+    for reason in reasons:
+        is_full = any(os.strerror(each) in reason for each in (errno.ENOSPC, errno.EDQUOT))
+        raise (StorageFull if is_full else StorageFailed)(reason)
 
 
 def invite(storage, mark, rng):
-    line = {f"invite by {mark}": True}
-    yield line | {"invites": ANYTHING}
-    storage.audit.write("invite", mark)
-    storage.invites.issue(7)
-    yield line | {"invites": unused_invites(storage)}
+    def act() -> None:
+        storage.audit.write("invite", mark)
+        storage.invites.add(Invite(sha256(mark), now_ms() + DAY_MS))
+
+    invites = sorted([*unused_invites(storage), sha256(mark)])
+    return {f"invite by {mark}": True, "invites": invites}, act
 
 
 def add_invited_player(storage, mark, rng):
-    user = User(0, mark, f"{mark}@example.org", UNUSED_HASH)
-    player = {
-        f"player {mark}": expected_fields(user) | {"picture": picture_of_next_player(storage)}
-    }
-    line = {f"invite by {mark}": True}
-    yield line | {"invites": ANYTHING} | player
-    storage.audit.write("invite", mark)
-    invite_token = storage.invites.issue(7)
-    storage.users.register(user.name, user.email, user.password_hash, invite=invite_token)
-    yield line | {"invites": unused_invites(storage)} | player
+    tokens = [line["by"] for line in storage.audit.read() if line["act"] == "invite"]
+    token = next(filter(storage.invites.find_unused, tokens), None)
+    if token is None:
+        return invite(storage, mark, rng)
+    changes, act = add_player(storage, mark, rng, invite_token=token)
+    left = [each for each in unused_invites(storage) if each != sha256(token)]
+    return changes | {"invites": left}, act
 
 
 def choose_player(storage: Storage, rng: random.Random) -> User:
@@ -165,16 +268,21 @@ def choose_player(storage: Storage, rng: random.Random) -> User:
     return user
 
 
-def edit_player(change: Callable[[User, str], None]) -> Save:
-    """Return a save that changes the record of a player with this function."""
+def edit_player(change: Callable[[User, str], None], act: str = "") -> Save:
+    """Return a save that changes the record of a player, with an audit line if it is an act."""
 
     def save(storage, mark, rng):
+        def edit() -> None:
+            with storage.users.edit(user.id) as edited:
+                if act:
+                    storage.audit.write(act, mark, user=user.id)
+                change(edited, mark)
+
         user = choose_player(storage, rng)
         picture = {"picture": describe_player(storage, user)["picture"]}
         change(user, mark)
-        yield {f"player {user.name}": expected_fields(user) | picture}
-        with storage.users.edit(user.id) as edited:
-            change(edited, mark)
+        line = {f"{act} by {mark}": True} if act else {}
+        return line | {f"player {user.name}": expected_fields(user) | picture}, edit
 
     return save
 
@@ -183,63 +291,56 @@ def write_bio(user: User, mark: str) -> None:
     user.bio = f"{mark} " * 100
 
 
-def allow(storage, mark, rng):
-    user, client = choose_player(storage, rng), choose_client(storage, rng)
-    user.grants[client.id] = grant = Grant(mark, ["userinfo", "email"], 1)
-    yield {f"player {user.name}": describe_player(storage, user)}
-    with storage.users.edit(user.id) as edited:
-        edited.grants[client.id] = grant
-
-
 def sign_in(user: User, mark: str) -> None:
     user.sessions = [*user.sessions, Session(mark, 1, "Firefox on Linux")][-20:]
 
 
 def promote(user: User, mark: str) -> None:
-    user.mod_level = (user.mod_level + 1) % 3
+    user.mod_level = PLAYER if user.mod_level else ADMINISTRATOR
 
 
 def play(user: User, mark: str) -> None:
     user.play_ms += 60_000
 
 
-def suspend(storage, mark, rng):
-    user = choose_player(storage, rng)
-    user.suspension = suspension = None if user.suspended else Suspension("command", since=1)
-    changed = describe_player(storage, user)
-    yield {f"suspend by {mark}": True, f"player {user.name}": changed}
-    with storage.users.edit(user.id) as edited:
-        storage.audit.write("suspend", by=mark, user=user.id)
-        edited.suspension = suspension
+def suspend(user: User, mark: str) -> None:
+    user.suspension = None if user.suspended else Suspension("command", since=1)
+
+
+def allow(storage, mark, rng):
+    client_id = choose_client(storage, rng).id
+
+    def grant(user: User, mark: str) -> None:
+        user.grants[client_id] = Grant(mark, ["userinfo", "email"], 1)
+
+    return edit_player(grant)(storage, mark, rng)
 
 
 def rename(storage, mark, rng):
     user = choose_player(storage, rng)
-    yield {f"player {mark}": describe_player(storage, user), f"player {user.name}": None}
-    storage.users.rename(user.id, mark)
+    changes = {f"player {mark}": describe_player(storage, user), f"player {user.name}": None}
+    return changes, lambda: storage.users.rename(user.id, mark)
 
 
 def change_email(storage, mark, rng):
     user = choose_player(storage, rng)
-    email = f"new-{mark}@example.org"
-    yield {f"player {user.name}": describe_player(storage, user) | {"email": email}}
-    storage.users.change_email(user.id, email)
+    email = f"{mark}@example.org" if user.name != mark else f"new-{mark}@example.org"
+    changes = {f"player {user.name}": describe_player(storage, user) | {"email": email}}
+    return changes, lambda: storage.users.change_email(user.id, email)
 
 
 def change_picture(storage, mark, rng):
     user = storage.users.read(rng.choice(storage.users.ids()))
-    images = cached_picture(10**6 + rng.randrange(UPLOADS))
-    yield {f"player {user.name}": expected_fields(user) | {"picture": picture_digest(images)}}
-    storage.pictures.save(user.id, images)
+    images = generate_picture(10**6 + rng.randrange(UPLOADS))
+    changes = {f"player {user.name}": expected_fields(user) | {"picture": picture_digest(images)}}
+    return changes, lambda: storage.pictures.save(user.id, images)
 
 
 def delete_player(storage, mark, rng):
     user = choose_player(storage, rng)
     if len(storage.users.ids()) < 3:
-        yield from add_player(storage, mark, rng)
-        return
-    yield {f"player {user.name}": None}
-    storage.users.delete(user.id)
+        return add_player(storage, mark, rng)
+    return {f"player {user.name}": None}, lambda: storage.users.delete(user.id)
 
 
 def audit_line_writer(storage: FlatFiles, act: str, mark: str) -> Callable[[Client], None]:
@@ -247,16 +348,11 @@ def audit_line_writer(storage: FlatFiles, act: str, mark: str) -> Callable[[Clie
 
 
 def add_client(storage, mark, rng):
-    line = {f"client add by {mark}": True}
-    yield line | {f"client {mark}": ANYTHING}
     owner_id = rng.choice([None, *storage.users.ids()])
-    client, _ = storage.clients.register(
-        mark,
-        ["https://a.example/"],
-        owner_id,
-        before=audit_line_writer(storage, "client add", mark),
-    )
-    yield line | {f"client {mark}": expected_fields(client)}
+    line = audit_line_writer(storage, "client add", mark)
+    register = functools.partial(storage.clients.register, before=line)
+    changes = {f"client add by {mark}": True, f"client {mark}": ANYTHING}
+    return changes, lambda: register(mark, ["https://a.example/"], owner_id)
 
 
 def choose_client(storage: Storage, rng: random.Random) -> Client:
@@ -266,113 +362,71 @@ def choose_client(storage: Storage, rng: random.Random) -> Client:
 def edit_client(storage, mark, rng):
     client = choose_client(storage, rng)
     uris = [f"https://{mark}.example/"]
-    yield {f"client {client.name}": expected_fields(client) | {"redirect_uris": uris}}
-    with storage.clients.edit(client.id) as edited:
-        edited.redirect_uris = uris
+
+    def act() -> None:
+        with storage.clients.edit(client.id) as edited:
+            edited.redirect_uris = uris
+
+    return {f"client {client.name}": expected_fields(client) | {"redirect_uris": uris}}, act
 
 
 def change_secret(storage, mark, rng):
     client = choose_client(storage, rng)
-    line = {f"client new-secret by {mark}": True}
-    yield line | {f"client {client.name}": ANYTHING}
-    storage.clients.issue_secret(client.id, audit_line_writer(storage, "client new-secret", mark))
-    yield line | {f"client {client.name}": expected_fields(storage.clients.read(client.id))}
+    line = audit_line_writer(storage, "client new-secret", mark)
+    changes = {f"client new-secret by {mark}": True, f"client {client.name}": ANYTHING}
+    return changes, lambda: storage.clients.issue_secret(client.id, line)
 
 
 def delete_client(storage, mark, rng):
     client = choose_client(storage, rng)
     if len(storage.clients.ids()) < 3:
-        yield from add_client(storage, mark, rng)
-        return
-    yield {f"client delete by {mark}": True, f"client {client.name}": None}
-    storage.clients.delete(client.id, audit_line_writer(storage, "client delete", mark))
+        return add_client(storage, mark, rng)
+    line = audit_line_writer(storage, "client delete", mark)
+    changes = {f"client delete by {mark}": True, f"client {client.name}": None}
+    return changes, lambda: storage.clients.delete(client.id, line)
 
 
-def rotate_keys(storage, mark, rng):
-    line = {f"key rotate by {mark}": True}
-    yield line | {"keys": ANYTHING}
-    storage.audit.write("key rotate", mark)
-    storage.keys.rotate(drop_old=False)
-    yield line | {"keys": list(map(bytes.decode, storage.keys.current()))}
+def rotate_keys(drop_old: bool) -> Save:
+    return lambda storage, mark, rng: (
+        {"keys": ANYTHING},
+        functools.partial(storage.keys.rotate, drop_old=drop_old),
+    )
 
 
-def use_codes(storage, mark, rng):
-    """Save codes, which have no facts: all codes are invalid after a power cut."""
-    yield {}
-    record = AuthorizationCode("c" * 24, 1, mark, ["userinfo"], None, None)
-    storage.codes.add(f"valid {mark}", record)
-    storage.codes.add(f"used {mark}", record)
-    storage.codes.spend(f"used {mark}")
+def add_code(storage, mark, rng):
+    """Add a code, which no power cut spares: its fact has no meaning after one."""
+    return {f"code {mark}": "valid"}, lambda: storage.codes.add(mark, CODE_RECORD)
 
 
-SAVES: list[Save] = [
-    *(add_player, add_client),  # first, because the others need a player and a client
-    *(
-        invite,
-        add_invited_player,
-        rename,
-        change_email,
-        change_picture,
-        suspend,
-        allow,
-        delete_player,
-    ),
-    *map(edit_player, (write_bio, sign_in, play, promote)),
-    *(edit_client, change_secret, delete_client, rotate_keys, use_codes),
-]
+def use_code(storage, mark, rng):
+    if state_of_code(storage, CODE) != "valid":
+        return add_code(storage, CODE, rng)
+    return {f"code {CODE}": "used"}, lambda: storage.codes.spend(CODE)
 
 
-# ---------------------------------------------------------------------------------------------
-# The program
-# ---------------------------------------------------------------------------------------------
-
-
-def save(seed: int, *folders: str) -> Iterator[tuple[bool, dict]]:
-    """Open an installation, and save endlessly: first each kind once, then at random."""
-    rng = random.Random(seed)
-    yield False, {"keys": ANYTHING, "invites": []}
-    storage = open_storage(*folders)
-    yield True, {"keys": list(map(bytes.decode, storage.keys.current())), "invites": []}
-    kinds = SAVES[:2] + rng.sample(SAVES[2:], len(SAVES) - 2)
-    for number in itertools.count():
-        kind = kinds[number] if number < len(kinds) else rng.choice(SAVES)
-        steps = kind(storage, f"p{seed}-{number}", rng)
-        changes = next(steps)
-        yield False, changes
-        yield True, next(steps, changes)
-
-
-def run_saves(seed: int, *folders: str) -> int:
-    """Save until the disk fails; return DISK_FAILED or OTHER_ERROR."""
-    try:
-        for event in save(seed, *folders):
-            print(json.dumps(event), flush=True)
-    except StorageFailed:
-        return DISK_FAILED
-    except Exception:
-        traceback.print_exc()
-    return OTHER_ERROR
-
-
-def disable_fsync(has_mode: Callable[[int], bool]) -> None:
-    """Disable os.fsync for files of this mode, which the tests must detect."""
-    fsync = os.fsync
-    os.fsync = lambda each: None if has_mode(os.fstat(each).st_mode) else fsync(each)
-
-
-def serve(requests) -> None:
-    for line in requests:
-        process = os.fork()
-        if not process:
-            os._exit(run_saves(*json.loads(line)))
-        print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
-
-
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:  # a first run imports all modules
-        list(itertools.islice(save(0, f"{folder}/instance", f"{folder}/pfp"), 100))
-    for number in (*range(UPLOADS), *range(10**6, 10**6 + UPLOADS)):
-        cached_picture(number)
-    for kind in sys.argv[1:]:
-        disable_fsync({"files": stat.S_ISREG, "folders": stat.S_ISDIR}[kind])
-    serve(sys.stdin)
+SAVES: dict[str, Save] = {
+    "add a player": add_player,  # the first two before all others, which need what these add
+    "add a client": add_client,
+    "import a player": import_player,
+    "invite a player": invite,
+    "add an invited player": add_invited_player,
+    "rename a player": rename,
+    "change an email address": change_email,
+    "change a picture": change_picture,
+    "write a bio": edit_player(write_bio),
+    "sign in": edit_player(sign_in),
+    "play": edit_player(play),
+    "make or unmake an administrator": edit_player(promote),
+    "suspend a player": edit_player(suspend, "suspend"),
+    "allow a client": allow,
+    "delete a player": delete_player,
+    "edit a client": edit_client,
+    "change a secret": change_secret,
+    "delete a client": delete_client,
+    "rotate the keys": rotate_keys(drop_old=False),
+    "drop the old keys": rotate_keys(drop_old=True),
+    "add a code": add_code,
+    "use a code": use_code,
+}
+FIRST_START = "start on empty folders"
+AT_FIRST_START = {"keys": ANYTHING, "invites": []}  # the facts that the first start changes

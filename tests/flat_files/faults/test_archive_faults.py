@@ -1,68 +1,74 @@
-"""Backup, restore, copy and import with a kill or a failing system call at each step."""
+"""Backup, restore and copy with a kill or a failing system call at each step, and `check`."""
 
+import json
 import os
+import random
 import subprocess
-import sys
+import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import injection
 import pytest
-from archive_operations import (
-    BACKUP,
-    CLEO,
-    COPY,
-    DORA,
-    IMPORT,
-    RESTORE,
-    archive_path,
-    do_backup,
-    do_copy,
-    do_import,
-    do_restore,
-)
+from archive_operations import BACKUP, COPY, RESTORE, archive_path, do_backup, do_copy, do_restore
 from archives import read_archive
+from child import DONE, KILLED, UNCONFIRMED, Child
 from copying import read_all
+from disks import MOUNTS, STRACE
 from injection import (
     ERRORS,
-    IO_ERROR,
     KILL,
     LASTING_IO_ERRORS,
-    Fault,
+    SAMPLE,
     FaultResult,
     Injector,
-    Step,
-    TracedProgram,
-    failed_sync_and_later_ones,
+    disk,
+    repeatable_calls,
+    run_traced,
 )
-from needs import STRACE
-from operations import ADA, BOB, DONE, FAILED, KILLED, UNCONFIRMED, Installation, prepare
-from test_kills_and_failing_disks import check_bystander
-from waiting import PATIENCE, wait_until
+from live.running import COMMAND
+from power import power
+from saves import BOB, Installation, describe_player, prepare
+from waiting import wait_until
 
 from identity.settings import ROOT
 from storage import Storage
 from storage.archive import backup
-from storage.errors import BadInstallation, NoSuchUser
+from storage.errors import BadInstallation
 from storage.flat_files.disk import locked
-from storage.transfer import ImportResult
+from storage.flat_files.layout import Layout
+from storage.records import PICTURE_SIZES
 
+EMMY = 4  # the id of a deleted user
 pytestmark = [pytest.mark.faults, STRACE]
-disk, repeatable_calls = injection.disk, injection.repeatable_calls
-each_fault = pytest.mark.parametrize("fault", [KILL, *ERRORS], ids=lambda fault: fault.name)
+__all__ = ["disk", "power", "repeatable_calls"]  # fixtures
+each_fault = pytest.mark.parametrize("fault", [KILL, *ERRORS[:3]], ids=lambda fault: fault.name)
 
 
 @pytest.fixture(scope="module")
 def prepared(repeatable_calls, tmp_path_factory) -> Installation:
-    """An installation with Ada and Bob, and Emmy deleted."""
+    """An installation with players, Emmy deleted, and an archive of it."""
     installation = Installation(tmp_path_factory.mktemp("prepared"))
     storage = installation.open()
     prepare(storage)
     storage.users.delete(storage.users.register("Emmy", "emmy@example.org", "").id)
+    do_backup(storage)
     return installation
+
+
+@pytest.fixture(scope="module")
+def players(prepared) -> dict[int, dict]:
+    return describe_players(prepared.open())
+
+
+@pytest.fixture(scope="module")
+def child(prepared) -> Iterator[Child]:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("ARCHIVE", str(archive_path(prepared.open())))
+        environment.setenv("SOURCE", str(prepared.data.parent))
+        with Child() as child:
+            yield child
 
 
 @pytest.fixture(scope="module")
@@ -73,26 +79,19 @@ def empty(tmp_path_factory) -> Installation:
     return installation
 
 
-@pytest.fixture(scope="module")
-def program(prepared) -> Iterator[TracedProgram]:
-    storage = prepared.open()
-    do_backup(storage)
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("ARCHIVE", str(archive_path(storage)))
-        environment.setenv("SOURCE", str(prepared.data.parent))
-        with TracedProgram("archive_operations.py") as program:
-            yield program
-
-
 @pytest.fixture
-def injector(program, prepared, empty, disk, pytestconfig, subtests) -> Injector:
-    templates = {RESTORE: empty, COPY: empty, IMPORT: prepared, BACKUP: prepared}
-    return Injector(program, templates, disk, pytestconfig, subtests)
+def injector(child, prepared, empty, disk, pytestconfig, subtests) -> Injector:
+    templates = {RESTORE: empty, COPY: empty, BACKUP: prepared}
+    return Injector(child, templates, disk, pytestconfig, subtests)
 
 
-def choose_steps(injector: Injector, name: str, fault: Fault) -> list[Step]:
-    """Return every step for a kill and an I/O error: these operations write many records."""
-    return injector.chosen_steps(name, fault, is_whole=fault in (KILL, IO_ERROR))
+def describe_players(storage: Storage) -> dict[int, dict]:
+    """Return the fields and the pictures of all players by id; check that each can sign in."""
+    users = [*map(storage.users.read, storage.users.ids())]
+    for user in users:
+        by_login = map(storage.users.find_by_login, (user.name, user.email))
+        assert [*by_login] == [user, user]
+    return {user.id: describe_player(storage, user) for user in users}
 
 
 def problems(storage: Storage) -> list[str]:
@@ -102,200 +101,205 @@ def problems(storage: Storage) -> list[str]:
 
 
 def leftover_files(installation: Installation) -> list[Path]:
-    folders = (
-        path for top in (installation.data, installation.pictures) for path in top.glob(".*")
-    )
+    folders = (path for top in installation.folders for path in Path(top).glob(".*"))
     return [*folders, *installation.temporary_files()]
 
 
-@each_fault
-def test_restore_with_a_fault_is_all_or_nothing_and_repeatable(injector, fault):
-    for step in choose_steps(injector, RESTORE, fault):
-        with injector.subtest(step):
-            check_restore(injector.inject(RESTORE, fault, step))
-
-
-def check_restore(result: FaultResult) -> None:
-    installation, storage = result.installation, result.installation.open()
-    assert result.code in (result.fault.code, DONE, UNCONFIRMED)
-    if storage.users.ids():
-        assert result.code in (DONE, KILLED, UNCONFIRMED)
+def check_restored(installation: Installation, players: dict[int, dict], folder: Path) -> bool:
+    """Check that a restore is done, or can be repeated, or blocks nobody; return if it was done."""
+    storage = installation.open()
+    was_done = bool(storage.users.ids())
+    if was_done:
         with pytest.raises(BadInstallation, match="has players"):
             do_restore(storage)
     else:
-        assert result.code != DONE
-        assert storage.clients.ids() == [] or result.code == KILLED or result.step.kind == "open"
-        copied_storage = installation.copy(result.folder / "copy").open()
+        copied_storage = installation.copy(folder / "copy").open()
         copied_storage.users.register("Ada", "ada@example.org", "")
         was_started = (installation.data / ".restore/users").exists()
         reported = []
-        assert do_restore(storage, reported.append) == 2
+        assert do_restore(storage, reported.append) == len(players)
         assert bool(reported) == was_started
-    assert storage.users.ids() == [ADA, BOB]
-    check_bystander(storage)
-    assert len(storage.clients.ids()) == 1
-    assert storage.users.register("Zed", "zed@example.org", "").id == 10_004
+    assert describe_players(storage) == players
+    assert len(storage.clients.ids()) == 3
+    assert storage.users.register("Zed", "zed@example.org", "").id == EMMY + 10_001
     assert problems(storage) == []
     assert [line["act"] for line in storage.audit.read()].count("backup") == 1
+    return was_done
 
 
 @each_fault
-def test_copy_with_a_fault_is_all_or_nothing_and_repeatable(injector, prepared, fault):
+def test_restore_with_a_fault_is_all_or_nothing_and_repeatable(injector, players, fault):
+    def check(result: FaultResult) -> None:
+        clients = result.installation.open().clients.ids()
+        was_done = check_restored(result.installation, players, result.folder)
+        assert result.code in (fault.code, DONE, UNCONFIRMED)
+        assert result.code in (DONE, KILLED, UNCONFIRMED) if was_done else result.code != DONE
+        assert was_done or not clients or result.code == KILLED or result.step.kind == "open"
+
+    injector.check(RESTORE, fault, check, one_of=3 if fault is KILL else SAMPLE)
+
+
+@MOUNTS
+def test_restore_after_a_power_cut_is_complete_or_repeatable(
+    child, empty, players, power, tmp_path, pytestconfig
+):
+    """The first cut is after the end, and the others at random moments before it."""
+    seed, duration, codes = pytestconfig.option.faults_seed, 0, []
+    rng = random.Random(seed)
+    for number in range(12 if pytestconfig.option.all_faults else 3):
+        installation = empty.copy(power.folder / str(number))
+        os.sync()
+        child.fork(RESTORE, installation)
+        cut = threading.Timer(rng.uniform(0, duration), power.cut_power)
+        started = time.monotonic()
+        if number:
+            cut.start()
+        codes.append(int(child.go_on()))
+        if number:
+            cut.join()
+        else:
+            duration = time.monotonic() - started
+            power.cut_power()
+        power.restart()
+        print(f"cut {number}, --faults-seed={seed}: {codes}")
+        assert check_restored(installation, players, tmp_path / str(number)) or codes[-1] != DONE
+    assert codes[0] == DONE
+
+
+@each_fault
+def test_copy_with_a_fault_is_all_or_nothing_and_repeatable(injector, prepared, players, fault):
     source = read_all(prepared.open())
-    for step in choose_steps(injector, COPY, fault):
-        with injector.subtest(step):
-            check_copy(injector.inject(COPY, fault, step), source)
-            assert read_all(prepared.open()) == source
 
+    def check(result: FaultResult) -> None:
+        storage = result.installation.open()
+        assert result.code in (fault.code, DONE, UNCONFIRMED)
+        if storage.users.ids():
+            assert result.code in (DONE, KILLED, UNCONFIRMED)
+        else:
+            assert result.code != DONE
+            assert do_copy(storage) == len(players)
+        assert read_all(storage) == read_all(prepared.open()) == source
+        assert problems(storage) == []
 
-def check_copy(result: FaultResult, source: tuple) -> None:
-    storage = result.installation.open()
-    assert result.code in (result.fault.code, DONE, UNCONFIRMED)
-    if storage.users.ids():
-        assert result.code in (DONE, KILLED, UNCONFIRMED)
-    else:
-        assert result.code != DONE
-        assert do_copy(storage) == 2
-    assert read_all(storage) == source
-    assert problems(storage) == []
+    injector.check(COPY, fault, check)
 
 
 @each_fault
-def test_import_with_a_fault_leaves_whole_players_and_is_repeatable(injector, fault):
-    for step in choose_steps(injector, IMPORT, fault):
-        with injector.subtest(step):
-            check_import(injector.inject(IMPORT, fault, step))
+def test_backup_with_a_fault_leaves_no_archive_or_a_whole_one(
+    injector, empty, players, fault, monkeypatch
+):
+    def check(result: FaultResult) -> None:
+        installation, storage = result.installation, result.installation.open()
+        archive = archive_path(storage)
+        assert result.code in (fault.code, DONE)
+        assert archive.exists() or result.code != DONE
+        if result.code not in (KILLED, DONE) and result.step.kind != "unlink":
+            assert not archive.exists()
+            # A folder that cannot be opened keeps its files.
+            if (result.step.kind, fault) != ("open", LASTING_IO_ERRORS):
+                assert leftover_files(installation) == []
+            assert [*archive.parent.glob(".*")] == []
+        if archive.exists():
+            assert read_archive(archive)
+            archive.unlink()
+        assert do_backup(storage) == len(players)
+        assert leftover_files(installation) == []
+        assert problems(storage) == []
+        monkeypatch.setenv("ARCHIVE", str(archive))
+        restored = empty.copy(result.folder / "restored").open()
+        assert do_restore(restored) == len(players)
+        assert describe_players(storage) == describe_players(restored) == players
 
-
-def check_import(result: FaultResult) -> None:
-    storage = result.installation.open()
-    assert result.code in (result.fault.code, DONE, UNCONFIRMED)
-    imported = [user_id for user_id in (CLEO, DORA) if is_imported(storage, user_id)]
-    assert result.code != DONE or imported == [CLEO, DORA]
-    assert problems(storage) == []
-    if result.code not in (KILLED, DONE) and result.step.kind != "unlink":
-        assert leftover_files(result.installation) == []
-    assert do_import(storage) == ImportResult(added=2 - len(imported), there=len(imported))
-    assert is_imported(storage, CLEO) and is_imported(storage, DORA)
-    assert storage.users.register("Zed", "zed@example.org", "").id == DORA + 1
-    check_bystander(storage)
-
-
-def is_imported(storage: Storage, user_id: int) -> bool:
-    try:
-        user = storage.users.read(user_id)
-    except NoSuchUser:
-        return False
-    assert storage.users.find_by_login(user.name) == storage.users.find_by_login(user.email) == user
-    return True
-
-
-@each_fault
-def test_backup_with_a_fault_leaves_no_archive_or_a_whole_one(injector, empty, fault, monkeypatch):
-    for step in choose_steps(injector, BACKUP, fault):
-        with injector.subtest(step):
-            check_backup(injector.inject(BACKUP, fault, step), empty, monkeypatch)
-
-
-def check_backup(result: FaultResult, empty: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
-    installation, storage = result.installation, result.installation.open()
-    archive = archive_path(storage)
-    assert result.code in (result.fault.code, DONE)
-    assert archive.exists() or result.code != DONE
-    if result.code not in (KILLED, DONE) and result.step.kind != "unlink":
-        assert not archive.exists()
-        # A folder that cannot be opened keeps its files.
-        if (result.step.kind, result.fault) != ("open", LASTING_IO_ERRORS):
-            assert leftover_files(installation) == []
-        assert [*archive.parent.glob(".*")] == []
-    if archive.exists():
-        assert read_archive(archive)
-        archive.unlink()
-    assert do_backup(storage) == 2
-    assert leftover_files(installation) == []
-    assert problems(storage) == []
-    check_bystander(storage)
-    monkeypatch.setenv("ARCHIVE", str(archive))
-    assert do_restore(empty.copy(result.folder / "restored").open()) == 2
-
-
-SYNCS = [(name, "fsync") for name in (RESTORE, IMPORT, BACKUP)]
-SYNCS += [(RESTORE, "syncfs")]
-
-
-@pytest.mark.parametrize(("name", "call"), SYNCS)
-def test_failed_sync_is_reported_and_not_retried(injector, name, call):
-    """The kernel may have dropped the unwritten data, so that a second sync would succeed."""
-    steps = injector.all_steps(name, call)
-    assert len(steps) >= 2
-    for step in steps:
-        with injector.subtest(step):
-            result = injector.inject(name, IO_ERROR, step)
-            path, later = failed_sync_and_later_ones(result.log, step.call)
-            assert path.startswith(str(result.folder)) and later == []
-            assert result.code in (FAILED, UNCONFIRMED)
-
-
-def command_under(installation: Installation, strace: list[str], *arguments: str, status: int = 1):
-    """Run the command while strace injects faults; it must exit with this status."""
-    program = "from identity_admin import main; main()"
-    done = subprocess.run(
-        ["strace", "-f", "-o", "/dev/null", *strace, sys.executable, "-c", program, *arguments],
-        env=os.environ
-        | {
-            "IDENTITY_DATA_DIR": str(installation.data),
-            "IDENTITY_PICTURE_DIR": str(installation.pictures),
-        },
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert done.returncode == status, done
-    return done
+    injector.check(BACKUP, fault, check)
 
 
 def test_acts_during_a_restore_are_in_the_audit_log(prepared, disk):
-    archive, installation = disk / "a.tar.gz", Installation(disk)
-    source = prepared.copy(disk / "source").open()  # its log gets a line
-    backup(source, str(archive), by="command")
+    archive, installation = archive_path(prepared.open()), Installation(disk)
     storage = installation.open()
     staged_log = installation.data / ".restore" / "audit.log"
-    slow = ["-e", "trace=fsync", "-e", "inject=fsync:delay_enter=1000000", "-P", str(staged_log)]
-    with ThreadPoolExecutor(1) as beside, ExitStack() as held_lock:
+    slow = ["trace=fsync", "-e", "inject=fsync:delay_enter=1000000", "-P", staged_log]
+    data, pictures = installation.folders
+    folders = {"IDENTITY_DATA_DIR": data, "IDENTITY_PICTURE_DIR": pictures}
+    command = ["strace", "-f", "-o", "/dev/null", "-e", *slow, *COMMAND, "restore", archive]
+    lines = 0
+    with ExitStack() as held_lock:
         # The restore takes this lock after it has put the log in place, and so waits here.
         held_lock.enter_context(locked(str(installation.data / "locks" / "keys")))
-        restored = beside.submit(
-            command_under, installation, slow, "restore", str(archive), status=0
-        )
-        wait_until(lambda: restored.done() or staged_log.parent.exists())
-        lines = 0
-        while not restored.done():
+        restore = subprocess.Popen(command, env=os.environ | folders, cwd=ROOT)
+        wait_until(staged_log.parent.exists, restore)
+        while restore.poll() is None:
             storage.audit.write("meanwhile", by=lines)
             lines += 1
             if lines > 1:
                 held_lock.close()
             time.sleep(0.001)
-    assert restored.result() and lines > 1
+    assert restore.returncode == 0 and lines > 1
     written = [line["by"] for line in storage.audit.read() if line["act"] == "meanwhile"]
     assert written == [*range(lines)]
 
 
-@pytest.mark.parametrize("command", ["backup", "export"])
-def test_unreadable_record_is_reported_and_affects_no_other(prepared, disk, command):
-    installation = prepared.copy(disk)
-    unreadable = ["-e", "inject=read:error=EIO", f"-P{installation.data}/users/{ADA}.json"]
-    done = command_under(installation, unreadable, command, str(disk / "file"))
-    first, second = done.stdout.splitlines()
-    assert f"users/{ADA}.json: Input/output error: " in first
-    assert second == f"1 player in {disk / 'file'}"
+def test_backup_reports_and_leaves_out_what_is_unreadable(prepared, players, disk):
+    installation, reported = prepared.copy(disk), []
+    storage = installation.open()
+    record, picture = "users/1.json", storage.users.read(BOB).picture_file
+    for path in (installation.data / record, installation.pictures / "large" / picture):
+        path.unlink()
+        path.symlink_to("/proc/self/mem")  # its first bytes cannot be read (proc(5))
+    archive = str(disk / "archive")
+    assert backup(storage, archive, "command", report=reported.append) == len(players) - 1
+    assert f"{record}: Input/output error: " in reported[0]
+    assert f"{picture}: Input/output error: left out, player {BOB} gets" in reported[1]
+    assert len(reported) == 2
 
 
-def test_unreadable_picture_is_reported_and_left_out(prepared, disk):
-    installation = prepared.copy(disk)
-    picture = installation.pictures / "large" / installation.open().users.read(ADA).picture_file
-    unreadable = ["-e", "inject=read:error=EIO", f"-P{picture}"]
-    done = command_under(installation, unreadable, "backup", str(disk / "file"))
-    first, second = done.stdout.splitlines()
-    assert f"{picture}: Input/output error: left out, player {ADA} gets" in first
-    assert second == f"2 players in {disk / 'file'}"
+# ---------------------------------------------------------------------------------------------
+# `check` with a folder that cannot be listed: it reports the folder and continues
+# ---------------------------------------------------------------------------------------------
+
+LAYOUT = Layout("/instance", "/pfp")
+FOLDERS = ["instance", *(each.lstrip("/") for each in LAYOUT.data_folders()), "pfp"]
+FOLDERS += [f"pfp/{size}" for size in PICTURE_SIZES]
+
+
+@pytest.fixture
+def installation(prepared, tmp_path) -> Installation:
+    return prepared.copy(tmp_path)
+
+
+@pytest.fixture
+def check_without(child, installation) -> Callable[..., dict[str, str]]:
+    """A function that runs `check` with an unlistable folder; returns the problem of each file."""
+
+    def check_without(folder: str, *options: str) -> dict[str, str]:
+        top = installation.data.parent
+        arguments, fault = ["check", "--json", *options], "getdents64:error=EIO"
+        assert run_traced(child, arguments, installation, top / "log", fault, at=top / folder) == 1
+        found = json.loads((top / "instance.printed").read_text())
+        return {each["file"].removeprefix(f"{top}/"): each["problem"] for each in found}
+
+    return check_without
+
+
+def test_unlistable_folder_is_reported_and_hides_no_other_problem(
+    installation, check_without, subtests
+):
+    """And files of users who cannot be listed are not removed."""
+    (installation.data / "audit.log").chmod(0o644)
+    before = {path: path.lstat().st_ino for path in installation.files()}
+    for folder in FOLDERS:
+        with subtests.test(folder):
+            found = check_without(folder)
+            assert found.pop("instance/audit.log") == "has the mode 0644 and not 0600"
+            assert found == {folder: "the disk refused: Input/output error"}
+            check_without(folder, "--repair")
+            assert {path: path.lstat().st_ino for path in installation.files()} == before
+            (installation.data / "audit.log").chmod(0o644)
+
+
+@pytest.mark.parametrize("folder", ["instance/users", "instance/deleted"])
+def test_no_id_is_reused_if_the_used_ids_cannot_be_read(installation, check_without, folder):
+    (installation.data / "next_user_id").unlink()
+    check_without(folder, "--repair")
+    assert not (installation.data / "next_user_id").exists()
+    check_without("instance/invites", "--repair")
+    assert (installation.data / "next_user_id").read_text() == f"{EMMY + 1}\n"

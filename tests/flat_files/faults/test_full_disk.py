@@ -1,142 +1,128 @@
-"""The storage on a disk that is full of bytes or of files."""
+"""The storage on a disk that is full of bytes or of files, or read-only."""
 
 import os
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import begin_window
-from needs import MOUNTS
-from operations import (
-    ADA,
-    FIRST_START,
-    OLD_PICTURE,
-    OPERATIONS,
-    Installation,
-    find_names,
-    picture_of,
-    prepare,
-    small_disk,
-)
+from child import MARK
+from disks import MOUNTS, PAGE, REFUSE, disk_in_memory, fill_bytes, make_usable
+from injection import repeatable_calls
+from saves import ADA, CODE, SAVES, Installation, count_done, prepare, read_facts
 
-from storage.errors import StorageFull, TooManyAttempts
+from storage.errors import StorageFailed, StorageFull, TooManyAttempts
+from storage.flat_files.advice import check_folders
 
 pytestmark = [pytest.mark.faults, MOUNTS]
+__all__ = ["repeatable_calls"]  # a fixture
 
-PAGE = 4096  # bytes: the allocation unit of tmpfs
-ON_EXISTING = OPERATIONS.keys() - {FIRST_START}
-# Operations that a full disk allows: it can rename, and create empty files if files are free.
+# Saves that a full disk allows: it can rename, and create empty files if files are free.
 # (Deleting a client writes an audit line, which fits into the last page of the log.)
 NEEDS_NOTHING = {
-    "bytes": {"using a code", "deleting an account", "deleting a client"},
-    "files": {"using a code", "deleting a client"},
+    "full of bytes": {"use a code", "delete a player", "delete a client"},
+    "full of files": {"use a code", "delete a client"},
+    "read-only": set(),
 }
+CODES = (CODE, MARK)
 
 
 @pytest.fixture
 def disk(tmp_path) -> Iterator[Path]:
-    with small_disk(tmp_path, files=200) as folder:
+    with disk_in_memory(tmp_path) as folder:
         yield folder
 
 
 @pytest.fixture
-def installation(disk, clock) -> Installation:
-    begin_window(clock)  # else a new time window could start, which needs a folder
+def installation(disk) -> Installation:
     installation = Installation(disk)
     prepare(installation.open())
     return installation
 
 
-def fill_bytes(disk: Path, but: int = 0) -> None:
-    """Fill the disk except for `but` bytes, a number of whole pages."""
-    with open(disk / "filler", "wb", buffering=0) as file, pytest.raises(OSError):
-        while True:
-            file.write(bytes(PAGE))
-    os.truncate(disk / "filler", (disk / "filler").stat().st_size - but)
+@pytest.fixture(params=REFUSE)
+def state(request) -> str:
+    """What the disk is: full of bytes, full of files or read-only."""
+    return request.param
 
 
-def fill_files(disk: Path) -> None:
-    """Use up the files of the disk, but not its bytes."""
-    with pytest.raises(OSError):
-        for n in range(1000):
-            (disk / f"filler {n}").touch(exist_ok=False)
+@pytest.fixture
+def refuse(state, disk) -> Callable[[], None]:
+    """A function that brings the disk into this state."""
+    return lambda: REFUSE[state](disk)
 
 
-def make_room(disk: Path) -> None:
-    for path in disk.glob("filler*"):
-        path.unlink()
+def test_change_on_a_full_disk_raises_and_keeps_the_old_record(state, refuse, tmp_path, subtests):
+    """Or on a read-only one."""
+    for number, (name, save) in enumerate(SAVES.items()):
+        with subtests.test(name), disk_in_memory(tmp_path / str(number)) as disk:
+            installation = Installation(disk)
+            storage = installation.open()
+            prepare(storage)
+            known, files = read_facts(storage, CODES), installation.files()
+            changes, act = save(storage, MARK, random.Random(0))
+            REFUSE[state](disk)
+            if name in NEEDS_NOTHING[state]:
+                act()
+            else:
+                with pytest.raises(StorageFailed) as refused:
+                    act()
+                assert isinstance(refused.value, StorageFull) == (state != "read-only")
+                assert count_done(read_facts(storage, CODES), known, changes) < len(changes)
+                assert installation.files() == files
+                make_usable(disk)
+                act()
+            assert count_done(read_facts(storage, CODES), known, changes) == len(changes)
 
 
-FILL = {"bytes": fill_bytes, "files": fill_files}
+def test_full_disk_allows_opening_and_reading(refuse, installation):
+    """And a read-only one."""
+    before = read_facts(installation.open(), CODES)
+    refuse()
+    assert read_facts(installation.open(), CODES) == before
 
 
-@pytest.mark.parametrize("full", FILL)
-@pytest.mark.parametrize("name", sorted(ON_EXISTING))
-def test_change_on_a_full_disk_raises_and_keeps_the_old_record(disk, installation, name, full):
-    operation = OPERATIONS[name]
-    storage = installation.open()
-    FILL[full](disk)
-    before = installation.files()
-    if name in NEEDS_NOTHING[full]:
-        operation.act(storage)
-    else:
-        with pytest.raises(StorageFull):
-            operation.act(storage)
-        assert operation.state(storage) == operation.old
-        assert installation.files() == before
-        make_room(disk)
-        operation.act(storage)
-    assert operation.state(storage) == operation.new
-
-
-@pytest.mark.parametrize("full", FILL)
-def test_full_disk_allows_opening_and_reading(disk, installation, full):
-    FILL[full](disk)
-    storage = installation.open()
-    assert find_names("Ada", "bob@example.org")(storage) == ["Ada", "Bob"]
-    assert picture_of(storage) == OLD_PICTURE
-    assert [client.name for client in map(storage.clients.read, storage.clients.ids())] == ["Chess"]
-    assert storage.codes.read("an old code").user_id == ADA
-    assert storage.keys.current()
-
-
-@pytest.mark.parametrize("full", FILL)
-def test_installation_can_be_created_after_a_failed_attempt(disk, full):
-    FILL[full](disk)
-    if full == "bytes":
-        with pytest.raises(StorageFull):
-            Installation(disk).open()
-    else:
+def test_installation_can_be_created_after_a_failed_attempt(state, refuse, disk):
+    refuse()
+    if state == "full of files":
         os.unlink(disk / "filler 0")  # one file is free, for the folder only
-        with pytest.raises(StorageFull):
-            Installation(disk).open()
-    make_room(disk)
+    with pytest.raises(StorageFailed) as refused:
+        Installation(disk).open()
+    assert isinstance(refused.value, StorageFull) == (state != "read-only")
+    make_usable(disk)
     prepare(Installation(disk).open())
 
 
-@pytest.mark.parametrize("full", FILL)
-def test_attempts_are_counted_and_returned_on_a_full_disk(disk, installation, full):
-    storage = installation.open()
-    FILL[full](disk)
-    attempts = [storage.attempts.count("password", "ada", limit=6) for _ in range(5)]
+def test_start_reports_a_read_only_disk_and_how_to_fix_it(disk, installation):
+    REFUSE["read-only"](disk)
+    found = list(check_folders(*installation.folders))
+    places = [each.problem.partition(" cannot write in ")[2] for each in found]
+    assert places == list(installation.folders)
+    assert all(each.fix.startswith("mount its disk for writing") for each in found)
+
+
+@pytest.mark.parametrize(
+    ("state", "name", "room"), [("full of bytes", "bob", 6), ("full of files", "ada", 5)]
+)
+def test_attempts_are_counted_and_returned_on_a_full_disk(refuse, installation, name, room):
+    """Ada has a file with one attempt; for Bob a file is created."""
+    storage, attempts = installation.open(), []
+    refuse()
     with pytest.raises(TooManyAttempts):
-        storage.attempts.count("password", "ada", limit=6)
+        while True:
+            attempts.append(storage.attempts.count("password", name, limit=6))
+    assert len(attempts) == room
     storage.attempts.refund(attempts[0])
-    storage.attempts.count("password", "ada", limit=6)
+    storage.attempts.count("password", name, limit=6)
 
 
-def test_first_attempt_is_counted_if_an_inode_is_free(disk, installation):
+@pytest.mark.parametrize(
+    ("state", "error"), [("full of files", StorageFull), ("read-only", StorageFailed)]
+)
+def test_uncounted_attempt_raises_storage_error(disk, installation, refuse, error):
     storage = installation.open()
-    fill_bytes(disk)
-    storage.attempts.count("password", "bob", limit=1)
-    with pytest.raises(TooManyAttempts):
-        storage.attempts.count("password", "bob", limit=1)
-
-
-def test_uncounted_attempt_raises_storage_full(disk, installation):
-    storage = installation.open()
-    fill_files(disk)
-    with pytest.raises(StorageFull):
+    refuse()
+    with pytest.raises(error):
         storage.attempts.count("password", "bob", limit=1)
 
 

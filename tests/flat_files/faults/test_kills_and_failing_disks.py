@@ -1,102 +1,152 @@
-"""Each operation with a kill or a failing system call at each of its steps.
+"""Each save with a kill or a failing system call at each of its steps.
 
 injection.py defines steps. `.ci/run --all`, or `pytest -m ci --all-faults`, takes every step.
-The default run takes every step for kills and I/O errors of composite operations, and a sample of
-the others.
+The default run takes every step for kills of composite saves, and a sample of the others.
 """
 
+import functools
+import random
 import stat
 from collections.abc import Iterator
 
-import injection
 import pytest
+from child import DONE, FAILED, MARK, UNCONFIRMED, Child
+from disks import STRACE
 from injection import (
-    CALLS,
     CTRL_C,
-    FULL_DISK,
     IO_ERROR,
     KILL,
-    QUOTA_EXCEEDED,
+    SAMPLE,
     FaultResult,
     Injector,
     Step,
-    TracedProgram,
+    disk,
     each_error,
-    failed_sync_and_later_ones,
+    repeatable_calls,
 )
-from needs import STRACE
-from operations import (
-    BOB,
-    DONE,
-    FAILED,
+from saves import (
+    AT_FIRST_START,
+    CODE,
     FIRST_START,
-    FULL,
-    OLD_PICTURE,
-    OPERATIONS,
-    UNCONFIRMED,
+    SAVES,
     Installation,
-    picture_of,
+    Plan,
+    count_done,
+    logins_in,
     prepare,
+    read_facts,
 )
 
-from storage import Storage
 from storage.errors import StorageError
 from storage.flat_files import problems
+from storage.flat_files.backend import FlatFiles
 from storage.flat_files.check import check
 
 pytestmark = [pytest.mark.faults, STRACE]
-disk, repeatable_calls = injection.disk, injection.repeatable_calls
+__all__ = ["disk", "repeatable_calls"]  # fixtures
 
-# Operations that change more than one record, or a record and its index entries or pictures.
+ACTIONS = [FIRST_START, *SAVES]
+# Saves that change more than one record, or a record and its index entries or pictures.
 COMPOSITE = {
-    *(FIRST_START, "adding a user", "adding an invited user", "deleting an account"),
-    *("renaming a user", "changing an email address", "changing a picture"),
+    *(FIRST_START, "add a player", "import a player", "add an invited player", "delete a player"),
+    *("rename a player", "change an email address", "change a picture"),
 }
-NOT_SYNCED = {"adding a code", "using a code"}  # a power cut makes all codes invalid
-UNCOUNTED = {FIRST_START}  # no file there makes a change count
+NOT_SYNCED = {"add a code", "use a code"}  # a power cut makes all codes invalid
 SAVED = (DONE, UNCONFIRMED)  # as far as a process sees that was not cut off
-assert OPERATIONS.keys() >= COMPOSITE | NOT_SYNCED
+assert {*ACTIONS} >= COMPOSITE | NOT_SYNCED
+each_action = pytest.mark.parametrize("name", ACTIONS)
+read_all_facts = functools.partial(read_facts, code_names=(CODE, MARK))
 
 
 @pytest.fixture(scope="module")
-def program(repeatable_calls) -> Iterator[TracedProgram]:
-    with TracedProgram("operations.py") as program:
-        yield program
+def child() -> Iterator[Child]:
+    with Child() as child:
+        yield child
 
 
 @pytest.fixture(scope="module")
-def templates(repeatable_calls, tmp_path_factory) -> dict[str, Installation]:
-    """The installation of each operation, which is copied for each fault."""
-    prepared = Installation(tmp_path_factory.mktemp("prepared"))
-    prepare(prepared.open())
-    empty = Installation(tmp_path_factory.mktemp("nothing"))
-    return dict.fromkeys(OPERATIONS, prepared) | {FIRST_START: empty}
+def prepared(repeatable_calls, tmp_path_factory) -> Installation:
+    installation = Installation(tmp_path_factory.mktemp("prepared"))
+    prepare(installation.open())
+    return installation
 
 
 @pytest.fixture
-def injector(program, templates, disk, pytestconfig, subtests, monkeypatch) -> Injector:
+def injector(child, prepared, disk, tmp_path_factory, pytestconfig, subtests, monkeypatch):
     monkeypatch.setattr(problems, "ORPHAN_AGE", -1)  # seconds: leftover files count as old at once
-    return Injector(program, templates, disk, pytestconfig, subtests)
+    templates = dict.fromkeys(SAVES, prepared)
+    templates[FIRST_START] = Installation(tmp_path_factory.mktemp("nothing"))
+    return Injector(child, templates, disk, pytestconfig, subtests)
 
 
-def check_bystander(storage: Storage) -> None:
-    bob = storage.users.read(BOB)
-    assert (bob.name, bob.email) == ("Bob", "bob@example.org")
-    assert (
-        storage.users.find_by_login("bob") == storage.users.find_by_login("BOB@example.org") == bob
-    )
-    assert picture_of(storage, BOB) == OLD_PICTURE
+class Expected:
+    """The facts before a save, those that it changes, and checks of what a fault left of it."""
+
+    def __init__(self, name: str, prepared: Installation) -> None:
+        self.name, self.known, self.changes = name, {}, AT_FIRST_START
+        if name != FIRST_START:
+            storage = prepared.open()
+            self.known = read_all_facts(storage)
+            self.changes, _ = self.plan(storage)
+
+    def plan(self, storage: FlatFiles) -> Plan:
+        return SAVES[self.name](storage, MARK, random.Random(0))
+
+    def is_saved(self, storage: FlatFiles) -> bool:
+        """Return whether the save is done; check that it is whole, or in part in its order."""
+        return count_done(read_all_facts(storage), self.known, self.changes) == len(self.changes)
+
+    def check(self, result: FaultResult) -> None:
+        """Check that the save is done or can be made, and that no login is blocked."""
+        self.check_repair(result)
+        storage = result.installation.open()
+        current = read_all_facts(storage)
+        if count_done(current, self.known, self.changes) < len(self.changes):
+            copied_storage = result.installation.copy(result.folder / "copy").open()
+            copied_storage.users.register(MARK, f"{MARK}@example.org", "")
+            changes, act = self.plan(storage)
+            act()
+            current = read_all_facts(storage)
+            assert count_done(current, self.known, changes) == len(changes)
+        was, now = logins_in(self.known), logins_in(current)
+        free_names, free_emails = was[0] - now[0], was[1] - now[1]
+        email = min(free_emails, default="zed@example.org")
+        storage.users.register(min(free_names, default="Zed"), email, "")
+
+    def check_repair(self, result: FaultResult) -> None:
+        """Check that `check --repair` removes leftover files and keeps the facts."""
+        installation = result.installation.copy(result.folder / "repaired")
+        if installation.data.exists():  # else the first start was killed before it created a folder
+            assert all(problem.repaired for problem in check(*installation.folders, repair=True))
+            assert list(check(*installation.folders)) == []
+            assert not installation.lasting_temporary_files()
+            self.is_saved(installation.open())
 
 
-def check_repair(name: str, result: FaultResult) -> None:
-    """Check that `check --repair` removes leftover files and keeps the state."""
-    operation, installation = OPERATIONS[name], result.installation.copy(result.folder / "repaired")
-    if installation.data.exists():  # else the first start was killed before it created a folder
-        folders = str(installation.data), str(installation.pictures)
-        assert all(problem.repaired for problem in check(*folders, repair=True))
-        assert list(check(*folders)) == []
-        assert not installation.lasting_temporary_files()
-        assert operation.state(installation.open()) in (operation.old, operation.new)
+@each_action
+def test_kill_at_any_step_leaves_the_old_or_new_state_and_blocks_nothing(injector, prepared, name):
+    expected = Expected(name, prepared)
+
+    def check(result: FaultResult) -> None:
+        expected.check(result)
+        if name == FIRST_START:
+            check_modes(result.installation)
+
+    injector.check(name, KILL, check, one_of=1 if name in COMPOSITE else SAMPLE)
+
+
+def check_modes(installation: Installation) -> None:
+    assert stat.S_IMODE(installation.data.stat().st_mode) == 0o700
+    assert stat.S_IMODE((installation.data / "secret_key").stat().st_mode) == 0o600
+    assert stat.S_IMODE((installation.pictures / "small").stat().st_mode) == 0o755
+
+
+@each_action
+def test_ctrl_c_at_any_step_leaves_the_old_or_new_state_and_blocks_nothing(
+    injector, prepared, name
+):
+    """There is no rollback: Ctrl-C may come between the last step and the end."""
+    injector.check(name, CTRL_C, Expected(name, prepared).check, "fsync", "rename")
 
 
 def may_be(code: int, step: Step) -> list[int]:
@@ -104,103 +154,38 @@ def may_be(code: int, step: Step) -> list[int]:
     return [code] if step.kind in ("open", "fsync") else []
 
 
-def check_not_blocked(name: str, result: FaultResult) -> None:
-    """Check that the state is the old or the new one, and that no operation is blocked."""
-    operation, storage = OPERATIONS[name], result.installation.open()
-    state = operation.state(storage)
-    assert state in (operation.old, operation.new)
-    if state == operation.old:
-        copied_storage = result.installation.copy(result.folder / "copy").open()
-        copied_storage.users.register(*operation.free_before, "")
-        operation.act(storage)
-    assert operation.state(storage) == operation.new
-    storage.users.register(*operation.free_after, "")
-    if name != FIRST_START:
-        check_bystander(storage)
-
-
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_kill_at_any_step_leaves_the_old_or_new_state_and_blocks_nothing(injector, name):
-    for step in injector.chosen_steps(name, KILL, is_whole=name in COMPOSITE):
-        with injector.subtest(step):
-            result = injector.inject(name, KILL, step)
-            check_repair(name, result)
-            check_not_blocked(name, result)
-
-
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_ctrl_c_at_any_step_leaves_the_old_or_new_state_and_blocks_nothing(injector, name):
-    """There is no rollback: Ctrl-C may come between the last step and the end."""
-    for step in injector.chosen_steps(name, CTRL_C, "fsync", "rename"):
-        with injector.subtest(step):
-            result = injector.inject(name, CTRL_C, step)
-            check_repair(name, result)
-            check_not_blocked(name, result)
-
-
-def test_start_after_a_killed_first_start_sets_the_modes(injector):
-    for step in injector.chosen_steps(FIRST_START, KILL):
-        with injector.subtest(step):
-            installation = injector.inject(FIRST_START, KILL, step).installation
-            installation.open()
-            assert stat.S_IMODE(installation.data.stat().st_mode) == 0o700
-            assert stat.S_IMODE((installation.data / "secret_key").stat().st_mode) == 0o600
-            assert stat.S_IMODE((installation.pictures / "small").stat().st_mode) == 0o755
-
-
 @each_error
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_failing_call_raises_and_changes_nothing_or_is_harmless(injector, name, fault):
-    operation, is_whole = OPERATIONS[name], name in COMPOSITE and fault is IO_ERROR
-    for step in injector.chosen_steps(name, fault, is_whole=is_whole):
-        with injector.subtest(step):
-            result = injector.inject(name, fault, step)
-            assert result.code in (fault.code, DONE, *may_be(UNCONFIRMED, step))
-            if step.kind != "unlink":  # else a temporary file cannot be removed
-                assert not result.installation.temporary_files()
-            if name != FIRST_START:
-                state = operation.state(result.installation.open())
-                assert state == (operation.new if result.code in SAVED else operation.old)
-            check_repair(name, result)
-            check_not_blocked(name, result)
+@each_action
+def test_failing_call_raises_and_changes_nothing_or_is_harmless(injector, prepared, name, fault):
+    expected = Expected(name, prepared)
+
+    def check(result: FaultResult) -> None:
+        assert result.code in (fault.code, DONE, *may_be(UNCONFIRMED, result.step))
+        if result.step.kind != "unlink":  # else a temporary file cannot be removed
+            assert not result.installation.temporary_files()
+        if name != FIRST_START:
+            is_saved = expected.is_saved(result.installation.open())
+            assert is_saved == (result.code in SAVED)
+        expected.check(result)
+
+    injector.check(name, fault, check)
 
 
-def test_exceeded_quota_raises_storage_full(injector):
-    """One step of each kind is enough: see injection.ERRORS."""
-    name = "adding an invited user"
-    steps = {step.kind: step for step in injector.all_steps(name)}
-    assert steps.keys() == CALLS.keys() - {"syncfs", "mkdir", "link"}
-    codes = [
-        [injector.inject(name, fault, step).code for step in steps.values()]
-        for fault in (QUOTA_EXCEEDED, FULL_DISK)
-    ]
-    assert codes[0] == codes[1]
-    assert set(codes[0]) - {UNCONFIRMED} == {FULL, DONE}
-
-
-@pytest.mark.parametrize("name", sorted(OPERATIONS.keys() - NOT_SYNCED))
+@pytest.mark.parametrize("name", [each for each in ACTIONS if each not in NOT_SYNCED])
 def test_failed_fsync_is_not_retried(injector, name):
-    """The kernel may have dropped the unwritten data, so that a second fsync would succeed."""
+    """Injector.inject checks that it is not, and this test that it is reported."""
     codes = []
-    for step in injector.all_steps(name, "fsync"):
-        with injector.subtest(step):
-            result = injector.inject(name, IO_ERROR, step)
-            path, later = failed_sync_and_later_ones(result.log)
-            assert path.startswith(str(result.folder)) and path not in later
-            codes.append(result.code)
+    injector.check(name, IO_ERROR, lambda result: codes.append(result.code), "fsync", one_of=1)
     assert FAILED in codes  # the fsync of a file
-    assert (UNCONFIRMED in codes) == (name not in UNCOUNTED)  # that of the folder of a record
+    # That of the folder of a record; no file makes the first start count.
+    assert (UNCONFIRMED in codes) == (name != FIRST_START)
 
 
-# ---------------------------------------------------------------------------------------------
-# Control: a kill shows faulty code
-# ---------------------------------------------------------------------------------------------
-
-
-def test_record_written_in_place_is_detected_by_a_kill(injector):
-    name = "editing a user"
-    with TracedProgram("operations.py", "write_in_place") as program:
-        faulty = injector.with_program(program)
+def test_record_written_in_place_is_detected_by_a_kill(injector, prepared):
+    """The control of injection.py."""
+    name = "write a bio"
+    with Child("records written in place") as child:
+        injector.child = child
         with pytest.raises((AssertionError, StorageError)):
-            for step in faulty.all_steps(name, "write"):
-                check_not_blocked(name, faulty.inject(name, KILL, step))
+            for step in injector.all_steps(name, "write"):
+                Expected(name, prepared).check(injector.inject(name, KILL, step))

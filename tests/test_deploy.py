@@ -3,8 +3,10 @@
 import configparser
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
+import pytest
 import yaml
 
 from identity_server import PAGE_BODY_LIMIT, TOKEN_BODY_LIMIT
@@ -14,26 +16,18 @@ from storage.pictures import MAX_BYTES
 
 ROOT = Path(__file__).parent.parent
 SITE = (ROOT / "deploy" / "nginx.conf").read_text()
-UNIT = (ROOT / "deploy" / "identity-server.service").read_text()
-DROP_IN = (ROOT / "deploy" / "identity-server.service.d" / "postgresql.conf").read_text()
+UNIT_FILE = ROOT / "deploy" / "identity-server.service"
+DROP_IN_FILE = ROOT / "deploy" / "identity-server.service.d" / "postgresql.conf"
+UNIT, DROP_IN = UNIT_FILE.read_text(), DROP_IN_FILE.read_text()
 ADMINISTRATOR = (ROOT / "docs" / "administrator.md").read_text(encoding="utf-8")
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
+COMPOSE = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())["services"]
 KIBIBYTES = {"k": 1, "m": 1024}
 
 
 def find_all(pattern: str, text: str) -> list[str]:
     """Return the matches of the pattern's group."""
     return re.findall(pattern, text, re.MULTILINE)
-
-
-def limits_in_nginx() -> dict[str, int]:
-    """Return the body limits in bytes by location; "" for all others."""
-    limits = {}
-    for location, number, unit in re.findall(
-        r"^ +(?:location = (\S+) \{\n +)?client_max_body_size ([0-9]+)([km]);", SITE, re.MULTILINE
-    ):
-        limits[location] = int(number) * KIBIBYTES[unit] * 1024
-    return limits
 
 
 def test_nginx_upstream_is_the_address_of_the_service():
@@ -63,7 +57,10 @@ def test_nginx_serves_the_folders_of_the_service_and_the_image():
 
 
 def test_nginx_body_limits_equal_those_of_the_server():
-    assert limits_in_nginx() == {
+    location = r"^ +(?:location = (\S+) \{\n +)?"
+    found = find_all(rf"{location}client_max_body_size ([0-9]+)([km]);", SITE)
+    limits = {path: int(number) * KIBIBYTES[unit] * 1024 for path, number, unit in found}
+    assert limits == {
         "": PAGE_BODY_LIMIT,
         "/api/oauth/token": TOKEN_BODY_LIMIT,
         "/account/picture": 9 * 2**20,
@@ -77,20 +74,14 @@ def test_nginx_keep_alive_is_shorter_than_that_of_gunicorn():
     assert int(seconds) < gunicorn_config.keepalive == granian_server.KEEP_ALIVE
 
 
-def test_systemd_waits_for_open_requests():
+def test_systemd_and_docker_wait_for_open_requests():
     [seconds] = find_all(r"^TimeoutStopSec=([0-9]+)$", UNIT)
     assert int(seconds) > gunicorn_config.graceful_timeout
     granian_stop = granian_server.KEEP_ALIVE + granian_server.FIRST_REQUEST
     assert int(seconds) > granian_stop + granian_server.STOP_TIMEOUT
-
-
-def test_docker_waits_for_open_requests():
-    services = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())["services"]
-    waits = [services[name]["stop_grace_period"] for name in ("app1", "app2", "nginx")]
-    waits += find_all(r"^#     docker run .* --stop-timeout ([0-9]+) ", DOCKERFILE)
-    assert len(waits) == 4
-    assert {int(each.removesuffix("s")) for each in waits} == {40}  # as TimeoutStopSec
-    assert find_all(r"^TimeoutStopSec=([0-9]+)$", UNIT) == ["40"]
+    docker = [COMPOSE[name]["stop_grace_period"] for name in ("app1", "app2", "nginx")]
+    docker += find_all(r"^#     docker run .* --stop-timeout ([0-9]+) ", DOCKERFILE)
+    assert [each.removesuffix("s") for each in docker] == [seconds] * 4
 
 
 def test_certificate_renewal_reloads_nginx():
@@ -120,14 +111,12 @@ def test_image_has_the_code_and_no_data_of_this_checkout():
     assert {rule for rule in rules if not rule.startswith("!")} == {"static/pfp", "**/__pycache__"}
 
 
-def test_compose_file_starts_nginx_with_the_site_and_both_servers(tmp_path: Path):
-    compose = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())
-    services = compose["services"]
-    servers = [services[name] for name in ("app1", "app2")]
+def test_compose_file_starts_nginx_with_the_site_and_both_servers():
+    servers = [COMPOSE[name] for name in ("app1", "app2")]
     ports = [each["ports"][0].split(":") for each in servers]
     assert {(address, inside) for address, _, inside in ports} == {("127.0.0.1", "8000")}
     upstream = " ".join(f"server 127.0.0.1:{port};" for _, port, _ in ports)
-    script = services["nginx"]["command"][2].replace("$$", "$")
+    script = COMPOSE["nginx"]["command"][2].replace("$$", "$")
     changes = re.findall(r'-e "(s.*?)"(?= )', script)
     assert len(changes) == 4
     for change in changes:
@@ -136,3 +125,46 @@ def test_compose_file_starts_nginx_with_the_site_and_both_servers(tmp_path: Path
         assert "127.0.0.1" not in replacement or replacement == upstream
     assert "postgresql" in servers[0]["environment"]["IDENTITY_STORAGE"]
     assert "-e '.[postgresql,fast]'" in DOCKERFILE
+
+
+# -- what systemd says ----------------------------------------------------------------------------
+
+
+def exposure(unit: Path) -> float:
+    """Return systemd's exposure level of a unit, from 0 (confined) to 10."""
+    command = ["systemd-analyze", "security", "--offline=yes", "--no-pager", unit]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return float(re.search(r"Overall exposure level for \S+: ([0-9.]+)", printed)[1])
+
+
+@pytest.mark.nginx
+def test_service_is_confined(tmp_path: Path):
+    plain = tmp_path / "plain.service"
+    plain.write_text("[Service]\nUser=somebody\nExecStart=/bin/true\n")
+    assert exposure(plain) > 8  # negative control
+    assert exposure(UNIT_FILE) < 2
+
+
+@pytest.mark.nginx
+def test_unit_and_drop_in_are_valid(tmp_path: Path):
+    """With another program: the unit's own is not installed on this machine."""
+
+    def problems() -> str:
+        command = ["systemd-analyze", "verify", tmp_path / UNIT_FILE.name]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert bool(done.returncode) <= bool(done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    unit, valid = (
+        re.sub(r"(?m)^ExecStart=/\S+", "ExecStart=/bin/true", each) for each in (UNIT, DROP_IN)
+    )
+    (tmp_path / UNIT_FILE.name).write_text(unit)
+    assert problems() == ""
+    drop_in = tmp_path / DROP_IN_FILE.parent.name / DROP_IN_FILE.name
+    drop_in.parent.mkdir()
+    drop_in.write_text(valid)
+    assert problems() == ""
+    # Negative control: a second command, or an address that is none.
+    for wrong in (valid.replace("ExecStart=\n", ""), valid.replace("10.0.0.10", "web")):
+        drop_in.write_text(wrong)
+        assert problems() != ""

@@ -1,4 +1,4 @@
-"""Runs the programs in `examples/`, each in a process of its own."""
+"""Runs programs for tests, such as those in `examples/`, each in a process of its own."""
 
 import contextlib
 import os
@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from waiting import PATIENCE, wait_until
@@ -53,6 +53,25 @@ def running(program: str, server_address: str, score_file: Path) -> Iterator[int
             process.wait()
     assert problem == "", problem  # no traceback
     assert process.returncode == 0
+
+
+@contextlib.contextmanager
+def logging_program(
+    command: list[str], folder: Path, **environment: str
+) -> Iterator[tuple[subprocess.Popen, Callable[[], str]]]:
+    """Run a program in a folder until the block ends; yield it and a function that reads its log.
+
+    The log is its standard error; its standard output is in the file `shown`.
+    """
+    with (folder / "shown").open("w") as shown, (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            command, cwd=folder, env=os.environ | environment, stdout=shown, stderr=log
+        )
+    try:
+        yield process, (folder / "log").read_text
+    finally:
+        process.terminate()
+        process.wait(PATIENCE)
 
 
 def is_open(port: int) -> bool:

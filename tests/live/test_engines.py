@@ -4,7 +4,6 @@ test_engines_browser.py has those in the browser.
 """
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import requests
+from programs import logging_program
 from waiting import wait_until
 
 from .engines import PICTURE_PIXELS, count_orange_pixels, read_program, save_orange_picture
@@ -86,15 +86,8 @@ def running(
     """Run a game until the block ends."""
     # Sound libraries keep files in XDG_RUNTIME_DIR; without it in /tmp.
     own = {"HOME": str(folder), "XDG_RUNTIME_DIR": str(folder)}
-    with (folder / "shown").open("w") as shown, (folder / "log").open("w") as log:
-        process = subprocess.Popen(
-            command, cwd=folder, env=os.environ | own | environment, stdout=shown, stderr=log
-        )
-    try:
+    with logging_program(command, folder, **own, **environment) as (process, _):
         yield kind(folder, process)
-    finally:
-        process.terminate()
-        process.wait(ANSWER_TIMEOUT)
 
 
 @contextmanager

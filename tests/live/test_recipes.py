@@ -5,7 +5,6 @@ import fcntl
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -16,15 +15,17 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import requests
+from programs import is_open, logging_program
 from waiting import wait_until
 
 from commands.running import kept_port
 from identity.settings import ROOT
 from identity.stamps import MINIMUM_AGE
+from storage import Storage
 
 from . import npm
-from .form_browser import Form, FormBrowser, Page
-from .running import ANSWER_TIMEOUT, RunningServer
+from .form_browser import FormBrowser, Page
+from .running import PASSWORD, RunningServer
 
 pytestmark = pytest.mark.live
 GAMES = (Path(ROOT) / "docs" / "games.md").read_text(encoding="utf-8")
@@ -34,51 +35,17 @@ RECIPES = dict(
 PACKAGES = ["express", "express-session", "passport", "passport-oauth2", "@auth/express"]
 
 
-@contextlib.contextmanager
-def running(command: list[str], folder: Path, address: str, **environment: str) -> Iterator[None]:
-    """Run a third-party program until the block ends; `address` is where it listens."""
-    with open(folder / "log", "wb") as log:
-        process = subprocess.Popen(
-            command, cwd=folder, env={**os.environ, **environment}, stdout=log, stderr=log
-        )
-    try:
-        wait_until(lambda: responds(address), process, (folder / "log").read_text)
-        yield
-    finally:
-        process.terminate()
-        process.wait(ANSWER_TIMEOUT)
-
-
-def responds(address: str) -> bool:
-    """Return whether an HTTP server responds there."""
-    with contextlib.suppress(requests.ConnectionError):
-        requests.get(address, timeout=ANSWER_TIMEOUT)
-        return True
-    return False
-
-
 def sign_in_and_press(
     form_browser: FormBrowser, answer: requests.Response, decision: str = "Allow"
 ) -> requests.Response:
     """Sign in and decide on the server's pages, as far as they appear; return the last response."""
-    for button, typed in (
-        ("Sign in", {"name": "ada", "password": "correct horse battery staple"}),
-        (decision, {}),
-    ):
-        if form := form_with(answer.text, button):
+    for button, typed in (("Sign in", {"name": "ada", "password": PASSWORD}), (decision, {})):
+        if f">{button}<" in answer.text and (form := Page("", 200, answer.text).form_with(button)):
             fields = {**form.fields, **form.buttons[button], **typed}
             time.sleep(MINIMUM_AGE / 1000 if button == decision else 0)
-            answer = form_browser.session.post(
-                f"{form_browser.server_address}{form.action}", data=fields
-            )
+            address = f"{form_browser.server_address}{form.action}"
+            answer = form_browser.session.post(address, data=fields)
     return answer
-
-
-def form_with(page: str, button: str) -> Form | None:
-    """Return the form of a page with this button, or None."""
-    if f">{button}<" not in page:
-        return None
-    return Page("", 200, page).form_with(button)
 
 
 def test_there_are_four_recipes():
@@ -111,40 +78,32 @@ class RunningRecipe:
 
 
 @contextlib.contextmanager
-def running_python(name: str, folder: Path, server: RunningServer) -> Iterator[RunningRecipe]:
-    """Register this recipe as a client, and run it at a free port."""
-    with kept_port("127.0.0.1", 0) as port:
-        recipe = RunningRecipe(f"http://127.0.0.1:{port}", "/callback")
-        command = [sys.executable, "-m", "flask", "--app", name.removesuffix(".py"), "run"]
-        command += ["--port", str(port)]
-        environment = installed(name, folder, server, "http://127.0.0.1:5000/callback")
-        with running(command, folder, recipe.site, OAUTHLIB_INSECURE_TRANSPORT="1", **environment):
-            yield recipe
-
-
-@contextlib.contextmanager
-def running_node(name: str, folder: Path, server: RunningServer) -> Iterator[RunningRecipe]:
-    """Register this recipe as a client, and run it at the port 3000 that its text names."""
-    path = "/auth/callback/community" if name == "authjs_recipe.mjs" else "/callback"
-    recipe = RunningRecipe("http://127.0.0.1:3000", path)
-    environment = installed(name, folder, server, recipe.callback)
-    environment["AUTH_SECRET"] = "of the length that Auth.js wants, which is long"
-    # The lock keeps parallel test processes from using the port at the same time.
-    with open(Path(tempfile.gettempdir(), f"identity-server-port-3000-{os.getuid()}"), "w") as port:
-        fcntl.flock(port, fcntl.LOCK_EX)
-        with running([shutil.which("node"), name], folder, recipe.site, **environment):
-            yield recipe
-
-
-def installed(name: str, folder: Path, server: RunningServer, redirect_uri: str) -> dict[str, str]:
-    """Write a recipe to a folder and register it; return its environment."""
-    (folder / name).write_text(RECIPES[name], encoding="utf-8")
-    client = server.add_client(name, redirect_uri)
-    return {
-        "SITE": server.address,
-        "CLIENT_ID": client["client_id"],
-        "CLIENT_SECRET": client["client_secret"],
-    }
+def running(name: str, folder: Path, server: RunningServer) -> Iterator[RunningRecipe]:
+    """Register a recipe as a client, and run it; those for node at the port of their text, 3000."""
+    is_python = name.endswith(".py")
+    with contextlib.ExitStack() as used:
+        if is_python:
+            port = used.enter_context(kept_port("127.0.0.1", 0))
+            flask = ["-m", "flask", "--app", name.removesuffix(".py"), "run", f"--port={port}"]
+            command, registered = [sys.executable, *flask], "http://127.0.0.1:5000"
+        else:
+            port, command, registered = 3000, [shutil.which("node"), name], "http://127.0.0.1:3000"
+            # The lock keeps parallel test processes from using the port at the same time.
+            lock = Path(tempfile.gettempdir(), f"identity-server-port-3000-{os.getuid()}")
+            fcntl.flock(used.enter_context(lock.open("w")), fcntl.LOCK_EX)
+        path = "/auth/callback/community" if name == "authjs_recipe.mjs" else "/callback"
+        (folder / name).write_text(RECIPES[name], encoding="utf-8")
+        client = server.add_client(name, f"{registered}{path}")
+        environment = {
+            "SITE": server.address,
+            "CLIENT_ID": client["client_id"],
+            "CLIENT_SECRET": client["client_secret"],
+            "OAUTHLIB_INSECURE_TRANSPORT": "1",
+            "AUTH_SECRET": "of the length that Auth.js wants, which is long",
+        }
+        process, read_log = used.enter_context(logging_program(command, folder, **environment))
+        wait_until(lambda: is_open(port), process, read_log)
+        yield RunningRecipe(f"http://127.0.0.1:{port}", path)
 
 
 @pytest.fixture(scope="module")
@@ -156,21 +115,30 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(
+    scope="module",
     params=[
-        pytest.param(name, marks=pytest.mark.clients)
-        if name.endswith(".py")
-        else pytest.param(name, marks=npm.NEEDS_NPM)
+        pytest.param(name, marks=pytest.mark.clients if name.endswith(".py") else npm.NEEDS_NPM)
         for name in RECIPES
-    ]
+    ],
 )
-def recipe(request, server: RunningServer, ada: dict, tmp_path: Path) -> Iterator[RunningRecipe]:
+def recipe(
+    request: pytest.FixtureRequest,
+    server: RunningServer,
+    ada: dict,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[RunningRecipe]:
     """Each recipe, running unchanged."""
-    if request.param.endswith(".py"):
-        run = running_python(request.param, tmp_path, server)
-    else:
-        run = running_node(request.param, request.getfixturevalue("packages"), server)
-    with run as recipe:
+    is_python = request.param.endswith(".py")
+    folder = tmp_path_factory.mktemp("recipe") if is_python else request.getfixturevalue("packages")
+    with running(request.param, folder, server) as recipe:
         yield recipe
+
+
+@pytest.fixture(autouse=True)
+def no_consents(store: Storage, ada: dict) -> None:
+    """Ada has allowed no client."""
+    with store.users.edit(ada["id"]) as user:
+        user.grants.clear()
 
 
 def test_recipe_signs_a_player_in(recipe: RunningRecipe, form_browser: FormBrowser, ada: dict):

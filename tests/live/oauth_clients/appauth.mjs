@@ -45,10 +45,10 @@ answerCalls(async (configuration) => {
       return readFile(process.env.OPENED, "utf8"); // what xdg-open writes
     },
 
-    async exchange(callback, otherVerifier) {
+    async exchange(callback) {
       code ??= await receiveCode(callback);
       const extras = {};
-      const verifier = otherVerifier || request.internal?.code_verifier;
+      const verifier = request.internal?.code_verifier;
       if (verifier) extras.code_verifier = verifier;
       if (configuration.client_secret) extras.client_secret = configuration.client_secret;
       token = await tokenHandler.performTokenRequest(service, new TokenRequest({

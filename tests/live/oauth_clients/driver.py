@@ -34,8 +34,8 @@ class DriverSession:
     def authorize(self) -> str:
         return self._call("authorize")
 
-    def exchange(self, callback: str, verifier: str = "") -> list:
-        return self._call("exchange", callback, verifier)
+    def exchange(self, callback: str) -> list:
+        return self._call("exchange", callback)
 
     def whois(self) -> dict:
         return self._call("whois")

@@ -11,7 +11,7 @@ import pytest
 
 from .. import npm
 from ..conftest import CALLBACK
-from .python_sessions import AuthlibSession, FlaskSession, RequestsOauthlibSession
+from .python_sessions import AuthlibSession, RequestsOauthlibSession
 from .session import Configuration, Session
 
 SOURCES = Path(__file__).parent
@@ -53,7 +53,6 @@ LIBRARIES = [
     # By default it sends HTTP Basic, without a secret with an empty password.
     Library("requests-oauthlib", "python", RequestsOauthlibSession, public=(BASIC, "none")),
     Library("authlib", "python", AuthlibSession),
-    Library("authlib-flask", "python", FlaskSession),
     Library("oauth4webapi", "node", "oauth4webapi.mjs"),
     # It sends the redirect URI without its query to the token endpoint.
     Library("openid-client", "node", "openid_client.mjs", redirect_uri=CALLBACK.partition("?")[0]),

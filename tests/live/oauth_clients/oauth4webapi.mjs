@@ -39,11 +39,11 @@ answerCalls(async (configuration) => {
       return address.href;
     },
 
-    async exchange(callback, otherVerifier) {
+    async exchange(callback) {
       const parameters = oauth.validateAuthResponse(server, client, new URL(callback), state);
       const response = await oauth.authorizationCodeGrantRequest(
         server, client, authentication, parameters, configuration.redirect_uri,
-        otherVerifier || verifier, HTTP,
+        verifier, HTTP,
       );
       token = await oauth.processAuthorizationCodeResponse(server, client, response);
       return [token.token_type, token.expires_in];

@@ -32,10 +32,10 @@ answerCalls(async (configuration) => {
       return openid.buildAuthorizationUrl(config, parameters).href;
     },
 
-    async exchange(callback, otherVerifier) {
+    async exchange(callback) {
       token = await openid.authorizationCodeGrant(config, new URL(callback), {
         expectedState: state,
-        pkceCodeVerifier: otherVerifier || verifier,
+        pkceCodeVerifier: verifier,
       });
       return [token.token_type, token.expires_in];
     },

@@ -28,11 +28,10 @@ class Session(Protocol):
     def authorize(self) -> str:
         """Return the address where the library sends the browser."""
 
-    def exchange(self, callback: str, verifier: str = "") -> list:
+    def exchange(self, callback: str) -> list:
         """Take the address where the browser arrived, and exchange its code.
 
-        Sends `verifier` instead of the session's own. Returns the token type and the seconds that
-        the token is valid.
+        Returns the token type and the seconds that the token is valid.
         """
 
     def whois(self) -> dict:

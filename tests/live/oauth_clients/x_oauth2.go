@@ -74,18 +74,14 @@ func (s *session) authorize() (interface{}, error) {
 	return s.AuthCodeURL(randomText(), options...), nil
 }
 
-func (s *session) exchange(callback string, otherVerifier string) (interface{}, error) {
+func (s *session) exchange(callback string) (interface{}, error) {
 	arrived, err := url.Parse(callback)
 	if err != nil {
 		return nil, err
 	}
-	verifier := s.verifier
-	if otherVerifier != "" {
-		verifier = otherVerifier
-	}
 	var options []oauth2.AuthCodeOption
-	if verifier != "" {
-		options = append(options, oauth2.SetAuthURLParam("code_verifier", verifier))
+	if s.verifier != "" {
+		options = append(options, oauth2.SetAuthURLParam("code_verifier", s.verifier))
 	}
 	token, err := s.Exchange(context.Background(), arrived.Query().Get("code"), options...)
 	if err != nil {
@@ -116,7 +112,7 @@ func (s *session) answer(call []string) (interface{}, error) {
 	case "authorize":
 		return s.authorize()
 	case "exchange":
-		return s.exchange(call[1], call[2])
+		return s.exchange(call[1])
 	case "whois":
 		return s.whois()
 	}

@@ -1,7 +1,6 @@
 """setup.cfg, constraints.txt and the imports of the command. tests/live/test_wheel.py: a wheel."""
 
 import configparser
-import re
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, requires
@@ -19,11 +18,9 @@ CONSTRAINTS = dict(
 )
 
 
-def setup_options() -> configparser.SectionProxy:
-    """Return the section `options` of setup.cfg."""
-    setup = configparser.ConfigParser()
-    setup.read(ROOT / "setup.cfg", encoding="utf-8")
-    return setup["options"]
+SETUP = configparser.ConfigParser()
+SETUP.read(ROOT / "setup.cfg", encoding="utf-8")
+OPTIONS = SETUP["options"]
 
 
 def requirements(name: str, extras: set[str]) -> list[Requirement]:
@@ -53,34 +50,30 @@ def required_distributions() -> dict[str, list[Requirement]]:
     return found
 
 
-def test_constraints_pin_every_distribution_to_an_allowed_version(subtests):
+def test_constraints_pin_every_distribution_to_an_allowed_version():
     """An installation with constraints.txt has the tested versions."""
     required = required_distributions()
     assert {"flask", "gunicorn", "pillow", "pytest"} <= required.keys()
     for name, its_requirements in required.items():
-        with subtests.test(name):
-            assert all(each.specifier.contains(CONSTRAINTS[name]) for each in its_requirements)
+        assert all(each.specifier.contains(CONSTRAINTS[name]) for each in its_requirements), name
 
 
 def test_dependencies_with_overridden_internals_have_an_upper_bound():
-    bounded = {
-        Requirement(line).name
-        for line in setup_options()["install_requires"].splitlines()
-        if re.search("<", line)
-    }
+    lines = OPTIONS["install_requires"].splitlines()
+    bounded = {Requirement(line).name for line in lines if "<" in line}
     assert {"flask", "werkzeug", "gunicorn"} <= bounded
 
 
 def test_setup_installs_every_module_and_resource_folder():
-    options = setup_options()
-    modules = {path.stem for path in ROOT.glob("*.py")}
+    assert set(OPTIONS["py_modules"].split()) == {path.stem for path in ROOT.glob("*.py")}
     packages = {
         ".".join(path.parent.relative_to(ROOT).parts)
         for pattern in ("*/__init__.py", "*/*/__init__.py")
         for path in ROOT.glob(pattern)
     }
-    assert set(options["py_modules"].split()) == modules
-    folders = dict(re.findall(r"^(\S+) = (\S+)$", options["package_dir"], re.MULTILINE))
+    ours = {each for each in packages if each.partition(".")[0] not in ("tests", "benchmarks")}
+    folders = dict(line.split(" = ") for line in OPTIONS["package_dir"].strip().splitlines())
+    assert set(OPTIONS["packages"].split()) == ours | set(folders)
     resources = {
         str(path.relative_to(ROOT))
         for top in ("templates", "static", "examples")
@@ -88,12 +81,6 @@ def test_setup_installs_every_module_and_resource_folder():
         if path.is_dir() and not {"pfp", "__pycache__"} & set(path.parts)
     }
     assert set(folders.values()) == resources
-    ours = {
-        each
-        for each in packages
-        if each.partition(".")[0] not in ("tests", "benchmarks", "exercises")
-    }
-    assert set(options["packages"].split()) == ours | set(folders)
 
 
 @pytest.mark.live

@@ -49,29 +49,21 @@ def send(peer: Peer, path: str, form: str = "", token: str = "") -> tuple[int, d
 
 
 def test_peer_exchanges_a_code_and_looks_up_the_token(peer: Peer):
-    [code] = peer.issue_codes(1, USERINFO_SCOPE)
-    token = peer.exchange(code)
+    """In the race it issues an access token alone, as this server: signing others takes time."""
+    with_user, in_race = peer.issue_codes(1, USERINFO_SCOPE)[0], peer.issue_codes(1, TOKEN_SCOPE)[0]
+    token = peer.exchange(with_user)
     assert token["token_type"] == "Bearer"
     assert 590 <= token["expires_in"] <= 600  # seconds
     status, player = send(peer, "/me", token=token["access_token"])
     assert (status, player["name"]) == (200, f"Player {player['sub']}")
     assert player["email"] == f"player{player['sub']}@example.org"
+    assert peer.exchange(in_race).keys() == {"access_token", "token_type", "expires_in", "scope"}
 
 
-def test_peer_issues_an_access_token_alone_in_the_race(peer: Peer):
-    """This server issues no other token, so that signing one would slow the peer down."""
-    [code] = peer.issue_codes(1, TOKEN_SCOPE)
-    assert peer.exchange(code).keys() == {"access_token", "token_type", "expires_in", "scope"}
-
-
-def test_peer_refuses_wrong_credentials(peer: Peer, subtests):
+def test_peer_refuses_wrong_credentials(peer: Peer):
     used, unused = peer.issue_codes(2, TOKEN_SCOPE)
     peer.exchange(used)
-    for case, path, form, token, statuses in (
-        ("used code", "/token", exchange_form(used), "", (400,)),
-        ("unknown code", "/token", exchange_form("unknown"), "", (400,)),
-        ("wrong secret", "/token", exchange_form(unused, "wrong"), "", (400, 401)),
-        ("unknown token", "/me", "", "unknown", (401,)),
-    ):
-        with subtests.test(case):
-            assert send(peer, path, form, token)[0] in statuses
+    assert send(peer, "/token", exchange_form(used))[0] == 400
+    assert send(peer, "/token", exchange_form("unknown"))[0] == 400
+    assert send(peer, "/token", exchange_form(unused, "wrong"))[0] in (400, 401)
+    assert send(peer, "/me", token="unknown")[0] == 401

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from programs import free_port
+from programs import free_port, is_open
 from waiting import PATIENCE, wait_until
 
 from identity.settings import ROOT
@@ -24,9 +24,9 @@ FOLDERS = ["commands", "examples", "identity", "pages", "serving", "static", "st
 PIP_TIMEOUT = 300  # seconds
 
 
-def pip(python: Path | str, *arguments: str | Path) -> None:
-    """Run the pip of an environment, which must succeed."""
-    command = [python, "-m", "pip", "-q", "--disable-pip-version-check", *arguments]
+def pip(*arguments: str | Path) -> None:
+    """Run pip, which must succeed."""
+    command = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PIP_TIMEOUT)
     assert done.returncode == 0, done.stderr
 
@@ -42,7 +42,7 @@ def wheel(tmp_path_factory) -> Path:
     for pattern in SOURCES:
         for file in Path(ROOT).glob(pattern):
             shutil.copy(file, source)
-    pip(sys.executable, "wheel", "--no-deps", "--wheel-dir", folder, source)
+    pip("wheel", "--no-deps", "--wheel-dir", folder, source)
     [built] = folder.glob("*.whl")
     return built
 
@@ -54,8 +54,9 @@ class Installed:
         environment, self.home, self.here = (folder / each for each in ("venv", "home", "empty"))
         self.home.mkdir()
         self.here.mkdir()
-        subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-        pip(environment / "bin" / "python", "install", "--constraint", CONSTRAINTS, wheel)
+        command = [sys.executable, "-m", "venv", "--without-pip", environment]
+        subprocess.run(command, check=True)
+        pip("--python", environment, "install", "--no-compile", "-c", CONSTRAINTS, wheel)
         self.command = environment / "bin" / "identity-server"
 
     def start(self, *arguments: str) -> subprocess.Popen:
@@ -90,20 +91,11 @@ def stop(process: subprocess.Popen) -> None:
 @pytest.fixture
 def served(installed) -> Iterator[str]:
     """The address of a server on an empty installation."""
-    process = installed.start("serve", "--bind", f"127.0.0.1:{free_port()}")
-    address = process.stdout.readline().split()[-1].rstrip("/")
-    wait_until(lambda: can_open(address), process)
-    yield address
+    port = free_port()
+    process = installed.start("serve", "--bind", f"127.0.0.1:{port}")
+    wait_until(lambda: is_open(port), process)
+    yield process.stdout.readline().split()[-1].rstrip("/")
     stop(process)
-
-
-def can_open(address: str) -> bool:
-    """Return True if a server responds at this address."""
-    try:
-        requests.get(address, timeout=PATIENCE)
-    except requests.ConnectionError:
-        return False
-    return True
 
 
 def open_page(browser: requests.Session, address: str) -> str:

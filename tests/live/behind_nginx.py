@@ -225,7 +225,10 @@ class Answer:
 
 
 class Sender(http.client.HTTPSConnection):
-    """A connection to nginx from this loopback address; each address has its own rate limits."""
+    """A connection to nginx from this loopback address; each address has its own rate limits.
+
+    Checks that each response has Strict-Transport-Security.
+    """
 
     def __init__(self, nginx: Nginx, address: str = "127.0.0.1") -> None:
         super().__init__(
@@ -236,7 +239,9 @@ class Sender(http.client.HTTPSConnection):
 
     def send_request(self, method: str, path: str, body=None, headers=None, **options) -> Answer:
         self.request(method, path, body, headers or {}, **options)
-        return Answer(self.getresponse())
+        answer = Answer(self.getresponse())
+        assert answer.headers["strict-transport-security"] == "max-age=31536000"
+        return answer
 
 
 def send_http(

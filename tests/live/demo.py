@@ -52,12 +52,8 @@ class Demo:
     def start(self) -> None:
         """Wait until it has printed all addresses."""
         self.read_until("Ctrl-C ends it")
-        self.site = self._address("the community")
-        self.play = self._address("the Space Game")
-        self.web_app = self._address("a web app")
-
-    def _address(self, name: str) -> str:
-        return re.search(rf"^  {name} +(\S+?)/?( .*)?$", self.output, re.MULTILINE)[1]
+        printed = re.findall(r"^  .*? {2,}(http://\S+?)/?(?: |$)", self.output, re.MULTILINE)
+        self.site, self.play, self.web_app = printed
 
     def press_ctrl_c(self) -> None:
         """Send SIGINT to its process group, as a terminal does."""

@@ -18,11 +18,6 @@ CONSTRAINTS = dict(
 )
 
 
-SETUP = configparser.ConfigParser()
-SETUP.read(ROOT / "setup.cfg", encoding="utf-8")
-OPTIONS = SETUP["options"]
-
-
 def requirements(name: str, extras: set[str]) -> list[Requirement]:
     """Return the requirements of a distribution on this Python, none if it is not installed."""
     try:
@@ -59,28 +54,11 @@ def test_constraints_pin_every_distribution_to_an_allowed_version():
 
 
 def test_dependencies_with_overridden_internals_have_an_upper_bound():
-    lines = OPTIONS["install_requires"].splitlines()
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    lines = setup["options"]["install_requires"].splitlines()
     bounded = {Requirement(line).name for line in lines if "<" in line}
     assert {"flask", "werkzeug", "gunicorn"} <= bounded
-
-
-def test_setup_installs_every_module_and_resource_folder():
-    assert set(OPTIONS["py_modules"].split()) == {path.stem for path in ROOT.glob("*.py")}
-    packages = {
-        ".".join(path.parent.relative_to(ROOT).parts)
-        for pattern in ("*/__init__.py", "*/*/__init__.py")
-        for path in ROOT.glob(pattern)
-    }
-    ours = {each for each in packages if each.partition(".")[0] not in ("tests", "benchmarks")}
-    folders = dict(line.split(" = ") for line in OPTIONS["package_dir"].strip().splitlines())
-    assert set(OPTIONS["packages"].split()) == ours | set(folders)
-    resources = {
-        str(path.relative_to(ROOT))
-        for top in ("templates", "static", "examples")
-        for path in [ROOT / top, *(ROOT / top).rglob("*")]
-        if path.is_dir() and not {"pfp", "__pycache__"} & set(path.parts)
-    }
-    assert set(folders.values()) == resources
 
 
 @pytest.mark.live

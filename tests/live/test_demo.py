@@ -40,7 +40,9 @@ def demo(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
         each.kill()
 
 
-def assert_nothing_is_left(demo: Demo) -> None:
+def check_end(demo: Demo, status: int = 0, errors: str = "") -> None:
+    """Check that a demo ends with this status and these errors, and that nothing of it is left."""
+    assert (demo.wait(), demo.errors.read_text()) == (status, errors)
     assert demo.processes() == []
     assert list(demo.temporary.iterdir()) == []
 
@@ -59,9 +61,7 @@ def test_signal_stops_all_processes_and_removes_all_files(demo, end: signal.Sign
             started.press_ctrl_c()
         else:
             os.kill(started.process.pid, end)
-        assert started.wait() == 0
-    assert started.errors.read_text() == ""
-    assert_nothing_is_left(started)
+        check_end(started)
 
 
 @pytest.mark.parametrize("moment", ["Five players move into", "A web app and a game join them"])
@@ -70,10 +70,8 @@ def test_ctrl_c_during_setup_leaves_nothing(demo, moment: str):
     started.read_until(moment)
     started.press_ctrl_c()
     started.press_ctrl_c()  # an impatient user
-    assert started.wait() == 0
+    check_end(started)
     assert "Ctrl-C" not in started.output
-    assert started.errors.read_text() == ""
-    assert_nothing_is_left(started)
 
 
 def test_end_of_an_app_stops_the_demo_with_one_line(demo):
@@ -85,9 +83,7 @@ def test_end_of_an_app_stops_the_demo_with_one_line(demo):
         if b"web_app" in Path(f"/proc/{each}/cmdline").read_bytes()
     ]
     os.kill(web_app, signal.SIGKILL)
-    assert started.wait() == 1
-    assert started.errors.read_text() == "Error: the web app ended with status -9\n"
-    assert_nothing_is_left(started)
+    check_end(started, 1, "Error: the web app ended with status -9\n")
 
 
 def test_demo_ignores_settings_takes_free_ports_and_shows_five_players(demo, tmp_path: Path):
@@ -149,10 +145,8 @@ def test_demo_leaves_its_community_in_a_database(demo, databases):
         started.start()
         assert requests.get(f"{started.site}/healthz", timeout=ANSWER_TIMEOUT).status_code == 200
         started.press_ctrl_c()
-        assert started.wait() == 0
-        assert started.errors.read_text() == ""
+        check_end(started)
         assert "stays in the database" in started.output
-        assert_nothing_is_left(started)
         store = backend.open("demo", "")
         assert [store.users.read(each).name for each in store.users.ids()] == [
             each.name for each in COMMUNITY

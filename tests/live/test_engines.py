@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,6 +21,7 @@ from .form_browser import FormBrowser, Page
 from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer
 
 pytestmark = pytest.mark.live
+GODOT = pytest.mark.godot
 HERE = Path(__file__).parent / "engines"
 
 
@@ -79,49 +79,39 @@ class GodotGame(NativeGame):
         return [text.split()[-1] for text in texts if text.startswith("Open this page: ")]
 
 
-@contextmanager
-def running(
-    kind: type[NativeGame], command: list[str], folder: Path, **environment: str
-) -> Iterator[NativeGame]:
-    """Run a game until the block ends."""
-    # Sound libraries keep files in XDG_RUNTIME_DIR; without it in /tmp.
-    own = {"HOME": str(folder), "XDG_RUNTIME_DIR": str(folder)}
-    with logging_program(command, folder, **own, **environment) as (process, _):
-        yield kind(folder, process)
-
-
-@contextmanager
-def running_pygame(folder: Path, server: RunningServer, client_id: str) -> Iterator[NativeGame]:
-    """Run the program of pygame.md; the browser writes each address to the file `opened`."""
+def write_pygame(folder: Path, server: RunningServer, client_id: str) -> list[str]:
+    """Write the program of pygame.md, and a browser that notes addresses; return its command."""
     (folder / "game.py").write_text(read_program("pygame.md", "game.py", server, client_id))
     browser = folder / "browser"
     browser.write_text('#!/bin/sh\nprintf "%s\\n" "$1" >> opened\n')
     browser.chmod(0o755)
-    command = [sys.executable, str(HERE / "watch_pygame.py"), "game.py"]
-    environment = {"SDL_VIDEODRIVER": "dummy", "BROWSER": "./browser"}
-    with running(NativeGame, command, folder, **environment) as game:
-        yield game
+    return [sys.executable, str(HERE / "watch_pygame.py"), "game.py"]
 
 
-@contextmanager
-def running_godot(folder: Path, server: RunningServer, client_id: str) -> Iterator[NativeGame]:
-    """Run the program of godot.md for Godot 3."""
+def write_godot(folder: Path, server: RunningServer, client_id: str) -> list[str]:
+    """Write the program of godot.md for Godot 3; return its command."""
     (folder / "project.godot").write_text("config_version=4\n")
     (folder / "game.gd").write_text(read_program("godot.md", "godot3.gd", server, client_id))
     (folder / "watch.gd").write_text((HERE / "watch_godot.gd").read_text())
-    command = ["godot3-server", "--path", str(folder), "--script", "watch.gd"]
-    with running(GodotGame, command, folder) as game:
-        yield game
+    return ["godot3-server", "--path", str(folder), "--script", "watch.gd"]
 
 
-@pytest.fixture(params=["pygame", pytest.param("godot", marks=pytest.mark.godot)])
+@pytest.fixture(
+    params=[(NativeGame, write_pygame), pytest.param((GodotGame, write_godot), marks=GODOT)],
+    ids=["pygame", "godot"],
+)
 def native_game(
     request: pytest.FixtureRequest, server: RunningServer, tmp_path: Path
 ) -> Iterator[NativeGame]:
     """Each game that runs outside the browser, with the player at its sign-in button."""
+    kind, write = request.param
     client = server.add_client("Space Game", "http://127.0.0.1/callback", public=True)
-    run = {"pygame": running_pygame, "godot": running_godot}[request.param]
-    with run(tmp_path, server, client["client_id"]) as game:
+    command = write(tmp_path, server, client["client_id"])
+    # Sound libraries keep files in XDG_RUNTIME_DIR; without it in /tmp.
+    own = {"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
+    own |= {"SDL_VIDEODRIVER": "dummy", "BROWSER": "./browser"}
+    with logging_program(command, tmp_path, **own) as (process, _):
+        game = kind(tmp_path, process)
         game.press()
         yield game
 

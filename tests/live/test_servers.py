@@ -430,9 +430,9 @@ class Load:
         self.announced = 0  # connections that the server closed with a response that says so
         self.lost: list[str] = []
         self._is_over = threading.Event()
-        each_time = [number % 4 == 0 for number in range(CLIENTS)]
         self._threads = [
-            threading.Thread(target=self._send, args=each) for each in enumerate(each_time)
+            threading.Thread(target=self._send, args=(number, number % 4 == 0))
+            for number in range(CLIENTS)
         ]
 
     def __enter__(self) -> "Load":
@@ -449,9 +449,9 @@ class Load:
     def _send(self, number: int, is_new_each_time: bool) -> None:
         while not self._is_over.is_set():
             client = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=PATIENCE)
-            which = "first"
             with contextlib.closing(client):
-                while not self._is_over.is_set():
+                which, stays_open = "first", True
+                while stays_open and not self._is_over.is_set():
                     try:
                         client.request("GET", "/")
                         response = client.getresponse()
@@ -459,11 +459,9 @@ class Load:
                     except (OSError, http.client.HTTPException):
                         self.lost.append(which)
                         return
-                    which = "later"
                     self.answered[number] += 1
                     self.announced += response.will_close
-                    if is_new_each_time or response.will_close:
-                        break
+                    which, stays_open = "later", not (is_new_each_time or response.will_close)
 
 
 @pytest.mark.load

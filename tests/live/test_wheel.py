@@ -1,5 +1,6 @@
 """The package, installed by pip in a new environment and used from an empty folder."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -47,55 +48,36 @@ def wheel(tmp_path_factory) -> Path:
     return built
 
 
-class Installed:
-    """The package in an environment of its own, used with an empty home folder."""
-
-    def __init__(self, folder: Path, wheel: Path) -> None:
-        environment, self.home, self.here = (folder / each for each in ("venv", "home", "empty"))
-        self.home.mkdir()
-        self.here.mkdir()
-        command = [sys.executable, "-m", "venv", "--without-pip", environment]
-        subprocess.run(command, check=True)
-        pip("--python", environment, "install", "--no-compile", "-c", CONSTRAINTS, wheel)
-        self.command = environment / "bin" / "identity-server"
-
-    def start(self, *arguments: str) -> subprocess.Popen:
-        """Start the command with the environment variables of a login only."""
-        return subprocess.Popen(
-            [self.command, *arguments],
-            cwd=self.here,
-            env={"HOME": str(self.home), "PATH": os.defpath},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-        )
-
-
 @pytest.fixture(scope="module")
-def installed(wheel, tmp_path_factory) -> Installed:
-    """The installed package."""
-    return Installed(tmp_path_factory.mktemp("installed"), wheel)
+def installed(wheel, tmp_path_factory) -> Path:
+    """A folder with the package installed in `venv`, and with the empty folders `home`, `here`."""
+    folder = tmp_path_factory.mktemp("installed")
+    (folder / "home").mkdir()
+    (folder / "here").mkdir()
+    venv = folder / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    pip("--python", venv, "install", "--no-compile", "--constraint", CONSTRAINTS, wheel)
+    return folder
 
 
-def stop(process: subprocess.Popen) -> None:
-    """Stop a process by SIGINT."""
-    process.send_signal(signal.SIGINT)
+@contextlib.contextmanager
+def running(installed: Path, *arguments: str) -> Iterator[subprocess.Popen]:
+    """Run the command with the environment variables of a login only; stop it by SIGINT."""
+    process = subprocess.Popen(
+        [installed / "venv" / "bin" / "identity-server", *arguments],
+        cwd=installed / "here",
+        env={"HOME": str(installed / "home"), "PATH": os.defpath},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
     try:
-        process.communicate(timeout=PATIENCE)
+        yield process
     finally:
-        process.kill()
-
-
-@pytest.fixture
-def served(installed) -> Iterator[str]:
-    """The address of a server on an empty installation."""
-    port = free_port()
-    process = installed.start("serve", "--bind", f"127.0.0.1:{port}")
-    wait_until(lambda: is_open(port), process)
-    yield process.stdout.readline().split()[-1].rstrip("/")
-    stop(process)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=PATIENCE)
 
 
 def open_page(browser: requests.Session, address: str) -> str:
@@ -123,32 +105,36 @@ def test_wheel_has_every_resource_file(wheel):
 
 
 def test_version(installed, wheel):
-    printed, _ = installed.start("--version").communicate(timeout=PATIENCE)
+    with running(installed, "--version") as process:
+        printed = process.stdout.read()
     assert printed == f"identity-server {wheel.name.split('-')[1]}\n"
 
 
-def test_installed_server_has_pages_with_styles(installed, served):
+def test_installed_server_has_pages_with_styles(installed):
     browser = requests.Session()
-    for path in ("/", "/sign-in", "/sign-up"):
-        open_page(browser, f"{served}{path}")
-    assert browser.get(f"{served}/openapi.json", timeout=PATIENCE).json()["openapi"]
+    port = free_port()
+    with running(installed, "serve", "--bind", f"127.0.0.1:{port}") as process:
+        wait_until(lambda: is_open(port), process)
+        served = process.stdout.readline().split()[-1].rstrip("/")
+        for path in ("/", "/sign-in", "/sign-up"):
+            open_page(browser, f"{served}{path}")
+        assert browser.get(f"{served}/openapi.json", timeout=PATIENCE).json()["openapi"]
     # No data in the current folder, nor in site-packages.
-    assert list(installed.here.iterdir()) == []
-    data = installed.home / ".local" / "share" / "identity-server"
+    assert list((installed / "here").iterdir()) == []
+    data = installed / "home" / ".local" / "share" / "identity-server"
     assert {each.name for each in data.iterdir()} == {"instance", "pfp"}
 
 
 def test_installed_demo_has_community_web_app_and_game(installed):
-    process = installed.start("demo", "--bind", "127.0.0.1:0")
-    try:
-        said = ""
-        while "Ctrl-C ends it" not in said:
-            line = process.stdout.readline()
-            assert line, said
-            said += line
+    browser = requests.Session()
+    with running(installed, "demo", "--bind", "127.0.0.1:0") as process:
+        lines = []
+        while not lines or "Ctrl-C ends it" not in lines[-1]:
+            lines.append(process.stdout.readline())
+            assert lines[-1], lines
+        said = "".join(lines)
         site, game, web_app = re.findall(r"^  .*? {2,}(http://\S+)", said, re.MULTILINE)
         password = re.search(r"^The password of all five is: (.*)$", said, re.MULTILINE)[1]
-        browser = requests.Session()
         form = {"name": "ada", "password": password}
         signed_in = browser.post(f"{site}sign-in", data=form, timeout=PATIENCE)
         assert signed_in.status_code == 200
@@ -160,6 +146,4 @@ def test_installed_demo_has_community_web_app_and_game(installed):
         frame = re.search(r'<iframe[^>]* src="([^"]+)"', open_page(browser, game))[1]
         open_page(browser, frame)
         open_page(browser, web_app)
-    finally:
-        stop(process)
-    assert list(installed.here.iterdir()) == []
+    assert list((installed / "here").iterdir()) == []

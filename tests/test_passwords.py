@@ -1,6 +1,6 @@
 """Passwords: the forms that require one, password changes, rules and sign-in links."""
 
-from forms import ANOTHER, PASSWORD, from_address, is_signed_in, problems_of, sign_up, value_of
+from forms import ANOTHER, PASSWORD, from_address, is_signed_in, problems_of, sign_up
 
 from storage.records import Suspension
 from storage.rules import check_password
@@ -23,23 +23,17 @@ PASSWORD_FORMS = {
 
 
 def test_wrong_password_is_403_and_changes_nothing(store, adas_browser, ada, subtests):
+    """Nor does the page show what was typed as a password."""
     before = store.users.read(ada.id)
     for number, (path, (form, field)) in enumerate(PASSWORD_FORMS.items()):
         from_address(adas_browser, f"192.0.2.{number}")
-        for password in ("", "wrong", PASSWORD.upper(), f"{PASSWORD} "):
+        for password in ("", "tell nobody", PASSWORD.upper(), f"{PASSWORD} "):
             with subtests.test(path, password=password):
                 page = adas_browser.post(path, data={**form, field: password})
                 assert page.status_code == 403
                 assert list(problems_of(page).values()) == ["Wrong password. Try again."]
-                assert ANOTHER not in page.text
+                assert not any(each in page.text for each in (ANOTHER, "tell nobody"))
     assert store.users.read(ada.id) == before
-
-
-def test_refused_form_keeps_the_email_but_not_the_password(adas_browser):
-    data = {"email": "new@example.org", "current_password": "tell nobody"}
-    page = adas_browser.post("/account/email", data=data)
-    assert value_of(page, "email") == "new@example.org"
-    assert "tell nobody" not in page.text
 
 
 # -- password and sessions ------------------------------------------------------------------------
@@ -64,14 +58,6 @@ def test_password_change_ends_all_other_sessions(store, adas_browser, open_brows
     assert other.sign_in(password=ANOTHER).status_code == 303
 
 
-def test_invalid_new_password_is_400(store, adas_browser, ada):
-    before = store.users.read(ada.id)
-    for new in ("", "short", "x" * 1025, "password1234"):
-        page = change_password(adas_browser, new)
-        assert (page.status_code, list(problems_of(page))) == (400, ["new-password"])
-    assert store.users.read(ada.id) == before
-
-
 def test_common_password_is_refused_in_every_form(
     store, adas_browser, open_browser, ada, adas_link
 ):
@@ -87,8 +73,7 @@ def test_common_password_is_refused_in_every_form(
             set_by_link(open_browser(), adas_link, password),
             sign_up(open_browser(), password=password, invite=store.invites.issue(1)),
         ):
-            [problem] = problems_of(page).values()
-            assert problem == expected
+            assert (page.status_code, list(problems_of(page).values())) == (400, [expected])
             assert password not in page.text
     assert store.users.read(ada.id).password_hash == ada.password_hash
 
@@ -105,23 +90,6 @@ def test_common_password_with_four_letters_is_accepted():
     # The shortest common password that counts has four letters.
     assert check_password("love 4/8/29!", "", "").startswith("Too common")
     assert check_password("sex 4/8/2/97!", "", "") is None
-
-
-def test_sign_out_everywhere_ends_all_sessions(store, adas_browser, open_browser, ada, bob):
-    other, bobs = open_browser(), open_browser()
-    other.sign_in()
-    bobs.sign_in("Bob")
-    cookie = adas_browser.get_cookie("session").value
-    answer = adas_browser.post("/account/sign-out-everywhere")
-    assert answer.status_code == 303
-    assert "Signed out everywhere." in adas_browser.get(answer.location).text
-    assert adas_browser.get_cookie("session") is None
-    stolen = open_browser()
-    stolen.set_cookie("session", cookie)
-    assert [is_signed_in(each) for each in (adas_browser, other, stolen, bobs)] == [
-        *(False, False, False, True)
-    ]
-    assert store.users.read(ada.id).sessions == []
 
 
 # -- a lost password ------------------------------------------------------------------------------
@@ -156,12 +124,6 @@ def test_password_change_invalidates_the_sign_in_link(adas_browser, open_browser
     assert is_signed_in(adas_browser)
 
 
-def test_sign_in_link_stays_valid_after_a_rename(store, browser, ada, adas_link):
-    store.users.rename(ada.id, "Lovelace")
-    assert "Lovelace" in browser.get(adas_link).text
-    assert set_by_link(browser, adas_link).status_code == 303
-
-
 def test_sign_in_link_of_a_suspended_user_is_403(store, browser, ada, adas_link):
     with store.users.edit(ada.id) as user:
         user.suspension = Suspension("command", reason="Insults")
@@ -171,10 +133,3 @@ def test_sign_in_link_of_a_suspended_user_is_403(store, browser, ada, adas_link)
         assert 'name="new_password"' not in browser.get(adas_link).text
         answer = set_by_link(browser, adas_link)
         assert (answer.status_code, "Set-Cookie" in answer.headers) == (403, False)
-
-
-def test_sign_in_page_explains_a_lost_password(app, browser):
-    assert "Ask an administrator for a new one" in browser.get("/sign-in").text
-    app.jinja_env.globals["about_url"] = "https://example.org/about"
-    link = '<a href="https://example.org/about">Ask an administrator</a> for a new one'
-    assert link in browser.get("/sign-in").text

@@ -1,4 +1,4 @@
-"""Concurrent account changes, against two workers."""
+"""Concurrent uploads, against two workers."""
 
 import re
 from collections import Counter
@@ -9,14 +9,11 @@ import pytest
 import requests
 from test_uploads import flat_png
 
-from identity.formatting import DAY
-from storage import Storage
-from storage.errors import TooManyAttempts
 from storage.pictures import MAX_BYTES
 
 from .form_browser import FormBrowser
 from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer, running_server
-from .test_races import RACERS, race, until_not_busy
+from .test_races import race
 
 pytestmark = [pytest.mark.live, pytest.mark.load, pytest.mark.xdist_group("account_races")]
 
@@ -35,39 +32,6 @@ def post(form_browser: FormBrowser, path: str, **sent) -> requests.Response:
         timeout=ANSWER_TIMEOUT,
         **sent,
     )
-
-
-def test_one_name_in_sixteen_spellings_is_signed_up_once(
-    server: RunningServer, store: Storage, ada: dict
-):
-    """Losers get an error; they keep no name, no email and no count in the limit on accounts."""
-    name = "Racing-2"
-    wide = name.translate({code: code + 0xFEE0 for code in range(ord("0"), ord("z") + 1)})
-    spellings = [name, name.upper(), name.lower(), wide, wide.upper(), wide.lower(), f" {name} "]
-    browsers = [FormBrowser(server.address) for _ in range(RACERS)]
-
-    def sign_up(number: int) -> requests.Response:
-        spelling = spellings[number % len(spellings)]
-        email = f"racer-{number}@example.org"
-        form = {"name": spelling, "email": email, "password": PASSWORD}
-        # A loser's attempt counts until it is released: above ten, the next one has to wait.
-        return until_not_busy(lambda: post(browsers[number], "/sign-up", data=form), (503, 429))
-
-    answers = race(sign_up)
-    assert Counter(each.status_code for each in answers) == {303: 1, 409: RACERS - 1}
-    refusal = "Another player has this name. Choose a different one."
-    assert sum(refusal in each.text for each in answers) == RACERS - 1
-    created = [user for user in server.command("user", "list") if "racer-" in user["email"]]
-    assert created == [server.command("user", "show", name)]
-    store.attempts.require_left("sign-up", "127.0.0.1", 2, DAY)
-    with pytest.raises(TooManyAttempts):
-        store.attempts.require_left("sign-up", "127.0.0.1", 1, DAY)
-    winner = [answer.status_code for answer in answers].index(303)
-    assert created[0]["email"] == f"racer-{winner}@example.org"
-    signed_in = [each for each in browsers if "Hello, " in each.open("/").text]
-    assert signed_in == [browsers[winner]]
-    for each in browsers:
-        each.close()
 
 
 def test_parallel_uploads_keep_workers_under_200_mib(server: RunningServer):

@@ -10,11 +10,12 @@ import pytest
 from conftest import all_clients
 
 from identity import actors
-from identity.accounts import DAY_MS, RESETS, Acts
+from identity.accounts import DAY_MS, RENAMES_AN_HOUR, RESETS, Acts
 from identity.actors import ACTS_AN_HOUR, COMMAND, Actor, NotAllowed
 from identity.apps import CLIENTS_EACH, AppActs
 from storage.errors import (
     LastAdministrator,
+    NameTaken,
     NoSuchUser,
     StorageFailed,
     TooManyAttempts,
@@ -376,6 +377,14 @@ def test_no_op_acts_are_not_counted(storage, add_player, moderator, acts_of, mon
             do(acts, user.id)
             assert (storage.users.read(user.id), audit_lines(storage)) == (before, lines)
             assert lines[-1]["act"] == act
+
+
+def test_refused_renames_count(ada, admin, acts_of):
+    for _ in range(RENAMES_AN_HOUR):
+        with pytest.raises(NameTaken):
+            acts_of(ada).change_profile(ada.id, name=admin.name)
+    with pytest.raises(TooManyAttempts):
+        acts_of(ada).change_profile(ada.id, name="Grace")
 
 
 def test_removing_a_generated_picture_is_a_no_op(storage, ada, acts_of):

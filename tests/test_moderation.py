@@ -289,6 +289,9 @@ def test_suspend_form_proposes_a_week_or_the_present_end(store, ada, moderators_
         do(moderators_browser, ada, "suspend", reason="A correction", length=proposed())
         suspension = store.users.read(ada.id).suspension
         assert (suspension.reason, suspension.until) == ("A correction", until)
+    do(moderators_browser, ada, "unsuspend")
+    page = do(moderators_browser, ada, "suspend", length="Keep the end")
+    assert (page.status_code, store.users.read(ada.id).suspended) == (400, False)
 
 
 # -- resets ---------------------------------------------------------------------------------------
@@ -311,7 +314,7 @@ def test_name_reset_gives_a_reserved_name(
 
 
 def test_player_reads_once_that_the_name_was_reset(
-    ada, adas_browser, open_browser, moderators_browser, clock
+    ada, adas_browser, open_browser, moderators_browser
 ):
     do(moderators_browser, ada, "reset name")
     do(moderators_browser, ada, "reset name")  # a no-op
@@ -321,11 +324,6 @@ def test_player_reads_once_that_the_name_was_reset(
     for browser in (adas_browser, new_browser):
         pages = [browser.get(path).text.count(told) for path in ("/", "/account", "/")]
         assert pages == [1, 0, 0]
-    clock.shift(31 * DAY)
-    new_browser = open_browser()
-    new_browser.sign_in("ada@example.org")
-    assert told not in new_browser.get("/").text
-    assert told not in moderators_browser.get(f"/users/{ada.id}").text
 
 
 def test_picture_reset_restores_the_generated_picture(store, moderators_browser, anyone, ada):

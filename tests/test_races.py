@@ -1,16 +1,21 @@
-"""Two requests at once of which one may succeed: sign-up and passwords.
+"""Two requests at once of which one may succeed: sign-up, passwords, the last administrators.
 
 tests/test_storage_contract.py has the races of each change of a record, on every backend, and
 tests/live/ those of the processes of a server.
 """
 
+import contextlib
 import functools
+import time
 
 import pytest
 from forms import ANOTHER, PASSWORD, is_signed_in, race, sign_up
 
+from identity.accounts import Acts
+from identity.actors import Actor
 from identity.links import issue_first_account_link
-from storage.records import ADMINISTRATOR, PLAYER
+from storage.errors import LastAdministrator
+from storage.records import ADMINISTRATOR, MODERATOR, PLAYER
 
 
 def send_at_once(browsers: list, send):
@@ -62,3 +67,31 @@ def test_one_of_two_racing_password_changes_succeeds(
     for number in range(2):
         answer = open_browser().sign_in(password=f"{ANOTHER} {number}")
         assert answer.status_code == (303 if number == won else 403)
+
+
+@pytest.mark.parametrize("how", ["demotion", "deletion"])
+def test_one_of_two_last_administrators_stays(storage, monkeypatch, how):
+    """Each change comes a moment after its check, so that both would pass without the lock."""
+    both = [
+        storage.users.register(name, f"{name}@example.org", "", ADMINISTRATOR)
+        for name in ("Castor", "Pollux")
+    ]
+    for name in ("edit", "delete"):
+        change = getattr(storage.users, name)
+
+        def change_later(*arguments, change=change):
+            time.sleep(0.02)
+            return change(*arguments)
+
+        monkeypatch.setattr(storage.users, name, change_later)
+
+    def leave(user_id: int) -> None:
+        acts = Acts(storage, Actor(user_id))
+        with contextlib.suppress(LastAdministrator):
+            if how == "deletion":
+                acts.delete_user(user_id)
+            else:
+                acts.set_mod_level(user_id, MODERATOR)
+
+    race(*(functools.partial(leave, each.id) for each in both))
+    assert len(storage.users.administrators()) == 1

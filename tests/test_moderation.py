@@ -314,7 +314,7 @@ def test_name_reset_gives_a_reserved_name(
 
 
 def test_player_reads_once_that_the_name_was_reset(
-    ada, adas_browser, open_browser, moderators_browser
+    ada, adas_browser, open_browser, moderators_browser, clock
 ):
     do(moderators_browser, ada, "reset name")
     do(moderators_browser, ada, "reset name")  # a no-op
@@ -324,6 +324,10 @@ def test_player_reads_once_that_the_name_was_reset(
     for browser in (adas_browser, new_browser):
         pages = [browser.get(path).text.count(told) for path in ("/", "/account", "/")]
         assert pages == [1, 0, 0]
+    clock.shift(31 * DAY)
+    new_browser = open_browser()
+    new_browser.sign_in("ada@example.org")
+    assert told not in new_browser.get("/").text
 
 
 def test_picture_reset_restores_the_generated_picture(store, moderators_browser, anyone, ada):

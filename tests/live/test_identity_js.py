@@ -232,28 +232,3 @@ def test_game_in_the_frame_of_another_host_uses_a_popup(
 
 
 # -- look-ups -------------------------------------------------------------------------------------
-
-
-def test_profiles_and_pictures_need_no_sign_in(
-    page: Page, site_of, server: RunningServer, ada: dict
-):
-    bob = server.add_user("bob")
-    open_game(page, site_of())
-    names = page.evaluate(
-        "async (ids) => (await identity.players(ids)).map(({ name }) => name)",
-        [bob["id"], 99, ada["id"]],
-    )
-    assert names == ["bob", "ada"]
-    ada_profile = page.evaluate("(id) => identity.player(id)", ada["id"])
-    assert (ada_profile["name"], ada_profile["playMinutes"]) == ("ada", 0)
-    sizes = page.evaluate(
-        """async (player) => Promise.all(["large", "medium", "small"].map(async (size) => {
-            const image = new Image();
-            image.crossOrigin = "anonymous";
-            image.src = identity.pictureOf(player, size);
-            await image.decode();
-            return image.width;
-        }))""",
-        ada,
-    )
-    assert sizes == [256, 64, 16]

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Error, Page, expect
 
-from identity.oauth import code_challenge_of
 from identity.settings import ROOT
 
 from .page_checks import check_page, drop_undelivered_messages
@@ -29,7 +28,6 @@ OPENER = """<!doctype html><title>Game</title><h1>Game</h1><button>Sign in</butt
 GAMES = Path(ROOT, "docs/games.md").read_text(encoding="utf-8")
 CLOSE = "Close this window"
 NO_OPENER = "This window was not opened by a page at"
-VERIFIER = "a-verifier-of-at-least-forty-three-characters"
 EXCHANGE = """async ([address, form, headers]) => {
   const body = new URLSearchParams(form);
   const answer = await fetch(address, { method: "POST", body, headers });
@@ -176,14 +174,6 @@ def test_message_page_cannot_be_framed(
     assert "frame-ancestors 'none'" in console_errors.pop()
 
 
-def test_popup_that_stays_open_says_what_to_do(page: Page, game: Game, game_client: Client):
-    opener = OPENER.replace("source.close();", "")
-    popup = open_popup(page, game, game_client, opener=opener)
-    decide(popup)
-    assert received(page)["code"]
-    check_nobody_took_the_response(popup)
-
-
 # -- requests from the pages of a game ------------------------------------------------------------
 
 
@@ -199,21 +189,6 @@ def on_another_site(chromium: Browser, game: Game) -> Iterator[Callable[..., lis
 
     yield send
     page.close()
-
-
-def test_page_of_a_public_client_exchanges_its_code(
-    server: RunningServer, adas_form_browser, on_another_site, game: Game
-):
-    public = server.add_client("Go", f"{game.origin()}/callback", public=True)
-    challenge = {"code_challenge": code_challenge_of(VERIFIER), "code_challenge_method": "S256"}
-    query = "&".join(f"{name}={value}" for name, value in challenge.items())
-    address = f"/oauth/authorize?response_type=code&client_id={public['client_id']}&{query}"
-    code = adas_form_browser.allow(address, "ada").answer["code"]
-    form = {"client_id": public["client_id"], "code": code}
-    status, body = on_another_site(server, form | {"code_verifier": "x"})
-    assert (status, "code_verifier" in body["message"]) == (400, True)
-    status, body = on_another_site(server, form | {"code_verifier": VERIFIER})
-    assert (status, server.whois(body["access_token"]).json()["name"]) == (200, "ada")
 
 
 def test_no_page_reads_a_response_to_a_confidential_client(

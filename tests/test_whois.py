@@ -91,18 +91,6 @@ def test_malformed_header_is_400(program, token, subtests):
             assert refusal(answer) == (400, INVALID_REQUEST)
 
 
-def test_forged_token_is_401(program, token, subtests):
-    """test_signing.py alters every character of a signed text."""
-    payload, stamp, signature = token.split(".")
-    other = "A" if signature[0] != "A" else "B"
-    for forged in (
-        *("x", "0", "null", "a.b.c", "..", "-._~+/==", "a" * 5000, "eyJ1c2VyIjoxfQ.aaaaaa.AAAA"),
-        *(f"{payload}.{stamp}.{other}{signature[1:]}", f"{payload}.{signature}"),
-    ):
-        with subtests.test(forged[:40]):
-            assert refusal(program.whois(forged)) == (401, INVALID_TOKEN)
-
-
 def test_token_older_than_600_seconds_is_401(clock, program, token):
     """RFC 9700 4.10."""
     clock.shift(600)

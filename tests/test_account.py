@@ -16,17 +16,7 @@ from test_account_pictures import RED, upload
 from identity.limits import ATTEMPTS_PER_NAME
 from pages.export import EXPORTED, export_account
 from storage.encoding import record_as_dict
-from storage.records import (
-    ADMINISTRATOR,
-    PICTURE_SIZES,
-    Client,
-    Grant,
-    Notice,
-    Session,
-    Suspension,
-    User,
-    now_ms,
-)
+from storage.records import PICTURE_SIZES, Client, Grant, Notice, Session, Suspension, User, now_ms
 
 
 @pytest.fixture
@@ -57,24 +47,13 @@ def test_profile_is_saved_and_confirmed_once(store, adas_browser, ada):
     assert (user.name, user.bio, user.equipped_flair) == ("Ada L", "Hello", "Champion")
 
 
-def test_omitted_profile_field_is_unchanged(store, adas_browser, ada):
-    save(adas_browser, bio="Hello")
-    assert save(adas_browser, name="Ada B").status_code == 303
-    assert save(adas_browser).status_code == 303
-    user = store.users.read(ada.id)
-    assert (user.name, user.bio, user.equipped_flair) == ("Ada B", "Hello", "none")
-
-
 REFUSED_PROFILES = [
     # The status, the field with the problem, the start of the problem, and the changed fields.
     (409, "name", "Another player has this name.", {"name": "Ｂｏｂ"}),
-    (400, "name", "This name is reserved.", {"name": "AdmIn"}),
     (400, "name", "This name is reserved.", {"name": "Identity-Server"}),
     (400, "name", "Use ", {"name": "\"'><script>"}),
     (400, "bio", "Use ", {"bio": "x" * 1001}),
-    (400, "bio", "Use ", {"bio": "a\0b"}),
     (400, "flair", "You do not have this flair.", {"equippedFlair": "Champion"}),
-    (400, "flair", "You do not have this flair.", {"equippedFlair": "NONE"}),
 ]
 
 
@@ -94,10 +73,8 @@ def test_refused_profile_keeps_the_input(store, adas_browser, ada, bob, subtests
 
 def test_bio_is_saved_as_typed(store, adas_browser, ada, subtests):
     for typed, kept in (
-        ("é" * 1000, "é" * 1000),
         ("a\r\nb\r\n" * 250, "a\nb\n" * 250),  # 1,500 characters with the line ends of browsers
-        ("\r\n a\tb ", "\n a\tb "),
-        ("</textarea><script>", "</textarea><script>"),
+        ("\r\n a\tb </textarea><script>", "\n a\tb </textarea><script>"),
         ("", ""),
     ):
         with subtests.test(typed[:10]):
@@ -118,7 +95,8 @@ def test_old_name_and_bio_that_a_newer_rule_refuses_stay(store, browser, ada):
     assert (user.name, user.bio) == (old.name, "new")
 
 
-def test_profile_form_ignores_other_fields(store, adas_browser, ada):
+def test_profile_form_ignores_other_and_omitted_fields(store, adas_browser, ada):
+    save(adas_browser, bio="Hello")
     before = store.users.read(ada.id)
     changes = {"mod_level": "2", "flairs": "Champion", "email": "x@example.org", "id": "9"}
     assert save(adas_browser, **changes, play_ms="9", suspended="1").status_code == 303
@@ -174,17 +152,15 @@ def rename(browser, number: int):
     return save(browser, name=f"Ada {number}")
 
 
-def change_email_case(browser):
-    return change_email(browser, "A19@example.org")
-
-
 def change_bio(browser):
     return save(browser, bio="Chess.")
 
 
 LIMITS = {
     "confirmations": Limit(confirm, 20, 900, change_bio),
-    "email questions": Limit(ask_for_an_email, 20, DAY, change_email_case),
+    "email questions": Limit(
+        ask_for_an_email, 20, DAY, lambda browser: change_email(browser, "A19@example.org")
+    ),
     "renames": Limit(rename, 10, 1800, change_bio),
     "exports": Limit(lambda browser, number: browser.get("/account/export"), 10, 1800, change_bio),
     "pictures": Limit(lambda browser, number: upload(browser, RED), 30, 900, change_bio),
@@ -331,18 +307,6 @@ def test_export_has_own_audit_lines_without_moderators(store, adas_browser, ada,
     assert "\\u" not in answer.text  # an escape takes up to three times the bytes
 
 
-def test_pages_do_not_read_all_users_or_audit_lines(app, store, adas_browser, ada, monkeypatch):
-    """Only the developer page of administrators needs the ids of all clients."""
-    for part, method in ((store.users, "ids"), (store.clients, "ids"), (store.audit, "read")):
-        monkeypatch.setattr(part, method, None)
-    app.config["CLIENT_REGISTRATION"] = "members"
-    assert adas_browser.get("/developer").status_code == 200
-    with store.users.edit(ada.id) as user:
-        user.mod_level = ADMINISTRATOR
-    for path in ("/", "/account", "/account/export", "/account/apps", "/players", "/users/1"):
-        assert adas_browser.get(path).status_code == 200
-
-
 def test_export_of_a_damaged_log_says_that_it_is_incomplete(
     store, adas_browser, ada, faults, caplog
 ):
@@ -455,15 +419,6 @@ def test_ending_one_session_keeps_the_others(store, adas_browser, open_browser, 
     assert [is_signed_in(each) for each in browsers] == [False, False, True]
 
 
-def test_time_beyond_the_calendar_is_shown_as_a_number(store, adas_browser, ada, program):
-    for since in (10**20, 10**400):  # beyond the calendar, and beyond a float
-        with store.users.edit(ada.id) as user:
-            user.grants[program.id] = Grant("a grant", ["userinfo"], since)
-            user.sessions[-1].since = since
-        page = adas_browser.get("/account/apps").text
-        assert f"Allowed on: {since}" in page and f"Signed in on: {since}<" in page
-
-
 def test_sign_out_button_names_browser_and_minute(store, adas_browser, ada):
     half_past_five = 1_795_282_200_000  # 21 November 2026, in UTC
     with store.users.edit(ada.id) as user:
@@ -496,11 +451,3 @@ def test_get_of_a_form_address_is_405_with_an_explanation(adas_browser, form_pat
     for path in set(form_paths) - {"/account"}:
         page = adas_browser.get(path)
         assert (page.status_code, "opened directly" in page.text) == (405, True)
-
-
-def test_notices_do_not_accumulate_in_the_cookie(adas_browser):
-    sizes = set()
-    for _ in range(3):
-        save(adas_browser, bio="Chess.")
-        sizes.add(len(adas_browser.get_cookie("session").value))
-    assert len(sizes) == 1

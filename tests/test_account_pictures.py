@@ -74,11 +74,6 @@ def test_refused_upload_shows_an_error_and_changes_nothing(adas_browser, faults,
             assert faults.stored("users", "pictures") == before
 
 
-def test_picture_field_without_a_file_is_400(adas_browser):
-    for data in ({"picture": "text"}, None):
-        assert adas_browser.post("/account/picture", data=data).status_code == 400
-
-
 @pytest.mark.live
 def test_unsaved_picture_keeps_the_old_one(adas_browser, faults):
     before = faults.stored("users", "pictures")

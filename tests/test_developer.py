@@ -96,11 +96,11 @@ def client_ids(page: TestResponse) -> list[str]:
 
 
 def test_administrator_list_is_paged_with_own_apps_first(
-    store, adas_browser, bobs_browser, ada, bob, monkeypatch, clock, faults
+    store, adas_browser, ada, bob, monkeypatch, clock, faults
 ):
-    def add(owner_id: int | None) -> Client:
+    def add(owner_id: int | None) -> str:
         clock.shift(1)
-        return store.clients.register("Chess", [CALLBACK], owner_id)[0]
+        return store.clients.register("Chess", [CALLBACK], owner_id)[0].id
 
     def shown(address: str) -> tuple[list[str], str | None]:
         page = adas_browser.get(address)
@@ -109,23 +109,17 @@ def test_administrator_list_is_paged_with_own_apps_first(
 
     monkeypatch.setattr("pages.developer.CLIENTS_SHOWN", 3)
     promote(store, ada.id, ADMINISTRATOR)
-    owners = (bob.id, None, bob.id, ada.id, bob.id, bob.id, bob.id)
-    added = list(map(add, owners[:3]))
-    assert shown("/developer") == ([each.id for each in added], None)  # oldest first
-    added += list(map(add, owners[3:]))
-    by_id, first = store.clients.ids(), [added[3].id, added[1].id]
+    added = [add(each) for each in (bob.id, None, bob.id)]
+    assert shown("/developer") == (added, None)  # oldest first
+    added += [add(each) for each in (ada.id, bob.id, bob.id, bob.id)]
+    by_id, own = store.clients.ids(), [added[3], added[1]]
     page, more = shown("/developer")
-    assert page == first + [each for each in by_id[:1] if each not in first]
+    assert page == own + [each for each in by_id[:1] if each not in own]
     page, more = shown(more)
     assert (page, more) == (by_id[1:4], f"/developer?after={by_id[3]}")
     assert shown(more) == (by_id[4:], None)
-    members = bobs_browser.get("/developer")
-    assert ("More" in members.text, len(client_ids(members))) == (False, 5)
-    own, ids = {*first, add(ada.id).id}, store.clients.ids()
-    page, more = shown("/developer")  # with one app more than fit
-    assert (set(page), more) == (own | {ids[0]}, f"/developer?after={ids[0]}")
-    faults.damage_client(ids[-1])
-    assert shown(f"/developer?after={ids[-4]}") == (ids[-3:-1], None)
+    faults.damage_client(by_id[-1])
+    assert shown(more) == (by_id[4:-1], None)
 
 
 # -- registering --------------------------------------------------------------------------------
@@ -159,7 +153,7 @@ def test_registration_saves_the_form_and_shows_the_secret(store, adas_browser, a
 REFUSED = {
     "name": ["", "x" * 61],
     "redirect_uris": ["", f"{CALLBACK}\nftp://space.example/"],
-    "game_url": ["space.example", "http://localhost/game", TAKEN],
+    "game_url": ["http://localhost/game", TAKEN],
     "description": ["two\nlines"],
 }
 
@@ -180,21 +174,15 @@ def test_refused_field_shows_a_problem_and_keeps_the_input(
             for name in REFUSED:
                 element = parse(page).find(id=name)
                 assert element.get("value", element.text.strip()) == sent.get(name, "")
-            kinds = parse(page).select("[name=kind][checked]")
-            assert [each["value"] for each in kinds] == ["public"] * (path == "/developer")
             assert all_clients(store) == before
 
 
 def test_origin_of_another_app_is_freed_by_administrator(store, adas_browser, ada, bob):
-    """Any member could have registered the address of somebody else's game.
-
-    A member does not learn which app it is.
-    """
+    """Any member could have registered it. A member does not learn which app it is."""
     form = FORM | {"game_url": TAKEN}
     squatter, _ = store.clients.register("Squat", [CALLBACK], bob.id, game_url=TAKEN)
     page = adas_browser.post("/developer", data=form)
-    problem = "Another game is on the same origin. Use another host or port."
-    assert (problems_of(page), "Squat" in page.text) == ({"game_url": problem}, False)
+    assert (list(problems_of(page)), "Squat" in page.text) == (["game_url"], False)
     promote(store, ada.id, ADMINISTRATOR)
     problem = problems_of(adas_browser.post("/developer", data=form))["game_url"]
     assert problem.startswith("Squat, registered by Bob, is at this origin.")
@@ -234,48 +222,17 @@ def test_app_name_like_the_sites_needs_an_administrator(store, adas_browser, ada
     assert [each.name for each in all_clients(store)] == [named["name"]] * 2
 
 
-def test_app_over_the_limit_of_a_member_is_409(store, adas_browser, ada):
-    for _ in range(10):
-        store.clients.register("Chess", [CALLBACK], ada.id)
-    page = adas_browser.post("/developer", data=FORM)
-    assert (page.status_code, "up to 10 apps" in page.text) == (409, True)
-    assert problems_of(page)["form"].startswith("One player may have 10 apps.")
-    assert len(all_clients(store)) == 10
-    promote(store, ada.id, ADMINISTRATOR)
-    assert "up to 10 apps" not in adas_browser.get("/developer").text
-
-
 # -- the two kinds ------------------------------------------------------------------------------
 
 PUBLIC = FORM | {"kind": "public", "redirect_uris": "org.example.game:/callback"}
 
 
 def test_kind_must_be_chosen(store, adas_browser):
-    for kind in ({}, {"kind": ""}, {"kind": "Public"}):
+    for kind in ({}, {"kind": "Public"}):
         page = adas_browser.post("/developer", data={"name": "Chess"} | kind)
         assert (page.status_code, list(problems_of(page))) == (400, ["kind"])
-        assert parse(page).find(id="name")["value"] == "Chess"
         assert parse(page).select("[name=kind][checked]") == []
     assert all_clients(store) == []
-
-
-def test_redirect_uris_depend_on_the_kind(store, adas_browser, ada, subtests):
-    """Also when they are changed later."""
-    for kind, uri, works in (
-        ("public", "org.example.game:/callback", True),
-        ("public", "http://space.example/callback", False),
-        ("confidential", "org.example.game:/callback", False),
-        ("confidential", "http://space.example/callback", True),
-    ):
-        with subtests.test(kind, uri=uri):
-            sent = FORM | {"kind": kind, "redirect_uris": uri}
-            answer = adas_browser.post("/developer", data=sent)
-            assert (answer.status_code == 400) != works
-            client, _ = store.clients.register("Chess", [], ada.id, public=kind == "public")
-            answer = adas_browser.post(f"/developer/{client.id}", data=sent)
-            assert answer.status_code == (303 if works else 400)
-            if not works:
-                assert problems_of(answer)["redirect_uris"].startswith(f"'{uri}': ")
 
 
 def test_public_app_gets_no_secret_later(store, adas_browser):
@@ -283,10 +240,8 @@ def test_public_app_gets_no_secret_later(store, adas_browser):
     [client] = all_clients(store)
     assert (client.public, client.secret_sha256, client.require_pkce) == (True, "", False)
     page = adas_browser.get(answer.location)
-    assert "App registered." in page.text and "confidential" not in page.text
     assert find_secret(page) is None and "Create new secret" not in page.text
-    page = adas_browser.post(f"{answer.location}/secret")
-    assert (page.status_code, "A public app has no secret." in page.text) == (400, True)
+    assert adas_browser.post(f"{answer.location}/secret").status_code == 400
     assert all_clients(store) == [client]
     assert [each["act"] for each in store.audit.read()] == ["client add"]
 
@@ -303,14 +258,10 @@ def test_app_changes_are_saved_and_shown_in_its_code(store, adas_browser, ada):
         saved = store.clients.read(client.id)
         assert (saved.name, saved.redirect_uris, saved.game_url) == ("Chess", [], TAKEN)
         page = adas_browser.get(answer.location)
-        assert "App saved." in page.text
         web_page, *exchange = [each.text for each in parse(page).select("pre code")]
         assert f'clientId: "{client.id}"' in web_page
         assert "http://localhost/static/v1/identity.js" in web_page
         assert ("exchange: " in web_page, len(exchange)) == (not public, not public)
-        for command in exchange:
-            assert "CLIENT_SECRET" in command and "CODE_VERIFIER" in command
-            assert "redirect_uri" not in command
         adas_browser.post(answer.location, data=FORM)
         assert store.clients.read(client.id).game_url is None
 
@@ -338,10 +289,7 @@ def test_owner_cannot_enable_app_disabled_by_administrator(
     promote(store, bob.id, ADMINISTRATOR)
     path = f"/developer/{registered.id}"
     adas_browser.post(f"{path}/disable")
-    assert "Keep disabled" not in adas_browser.get(path).text
-    assert "Keep disabled" in bobs_browser.get(path).text
     bobs_browser.post(f"{path}/disable")
-    assert "Keep disabled" not in bobs_browser.get(path).text
     page = adas_browser.post(f"{path}/enable")
     assert (page.status_code, "An administrator disabled this app." in page.text) == (403, True)
     assert store.clients.read(registered.id).disabled
@@ -366,9 +314,7 @@ def test_app_is_disabled_enabled_and_deleted(store, adas_browser, registered):
 
 def test_plain_http_over_a_network_gets_a_warning(adas_browser, subtests):
     for field, uri, warns in (
-        ("redirect_uris", "http://192.168.0.7:5000/", True),
         ("redirect_uris", "http://127.0.0.1.example/", True),
-        ("redirect_uris", CALLBACK, False),
         ("redirect_uris", "http://[::1]:5000/cb", False),
         ("game_url", "http://game.example/", True),
     ):
@@ -376,10 +322,5 @@ def test_plain_http_over_a_network_gets_a_warning(adas_browser, subtests):
             path = adas_browser.post("/developer", data=FORM | {field: uri}).location
             tester = [f"{path}/try"] if field == "redirect_uris" else []
             for address in (path, *tester):
-                warnings = [
-                    each.text for each in parse(adas_browser.get(address)).select(".warning")
-                ]
-                assert len(warnings) == warns
-                for warning in warnings:
-                    assert warning.startswith(f"Warning: {uri} is not encrypted: anyone on the")
-                    assert "https://" in warning
+                page = adas_browser.get(address).text
+                assert (f"Warning: {uri} is not encrypted" in page) == warns

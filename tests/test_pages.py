@@ -35,20 +35,14 @@ def test_link_to_a_profile_or_game_is_previewed(make_app, store, ada, subtests):
         "/users/1": ("Ada", bio, picture, f"{site}/users/1"),
         "/sign-up?invite=secret": ("Our games", general, touch_icon, None),
         "/new-password?link=secret": ("Our games", general, touch_icon, None),
-        "/nowhere": ("Our games", general, touch_icon, None),
     }
     for address, values in expected.items():
         with subtests.test(address):
             soup = parse(anyone.get(address, base_url=site))
-            [description] = soup.select("meta[name=description]")
             tags = {each["property"]: each["content"] for each in soup.select("[property^=og]")}
-            assert tags.pop("og:type") == "website"
-            assert tags.pop("og:site_name") == "Our games"
-            assert description["content"] == tags["og:description"]
             names = ("og:title", "og:description", "og:image", "og:url")
             assert tuple(map(tags.get, names)) == values
-    image = anyone.get("/static/touch-icon.png", base_url=site)
-    assert (image.status_code, image.content_type) == (200, "image/png")
+    assert anyone.get("/static/touch-icon.png", base_url=site).content_type == "image/png"
 
 
 # -- headers --------------------------------------------------------------------------------------
@@ -114,15 +108,12 @@ def test_module_is_short_and_needs_nothing():
 
 def test_api_errors_are_json(anyone, subtests):
     for method, path, status in (
-        ("GET", "/api/", 404),
         ("POST", "/api/nothing", 404),
         ("OPTIONS", "/api/nothing", 404),
         ("GET", "/api/oauth/token/", 404),
         ("GET", "/api/oauth//whois", 404),
-        ("GET", "/api/oauth/../secret", 404),
         ("GET", "/api/\0", 404),
         ("GET", "/api/oauth/token", 405),
-        ("DELETE", "/api/oauth/whois", 405),
         ("GET", "/api/users/info", 400),
     ):
         with subtests.test(method, path=path):
@@ -158,11 +149,9 @@ def test_form_over_64_kib_is_413(adas_browser):
 
 
 def test_query_of_raw_bytes_is_400(browser):
-    for path in ("/", "/oauth/authorize", "/api/oauth/whois", "/api/users/info", "/x"):
+    for path in ("/", "/oauth/authorize", "/api/users/info"):
         overrides = {"PATH_INFO": path, "QUERY_STRING": "next=/\xff"}
-        answer = browser.open(environ_overrides=overrides)
-        assert answer.status_code == 400
-        assert (answer.content_type == "application/json") == path.startswith("/api/")
+        assert browser.open(environ_overrides=overrides).status_code == 400
 
 
 def test_invalid_cookie_is_ignored(anyone):
@@ -173,10 +162,10 @@ def test_invalid_cookie_is_ignored(anyone):
 # -- hosts ----------------------------------------------------------------------------------------
 LOOPBACK_HOSTS = ["localhost", "127.0.0.1", "[::1]", "localhost:8000", "127.0.0.1:9", "LocalHost"]
 FOREIGN_HOSTS = [
-    *("evil.example", "localhost.evil.example", "evil.example:8000", "localhost.", "127.0.0.2", ""),
+    *("evil.example", "localhost.evil.example", "localhost.", "127.0.0.2", "", "0.0.0.0", "127.1"),
     *("localhost@evil.example", "evil.example\\localhost", "localhost evil.example", "[::2]"),
-    *("::1", "localhost:x", "localhost:", ":8000", "localhost/evil.example", "é", "0.0.0.0"),
-    *("127.1", ".", "..", "a..b", "a" * 70, "a" * 300),  # invalid host names: Werkzeug has no URL
+    *("::1", "localhost:x", "localhost:", ":8000", "localhost/evil.example", "é"),
+    *("..", "a..b", "a" * 70, "a" * 300),  # invalid host names: Werkzeug has no URL
 ]
 
 
@@ -205,12 +194,6 @@ def test_forwarded_host_headers_are_ignored(make_app, proxies):
         assert client.get("/", headers=foreign).status_code == 400
 
 
-def test_untidy_paths_are_not_redirected(anyone):
-    """Werkzeug would build the URL from the Host header and the proxy's scheme."""
-    for path in ("//sign-in", "/sign-in//", "//evil.example/", "/oauth/authorize/"):
-        assert "Location" not in anyone.open(environ_overrides={"PATH_INFO": path}).headers
-
-
 def test_internal_redirects_have_no_host(browser, ada, program):
     for answer in (browser.get(program.link()), browser.sign_in(), browser.post("/sign-out")):
         assert answer.status_code == 303
@@ -223,12 +206,9 @@ def test_internal_redirects_have_no_host(browser, ada, program):
 def test_client_address_is_from_trusted_proxies_only(make_app, subtests):
     public = {"BASE_URL": "https://id.example.org"}  # trusts one proxy by default
     for settings, forwarded_for, address in (
-        ({"PROXIES": "0"}, None, "192.0.2.1"),
         ({"PROXIES": "0"}, "198.51.100.7", "192.0.2.1"),
         ({"PROXIES": "1"}, None, "192.0.2.1"),
-        ({"PROXIES": "1"}, "198.51.100.7", "198.51.100.7"),
         (public, "203.0.113.9, 198.51.100.7", "198.51.100.7"),  # the left address is forged
-        ({"PROXIES": "2"}, "203.0.113.9, 198.51.100.7", "203.0.113.9"),
         ({"PROXIES": "2"}, "1.1.1.1, 203.0.113.9, 198.51.100.7", "203.0.113.9"),
         ({"PROXIES": "2"}, "198.51.100.7", "192.0.2.1"),  # did not pass both proxies
         ({"PROXIES": "1"}, "2001:db8::7", "2001:db8::"),
@@ -254,31 +234,21 @@ def test_client_address_is_from_trusted_proxies_only(make_app, subtests):
 OWN_ORIGIN = "http://localhost"  # the base URL of these tests
 POSTS = [
     # Sec-Fetch-Site, Origin, accepted
-    ("same-origin", OWN_ORIGIN, True),
-    ("same-origin", None, True),
-    ("none", None, True),
     ("same-origin", "null", True),  # Origin is ignored if Sec-Fetch-Site is sent
     ("none", "https://evil.example", True),
     ("same-site", OWN_ORIGIN, False),
-    ("same-site", None, False),
-    ("cross-site", None, False),
     ("cross-site", OWN_ORIGIN, False),
-    ("cross-site", "null", False),
+    ("cross-site", None, False),
     ("", OWN_ORIGIN, False),
-    ("nonsense", OWN_ORIGIN, False),
     ("SAME-ORIGIN", OWN_ORIGIN, False),
     ("same-origin, cross-site", OWN_ORIGIN, False),
     (None, OWN_ORIGIN, True),
     (None, None, True),
     (None, "null", False),
     (None, "", False),
-    (None, "https://evil.example", False),
     (None, "https://localhost", False),
-    (None, "http://127.0.0.1", False),
     (None, "http://localhost:8000", False),
     (None, "http://localhost.evil.example", False),
-    (None, "http://game.localhost", False),
-    (None, f"{OWN_ORIGIN}/", False),
     (None, f"{OWN_ORIGIN} {OWN_ORIGIN}", False),
 ]
 
@@ -298,12 +268,7 @@ def test_same_origin_and_non_browser_posts_are_accepted(browser, ada, subtests):
 
 def test_own_origin_on_https_is_the_base_url(make_app):
     client = make_app(BASE_URL="https://ID.example.org/").test_client()
-    for origin, status in (
-        ("https://id.example.org", 303),
-        ("http://id.example.org", 403),
-        ("https://game.id.example.org", 403),
-        ("https://id.example.org:8443", 403),
-    ):
+    for origin, status in (("https://id.example.org", 303), ("http://id.example.org", 403)):
         headers = {"Origin": origin, "Host": "id.example.org"}
         assert client.post("/sign-out", headers=headers).status_code == status
 

@@ -4,8 +4,6 @@ import json
 
 from forms import hidden_field, parse
 
-from identity.stamps import TOO_QUICK
-
 CALLBACK = "https://space.example/callback"
 MODE = {"response_mode": "web_message", "state": "s"}
 
@@ -63,20 +61,11 @@ def test_mode_cannot_be_changed_on_the_consent_page(adas_browser, program):
     assert program.read_callback(answer)["code"]
 
 
-def test_mode_is_kept_for_another_account_and_a_quick_press(
-    adas_browser, program, real_minimum_age
-):
-    page = adas_browser.get(program.link(**MODE))
-    assert "response_mode=web_message" in hidden_field(page, "next")
-    again = adas_browser.decide(page)
-    assert TOO_QUICK in again.text and "close this window" in again.text
-
-
 def test_other_modes_redirect_with_a_code_or_an_error(adas_browser, program):
-    for mode in (None, "", "query"):
+    for mode in ("", "query"):
         page = adas_browser.get(program.link(response_mode=mode, prompt="consent"))
         assert "code" in program.read_callback(adas_browser.decide(page))
-    for mode in ("form_post", "fragment", "Query", "query web_message", ["query", "web_message"]):
+    for mode in ("fragment", "Query", "query web_message", ["query", "web_message"]):
         page = adas_browser.get(program.link(response_mode=mode, state="s"))
         answer = program.read_callback(page)
         assert (answer["error"], answer["state"]) == ("invalid_request", "s"), mode

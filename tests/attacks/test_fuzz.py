@@ -21,9 +21,9 @@ from test_uploads import encode as encode_picture
 from test_uploads import exif, swapped_profile
 
 from identity.fast_path import parse_parameters
-from storage import open_storage, records
+from storage import records
 from storage.encoding import build_record, encode, record_as_dict
-from storage.errors import DamagedRecord, NotFound, PictureRefused, StorageError
+from storage.errors import DamagedRecord, NotFound, PictureRefused
 from storage.flat_files.disk import read_record
 from storage.pictures import read_square
 from storage.records import (
@@ -44,11 +44,6 @@ CHALLENGE = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 LATIN_1 = st.text(st.characters(max_codepoint=255, exclude_characters="\r\n\0"))
 HEADERS = LATIN_1.filter(lambda text: text == text.strip())  # values that a WSGI server passes on
-
-
-def fewer_examples(times: int) -> settings:
-    """Return settings for a test whose examples take `times` as long as the others'."""
-    return settings(max_examples=settings.default.max_examples // times)
 
 
 @pytest.fixture
@@ -268,21 +263,6 @@ def test_damaged_file_is_a_valid_record_or_raises(tmp_path, record_type, changes
         return
     # It can be shown on a page and written back by an edit.
     assert build_record(record_type, json.loads(encode(record_as_dict(record)))) == record
-
-
-@fewer_examples(4)
-@given(name=st.sampled_from(["format", "secret_key", "next_user_id"]), changes=CHANGES)
-def test_damaged_installation_file_raises_or_works(tmp_path_factory, unsynced, name, changes):
-    folder = tmp_path_factory.mktemp("damaged")
-    folders = str(folder / "data"), str(folder / "pictures")
-    open_storage(*folders).users.register("Ada", "ada@example.org", "")
-    path = folder / "data" / name
-    path.write_bytes(damage(path.read_bytes(), changes))
-    try:
-        bob = open_storage(*folders).users.register("Bob", "bob@example.org", "")
-    except StorageError:  # the caller reports it
-        return
-    assert bob.id > 1
 
 
 # -- pictures -------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from . import test_browser
 from .form_browser import FormBrowser
 from .page_checks import check_page
 from .running import RunningServer
-from .test_browser import open_samples, set_session_cookie, tab_to, wait_a_second
+from .test_browser import open_samples, set_session_cookie, wait_a_second
 
 pytestmark = pytest.mark.live
 chromium, playwright = test_browser.chromium, test_browser.playwright
@@ -117,28 +117,6 @@ def test_tester_layout_and_accessibility(server: RunningServer, client: dict, br
 
 
 @pytest.mark.browser
-def test_tester_works_by_keyboard_alone(server: RunningServer, client: dict, browse):
-    page = browse()
-    open_tester(page, server, client)
-    tab_to(page, "Start")
-    page.keyboard.press("Enter")
-    page.get_by_role("heading", name="Space Game wants to know who you are").wait_for()
-    tab_to(page, "Allow")
-    expect(page.get_by_role("button", name="Allow")).to_have_attribute("aria-disabled", "false")
-    page.keyboard.press("Enter")
-    page.get_by_text("Exchange it within 60 seconds").wait_for()
-    if "client_secret" in client:
-        page.keyboard.press("Tab")
-        expect(page.get_by_label("Client secret")).to_be_focused()
-        page.keyboard.type(client["client_secret"])
-        page.keyboard.press("Enter")
-    else:
-        tab_to(page, "Exchange the code")
-        page.keyboard.press("Enter")
-    check_result(page)
-
-
-@pytest.mark.browser
 def test_code_is_in_no_log_and_no_referer(server: RunningServer, client: dict, browse):
     """RFC 9700 4.2.4: nor is it in the address of a page. A reload sends no code again."""
     page = browse()
@@ -179,17 +157,15 @@ def run_sample(command: list[str], form_browser: FormBrowser, client: dict) -> s
     return printed
 
 
-def test_python_sample_signs_in(adas_form_browser: FormBrowser, client: dict, tmp_path: Path):
-    program = tmp_path / "sign_in.py"
-    program.write_text(sample_of(adas_form_browser, client, "Python"), encoding="utf-8")
-    printed = run_sample([sys.executable, "-u", str(program)], adas_form_browser, client)
-    assert "'name': 'ada'" in printed and "ada@example.org" in printed
+SAMPLES = [("Python", [sys.executable, "-u"], "'name': 'ada'")]
+SAMPLES += [pytest.param("JavaScript", ["node"], "name: 'ada'", marks=pytest.mark.node)]
 
 
-@pytest.mark.node
-@pytest.mark.parametrize("client", ["confidential"], indirect=True)
-def test_node_sample_signs_in(adas_form_browser: FormBrowser, client: dict, tmp_path: Path):
+@pytest.mark.parametrize(("language", "command", "name"), SAMPLES)
+def test_sample_signs_in(
+    adas_form_browser: FormBrowser, client: dict, tmp_path: Path, language, command, name
+):
     program = tmp_path / "sign_in.mjs"
-    program.write_text(sample_of(adas_form_browser, client, "JavaScript"), encoding="utf-8")
-    printed = run_sample(["node", str(program)], adas_form_browser, client)
-    assert "name: 'ada'" in printed and "ada@example.org" in printed
+    program.write_text(sample_of(adas_form_browser, client, language), encoding="utf-8")
+    printed = run_sample([*command, str(program)], adas_form_browser, client)
+    assert name in printed and "ada@example.org" in printed

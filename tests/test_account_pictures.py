@@ -72,11 +72,3 @@ def test_refused_upload_shows_an_error_and_changes_nothing(adas_browser, faults,
             page = upload(adas_browser, content)
             assert (page.status_code, list(problems_of(page))) == (status, ["picture"])
             assert faults.stored("users", "pictures") == before
-
-
-@pytest.mark.live
-def test_unsaved_picture_keeps_the_old_one(adas_browser, faults):
-    before = faults.stored("users", "pictures")
-    faults.refuse_saves("pictures")
-    assert upload(adas_browser, RED).status_code == 503
-    assert faults.stored("users", "pictures") == before

@@ -1,12 +1,7 @@
 """docs/engines/: a page for each engine. tests/live/test_engines.py runs the programs."""
 
 import re
-import shlex
 from pathlib import Path
-
-import click
-
-from identity_admin import identity_server_command
 
 ENGINES = Path(__file__).parent.parent / "docs" / "engines"
 OVERVIEW = (ENGINES / "README.md").read_text(encoding="utf-8")
@@ -37,23 +32,3 @@ def test_program_is_short_and_has_both_values_to_set(subtests):
                 for value in ("https://id.example.org", "your client_id"):
                     assert text.count(value) == 1
                     assert f"| `{value}` |" in OVERVIEW
-
-
-def test_commands_on_the_pages_have_real_options(subtests):
-    commands = {
-        line
-        for text in PAGES.values()
-        for line in re.findall(r"^identity-server .*$", text, re.MULTILINE)
-    }
-    assert commands
-    for line in commands:
-        with subtests.test(line):
-            parse(identity_server_command, shlex.split(line)[1:])
-
-
-def parse(command: click.Command, words: list[str]) -> None:
-    """Parse the words of a command line. Raises click.UsageError."""
-    if isinstance(command, click.Group):
-        return parse(command.commands[words[0]], words[1:])
-    command.make_context(command.name, words)
-    return None

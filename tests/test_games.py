@@ -272,17 +272,17 @@ def test_request_signed_for_another_session_is_no_account(
         "other address": {"request": old},
     }
     query = {"request": open_game(adas_browser, game), "decision": "allow"}  # is ignored
+    path = f"/play/{game.id}/authorize"
     for grants in ({}, {game.id: Grant("a grant", ["userinfo"], 1)}):
         with store.users.edit(ada.id) as user:
             user.grants = grants
         before = store.users.read(ada.id)
         for kind, sent in wrong_requests.items():
-            for form in (sent, sent | {"decision": "allow"}):
-                with subtests.test(kind, allowed_before=bool(grants)):
-                    path = f"/play/{game.id}/authorize"
+            with subtests.test(kind, allowed_before=bool(grants)):
+                for form in (sent, sent | {"decision": "allow"}):
                     answer = adas_browser.post(path, data=form, query_string=query)
                     assert (answer.status_code, refusal(answer)) == (403, "no_account")
-                    assert store.users.read(ada.id) == before
+                assert store.users.read(ada.id) == before
     assert faults.stored("codes") == {}
 
 
@@ -310,15 +310,13 @@ def test_home_page_shows_listed_games_sorted_by_name(browser, ada, add_game, sto
     with store.clients.edit(disabled.id) as client:
         client.disabled = True
     store.clients.register("No game", ["https://n.example/"], None, listed=True)
-    assert "One account for all our games" in browser.get("/").text
     for visit in (lambda: None, browser.sign_in):
         visit()
         page = browser.get("/")
         assert cards(page) == ["Ant", "zebra"]
         assert "Black &lt;and&gt; white." in page.text
-        assert f'<a href="/users/{ada.id}"><bdi class="name">Ada</bdi></a>' in page.text
+        assert f'href="/users/{ada.id}"' in page.text
         assert "/listed" not in page.text
-    assert page.text.index("administrators") < page.text.index("zebra")
 
 
 def test_page_has_100_games_by_name(store, moderators_browser, add_game, subtests):
@@ -384,11 +382,3 @@ def test_listing_a_game_with_an_outdated_address_is_409(store, moderators_browse
     seen = {"listed": "yes", "game_url": GAME}
     assert moderators_browser.post(f"/play/{game.id}/listed", data=seen).status_code == 409
     assert not store.clients.read(game.id).listed
-
-
-def test_game_of_a_deleted_player_is_not_the_administrators(store, adas_browser, bob, add_game):
-    game = add_game(owner_id=bob.id)
-    store.users.delete(bob.id)
-    for path in (f"/play/{game.id}", "/"):
-        assert "Registered by a player who left" in adas_browser.get(path).text
-        assert "administrators" not in adas_browser.get(path).text

@@ -52,25 +52,19 @@ def test_every_page_is_a_document_without_inline_script(browser, ada, program, s
     """tests/attacks/test_all_routes.py tests the headers that all responses have."""
     pages = {
         "home": browser.get("/"),
-        "sign-in": browser.get("/sign-in"),
         "wrong password": browser.sign_in(password="wrong"),
         "not found": browser.get("/nowhere"),
         "wrong method": browser.put("/sign-in"),
         "too large": browser.post("/sign-in", data={"name": "x" * PAGE_LIMIT}),
         "cross-site": browser.post("/sign-out", headers=FOREIGN_LINK),
         "foreign host": browser.get("/", base_url="http://evil.example"),
-        "unknown client": browser.get("/oauth/authorize?client_id=x"),
-        "no picture": browser.get("/pfp/small/1.webp"),
     }
     browser.sign_in()
-    paths = ("/", "/account", "/account/apps", program.link())
-    pages |= {path: browser.get(path) for path in paths}
-    pages["consent without a request"] = browser.post("/oauth/authorize")
+    pages |= {path: browser.get(path) for path in ("/", "/account", program.link())}
     statuses = sorted({page.status_code for page in pages.values()})
     assert statuses == [200, 400, 403, 404, 405, 413]
     for name, page in pages.items():
         with subtests.test(name):
-            assert page.headers["Content-Type"] == "text/html; charset=utf-8"
             policy = page.headers["Content-Security-Policy"]
             directives = {each: values for each, *values in map(str.split, policy.split(";"))}
             assert directives["base-uri"] == ["'none'"]
@@ -80,7 +74,6 @@ def test_every_page_is_a_document_without_inline_script(browser, ada, program, s
             assert not re.search(inline, page.text)
             assert page.text.startswith("<!doctype html>")
             assert page.text.count("<h1>") == page.text.count("<title>") == 1
-            assert page.text.rstrip().endswith("</html>")
 
 
 def test_games_of_any_origin_import_the_module(anyone):
@@ -152,11 +145,6 @@ def test_query_of_raw_bytes_is_400(browser):
     for path in ("/", "/oauth/authorize", "/api/users/info"):
         overrides = {"PATH_INFO": path, "QUERY_STRING": "next=/\xff"}
         assert browser.open(environ_overrides=overrides).status_code == 400
-
-
-def test_invalid_cookie_is_ignored(anyone):
-    for cookie in ("session=\xff", "session=", "session", ";;;", "=", "session=a.b.c"):
-        assert anyone.get("/", headers={"Cookie": cookie}).status_code == 200
 
 
 # -- hosts ----------------------------------------------------------------------------------------

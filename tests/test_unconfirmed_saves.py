@@ -1,13 +1,12 @@
 """Saves that a backend cannot confirm, and a storage that cannot be reached."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from conftest import PASSWORD
 
 from storage.errors import SaveUnconfirmed, StorageFailed
-from storage.records import User
 
 CALLBACK = "https://game.example/cb"
 NEW_PASSWORD = {"new_password": "another horse battery"}
@@ -82,20 +81,6 @@ def test_form_says_that_the_change_may_have_been_saved(
             answer = browser.post(path, data=NEW_PASSWORD | form)
             check_says(answer, PAGE_MESSAGE)
             assert guest.get("/account").status_code == 303  # not signed in
-
-
-def test_form_that_cannot_be_shown_again_says_it_too(store, adas_browser, monkeypatch):
-    """The database is gone before the form is shown again, which needs the keys."""
-
-    @contextlib.contextmanager
-    def lose_connection(user_id: int) -> Iterator[User]:
-        yield store.users.read(user_id)
-        gone = make_failing(store.keys.current, StorageFailed("the database cannot be reached"))
-        monkeypatch.setattr(store.keys, "current", gone)
-        raise UNCONFIRMED
-
-    monkeypatch.setattr(store.users, "edit", lose_connection)
-    check_says(adas_browser.post("/account", data={"bio": "new"}), PAGE_MESSAGE)
 
 
 def test_api_says_that_the_change_may_have_been_saved(adas_browser, program, failing):

@@ -157,15 +157,15 @@ def run_sample(command: list[str], form_browser: FormBrowser, client: dict) -> s
     return printed
 
 
-SAMPLES = [("Python", [sys.executable, "-u"], "'name': 'ada'")]
-SAMPLES += [pytest.param("JavaScript", ["node"], "name: 'ada'", marks=pytest.mark.node)]
+SAMPLES = [(kind, "Python", [sys.executable, "-u"]) for kind in KINDS]
+SAMPLES += [pytest.param("confidential", "JavaScript", ["node"], marks=pytest.mark.node)]
 
 
-@pytest.mark.parametrize(("language", "command", "name"), SAMPLES)
+@pytest.mark.parametrize(("client", "language", "command"), SAMPLES, indirect=["client"])
 def test_sample_signs_in(
-    adas_form_browser: FormBrowser, client: dict, tmp_path: Path, language, command, name
+    adas_form_browser: FormBrowser, client: dict, tmp_path: Path, language, command
 ):
     program = tmp_path / "sign_in.mjs"
     program.write_text(sample_of(adas_form_browser, client, language), encoding="utf-8")
     printed = run_sample([*command, str(program)], adas_form_browser, client)
-    assert name in printed and "ada@example.org" in printed
+    assert "'ada'" in printed and "ada@example.org" in printed

@@ -89,12 +89,6 @@ def test_unknown_app_is_404(adas_browser):
         assert {each.status_code for each in answers} == {404}
 
 
-def client_ids(page: TestResponse) -> list[str]:
-    """Return the ids of the clients on a page."""
-    found = parse(page).select('[data-copy^="Copy client id"]')
-    return [each.text for each in found]
-
-
 def test_administrator_list_is_paged_with_own_apps_first(
     store, adas_browser, ada, bob, monkeypatch, clock, faults
 ):
@@ -103,9 +97,10 @@ def test_administrator_list_is_paged_with_own_apps_first(
         return store.clients.register("Chess", [CALLBACK], owner_id)[0].id
 
     def shown(address: str) -> tuple[list[str], str | None]:
-        page = adas_browser.get(address)
-        more = parse(page).find("a", string="More")
-        return client_ids(page), more and more["href"]
+        page = parse(adas_browser.get(address))
+        more = page.find("a", string="More")
+        ids = [each.text for each in page.select('[data-copy^="Copy client id"]')]
+        return ids, more and more["href"]
 
     monkeypatch.setattr("pages.developer.CLIENTS_SHOWN", 3)
     promote(store, ada.id, ADMINISTRATOR)
@@ -219,8 +214,6 @@ def test_app_name_like_the_sites_needs_an_administrator(store, adas_browser, ada
 
 # -- the two kinds ------------------------------------------------------------------------------
 
-PUBLIC = FORM | {"kind": "public", "redirect_uris": "org.example.game:/callback"}
-
 
 def test_kind_must_be_chosen(store, adas_browser):
     for kind in ({}, {"kind": "Public"}):
@@ -231,7 +224,8 @@ def test_kind_must_be_chosen(store, adas_browser):
 
 
 def test_public_app_gets_no_secret_later(store, adas_browser):
-    answer = adas_browser.post("/developer", data=PUBLIC | {"require_pkce": "yes"})
+    public = {"kind": "public", "redirect_uris": "org.example.game:/callback"}
+    answer = adas_browser.post("/developer", data=FORM | public | {"require_pkce": "yes"})
     [client] = all_clients(store)
     assert (client.public, client.secret_sha256, client.require_pkce) == (True, "", False)
     page = adas_browser.get(answer.location)

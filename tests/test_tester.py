@@ -13,7 +13,7 @@ from werkzeug.test import TestResponse
 import identity_server
 from identity.clients import CLIENT_FAILURES
 from identity.oauth import code_challenge_of
-from pages.tester import DISABLED, NO_CODE, NOT_OURS, TEST_MAX_AGE
+from pages.tester import NO_CODE, NOT_OURS, TEST_MAX_AGE
 from storage.records import ADMINISTRATOR
 
 CALLBACK = "https://space.example/callback"
@@ -264,7 +264,7 @@ def test_state_is_valid_once(tester):
 def test_refused_authorization_is_explained(tester):
     """Of an unusual error, the page shows a part: the cookie stays small."""
     for error, explanation in (
-        ("access_denied", "You pressed Cancel, so there is no code."),
+        ("access_denied", "You pressed Cancel"),
         ("invalid_request", "The site refused the request (invalid_request): <b>x"),
     ):
         state = query_of(tester.start())["state"]
@@ -326,18 +326,6 @@ def test_sign_in_in_between_ends_the_test(tester):
     tester.browser.sign_in()
     assert tester.kept() == {}
     assert problems_of(tester.exchange()) == {"form": NO_CODE}
-
-
-def test_disabled_app_says_so_at_once(tester, store):
-    tester.allow()
-    with store.clients.edit(tester.program.id) as client:
-        client.disabled = True
-    page = tester.open()
-    assert (page.status_code, "This app is disabled" in page.text) == (200, True)
-    for path in POSTS:
-        page = tester.browser.post(tester.path + path)
-        assert (page.status_code, problems_of(page)) == (409, {"form": DISABLED})
-    assert tester.kept() == {}
 
 
 # -- code for one's own app ----------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import json
 
-from forms import hidden_field, parse
+from forms import parse
 
 CALLBACK = "https://space.example/callback"
 MODE = {"response_mode": "web_message", "state": "s"}
@@ -52,13 +52,6 @@ def test_redirect_uri_without_origin_is_an_error_page(adas_browser, program, reg
     for link in (program.link(redirect_uri="https://other.example/", **MODE), native.link(**MODE)):
         answer = adas_browser.get(link)
         assert (answer.status_code, "data-response" in answer.text) == (400, False)
-
-
-def test_mode_cannot_be_changed_on_the_consent_page(adas_browser, program):
-    page = adas_browser.get(program.link(state="s"))
-    form = {"request": hidden_field(page, "request"), "decision": "allow", **MODE}
-    answer = adas_browser.post("/oauth/authorize?response_mode=web_message", data=form)
-    assert program.read_callback(answer)["code"]
 
 
 def test_other_modes_redirect_with_a_code_or_an_error(adas_browser, program):

@@ -137,13 +137,6 @@ def test_code_is_in_no_log_and_no_referer(server: RunningServer, client: dict, b
 # -- samples --------------------------------------------------------------------------------------
 
 
-def sample_of(form_browser: FormBrowser, client: dict, language: str) -> str:
-    """Return a sample of the page."""
-    address = f"{form_browser.server_address}/developer/{client['client_id']}/try"
-    page = form_browser.session.get(address, params={"scope": "userinfo email"}, timeout=PATIENCE)
-    return parse(page).find(attrs={"data-copy": f"Copy code: {language}"}).text
-
-
 def run_sample(command: list[str], form_browser: FormBrowser, client: dict) -> str:
     """Run a sample, open the address that it prints, paste the redirect; return what it prints."""
     environment = {**os.environ, "CLIENT_SECRET": client.get("client_secret", "")}
@@ -165,7 +158,11 @@ SAMPLES += [pytest.param("confidential", "JavaScript", ["node"], marks=pytest.ma
 def test_sample_signs_in(
     adas_form_browser: FormBrowser, client: dict, tmp_path: Path, language, command
 ):
+    address = f"{adas_form_browser.server_address}/developer/{client['client_id']}/try"
+    query = {"scope": "userinfo email"}
+    page = adas_form_browser.session.get(address, params=query, timeout=PATIENCE)
+    sample = parse(page).find(attrs={"data-copy": f"Copy code: {language}"}).text
     program = tmp_path / "sign_in.mjs"
-    program.write_text(sample_of(adas_form_browser, client, language), encoding="utf-8")
+    program.write_text(sample, encoding="utf-8")
     printed = run_sample([*command, str(program)], adas_form_browser, client)
     assert "'ada'" in printed and "ada@example.org" in printed

@@ -212,6 +212,13 @@ def test_app_name_like_the_sites_needs_an_administrator(store, adas_browser, ada
     assert {each.name for each in all_clients(store)} == {FORM["name"], named["name"]}
 
 
+def test_app_over_the_limit_of_a_member_is_409(store, adas_browser, ada):
+    for _ in range(10):
+        store.clients.register("Chess", [CALLBACK], ada.id)
+    page = adas_browser.post("/developer", data=FORM)
+    assert (page.status_code, list(problems_of(page))) == (409, ["form"])
+
+
 # -- the two kinds ------------------------------------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 import json
 
-from forms import parse
+from forms import hidden_field, parse
 
 CALLBACK = "https://space.example/callback"
 MODE = {"response_mode": "web_message", "state": "s"}
@@ -17,6 +17,7 @@ def read_message(page) -> tuple[str, dict[str, str]]:
 
 def test_response_is_posted_to_the_redirect_uris_origin(adas_browser, program, ada):
     page = adas_browser.get(program.link(**MODE))
+    assert "response_mode=web_message" in hidden_field(page, "next")  # for another account
     _, response = read_message(adas_browser.decide(page, "deny"))
     assert (response["error"], response["state"]) == ("access_denied", "s")
     origin, response = read_message(adas_browser.decide(page))

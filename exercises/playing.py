@@ -12,14 +12,13 @@ import sys
 import tempfile
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 ROOT = Path(__file__).resolve().parent.parent
 COPIED = ["exercises", "identity", "pages", "serving", "commands", "storage", "templates", "static"]
-PASSWORD = "a password for exercises"
 VERIFIER = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"  # with its challenge: RFC 7636, appendix B
 CHALLENGE = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 PKCE = {"code_challenge": CHALLENGE, "code_challenge_method": "S256"}
@@ -88,7 +87,6 @@ class Answer:
 
     status: int
     location: str
-    cookie: str
     text: str
 
     @property
@@ -121,7 +119,7 @@ class Answer:
         return html.unescape(f"{self.status} {': '.join(shown)}")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Visitor:
     """A browser or a program that sends requests; each is printed as a curl command."""
 
@@ -139,12 +137,6 @@ class Visitor:
         """Send a form."""
         return self._send("POST", path, form, {})
 
-    def sign_in(self) -> None:
-        """Sign in, which is not printed."""
-        say, self.say = self.say, lambda _: None
-        self.cookie = self.post("/sign-in", name=self.name, password=PASSWORD).cookie
-        self.say = say
-
     def _send(self, method: str, path: str, form: dict, headers: dict) -> Answer:
         headers = {name.replace("_", "-"): value for name, value in headers.items()}
         shown = [f"curl -b {self.name}" if self.cookie else "curl", f'"$SITE{path}"']
@@ -159,9 +151,8 @@ class Visitor:
         response = connection.getresponse()
         text = response.read().decode()
         location = response.getheader("Location", "")
-        cookie = response.getheader("Set-Cookie", "").partition(";")[0]
         connection.close()
-        answer = Answer(response.status, location, cookie, text)
+        answer = Answer(response.status, location, text)
         self.say(f"  $ {join_words(map(self._shorten, shown))}\n  {self._shorten(str(answer))}\n")
         return answer
 
@@ -193,14 +184,10 @@ class Play:
             self.names[client.id] = f"{name}_ID"
             if client.secret:
                 self.names[client.secret] = f"{name}_SECRET"
-        self.ada, self.mallory = self.visitor("ada"), self.visitor("mallory")
-        self.ada.sign_in()
-        self.mallory.sign_in()
-        self.app = self.visitor("the app")
-
-    def visitor(self, name: str) -> Visitor:
-        """Return a browser or a program without cookies."""
-        return Visitor(name, self.address, self.say, self.names)
+        self.app = Visitor("the app", self.address, self.say, self.names)
+        self.ada, self.mallory = (
+            replace(self.app, name=name, cookie=cookie) for name, cookie in ready["cookies"].items()
+        )
 
     def later(self, seconds: int) -> None:
         """Let time pass on the server."""

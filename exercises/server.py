@@ -1,7 +1,8 @@
 """The process of one play: python -m exercises.server FOLDER, in a copy of the checkout.
 
 It serves a new community until its standard input ends. The first line that it prints is JSON: its
-address and the clients. Each line that it reads is a number of seconds, by which its clock moves.
+address, the clients, and the cookies of the players, who are signed in. Each line that it reads is a
+number of seconds, by which its clock moves.
 """
 
 import json
@@ -11,11 +12,12 @@ from threading import Thread
 
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from exercises.playing import PASSWORD
-from identity.passwords import hash_password
+from identity.signing import serializer
 from identity_server import create_app
 from storage import Storage
+from storage.records import Session, now_ms
 
+MALLORY = 2  # her id: she is the second player
 CLIENTS = {
     "game": ("Space Game", ["https://space.example/callback", "https://space.example/forum"], {}),
     "phone": ("Pocket Game", ["http://127.0.0.1/callback"], {"public": True}),
@@ -30,17 +32,24 @@ class QuietHandler(WSGIRequestHandler):
         pass
 
 
+def add_player(store: Storage, name: str) -> str:
+    """Add a player who is signed in; return the cookie of the session."""
+    user = store.users.register(name, f"{name}@example.org", password_hash="")
+    with store.users.edit(user.id) as user:
+        user.sessions = [Session("the only one", now_ms(), "curl")]
+    values = {"user": user.id, "id": "the only one"}
+    return f"session={serializer('session', store).dumps(values)}"
+
+
 def add_community(store: Storage) -> dict[str, dict]:
-    """Add Ada, Mallory and the clients; return the id, secret and redirect URIs of each client."""
-    password = hash_password(PASSWORD)
-    store.users.register("ada", "ada@example.org", password)
-    mallory = store.users.register("mallory", "mallory@example.org", password)
+    """Add Ada, Mallory and the clients; return cookies by name, and clients by key."""
+    cookies = {name: add_player(store, name) for name in ("ada", "mallory")}
     clients = {}
     for key, (name, uris, fields) in CLIENTS.items():
-        owner_id = mallory.id if key == "trap" else None
+        owner_id = MALLORY if key == "trap" else None
         client, secret = store.clients.register(name, uris, owner_id, **fields)
         clients[key] = {"name": name, "id": client.id, "secret": secret, "redirect_uris": uris}
-    return clients
+    return {"cookies": cookies, "clients": clients}
 
 
 def main() -> None:
@@ -50,9 +59,9 @@ def main() -> None:
     address = f"http://127.0.0.1:{server.port}"
     folders = {"DATA_DIR": f"{folder}/instance", "PICTURE_DIR": f"{folder}/pictures"}
     server.app = create_app({**folders, "BASE_URL": address})
-    clients = add_community(server.app.extensions["storage"])
+    community = add_community(server.app.extensions["storage"])
     Thread(target=server.serve_forever, daemon=True).start()
-    print(json.dumps({"address": address, "clients": clients}), flush=True)
+    print(json.dumps({"address": address} | community), flush=True)
     for line in sys.stdin:
         advance_clock(int(line))
         print("done", flush=True)

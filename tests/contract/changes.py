@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -146,28 +145,10 @@ class GrantsContract(Contract):
         # Client 1 went when client 3 came; client 4 is older than the others that are there.
         assert list(storage.users.read(ada.id).grants) == [ids[0], ids[2], ids[3]]
 
-    def test_new_grant_is_kept_after_the_clock_was_set_back(self, storage, ada, monkeypatch):
-        monkeypatch.setattr(records, "GRANTS_KEPT", 2)
-        ids = [storage.clients.register(f"Client {n}", [], None)[0].id for n in range(3)]
-        ahead = Grant("g", ["userinfo"], now_ms() + 9_000_000)
-        edit(storage, ada.id, grants=dict.fromkeys(ids[:2], ahead))
-        with storage.users.edit(ada.id) as user:
-            user.grants[ids[2]] = Grant("g", ["userinfo"], now_ms())
-        assert list(storage.users.read(ada.id).grants) == ids[1:]
-
     def test_grant_of_an_old_test_is_dropped(self, storage, ada, client):
         for age, is_kept in ((600_000, True), (900_000, False)):  # milliseconds
             edit(storage, ada.id, grants={client.id: Grant("g", [], now_ms() - age)})
             assert (client.id in storage.users.read(ada.id).grants) == is_kept
-
-    def test_consent_to_a_client_deleted_meanwhile_leaves_no_grant(self, storage, ada, client):
-        with storage.users.edit(ada.id) as user:
-            user.bio = "Saved all the same"
-            user.grants[client.id] = Grant("g", ["userinfo"], 1)
-            with ThreadPoolExecutor(1) as threads:
-                threads.submit(storage.clients.delete, client.id).result()
-        user = storage.users.read(ada.id)
-        assert (user.bio, user.grants) == ("Saved all the same", {})
 
 
 def _all_saves(storage: Storage, user: User) -> list[Callable]:

@@ -47,13 +47,6 @@ class UsersContract(Contract):
         grace = storage.users.register("Grace", "grace@example.org", "a hash", ADMINISTRATOR)
         assert storage.users.read(grace.id).mod_level == ADMINISTRATOR
 
-    def test_new_users_have_different_pictures(self, storage, ada, bob):
-        for size in PICTURE_SIZES:
-            first, second = (
-                storage.pictures.read(size, each.picture_file)[0] for each in (ada, bob)
-            )
-            assert first.startswith(b"RIFF") and second.startswith(b"RIFF") and first != second
-
     def test_another_process_reads_everything(
         self, storage, open_installation, ada, client, code_record
     ):

@@ -23,50 +23,49 @@ def while_adding(storage, monkeypatch) -> Callable[..., User]:
         monkeypatch.setattr(storage.pictures, "write", write_and)
         return storage.users.register("Ada", "ada@example.org", "", **options)
 
-    return add
-
-
-@pytest.fixture(autouse=True)
-def _check(storage) -> None:
-    """Check the installation after each test."""
-    yield
+    yield add
     assert list(storage.verify()) == []
 
 
-def add_bob(storage, name: str = "Bob", email: str = "bob@example.org", **options) -> User:
-    return storage.users.register(name, email, "", **options)
+@pytest.fixture
+def add_bob(storage) -> Callable[..., User]:
+    """A function that adds Bob."""
+
+    def add_bob(name: str = "Bob", email: str = "bob@example.org", **options: object) -> User:
+        return storage.users.register(name, email, "", **options)
+
+    return add_bob
 
 
-def test_sign_up_does_not_wait_for_the_picture_of_another(storage, while_adding):
-    ada = while_adding(lambda: add_bob(storage))
+def test_sign_up_does_not_wait_for_the_picture_of_another(storage, while_adding, add_bob):
+    ada = while_adding(add_bob)
     assert (ada.id, storage.users.find_by_login("bob").id) == (1, 2)
     assert storage.users.ids() == [1, 2]
 
 
-@pytest.mark.parametrize(
-    ("name", "email", "error"),
-    [("ADA", "other@example.org", NameTaken), ("Other", "ADA@example.org", EmailTaken)],
-)
-def test_sign_up_with_a_name_or_email_taken_meanwhile_is_refused(
-    storage, while_adding, pictures, name, email, error
+def test_sign_up_with_what_was_taken_meanwhile_is_refused(
+    storage, while_adding, add_bob, pictures, subtests
 ):
-    with pytest.raises(error):
-        while_adding(lambda: add_bob(storage, name, email))
-    assert storage.users.ids() == [2]
-    assert not [*pictures.glob("*/1-*")]
-
-
-def test_invitation_used_meanwhile_is_refused(storage, while_adding):
     invite = storage.invites.issue(1)
-    with pytest.raises(InviteSpent):
-        while_adding(lambda: add_bob(storage, invite=invite), invite=invite)
-    assert [storage.users.read(each).name for each in storage.users.ids()] == ["Bob"]
+    imported = User(1, "Bob", "bob@example.org", "")
+    for happens, options, error in (
+        (lambda: storage.users.insert(imported), {}, IdTaken),
+        (lambda: add_bob(name="ADA"), {}, NameTaken),
+        (lambda: add_bob(email="ADA@example.org"), {}, EmailTaken),
+        (lambda: add_bob(invite=invite), {"invite": invite}, InviteSpent),
+    ):
+        with subtests.test(error.__name__):
+            with pytest.raises(error):
+                while_adding(happens, **options)
+            [other] = storage.users.ids()
+            storage.users.delete(other)
+            assert not [*pictures.glob("*/*.webp")]
 
 
-def test_link_of_the_first_account_makes_one_account(storage, while_adding):
+def test_link_of_the_first_account_makes_one_account(storage, while_adding, add_bob):
     def add_another() -> None:
         with pytest.raises(InviteSpent):
-            add_bob(storage, first=True)
+            add_bob(first=True)
 
     assert while_adding(add_another, first=True).id == 1
     assert storage.users.ids() == [1]
@@ -76,10 +75,3 @@ def test_repair_during_a_sign_up_removes_no_picture(storage, while_adding, pictu
     ada = while_adding(lambda: [*storage.verify(repair=True)])
     assert len([*pictures.glob("*/1-*")]) == len(PICTURE_SIZES)
     assert storage.pictures.read("large", ada.picture_file)
-
-
-def test_sign_up_with_an_id_imported_meanwhile_is_refused(storage, while_adding):
-    with pytest.raises(IdTaken):
-        while_adding(lambda: storage.users.insert(User(1, "Bob", "bob@example.org", "")))
-    assert storage.users.read(1).name == "Bob"
-    assert storage.users.administrators() == []

@@ -1,20 +1,16 @@
 """`identity-server settings` and `serve` warn about an installation; `settings` prints the fix."""
 
 import os
-import re
 import shlex
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from unittest import mock
 
 import pytest
-from click.testing import CliRunner
 from test_command import Installation
 
 from commands.advice import check_environment
 from identity.settings import read_settings
-from identity_admin import identity_server_command
 from storage.flat_files.advice import MIN_FREE_FILES, MIN_FREE_SPACE, check_folders
 from storage.maintenance import Advice
 from storage.records import CLOCK_TOLERANCE
@@ -135,35 +131,6 @@ def test_own_folder_without_write_permission_gets_advice(environment, own_folder
     assert for_data.fix == f"chmod u+rwx {shlex.quote(own_folder)}"
 
 
-def test_unwritable_parts_are_reported_once_a_setting(environment, own_folder, backend):
-    folders = f"{own_folder}/instance", f"{own_folder}/pfp"
-    layout = backend.open(*folders).layout
-    parts = layout.users, layout.path("codes"), layout.picture_folders()[2]
-    for part in parts:
-        os.chmod(part, 0o500)
-    for advice, part in zip(check_folders(*folders), parts[::2], strict=True):
-        assert advice.problem.endswith(f" cannot write in {part}")
-        assert advice.fix == f"chmod u+rwx {shlex.quote(part)}"
-
-
-def test_folder_that_only_root_can_create_gets_advice(environment, own_folder):
-    [advice] = check_folders("/no-such/instance", own_folder)
-    assert advice.problem.endswith(" cannot write in /")
-    assert re.fullmatch(r"install -d -o \S+ /no-such/instance, as root", advice.fix)
-
-
-@only_root
-def test_folder_below_an_inaccessible_one_gets_advice(environment, folders, tmp_path):
-    tmp_path.chmod(0o700)
-    os.seteuid(4242)
-    try:
-        for_data, _ = check_folders(*folders)
-    finally:
-        os.seteuid(0)
-    assert "4242 cannot write in /" in for_data.problem
-    assert for_data.fix == "set IDENTITY_DATA_DIR to another folder"
-
-
 def test_file_instead_of_a_folder_gets_advice(advise, tmp_path):
     file = tmp_path / "file"
     file.touch(0o644)
@@ -220,19 +187,6 @@ def test_settings_prints_settings_then_warnings_with_fixes(installation):
     assert "IDENTITY_SIGN_UP=invite  (default)" in settings
     assert problems.startswith("Warning: passwords and tokens travel unencrypted")
     assert "\n    Fix: put nginx " in problems
-
-
-def test_settings_default_base_url_follows_bind(installation):
-    printed = installation.output("settings", "--bind", "[::1]:8042")
-    assert "IDENTITY_BASE_URL=http://[::1]:8042  (default)" in printed
-    assert "Warning" not in printed
-
-
-def test_settings_leaves_the_environment_unchanged(installation):
-    with mock.patch.dict(os.environ, installation.environment, clear=True):
-        done = CliRunner().invoke(identity_server_command, ["settings"], catch_exceptions=False)
-        assert done.exit_code == 0
-        assert os.environ == installation.environment
 
 
 def test_serve_prints_warnings_and_starts(installation):

@@ -1,8 +1,4 @@
-"""The command `rotate-key`: its output, its effect and the key file.
-
-contract/keys.py has the contract for all backends, faults/ has kills, and live/test_rotated_keys.py
-tests that the workers of a running server use the new keys at once.
-"""
+"""The command `rotate-key`, and racing rotations; the rest is in contract/keys.py."""
 
 import threading
 

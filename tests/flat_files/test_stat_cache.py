@@ -9,7 +9,6 @@ import pytest
 from storage.errors import StorageFailed
 from storage.flat_files import disk
 from storage.flat_files.disk import YOUNGEST_CACHED, StatCache, write_file
-from storage.records import User
 
 SECOND = 10**9  # nanoseconds
 OLD = 2 * YOUNGEST_CACHED  # nanoseconds: old enough to be cached
@@ -63,16 +62,6 @@ def test_file_is_read_once_until_it_changes(read, file):
         assert read.reads == reads
 
 
-def test_folder_is_listed_once_until_a_name_changes(read, tmp_path):
-    for number, name in enumerate("ab", start=1):
-        (tmp_path / name).touch()
-        set_age(tmp_path)
-        assert [read(tmp_path) for _ in range(3)] == [["a", "b"][:number]] * 3
-    (tmp_path / "a").unlink()
-    assert [read(tmp_path) for _ in range(3)] == [["b"]] * 3
-    assert read.reads == 2 + 3  # each time while the last change is too young
-
-
 @pytest.mark.parametrize("age", [0, 30, -3600])  # seconds
 def test_file_too_young_or_from_the_future_is_not_cached(read, file, age, monkeypatch):
     monkeypatch.setattr(disk, "YOUNGEST_CACHED", 60 * SECOND)  # three reads take less
@@ -120,16 +109,6 @@ def test_change_of_inode_time_or_size_alone_is_seen(read, file):
     assert read(file) == b"second"
 
 
-def test_missing_file_raises_until_it_is_back(read, file):
-    read(file)
-    file.unlink()
-    for _ in range(2):
-        with pytest.raises(StorageFailed):
-            read(file)
-    save(file, b"back")
-    assert read(file) == b"back"
-
-
 def test_only_the_newest_values_are_kept(read, tmp_path):
     paths = [tmp_path / str(number) for number in range(250)]
     for path in paths:
@@ -156,19 +135,3 @@ def test_clients_of_another_process_are_listed_at_once(open_installation):
         assert [each.id for each in mine.clients.of_owner(None)] == sorted(added)
     other.clients.delete(added.pop(0))
     assert [each.id for each in mine.clients.of_owner(None)] == mine.clients.ids() == sorted(added)
-
-
-def test_each_function_has_its_own_value_of_a_record(storage, data):
-    ada = storage.users.register("Ada", "ada@example.org", "")
-    os.utime(data / "users/1.json", ns=(0, 0))
-    for _ in range(2):
-        assert storage.users.read_from(ada.id, name_of) == "Ada"
-        assert storage.users.read_from(ada.id, email_of) == "ada@example.org"
-
-
-def name_of(user: User) -> str:
-    return user.name
-
-
-def email_of(user: User) -> str:
-    return user.email

@@ -5,7 +5,6 @@ from email.utils import formatdate, parsedate_to_datetime
 
 import pytest
 from PIL import Image
-from werkzeug.exceptions import NotFound
 
 from pages import files
 from storage import pictures
@@ -47,20 +46,6 @@ def test_imported_account_has_its_picture_at_the_plain_address(store, anyone, pl
             assert answer.headers["Cache-Control"] == "no-cache"
             assert answer.headers["ETag"]
     assert anyone.get("/pfp/small/9.webp").status_code == 404
-
-
-def test_old_address_of_a_changed_picture_is_404(store, anyone, ada, address):
-    timestamp = store.pictures.save(ada.id, generate_picture(99))
-    assert timestamp > ada.pfp_timestamp
-    assert anyone.get(address).status_code == 404
-    answer = anyone.get(f"/pfp/small/{ada.id}-{timestamp}.webp")
-    assert answer.data == generate_picture(99)["small"]
-
-
-def test_picture_of_a_deleted_player_is_404(store, anyone, ada, address):
-    assert anyone.get(address).status_code == 200
-    store.users.delete(ada.id)
-    assert [anyone.get(address.replace("small", s)).status_code for s in PICTURE_SIZES] == [404] * 3
 
 
 # -- headers --------------------------------------------------------------------------------------
@@ -145,14 +130,6 @@ def test_invalid_range_or_date_is_ignored(anyone, address, subtests):
                 assert (answer.status_code, answer.data) == (200, whole)
 
 
-def test_if_range_with_another_etag_returns_the_whole_picture(anyone, address):
-    whole = anyone.get(address)
-    headers = {"Range": "bytes=0-9", "If-Range": whole.headers["ETag"]}
-    assert anyone.get(address, headers=headers).status_code == 206
-    answer = anyone.get(address, headers=headers | {"If-Range": '"other"'})
-    assert (answer.status_code, answer.data) == (200, whole.data)
-
-
 # -- other paths ----------------------------------------------------------------------------------
 
 
@@ -172,13 +149,6 @@ def test_invalid_picture_path_or_method_is_refused(store, anyone, subtests):
     ):
         with subtests.test(path):
             assert anyone.get(f"/pfp/{path}").status_code == 404
-
-
-def test_static_route_does_not_serve_pictures(app):
-    # static/pfp is the default picture folder; the tests use another one.
-    for path in ("small/1.webp", "small", "", "1.webp"):
-        with pytest.raises(NotFound):
-            app.url_map.bind("localhost").match(f"/static/pfp/{path}")
 
 
 def test_static_route_serves_only_visible_files_of_its_folder(anyone, tmp_path, monkeypatch):

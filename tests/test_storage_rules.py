@@ -121,24 +121,9 @@ def test_members_app_must_not_look_official_and_an_administrators_may(subtests):
     assert check_client_name("Chess Hub", "Hub") is None
 
 
-def test_data_files_name_their_source_and_have_their_license():
-    lines = CONFUSABLES.read_text(encoding="utf-8").splitlines()
-    assert any("security/18.0.0/confusables.txt" in line for line in lines if line[0] == "#")
-    characters = "".join(line.split("\t")[1] for line in lines if "\t" in line)
-    assert len(characters) == len(set(characters)) > 2500
-    for path, texts in (
-        (CONFUSABLES, ("UNICODE LICENSE V3", "Unicode, Inc.")),
-        (
-            COMMON_PASSWORDS,
-            (
-                "django/contrib/auth/common-passwords.txt.gz",
-                "Copyright (c) Django Software Foundation",
-                "Redistributions of source code must retain",
-            ),
-        ),
-    ):
-        license = path.with_suffix(".LICENSE").read_text(encoding="utf-8")
-        assert all(text in license for text in texts)
+def test_data_of_others_has_its_license():
+    for path, owner in ((CONFUSABLES, "Unicode, Inc."), (COMMON_PASSWORDS, "Django Software")):
+        assert owner in path.with_suffix(".LICENSE").read_text(encoding="utf-8")
 
 
 def test_name_not_in_its_normal_form_is_refused():

@@ -65,17 +65,7 @@ def test_picture_allows_cross_origin_use(anyone, address):
         assert headers["X-Content-Type-Options"] == "nosniff"
 
 
-# -- HEAD, conditions and ranges (RFC 9110) -------------------------------------------------------
-
-
-def test_head_has_the_same_headers_and_no_body(anyone, address):
-    head, get = anyone.head(address), anyone.get(address)
-    assert (head.status_code, head.data) == (200, b"")
-    assert without_date(head) == without_date(get)
-
-
-def without_date(answer) -> list[tuple[str, str]]:
-    return sorted(header for header in answer.headers if header[0] != "Date")
+# -- conditions and ranges (RFC 9110) -------------------------------------------------------
 
 
 def test_if_none_match_with_the_etag_is_304(anyone, plain_address):

@@ -246,9 +246,6 @@ def test_grey_levels_are_the_same_in_every_depth(subtests):
                 *seen, opacity = centre_colour(upload)
                 assert max(abs(each - level) for each in seen) <= 3
                 assert opacity == 255
-    for bits in (1, 2, 4):
-        white = flat_png(64, 64, bits, 0, row=b"\xff" * (8 * bits))
-        assert (tile_letters(white, 1), tile_letters(flat_png(64, 64, bits, 0), 1)) == ("W", "K")
 
 
 def test_transparency_is_kept():

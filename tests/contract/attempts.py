@@ -37,11 +37,6 @@ class AttemptsContract(Contract):
             storage.attempts.count("password", subject, limit=1)
             refuse(storage, "password", subject, 1)
 
-    def test_refunded_attempt_does_not_count(self, storage):
-        for _ in range(20):
-            storage.attempts.refund(storage.attempts.count("password", "ada", limit=2))
-        storage.attempts.count("password", "ada", limit=1)
-
     def test_cleared_attempts_do_not_count(self, storage, clock):
         storage.attempts.clear("password", "ada")  # none is counted yet
         cleared = storage.attempts.count("password", "ada", limit=2)

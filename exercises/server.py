@@ -1,8 +1,8 @@
 """The process of one play: python -m exercises.server FOLDER, in a copy of the checkout.
 
 It serves a new community until its standard input ends. The first line that it prints is JSON: its
-address, the clients, and the cookies of the players, who are signed in. Each line that it reads is a
-number of seconds, by which its clock moves.
+address, the clients, and the cookies of the players, who are signed in. Each line that it reads is
+a number of seconds, by which its clock moves.
 """
 
 import json

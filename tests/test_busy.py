@@ -89,7 +89,7 @@ def test_refused_form_is_503_and_can_be_sent_again(
     store, adas_browser, ada, faults, monkeypatch, send
 ):
     busy_field, unsaved_field = ERROR_FIELDS[send]
-    before = store.users.read(ada.id)
+    before, pictures = store.users.read(ada.id), faults.stored("pictures")
     with monkeypatch.context() as context:
         for name in ("password_limit", "picture_limit"):
             context.setattr(limits, name, ConcurrencyLimit(0, 0))
@@ -102,6 +102,7 @@ def test_refused_form_is_503_and_can_be_sent_again(
     assert problems_of(busy) == {busy_field: BUSY}
     assert problems_of(unsaved) == {unsaved_field: NOT_SAVED}
     assert (store.users.read(ada.id), store.users.ids()) == (before, [ada.id])
+    assert faults.stored("pictures") == pictures
     assert send(adas_browser).status_code == 303
 
 

@@ -233,6 +233,16 @@ def test_test_ends_after_ten_minutes(tester, clock):
     assert problems_of(tester.exchange()) == {"form": NO_CODE}
 
 
+def test_refused_start_ends_the_test_before(tester, store):
+    tester.allow()
+    for disabled in (True, False):
+        with store.clients.edit(tester.program.id) as client:
+            client.disabled = disabled
+        if disabled:
+            assert tester.browser.post(tester.path).status_code == 409
+    assert EXCHANGE not in tester.open().text
+
+
 # -- the response of the browser -----------------------------------------------------------------
 
 

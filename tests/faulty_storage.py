@@ -65,14 +65,6 @@ class FlatFileFaults:
         path = self._client(client_id)
         _replace(path, json.dumps(json.loads(path.read_bytes()) | values).encode())
 
-    def remove_client_fields(self, client_id: str, *names: str) -> None:
-        """Remove fields from the record of a client, as if an earlier version had written it."""
-        path = self._client(client_id)
-        values = json.loads(path.read_bytes())
-        for name in names:
-            del values[name]
-        _replace(path, json.dumps(values).encode())
-
     def remove_user(self, user_id: int) -> None:
         """Remove the record of a user, and nothing else."""
         self._user(user_id).unlink()
@@ -93,10 +85,6 @@ class FlatFileFaults:
     def take_away(self, part: str) -> None:
         """Make a part unavailable, for reading too: "users", "keys" or "pictures"."""
         self._part(part).rename(_aside(self._part(part)))
-
-    def put_back(self, part: str) -> None:
-        """Undo `take_away`."""
-        _aside(self._part(part)).rename(self._part(part))
 
     def user_place(self, user_id: int) -> str:
         """Return how messages name the record of a user."""
@@ -162,10 +150,6 @@ class FlatFileFaults:
             f"{place}\n{content.decode(errors='backslashreplace')}"
             for place, content in sorted(self.stored().items())
         )
-
-    def attempt_counts(self) -> list[int]:
-        """Return the number of attempts of each subject, ascending."""
-        return sorted(len(content) for content in self.stored("attempts").values())
 
     def saved_version_of_user(self, user_id: int) -> tuple:
         """Return a value that changes whenever the record of a user is written."""

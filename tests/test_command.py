@@ -309,12 +309,6 @@ def test_invalid_user_field_is_refused_in_one_line(installation, subtests):
             assert name == "ADA" or installation.refusal("user", "show", name)
 
 
-def test_taken_name_is_refused_before_the_password_prompt(installation):
-    # A prompt without a terminal would exit with 2.
-    refusal = installation.refusal("user", "add", "Ada", "--email", "b@example.org")
-    assert refusal == "name: Another player has this name. Choose a different one."
-
-
 def test_unknown_player_is_refused_for_any_name(installation):
     for name in ("nobody", "", "../1", b"\xff", "x" * 5000):
         assert installation.refusal("user", "show", name).startswith("there is no player")
@@ -332,16 +326,6 @@ def test_user_set_changes_only_the_given_fields(installation):
     assert shown[at + 1] == "               Two"
 
 
-def test_user_set_changes_nothing_if_one_field_is_invalid(installation):
-    before = installation.add_user("dora")
-    changes = ("--name", "dorothy", "--email", "ada@example.org", "--bio", "new")
-    assert installation.refusal("user", "set", "dora", *changes).startswith(
-        "email: Another account"
-    )
-    assert installation.refusal("user", "set", "dora", "--name", "x", "--bio", "new")
-    assert installation.record("user", "show", "dora") == before
-
-
 def test_user_list_names_a_damaged_user_and_shows_the_others(empty):
     ada, bob = empty.add_user("ada"), empty.add_user("bob")
     empty.faults.damage_user(bob["id"])
@@ -349,12 +333,6 @@ def test_user_list_names_a_damaged_user_and_shows_the_others(empty):
     assert json.loads(done.stdout) == [ada]
     assert done.stderr.count("\n") == 1
     assert f"{empty.faults.user_place(bob['id'])} is damaged" in done.stderr
-
-
-def test_user_list_prints_a_table(installation):
-    first, second, *_ = installation.output("user", "list").splitlines()
-    assert first.split() == ["id", "name", "email", "modLevel", "suspended"]
-    assert second.split() == ["1", "ada", "ada@example.org", "0", "no"]
 
 
 # -- client -------------------------------------------------------------------------------------
@@ -403,16 +381,6 @@ def test_client_at_plain_http_gets_a_warning_on_standard_error(installation):
         assert done.stderr.startswith("Warning: http://space.example/ is not encrypted: anyone")
     encrypted = installation.run("client", "set", client_id, "--redirect-uri", CALLBACK)
     assert encrypted.stderr == ""
-
-
-def test_new_secret_replaces_the_old_hash(installation):
-    added = installation.add_client("Go")
-    renewed = installation.record("client", "new-secret", added["client_id"])
-    assert renewed == added | {"client_secret": renewed["client_secret"]}
-    assert renewed["client_secret"] != added["client_secret"]
-    stored = installation.faults.stored_text()
-    assert hashlib.sha256(renewed["client_secret"].encode()).hexdigest() in stored
-    assert hashlib.sha256(added["client_secret"].encode()).hexdigest() not in stored
 
 
 def test_client_owner_can_be_set_and_removed(installation):
@@ -565,12 +533,6 @@ def test_port_in_use_is_reported_in_one_line(installation):
     )
 
 
-def test_foreign_bind_address_is_reported_in_one_line(installation):
-    # The second name is longer than RFC 1035 2.3.4 allows, so that no name server is queried.
-    for address in ("192.0.2.1:8000", f"{'.'.join(['a' * 63] * 5)}:8000"):
-        assert address in installation.refusal("serve", "--bind", address)
-
-
 @pytest.mark.parametrize("bind, host", [("0.0.0.0:0", "127.0.0.1"), ("[::]:0", "[::1]")])
 def test_address_of_a_server_on_all_addresses_can_be_opened(installation, bind, host):
     if "::" in bind and not can_use_ipv6():
@@ -643,14 +605,6 @@ def test_address_file_that_no_server_keeps_is_ignored(installation, address_file
     make(address_file)
     assert base_urls(installation, "No running server was found") == {DEFAULT}
     assert installation.run("check").exit_code == 0
-
-
-def test_serve_starts_where_its_address_cannot_be_kept(installation, address_file):
-    address_file.mkdir()
-    done = installation.run("serve", "--bind", "127.0.0.1:0")
-    assert "gunicorn" in installation.served
-    assert "Warning: other commands cannot find this address (Is a directory)" in done.stderr
-    assert not list(installation.data.glob(".address*"))
 
 
 @pytest.mark.live

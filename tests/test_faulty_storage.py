@@ -39,12 +39,3 @@ def test_refused_saves_fail_until_they_are_allowed(storage, faults, subtests):
                 assert storage.users.read(ada.id) == before
                 faults.allow_saves()
             change()
-
-
-def test_saved_version_of_user_changes_with_each_save(storage, faults):
-    ada = storage.users.register("Ada", "ada@example.org", "a hash")
-    before = faults.saved_version_of_user(ada.id)
-    storage.users.read(ada.id)
-    assert faults.saved_version_of_user(ada.id) == before
-    change_bio(storage, ada.id)
-    assert faults.saved_version_of_user(ada.id) != before

@@ -343,45 +343,12 @@ def test_taken_id_name_or_email_is_refused(storage, import_lines):
     }
 
 
-def test_import_progress_counts_lines(import_lines, monkeypatch):
-    monkeypatch.setattr(transfer, "STEP", 2)
-    reported = []
-    import_lines(*players(5), progress=lambda *each: reported.append(each))
-    assert reported == [(2, 5), (4, 5), (5, 5)]
-
-
 def test_import_from_a_pipe_is_refused(storage):
     read_end, write_end = os.pipe()
     os.close(write_end)
     with open(read_end, "rb", buffering=0) as file, pytest.raises(BadFile, match="no pipe"):
         import_users(storage, file, None, "command", ignore, ignore, str)
     assert list(storage.audit.read()) == []
-
-
-def test_broken_output_pipe_is_not_reported_as_a_disk_error(storage):
-    """For example in `identity-server import FILE | head -2`."""
-    read_end, write_end = os.pipe()
-    os.close(read_end)
-    with open(write_end, "wb", buffering=0) as output, pytest.raises(BrokenPipeError):
-        refuse = lambda number, reason: output.write(reason.encode())  # noqa: E731
-        import_content(storage, b"no player\n", refused=refuse)
-
-
-UNREADABLE = {
-    # The file opens, and its first bytes cannot be read (proc(5)).
-    "70.png: Input": lambda data, pictures: (pictures / "70.png").symlink_to("/proc/self/mem"),
-    "users/70.json: Is a": lambda data, pictures: (data / "users/70.json").mkdir(),
-    "names/ada: Invalid": lambda data, pictures: (data / "names/ada").mkdir(),
-}
-
-
-@pytest.mark.parametrize("told", UNREADABLE)
-def test_line_of_an_unreadable_file_is_refused(storage, import_lines, folders, tmp_path, told):
-    storage.users.reserve_ids(70)  # like an earlier import
-    UNREADABLE[told](Path(folders[0]), tmp_path)
-    result, refused = import_lines(ADA, *players(2), pictures=str(tmp_path))
-    assert (result.added, [*refused]) == (2, [1])
-    assert told in refused[1]
 
 
 # -- pictures ----------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 from postgresql_cluster import find_program
-from programs import free_port
 
 from identity.settings import ROOT
 
@@ -110,13 +109,3 @@ def test_two_servers_on_one_machine(programs: Path, ports: None, tmp_path: Path)
     assert "Still here." in promoted
     assert "ada@example.org" in copied
     assert not FOLDER.exists()
-
-
-def test_waiting_for_the_servers_ends_and_names_their_logs(tmp_path: Path):
-    [wait] = re.findall(r"^wait_for_both\(\) \{\n.*?^\}$", PAGE, re.MULTILINE | re.DOTALL)
-    closed = [free_port(), free_port()]
-    nobody = wait.replace("8001,8002", f"{closed[0]},{closed[1]}")
-    script = f"sleep() {{ echo slept; }}\n{nobody}\nwait_for_both"
-    run = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True)
-    assert (run.returncode, run.stdout.count("slept")) == (1, 30)
-    assert f"{tmp_path}/app1.log" in run.stderr

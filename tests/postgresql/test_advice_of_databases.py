@@ -15,8 +15,7 @@ from programs import free_port
 from waiting import wait_until
 
 from storage.errors import SaveUnconfirmed
-from storage.postgresql import advice, connections
-from storage.records import User
+from storage.postgresql import advice
 
 pytestmark = pytest.mark.postgresql
 
@@ -174,17 +173,6 @@ def test_a_pooler_that_takes_connections_away_is_named(cluster, mode, is_found):
     with pooler(cluster, mode) as url:
         found = problems(url)
     assert [each.startswith("a pooler in transaction mode") for each in found] == [True] * is_found
-
-
-def test_a_load_that_no_standby_confirms_is_unconfirmed(cluster, storage, monkeypatch):
-    monkeypatch.setattr(connections, "LONG_COMMIT_TIMEOUT", 1.0)
-    storage.keys.current()
-    with changed(cluster, "synchronous_standby_names", "FIRST 1 (*)"):
-        with pytest.raises(SaveUnconfirmed), storage.load() as load:
-            load.add_user(User(1, "Ada", "ada@example.org", ""), {})
-            load.next_user_id = 2
-        # It is here, but not on a standby.
-        wait_until(lambda: storage.users.find_by_login("ada"))
 
 
 @pytest.mark.parametrize("by", ["an administrator", "the server"])

@@ -10,7 +10,6 @@ from postgresql_cluster import running_cluster
 from test_command import Installation, Server
 from waiting import wait_until
 
-from identity_server import create_app
 from storage import open_storage
 
 pytestmark = pytest.mark.postgresql
@@ -32,14 +31,6 @@ def installation(tmp_path, url) -> Installation:
     return installation
 
 
-def test_settings_shows_no_password(installation, url):
-    printed = installation.output("settings")
-    masked = url.replace(PASSWORD, "***")
-    assert f"IDENTITY_STORAGE={masked}  (environment)" in printed
-    assert PASSWORD not in printed
-    assert not installation.data.exists()
-
-
 def test_serve_keeps_only_the_address_in_the_data_folder(installation, url):
     done = installation.run("serve", "--bind", "127.0.0.1:0")
     assert installation.served
@@ -52,16 +43,6 @@ def test_serve_keeps_only_the_address_in_the_data_folder(installation, url):
     ]
 
 
-def test_commands_close_their_connections(installation, run):
-    """Not only where their process ends: a program may call them, as these tests do."""
-    count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'identity-server'"
-    count += " AND datname = current_database()"
-    installation.add_user("ada")
-    for arguments in (["user", "list"], ["invite"], ["check"], ["copy", "--to", "files"]):
-        installation.run(*arguments)
-        wait_until(lambda: run(count) == [(0,)])
-
-
 def test_commands_name_a_database_that_is_away_without_its_password(installation):
     away, problem = {"IDENTITY_STORAGE": AWAY}, "the database does not answer: Connection refused"
     for arguments in (["serve"], ["user", "list"], ["copy", "--to", "files"]):
@@ -72,18 +53,6 @@ def test_commands_name_a_database_that_is_away_without_its_password(installation
     assert problem in checked.stderr and PASSWORD not in checked.output
     printed = installation.output("settings", **away)
     assert f"Warning: {problem}" in printed and PASSWORD not in printed
-
-
-def test_app_boots_while_the_database_is_away_and_answers_503(environment, tmp_path):
-    folders = {"DATA_DIR": f"{tmp_path}/data", "PICTURE_DIR": f"{tmp_path}/pictures"}
-    app = create_app(folders | {"STORAGE": AWAY, "BASE_URL": "http://localhost"})
-    browser = app.test_client()
-    for path in ("/", "/healthz", "/api/users/info?id=1", "/sign-up"):
-        answer = browser.get(path)
-        assert answer.status_code == 503
-        assert PASSWORD not in answer.text
-    assert list(tmp_path.iterdir()) == []
-    app.extensions["storage"].close()
 
 
 @pytest.mark.live
@@ -137,12 +106,3 @@ def test_copy_to_a_database_and_back(installation, url, tmp_path):
     assert read_all(copied) == read_all(here)
     for name in ("secret_key", "next_user_id", "audit.log"):
         assert Path(tmp_path, "back", name).read_bytes() == (installation.data / name).read_bytes()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the owner of a folder")
-def test_copy_refuses_root_on_another_users_folder(installation):
-    installation.add_user("ada")
-    installation.data.mkdir()
-    os.chown(installation.data, 4242, 4242)
-    assert "belongs to 4242" in installation.refusal("copy", "--to", "files")
-    assert installation.run("user", "list").exit_code == 0  # whose records are not there

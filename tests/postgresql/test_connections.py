@@ -59,14 +59,6 @@ def test_threads_use_one_connection_after_the_other(database, sessions):
     assert sessions() == ["SELECT 1"]
 
 
-def test_connection_of_a_transaction_is_not_used_for_unlogged_tables(database, sessions):
-    with database.transaction():
-        database.execute_unlogged("DELETE FROM codes")
-        assert sorted(sessions()) == ["BEGIN", "DELETE FROM codes"]
-    database.execute("SELECT 1")
-    assert len(sessions()) == 2
-
-
 def test_overdue_call_fails_and_is_cancelled(database, sessions):
     started = time.monotonic()
     with pytest.raises(StorageFailed, match="took too long"):
@@ -74,23 +66,6 @@ def test_overdue_call_fails_and_is_cancelled(database, sessions):
     assert time.monotonic() - started < CALL_TIMEOUT + CANCEL_TIMEOUT + MARGIN
     wait_until(lambda: "SELECT pg_sleep(60)" not in sessions())
     assert database.execute("SELECT 1") == [(1,)]
-
-
-def test_close_also_closes_connections_that_are_in_use(database, sessions):
-    thread = threading.Thread(target=database.execute, args=["SELECT pg_sleep(0.5)"])
-    thread.start()
-    wait_until(lambda: sessions() == ["SELECT pg_sleep(0.5)"])
-    database.close()
-    thread.join()
-    wait_until(lambda: sessions() == [])
-
-
-def test_text_that_is_no_utf_8_costs_no_connection(database, sessions):
-    for _ in range(3):
-        with pytest.raises(UnicodeEncodeError):
-            database.execute("SELECT %s", ["\ud800"])
-    assert database.execute("SELECT 1") == [(1,)]
-    assert len(sessions()) == 1
 
 
 def test_child_process_leaves_the_connections_of_its_parent(database_url):

@@ -124,13 +124,3 @@ def test_a_frozen_primary_is_a_503_and_is_back_when_it_goes_on(site):
             assert load.statuses["look-up", 503] > 0
         seconds = load.wait_for_success(*KINDS)
     check_load(load, seconds, BACK_AFTER)
-
-
-def test_a_primary_that_is_restarted_needs_no_restart_of_the_servers(site):
-    pair, load = site
-    with warmed_up(load):
-        pair.primary.stop()
-        time.sleep(2)
-        pair.primary.start()
-        seconds = load.wait_for_success(*KINDS)
-    check_load(load, seconds, BACK_AFTER)

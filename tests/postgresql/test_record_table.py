@@ -2,7 +2,7 @@
 
 import pytest
 
-from storage.errors import NoSuchClient, StorageFailed, TooManyClients
+from storage.errors import StorageFailed, TooManyClients
 from storage.postgresql.backend import PostgreSQL
 
 pytestmark = pytest.mark.postgresql
@@ -19,28 +19,11 @@ def damage(run, client_id: str) -> None:
     run("UPDATE clients SET record = '{}' WHERE id = %s", client_id)
 
 
-def test_a_page_with_damaged_records_is_as_long_as_others(storage, run, clients):
-    damage(run, clients[0])
-    assert [each.id for each in storage.clients.of_owner(7, at_most=2)] == clients[1:]
-    damage(run, clients[1])
-    assert [each.id for each in storage.clients.of_owner(7, at_most=2)] == clients[2:]
-
-
 def test_a_damaged_client_gives_its_owner_room_for_one_more(storage, run, clients):
     damage(run, clients[0])
     storage.clients.register("Game", [], 7, at_most=LIMIT)
     with pytest.raises(TooManyClients):
         storage.clients.register("Game", [], 7, at_most=LIMIT)
-
-
-@pytest.mark.parametrize("client_id", ["a\x00b" * 8, "\ud800" * 24, ""])
-def test_text_that_no_database_compares_is_no_id(storage, clients, client_id):
-    with pytest.raises(NoSuchClient):
-        storage.clients.read(client_id)
-    assert storage.clients.existing([client_id, clients[0]]) == {clients[0]}
-    assert storage.clients.read_from_many([client_id, clients[0]], str) == [
-        str(storage.clients.read(clients[0]))
-    ]
 
 
 @pytest.mark.parametrize("user_id", [0, 2**70])

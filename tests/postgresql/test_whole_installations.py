@@ -78,14 +78,6 @@ def test_a_snapshot_does_not_see_what_changes_meanwhile(storage, chess):
         assert snapshot.next_user_id == new.id == LARGEST + 1
 
 
-def test_a_generated_picture_is_in_the_snapshot_without_a_row(storage, run):
-    user = storage.users.register("New", "new@example.org", "")
-    assert run("SELECT * FROM pictures") == []
-    with storage.snapshot() as snapshot:
-        [(_, pictures)] = snapshot.users()
-    assert pictures == generate_picture(user.id)
-
-
 SET = "UPDATE users SET record = jsonb_set(record::jsonb, '{{{}}}', '{}') WHERE id = 2"
 TOO_LARGE = USER_IDS_END + 1
 OTHER_ID = "ALTER TABLE pictures DROP CONSTRAINT pictures_user_id_fkey; UPDATE users SET id = "
@@ -159,28 +151,6 @@ def test_load_of_a_second_game_on_an_origin_is_refused(storage):
         load.add(CLIENTS, game("Chess", "https://chess.example/"))
         load.add(CLIENTS, game("Go", "https://CHESS.example:443/x"))
     assert storage.clients.ids() == []
-
-
-def test_a_duplicate_is_named_by_its_own_id(storage):
-    """Also in a later batch than the first."""
-    duplicate = pytest.raises(DamagedRecord, match="users/9000 is damaged: its name is")
-    with duplicate, storage.load() as load:
-        for user_id in range(1, 9000):
-            load.add_user(user(user_id), {})
-        load.add_user(user(9000, name="user 5"), {})
-        load.add_audit_log([])
-
-
-def test_loaded_lines_stand_before_those_of_earlier_loads(storage, run):
-    for act in ("first", "second"):
-        run("DELETE FROM users")
-        with storage.load() as load:
-            load.add_user(user(7), {})
-            load.add_audit_log([b'{"time": 1, "act": "%b", "by": 7}\n' % act.encode()])
-        storage.audit.write("own", 7)
-    acts = ["second", "first", "own", "own"]
-    assert [each["act"] for each in storage.audit.read()] == acts
-    assert [each["act"] for each in storage.audit.about({7})] == acts[::-1]
 
 
 def test_deleted_ids_of_before_do_not_refuse_a_load(storage):

@@ -20,7 +20,6 @@ import tarfile
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -187,8 +186,6 @@ def test_wrong_usage_exits_with_2_and_prints_the_reason(installation, subtests):
         "user add bob",
         "user add bob --email b@example.org",  # without a terminal for the prompt
         "user set ada",
-        "user set ada --mod-level 3",
-        "user show",
         "client add Chess",
         "client set 0123456789abcdef",
         "serve --bind 8000",
@@ -291,14 +288,11 @@ def test_prompted_password_is_hidden_and_stdout_has_only_the_record(empty):
 
 
 def test_invalid_user_field_is_refused_in_one_line(installation, subtests):
-    b, short = "b@example.org", "password: Use 12 or more characters"
+    b = "b@example.org"
     for name, email, password, refusal in (
         ("ADA", b, PASSWORD, "name: Another player has this name. Choose a different one."),
         ("bob", "ADA@example.org", PASSWORD, "email: Another account has this email. Use a"),
-        ("root", b, PASSWORD, "name: This name is reserved. Choose another one."),
-        ("bob", "nowhere", PASSWORD, "email: Enter an email"),
-        ("bob", b, "short", short),
-        ("bob", b, "", short),
+        ("bob", b, "", "password: Use 12 or more characters"),
         ("robert", b, "robert is my name", "password: Leave your name"),
         ("bob", b, "identity server 1", "password: Leave your name"),  # of the site
         ("bob", b, b"\xff" * 12, "password: The password is not UTF-8."),
@@ -346,29 +340,27 @@ def test_client_secret_is_printed_once_and_stored_as_a_hash(installation):
     shown = installation.record("client", "show", client_id)
     assert shown == added
     assert shown in installation.record("client", "list")
-    assert secret not in installation.output("client", "show", client_id)
+    renewed = installation.record("client", "new-secret", client_id)
+    new = renewed.pop("client_secret")
+    assert renewed == added
     stored = installation.faults.stored_text()
-    assert secret not in stored and hashlib.sha256(secret.encode()).hexdigest() in stored
+    hashes = [hashlib.sha256(each.encode()).hexdigest() for each in (secret, new)]
+    assert [each in stored for each in (secret, new, *hashes)] == [False, False, False, True]
 
 
 def test_public_client_has_no_secret_and_stays_public(installation):
     options = ("--redirect-uri", "org.example.go:/callback", "--public")
     added = json.loads(installation.run("client", "add", "Go", *options, "--json").stdout)
     assert set(added) == CLIENT_FIELDS and added["public"] is True
-    text = installation.run("client", "add", "Go 2", *options).stdout
-    assert "secret" not in text
     refusal = installation.refusal("client", "new-secret", added["client_id"])
     assert refusal == "client_secret: A public app has no secret."
-    shown = installation.record("client", "show", added["client_id"])
-    assert shown == added
+    assert installation.record("client", "show", added["client_id"]) == added
 
 
 def test_require_pkce_of_a_public_client_is_wrong_usage(installation):
-    before = installation.record("client", "list")
     options = ("--redirect-uri", "org.example.go:/callback", "--public", "--require-pkce")
     done = installation.run("client", "add", "Go", *options, status=2)
     assert "A --public client always needs PKCE: leave --require-pkce out." in done.stderr
-    assert installation.record("client", "list") == before
 
 
 def test_client_at_plain_http_gets_a_warning_on_standard_error(installation):
@@ -413,8 +405,7 @@ def test_client_disable_enable_and_delete(installation):
 
 def test_unknown_client_is_refused(installation):
     for verb in ("show", "new-secret", "disable", "enable", "delete"):
-        for client_id in ("../users/1", "0123456789abcdef"):
-            assert installation.refusal("client", verb, client_id) == "there is no such client"
+        assert installation.refusal("client", verb, "../users/1") == "there is no such client"
 
 
 def test_invalid_client_is_refused(installation):
@@ -591,20 +582,12 @@ def test_game_on_the_running_servers_address_is_refused(installation):
     assert installation.record(*game)["game_url"]
 
 
-@pytest.fixture
-def address_file(installation) -> Iterator[Path]:
-    """The path of the file with the address of the running server, of which there is none."""
-    path = installation.data / "address"
-    path.unlink(missing_ok=True)
-    yield path
-    path.rmdir() if path.is_dir() else path.unlink()
-
-
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.write_text(SERVER)])
-def test_address_file_that_no_server_keeps_is_ignored(installation, address_file, make):
-    make(address_file)
-    assert base_urls(installation, "No running server was found") == {DEFAULT}
-    assert installation.run("check").exit_code == 0
+def test_address_file_that_no_server_keeps_is_ignored(empty, make):
+    empty.add_user("ada")
+    make(empty.data / "address")
+    assert base_urls(empty, "No running server was found") == {DEFAULT}
+    assert empty.run("check").exit_code == 0
 
 
 @pytest.mark.live

@@ -6,7 +6,6 @@ import math
 import os
 import re
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,12 +23,11 @@ from flask.testing import FlaskClient
 from jinja2 import FileSystemBytecodeCache
 from processes import forbid_processes
 from shared_apps import SharedApps
-from waiting import PATIENCE
 from werkzeug.exceptions import default_exceptions
 from werkzeug.test import TestResponse
 
 import identity_server
-from identity import limits, links, passwords, stamps
+from identity import links, passwords, stamps
 from storage import Storage, pictures
 from storage.contract import ATTEMPTS_WINDOW
 from storage.flat_files import disk
@@ -140,15 +138,12 @@ def databases() -> Iterator:
 BACKENDS = ["flat files", pytest.param("postgresql", marks=pytest.mark.postgresql)]
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test with the marker `contract` on each backend; the others run on flat files."""
-    if "backend" in metafunc.fixturenames and metafunc.definition.get_closest_marker("contract"):
-        metafunc.parametrize("backend", BACKENDS, indirect=True)
+on_each_backend = pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 
 
 @pytest.fixture
 def backend(request) -> Iterator[Backend]:
-    """The backend of this test, without installations."""
+    """The backend of this test, without installations: flat files, except `on_each_backend`."""
     if getattr(request, "param", "flat files") == "flat files":
         yield FLAT_FILES
     else:
@@ -317,16 +312,11 @@ def _encode(parameters: dict) -> str:
 
 
 @pytest.fixture(scope="session")
-def shared_apps(compiled_templates) -> SharedApps:
-    """The pool of apps that tests share."""
-    return SharedApps()
-
-
-@pytest.fixture(scope="session")
-def compiled_templates(tmp_path_factory) -> None:
-    """A bytecode cache, so that templates are compiled once for all apps."""
+def shared_apps(tmp_path_factory) -> SharedApps:
+    """The pool of apps that tests share; their templates are compiled once for all."""
     cache = FileSystemBytecodeCache(str(tmp_path_factory.mktemp("templates")))
     Flask.jinja_options = {"bytecode_cache": cache}
+    return SharedApps()
 
 
 @pytest.fixture
@@ -460,30 +450,6 @@ def all_clients(store: Storage) -> list[Client]:
 def program(register) -> Program:
     """A registered OAuth client."""
     return register("https://space.example/callback")
-
-
-@pytest.fixture
-def meet_before_saving(monkeypatch) -> None:
-    """Make two requests wait for each other before hashing a password, after all checks.
-
-    As if each were in a worker of its own: within one, a player and an address have one place.
-    """
-    monkeypatch.setattr(limits, "holders_of_request", lambda player_id: {})
-    meeting = threading.Barrier(2)
-
-    def hash_password(password: str) -> str:
-        meeting.wait(timeout=PATIENCE)
-        return passwords.hash_password(password)
-
-    for module in ("account", "sign_up"):
-        monkeypatch.setattr(f"pages.{module}.hash_password", hash_password)
-
-
-@pytest.fixture
-def at_the_limits(monkeypatch) -> None:
-    """Concurrency limits without a place for passwords or pictures."""
-    for name in ("password_limit", "picture_limit"):
-        monkeypatch.setattr(limits, name, limits.ConcurrencyLimit(0, 0))
 
 
 @pytest.fixture

@@ -18,6 +18,12 @@ BUSY = "Too many people are doing this right now. Try again in a moment."
 NOT_SAVED = "Nothing was saved. Try again in a moment."
 
 
+def remove_places(monkeypatch) -> None:
+    """Leave no place for passwords and pictures."""
+    for name in ("password_limit", "picture_limit"):
+        monkeypatch.setattr(limits, name, ConcurrencyLimit(0, 0))
+
+
 def upload(browser):
     """Submit the picture form."""
     content = io.BytesIO()
@@ -91,8 +97,7 @@ def test_refused_form_is_503_and_can_be_sent_again(
     busy_field, unsaved_field = ERROR_FIELDS[send]
     before, pictures = store.users.read(ada.id), faults.stored("pictures")
     with monkeypatch.context() as context:
-        for name in ("password_limit", "picture_limit"):
-            context.setattr(limits, name, ConcurrencyLimit(0, 0))
+        remove_places(context)
         busy = send(adas_browser)
     faults.refuse_saves("accounts", "users")
     unsaved = send(adas_browser)
@@ -106,8 +111,9 @@ def test_refused_form_is_503_and_can_be_sent_again(
     assert send(adas_browser).status_code == 303
 
 
-def test_what_can_be_refused_cheaply_needs_no_place(adas_browser, ada, at_the_limits, monkeypatch):
+def test_what_can_be_refused_cheaply_needs_no_place(adas_browser, ada, monkeypatch):
     """Nobody hashes a password or decodes a picture for it."""
+    remove_places(monkeypatch)
     correct = {"current_password": PASSWORD}
     for path, fields, field in (
         ("password", {"new_password": "short"}, "new-password"),

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from archives import Site
 from backends import FLAT_FILES
-from conftest import BACKENDS
+from conftest import BACKENDS, on_each_backend
 from copying import ADA, BOB, DORA, LARGEST, fill, read_all
 from test_command import Installation
 
@@ -28,7 +28,7 @@ def target(request, tmp_path) -> Iterator[Storage]:
             yield backend.open(*folders)
 
 
-@pytest.mark.contract
+@on_each_backend
 def test_copy_has_everything(storage, target):
     fill(storage)
     before, reported = read_all(storage), []

@@ -3,7 +3,7 @@
 import contextlib
 
 import pytest
-from conftest import Browser, Program, all_clients
+from conftest import Browser, Program, all_clients, on_each_backend
 from forms import parse, race
 from werkzeug.test import TestResponse
 
@@ -113,7 +113,7 @@ def register_game(storage: Storage, name: str, game_url: str) -> Client:
     return storage.clients.register(name, [], None, game_url=game_url, listed=True)[0]
 
 
-@pytest.mark.contract
+@on_each_backend
 def test_origin_has_one_game_until_it_moves_or_is_deleted(storage):
     game = register_game(storage, "Space", GAME)
     other = register_game(storage, "Other", "https://other.example/")
@@ -131,7 +131,7 @@ def test_origin_has_one_game_until_it_moves_or_is_deleted(storage):
         register_game(storage, name, "http://localhost:3000/")
 
 
-@pytest.mark.contract
+@on_each_backend
 def test_racing_registrations_at_an_origin_add_one_game(storage):
     def add() -> None:
         with contextlib.suppress(OriginTaken):

@@ -6,16 +6,36 @@ tests/live/ those of the processes of a server.
 
 import contextlib
 import functools
+import threading
 import time
 
 import pytest
 from forms import ANOTHER, PASSWORD, is_signed_in, race, sign_up
+from waiting import PATIENCE
 
+from identity import limits, passwords
 from identity.accounts import Acts
 from identity.actors import Actor
 from identity.links import issue_first_account_link
 from storage.errors import LastAdministrator
 from storage.records import ADMINISTRATOR, MODERATOR, PLAYER
+
+
+@pytest.fixture
+def meet_before_saving(monkeypatch) -> None:
+    """Make two requests wait for each other before hashing a password, after all checks.
+
+    As if each were in a worker of its own: within one, a player and an address have one place.
+    """
+    monkeypatch.setattr(limits, "holders_of_request", lambda player_id: {})
+    meeting = threading.Barrier(2)
+
+    def hash_password(password: str) -> str:
+        meeting.wait(timeout=PATIENCE)
+        return passwords.hash_password(password)
+
+    for module in ("account", "sign_up"):
+        monkeypatch.setattr(f"pages.{module}.hash_password", hash_password)
 
 
 def send_at_once(browsers: list, send):

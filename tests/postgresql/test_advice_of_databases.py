@@ -105,9 +105,8 @@ def test_an_encoding_without_all_letters_is_named(cluster):
 
 
 @pytest.mark.parametrize("difference, direction", [(100, "behind"), (-100, "ahead of")])
-def test_a_clock_that_differs_is_named(cluster, monkeypatch, difference, direction):
-    now = advice.time.time
-    monkeypatch.setattr(advice.time, "time", lambda: now() + difference)
+def test_a_clock_that_differs_is_named(cluster, clock, difference, direction):
+    clock.shift(difference)
     [found] = problems(cluster.url())
     assert found.startswith("the clock of the database is ")
     assert found.endswith(f" s {direction} this machine's")
@@ -117,15 +116,13 @@ def test_a_clock_that_differs_is_named(cluster, monkeypatch, difference, directi
     "address, problem",
     [
         ("127.0.0.1:{closed}/postgres", "the database does not answer: Connection refused"),
-        ("127.0.0.1:{port}/none", 'the database does not answer: database "none" does not exist'),
         (
             "127.0.0.1:{port}/postgres?options=-c%20default_transaction_read_only%3Don",
             "the database does not answer: session is read-only",
         ),
-        ("127.0.0.1:{port}/post gres", "IDENTITY_STORAGE is no URL of a database"),
         ("127.0.0.1:{port}/postgres?x=1", "IDENTITY_STORAGE is no URL of a database"),
     ],
-    ids=["closed port", "no database", "read-only", "no URL", "unknown option"],
+    ids=["closed port", "read-only", "unknown option"],
 )
 def test_an_unusable_address_is_named_without_its_password(cluster, address, problem):
     address = address.format(port=cluster.port, closed=free_port())
@@ -166,9 +163,7 @@ def pooler(cluster: Cluster, mode: str) -> Iterator[str]:
         process.wait()
 
 
-@pytest.mark.parametrize(
-    "mode, is_found", [("transaction", True), ("statement", True), ("session", False)]
-)
+@pytest.mark.parametrize("mode, is_found", [("transaction", True), ("session", False)])
 def test_a_pooler_that_takes_connections_away_is_named(cluster, mode, is_found):
     with pooler(cluster, mode) as url:
         found = problems(url)

@@ -16,7 +16,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tarfile
 import tempfile
 import urllib.error
 import urllib.request
@@ -202,14 +201,11 @@ def test_installed_command_exit_status_and_streams(installation):
 
 @pytest.mark.live
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs the device /dev/full")
-@pytest.mark.parametrize("unbuffered", [False, True], ids=["buffered", "unbuffered"])
-def test_unwritable_output_is_reported_in_one_line(installation, subtests, unbuffered):
+def test_unwritable_output_is_reported_in_one_line(installation, subtests):
     """Buffered output fails when it is flushed, and again at interpreter shutdown."""
-    environment = installation.environment | {"PYTHONUNBUFFERED": "1"}
-    if not unbuffered:
-        del environment["PYTHONUNBUFFERED"]
+    environment = installation.environment | {"PYTHONUNBUFFERED": ""}
     # One command ends in the option parser, one with sys.exit, and one returns.
-    for command in ("--help",) if unbuffered else ("--help", "user list --json", "settings"):
+    for command in ("--help", "user list --json", "settings"):
         with subtests.test(command), open("/dev/full", "wb") as full:
             done = installation.run_process(
                 *command.split(), stdout=full, env=environment, status=1
@@ -307,9 +303,6 @@ def test_user_set_changes_only_the_given_fields(installation):
     assert after == before | {"name": "Carla B", "email": "cb@example.org", "bio": "One\nTwo"}
     assert installation.record("user", "show", "cb@example.org") == after
     installation.refusal("user", "show", "carla")
-    shown = installation.output("user", "show", "Carla B").splitlines()
-    at = shown.index("bio            One")
-    assert shown[at + 1] == "               Two"
 
 
 def test_user_list_names_a_damaged_user_and_shows_the_others(empty):
@@ -584,12 +577,9 @@ def test_links_have_the_servers_address_until_it_is_killed(empty):
         assert server.get("/") == 200
         assert base_urls(empty) == {server.url}
         assert empty.output("check")
-        empty.run("backup", str(empty.folder / "backup.tar.gz"))
     finally:
         server.process.kill()
         server.process.wait(PATIENCE)
     assert (empty.data / "address").read_text() == server.url
     # The workers end when they notice the end of their master.
     wait_until(lambda: base_urls(empty, "|No running server was found") == {DEFAULT})
-    with tarfile.open(empty.folder / "backup.tar.gz") as archive:
-        assert not [each for each in archive.getnames() if "address" in each]

@@ -405,6 +405,11 @@ def test_invalid_picture_refuses_its_player_until_it_is_replaced(storage, import
         path.write_bytes(content)
         _, refused = import_lines(ADA, *players(1), pictures=str(folder))
         assert refused == {1: f"{path}: {reason}"}
+    path.unlink()
+    path.symlink_to("/proc/self/mem")  # it opens, and its first bytes cannot be read (proc(5))
+    _, refused = import_lines(ADA, *players(1), pictures=str(folder))
+    assert refused == {1: f"{path}: Input/output error"}
+    path.unlink()
     draw_picture(path)
     result, _ = import_lines(ADA, *players(1), pictures=str(folder))
     assert result == ImportResult(added=1, there=1)

@@ -81,17 +81,6 @@ def worker_of(server: Server) -> int:
     return int(worker)
 
 
-def test_check_names_and_repairs_what_is_wrong(installation, run):
-    added = installation.add_user("ada")
-    assert installation.record("user", "list") == [added]
-    assert installation.record("check") == []
-    run("UPDATE users SET name = 'zoe'")
-    done = installation.run("check", "--json", status=1)
-    assert '"file": "users/1"' in done.stdout
-    assert installation.run("check", "--repair").exit_code == 0
-    assert installation.output("check") == "Nothing is wrong.\n"
-
-
 def test_copy_to_a_database_and_back(installation, url, tmp_path):
     files = {"IDENTITY_STORAGE": "files"}
     here = open_storage(str(installation.data), str(installation.pictures))

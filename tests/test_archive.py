@@ -220,6 +220,15 @@ def test_lost_next_id_follows_from_the_ids_in_use(site, back_up_and_restore, dam
     assert next_id(restored) == DORA + 1 + IDS_LEFT_OUT
 
 
+def test_too_large_ids_are_left_out(site, back_up_and_restore):
+    record = record_as_dict(User(USER_IDS_END, "Eve", "eve@example.org", ""))
+    (site.data / f"users/{USER_IDS_END}.json").write_text(json.dumps(record))
+    (site.data / f"deleted/{USER_IDS_END + 1}").touch()
+    [reported], restored = back_up_and_restore()
+    assert str(USER_IDS_END) in reported
+    assert next_id(restored) == LARGEST + 1 + IDS_LEFT_OUT
+
+
 @pytest.mark.parametrize("user_id", [BOB, DORA])
 def test_lost_picture_is_reported_and_restored_as_the_generated_one(
     site, back_up_and_restore, subtests, user_id

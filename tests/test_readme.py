@@ -6,8 +6,10 @@ from pathlib import Path
 import click
 
 import identity_server
+from identity import clients, signing, stamps
 from identity.settings import SETTINGS
 from identity_admin import identity_server_command
+from storage import records
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("**/*.md")]
@@ -71,6 +73,13 @@ def test_reading_page_names_functions_of_the_grant():
     names = set(re.findall(r"`([A-Za-z]+(?:_[a-z]+)+|[A-Z]\w+)`", section))
     assert len(names) > 10
     assert names <= vars(identity_server).keys()
+    places = (identity_server, clients, signing, stamps, records, records.Client)
+    functions = {name for each in places for name, value in vars(each).items() if callable(value)}
+    # In the comments of the code blocks: "# authorize", "# read_scope: unknown scopes are ignored".
+    comments = re.findall(r" # (.*)", section)
+    named = {name for each in comments for name in re.findall(r"\w+_\w+|^\w+(?=:|$)", each)}
+    assert len(named) > 20
+    assert named <= functions
 
 
 def test_links_lead_to_files_and_headings(subtests):

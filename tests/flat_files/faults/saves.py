@@ -33,7 +33,6 @@ from storage.records import (
     Client,
     Grant,
     Invite,
-    Session,
     Suspension,
     User,
     now_ms,
@@ -97,9 +96,7 @@ def make_repeatable(replace: Callable[[object, str, object], None] = setattr) ->
     replace(pictures, "generate_picture", generate_picture)
 
 
-# ---------------------------------------------------------------------------------------------
-# Facts
-# ---------------------------------------------------------------------------------------------
+# -- facts ----------------------------------------------------------------------------------------
 
 
 def read_facts(storage: FlatFiles, code_names: tuple[str, ...] = ()) -> dict[str, object]:
@@ -193,12 +190,10 @@ def state_of_code(storage: Storage, code: str) -> str | None:
     return "valid"
 
 
-# ---------------------------------------------------------------------------------------------
-# Saves
+# -- saves ----------------------------------------------------------------------------------------
 #
 # Each function returns the facts that the save changes, in the order in which they must reach the
 # disk, and the function that makes the save. `mark` is unique to the save.
-# ---------------------------------------------------------------------------------------------
 
 Plan = tuple[dict[str, object], Callable[[], object]]
 Save = Callable[[FlatFiles, str, random.Random], Plan]
@@ -291,16 +286,8 @@ def write_bio(user: User, mark: str) -> None:
     user.bio = f"{mark} " * 100
 
 
-def sign_in(user: User, mark: str) -> None:
-    user.sessions = [*user.sessions, Session(mark, 1, "Firefox on Linux")][-20:]
-
-
 def promote(user: User, mark: str) -> None:
     user.mod_level = PLAYER if user.mod_level else ADMINISTRATOR
-
-
-def play(user: User, mark: str) -> None:
-    user.play_ms += 60_000
 
 
 def suspend(user: User, mark: str) -> None:
@@ -414,8 +401,6 @@ SAVES: dict[str, Save] = {
     "change an email address": change_email,
     "change a picture": change_picture,
     "write a bio": edit_player(write_bio),
-    "sign in": edit_player(sign_in),
-    "play": edit_player(play),
     "make or unmake an administrator": edit_player(promote),
     "suspend a player": edit_player(suspend, "suspend"),
     "allow a client": allow,

@@ -29,12 +29,11 @@ from injection import (
 )
 from live.running import COMMAND
 from power import power
-from saves import BOB, Installation, describe_player, prepare
+from saves import Installation, describe_player, prepare
 from waiting import wait_until
 
 from identity.settings import ROOT
 from storage import Storage
-from storage.archive import backup
 from storage.errors import BadInstallation
 from storage.flat_files.disk import locked
 from storage.flat_files.layout import Layout
@@ -238,23 +237,7 @@ def test_acts_during_a_restore_are_in_the_audit_log(prepared, disk):
     assert written == [*range(lines)]
 
 
-def test_backup_reports_and_leaves_out_what_is_unreadable(prepared, players, disk):
-    installation, reported = prepared.copy(disk), []
-    storage = installation.open()
-    record, picture = "users/1.json", storage.users.read(BOB).picture_file
-    for path in (installation.data / record, installation.pictures / "large" / picture):
-        path.unlink()
-        path.symlink_to("/proc/self/mem")  # its first bytes cannot be read (proc(5))
-    archive = str(disk / "archive")
-    assert backup(storage, archive, "command", report=reported.append) == len(players) - 1
-    assert f"{record}: Input/output error: " in reported[0]
-    assert f"{picture}: Input/output error: left out, player {BOB} gets" in reported[1]
-    assert len(reported) == 2
-
-
-# ---------------------------------------------------------------------------------------------
-# `check` with a folder that cannot be listed: it reports the folder and continues
-# ---------------------------------------------------------------------------------------------
+# -- `check` with a folder that cannot be listed: it reports the folder and continues -------------
 
 LAYOUT = Layout("/instance", "/pfp")
 FOLDERS = ["instance", *(each.lstrip("/") for each in LAYOUT.data_folders()), "pfp"]

@@ -1,17 +1,16 @@
 """The storage on a disk that is full of bytes or of files, or read-only."""
 
-import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from child import MARK
 from disks import MOUNTS, PAGE, REFUSE, disk_in_memory, fill_bytes, make_usable
 from injection import repeatable_calls
-from saves import ADA, CODE, SAVES, Installation, count_done, prepare, read_facts
+from saves import CODE, SAVES, Installation, count_done, prepare, read_facts
 
-from storage.errors import StorageFailed, StorageFull, TooManyAttempts
+from storage.errors import StorageFailed, StorageFull
 from storage.flat_files.advice import check_folders
 
 pytestmark = [pytest.mark.faults, MOUNTS]
@@ -40,19 +39,8 @@ def installation(disk) -> Installation:
     return installation
 
 
-@pytest.fixture(params=REFUSE)
-def state(request) -> str:
-    """What the disk is: full of bytes, full of files or read-only."""
-    return request.param
-
-
-@pytest.fixture
-def refuse(state, disk) -> Callable[[], None]:
-    """A function that brings the disk into this state."""
-    return lambda: REFUSE[state](disk)
-
-
-def test_change_on_a_full_disk_raises_and_keeps_the_old_record(state, refuse, tmp_path, subtests):
+@pytest.mark.parametrize("state", REFUSE)
+def test_change_on_a_full_disk_raises_and_keeps_the_old_record(state, tmp_path, subtests):
     """Or on a read-only one."""
     for number, (name, save) in enumerate(SAVES.items()):
         with subtests.test(name), disk_in_memory(tmp_path / str(number)) as disk:
@@ -75,66 +63,12 @@ def test_change_on_a_full_disk_raises_and_keeps_the_old_record(state, refuse, tm
             assert count_done(read_facts(storage, CODES), known, changes) == len(changes)
 
 
-def test_full_disk_allows_opening_and_reading(refuse, installation):
-    """And a read-only one."""
-    before = read_facts(installation.open(), CODES)
-    refuse()
-    assert read_facts(installation.open(), CODES) == before
-
-
-def test_installation_can_be_created_after_a_failed_attempt(state, refuse, disk):
-    refuse()
-    if state == "full of files":
-        os.unlink(disk / "filler 0")  # one file is free, for the folder only
-    with pytest.raises(StorageFailed) as refused:
-        Installation(disk).open()
-    assert isinstance(refused.value, StorageFull) == (state != "read-only")
-    make_usable(disk)
-    prepare(Installation(disk).open())
-
-
 def test_start_reports_a_read_only_disk_and_how_to_fix_it(disk, installation):
     REFUSE["read-only"](disk)
     found = list(check_folders(*installation.folders))
     places = [each.problem.partition(" cannot write in ")[2] for each in found]
     assert places == list(installation.folders)
     assert all(each.fix.startswith("mount its disk for writing") for each in found)
-
-
-@pytest.mark.parametrize(
-    ("state", "name", "room"), [("full of bytes", "bob", 6), ("full of files", "ada", 5)]
-)
-def test_attempts_are_counted_and_returned_on_a_full_disk(refuse, installation, name, room):
-    """Ada has a file with one attempt; for Bob a file is created."""
-    storage, attempts = installation.open(), []
-    refuse()
-    with pytest.raises(TooManyAttempts):
-        while True:
-            attempts.append(storage.attempts.count("password", name, limit=6))
-    assert len(attempts) == room
-    storage.attempts.refund(attempts[0])
-    storage.attempts.count("password", name, limit=6)
-
-
-@pytest.mark.parametrize(
-    ("state", "error"), [("full of files", StorageFull), ("read-only", StorageFailed)]
-)
-def test_uncounted_attempt_raises_storage_error(disk, installation, refuse, error):
-    storage = installation.open()
-    refuse()
-    with pytest.raises(error):
-        storage.attempts.count("password", "bob", limit=1)
-
-
-def test_record_that_fits_only_in_part_is_refused(disk, installation):
-    storage = installation.open()
-    fill_bytes(disk, but=PAGE)
-    before = installation.files()
-    with pytest.raises(StorageFull), storage.users.edit(ADA) as user:
-        user.bio = "☃" * 1000
-        user.flairs += ["a long list of flairs"] * 100
-    assert storage.users.read(ADA).bio == ""
-    assert installation.files() == before
 
 
 def test_audit_line_that_fits_only_in_part_is_rolled_back(disk, installation):

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import begin_window
-from disks import MOUNTS, PAGE, disk_in_memory, fill_bytes, fill_files, make_read_only, make_usable
-from forms import ANOTHER, is_signed_in, problems_of, save, sign_up, value_of
+from disks import MOUNTS, PAGE, disk_in_memory, fill_bytes, make_read_only, make_usable
+from forms import problems_of, save, sign_up, value_of
 
 from identity.limits import ATTEMPTS_PER_NAME
 
@@ -47,45 +46,6 @@ def test_sign_up_on_a_full_disk_is_507_and_keeps_the_input(store, browser, ada, 
     assert store.users.ids() == [ada.id]
     make_usable(disk)
     assert sign_up(browser).status_code == 303
-
-
-def test_sign_up_response_is_correct_with_any_number_of_free_inodes(
-    clock, store, open_browser, ada, disk
-):
-    """With too few files for a session the account is created, and the page says so."""
-    begin_window(clock)  # else a new time window could start, which needs a folder
-    locations = []
-    while "/players" not in locations:
-        browser, name = open_browser(), f"Grace {len(locations)}"
-        browser.sign_in()  # the session of another player is replaced
-        fill_files(disk)
-        for n in range(len(locations)):
-            (disk / f"filler {n}").unlink()
-        page = sign_up(browser, name=name, email=f"{len(locations)}@example.org", next="/players")
-        assert (page.status_code == 303) == (store.users.find_by_login(name) is not None)
-        make_usable(disk)
-        locations.append(page.location)
-        if page.location == "/sign-in?next=/players":
-            assert "Account created. Sign in to continue." in browser.get(page.location).text
-            assert browser.sign_in(name).status_code == 303
-    assert set(locations) == {None, "/sign-in?next=/players", "/players"}
-
-
-def test_new_password_is_saved_together_with_its_session(store, browser, ada, adas_link, disk):
-    record = disk / "users" / f"{ada.id}.json"
-    for flair in ("x", "x" * (PAGE - record.stat().st_size - 40)):
-        with store.users.edit(ada.id) as user:
-            user.flairs = ["none", flair]
-    assert PAGE - 60 < record.stat().st_size < PAGE  # with a session it is larger than a page
-    before = store.users.read(ada.id)
-    form = {"link": adas_link.partition("link=")[2], "new_password": ANOTHER}
-    fill_bytes(disk, but=PAGE)
-    page = browser.post("/new-password", data=form)
-    assert (page.status_code, problems_of(page)) == (507, {"form": FULL})
-    assert store.users.read(ada.id) == before
-    make_usable(disk)
-    assert browser.post("/new-password", data=form).status_code == 303
-    assert is_signed_in(browser)
 
 
 def test_sign_in_on_a_full_disk_is_507_and_not_rate_limited(open_browser, browser, ada, disk):

@@ -5,14 +5,11 @@ with the cut's number as the seed. The default run draws the numbers by --faults
 --all-faults always takes the same 250. The disk is created by the test (power.py).
 """
 
-import fcntl
 import json
 import os
 import random
 import shutil
-import subprocess
 import time
-from pathlib import Path
 
 import pytest
 from child import FAILED, UNCONFIRMED, Child
@@ -141,31 +138,9 @@ def test_deleted_user_stays_deleted_after_a_power_cut(power):
     assert installation.files() == before | kept
 
 
-# ---------------------------------------------------------------------------------------------
-# Controls of power.py: a power cut loses what was not synced, and harms no other disk
-# ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("unsynced", ["files", "folders"])
 def test_missing_sync_is_detected(power, unsynced):
+    """The control of power.py."""
     with Child(f"{unsynced} not synced") as faulty, pytest.raises((StorageError, AssertionError)):
         for number in range(50):
             Cut(number, faulty, power).check()
-
-
-@pytest.mark.parametrize("power", ["ext4"], indirect=True)
-def test_power_cut_of_another_disk_is_refused(power, tmp_path, monkeypatch):
-    monkeypatch.setattr(fcntl, "ioctl", lambda *_: pytest.fail("another disk would be stopped"))
-    for folder in ("/", "/proc", "/dev", tmp_path, power.image.parent):
-        with pytest.raises(AssertionError):
-            Disk(power.image, Path(folder), power.file_system).cut_power()
-    with pytest.raises(AssertionError):
-        Disk(power.image.with_name("another"), power.folder, power.file_system).cut_power()
-    twice = tmp_path / "twice"
-    twice.mkdir()
-    subprocess.run(["mount", "--bind", power.folder, twice], check=True)
-    try:
-        with pytest.raises(AssertionError):
-            power.cut_power()
-    finally:
-        subprocess.run(["umount", twice], check=True)

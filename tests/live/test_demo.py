@@ -6,7 +6,6 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import click
 import pytest
@@ -15,7 +14,6 @@ from click.testing import CliRunner
 from waiting import wait_until
 
 from identity_admin import identity_server_command
-from storage.rules import check_flair, check_password
 
 from .demo import EXAMPLE, Demo
 from .running import ANSWER_TIMEOUT
@@ -108,33 +106,10 @@ def test_demo_ignores_settings_takes_free_ports_and_shows_five_players(demo, tmp
     assert len(pictures) == 5
 
 
-def test_hosts_other_than_loopback_are_refused(subtests):
+def test_hosts_other_than_loopback_are_refused():
     for host in ("[::1]", "[::]", "127.0.0.2", "192.0.2.1", "games.example"):
-        with (
-            subtests.test(host),
-            pytest.raises(click.BadParameter, match="needs 127.0.0.1 or localhost"),
-        ):
+        with pytest.raises(click.BadParameter, match="needs 127.0.0.1 or localhost"):
             choose_addresses(host, 8000, contextlib.ExitStack())
-
-
-def test_chosen_ports_stay_reserved_until_their_use():
-    """The processes start seconds later."""
-    open_before = os.listdir("/proc/self/fd")
-    with contextlib.ExitStack() as running:
-        for chosen in choose_addresses("127.0.0.1", 0, running):
-            address = "127.0.0.1", urlsplit(chosen).port
-            with socket.socket() as another, pytest.raises(OSError, match="in use"):
-                another.bind(address)
-            socket.create_server(address).close()
-    # Not by another bind: a connection of any other process may have got the port meanwhile.
-    assert os.listdir("/proc/self/fd") == open_before
-
-
-def test_players_follow_the_rules_of_the_site():
-    for member in COMMUNITY:
-        assert check_password(PASSWORD, member.name, f"{member.name}@example.org") is None
-        assert check_flair(member.flair) is None
-        assert [len(row) for row in member.face.split()] == [8] * 16
 
 
 @pytest.mark.postgresql

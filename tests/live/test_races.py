@@ -3,13 +3,10 @@
 import http.client
 import io
 import json
-import os
-import shutil
-import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlencode, urlsplit
 
@@ -18,13 +15,12 @@ import requests
 from PIL import Image
 from waiting import PATIENCE, wait_until
 
-from identity.limits import ATTEMPTS_PER_NAME, limits_of_address
-from storage import Storage
+from identity.limits import ATTEMPTS_PER_NAME
 from storage.records import PICTURE_SIZES, User
 
 from .conftest import CALLBACK
 from .form_browser import FormBrowser
-from .running import ANSWER_TIMEOUT, PASSWORD, RunningServer, running_server
+from .running import ANSWER_TIMEOUT, RunningServer
 
 pytestmark = pytest.mark.live
 RACERS = 16
@@ -127,32 +123,6 @@ def test_racing_wrong_passwords_are_counted_exactly(server: RunningServer):
 
 
 @pytest.mark.load
-def test_sixteen_racing_sign_ins_leave_sixteen_sessions_and_no_failure_counted(
-    server: RunningServer, store: Storage
-):
-    user = server.add_user("linus")
-    browsers = [FormBrowser(server.address) for _ in range(RACERS)]
-
-    def sign_in(number: int) -> None:
-        form = {"name": "linus", "password": PASSWORD}
-        # A right attempt counts until it is released: above ten, the next one has to wait.
-        until_not_busy(lambda: post(browsers[number], "/sign-in", data=form), (503, 429))
-
-    race(sign_in)
-    assert len(store.users.read(user["id"]).sessions) == RACERS
-    assert all("Hello, " in each.open("/").text for each in browsers)
-    [limit] = limits_of_address("127.0.0.1", "password of", 1, "linus")
-    store.attempts.require_left(*limit)
-    for each in browsers:
-        each.close()
-
-
-# ---------------------------------------------------------------------------------------------
-# One name
-# ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.load
 def test_racing_renames_to_one_name_give_it_once(server: RunningServer, pytestconfig):
     browsers = signed_in(server, *(f"racer-{number}" for number in range(RACERS)))
     for number in range(ALL_ROUNDS if pytestconfig.option.all_faults else ROUNDS):
@@ -171,11 +141,6 @@ def signed_in(server: RunningServer, *names: str) -> list[FormBrowser]:
         browsers.append(FormBrowser(server.address))
         browsers[-1].set_session_cookie(server.start_session(name))
     return browsers
-
-
-# ---------------------------------------------------------------------------------------------
-# One player
-# ---------------------------------------------------------------------------------------------
 
 
 def plain_picture(number: int) -> bytes:
@@ -291,26 +256,3 @@ def test_concurrent_edits_uploads_and_heartbeats_lose_nothing(server: RunningSer
     pictures = {*server.picture_dir.glob(f"*/*{busy.id}-*"), *server.picture_dir.glob("*/.*")}
     assert len(pictures) == len(PICTURE_SIZES)
     assert server.command("check") == []
-
-
-@pytest.fixture
-def unlocked_server() -> Iterator[RunningServer]:
-    """A server whose locks always succeed."""
-    with running_server() as server:
-        workers = [argument for worker in server.workers() for argument in ("-p", str(worker))]
-        command = ["strace", "-f", *workers, "-o", "/dev/null", "-e", "inject=flock:retval=0"]
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tracer:
-            assert "attached" in tracer.stderr.readline()
-            yield server
-            tracer.terminate()
-            tracer.communicate()
-
-
-@pytest.mark.faults
-@pytest.mark.skipif(
-    os.geteuid() != 0 or not shutil.which("strace"), reason="needs root and strace: injects faults"
-)
-def test_lost_update_without_locks_is_detected(unlocked_server: RunningServer):
-    """The control of the test above."""
-    with pytest.raises(AssertionError):
-        BusyPlayer(unlocked_server).run_for(ALL_SECONDS)

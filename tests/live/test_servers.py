@@ -28,7 +28,6 @@ from benchmarks.servers import processor_time
 from commands.running import SERVER_MODULES
 from identity.settings import ROOT
 
-from .conftest import shared_server
 from .running import ANSWER_TIMEOUT, STOP_TIMEOUT, RunningServer, is_free, kill_group
 from .test_log import send_raw
 
@@ -63,15 +62,6 @@ def test_head_over_a_limit_is_refused_and_closes_the_connection(server: RunningS
             head = f"{head.lower()}\r\n"  # granian sends names in lower case
             assert "\r\nconnection: close\r\n" in head
             assert f"\r\ncontent-length: {len(body.encode('latin-1'))}\r\n" in head
-
-
-def test_request_that_only_granian_admits(server: RunningServer):
-    """The app responds to it: granian takes any method, and a bare LF (RFC 9112 2.2)."""
-    own = f"Host: {urlsplit(server.address).netloc}\r\nConnection: close"
-    start = f"/api/users/info?id=999999 HTTP/1.1\r\n{own}\r\n\r\n"
-    requests_sent = f"G {start}", f"GET {start}".replace("\r", "")
-    statuses = [send_raw(server.address, each).split()[1] for each in requests_sent]
-    assert statuses == {"gunicorn": ["400", "400"], "granian": ["405", "404"]}[server.kind]
 
 
 @pytest.mark.load
@@ -143,37 +133,6 @@ def test_image_health_check(server: RunningServer):
     assert statuses == [0, 1]
 
 
-def test_access_lines_of_both_servers_are_equal(request: pytest.FixtureRequest):
-    """For the same requests, except for the times, and for a file: gunicorn logs 0 bytes."""
-    starts = (
-        "GET /api/users/info?id=999999 HTTP/1.1",
-        "HEAD /sign-in HTTP/1.1",
-        "BREW /sign-in HTTP/1.1",
-        "GET /%0A%22%1b/%C3%A9/a%20b?code=secret HTTP/1.1",
-        f"GET /callback/{'s' * 43} HTTP/1.1",
-        "POST /api/oauth/token HTTP/1.1\r\nContent-Length: 5",
-        "GET /sign-in HTTP/1.0",
-        "GET /static/style.css HTTP/1.1",
-    )
-    lines = {}
-    for kind in SERVER_MODULES:
-        server = shared_server(request.config, kind)
-        before = server.access_log.read_text().count("\n")
-        own = f"Host: {server.address.removeprefix('http://')}\r\nConnection: close"
-        for start in starts:
-            send_raw(server.address, f"{start}\r\n{own}\r\n\r\nabcde")
-
-        def written(server: RunningServer = server, before: int = before) -> list[str]:
-            return server.access_log.read_text().splitlines()[before:]
-
-        wait_until(lambda: len(written()) >= len(starts))
-        lines[kind] = sorted(re.sub(r"\[.*?\]|\S+$", "-", line) for line in written())
-    size = Path(ROOT, "static", "style.css").stat().st_size
-    of_granian = [line.replace(f"200 {size} -", "200 0 -") for line in lines["granian"]]
-    assert lines["gunicorn"] == of_granian != lines["granian"]
-    assert len(of_granian) == len(starts)
-
-
 # -- processes, signals and connections -----------------------------------------------------------
 
 KEEP_ALIVE = 1  # seconds: a shorter wait at each stop and reload of granian
@@ -186,18 +145,11 @@ def application(environ, start_response):
     path, query = environ["PATH_INFO"], environ["QUERY_STRING"]
     if path.startswith("/fails/"):
         raise RuntimeError("broken")
-    if path == "/stream":
-        start_response("200 OK", [])
-        return broken_stream()
     if path == "/sleeps":
         time.sleep(float(query))
     body = json.dumps({"worker": os.getpid(), "names": [*environ]}).encode()
     start_response("200 OK", [("Content-Length", str(len(body)))])
     return [body]
-
-def broken_stream():
-    yield b"half of"
-    raise RuntimeError("broken")
 """
 
 
@@ -261,11 +213,9 @@ class Probe:
 
 
 @contextlib.contextmanager
-def running_probe(
-    folder: Path, kind: str, *options: str, keep_alive: int = KEEP_ALIVE, **variables: str
-) -> Iterator[Probe]:
+def running_probe(folder: Path, kind: str, *options: str, **variables: str) -> Iterator[Probe]:
     """Run a server with two workers until the block ends."""
-    options = (f"--keep-alive={keep_alive}", "--workers=2", *options)
+    options = (f"--keep-alive={KEEP_ALIVE}", "--workers=2", *options)
     server = Probe(folder, kind, *options, **variables)
     try:
         yield server
@@ -503,26 +453,6 @@ def test_idle_connection_is_closed(granian: Probe):
             received = b"".join(iter(lambda c=connection: c.recv(65536), b""))
             assert received.startswith(b"HTTP/1.1 200 OK\r\n" if b"\n\r\n" in start else b"")
             assert time.monotonic() - began > KEEP_ALIVE / 2
-
-
-def test_more_connections_than_threads_are_accepted(tmp_path: Path):
-    """Idle connections hold no thread: two workers have 24."""
-    with (
-        running_probe(tmp_path, "granian", keep_alive=600) as granian,
-        contextlib.ExitStack() as held,
-    ):
-        granian.wait_for_workers()
-        for _ in range(100):
-            held.enter_context(granian.connect())
-        assert granian.get()["worker"] in granian.children()
-
-
-def test_broken_stream_looks_complete(granian: Probe):
-    """A difference from gunicorn, which ends the connection without the last chunk."""
-    request = "GET /stream?code=secret HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
-    assert send_raw(granian.address, request).endswith("half of\r\n0\r\n\r\n")
-    wait_until(lambda: "RuntimeError: broken" in granian.log.read_text())
-    assert "secret" not in granian.log.read_text()
 
 
 def test_signals_during_worker_boot_of_granian(tmp_path: Path):

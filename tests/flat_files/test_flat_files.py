@@ -6,6 +6,7 @@ What any backend promises is in contract/; kills, failing disks and power cuts a
 import contextlib
 import fcntl
 import json
+import multiprocessing
 import os
 import re
 import shutil
@@ -597,3 +598,25 @@ def test_reads_take_no_lock(storage, open_installation, ada, client, data):
             file = held.enter_context(open(data / f"locks/{name}", "a"))
             fcntl.flock(file, fcntl.LOCK_EX)
         reader.submit(read_everything).result(PATIENCE)
+
+
+def count_often(barrier, *folders: str) -> None:
+    """Count 200 attempts of a subject, in a process that starts to count with the others."""
+    attempts = open_storage(*folders).attempts
+    barrier.wait()
+    for _ in range(200):
+        attempts.count("password", "ada", limit=1000)
+
+
+@pytest.mark.live
+def test_attempts_of_racing_processes_are_counted_exactly(storage, folders):
+    spawn = multiprocessing.get_context("spawn")
+    barrier = spawn.Barrier(4)
+    racing = [spawn.Process(target=count_often, args=(barrier, *folders)) for _ in range(4)]
+    for each in racing:
+        each.start()
+    for each in racing:
+        each.join()
+    storage.attempts.require_left("password", "ada", limit=801)
+    with pytest.raises(TooManyAttempts):
+        storage.attempts.require_left("password", "ada", limit=800)

@@ -78,6 +78,18 @@ def test_picture_without_a_timestamp_is_not_cached(server: ServerBehindNginx, se
         assert (answer.status, answer.body) == (200, generate_picture(number)["small"])
 
 
+def test_missing_picture_is_not_cached(
+    server: ServerBehindNginx, store: Storage, player: dict, send
+):
+    path = picture_path(player, "medium")
+    file = server.picture_dir / "medium" / path.rpartition("/")[2]
+    hidden = file.rename(file.with_suffix(".hidden"))
+    store.pictures.save(player["id"], generate_picture(1001))
+    assert send("GET", path).status == 404
+    hidden.rename(file)
+    assert send("GET", path).status == 200
+
+
 def test_cached_picture_does_not_depend_on_the_player(
     server: ServerBehindNginx, player: dict, send
 ):
@@ -118,6 +130,27 @@ def test_replaced_picture_is_404_soon(
         assert (answer.status, answer.body) == (200, pictures["large"])
         wait_until(lambda: statuses() == [404, 404, 404])
         assert statuses() == [404, 404, 404]
+
+
+def test_cached_picture_is_served_while_the_server_is_gone(
+    server: ServerBehindNginx, player: dict, tmp_path: Path
+):
+    """Also an expired one: nginx asks the server, which does not listen."""
+    nginx = Nginx(tmp_path / "nginx", cache_time=1)
+    path = picture_path(player)
+    with nginx.running(server.backend_netloc), contextlib.closing(Sender(nginx)) as sender:
+        picture = sender.send_request("GET", path).body
+    with nginx.running(f"127.0.0.1:{free_port()}"), contextlib.closing(Sender(nginx)) as sender:
+        assert sender.send_request("GET", "/").status == 502
+
+        def asked_the_server() -> bool:
+            answer = sender.send_request("GET", path)
+            assert (answer.status, answer.body) == (200, picture)
+            lines = [line for line in nginx.logged_lines() if path in line]
+            return not lines[-1].endswith(" -")
+
+        wait_until(asked_the_server)
+        assert sender.send_request("GET", path).body == picture
 
 
 # -- two servers ----------------------------------------------------------------------------------

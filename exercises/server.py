@@ -36,8 +36,8 @@ def add_player(store: Storage, name: str) -> str:
     """Add a player who is signed in; return the cookie of the session."""
     user = store.users.register(name, f"{name}@example.org", password_hash="")
     with store.users.edit(user.id) as user:
-        user.sessions = [Session("the only one", now_ms(), "curl")]
-    values = {"user": user.id, "id": "the only one"}
+        user.sessions = [Session(f"session of {name}", now_ms(), "curl")]
+    values = {"user": user.id, "id": f"session of {name}"}
     return f"session={serializer('session', store).dumps(values)}"
 
 

@@ -299,8 +299,9 @@ def test_unknown_player_is_refused_for_any_name(installation):
 def test_user_set_changes_only_the_given_fields(installation):
     before = installation.add_user("carla")
     changes = ("--name", "Carla B", "--email", "cb@example.org", "--bio", "One\nTwo")
-    after = installation.record("user", "set", "carla", *changes)
-    assert after == before | {"name": "Carla B", "email": "cb@example.org", "bio": "One\nTwo"}
+    after = installation.record("user", "set", "carla", *changes, "--mod-level", "1")
+    changed = {"name": "Carla B", "email": "cb@example.org", "bio": "One\nTwo", "modLevel": 1}
+    assert after == before | changed
     assert installation.record("user", "show", "cb@example.org") == after
     installation.refusal("user", "show", "carla")
 

@@ -92,6 +92,14 @@ def test_sign_in_link_sets_a_new_password_and_is_audited(installation, store, ad
     assert store.users.read(ada.id).password_hash
 
 
+def test_sign_in_link_of_a_suspended_player_comes_with_a_note(installation, store, ada):
+    with store.users.edit(ada.id) as user:
+        user.suspension = Suspension(2, 1)
+    done = installation.run("user", "sign-in-link", "ada", "--json", **BASE_URL)
+    assert json.loads(done.stdout)["id"] == ada.id
+    assert "works after `user unsuspend`" in done.stderr
+
+
 # -- user show, set -------------------------------------------------------------------------------
 
 

@@ -285,6 +285,7 @@ def test_owner_cannot_enable_app_disabled_by_administrator(
     promote(store, bob.id, ADMINISTRATOR)
     path = f"/developer/{registered.id}"
     adas_browser.post(f"{path}/disable")
+    assert "Keep disabled" in bobs_browser.get(path).text
     bobs_browser.post(f"{path}/disable")
     page = adas_browser.post(f"{path}/enable")
     assert (page.status_code, "An administrator disabled this app." in page.text) == (403, True)

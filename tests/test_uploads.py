@@ -21,6 +21,7 @@ from storage.errors import (
     TooManyBytes,
     TooManyPixels,
 )
+from storage.maintenance import webp_size
 from storage.pictures import MAX_BYTES, make_picture, read_square
 from storage.records import PICTURE_SIZES
 
@@ -44,6 +45,13 @@ def encode(image: Image.Image, format_: str, **options) -> bytes:
     output = io.BytesIO()
     image.save(output, format_, **options)
     return output.getvalue()
+
+
+def test_size_of_each_kind_of_webp_file():
+    kinds = {b"VP8 ": ("RGB", False), b"VP8L": ("RGB", True), b"VP8X": ("RGBA", False)}
+    for kind, (mode, lossless) in kinds.items():
+        content = encode(Image.new(mode, (300, 20)), "WEBP", lossless=lossless)
+        assert (content[12:16], webp_size(content)) == (kind, (300, 20))
 
 
 def tiles(rows: list[str], side: int = 40) -> Image.Image:

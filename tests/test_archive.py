@@ -97,7 +97,7 @@ def test_archive_contains_no_credentials(site, archive):
         assert secret not in content
 
 
-def test_archive_and_restored_files_have_standard_modes_with_any_umask(site, tmp_path):
+def test_archive_and_restored_files_ignore_the_umask(site, tmp_path):
     for umask in (0o000, 0o077):
         path, restored = tmp_path / f"{umask}.tar.gz", Site(tmp_path / str(umask))
         before = os.umask(umask)
@@ -230,9 +230,7 @@ def test_too_large_ids_are_left_out(site, back_up_and_restore):
 
 
 @pytest.mark.parametrize("user_id", [BOB, DORA])
-def test_lost_picture_is_reported_and_restored_as_the_generated_one(
-    site, back_up_and_restore, subtests, user_id
-):
+def test_lost_picture_is_restored_as_generated(site, back_up_and_restore, subtests, user_id):
     """Dora's picture is at the plain address, as of an imported account."""
     file = site.open().users.read(user_id).picture_file
     small, large = (site.pictures / size / file for size in ("small", "large"))
@@ -537,7 +535,7 @@ def test_highly_compressed_archive_is_refused(archive, empty):
 # -- the commands ------------------------------------------------------------------------------
 
 
-def test_backup_and_restore_commands_print_counts_and_refusals(site, tmp_path):
+def test_backup_and_restore_commands_print_counts(site, tmp_path):
     installation = Installation(site.folder)
     unused = {"IDENTITY_DATA_DIR": "new/data", "IDENTITY_PICTURE_DIR": "new/pictures"}
     assert "no players" in installation.refusal("backup", "a.tar.gz", **unused)
@@ -552,7 +550,7 @@ def test_backup_and_restore_commands_print_counts_and_refusals(site, tmp_path):
     assert installation.output("check", **unused) == "Nothing is wrong.\n"
 
 
-def test_incomplete_backup_prints_the_omissions_and_exits_with_1(site):
+def test_incomplete_backup_prints_omissions(site):
     installation = Installation(site.folder)
     (site.data / "users/2.json").write_text("{")
     done = installation.run("backup", "a.tar.gz", status=1)

@@ -242,14 +242,14 @@ def test_user_add_show_and_list_print_the_same_record(empty):
     assert empty.record("user", "list") == [added]
 
 
-def test_password_from_standard_input_is_stored_as_its_hash_alone(empty):
+def test_password_from_stdin_is_stored_as_a_hash(empty):
     empty.add_user("ada")
     assert check_password_hash(empty.open().users.read(1).password_hash, PASSWORD)
     assert PASSWORD not in empty.faults.stored_text()
 
 
 @pytest.mark.live
-def test_prompted_password_is_hidden_and_stdout_has_only_the_record(empty):
+def test_prompted_password_is_hidden(empty):
     controller, terminal = pty.openpty()
     command_line = [COMMAND, "user", "add", "ada", "--email", "ada@example.org", "--json"]
     with subprocess.Popen(
@@ -349,7 +349,7 @@ def test_require_pkce_of_a_public_client_is_wrong_usage(installation):
     assert "A --public client always needs PKCE: leave --require-pkce out." in done.stderr
 
 
-def test_client_at_plain_http_gets_a_warning_on_standard_error(installation):
+def test_client_at_plain_http_gets_a_warning(installation):
     options = ("--redirect-uri", "http://space.example/", "--json")
     added = installation.run("client", "add", "Space Game", *options)
     client_id = json.loads(added.stdout)["client_id"]
@@ -538,7 +538,7 @@ def running_at(installation: Installation, base_url: str) -> contextlib.Abstract
     return kept_address({"DATA_DIR": str(installation.data), "BASE_URL": base_url})
 
 
-def test_links_have_the_setting_or_the_running_servers_or_the_default_address(installation):
+def test_address_of_printed_links(installation):
     setting = {"IDENTITY_BASE_URL": "https://id.example.org"}
     with running_at(installation, SERVER):
         assert base_urls(installation) == {SERVER}

@@ -80,7 +80,7 @@ def lasting_files(site: Site) -> dict[str, bytes]:
     return {path: each for path, each in site.files().items() if not path.startswith(expiring)}
 
 
-def test_copy_is_the_same_to_the_byte_and_changes_nothing_else(site, empty):
+def test_copy_is_identical_and_changes_nothing_else(site, empty):
     before = site.files()
     assert copy(site.open(), empty.open()) == 3
     assert site.files() == before
@@ -113,7 +113,7 @@ def test_copy_of_nothing_is_refused(empty):
 
 
 @pytest.mark.parametrize("damaged", [f"users/{BOB}.json", "invites/*.json", "clients/*.json"])
-def test_copy_of_what_cannot_be_read_names_it_and_leaves_nothing(site, empty, damaged):
+def test_copy_of_unreadable_records_leaves_nothing(site, empty, damaged):
     [path] = site.data.glob(damaged)
     content = path.read_bytes()
     path.write_bytes(content[:-20])
@@ -152,14 +152,14 @@ def test_command_refuses_the_installation_itself(installation):
     assert "itself" in refusal and "s3cret" not in refusal
 
 
-def test_command_refuses_a_place_that_is_no_url_without_showing_it(installation):
+def test_copy_refuses_a_bad_url_without_showing_it(installation):
     for place in ("folder", "mysql://ada:s3cret@host/db"):
         done = installation.run("copy", "--to", place, status=2)
         assert "neither files nor a URL like postgresql://user@host/database" in done.stderr
         assert "s3cret" not in done.stderr
 
 
-def test_command_does_not_show_the_password_of_a_database_that_is_away(installation):
+def test_copy_does_not_show_a_database_password(installation):
     pytest.importorskip("psycopg")
     for url in (
         f"postgresql://identity:{SECRET}@127.0.0.1:1/identity",

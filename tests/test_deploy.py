@@ -44,7 +44,7 @@ def test_drop_in_changes_the_address_of_the_service_only():
     assert find_all(r"^(IPAddress\w+)=", DROP_IN) == ["IPAddressAllow"]
 
 
-def test_nginx_serves_the_folders_of_the_service_and_the_image():
+def test_nginx_serves_the_folders_of_the_service():
     [pictures] = find_all(r"IDENTITY_PICTURE_DIR=(\S+)$", UNIT)
     [program] = find_all(r"^ExecStart=(.*)/\.venv/", UNIT)
     assert set(find_all(r"^        root (/[^;]+);", SITE)) == {
@@ -106,7 +106,7 @@ def test_image_has_the_code_and_no_data_of_this_checkout():
     assert {rule for rule in rules if not rule.startswith("!")} == {"static/pfp", "**/__pycache__"}
 
 
-def test_compose_file_starts_nginx_with_the_site_and_both_servers():
+def test_compose_file_starts_nginx_and_both_servers():
     servers = [COMPOSE[name] for name in ("app1", "app2")]
     ports = [each["ports"][0].split(":") for each in servers]
     assert {(address, inside) for address, _, inside in ports} == {("127.0.0.1", "8000")}

@@ -45,7 +45,7 @@ def required_distributions() -> dict[str, list[Requirement]]:
     return found
 
 
-def test_constraints_pin_every_distribution_to_an_allowed_version():
+def test_constraints_pin_every_distribution():
     """An installation with constraints.txt has the tested versions."""
     required = required_distributions()
     assert {"flask", "gunicorn", "pillow", "pytest"} <= required.keys()
@@ -53,7 +53,7 @@ def test_constraints_pin_every_distribution_to_an_allowed_version():
         assert all(each.specifier.contains(CONSTRAINTS[name]) for each in its_requirements), name
 
 
-def test_dependencies_with_overridden_internals_have_an_upper_bound():
+def test_overridden_dependencies_have_an_upper_bound():
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg", encoding="utf-8")
     lines = setup["options"]["install_requires"].splitlines()

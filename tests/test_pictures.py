@@ -35,7 +35,7 @@ def test_new_account_has_a_webp_picture_in_each_size(anyone, ada):
     assert anyone.get(f"/pfp/small/{ada.id}.webp").status_code == 404
 
 
-def test_imported_account_has_its_picture_at_the_plain_address(store, anyone, plain_address):
+def test_imported_picture_has_the_plain_address(store, anyone, plain_address):
     """Without a picture it gets a generated one."""
     store.users.insert(User(8, "Linus", "linus@example.org", ""))
     for user_id, sizes in ((7, ["small"]), (8, PICTURE_SIZES)):

@@ -84,7 +84,7 @@ def test_code_without_a_challenge_is_refused(public, code, store):
     assert (answer.status_code, "code_challenge" in answer.json["message"]) == (400, True)
 
 
-def test_code_of_a_public_client_works_once_and_a_replay_ends_its_token(public, code):
+def test_public_code_reuse_revokes_its_token(public, code):
     token = public.exchange(code, code_verifier=VERIFIER).json["access_token"]
     # Anybody may have seen the code, and the id is public.
     for verifier in (None, "another" * 7, CHALLENGE):
@@ -116,7 +116,7 @@ def test_confidential_client_is_refused_without_its_secret(adas_browser, program
     assert program.exchange(code, code_verifier=VERIFIER).status_code == 200
 
 
-def test_pages_of_any_origin_read_all_responses_to_a_public_client(public, code, faults):
+def test_any_origin_reads_responses_to_a_public_client(public, code, faults):
     right = {"code_verifier": VERIFIER}
     for status, changes in (
         (401, {"client_secret": "x"}),
@@ -179,7 +179,7 @@ def test_consent_is_asked_each_time_at_a_private_use_scheme(adas_browser, regist
     assert destination_of("org.example.space://discord.com/cb") == "org.example.space:"
 
 
-def test_another_redirect_uri_of_a_public_client_is_an_error_page(adas_browser, register):
+def test_other_public_redirect_uri_is_an_error_page(adas_browser, register):
     for registered, sent in (
         *((PRIVATE_USE, f"org.example.space:{end}") for end in ("/callback/", "//callback")),
         (PRIVATE_USE, "org.example.space.evil:/callback"),

@@ -31,7 +31,7 @@ def test_text_is_the_one_that_itsdangerous_signs(serializer, clock, subtests):
             assert plain.loads(serializer.dumps(value)) == value
 
 
-def test_text_is_valid_up_to_its_largest_age_and_from_a_clock_that_is_ahead(serializer, clock):
+def test_text_is_valid_up_to_its_largest_age(serializer, clock):
     text, age = serializer.dumps("value"), 0
     for next_age in (-CLOCK_TOLERANCE - 1, -CLOCK_TOLERANCE, -1, 0, 1, 600, 601, 10**9):
         clock.shift(next_age - age)

@@ -79,7 +79,7 @@ def ada(storage) -> User:
     return user
 
 
-def test_export_line_is_the_public_profile_plus_private_fields(storage, ada, export):
+def test_export_line_is_the_profile_and_private_fields(storage, ada, export):
     line = public_profile(ada) | {"email": "ada@example.org", "suspended": True}
     line |= {"created": ada.created}
     assert export() == [line]
@@ -215,7 +215,7 @@ REFUSED_LINES: list[tuple[dict | bytes, str]] = [
 ]
 
 
-def test_invalid_line_is_refused_by_number_and_the_rest_imported(storage, import_lines, subtests):
+def test_invalid_line_is_refused_by_number(storage, import_lines, subtests):
     """Each invalid line is followed by a valid one, and leaves no user and no index entry."""
     rows = list(REFUSED_LINES)
     for field, values, reason in REFUSED_VALUES:
@@ -261,7 +261,7 @@ def test_foreign_hash_is_wrapped_once_and_own_hash_unchanged(storage, import_lin
         assert foreign_hashes == [A_HASH]
 
 
-def test_player_without_hash_cannot_sign_in_before_a_sign_in_link(store, app, browser):
+def test_player_without_hash_needs_a_sign_in_link(store, app, browser):
     """No password matches, not even an empty one."""
     import_content(store, json.dumps(ADA | {"passwordHash": ""}).encode())
     for password in ("", " ", "correct horse battery staple"):
@@ -277,7 +277,7 @@ def test_player_without_hash_cannot_sign_in_before_a_sign_in_link(store, app, br
     assert "Hello, " in browser.get("/").text
 
 
-def test_blank_lines_bom_crlf_and_missing_last_newline_are_accepted(storage):
+def test_bom_crlf_and_blank_lines_are_accepted(storage):
     first, second, third = (json.dumps(each).encode() for each in players(3))
     content = b"\xef\xbb\xbf" + first + b"\r\n\n \t\n" + second + b"\n" + third
     assert import_content(storage, content) == ImportResult(added=3)
@@ -361,9 +361,7 @@ def is_red(storage: Storage, user: User) -> bool:
 
 
 @pytest.mark.live
-def test_pictures_are_imported_from_uploads_or_a_picture_folder(
-    storage, import_lines, folder, subtests
-):
+def test_pictures_are_imported_from_two_kinds_of_folder(storage, import_lines, folder, subtests):
     """The address keeps its timestamp, or stays plain."""
     timestamp = 1_700_000_000_000
     names = [
@@ -394,7 +392,7 @@ def test_timestamp_without_its_picture_is_dropped(storage, import_lines, folder)
 
 
 @pytest.mark.live
-def test_invalid_picture_refuses_its_player_until_it_is_replaced(storage, import_lines, folder):
+def test_invalid_picture_refuses_its_player(storage, import_lines, folder):
     path = folder / "70.png"
     for content, reason in {
         b"": "This file is empty. Choose another one.",

@@ -513,7 +513,7 @@ PICTURE_MADE = str(sorted(PICTURE_SIZES))
     [lambda: flat_png(5000, 5000, 8, 6).ljust(MAX_BYTES, b"\0"), lambda: flat_webp(5000, 5000)],
     ids=["PNG", "lossless WebP"],
 )
-def test_parallel_25_megapixel_uploads_keep_a_worker_under_200_mib(upload):
+def test_parallel_large_uploads_stay_under_200_mib(upload):
     """The worker has 50 MiB before; three uploads are converted in parallel."""
     result, peak, remaining = measure_conversion(upload(), threads=3)
     assert (result, peak < 150, remaining < 50) == (PICTURE_MADE, True, True), (peak, remaining)
@@ -602,7 +602,7 @@ def test_crashed_decoder_refuses_the_picture(monkeypatch, tmp_path):
 
 
 @pytest.mark.live
-def test_decoder_that_does_not_start_is_no_fault_of_the_picture(monkeypatch):
+def test_decoder_that_does_not_start_is_503(monkeypatch):
     for program in (shutil.which("false"), "no-such-program"):
         monkeypatch.setattr(sys, "executable", program)
         with pytest.raises(DecoderNotStarted, match="Tell the people who run this site"):

@@ -99,9 +99,7 @@ def test_allow_is_hidden_until_its_guard_script_has_loaded(
     check_press(page, game_client)
 
 
-def test_click_in_the_first_second_of_the_consent_page_is_ignored(
-    consent_page: Page, game: Game, game_client: Client
-):
+def test_early_click_on_consent_is_ignored(consent_page: Page, game: Game, game_client: Client):
     """RFC 9700 4.16: the first click of a double click opened the page under the second.
 
     Fast clicks do not get through at its end: half a second without a press comes first. A change
@@ -130,7 +128,7 @@ def test_click_in_the_first_second_of_the_consent_page_is_ignored(
     check_press(consent_page, game_client)
 
 
-def test_game_opening_the_consent_page_under_a_click_gets_no_code(
+def test_consent_page_under_a_click_gives_no_code(
     page: Page, game: Game, game_client: Client, server: RunningServer, console_errors: list[str]
 ):
     """RFC 9700 4.16: it would evade the delay of Allow on the play page."""
@@ -270,9 +268,7 @@ def read_callback(page: Page) -> dict[str, str]:
     return callback_parameters(page)
 
 
-def test_page_of_a_sibling_subdomain_uses_up_nothing_and_learns_nothing(
-    browse, game: Game, console_errors: list[str]
-):
+def test_sibling_subdomain_spends_and_learns_nothing(browse, game: Game, console_errors: list[str]):
     """Games live there, and browsers send the session cookie with what their pages load."""
     with running_server(ServerWithSiblings) as server:
         server.add_user("ada")

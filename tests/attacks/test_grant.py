@@ -123,9 +123,7 @@ def test_redirects_after_post_are_303(browser, ada, program):
 # -- secrets in addresses and on disk -------------------------------------------------------------
 
 
-def test_pages_with_a_secret_in_the_url_load_only_same_origin_resources(
-    browser, store, ada, program
-):
+def test_pages_with_a_secret_url_load_same_origin_only(browser, store, ada, program):
     """RFC 9700 4.2.4: no third party receives the address as a Referer."""
     link = program.link(state="secret")
     paths = [issue_first_account_link(store, ""), issue_sign_in_link(store, "", ada)]

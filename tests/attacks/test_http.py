@@ -29,7 +29,7 @@ FOUR_MIB = 4 * 2**20
 # -- forms ----------------------------------------------------------------------------------------
 
 
-def test_slow_to_parse_multipart_is_refused_within_two_seconds(adas_browser, subtests):
+def test_slow_multipart_is_refused_in_two_seconds(adas_browser, subtests):
     """Measured in thread time, so that other load does not count."""
     boundary = b"--limit"
     start = b'%s\r\nContent-Disposition: form-data; name="picture"; filename="a.png"\r\n\r\n'

@@ -218,7 +218,7 @@ class AuditContract(Contract):
                 assert storage.users.read(ada.id) == storage.users.find_by_login("ada") == ada
                 assert list(map(storage.clients.read, storage.clients.ids())) == [client]
 
-    def test_before_sees_the_current_record_and_can_write_an_audit_line(self, storage, subtests):
+    def test_before_callback_sees_the_current_record(self, storage, subtests):
         for name, change in CHANGES.items():
             ada = storage.users.register("Ada", "ada@example.org", "")
             client, _ = storage.clients.register("Chess", [], None)

@@ -176,7 +176,7 @@ class KindsContract:
         assert problem.repaired == "removed"
         assert (notes.ids(), list(storage.verify())) == ([], [])
 
-    def test_expired_record_does_not_count_and_is_removed_by_an_add(self, storage, notes):
+    def test_expired_record_is_ignored_and_removed(self, storage, notes):
         ends = now_ms() - 1, now_ms() - 3 * DAY_MS, NEVER
         for note_id, expires in zip(IDS, ends, strict=False):
             notes.add(Note(note_id, None, ADA, expires=expires))

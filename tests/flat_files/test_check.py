@@ -414,7 +414,7 @@ def test_named_pipe_in_place_of_a_file_makes_nobody_wait(site, tmp_path, name):
 
 @pytest.mark.usefixtures("within_seconds")
 @pytest.mark.parametrize("act", [link_to_itself, folder_in_place, fifo_in_place])
-def test_unreadable_file_is_reported_once_and_the_check_continues(site, act, tmp_path, subtests):
+def test_unreadable_file_is_reported_once(site, act, tmp_path, subtests):
     for number, name in enumerate((USER, CLIENT, "next_user_id", "audit.log", "secret_key")):
         damaged = site.copy_to(tmp_path / f"{number}")
         file, entry = damaged.path(name), damaged.path("names/bob")
@@ -554,7 +554,7 @@ def test_failed_repair_is_reported_and_the_others_continue(site):
     assert (second.place, second.repaired) == (str(site.data / "names/bob"), "added")
 
 
-def test_picture_without_a_record_may_be_of_a_new_account_for_an_hour(site, clock):
+def test_picture_without_a_record_is_kept_for_an_hour(site, clock):
     site.path("next_user_id").write_text("9\n")
     path = site.path("pfp/large/8-5.webp")
     picture(9, "large")(path)
@@ -607,7 +607,7 @@ def keep_writing(data: str, pictures: str, number: int, rounds) -> None:
 
 
 @pytest.mark.live
-def test_check_and_backup_during_continuous_writes_find_nothing(site, tmp_path):
+def test_check_and_backup_during_writes_find_nothing(site, tmp_path):
     """Each backup restores into a sound installation."""
     context = multiprocessing.get_context("fork")
     rounds = context.Value("i", 0)

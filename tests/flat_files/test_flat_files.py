@@ -288,7 +288,7 @@ def test_stale_index_entry_finds_nobody_and_blocks_nothing(storage, bob, data, s
             storage.users.delete(cleo.id)
 
 
-def test_index_entry_of_a_record_with_another_key_finds_nothing(storage, ada, client, data):
+def test_index_entry_with_another_key_finds_nothing(storage, ada, client, data):
     for key, record in (("users/role/administrator", ada), ("clients/owner/1", client)):
         (data / "index" / key).mkdir(exist_ok=True)
         (data / "index" / key / str(record.id)).touch()
@@ -330,7 +330,7 @@ def test_missing_folder_is_not_a_missing_record(storage, data, subtests):
         (data / "away").rename(data / folder)
 
 
-def test_save_keeps_grants_of_damaged_clients_and_drops_those_of_no_id(storage, ada, client, data):
+def test_save_drops_grants_of_deleted_clients_only(storage, ada, client, data):
     grants = dict.fromkeys((client.id, "../users/1", "0" * 24), GRANT)
     change_file(data / "users/1.json", grants=grants)
     (data / f"clients/{client.id}.json").write_text("{")
@@ -349,7 +349,7 @@ def test_save_keeps_grants_if_the_folder_of_clients_is_gone(storage, ada, client
     assert list(storage.users.read(ada.id).grants) == [client.id]
 
 
-def test_damaged_game_keeps_its_origin_and_an_edited_one_does_not(storage, data):
+def test_damaged_game_keeps_its_origin(storage, data):
     game = {"game_url": "https://space.example/play", "listed": True}
     first, _ = storage.clients.register("Space Game", [], None, **game)
     path = data / f"clients/{first.id}.json"

@@ -114,7 +114,7 @@ def site(app, adas_browser, ada, bob) -> Site:
     return Site(app, adas_browser, ada, bob)
 
 
-def test_cost_does_not_depend_on_the_number_of_players_and_clients(site, subtests):
+def test_cost_is_independent_of_players_and_clients(site, subtests):
     """Pages show 100 rows, so there are more clients than that already."""
     site.add_players(10)
     site.add_clients(150)

@@ -50,7 +50,7 @@ def test_no_folder_is_not_no_record(open_browser, adas_browser, ada, program, st
     ) | {"authorize": 303, "sign-in": 303}
 
 
-def test_health_check_fails_if_only_empty_files_can_be_created(storage, data):
+def test_health_check_fails_on_a_disk_full_of_blocks(storage, data):
     """A full disk still creates empty files; the limit on file size simulates one."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))

@@ -33,7 +33,7 @@ def test_rotate_key_explains_what_stays_valid_and_what_ends(tmp_path):
     assert dropped.endswith("  the command: key drop-old")
 
 
-def test_keys_are_not_rotated_if_the_audit_log_cannot_be_saved(storage, faults):
+def test_keys_are_not_rotated_without_an_audit_line(storage, faults):
     before = storage.keys.current()
     faults.refuse_saves("audit")
     with pytest.raises(StorageFailed):

@@ -70,7 +70,7 @@ def test_file_too_young_or_from_the_future_is_not_cached(read, file, age, monkey
     assert read.reads == 3
 
 
-def test_file_that_was_too_young_before_a_slow_read_is_not_cached(file, clock):
+def test_young_file_before_a_slow_read_is_not_cached(file, clock):
     """Meanwhile it can be replaced within one tick of the clock, by a file with the same inode."""
     cache = StatCache(100)
     save(file, b"young", 0)

@@ -201,7 +201,7 @@ def test_refused_profile_keeps_the_input(
     expect(account.get_by_text("<b>Often</b>")).to_be_visible()
 
 
-def test_button_that_acts_on_others_looks_ready_and_tells_an_early_press_to_wait(
+def test_held_button_tells_an_early_press_to_wait(
     server: RunningServer, store: Storage, player: dict, browse_as
 ):
     """RFC 9700 4.16. On the account page only its deletion is held back."""

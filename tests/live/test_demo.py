@@ -84,7 +84,7 @@ def test_end_of_an_app_stops_the_demo_with_one_line(demo):
     check_end(started, 1, "Error: the web app ended with status -9\n")
 
 
-def test_demo_ignores_settings_takes_free_ports_and_shows_five_players(demo, tmp_path: Path):
+def test_demo_ignores_settings_and_takes_free_ports(demo, tmp_path: Path):
     own = {"IDENTITY_DATA_DIR": str(tmp_path / "own"), "IDENTITY_BASE_URL": "nonsense"}
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -123,7 +123,7 @@ def test_game_asks_once_and_lists_the_player(demo: Demo, browse_as):
     frame.locator("img").evaluate_all(pictures)
 
 
-def test_player_without_sign_in_sees_a_message_and_plays_as_a_guest(demo: Demo, browse, browse_as):
+def test_player_without_sign_in_plays_as_a_guest(demo: Demo, browse, browse_as):
     page = browse_as("bruno")
     frame = open_game(page, demo)
     page.get_by_role("button", name="Cancel").click()
@@ -197,7 +197,7 @@ def game_address(game: Game, tmp_path: Path) -> Iterator[str]:
 
 
 def test_game_ignores_messages_of_other_windows(game: Game, game_address: str, browse):
-    """It sends the documented request, and takes no code from another page of the server."""
+    """RFC 9700 4.17.2. It takes no code from another page of the server either."""
     page, site = browse(), game.origin()
     headers = {"Access-Control-Allow-Origin": "*", "Content-Type": "text/javascript"}
     module = {"path": f"{ROOT}/static/identity.js", "headers": headers}

@@ -60,7 +60,7 @@ def test_peer_exchanges_a_code_and_looks_up_the_token(peer: Peer):
     assert peer.exchange(in_race).keys() == {"access_token", "token_type", "expires_in", "scope"}
 
 
-def test_peer_refuses_a_used_code_a_wrong_secret_and_an_unknown_token(peer: Peer):
+def test_peer_refuses_invalid_credentials(peer: Peer):
     used, unused = peer.issue_codes(2, TOKEN_SCOPE)
     peer.exchange(used)
     assert send(peer, "/token", exchange_form(used))[0] == 400

@@ -256,9 +256,7 @@ def test_fast_presses_anywhere_get_no_press_of_allow_through(
     play.check_code(requesting_frame)
 
 
-def test_five_clicks_a_second_into_the_game_get_no_press_of_allow_through(
-    play: Play, game: Game, page: Page
-):
+def test_fast_clicks_into_the_game_never_press_allow(play: Play, game: Game, page: Page):
     """RFC 9700 4.16: the game asks while its player clicks where Allow will be."""
     game.pages["/"] = GAME.replace(
         "</h1>", "</h1><style>button { height: 100vh; width: 100vw }</style>"

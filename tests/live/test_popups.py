@@ -101,7 +101,7 @@ def test_ten_lines_of_the_documentation_sign_a_player_in(browse, game: Game, gam
 # -- it is not ------------------------------------------------------------------------------------
 
 
-def test_opener_of_another_origin_gets_nothing_and_the_popup_says_so(
+def test_opener_of_another_origin_gets_nothing(
     page: Page, game: Game, game_client: Client, console_errors: list[str]
 ):
     """RFC 9700 4.17.2: the redirect URI is on 127.0.0.1, the opener on localhost."""

@@ -92,7 +92,7 @@ def until_not_busy(
     return answer
 
 
-def test_a_code_is_spent_once_by_sixteen_racing_exchanges_and_its_token_ends(
+def test_code_is_spent_once_by_racing_exchanges(
     server: RunningServer, form_browser: FormBrowser, client: dict
 ):
     """RFC 6749 4.1.2, RFC 9700 4.3.1: the fifteen replays revoke the token of the first request."""

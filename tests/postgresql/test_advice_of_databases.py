@@ -171,9 +171,7 @@ def test_a_pooler_that_takes_connections_away_is_named(cluster, mode, is_found):
 
 
 @pytest.mark.parametrize("by", ["an administrator", "the server"])
-def test_a_save_whose_wait_for_a_standby_is_cancelled_is_unconfirmed(
-    cluster, storage, database_url, by
-):
+def test_save_without_its_standby_is_unconfirmed(cluster, storage, database_url, by):
     """PostgreSQL reports such a COMMIT as successful, with a warning."""
     ada = storage.users.register("Ada", "ada@example.org", "")
     cancel = (

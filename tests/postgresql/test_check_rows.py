@@ -122,7 +122,7 @@ def test_a_damaged_record_keeps_its_keys_and_pictures(site):
     assert site.state() == before
 
 
-def test_a_repair_that_would_take_the_name_of_another_is_not_done(site):
+def test_repair_takes_no_name_of_another(site):
     site.run(EDIT.format("users", BOB, "name", '"ADA"'))
     [found] = site.check(repair=True)
     assert found.place == "users/2"
@@ -153,7 +153,7 @@ def test_a_save_during_the_check_is_no_problem(site):
     assert site.check() == []
 
 
-def test_a_problem_that_is_gone_before_its_repair_is_not_repaired(site):
+def test_problem_gone_before_its_repair_stays_unrepaired(site):
     """A repair looks again under the lock of the row."""
     site.run("UPDATE users SET name = name || 'x'")
     problems = site.store.verify(repair=True)

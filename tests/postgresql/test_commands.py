@@ -43,7 +43,7 @@ def test_serve_keeps_only_the_address_in_the_data_folder(installation, url):
     ]
 
 
-def test_commands_name_a_database_that_is_away_without_its_password(installation):
+def test_commands_name_a_database_without_its_password(installation):
     away, problem = {"IDENTITY_STORAGE": AWAY}, "the database does not answer: Connection refused"
     for arguments in (["serve"], ["user", "list"], ["copy", "--to", "files"]):
         refusal = installation.refusal(*arguments, **away)
@@ -56,7 +56,7 @@ def test_commands_name_a_database_that_is_away_without_its_password(installation
 
 
 @pytest.mark.live
-def test_worker_that_boots_while_the_database_is_away_recovers(tmp_path):
+def test_worker_booted_without_its_database_recovers(tmp_path):
     with running_cluster(None) as cluster:
         installation = Installation(tmp_path)
         installation.environment["IDENTITY_STORAGE"] = cluster.url()

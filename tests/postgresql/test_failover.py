@@ -92,7 +92,7 @@ def test_asynchronous_replication_loses_acknowledged_saves():
         assert load.lost() != []
 
 
-def test_saves_answer_503_and_look_ups_go_on_without_the_standby(site):
+def test_saves_are_503_without_the_standby(site):
     pair, load = site
     with warmed_up(load):
         pair.standby.stop()
@@ -111,7 +111,7 @@ def test_saves_answer_503_and_look_ups_go_on_without_the_standby(site):
     check_load(load, seconds, BACK_AFTER + MARGIN)
 
 
-def test_a_frozen_primary_is_a_503_and_is_back_when_it_goes_on(site):
+def test_frozen_primary_is_503_until_it_goes_on(site):
     pair, load = site
     with warmed_up(load):
         with frozen(pair.primary):

@@ -26,7 +26,7 @@ DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION hold()
 END_OTHERS = f"SELECT pg_terminate_backend(pid) {OTHERS}"
 
 
-def test_idle_connections_that_the_server_ended_are_replaced_unnoticed(storage, run):
+def test_ended_idle_connections_are_replaced(storage, run):
     ada = storage.users.register("Ada", "ada@example.org", "")
     others = set(threading.enumerate())  # of other tests, for example
     calls = [

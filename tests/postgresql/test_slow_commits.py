@@ -34,7 +34,7 @@ SAVES = {
 
 
 @pytest.mark.parametrize("table", SAVES)
-def test_one_player_who_saves_all_the_time_leaves_room_for_others(storage, run, table):
+def test_one_saving_player_leaves_room_for_others(storage, run, table):
     save, count = SAVES[table]
     mallory, *others = [
         storage.users.register(name, f"{name}@example.org", "")

@@ -194,7 +194,7 @@ def test_rotated_key_reaches_both_servers_within_a_second(player, servers):
     assert not any(player.is_signed_in(each) for each in servers)
 
 
-def test_of_two_administrators_who_demote_each_other_one_is_refused(servers, store):
+def test_racing_demotions_keep_an_administrator(servers, store):
     for each in store.users.administrators():
         with store.users.edit(each.id) as user:
             user.mod_level = 0

@@ -127,7 +127,7 @@ def check_restored(installation: Installation, players: dict[int, dict], folder:
 
 
 @each_fault
-def test_restore_with_a_fault_is_all_or_nothing_and_repeatable(injector, players, fault):
+def test_interrupted_restore_is_atomic_and_repeatable(injector, players, fault):
     def check(result: FaultResult) -> None:
         clients = result.installation.open().clients.ids()
         was_done = check_restored(result.installation, players, result.folder)
@@ -263,9 +263,7 @@ def check_without(child, installation) -> Callable[..., dict[str, str]]:
     return check_without
 
 
-def test_unlistable_folder_is_reported_and_hides_no_other_problem(
-    installation, check_without, subtests
-):
+def test_unlistable_folder_is_reported_with_the_others(installation, check_without, subtests):
     """And files of users who cannot be listed are not removed."""
     (installation.data / "audit.log").chmod(0o644)
     before = {path: path.lstat().st_ino for path in installation.files()}

@@ -40,7 +40,7 @@ def installation(disk) -> Installation:
 
 
 @pytest.mark.parametrize("state", REFUSE)
-def test_change_on_a_full_disk_raises_and_keeps_the_old_record(state, tmp_path, subtests):
+def test_full_disk_keeps_the_old_record(state, tmp_path, subtests):
     """Or on a read-only one."""
     for number, (name, save) in enumerate(SAVES.items()):
         with subtests.test(name), disk_in_memory(tmp_path / str(number)) as disk:

@@ -210,7 +210,7 @@ class Load:
             assert good == 400 or "used before" in answer.json()["message"]
 
 
-def test_changes_confirmed_by_http_survive_a_kill_and_a_power_cut(server, pytestconfig):
+def test_confirmed_http_changes_survive_a_kill(server, pytestconfig):
     """Sign-ins, consents, exchanges and look-ups survive; a power cut ends all codes."""
     rounds = ALL_ROUNDS if pytestconfig.option.all_faults else ROUNDS
     totals: Counter[str] = Counter()

@@ -124,7 +124,7 @@ class Expected:
 
 
 @each_action
-def test_kill_at_any_step_leaves_the_old_or_new_state_and_blocks_nothing(injector, prepared, name):
+def test_kill_at_any_step_leaves_old_or_new_state(injector, prepared, name):
     expected = Expected(name, prepared)
 
     def check(result: FaultResult) -> None:
@@ -142,9 +142,7 @@ def check_modes(installation: Installation) -> None:
 
 
 @each_action
-def test_ctrl_c_at_any_step_leaves_the_old_or_new_state_and_blocks_nothing(
-    injector, prepared, name
-):
+def test_ctrl_c_at_any_step_leaves_old_or_new_state(injector, prepared, name):
     """There is no rollback: Ctrl-C may come between the last step and the end."""
     injector.check(name, CTRL_C, Expected(name, prepared).check, "fsync", "rename")
 
@@ -156,7 +154,7 @@ def may_be(code: int, step: Step) -> list[int]:
 
 @each_error
 @each_action
-def test_failing_call_raises_and_changes_nothing_or_is_harmless(injector, prepared, name, fault):
+def test_failing_call_raises_and_changes_nothing(injector, prepared, name, fault):
     expected = Expected(name, prepared)
 
     def check(result: FaultResult) -> None:

@@ -111,7 +111,7 @@ def test_code_that_reappears_after_a_power_cut_is_refused(power, monkeypatch):
         installation.open().codes.read(CODE)
 
 
-def test_used_code_stays_used_after_a_power_cut_without_a_boot_id(power, monkeypatch):
+def test_used_code_after_a_power_cut_without_boot_id(power, monkeypatch):
     monkeypatch.setattr(disk, "BOOT_ID_FILE", "/missing")
     installation = Installation(power.folder)
     storage = installation.open()

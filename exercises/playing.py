@@ -3,6 +3,7 @@
 import contextlib
 import html
 import json
+import os
 import re
 import secrets
 import shlex
@@ -49,12 +50,14 @@ class Removal:
 
     def apply(self, root: Path) -> None:
         """Take the check out of the copy at `root`."""
-        source = (root / self.path).read_text()
+        source = (root / self.path).read_text(encoding="utf-8")
         assert source.count(self.code) == 1, f"{self.path} has another version of the check"
-        (root / self.path).write_text(source.replace(self.code, self.instead))
+        changed = source.replace(self.code, self.instead)
+        (root / self.path).write_text(changed, encoding="utf-8")
 
     def __str__(self) -> str:
-        line = (ROOT / self.path).read_text().partition(self.code)[0].count("\n") + 1
+        source = (ROOT / self.path).read_text(encoding="utf-8")
+        line = source.partition(self.code)[0].count("\n") + 1
         code = textwrap.dedent(self.code).rstrip()
         instead = textwrap.dedent(self.instead).strip() or "nothing"
         return f"{self.path}, line {line}:\n\n{code}\n\nIn its place: {instead}"
@@ -235,8 +238,10 @@ def running(removals: list[Removal], say: Say) -> Iterator[Play]:
         for removal in removals:
             removal.apply(Path(folder))
         run = [sys.executable, "-m", "exercises.server", folder]
+        # Without the settings of an installation of the reader's own, above all its database.
+        kept = {name: each for name, each in os.environ.items() if "IDENTITY_" not in name}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        with subprocess.Popen(run, cwd=folder, text=True, **pipes) as process:
+        with subprocess.Popen(run, cwd=folder, env=kept, text=True, **pipes) as process:
             try:
                 yield Play(process, folder, say)
             finally:

@@ -72,3 +72,8 @@ def test_child_process_leaves_the_connections_of_its_parent(database_url):
     """As a worker of gunicorn does after --preload."""
     command = [sys.executable, "-c", FORK, database_url]
     assert subprocess.run(command, cwd=ROOT).returncode == 0
+
+
+def test_error_in_a_transaction_of_its_own_is_a_storage_error(database):
+    with pytest.raises(StorageFailed), database.own_transaction() as link:
+        link.execute("SELECT 1 / 0")

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import stat
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -35,6 +36,7 @@ from storage.errors import (
 )
 from storage.flat_files import codes, disk
 from storage.flat_files.layout import LAYOUT_VERSION, STAGED
+from storage.kinds import KINDS
 from storage.records import (
     ADMINISTRATOR,
     PICTURE_SIZES,
@@ -401,6 +403,22 @@ def test_load_reports_the_leftovers_of_an_interrupted_one(storage, data):
             load.next_user_id = 1
     [line] = reported
     assert "interrupted" in line
+
+
+def test_load_waits_for_whoever_adds_a_record(storage):
+    """Otherwise both would find the installation empty, and one would replace the other's files."""
+
+    def load_nothing() -> None:
+        with storage.load() as load:
+            load.next_user_id = 1
+
+    for kind in KINDS:
+        loading = threading.Thread(target=load_nothing)
+        with storage.layout.kind_lock(kind):
+            loading.start()
+            loading.join(0.2)
+            assert loading.is_alive()
+        loading.join()
 
 
 @pytest.mark.parametrize("left", ["users", "deleted"])

@@ -97,7 +97,7 @@ def embedded_request(play: Play) -> bool:
 
 @exercise(
     "A new scope needs a new consent",
-    "RFC 6749 3.3, RFC 9700 4.1.1",
+    "RFC 6749 3.3",
     (GRANT, "is_covered = set(auth_request.scope) <= set(grant.scope)", "is_covered = True"),
 )
 def wider_scope(play: Play) -> bool:
@@ -352,8 +352,7 @@ def removed_challenge(play: Play) -> bool:
 def forged_token(play: Play) -> bool:
     """Free Coins has a token that shows Ada's public profile. Its claims are Base64, which anybody
     can read, and write: Mallory adds the scope for the email address."""
-    code = play.allow(play.ada, play.trap).code
-    payload, _, rest = play.exchange(play.trap, code).json["access_token"].partition(".")
+    payload, _, rest = play.token_for(play.ada, play.trap).partition(".")
     claims = json.loads(base64.urlsafe_b64decode(payload + "=="))
     play.say(f"  The claims: {claims}\n")
     claims["scope"] = ["userinfo", "email"]
@@ -368,14 +367,14 @@ def forged_token(play: Play) -> bool:
 )
 def old_token(play: Play) -> bool:
     """An access token of Ada's is in a crash report. Mallory reads it an hour later."""
-    token = play.exchange(play.game, play.allow(play.ada, play.game).code).json["access_token"]
+    token = play.token_for(play.ada, play.game)
     play.later(3600)
     return play.whois(token).status == 200
 
 
 @exercise(
     "A token ends with the consent",
-    "RFC 7009 2, RFC 9700 4.1.1",
+    "RFC 6750 3.1",
     (
         GRANT,
         "return user if grant and grant.id == grant_id and not user.suspended else None",
@@ -384,14 +383,14 @@ def old_token(play: Play) -> bool:
 )
 def withdrawn_consent(play: Play) -> bool:
     """Ada changes her mind about Free Coins, and removes its access on her account page."""
-    token = play.exchange(play.trap, play.allow(play.ada, play.trap).code).json["access_token"]
+    token = play.token_for(play.ada, play.trap)
     play.ada.post("/account/apps/withdraw", client_id=play.trap.id)
     return play.whois(token).status == 200
 
 
 @exercise(
     "A token ends with a suspension",
-    "RFC 6749 10.3",
+    "RFC 6750 3.1",
     (
         GRANT,
         "grant.id == grant_id and not user.suspended else None",
@@ -408,7 +407,7 @@ def withdrawn_consent(play: Play) -> bool:
 )
 def suspended_player(play: Play) -> bool:
     """Mallory cheats in Space Game, and a moderator suspends her. Her game goes on."""
-    token = play.exchange(play.game, play.allow(play.mallory, play.game).code).json["access_token"]
+    token = play.token_for(play.mallory, play.game)
     play.command("user", "suspend", "mallory")
     return play.whois(token).status == 200
 
@@ -420,5 +419,5 @@ def suspended_player(play: Play) -> bool:
 )
 def unasked_email(play: Play) -> bool:
     """Free Coins asks for Ada's public profile, and she allows that. It reads her email address."""
-    token = play.exchange(play.trap, play.allow(play.ada, play.trap).code).json["access_token"]
+    token = play.token_for(play.ada, play.trap)
     return "email" in play.whois(token).json

@@ -221,6 +221,11 @@ class Play:
         form = {"grant_type": "authorization_code", "code": code}
         return self.app.post("/api/oauth/token", **form | client.credentials | parameters)
 
+    def token_for(self, visitor: Visitor, client: Client) -> str:
+        """Let somebody allow a client; return the access token that it gets."""
+        code = self.allow(visitor, client).code
+        return self.exchange(client, code).json["access_token"]
+
     def whois(self, token: str) -> Answer:
         """Ask who gave this access token."""
         return self.app.get("/api/oauth/whois", Authorization=f"Bearer {token}")

@@ -25,7 +25,7 @@ EXPORTED = {
     Session: "since browser",
     Notice: "text since",
     Client: "id name redirect_uris owner_id disabled created game_url description listed public"
-    " require_pkce no_email",
+    " require_pkce no_email post_logout_redirect_uris only_groups",
 }
 
 
@@ -36,6 +36,7 @@ def export_account(store: Storage, player: User, logger: Logger) -> Iterator[byt
     """
     owned = store.clients.of_owner(player.id)
     record = exported(player)
+    record["handle"] = store.handles.find_of(player.id)
     record["clients"] = exported(owned)
     record["picture"] = picture_data_url(store, player)
     return encode_export(record, own_audit_lines(store, player.id, owned), logger)

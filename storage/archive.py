@@ -10,6 +10,7 @@ It is a gzipped tar archive of plain files (POSIX ustar), which come in this ord
     pictures/small/1-1700.webp
     deleted/2
     clients/<id>.json
+    handles/<handle>.json
     audit.log                   the last: an archive without it was cut off
 
 An archive never holds keys, codes, invitations, or where players are signed in. Nor has it indexes,
@@ -31,7 +32,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
 
 from storage import Storage, kinds
-from storage.encoding import decode_record, encode, record_as_dict
+from storage.encoding import decode_record, encode, stored_fields
 from storage.errors import BadFile, BadInstallation, DamagedRecord
 from storage.files import new_file, translate_os_errors
 from storage.kinds import Kind
@@ -50,7 +51,7 @@ from storage.maintenance import (
 from storage.records import PICTURE_SIZES, User
 from storage.rules import IDS_LEFT_OUT, TIME_END, USER_ID
 
-VERSION = 1  # of the format; it rises with the list of kinds
+VERSION = 2  # of the format; it rises with the list of kinds
 
 
 class Part(NamedTuple):
@@ -158,7 +159,7 @@ def _pack(snapshot: Snapshot, archive: tarfile.TarFile, progress: Progress, repo
 def _add_record(archive: tarfile.TarFile, name: str, record: Any, report: Report) -> bool:
     """Add a record and return True, or report that it is too large for a restore."""
     try:
-        _add(archive, name, encode(record_as_dict(record)))
+        _add(archive, name, encode(stored_fields(record)))
     except DamagedRecord as error:
         report(f"{error}: left out")
         return False
@@ -273,7 +274,7 @@ def _unpack(file: BinaryIO, load: Load, progress: Progress) -> int:
             _load_user(load, user, pictures)
             user, pictures = None, {}
         if part == "format":
-            _refuse_other_version(_read_number(name, content))
+            _refuse_newer_version(_read_number(name, content))
         elif part == "next_user_id":
             next_id = _read_number(name, content)
         elif part == "deleted":
@@ -297,8 +298,8 @@ def _unpack(file: BinaryIO, load: Load, progress: Progress) -> int:
     return players
 
 
-def _refuse_other_version(version: int) -> None:
-    if version != VERSION:
+def _refuse_newer_version(version: int) -> None:
+    if version > VERSION:
         known = f"it is version {version}, and this program knows {VERSION}"
         raise DamagedRecord("format", known)
 

@@ -32,8 +32,8 @@ from storage.audit_lines import decode_lines, lines_about
 from storage.errors import StorageError
 from storage.kinds import Kind
 from storage.maintenance import Load, Problem, Progress, Report, Snapshot, ignore
-from storage.records import Attempt, AuthorizationCode, User, now_ms
-from storage.repositories import Clients, Images, Invites, Records, Users
+from storage.records import Attempt, AuthorizationCode, OpenIdKey, User, now_ms
+from storage.repositories import Clients, Handles, Images, Invites, Records, Users
 
 ATTEMPTS_WINDOW = 900  # seconds: failures are counted over this and the window before it
 KEYS_KEPT = 2  # after a rotation: signatures by the key before still verify
@@ -184,6 +184,8 @@ class Storage(ABC):
     users: Users
     clients: Clients
     invites: Invites
+    handles: Handles
+    openid_keys: Records[OpenIdKey]
     pictures: Pictures
     codes: Codes
     keys: Keys

@@ -84,6 +84,18 @@ class NameTaken(KeyTaken):
     field, problem = "name", "Another player has this name. Choose a different one."
 
 
+class HandleTaken(KeyTaken):
+    """This player has another handle, which never changes."""
+
+    field, problem = "handle", "This player has another handle."
+
+
+class KeyReplaced(KeyTaken):
+    """Another process added this key of ID tokens at the same time."""
+
+    field, problem = "number", "Another process added a key at the same time."
+
+
 class IdTaken(InvalidField):
     """Another player has, or had, this id."""
 

@@ -16,7 +16,9 @@ from storage import names, rules
 from storage.encoding import build_record, record_as_dict
 from storage.errors import (
     EmailTaken,
+    HandleTaken,
     InviteSpent,
+    KeyReplaced,
     KeyTaken,
     NameTaken,
     NoSuchClient,
@@ -24,7 +26,7 @@ from storage.errors import (
     NotFound,
     OriginTaken,
 )
-from storage.records import Client, Invite, User, check_suspension
+from storage.records import Client, Handle, Invite, OpenIdKey, User, check_suspension
 
 DAY_MS = 86_400_000
 Rules = dict[str, Callable[[Any], str | None]]  # the `check_` function of each field
@@ -228,6 +230,8 @@ def _client_rules(client: Client) -> Rules:
         "redirect_uris": lambda uris: rules.check_redirect_uris(uris, client.public),
         "game_url": rules.check_game_url,
         "description": rules.check_description,
+        "post_logout_redirect_uris": rules.check_redirect_uris,
+        "only_groups": rules.check_groups,
     }
 
 
@@ -245,7 +249,7 @@ CLIENTS = Kind(
     rules=_client_rules,
     must_hold=lambda client: {
         field: _client_rules(client)[field]
-        for field in ("secret_sha256", "redirect_uris", "game_url")
+        for field in ("secret_sha256", "redirect_uris", "game_url", "post_logout_redirect_uris")
     },
     fixed=frozenset({"id", "public"}),
     problems=lambda client: rules.check_times({"created": client.created}),
@@ -265,7 +269,35 @@ INVITES = Kind(
     counts=False,
 )
 
-KINDS = [USERS, CLIENTS, INVITES]  # in the order of a backup
+# -- OpenID Connect -----------------------------------------------------------------------------
+
+# They stay when their player leaves.
+HANDLES = Kind(
+    "handles",
+    "handle",
+    Handle,
+    rules.HANDLE,
+    NotFound,
+    unique=(Unique("player", "handles_of", lambda h: str(h.user_id), HandleTaken, {"user_id"}),),
+    fixed=frozenset({"id", "user_id"}),
+    cached=True,
+)
+OPENID_KEYS = Kind(
+    "openid_keys",
+    "key",
+    OpenIdKey,
+    rules.THUMBPRINT,
+    NotFound,
+    # Of processes that make the same next key one succeeds.
+    unique=(Unique("number", "key_numbers", lambda k: str(k.number), KeyReplaced, {"number"}),),
+    problems=lambda key: rules.check_times({"signs_from": key.signs_from, "expires": key.expires}),
+    expires=lambda key: key.expires,
+    cached=True,
+    archived=False,
+    counts=False,
+)
+
+KINDS = [USERS, CLIENTS, INVITES, HANDLES, OPENID_KEYS]  # in the order of a backup
 
 
 def dependents_of(kind: Kind) -> Iterator[tuple[Kind, Index]]:

@@ -16,6 +16,9 @@ GRANTS_KEPT = 200  # of one user; each look-up reads all of them
 TEST_KEPT = 900_000  # milliseconds: by then the code and the token of a test have expired
 NOTICES_KEPT = 5  # of one user
 PLAYER, MODERATOR, ADMINISTRATOR = 0, 1, 2  # User.mod_level
+SPARSE = {
+    "sparse": True
+}  # metadata: stored only if it is not the default, as older programs lack it
 PICTURE_SIZES = {"large": 256, "medium": 64, "small": 16}  # pixels along each side
 
 
@@ -113,6 +116,12 @@ class User:
         can_return = self.suspension is None or self.suspension.until is not None
         return self.mod_level == ADMINISTRATOR and can_return
 
+    @property
+    def groups(self) -> list[str]:
+        """The groups of the player: by mod level, and one for each flair but that of everybody."""
+        flairs = (f"flair:{flair}" for flair in self.flairs if flair != "none")
+        return [*rules.GROUPS[: self.mod_level + 1], *flairs]
+
     def notify(self, text: str) -> None:
         """Add a notice for the player, later than the others by whichever machine's clock."""
         latest = max((each.since for each in self.notices), default=0)
@@ -161,11 +170,18 @@ class Client:
     public: bool = False  # RFC 6749 2.1: it runs where no secret can be kept, and has none
     require_pkce: bool = False  # of a confidential client; a public one always has to
     no_email: bool = False  # the email scope is ignored, whoever adds it to a request
+    # Where OpenID Connect takes a player who signed out there.
+    post_logout_redirect_uris: list[str] = field(default_factory=list, metadata=SPARSE)
+    only_groups: list[str] = field(default_factory=list, metadata=SPARSE)  # [] for everybody
 
     @property
     def needs_challenge(self) -> bool:
         """True if no code is issued to this client without a PKCE challenge."""
         return self.public or self.require_pkce
+
+    def admits(self, user: User) -> bool:
+        """Return True if this player may sign in there."""
+        return not self.only_groups or not set(self.only_groups).isdisjoint(user.groups)
 
     @property
     def is_game(self) -> bool:
@@ -223,6 +239,12 @@ class AuthorizationCode:
     redirect_uri: str | None  # None: issued to a game, which has none
     code_challenge: str | None  # RFC 7636, method S256
     issued: int = field(default_factory=now_ms)
+    granted: str | None = field(
+        default=None, metadata=SPARSE
+    )  # scope; None: all that was asked for
+    # OpenID Connect Core 3.1.2.1; None without the scope openid.
+    nonce: str | None = field(default=None, metadata=SPARSE)
+    auth_time: int | None = field(default=None, metadata=SPARSE)  # when the player signed in
 
 
 @dataclass(slots=True)
@@ -231,6 +253,32 @@ class Invite:
 
     id: str  # its SHA-256
     expires: int
+
+
+@dataclass(slots=True)
+class Handle:
+    """A name that programs know a player by. It never changes and is never given to another."""
+
+    id: str  # the handle
+    user_id: int  # of a player who may have left
+
+
+@dataclass(slots=True)
+class OpenIdKey:
+    """A key that signs ID tokens with RS256 (RFC 7518 3.3), or the public half of an old one."""
+
+    id: str  # the `kid`: the thumbprint of the public key (RFC 7638)
+    number: int  # 1 for the first, and so on
+    modulus: str  # RFC 7518 6.3.1.1; the exponent is 65537
+    private_key: str  # PKCS #8 in Base64; "" once it has been replaced
+    signs_from: int
+    expires: int  # until then programs may verify with it
+
+    @property
+    def jwk(self) -> dict[str, str]:
+        """The public key for `/oauth/keys` (RFC 7517 4)."""
+        usage = {"kty": "RSA", "use": "sig", "alg": "RS256", "kid": self.id}
+        return usage | {"n": self.modulus, "e": "AQAB"}
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import re
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Set
@@ -14,17 +15,18 @@ from storage.encoding import record_as_dict
 from storage.errors import (
     AlreadyThere,
     DamagedRecord,
+    HandleTaken,
     IdTaken,
     InviteSpent,
     LastAdministrator,
     NotFound,
     TooManyClients,
 )
-from storage.kinds import CLIENTS, DAY_MS, INVITES, USERS, Kind, owner_key
+from storage.kinds import CLIENTS, DAY_MS, HANDLES, INVITES, USERS, Kind, owner_key
 from storage.maintenance import ignore
 from storage.names import check_name, normal_name, unique_key
-from storage.records import PLAYER, Client, Invite, User, now_ms, sha256
-from storage.rules import check_email, refuse
+from storage.records import PLAYER, Client, Handle, Invite, User, now_ms, sha256
+from storage.rules import HANDLE, check_email, refuse
 
 Images = dict[str, bytes]  # a picture: one webp file for each name in PICTURE_SIZES
 Id = int | str
@@ -231,6 +233,39 @@ class Invites(Records[Invite]):
             # A kill may have left the invitation of an account.
             return found if found and not self.users.find_by("invite", found.id) else None
         return None
+
+
+class Handles(Records[Handle]):
+    """The names that programs know players by."""
+
+    kind = HANDLES
+
+    def find_of(self, user_id: int) -> str | None:
+        """Return the handle of a player, or None."""
+        found = self.find_by("player", str(user_id))
+        return found and found.id
+
+    def of(self, user: User) -> str:
+        """Return the handle of a player, made at the first call.
+
+        It is the name of that time, if it has only the characters of HANDLE and no player ever had
+        it as a handle, else `player<id>`. Raises StorageFailed.
+        """
+        if found := self.find_of(user.id):
+            return found
+        own = f"player{user.id}"
+        name = user.name.casefold()
+        # Other names of this form are the last choice of others.
+        is_usable = HANDLE.fullmatch(name) and not re.fullmatch("player[0-9]+", name)
+        for handle in (name, own) if is_usable else (own,):
+            try:
+                self.add(Handle(handle, user.id))
+                return handle
+            except AlreadyThere:
+                continue
+            except HandleTaken:  # another process was faster
+                break
+        return self.find_of(user.id) or own
 
 
 class Users(Records[User]):

@@ -42,12 +42,15 @@ COMMON_PASSWORDS = Path(__file__).with_name("common_passwords.txt")  # lower cas
 COMMON_LENGTH = 4  # characters; shorter ones are part of half of all passwords
 LETTERS_ADDED = 4  # to a common password make it an uncommon one
 FLAIR_LENGTH = 30  # characters
+GROUPS = ("players", "moderators", "administrators")  # by mod level, each a part of the one before
 USER_ID = re.compile(r"[1-9][0-9]{0,14}")
 IDS_LEFT_OUT = 10_000  # by a restore: games may know users who signed up after the backup
 USER_IDS_END = 10**15 - 2 * IDS_LEFT_OUT  # ids have up to 15 digits, after a restore too
 TIME_END = 10**15  # milliseconds: the address of a picture has room for 15 digits
 PICTURE_FILE = re.compile(rf"({USER_ID.pattern})(-[1-9][0-9]{{0,14}})?\.webp")  # id, timestamp
 CLIENT_ID = re.compile(r"[a-z0-9]{16,64}")
+HANDLE = re.compile(r"[a-z0-9][a-z0-9._-]{0,119}")
+THUMBPRINT = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7638: a SHA-256 in base64url
 SHA256 = re.compile(r"[0-9a-f]{64}")
 REDIRECT_URI_LENGTH = 2000  # characters
 LOOPBACK_PORT = re.compile(r"^(https?://(?:127\.0\.0\.1|\[::1\]))(?::[0-9]{1,5})?(?=[/?]|$)")
@@ -255,6 +258,15 @@ def check_redirect_uris(uris: list[str], public: bool = False) -> str | None:
     for uri in uris:
         if problem := check_redirect_uri(uri, public):
             return f"{uri!r}: {problem}"
+    return None
+
+
+def check_groups(groups: list[str]) -> str | None:
+    """Check the groups of a client: those of a mod level, or `flair:` and a flair."""
+    for each in groups:
+        name, _, flair = each.partition(":")
+        if each not in GROUPS and (name != "flair" or check_flair(flair)):
+            return f"{each!r}: Use {', '.join(GROUPS)} or flair: and a flair."
     return None
 
 

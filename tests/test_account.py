@@ -215,8 +215,9 @@ def test_export_has_all_fields_except_credentials(store, adas_browser, ada, prog
     assert answer.headers["Cache-Control"] == "no-store"
     user = store.users.read(ada.id)
     exported = json.loads(answer.text)
-    more = {name: exported.pop(name) for name in ("clients", "picture", "audit")}
+    more = {name: exported.pop(name) for name in ("clients", "handle", "picture", "audit")}
     assert (more["clients"], more["audit"], exported.pop("auditComplete")) == ([], [], True)
+    assert more["handle"] is None  # no program has asked for it
     assert set(exported) == {each.name for each in fields(User)} - WITHHELD[User]
     for name in exported.keys() - {"grants", "sessions", "suspension"}:
         assert exported[name] == getattr(user, name)

@@ -1,13 +1,15 @@
 """The declarations of the kinds of records."""
 
 from storage.kinds import KINDS
-from storage.records import Client, Invite, User
+from storage.records import Client, Handle, Invite, OpenIdKey, User
 
 GAME = {"game_url": "https://chess.example/", "listed": True}
 SAMPLES = {
     "users": lambda: User(1, "Ada", "ada@example.org", "", mod_level=2, invite="an invitation"),
     "clients": lambda: Client("c" * 24, "Chess", "", [], owner_id=1, **GAME),
     "invites": lambda: Invite("0" * 64, 5),
+    "handles": lambda: Handle("ada", 1),
+    "openid_keys": lambda: OpenIdKey("k" * 43, 1, "", "", 5, 6),
 }
 
 

@@ -17,9 +17,9 @@ from storage.flat_files.audit import AuditFile
 from storage.flat_files.codes import CodeFiles
 from storage.flat_files.keys import KeyFile
 from storage.flat_files.layout import Layout
-from storage.flat_files.record_files import RecordFiles
+from storage.flat_files.record_files import HandleFiles, RecordFiles
 from storage.flat_files.users import UserFiles
-from storage.kinds import Kind
+from storage.kinds import HANDLES, OPENID_KEYS, Kind
 from storage.maintenance import Load, Problem, Progress, Report, Snapshot, ignore
 
 PROBE = 4096  # bytes: a full disk still makes empty files
@@ -43,7 +43,9 @@ class FlatFiles(Storage):
         self.codes = CodeFiles(layout.path("codes"))
         self.attempts = AttemptFiles(layout, self.keys)
         self.audit = AuditFile(layout)
-        parts = (self.users, self.clients, self.invites)
+        self.handles = HandleFiles(layout, HANDLES)
+        self.openid_keys = RecordFiles(layout, OPENID_KEYS)
+        parts = (self.users, self.clients, self.invites, self.handles, self.openid_keys)
         self._records = {part.kind: part for part in parts}
 
     def records(self, kind: Kind) -> RecordFiles:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 
 from storage.contract import Codes
-from storage.encoding import build_record, encode, record_as_dict
+from storage.encoding import build_record, encode, stored_fields
 from storage.errors import CodeSpent, NoSuchCode
 from storage.files import raises_storage_errors
 from storage.flat_files import disk
@@ -34,7 +34,7 @@ class CodeFiles(Codes):
         number = window_of_now(WINDOW)
         make_window(self._folder, number)
         path = f"{self._folder}/{number}/{sha256(code)}.json"
-        content = encode(record_as_dict(record) | {"boot_id": self._boot_id})
+        content = encode(stored_fields(record) | {"boot_id": self._boot_id})
         disk.write_file(path, content, durable=self._boot_id is None)
 
     @raises_storage_errors

@@ -12,7 +12,7 @@ from typing import Any
 
 from storage import kinds
 from storage.contract import new_key
-from storage.encoding import encode, record_as_dict
+from storage.encoding import encode, stored_fields
 from storage.errors import BadInstallation, DamagedRecord
 from storage.files import confirm_in, translate_os_errors
 from storage.flat_files import disk
@@ -93,7 +93,7 @@ class StagedFiles(Load):
 
     def add(self, kind: Kind, record: Any) -> None:
         path = self.layout.path(kind.name, f"{record.id}.json")
-        self._write(path, [encode(record_as_dict(record))])
+        self._write(path, [encode(stored_fields(record))])
         Entries(self.layout, kind).put_new(record)
 
     def add_deleted_id(self, user_id: int) -> None:

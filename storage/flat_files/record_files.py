@@ -17,7 +17,7 @@ from storage.flat_files.layout import Layout
 from storage.kinds import Kind, day_of, dependents_of
 from storage.maintenance import ignore
 from storage.records import now_ms
-from storage.repositories import Before, Clients, Id, Record, Records, Value
+from storage.repositories import Before, Clients, Handles, Id, Record, Records, Value
 
 CACHED_RECORDS = 4096  # of a kind, with the values made from them; ordinary ones take 3 KiB
 CACHED_VALUES = 9000  # of a kind whose records are not cached: a profile takes 1 KiB
@@ -222,3 +222,7 @@ class RecordFiles(Records):
 
 class ClientFiles(RecordFiles, Clients):
     """The clients as files."""
+
+
+class HandleFiles(RecordFiles, Handles):
+    """The handles as files."""

@@ -3,7 +3,7 @@
 import contextlib
 import os
 
-from storage.encoding import encode, record_as_dict
+from storage.encoding import encode, stored_fields
 from storage.errors import (
     BadInstallation,
     DamagedRecord,
@@ -62,7 +62,7 @@ class UserFiles(RecordFiles, Users):
         # Most of the time passes here. Others can add accounts meanwhile.
         disk.sync_folder(self.layout.data_dir)  # before anything is saved under the id
         images = generate_picture(user.id)
-        path, record = self.path(user.id), encode(record_as_dict(user))
+        path, record = self.path(user.id), encode(stored_fields(user))
         with disk.rollback_on_error() as undo:
             undo.callback(self.pictures.remove, user.id, user.pfp_timestamp)
             self.pictures.write(user.id, user.pfp_timestamp, images)

@@ -5,14 +5,14 @@ from contextlib import AbstractContextManager
 
 from storage import kinds
 from storage.contract import Storage
-from storage.kinds import Kind
+from storage.kinds import HANDLES, OPENID_KEYS, Kind
 from storage.maintenance import Load, Problem, Progress, Report, Snapshot, ignore
 from storage.postgresql.attempts import AttemptTable
 from storage.postgresql.audit import AuditTable
 from storage.postgresql.codes import CodeTable
 from storage.postgresql.connections import Database
 from storage.postgresql.keys import KeyRow
-from storage.postgresql.record_table import RecordTable
+from storage.postgresql.record_table import HandleTable, RecordTable
 from storage.postgresql.users import UserTable
 from storage.records import now_ms
 
@@ -26,7 +26,10 @@ class PostgreSQL(Storage):
         self.keys = KeyRow(database)
         self.users = UserTable(database)
         self.clients, self.invites = self.users.clients, self.users.invites
-        self._records = {each.kind: each for each in (self.users, self.clients, self.invites)}
+        self.handles = HandleTable(database, HANDLES)
+        self.openid_keys = RecordTable(database, OPENID_KEYS)
+        parts = (self.users, self.clients, self.invites, self.handles, self.openid_keys)
+        self._records = {each.kind: each for each in parts}
         self.pictures = self.users.pictures
         self.codes = CodeTable(database)
         self.attempts = AttemptTable(database, self.keys)

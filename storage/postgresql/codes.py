@@ -11,7 +11,7 @@ import secrets
 import time
 
 from storage.contract import Codes
-from storage.encoding import decode_record, record_as_dict
+from storage.encoding import decode_record, stored_fields
 from storage.errors import CodeSpent, DamagedRecord, NoSuchCode, SaveUnconfirmed, StorageFailed
 from storage.postgresql.connections import Database
 from storage.records import AuthorizationCode, now_ms, sha256
@@ -33,7 +33,7 @@ class CodeTable(Codes):
             self._cleaned = time.monotonic()
             oldest = now_ms() - KEPT
             self._database.execute_unlogged("DELETE FROM codes WHERE issued < %s", [oldest])
-        values = json.dumps(record_as_dict(record), ensure_ascii=False)
+        values = json.dumps(stored_fields(record), ensure_ascii=False)
         self._database.execute_unlogged(
             "INSERT INTO codes (hash, record, issued) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
             [sha256(code), values, now_ms()],

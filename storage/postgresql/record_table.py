@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any
 
-from storage.encoding import decode_record, record_as_dict
+from storage.encoding import decode_record, stored_fields
 from storage.errors import AlreadyThere, DamagedRecord
 from storage.kinds import Kind, day_of, dependents_of
 from storage.maintenance import ignore
 from storage.postgresql.connections import Database, Rows
 from storage.records import now_ms
-from storage.repositories import Before, Clients, Id, Record, Records, Value
+from storage.repositories import Before, Clients, Handles, Id, Record, Records, Value
 
 CACHED = 1000  # decoded records of a kind
 CLEANING_INTERVAL = 60  # seconds
@@ -27,7 +27,7 @@ def columns_of(kind: Kind) -> str:
 
 def row_of(kind: Kind, record: Any) -> list:
     """Return the row of a record."""
-    content = json.dumps(record_as_dict(record), ensure_ascii=False)
+    content = json.dumps(stored_fields(record), ensure_ascii=False)
     return [record.id, content, *keys_of(kind, record)]
 
 
@@ -207,6 +207,10 @@ class RecordTable(Records):
 
 class ClientTable(RecordTable, Clients):
     """The clients in a database."""
+
+
+class HandleTable(RecordTable, Handles):
+    """The handles in a database."""
 
 
 def _page(

@@ -31,8 +31,10 @@ from storage.records import (
     AuthorizationCode,
     Client,
     Grant,
+    Handle,
     Invite,
     Notice,
+    OpenIdKey,
     Session,
     Suspension,
     User,
@@ -198,6 +200,8 @@ RECORDS = {
     for each in (
         *(USER, USER.grants["a" * 24], USER.sessions[0], USER.suspension, USER.notices[0]),
         Invite("0" * 64, 5),
+        Handle("ada", 1),
+        OpenIdKey("k" * 43, 1, "modulus", "key", 5, 6),
         Client("a" * 24, "Space Game", "0" * 64, [REDIRECT_URI], owner_id=1),
         AuthorizationCode("a" * 24, 1, "id", ["userinfo"], None, None),
     )

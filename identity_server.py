@@ -20,9 +20,9 @@ import hmac
 import logging
 import re
 import secrets
-from dataclasses import asdict, dataclass
-from typing import NamedTuple
-from urllib.parse import urlencode, urlsplit
+from collections.abc import Sequence
+from dataclasses import asdict
+from urllib.parse import urlsplit
 
 from flask import Blueprint, Flask, abort, request, session
 from itsdangerous import BadSignature
@@ -31,23 +31,48 @@ from werkzeug.exceptions import BadRequest
 from werkzeug.middleware.proxy_fix import ProxyFix
 from werkzeug.wrappers import Response
 
-from identity.clients import authenticate_client, find_named_client
+from identity.authorization import (
+    ALWAYS_GRANTED,
+    ASK_CONSENT,
+    LOGIN,
+    OPENID,
+    QUERY,
+    SILENT,
+    WEB_MESSAGE,
+    AuthorizationError,
+    AuthorizationRequest,
+    Reply,
+    read_authorization_request,
+    read_client_and_redirect_uri,
+    read_code_challenge,
+    reply_to,
+)
+from identity.claims import profile_claims, scope_claims
+from identity.clients import (
+    authenticate_client,
+    check_token_form,
+    find_named_client,
+    read_token_parameters,
+)
 from identity.context import base_url, get_storage
-from identity.fast_path import ApiRequest, ApiViews, FastPath, parse_parameters
+from identity.fast_path import ApiRequest, ApiViews, FastPath
 from identity.formatting import MINUTE
-from identity.guards import GUARDS
-from identity.naming import name_owner
+from identity.guards import GUARDS, is_framed, is_request_by_post
+from identity.naming import describe_groups, name_owner
 from identity.oauth import (
     CODE_MAX_AGE,
     CODE_TOO_OLD,
     CODE_USED,
     SCOPES,
+    InvalidGrant,
+    add_to_query,
     code_challenge_of,
     destination_of,
-    find_tester_uri,
     redirect_targets,
     tester_redirect_uri,
 )
+from identity.openid import issue_id_token
+from identity.reauthentication import address_after_sign_in, must_sign_in, session_start
 from identity.responses import (
     NO_STORE,
     STORAGE_RETRY_AFTER,
@@ -57,6 +82,7 @@ from identity.responses import (
     add_default_headers,
     encode_ascii_json,
     encode_json,
+    redirect_to_get,
     security_policy,
 )
 from identity.sessions import SESSION_MAX_AGE, CookieSessions, redirect_to_sign_in, signed_in_player
@@ -66,9 +92,10 @@ from identity.stamps import check_age
 from pages.account import account
 from pages.developer import developer
 from pages.discovery import discovery
-from pages.errors import ERROR_HANDLERS, UnusableClient, show_bad_request
+from pages.errors import ERROR_HANDLERS, show_bad_request
 from pages.files import files
 from pages.games import find_game, games, preview_of_game
+from pages.logout import logout
 from pages.moderation import moderation
 from pages.rendering import load_templates, render_page
 from pages.sign_in import sign_in
@@ -77,7 +104,6 @@ from pages.tester import tester
 from storage import Storage, open_storage
 from storage.errors import (
     CodeSpent,
-    NoSuchClient,
     NoSuchCode,
     NoSuchUser,
     SaveUnconfirmed,
@@ -86,45 +112,29 @@ from storage.errors import (
     TooManyAttempts,
 )
 from storage.records import CLOCK_TOLERANCE, AuthorizationCode, Client, Grant, User, now_ms
-from storage.rules import USER_ID, has_origin, origin_of
+from storage.rules import USER_ID, origin_of
 
 TOKEN_MAX_AGE = 600  # seconds
 APPROVAL_MAX_AGE = 600  # seconds between the consent page and its answer
-TOKEN_BODY_LIMIT = 16 * 1024  # bytes
 PAGE_BODY_LIMIT = 64 * 1024  # bytes
 CODES_A_MINUTE = 60  # for one player
 BATCH_IDS = 100  # players in one look-up
 BATCH_QUERY_LIMIT = 4096  # bytes
-ALWAYS_GRANTED = "userinfo"  # of SCOPES
-REQUEST_PARAMETERS = ("response_type", "response_mode", "prompt", "scope", "state")
-REQUEST_PARAMETERS += ("code_challenge", "code_challenge_method")
-QUERY, WEB_MESSAGE = "query", "web_message"  # response modes: of a redirect and of a popup
-PROMPTS = {"consent", "login", "select_account"}  # values of `prompt` that ask the player again
-TOKEN_FIELDS = ("grant_type", "code", "redirect_uri", "client_id", "client_secret", "code_verifier")
 CODE_VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 4.1
-CODE_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636 4.2: a SHA-256 in base64url
 BEARER_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750 2.1
 
 server = Blueprint("identity_server", __name__)
 api_views = ApiViews()
 logger = logging.getLogger(__name__)  # the app's own: Flask names it after this module
 
-# -- Errors -----------------------------------------------------------------------------------
-
-
-class AuthorizationError(Exception):
-    """An error in an authorization request, with its code for the client (RFC 6749 4.1.2.1)."""
-
-    def __init__(self, error: str, description: str) -> None:
-        super().__init__(description)
-        self.error = error
-
-
 # -- Access tokens: signed, never stored ------------------------------------------------------
 
 
-def issue_access_token(code: AuthorizationCode, store: Storage) -> str:
-    """Return a token for the grant of a code, valid for TOKEN_MAX_AGE seconds."""
+def issue_access_token(code: AuthorizationCode, store: Storage, groups: Sequence[str] = ()) -> str:
+    """Return a token for the grant of a code, valid for TOKEN_MAX_AGE seconds.
+
+    With `groups` only for as long as the player is in one of them.
+    """
     # The grant id is the code's, never one that is read later: a replayed code ends the grant id it
     # names, and with it the token of the first request (RFC 6749 4.1.2).
     claims = {
@@ -133,6 +143,8 @@ def issue_access_token(code: AuthorizationCode, store: Storage) -> str:
         "scope": code.scope,
         "grant": code.grant_id,
     }
+    if groups:  # whois need not read the client
+        claims["groups"] = groups
     return serializer("access token", store).dumps(claims)
 
 
@@ -163,56 +175,85 @@ def unchanged(user: User) -> User:
 # -- The grant, 1: the player is asked (RFC 6749 4.1.1) ---------------------------------------
 
 
-@dataclass
-class AuthorizationRequest:
-    """A checked authorization request: what a client asks of a player."""
-
-    client_id: str
-    redirect_uri: str | None  # None: from a game, whose page takes the code without a redirect
-    scope: list[str]
-    state: str | None
-    code_challenge: str | None
-    response_mode: str | None = None
-
-
-class Reply(NamedTuple):
-    """How a client gets the response: by a redirect, or as a message of a page in a popup."""
-
-    client: Client
-    redirect_uri: str
-    state: str | None
-    response_mode: str | None  # WEB_MESSAGE; anything else means a redirect
-
-
 @server.get("/oauth/authorize")
 @server.get("/oauth")
 def authorize() -> Response | tuple:
     """Show the consent page, or redirect to the client if the player consented before."""
-    player = signed_in_player()
     client, redirect_uri = read_client_and_redirect_uri(request.args)
-    if player is None:
-        return redirect_to_sign_in()
-    state, response_mode = request.args.get("state"), request.args.get("response_mode")
-    reply = Reply(client, redirect_uri, state, response_mode)
-    grant = player.consents.get(client.id)
+    sent = (request.args.get(name) for name in ("state", "response_mode"))
+    reply = reply_to(client, redirect_uri, *sent, request.args.get("scope", ""))
     try:
         auth_request = read_authorization_request(request.args, client, redirect_uri)
-        if grant and may_skip_consent(client, grant, auth_request):
-            return respond_to_client(reply, code=issue_code(player, grant, auth_request))
-    except (AuthorizationError, StorageFailed) as error:
-        response = respond_with_error(reply, error)
-        if grant or reply.response_mode == WEB_MESSAGE:  # a message redirects nobody
-            return response
-        return show_bad_request(error, client, response.location)
-    return show_consent_page(player, client, auth_request)
+    except AuthorizationError as error:
+        return refuse_request(reply, error)
+    if SILENT in auth_request.prompts and OPENID in auth_request.scope:
+        return answer_silently(reply, auth_request)
+    player = signed_in_player()
+    if must_sign_in(player, auth_request):
+        return redirect_to_sign_in(address_after_sign_in(player, auth_request))
+    require_admitted(client, player)
+    grant = player.consents.get(client.id)
+    if not may_skip_consent(client, grant, auth_request):
+        return show_consent_page(player, client, auth_request)
+    try:
+        return respond_to_client(reply, code=issue_code(player, grant, auth_request))
+    except StorageFailed as error:
+        return respond_with_error(reply, error)
 
 
-def may_skip_consent(client: Client, grant: Grant, auth_request: AuthorizationRequest) -> bool:
+def refuse_request(reply: Reply, error: AuthorizationError) -> Response | tuple:
+    """Return the response to a malformed request, once the player has signed in."""
+    player = signed_in_player()
+    if player is None:
+        return redirect_to_sign_in()
+    response = respond_with_error(reply, error)
+    # A message redirects nobody.
+    if reply.client.id in player.consents or reply.response_mode == WEB_MESSAGE:
+        return response
+    return show_bad_request(error, reply.client, response.location)
+
+
+def answer_silently(reply: Reply, auth_request: AuthorizationRequest) -> Response | tuple:
+    """Return a code or an error, and show no page (OpenID Connect Core 3.1.2.1, prompt=none)."""
+    if is_framed():
+        # Pages of sibling sites could use up the player's codes in frames, so these get none.
+        problem = "a frame gets no code: open this address in a window"
+        error = AuthorizationError("interaction_required", problem)
+        return respond_with_error(reply._replace(response_mode=QUERY), error)
+    try:
+        player = signed_in_player()
+        if must_sign_in(player, auth_request):
+            raise AuthorizationError("login_required", "the player has to sign in")
+        if not reply.client.admits(player):
+            raise AuthorizationError("access_denied", "the app is not for this player")
+        grant = player.consents.get(reply.client.id)
+        if not may_skip_consent(reply.client, grant, auth_request):
+            raise AuthorizationError("consent_required", "the player has to allow this")
+        return respond_to_client(reply, code=issue_code(player, grant, auth_request))
+    except AuthorizationError as error:
+        return respond_with_error(reply, error)
+    except StorageError as error:
+        logger.error("no code issued: %s", error)
+        error = AuthorizationError("temporarily_unavailable", "try again in a minute")
+        return respond_with_error(reply, error)
+
+
+def require_admitted(client: Client, player: User) -> None:
+    """Raise Forbidden if the client is for other players."""
+    if not client.admits(player):
+        abort(403, f"{client.name} is only for {describe_groups(client.only_groups)}.")
+
+
+def may_skip_consent(
+    client: Client, grant: Grant | None, auth_request: AuthorizationRequest
+) -> bool:
     """Return True if the player need not be asked, because an earlier consent covers this."""
-    if request.method == "HEAD":  # RFC 9110 9.2.1: HEAD is safe, so it creates no code.
+    if grant is None or request.method == "HEAD":  # RFC 9110 9.2.1: HEAD creates no code.
         return False
-    is_covered = set(auth_request.scope) <= set(grant.scope)
-    must_ask = not PROMPTS.isdisjoint(request.args.get("prompt", "").split(" "))
+    is_covered = auth_request.asked_consent <= set(grant.scope)
+    # Of OpenID Connect, `login` asks for the password and no more.
+    asking = ASK_CONSENT if OPENID in auth_request.scope else ASK_CONSENT | {LOGIN}
+    must_ask = not asking.isdisjoint(auth_request.prompts)
     remembers = client.remembers_consent(auth_request.redirect_uri)
     return is_covered and remembers and not must_ask and not is_test(client, auth_request)
 
@@ -220,89 +261,6 @@ def may_skip_consent(client: Client, grant: Grant, auth_request: AuthorizationRe
 def is_test(client: Client, auth_request: AuthorizationRequest) -> bool:
     """Return True for a request of this site's tester, whose consent is not remembered."""
     return auth_request.redirect_uri == tester_redirect_uri(client)
-
-
-def read_client_and_redirect_uri(parameters: MultiDict) -> tuple[Client, str]:
-    """Return the registered client and its redirect URI. Raises UnusableClient."""
-    # RFC 6749 4.1.2.1: if one of these two is wrong, the player is told and nobody is redirected.
-    client_id = read_single(parameters, "client_id")
-    received = read_single(parameters, "redirect_uri")
-    if not client_id:
-        raise UnusableClient("This link has no client_id. Tell the app's developer.")
-    try:
-        client = get_storage().clients.read(client_id)
-    except NoSuchClient:
-        raise UnusableClient("No app has this client_id. Tell the app's developer.") from None
-    if client.disabled:
-        raise UnusableClient(f"{client.name} is disabled. Ask the people who run this site.")
-    redirect_uri = client.choose_redirect_uri(received) or find_tester_uri(
-        client, received, signed_in_player()
-    )
-    if redirect_uri is None and not received:
-        raise UnusableClient("This link has no redirect_uri. Tell the app's developer.")
-    if redirect_uri is None:
-        problem = f"{client.name} did not register this redirect_uri. Tell its developer."
-        raise UnusableClient(problem, client, received)
-    if parameters.get("response_mode") == WEB_MESSAGE and not has_origin(redirect_uri):
-        raise UnusableClient(
-            "A popup (web_message) needs a redirect_uri with https. Tell the app's developer."
-        )
-    return client, redirect_uri
-
-
-def read_single(parameters: MultiDict, name: str) -> str:
-    """Return a parameter, "" if it is missing. Raises UnusableClient if it is repeated."""
-    values = parameters.getlist(name)
-    if len(values) > 1:
-        raise UnusableClient(f"This link has more than one {name}. Tell the app's developer.")
-    return values[0] if values else ""
-
-
-def read_authorization_request(
-    parameters: MultiDict, client: Client, redirect_uri: str
-) -> AuthorizationRequest:
-    """Return the request of a known client. Raises AuthorizationError."""
-    for name in REQUEST_PARAMETERS:
-        if len(parameters.getlist(name)) > 1:  # RFC 6749 3.1
-            raise AuthorizationError("invalid_request", f"{name} is repeated")
-    response_type = parameters.get("response_type")
-    if not response_type:
-        raise AuthorizationError("invalid_request", "response_type is missing")
-    if response_type != "code":
-        raise AuthorizationError("unsupported_response_type", "response_type must be code")
-    response_mode = parameters.get("response_mode") or None
-    if response_mode not in (None, QUERY, WEB_MESSAGE):
-        raise AuthorizationError("invalid_request", "response_mode must be query or web_message")
-    return AuthorizationRequest(
-        client.id,
-        redirect_uri,
-        read_scope(parameters.get("scope", ""), client),
-        parameters.get("state"),
-        read_code_challenge(parameters, required=client.needs_challenge),
-        response_mode,
-    )
-
-
-def read_scope(text: str, client: Client) -> list[str]:
-    """Return the known scopes: generic clients also ask for openid and profile."""
-    asked = {ALWAYS_GRANTED, *text.split(" ")} - ({"email"} if client.no_email else set())
-    return [each for each in SCOPES if each in asked]
-
-
-def read_code_challenge(parameters: MultiDict, required: bool) -> str | None:
-    """Return the PKCE challenge (RFC 7636 4.3), or None. Raises AuthorizationError."""
-    challenge = parameters.get("code_challenge") or None
-    method = parameters.get("code_challenge_method") or None
-    if challenge is None and method is None and not required:
-        return None
-    if challenge is None:  # RFC 9700 2.1.1: nothing else protects the codes of a public client
-        raise AuthorizationError("invalid_request", "code_challenge is missing (PKCE, RFC 7636)")
-    # `plain`, which is the default, would show the verifier to anyone who sees this request.
-    if method != "S256":
-        raise AuthorizationError("invalid_request", "code_challenge_method must be S256")
-    if not CODE_CHALLENGE.fullmatch(challenge):
-        raise AuthorizationError("invalid_request", "code_challenge is not 43 characters base64url")
-    return challenge
 
 
 def show_consent_page(
@@ -322,28 +280,13 @@ def show_consent_page(
         on_device=not client.remembers_consent(auth_request.redirect_uri),
         remembered=not is_test(client, auth_request),
         email=player.email if "email" in auth_request.scope else None,
+        groups=player.groups if "groups" in auth_request.scope else None,
         request_field=signed,
-        again=address_of(auth_request),
+        again=auth_request.address,
         problems={"form": problem} if problem else {},
     )
     headers = security_policy(form_targets=redirect_targets(auth_request.redirect_uri))
     return page, 400 if problem else 200, headers
-
-
-def address_of(auth_request: AuthorizationRequest) -> str:
-    """Return the address on this server that makes the same request once more."""
-    parameters = {
-        "response_type": "code",
-        "response_mode": auth_request.response_mode,
-        "client_id": auth_request.client_id,
-        "redirect_uri": auth_request.redirect_uri,
-        "scope": " ".join(auth_request.scope),
-        "state": auth_request.state,
-        "code_challenge": auth_request.code_challenge,
-        "code_challenge_method": auth_request.code_challenge and "S256",
-    }
-    query = urlencode({name: each for name, each in parameters.items() if each is not None})
-    return f"/oauth/authorize?{query}"
 
 
 # -- The grant, 2: the player decides, and the client gets a code (RFC 6749 4.1.2) ------------
@@ -355,13 +298,17 @@ def decide() -> Response | tuple:
 
     A decision in the first second of the page does not count, and the page is shown again.
     """
+    if is_request_by_post():
+        return redirect_to_get()
     player = signed_in_player()
     if player is None:
         abort(403, "You are signed out. Sign in, then start again from the app.")
     client, auth_request, shown = read_approved_request(request.form.get("request", ""))
     if problem := check_age(shown):
         return show_consent_page(player, client, auth_request, problem)
-    reply = Reply(client, auth_request.redirect_uri, auth_request.state, auth_request.response_mode)
+    require_admitted(client, player)
+    sent = auth_request.state, auth_request.response_mode, auth_request.asked_scope
+    reply = reply_to(client, auth_request.redirect_uri, *sent)
     decision = request.form.get("decision")
     if decision not in ("allow", "deny"):
         abort(400, "Choose Allow or Cancel.")
@@ -426,6 +373,9 @@ def issue_code(player: User, grant: Grant, auth_request: AuthorizationRequest) -
         scope=auth_request.scope,
         redirect_uri=auth_request.redirect_uri,
         code_challenge=auth_request.code_challenge,
+        granted=auth_request.granted_scope,
+        nonce=auth_request.nonce,
+        auth_time=session_start(player) if OPENID in auth_request.scope else None,
     )
     get_storage().codes.add(code, record)
     return code
@@ -441,18 +391,14 @@ def respond_with_error(reply: Reply, error: AuthorizationError | StorageFailed) 
 
 def respond_to_client(reply: Reply, **parameters: str) -> Response | tuple:
     """Return the response that takes parameters, and the client's `state`, to the client."""
-    client, redirect_uri, state, response_mode = reply
-    if state is not None:
-        parameters["state"] = state
-    # RFC 9207, against mix-up (RFC 9700 4.4). A library that was told no issuer refuses it, so a
-    # confidential client has to name the response mode: static/identity.js does.
-    if client.public or response_mode == QUERY:
+    if reply.state is not None:
+        parameters["state"] = reply.state
+    if reply.names_issuer:
         parameters["iss"] = base_url()
-    if response_mode == WEB_MESSAGE:
-        player, origin = signed_in_player(), origin_of(redirect_uri)
+    if reply.response_mode == WEB_MESSAGE:
+        player, origin = signed_in_player(), origin_of(reply.redirect_uri)
         return render_page("web_message.html", player, origin=origin, response=parameters)
-    separator = "&" if "?" in redirect_uri else "?"
-    address = f"{redirect_uri}{separator}{urlencode(parameters)}"
+    address = add_to_query(reply.redirect_uri, parameters)
     # 303, never 307: a browser would post the player's form to the client (RFC 9700 4.12).
     return ExactRedirect(status=303, headers={"Location": address, **NO_STORE})
 
@@ -462,13 +408,28 @@ def respond_to_client(reply: Reply, **parameters: str) -> Response | tuple:
 
 @api_views.route("POST", "/api/oauth/token", sent_header="Content-Type")
 def token(api_request: ApiRequest) -> JsonResponse:
-    """Exchange a code for an access token.
+    """Exchange a code for an access token."""
+    return exchange_code(api_request)
+
+
+@api_views.route("POST", "/oauth/token", sent_header="Content-Type")
+def standard_token(api_request: ApiRequest) -> JsonResponse:
+    """Exchange a code, for programs that expect the responses of the standards.
+
+    Errors are those of RFC 6749 5.2. A response has the scope where fewer were granted than asked
+    for, and an ID token where `openid` was (OpenID Connect Core 3.1.3.3).
+    """
+    return exchange_code(api_request, is_standard=True)
+
+
+def exchange_code(api_request: ApiRequest, is_standard: bool = False) -> JsonResponse:
+    """Return the response with the token.
 
     Everything is read and checked before the code is spent: a failed request uses up no code.
     """
     parameters = read_token_parameters(api_request)
     try:
-        form = check_token_form(parameters)
+        form = check_token_form(parameters, is_standard)
     except BadRequest:
         find_named_client(api_request, dict(parameters))  # its pages may read this error
         raise
@@ -476,16 +437,25 @@ def token(api_request: ApiRequest) -> JsonResponse:
     store = api_request.storage
     try:
         code = store.codes.read(form["code"])
-        refuse_bad_code(store, code, client, form)
+        user = require_good_code(store, code, client, form)
+        body = {
+            "access_token": issue_access_token(code, store, client.only_groups),
+            "token_type": "Bearer",
+            "expires_in": TOKEN_MAX_AGE,
+        }
+        if is_standard and code.granted:
+            body["scope"] = code.granted  # RFC 6749 5.1
+        if is_standard and OPENID in code.scope:
+            body["id_token"] = issue_id_token(code, user, body["access_token"], api_request)
         store.codes.spend(form["code"])
     except NoSuchCode:
-        abort(400, "unknown or expired authorization code")
+        raise InvalidGrant("unknown or expired authorization code") from None
     except CodeSpent as spent:
         # Only for who can prove to be the client that the code was issued to: nobody else can end
         # a player's tokens.
         if spent.record.client_id == client.id and has_right_verifier(form, spent.record):
             end_replayed_grant(store, spent.record)
-        abort(400, CODE_USED)
+        raise InvalidGrant(CODE_USED) from None
     except SaveUnconfirmed as error:
         logger.error("a code may have been spent: %s", error)
         problem = "the code may have been used up: get a new one"
@@ -493,65 +463,41 @@ def token(api_request: ApiRequest) -> JsonResponse:
     except StorageFailed as error:
         logger.error("a code was not spent: %s", error)
         abort(503, "the server cannot save right now", retry_after=STORAGE_RETRY_AFTER)
-    body = {
-        "access_token": issue_access_token(code, store),
-        "token_type": "Bearer",
-        "expires_in": TOKEN_MAX_AGE,
-    }
     return JsonResponse(body, {**NO_STORE, "Pragma": "no-cache"})
 
 
-def read_token_parameters(api_request: ApiRequest) -> list[tuple[str, str]]:
-    """Return the parameters of a token request. Raises HTTPException."""
-    body = api_request.read_body(TOKEN_BODY_LIMIT)
-    media_type = api_request.environ.get("CONTENT_TYPE", "").partition(";")[0].strip().lower()
-    if media_type in ("application/json", "multipart/form-data"):
-        abort(400, "send the parameters form-encoded: application/x-www-form-urlencoded")
-    try:
-        return parse_parameters(body.decode(), errors="strict")
-    except ValueError:
-        abort(400, "the body is not form-encoded UTF-8")
-
-
-def check_token_form(sent: list[tuple[str, str]]) -> dict[str, str]:
-    """Return the parameters of a token request without blank ones. Raises BadRequest."""
-    # RFC 6749 3.2: a blank parameter counts as missing, and none of ours may be repeated.
-    names = [name for name, _ in sent]
-    for name in TOKEN_FIELDS:
-        if names.count(name) > 1:
-            abort(400, f"{name} is repeated")
-    form = {name: value for name, value in sent if value}
-    for name in ("grant_type", "code"):
-        if name not in form:
-            abort(400, f"{name} is missing")
-    if form["grant_type"] != "authorization_code":
-        abort(400, "grant_type must be authorization_code")
-    return form
-
-
-def refuse_bad_code(
+def require_good_code(
     store: Storage, code: AuthorizationCode, client: Client, form: dict[str, str]
-) -> None:
-    """Refuse a code that is not valid for this token request. Raises BadRequest, NoSuchCode."""
+) -> User:
+    """Return the player of a code that is valid for this token request.
+
+    Raises InvalidGrant, NoSuchCode.
+    """
     if code.client_id != client.id:
         raise NoSuchCode
     age = now_ms() - code.issued  # below 0 if the clock of another machine is ahead
     if not -CLOCK_TOLERANCE * 1000 <= age <= CODE_MAX_AGE * 1000:
-        abort(400, CODE_TOO_OLD)
-    if find_granting_user(store, code.user_id, code.client_id, code.grant_id) is None:
-        abort(400, "the player has withdrawn consent, or the account is suspended or deleted")
+        raise InvalidGrant(CODE_TOO_OLD)
+    user = find_granting_user(store, code.user_id, code.client_id, code.grant_id)
+    if user is None:
+        raise InvalidGrant(
+            "the player has withdrawn consent, or the account is suspended or deleted"
+        )
+    if not client.admits(user):  # a group was taken away since
+        raise InvalidGrant("the client is not for this player")
     redirect_uri = form.get("redirect_uri")
     if redirect_uri is not None and redirect_uri != code.redirect_uri:
-        abort(400, "redirect_uri is not the one of the authorization request")
+        raise InvalidGrant("redirect_uri is not the one of the authorization request")
     if client.needs_challenge and code.code_challenge is None:  # no such code is issued
-        abort(400, "this client needs a code that was issued for a code_challenge")
+        raise InvalidGrant("this client needs a code that was issued for a code_challenge")
     # RFC 9700 2.1.1: otherwise removing the challenge from a request would turn PKCE off.
     if code.code_challenge is None and "code_verifier" in form:
-        abort(400, "code_verifier was sent, but no code_challenge before")
+        raise InvalidGrant("code_verifier was sent, but no code_challenge before")
     if code.code_challenge is not None and "code_verifier" not in form:
-        abort(400, "code_verifier is missing")
+        raise InvalidGrant("code_verifier is missing")
     if not has_right_verifier(form, code):
-        abort(400, "code_verifier does not match the code_challenge")
+        raise InvalidGrant("code_verifier does not match the code_challenge")
+    return user
 
 
 def has_right_verifier(form: dict[str, str], code: AuthorizationCode) -> bool:
@@ -585,22 +531,62 @@ def end_replayed_grant(store: Storage, code: AuthorizationCode) -> None:
 
 @api_views.route("GET", "/api/oauth/whois", any_origin=True, sent_header="Authorization")
 def whois(api_request: ApiRequest) -> JsonResponse:
-    """Return who gave this access token: id, name, pfpTimestamp and, if granted, email."""
-    store = api_request.storage
-    try:
-        claims = read_access_token(read_bearer_token(api_request), store)
-    except BadSignature:
-        raise TokenRefused("invalid_token", "invalid or expired access token") from None
-    user = find_granting_user(store, claims["user"], claims["client"], claims["grant"])
-    if user is None:
-        problem = "this access token was revoked: by the player, or because a code was used twice"
-        raise TokenRefused("invalid_token", problem)
+    """Return who gave this access token: id, name, pfpTimestamp and, if granted, email.
+
+    With `client_id` in the query, a token of another client is refused: the player of a game could
+    send one that another game was given.
+    """
+    claims, user = read_token_holder(api_request, read_bearer_token(api_request))
+    asked_by = [value for name, value in api_request.query if name == "client_id"]
+    if asked_by and asked_by != [claims["client"]]:
+        raise TokenRefused("invalid_token", "this access token was issued to another client")
     body = {"id": user.id, "name": user.name}
     if user.pfp_timestamp is not None:
         body["pfpTimestamp"] = user.pfp_timestamp
     if "email" in claims["scope"]:
         body["email"] = user.email
     return JsonResponse(encode_ascii_json(body), NO_STORE)
+
+
+@api_views.route("GET", "/oauth/userinfo", any_origin=True, sent_header="Authorization")
+@api_views.route("POST", "/oauth/userinfo", any_origin=True, sent_header="Authorization")
+def userinfo(api_request: ApiRequest) -> JsonResponse:
+    """Return who gave this access token, as claims (OpenID Connect Core 5.3)."""
+    store = api_request.storage
+    claims, user = read_token_holder(api_request, read_sent_token(api_request))
+    body = {"sub": str(user.id), "id": user.id, **profile_claims(user, store, api_request.base_url)}
+    return JsonResponse(body | scope_claims(user, claims["scope"]), NO_STORE)
+
+
+def read_token_holder(api_request: ApiRequest, token: str) -> tuple[dict, User]:
+    """Return the claims of an access token and the player who gave it. Raises TokenRefused."""
+    store = api_request.storage
+    try:
+        claims = read_access_token(token, store)
+    except BadSignature:
+        raise TokenRefused("invalid_token", "invalid or expired access token") from None
+    user = find_granting_user(store, claims["user"], claims["client"], claims["grant"])
+    if user is None:
+        problem = "this access token was revoked: by the player, or because a code was used twice"
+        raise TokenRefused("invalid_token", problem)
+    if "groups" in claims and set(claims["groups"]).isdisjoint(user.groups):
+        raise TokenRefused("invalid_token", "the client of this access token is not for the player")
+    return claims, user
+
+
+def read_sent_token(api_request: ApiRequest) -> str:
+    """Return the token in the header, or in the form of a POST (RFC 6750 2.2).
+
+    Raises TokenRefused, HTTPException.
+    """
+    if api_request.environ["REQUEST_METHOD"] != "POST" or api_request.authorization[0]:
+        return read_bearer_token(api_request)
+    sent = [value for name, value in read_token_parameters(api_request) if name == "access_token"]
+    if len(sent) > 1:
+        raise TokenRefused("invalid_request", "send the access token once", 400)
+    if not sent:
+        return read_bearer_token(api_request)  # which says what is missing
+    return sent[0]
 
 
 def read_bearer_token(api_request: ApiRequest) -> str:
@@ -648,6 +634,8 @@ def decide_game(client_id: str) -> JsonResponse:
     """
     try:
         player, client, auth_request = read_game_request(client_id)
+        if not client.admits(player):
+            raise AuthorizationError("access_denied", "the game is not for this player")
         remembers_consent = client.remembers_consent(client.game_url)
         grant = player.consents.get(client_id) if remembers_consent else None
         if request.form.get("decision") == "allow":
@@ -785,7 +773,7 @@ def create_app(overrides: dict | None = None) -> Flask:
     app.url_map.merge_slashes = False  # merging redirects to the Host that was sent, by http
     app.session_interface = CookieSessions()
     pages = (files, sign_in, sign_up, account, moderation, games, developer, tester, discovery)
-    for blueprint in (server, *pages):
+    for blueprint in (server, *pages, logout):
         app.register_blueprint(blueprint)
     for guard in GUARDS:
         app.before_request(guard)

@@ -1,5 +1,7 @@
 """The command `client`: registering and changing the apps that ask who a player is."""
 
+from collections.abc import Callable
+
 import click
 
 from commands import open_installation, printing, read_user_named
@@ -18,6 +20,24 @@ client_argument = click.argument("client_id", metavar="CLIENT_ID")
 description_option = click.option(
     "--description", type=str.strip, metavar="TEXT", help="What players read about its game."
 )
+
+
+def sign_in_options(command: Callable) -> Callable:
+    """Add the options for who may sign in, and where players go who sign out."""
+    groups = "players, moderators, administrators, or flair: and a flair"
+    options = [
+        ("--post-logout-redirect-uri", "URI", "Where players go who sign out; repeatable."),
+        ("--only-group", "GROUP", f"Who may sign in: {groups}; repeatable. Else everybody."),
+    ]
+    for name, metavar, text in reversed(options):
+        command = click.option(name, metavar=metavar, multiple=True, help=text)(command)
+    return command
+
+
+def listed_fields(post_logout_redirect_uri: tuple, only_group: tuple) -> dict[str, list[str]]:
+    """Return the fields of `sign_in_options` that were given; one blank value empties a list."""
+    given = {"post_logout_redirect_uris": post_logout_redirect_uri, "only_groups": only_group}
+    return {name: [*filter(None, dict.fromkeys(each))] for name, each in given.items() if each}
 
 
 def client_record(store: Storage, client: Client) -> dict:
@@ -67,8 +87,17 @@ def client_commands() -> None:
 @click.option("--public", is_flag=True, help="Without a secret, for a game without a server.")
 @click.option("--require-pkce", is_flag=True, help="Refuse requests without PKCE.")
 @click.option("--no-email", is_flag=True, help="It never gets an email address.")
+@sign_in_options
 @json_option
-def client_add(name: str, redirect_uri, owner: str | None, as_json: bool, **options) -> None:
+def client_add(
+    name: str,
+    redirect_uri: tuple,
+    owner: str | None,
+    post_logout_redirect_uri: tuple,
+    only_group: tuple,
+    as_json: bool,
+    **options,
+) -> None:
     """Register a client and print its secret, which is not shown again.
 
     The game of a player who is no administrator is on the home page only after `set --listed`. A
@@ -82,6 +111,7 @@ def client_add(name: str, redirect_uri, owner: str | None, as_json: bool, **opti
     """
     given = {field: value for field, value in options.items() if value}
     given |= {"name": name, "redirect_uris": list(dict.fromkeys(redirect_uri))}
+    given |= listed_fields(post_logout_redirect_uri, only_group)
     if not redirect_uri and "game_url" not in given:
         raise click.UsageError("Where is it? Give --redirect-uri, --game-url or both.")
     if {"public", "require_pkce"} <= given.keys():
@@ -126,14 +156,25 @@ def client_show(client_id: str, as_json: bool) -> None:
 @click.option("--listed/--unlisted", default=None, help="Whether its game is on the home page.")
 @click.option("--require-pkce/--allow-no-pkce", default=None, help="Whether PKCE is required.")
 @click.option("--no-email/--allow-email", default=None, help="Whether it never gets an address.")
+@sign_in_options
 @json_option
-def client_set(client_id: str, as_json: bool, redirect_uri, owner, listed, **options) -> None:
-    """Change a client.
+def client_set(
+    client_id: str,
+    as_json: bool,
+    redirect_uri: tuple,
+    owner: str | None,
+    listed: bool | None,
+    post_logout_redirect_uri: tuple,
+    only_group: tuple,
+    **options,
+) -> None:
+    """Change a client. What is repeatable replaces all, and '' leaves none.
 
     \b
     identity-server client set CLIENT_ID --name "Chess club" --owner ada
     """
     wanted = {field: value for field, value in options.items() if value is not None}
+    wanted |= listed_fields(post_logout_redirect_uri, only_group)
     if redirect_uri:
         wanted["redirect_uris"] = list(dict.fromkeys(redirect_uri))
     if not wanted and owner is None and listed is None:

@@ -52,14 +52,19 @@ def in_one_line(problem: Problem) -> str:
 
 @click.command("rotate-key")
 @click.option("--drop-old", is_flag=True, help="End everything that was signed so far.")
-def rotate_key(drop_old: bool) -> None:
+@click.option("--now", is_flag=True, help="Replace the key of ID tokens at once.")
+def rotate_key(drop_old: bool, now: bool) -> None:
     """Sign with a new key from now on, in every running worker.
 
     What the key before signed goes on until the next rotation: sessions last 14 days, so leave as
     many between two of them. With --drop-old, for a key that got out, all sessions, access tokens
     and links end at once, and everyone signs in again.
+
+    ID tokens (OpenID Connect) have a key of their own. The next one is published now and signs in a
+    day, and programs can verify with the one before it for 14 days after that. With --now, or
+    --drop-old, the next one signs at once and no other is published.
     """
-    Acts(open_installation(), COMMAND).rotate_keys(drop_old)
+    Acts(open_installation(), COMMAND).rotate_keys(drop_old, now)
     if drop_old:
         echo("A new key signs. Everything signed before has ended: everyone signs in again.")
     else:

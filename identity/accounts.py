@@ -184,9 +184,16 @@ class Acts:
         self._save_generated_picture(user_id, is_oneself, self._require_oneself)
 
     def start_session(
-        self, seen: User, new: Session, password_hash: str, end_others: bool = False
+        self,
+        seen: User,
+        new: Session,
+        password_hash: str,
+        end_others: bool = False,
+        replaced: str | None = None,
     ) -> bool:
         """Add a session for a player who proved to be `seen`, and set the password hash.
+
+        It takes the place of all others, or of the session with the id `replaced`.
 
         Return False, and change nothing, if the password was changed or the player was suspended
         since `seen` was read. One save for all: if it fails, the old password stays valid.
@@ -197,7 +204,7 @@ class Acts:
                 return False
             self._require_oneself(user)
             user.password_hash = password_hash
-            others = [] if end_others else user.sessions
+            others = [each for each in user.sessions if not end_others and each.id != replaced]
             user.sessions = [*others, new][-SESSIONS_KEPT:]
         return True
 
@@ -250,10 +257,17 @@ class Acts:
             invites.append(self._store.invites.issue(days))
         return invites
 
-    def rotate_keys(self, drop_old: bool) -> None:
-        """Add a signing key, as `Keys.rotate` does."""
+    def rotate_keys(self, drop_old: bool, openid_now: bool) -> None:
+        """Add a signing key, as `Keys.rotate` does, and one for ID tokens if they have keys.
+
+        With `openid_now` or `drop_old` that signs at once. Raises BadInstallation.
+        """
+        from identity.openid_keys import rotate_openid_keys  # Flask, which no other act needs
+
         self._authority.require(only_the_command, None)
-        self._authority.audit("key drop-old" if drop_old else "key rotate")
+        others = "key openid-now" if openid_now else "key rotate"
+        self._authority.audit("key drop-old" if drop_old else others)
+        rotate_openid_keys(self._store, openid_now or drop_old)
         self._store.keys.rotate(drop_old)
 
     def issue_sign_in_link(self, user_id: int, base_url: str) -> str:

@@ -1,4 +1,4 @@
-"""Client authentication at the token endpoint (RFC 6749 2.3).
+"""The token request (RFC 6749 4.1.3): its parameters, and the client that sends it (2.3).
 
 A confidential client proves itself with its secret, by HTTP Basic or in the form. A public one has
 none (RFC 6749 2.1) and only names itself: PKCE protects its codes.
@@ -13,14 +13,49 @@ from urllib.parse import unquote_plus
 from flask import abort
 from werkzeug.datastructures import WWWAuthenticate
 
-from identity.fast_path import ApiRequest
+from identity.fast_path import ApiRequest, parse_parameters
 from identity.limits import count_attempts, limits_of_address
+from identity.oauth import InvalidClient, InvalidRequest, UnsupportedGrantType
 from storage.errors import StorageFailed, TooManyAttempts
 from storage.records import Client, sha256
 
+TOKEN_BODY_LIMIT = 16 * 1024  # bytes
+GRANT_TYPE = "authorization_code"
+TOKEN_FIELDS = ("grant_type", "code", "redirect_uri", "client_id", "client_secret", "code_verifier")
 CLIENT_FAILURES = 100  # failed client authentications from an address, in ATTEMPTS_WINDOW
 
 logger = logging.getLogger("identity_server")  # the app's own
+
+
+def read_token_parameters(api_request: ApiRequest) -> list[tuple[str, str]]:
+    """Return the parameters of a token request. Raises HTTPException."""
+    body = api_request.read_body(TOKEN_BODY_LIMIT)
+    media_type = api_request.environ.get("CONTENT_TYPE", "").partition(";")[0].strip().lower()
+    if media_type in ("application/json", "multipart/form-data"):
+        raise InvalidRequest("send the parameters form-encoded: application/x-www-form-urlencoded")
+    try:
+        return parse_parameters(body.decode(), errors="strict")
+    except ValueError:
+        raise InvalidRequest("the body is not form-encoded UTF-8") from None
+
+
+def check_token_form(sent: list[tuple[str, str]], is_standard: bool) -> dict[str, str]:
+    """Return the parameters of a token request without blank ones. Raises InvalidRequest."""
+    # RFC 6749 3.2: a blank parameter counts as missing, and none of ours may be repeated.
+    form = {name: value for name, value in sent if value}
+    is_other_grant = form.get("grant_type", GRANT_TYPE) != GRANT_TYPE
+    if is_standard and is_other_grant:  # whatever else is wrong
+        raise UnsupportedGrantType(f"grant_type must be {GRANT_TYPE}")
+    names = [name for name, _ in sent]
+    for name in TOKEN_FIELDS:
+        if names.count(name) > 1:
+            raise InvalidRequest(f"{name} is repeated")
+    for name in ("grant_type", "code"):
+        if name not in form:
+            raise InvalidRequest(f"{name} is missing")
+    if is_other_grant:
+        raise UnsupportedGrantType(f"grant_type must be {GRANT_TYPE}")
+    return form
 
 
 def find_named_client(api_request: ApiRequest, parameters: dict[str, str]) -> Client | None:
@@ -58,9 +93,9 @@ def read_client_credentials(
     scheme, credentials = api_request.authorization
     if scheme != "basic":
         if "client_id" not in form:
-            abort(400, "client_id is missing; or send both as HTTP Basic")
+            raise InvalidClient("client_id is missing; or send both as HTTP Basic")
         if needs_secret and "client_secret" not in form:
-            abort(400, "client_secret is missing; or send both as HTTP Basic")
+            raise InvalidClient("client_secret is missing; or send both as HTTP Basic")
         return form["client_id"], form.get("client_secret", "")
     try:
         pair = base64.b64decode(credentials, validate=True).decode()
@@ -69,10 +104,10 @@ def read_client_credentials(
     # RFC 6749 2.3.1: both halves are form-encoded first, which does not change ours.
     client_id, _, client_secret = (unquote_plus(half) for half in pair.partition(":"))
     if form.get("client_id", client_id) != client_id:
-        abort(400, "client_id in the body is not the one of HTTP Basic")
+        raise InvalidRequest("client_id in the body is not the one of HTTP Basic")
     # RFC 6749 2.3 has one method in a request, but Discourse sends the same secret by both.
     if form.get("client_secret", client_secret) != client_secret:
-        abort(400, "client_secret in the body is not the one of HTTP Basic")
+        raise InvalidRequest("client_secret in the body is not the one of HTTP Basic")
     return client_id, client_secret
 
 

@@ -44,6 +44,7 @@ class ApiRequest:
 
     environ: dict
     storage: Storage
+    base_url: str
     any_origin: bool = False  # set by a view: pages of any origin may read this response
 
     @property
@@ -96,7 +97,10 @@ class ApiViews(dict[tuple[str, str], tuple[View, dict[str, str]]]):
         if any_origin:
             self.any_origin_paths.add(path)
         if sent_header:
-            self.preflights[path] = "GET, HEAD" if method == "GET" else method, sent_header
+            methods = "GET, HEAD" if method == "GET" else method
+            if path in self.preflights:  # a view for several methods
+                methods = f"{methods}, {self.preflights[path][0]}"
+            self.preflights[path] = methods, sent_header
 
         def decorate(view: View) -> View:
             self[method, path] = view, headers
@@ -121,7 +125,8 @@ class FastPath:
         options = {"provide_automatic_options": False}
         for (method, path), (view, _) in views.items():
             view_in_flask = partial(self._call_from_flask, view)
-            app.add_url_rule(path, view.__name__, view_in_flask, methods=[method], **options)
+            name = f"{method} {path}"
+            app.add_url_rule(path, name, view_in_flask, methods=[method], **options)
         for path in views.preflights:
             app.add_url_rule(path, "preflight", self._preflight, methods=["OPTIONS"], **options)
         app.after_request(self._allow_any_origin)
@@ -132,7 +137,7 @@ class FastPath:
         if routed is None or not is_usual or not environ.get("QUERY_STRING", "").isascii():
             return self.flask(environ, start_response)
         view, headers = routed
-        api_request = ApiRequest(environ, self.app.extensions["storage"])
+        api_request = self._request_of(environ)
         try:
             response = view(api_request)
         except Exception as error:  # of any kind, as Flask does
@@ -142,8 +147,11 @@ class FastPath:
             response.headers.extend(ANY_ORIGIN.items())
         return response(environ, start_response)
 
+    def _request_of(self, environ: dict) -> ApiRequest:
+        return ApiRequest(environ, self.app.extensions["storage"], self.app.config["BASE_URL"])
+
     def _call_from_flask(self, view: View) -> JsonResponse:
-        g.api_request = ApiRequest(request.environ, self.app.extensions["storage"])
+        g.api_request = self._request_of(request.environ)
         return view(g.api_request)
 
     def _preflight(self) -> Response:
@@ -171,4 +179,4 @@ class FastPath:
             where = environ["PATH_INFO"], environ["REQUEST_METHOD"]
             self.logger.error("Exception on %s [%s]", *where, exc_info=error)
             error = exceptions.InternalServerError()
-        return json_error(error)
+        return json_error(error, environ["PATH_INFO"])

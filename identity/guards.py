@@ -1,18 +1,24 @@
 """Checks that refuse a request before its view runs: the host, the sender, the query."""
 
 import re
+from urllib.parse import parse_qsl
 
 from flask import Response, abort, current_app, request
 
+from identity.authorization import SILENT, asks_for_openid
 from identity.context import base_url
+from identity.oauth import AUTHORIZE_PATHS
+from identity.openid import is_on
 from identity.responses import PAGE_HEADERS
 
 # Clients post here from any site, with their own credentials; no cookie is read.
-CROSS_SITE_POST_ALLOWED = "/api/oauth/token"
+CROSS_SITE_POST_ALLOWED = ("/api/oauth/token", "/oauth/token", "/oauth/userinfo", "/oauth/logout")
 # Load balancers and containers ask by IP address. The response has no player data.
 ANY_HOST_ALLOWED = "/healthz"
 # What pages of any site may load. No response to a GET of these depends on who is signed in.
 FOR_ANY_SITE = ("/api/", "/pfp/", "/static/", "/.well-known/", "/openapi.json", "/healthz")
+FOR_ANY_SITE += ("/oauth/token", "/oauth/userinfo", "/oauth/keys")
+PICTURE = re.compile("/users/[^/]*/picture")
 # A download leaves the page where it is, so that one page could follow this link again and again.
 DOWNLOAD = "/account/export"
 
@@ -28,7 +34,7 @@ def refuse_foreign_hosts() -> None:
 
 def is_page() -> bool:
     """Return True if this request is for a page, whose response may depend on the player."""
-    return not request.path.startswith(FOR_ANY_SITE)
+    return not (request.path.startswith(FOR_ANY_SITE) or PICTURE.fullmatch(request.path))
 
 
 def is_from_this_site() -> bool:
@@ -54,10 +60,38 @@ def refuse_pages_inside_other_sites() -> None:
     fetched_as = request.headers.get("Sec-Fetch-Mode"), request.headers.get("Sec-Fetch-Dest")
     is_link = fetched_as == ("navigate", "document") and request.path != DOWNLOAD
     is_prefetch = "Sec-Purpose" in request.headers
-    if is_page() and (is_prefetch or not (is_link or is_from_this_site())):
+    is_allowed = is_link or is_from_this_site() or is_silent_request()
+    if is_page() and (is_prefetch or not is_allowed):
         # Not an error page, which depends on the player.
         refusal = "Only pages of this site may load this address. Open it in a tab of its own."
         abort(Response(refusal, 403, PAGE_HEADERS, content_type="text/plain"))
+
+
+def is_framed() -> bool:
+    """Return True if a browser loads this into a frame."""
+    return request.headers.get("Sec-Fetch-Dest", "document") != "document"
+
+
+def is_silent_request() -> bool:
+    """Return True for an authorization request in a frame that shows no page.
+
+    OpenID Connect Core 3.1.2.1: `prompt=none`. Its response does not depend on who is signed in.
+    """
+    if request.path not in AUTHORIZE_PATHS or request.method != "GET":
+        return False
+    # Not request.args, which raises an error for a query that is not UTF-8.
+    parameters = dict(parse_qsl(request.query_string.decode(errors="replace")))
+    is_silent = parameters.get("prompt") == SILENT and asks_for_openid(parameters.get("scope", ""))
+    return is_silent and request.headers.get("Sec-Fetch-Mode") == "navigate"
+
+
+def is_request_by_post() -> bool:
+    """Return True for an authorization request by POST (OpenID Connect Core 3.1.2.1).
+
+    It has a `client_id`; the form of our consent page has a `decision`.
+    """
+    by_post = request.method == "POST" and request.path in AUTHORIZE_PATHS and is_on()
+    return by_post and "client_id" in request.form and "decision" not in request.form
 
 
 def refuse_undecodable_queries() -> None:
@@ -70,9 +104,9 @@ def refuse_undecodable_queries() -> None:
 
 def refuse_cross_site_posts() -> None:
     """Refuse a post that a browser sends from a page of another site."""
-    if request.method in ("GET", "HEAD", "OPTIONS") or request.path == CROSS_SITE_POST_ALLOWED:
+    if request.method in ("GET", "HEAD", "OPTIONS") or request.path in CROSS_SITE_POST_ALLOWED:
         return
-    if not is_from_this_site():
+    if not is_from_this_site() and not is_request_by_post():
         abort(403, "This form came from another site. Open the page here and send it again.")
 
 

@@ -40,6 +40,12 @@ def name_owner(store: Storage, client: Client) -> Named:
     return Named(ADMINISTRATORS) if client.owner_id is None else name_player(store, client.owner_id)
 
 
+def describe_groups(groups: list[str]) -> str:
+    """Return the words for the players of these groups, inside a sentence."""
+    words = (each.replace("flair:", "owners of the flair ", 1) for each in groups)
+    return " and ".join(words)
+
+
 def name_actor(store: Storage, actor: int | str | None) -> Named:
     """Return the words for an actor: a user id, "command", or None if it is unknown."""
     if isinstance(actor, int):

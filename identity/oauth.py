@@ -2,9 +2,10 @@
 
 import base64
 import hashlib
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from werkzeug.datastructures import MultiDict
+from werkzeug.exceptions import BadRequest
 
 from identity.context import base_url, get_storage
 from identity.rights import may_manage
@@ -13,12 +14,36 @@ from storage.records import Client, User
 from storage.rules import has_origin, origin_of
 
 # What each scope tells a client about the player; the first is always granted.
-SCOPES = {"userinfo": "public profile", "email": "email address"}
+SCOPES = {"userinfo": "public profile", "email": "email address", "groups": "role and flairs"}
 AUTHORIZE_PATHS = ("/oauth/authorize", "/oauth")
 CODE_MAX_AGE = 60  # seconds; RFC 6749 4.1.2 allows ten minutes
 # What the token endpoint says of codes, and the tester explains.
 CODE_USED = "this authorization code was used before; each is valid once"
 CODE_TOO_OLD = f"this authorization code is older than {CODE_MAX_AGE} seconds"
+
+
+class InvalidRequest(BadRequest):
+    """A token request that is refused; `error` is its code in RFC 6749 5.2."""
+
+    error = "invalid_request"
+
+
+class InvalidGrant(InvalidRequest):
+    """A token request without a valid authorization code."""
+
+    error = "invalid_grant"
+
+
+class InvalidClient(InvalidRequest):
+    """A token request without client authentication."""
+
+    error = "invalid_client"
+
+
+class UnsupportedGrantType(InvalidRequest):
+    """A token request for another grant than that of an authorization code."""
+
+    error = "unsupported_grant_type"
 
 
 def code_challenge_of(verifier: str) -> str:
@@ -43,6 +68,11 @@ def find_pending_authorization(address: str) -> tuple[Client, str] | None:
         return None
     redirect_uri = client.choose_redirect_uri(parameters.get("redirect_uri"))
     return (client, redirect_uri) if redirect_uri and not client.disabled else None
+
+
+def add_to_query(uri: str, parameters: dict[str, str]) -> str:
+    """Return a redirect URI with these parameters as well (RFC 6749 4.1.2)."""
+    return f"{uri}{'&' if '?' in uri else '?'}{urlencode(parameters)}"
 
 
 def destination_of(redirect_uri: str) -> str:

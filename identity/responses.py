@@ -3,8 +3,9 @@
 import json
 import logging
 from collections.abc import Callable, Mapping
+from urllib.parse import urlencode
 
-from flask import Response
+from flask import Response, request
 from werkzeug import exceptions
 from werkzeug.datastructures import Headers
 from werkzeug.exceptions import HTTPException, ServiceUnavailable, TooManyRequests
@@ -13,6 +14,7 @@ from werkzeug.http import HTTP_STATUS_CODES
 from storage.errors import NotFound, SaveUnconfirmed, StorageError, StorageFull, TooManyAttempts
 
 STORAGE_RETRY_AFTER = 5  # seconds
+LONGEST_ADDRESS = 8000  # characters: `serve` takes request lines of 8,190
 UTF8_JSON = json.JSONEncoder(ensure_ascii=False)  # an escape takes up to three times the bytes
 NO_STORE = {"Cache-Control": "no-store"}
 NO_SNIFF = {"X-Content-Type-Options": "nosniff"}
@@ -87,6 +89,7 @@ class TokenRefused(HTTPException):
 
     def __init__(self, error: str | None, description: str, code: int = 401) -> None:
         super().__init__(description)
+        self.error = error
         self.challenge = f'Bearer error="{error}"' if error else "Bearer"
         self.code = code
 
@@ -109,12 +112,31 @@ def storage_http_error(error: StorageError, logger: logging.Logger) -> HTTPExcep
     return StorageUnavailable(retry_after=STORAGE_RETRY_AFTER)
 
 
-def json_error(error: HTTPException) -> JsonResponse:
-    """Return an error as the API does: `{"message": <its description>}`."""
+STANDARD_PATHS = ("/oauth/token", "/oauth/userinfo")  # whose errors are those of the standards
+STANDARD_ERRORS = {401: "invalid_client", 500: "server_error"}  # of RFC 6749, by status
+STANDARD_ERRORS |= dict.fromkeys((429, 503, 507), "temporarily_unavailable")
+
+
+def has_json_errors(path: str) -> bool:
+    """Return True for a path of programs: errors elsewhere are pages."""
+    return path.startswith("/api/") or path in STANDARD_PATHS
+
+
+def json_error(error: HTTPException, path: str) -> JsonResponse:
+    """Return an error as JSON, as the path writes it.
+
+    Under /api/ it is `{"message": <its description>}`. At STANDARD_PATHS it has `error` and
+    `error_description` (RFC 6749 5.2), without `error` where RFC 6750 3.1 wants none.
+    """
     headers = {name: value for name, value in error.get_headers() if name != "Content-Type"}
     has_own_text = error.description != type(error).description
     usual = API_MESSAGES.get(error.code, error.description)
-    body = {"message": error.description if has_own_text else usual}
+    text = error.description if has_own_text else usual
+    body = {"message": text}
+    if path in STANDARD_PATHS:
+        code = getattr(error, "error", STANDARD_ERRORS.get(error.code, "invalid_request"))
+        body = ({"error": code} if code else {}) | {"error_description": text}
+        headers |= NO_STORE
     return JsonResponse(body, headers, error.code)
 
 
@@ -151,6 +173,14 @@ def add_default_headers(response: Response) -> Response:
         for name, value in PAGE_HEADERS.items():
             response.headers.setdefault(name, value)
     return response
+
+
+def redirect_to_get() -> Response:
+    """Redirect a form that another site posts to the same request by GET. Raises BadRequest."""
+    address = f"{request.path}?{urlencode([*request.form.items(multi=True)])}"
+    if len(address) > LONGEST_ADDRESS:
+        raise exceptions.BadRequest("This request is too long. Tell the app's developer.")
+    return ExactRedirect(status=303, headers={"Location": address, **NO_STORE})
 
 
 class ExactRedirect(Response):

@@ -81,9 +81,9 @@ def _find_session_player() -> User | None:
     return user if known and not user.suspended else None
 
 
-def redirect_to_sign_in() -> Response:
-    """Return a redirect to the sign-in page, which leads back to this address."""
-    leads_to = request.full_path if request.method == "GET" else "/account"
+def redirect_to_sign_in(leads_to: str | None = None) -> Response:
+    """Return a redirect to the sign-in page, which leads back to this address, or to another."""
+    leads_to = leads_to or (request.full_path if request.method == "GET" else "/account")
     return redirect(url_for("sign_in.show_sign_in", next=leads_to), 303)
 
 
@@ -95,12 +95,14 @@ def require_player() -> User:
     return player
 
 
-def start_session(user: User, password: str, new_hash: str | None = None) -> bool:
+def start_session(
+    user: User, password: str, new_hash: str | None = None, replaced: str | None = None
+) -> bool:
     """Add a session to the record of a player with the right password, and set the cookie.
 
     A hash that `needs_rehash` is replaced. With `new_hash`, of a new password, all other sessions
-    end. Return False, and save nothing, if the password was changed or the player was suspended
-    since `user` was read. Raises Busy, StorageFailed.
+    end, else the one that is `replaced`. Return False, and save nothing, if the password was
+    changed or the player was suspended since `user` was read. Raises Busy, StorageFailed.
     """
     kept_hash = new_hash or user.password_hash
     if needs_rehash(kept_hash):
@@ -109,7 +111,7 @@ def start_session(user: User, password: str, new_hash: str | None = None) -> boo
     browser = describe_browser(request.headers.get("User-Agent", ""))
     entry = Session(secrets.token_urlsafe(16), now_ms(), browser)
     acts = Acts(get_storage(), Actor(user.id))
-    if not acts.start_session(user, entry, kept_hash, end_others=new_hash is not None):
+    if not acts.start_session(user, entry, kept_hash, new_hash is not None, replaced):
         return False
     session.clear()
     session.update(user=user.id, id=entry.id)

@@ -4,9 +4,10 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from storage import check_url
-from storage.rules import check_game_url, origin_of
+from storage.rules import check_game_url, is_on_the_web, origin_of
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # a checkout, or site-packages
 IS_WHEEL = os.path.isdir(os.path.join(ROOT, "identity", "templates"))  # setup.cfg puts them there
@@ -41,9 +42,11 @@ SETTINGS = {
     "ABOUT_URL": Setting("", "page about privacy and contact, linked in every footer"),
     "SIGN_UP": Setting("invite", "who may create an account: open, invite or closed"),
     "CLIENT_REGISTRATION": Setting("admins", "who may register clients: admins or members"),
+    "OPENID": Setting("off", "whether programs can sign players in by OpenID Connect: on or off"),
     "PROXIES": Setting("", "how many proxies in front are yours; 1 if the base URL is https"),
 }
 CHOICES = {"SIGN_UP": ("open", "invite", "closed"), "CLIENT_REGISTRATION": ("admins", "members")}
+CHOICES |= {"OPENID": ("on", "off")}
 
 
 class SettingError(ValueError):
@@ -82,7 +85,18 @@ def read_settings(overrides: dict | None = None) -> dict:
         if config[name] not in choices:
             expected = f"is {config[name]!r}, expected one of {', '.join(choices)}"
             raise SettingError(name, expected)
+    if config["OPENID"] == "on":
+        _check_openid(config["BASE_URL"])
     return config
+
+
+def _check_openid(base_url: str) -> None:
+    """Raise SettingError if OpenID Connect cannot be on."""
+    if base_url.startswith("http:") and is_on_the_web(base_url):
+        raise SettingError("OPENID", f"is on, and needs https: IDENTITY_BASE_URL is {base_url}")
+    if find_spec("cryptography") is None:
+        fix = "pip install 'identity-server[openid]', or set IDENTITY_OPENID=off"
+        raise SettingError("OPENID", f"is on, and needs the package cryptography: {fix}")
 
 
 def _read_base_url(url: str) -> str:

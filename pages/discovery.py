@@ -1,10 +1,14 @@
 """Descriptions for programs: the authorization server, the API, and the health of the server."""
 
-from flask import Blueprint, current_app, render_template
+from flask import Blueprint, abort, current_app, render_template
 from werkzeug.wrappers import Response
 
+from identity.authorization import OPENID, PROFILE, PROMPTS
+from identity.claims import CLAIMS, TOKEN_CLAIMS
 from identity.context import base_url, get_storage
 from identity.oauth import SCOPES
+from identity.openid import is_on
+from identity.openid_keys import published_keys
 from identity.responses import ANY_ORIGIN, NO_STORE, JsonResponse
 from storage.errors import StorageError
 
@@ -16,11 +20,17 @@ discovery = Blueprint("discovery", __name__)
 @discovery.get("/.well-known/oauth-authorization-server")
 def authorization_server() -> JsonResponse:
     """Return the metadata of the authorization server (RFC 8414). The issuer is the base URL."""
-    metadata = {
+    return JsonResponse(server_metadata(), PUBLIC)
+
+
+def server_metadata() -> dict[str, str | list[str]]:
+    """Return the metadata that both documents have."""
+    return {
         "issuer": base_url(),
         "authorization_endpoint": f"{base_url()}/oauth/authorize",
-        "token_endpoint": f"{base_url()}/api/oauth/token",
-        "scopes_supported": list(SCOPES),
+        "token_endpoint": f"{base_url()}/oauth/token",
+        "userinfo_endpoint": f"{base_url()}/oauth/userinfo",
+        "scopes_supported": [*SCOPES, PROFILE, *([OPENID] if is_on() else [])],
         "response_types_supported": ["code"],
         "response_modes_supported": ["query", "web_message"],
         "grant_types_supported": ["authorization_code"],
@@ -31,7 +41,39 @@ def authorization_server() -> JsonResponse:
         ],
         "code_challenge_methods_supported": ["S256"],
     }
-    return JsonResponse(metadata, PUBLIC)
+
+
+@discovery.get("/.well-known/openid-configuration")
+def openid_provider() -> JsonResponse:
+    """Return the metadata of the OpenID provider (OpenID Connect Discovery 3)."""
+    require_openid()
+    metadata = {
+        "jwks_uri": f"{base_url()}/oauth/keys",
+        "end_session_endpoint": f"{base_url()}/oauth/logout",
+        "subject_types_supported": ["public"],
+        "id_token_signing_alg_values_supported": ["RS256"],
+        "claims_supported": [*TOKEN_CLAIMS, *CLAIMS],
+        "prompt_values_supported": sorted(PROMPTS),
+        "claims_parameter_supported": False,
+        "request_parameter_supported": False,
+        "request_uri_parameter_supported": False,  # the default is true
+        "authorization_response_iss_parameter_supported": True,  # RFC 9207
+    }
+    return JsonResponse(server_metadata() | metadata, PUBLIC)
+
+
+@discovery.get("/oauth/keys")
+def keys() -> JsonResponse:
+    """Return the public keys of ID tokens as a JWK set (RFC 7517 5)."""
+    require_openid()
+    jwks = [each.jwk for each in published_keys(get_storage())]
+    return JsonResponse({"keys": jwks}, PUBLIC)
+
+
+def require_openid() -> None:
+    """Raise NotFound unless OpenID Connect is on."""
+    if not is_on():
+        abort(404)
 
 
 @discovery.get("/openapi.json")

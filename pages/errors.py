@@ -1,13 +1,20 @@
-"""Error responses: JSON under /api/, a page elsewhere."""
+"""Error responses: JSON where programs ask, a page elsewhere."""
 
 from flask import current_app, request
 from werkzeug.exceptions import BadRequest, Forbidden, HTTPException
 from werkzeug.wrappers import Response
 
 from identity.actors import NotAllowed
+from identity.authorization import UnusableClient
 from identity.guards import is_page
 from identity.oauth import destination_of
-from identity.responses import JsonResponse, SaveNotConfirmed, json_error, storage_http_error
+from identity.responses import (
+    JsonResponse,
+    SaveNotConfirmed,
+    has_json_errors,
+    json_error,
+    storage_http_error,
+)
 from identity.rights import may_manage
 from identity.sessions import signed_in_player
 from pages.rendering import render_page
@@ -16,13 +23,14 @@ from storage.records import Client, User
 
 
 def handle_http_error(error: HTTPException) -> Response | JsonResponse:
-    """Return an error as JSON under /api/, as a page elsewhere."""
+    """Return an error as JSON where programs ask, as a page elsewhere."""
     if error.response is not None:
         return error.response
     cause = getattr(error, "original_exception", None)
     if isinstance(cause, StorageError):  # raised outside of a view: the cookie is not set
         return handle_storage_error(cause)
-    return json_error(error) if request.path.startswith("/api/") else render_error_page(error)
+    is_api = has_json_errors(request.path)
+    return json_error(error, request.path) if is_api else render_error_page(error)
 
 
 def handle_storage_error(error: StorageError) -> Response | JsonResponse:
@@ -79,18 +87,6 @@ ERROR_PAGES = {  # status or error: title, and the text if it has no description
 
 
 # -- authorization requests ---------------------------------------------------------------------
-
-
-class UnusableClient(BadRequest):
-    """An authorization request without a usable client or redirect URI: never redirected.
-
-    `client` is set if it is known and has not registered the redirect URI `received`.
-    """
-
-    def __init__(self, description: str, client: Client | None = None, received: str = "") -> None:
-        super().__init__(description)
-        self.client = client
-        self.received = received
 
 
 def show_bad_request(error: Exception, client: Client, address: str) -> Response:

@@ -11,7 +11,7 @@ from identity.responses import ANY_ORIGIN
 from identity.settings import RESOURCES
 from storage.errors import NoSuchPicture
 from storage.records import PICTURE_SIZES, User
-from storage.rules import PICTURE_FILE
+from storage.rules import PICTURE_FILE, USER_ID
 
 MODULE = "/static/v1/identity.js"  # a version that breaks games gets another address
 # Pages of any origin, also those that load only what allows it (COEP).
@@ -58,6 +58,16 @@ def picture(size: str, file_name: str) -> Response:
 def picture_address(user: User, size: str) -> str:
     """Return the path of a player's picture; `size` is a name in PICTURE_SIZES."""
     return f"/pfp/{size}/{user.picture_file}"
+
+
+@files.get("/users/<user_id>/picture")
+def current_picture(user_id: str) -> Response:
+    """Redirect to a player's picture of now: this address stays, so that programs can keep it."""
+    if not USER_ID.fullmatch(user_id):
+        abort(404)
+    address = picture_address(get_storage().users.read(int(user_id)), "large")
+    headers = {**FOR_GAMES, "Cache-Control": "public, max-age=300"}  # seconds
+    return Response(status=302, headers={"Location": address, **headers})
 
 
 @files.get("/static/<file_name>")

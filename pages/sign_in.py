@@ -1,13 +1,15 @@
 """The sign-in page, and signing out."""
 
-from flask import Blueprint, redirect, request
+from flask import Blueprint, redirect, request, session
 from werkzeug.wrappers import Response
 
 from identity.context import get_storage
 from identity.passwords import verify_password_with_limits
+from identity.reauthentication import find_asked, find_login_hint
 from identity.sessions import end_session, local_address, signed_in_player, start_session
 from pages import forms
 from pages.rendering import render_guest_page
+from storage.records import User
 
 sign_in = Blueprint("sign_in", __name__)
 
@@ -16,14 +18,26 @@ sign_in = Blueprint("sign_in", __name__)
 def show_sign_in() -> Response | tuple:
     """Show the sign-in form; `next` is where it leads."""
     leads_to = local_address(request.args.get("next", ""))
-    return redirect(leads_to, 303) if signed_in_player() else sign_in_page(leads_to, {})
+    asked = find_asked(leads_to)
+    is_enough = asked is None or asked.session_id != session.get("id")
+    return (
+        redirect(leads_to, 303) if signed_in_player() and is_enough else sign_in_page(leads_to, {})
+    )
 
 
 def sign_in_page(leads_to: str, problems: dict[str, str]) -> tuple[str, dict[str, str]]:
     """Return the sign-in page, with the typed name, and its headers."""
     name, problem = request.form.get("name", "").strip(), problems.get("form")
     notice = forms.pop_notice()  # after sign-up, if no session could be started
-    return render_guest_page("sign_in.html", leads_to, name=name, problem=problem, notice=notice)
+    only = find_only_player(leads_to)
+    shown = {"name": only.name if only else name or find_login_hint(leads_to), "only": only}
+    return render_guest_page("sign_in.html", leads_to, **shown, problem=problem, notice=notice)
+
+
+def find_only_player(leads_to: str) -> User | None:
+    """Return the one player whom an app asks to sign in again, or None if anyone may."""
+    asked = find_asked(leads_to)
+    return get_storage().users.find(asked.user_id) if asked and asked.user_id else None
 
 
 @sign_in.post("/sign-in")
@@ -35,9 +49,15 @@ def check_sign_in(leads_to: str) -> Response:
     right = verify_password_with_limits(user.password_hash if user else "", password, name)
     if user is None or not right:
         raise forms.FormRefused({"form": "Wrong name or password."}, 403)
+    only = find_only_player(leads_to)
+    if only and only.id != user.id:
+        raise forms.FormRefused(
+            {"form": f"The app asks for {only.name}. Sign in as {only.name}."}, 403
+        )
     if user.suspended:
         raise forms.FormRefused({"form": forms.describe_own_suspension(user.suspension)}, 403)
-    if not start_session(user, password):
+    replaced = session.get("id") if only else None  # else apps could push out other browsers
+    if not start_session(user, password, replaced=replaced):
         raise forms.FormRefused({"form": forms.ACCOUNT_CHANGED}, 403)
     return redirect(leads_to, 303)
 

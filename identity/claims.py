@@ -1,0 +1,45 @@
+"""What a program learns of a player as claims (OpenID Connect Core 5.1)."""
+
+from storage import Storage
+from storage.records import User
+
+# In the ID token, which programs keep in a cookie of 4 kB; userinfo has more of them.
+GROUPS_IN_TOKEN = 20
+TOKEN_CLAIMS = ("iss", "aud", "exp", "iat", "auth_time", "nonce", "at_hash", "amr")
+CLAIMS = ("sub", "name", "nickname", "username", "preferred_username", "picture", "profile")
+CLAIMS += ("email", "email_verified", "groups")
+
+
+def profile_claims(user: User, store: Storage, base_url: str) -> dict[str, str]:
+    """Return the claims that every token of userinfo gives. Raises StorageError.
+
+    Programs key their accounts on `preferred_username`, or on `username`: it is the handle, which
+    is made here if the player has none. The address of the picture stays when the picture changes.
+    """
+    handle = store.handles.of(user)
+    return {
+        "name": user.name,
+        "nickname": user.name,
+        "username": handle,
+        "preferred_username": handle,
+        "picture": f"{base_url}/users/{user.id}/picture",
+        "profile": f"{base_url}/users/{user.id}",
+    }
+
+
+def scope_claims(user: User, scope: list[str]) -> dict[str, str | bool | list[str]]:
+    """Return the claims of the scopes `email` and `groups`."""
+    claims = {}
+    if "email" in scope:
+        claims |= {"email": user.email, "email_verified": False}  # emails are not proven
+    if "groups" in scope:
+        claims["groups"] = user.groups
+    return claims
+
+
+def id_token_claims(user: User, scope: list[str], store: Storage, base_url: str) -> dict:
+    """Return the claims about a player for an ID token. Raises StorageError."""
+    claims = scope_claims(user, scope)
+    if len(claims.get("groups", ())) > GROUPS_IN_TOKEN:
+        del claims["groups"]
+    return claims | (profile_claims(user, store, base_url) if "profile" in scope else {})

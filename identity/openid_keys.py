@@ -1,0 +1,99 @@
+"""The keys that sign ID tokens with RS256 (RFC 7518 3.3): one signs, and others are published.
+
+`cryptography` is imported at the first need.
+"""
+
+import base64
+import hashlib
+import logging
+from importlib.util import find_spec
+
+from identity.formatting import DAY
+from identity.signing import COMPACT_JSON, encode_base64
+from storage import Storage
+from storage.errors import BadInstallation, KeyReplaced, StorageError
+from storage.records import OpenIdKey, now_ms
+from storage.rules import TIME_END
+
+KEY_SIZE = 2048  # bits: RFC 7518 3.3 asks for as many
+EXPONENT = 65537
+PUBLISHED_BEFORE = DAY * 1000  # milliseconds for which a key is published before it signs
+KEPT_AFTER = 14 * DAY * 1000  # milliseconds: programs send ID tokens of old sessions as hints
+
+logger = logging.getLogger("identity_server")  # the app's own
+
+
+def published_keys(store: Storage) -> list[OpenIdKey]:
+    """Return the keys that programs may verify with, oldest first; one is made if there is none."""
+    # The first signs from the beginning, also by the clock of a machine that is behind.
+    return _read_keys(store) or [add_key(store, 1, signs_from=0)]
+
+
+def _read_keys(store: Storage) -> list[OpenIdKey]:
+    keys = store.openid_keys.read_from_many(store.openid_keys.ids(), _unchanged)
+    return sorted(keys, key=lambda key: key.number)
+
+
+def _unchanged(key: OpenIdKey) -> OpenIdKey:
+    return key
+
+
+def signing_key(store: Storage) -> OpenIdKey:
+    """Return the newest key whose time has come, and remove the private halves before it."""
+    keys = published_keys(store)
+    usable = [key for key in keys if key.signs_from <= now_ms()] or keys[:1]
+    for old in usable[:-1]:
+        if old.private_key:
+            try:
+                with store.openid_keys.edit(old.id) as key:
+                    key.private_key = ""
+            except StorageError as error:  # the next signature tries again
+                logger.error("the private half of an old key was not removed: %s", error)
+    return usable[-1]
+
+
+def add_key(store: Storage, number: int, signs_from: int) -> OpenIdKey:
+    """Add and return a key, or the one of this number that another process adds."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    private = rsa.generate_private_key(EXPONENT, KEY_SIZE)
+    modulus = _encode_number(private.public_key().public_numbers().n)
+    members = {"e": _encode_number(EXPONENT), "kty": "RSA", "n": modulus}  # RFC 7638 3.2
+    thumbprint = hashlib.sha256(COMPACT_JSON.encode(members).encode()).digest()
+    pkcs8 = private.private_bytes(
+        serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    kid, text = encode_base64(thumbprint).decode(), base64.b64encode(pkcs8).decode()
+    key = OpenIdKey(kid, number, modulus, text, signs_from, TIME_END - 1)
+    try:
+        store.openid_keys.add(key)
+    except KeyReplaced:
+        return store.openid_keys.find_by("number", str(number))
+    return key
+
+
+def rotate_openid_keys(store: Storage, now: bool) -> None:
+    """Add the next key, unless there are no keys, or one is waiting already.
+
+    It signs in a day, and the one before it verifies for 14 days after that. With `now` it signs at
+    once, and the others are gone. Raises BadInstallation.
+    """
+    keys = _read_keys(store)
+    last = keys[-1] if keys else None
+    if last is None or (last.signs_from > now_ms() and not now):
+        return
+    if find_spec("cryptography") is None:
+        raise BadInstallation("the key of ID tokens needs the package cryptography to be replaced")
+    signs_from = 0 if now else now_ms() + PUBLISHED_BEFORE
+    add_key(store, last.number + 1, signs_from)
+    for old in keys:
+        if now:
+            store.openid_keys.delete(old.id)
+        elif old is last:
+            with store.openid_keys.edit(old.id) as key:
+                key.expires = signs_from + KEPT_AFTER
+
+
+def _encode_number(number: int) -> str:
+    return encode_base64(number.to_bytes(-(-number.bit_length() // 8), "big")).decode()

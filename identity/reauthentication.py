@@ -1,0 +1,82 @@
+"""Signing in again, because an app asks for it (OpenID Connect Core 3.1.2.1).
+
+An app may want the password again (`prompt=login`), a sign-in that is not older than `max_age`, or
+the player of an ID token (`id_token_hint`). The request then gets a parameter `asked`, which is
+signed and says so. A session that began after it satisfies the request: nobody is asked twice.
+"""
+
+from typing import NamedTuple
+from urllib.parse import parse_qsl, urlencode
+
+from flask import request, session
+from itsdangerous import BadSignature
+
+from identity.authorization import LOGIN, AuthorizationRequest
+from identity.oauth import AUTHORIZE_PATHS
+from identity.signing import serializer
+from storage.records import CLOCK_TOLERANCE, User, now_ms
+
+ASKED = "asked"  # the parameter
+ASKED_MAX_AGE = 600  # seconds
+
+
+class Asked(NamedTuple):
+    """Who was asked to sign in again, and when."""
+
+    client_id: str
+    user_id: int | None  # nobody else may sign in; None: anyone, because nobody was signed in
+    session_id: str | None  # of the session that is not enough
+    time: int  # milliseconds
+
+
+def session_start(player: User) -> int:
+    """Return when the player signed in to this session."""
+    return next(each.since for each in player.sessions if each.id == session["id"])
+
+
+def must_sign_in(player: User | None, auth_request: AuthorizationRequest) -> bool:
+    """Return True if the player has to sign in before this request can be answered."""
+    if player is None or auth_request.hinted_id not in (None, player.id):
+        return True
+    since, max_age = session_start(player), auth_request.max_age
+    is_too_old = max_age is not None and now_ms() - since > max_age * 1000
+    if not is_too_old and LOGIN not in auth_request.prompts:
+        return False
+    asked = _read(request.args.getlist(ASKED))
+    if asked is None or asked.client_id != auth_request.client_id:
+        return True
+    # Of another machine the clock may be behind; its session is another one all the same.
+    is_later = since > asked.time - CLOCK_TOLERANCE * 1000
+    return asked.session_id == session["id"] or not is_later
+
+
+def address_after_sign_in(player: User | None, auth_request: AuthorizationRequest) -> str:
+    """Return the address of this request, with ASKED if a page has to ask for the password."""
+    parameters = [each for each in request.args.items(multi=True) if each[0] != ASKED]
+    user_id = auth_request.hinted_id or (player and player.id)
+    if user_id or LOGIN in auth_request.prompts or auth_request.max_age is not None:
+        asked = Asked(auth_request.client_id, user_id, player and session["id"], now_ms())
+        parameters.append((ASKED, serializer(ASKED).dumps(asked)))
+    return f"{request.path}?{urlencode(parameters)}"
+
+
+def find_asked(address: str) -> Asked | None:
+    """Return what the authorization request at an address of this server asks, or None."""
+    return _read(_parameters_of(address, ASKED))
+
+
+def find_login_hint(address: str) -> str:
+    """Return the name that the authorization request at an address proposes, or ""."""
+    return "".join(_parameters_of(address, "login_hint"))
+
+
+def _parameters_of(address: str, name: str) -> list[str]:
+    path, _, query = address.partition("?")
+    return [value for each, value in parse_qsl(query) if each == name and path in AUTHORIZE_PATHS]
+
+
+def _read(values: list[str]) -> Asked | None:
+    try:
+        return Asked(*serializer(ASKED).loads("".join(values), ASKED_MAX_AGE)) if values else None
+    except BadSignature:
+        return None

@@ -33,10 +33,9 @@ from werkzeug.wrappers import Response
 
 from identity.authorization import (
     ALWAYS_GRANTED,
-    ASK_CONSENT,
-    LOGIN,
+    CONSENT,
     OPENID,
-    QUERY,
+    SELECT_ACCOUNT,
     SILENT,
     WEB_MESSAGE,
     AuthorizationError,
@@ -186,7 +185,7 @@ def authorize() -> Response | tuple:
         auth_request = read_authorization_request(request.args, client, redirect_uri)
     except AuthorizationError as error:
         return refuse_request(reply, error)
-    if SILENT in auth_request.prompts and OPENID in auth_request.scope:
+    if SILENT in auth_request.prompts:
         return answer_silently(reply, auth_request)
     player = signed_in_player()
     if must_sign_in(player, auth_request):
@@ -219,7 +218,7 @@ def answer_silently(reply: Reply, auth_request: AuthorizationRequest) -> Respons
         # Pages of sibling sites could use up the player's codes in frames, so these get none.
         problem = "a frame gets no code: open this address in a window"
         error = AuthorizationError("interaction_required", problem)
-        return respond_with_error(reply._replace(response_mode=QUERY), error)
+        return respond_with_error(reply._replace(response_mode=None), error)
     try:
         player = signed_in_player()
         if must_sign_in(player, auth_request):
@@ -251,9 +250,8 @@ def may_skip_consent(
     if grant is None or request.method == "HEAD":  # RFC 9110 9.2.1: HEAD creates no code.
         return False
     is_covered = auth_request.asked_consent <= set(grant.scope)
-    # Of OpenID Connect, `login` asks for the password and no more.
-    asking = ASK_CONSENT if OPENID in auth_request.scope else ASK_CONSENT | {LOGIN}
-    must_ask = not asking.isdisjoint(auth_request.prompts)
+    # The consent page offers another account.
+    must_ask = not {CONSENT, SELECT_ACCOUNT}.isdisjoint(auth_request.prompts)
     remembers = client.remembers_consent(auth_request.redirect_uri)
     return is_covered and remembers and not must_ask and not is_test(client, auth_request)
 

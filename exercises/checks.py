@@ -68,7 +68,7 @@ def redirect_uri(play: Play) -> bool:
     "RFC 9700 4.11.2",
     (
         GRANT,
-        "if grant or reply.response_mode == WEB_MESSAGE:  # a message redirects nobody",
+        "if reply.client.id in player.consents or reply.response_mode == WEB_MESSAGE:",
         "if True:",
     ),
 )
@@ -81,11 +81,7 @@ def open_redirector(play: Play) -> bool:
 @exercise(
     "A page of another site loads nothing here",
     "RFC 6749 10.12, W3C Fetch Metadata",
-    (
-        "identity/guards.py",
-        "if is_page() and (is_prefetch or not (is_link or is_from_this_site())):",
-        "if False:",
-    ),
+    ("identity/guards.py", "if is_page() and (is_prefetch or not is_allowed):", "if False:"),
 )
 def embedded_request(play: Play) -> bool:
     """Ada opens a page on a sibling subdomain. The addresses of its sixty images are authorization
@@ -98,7 +94,7 @@ def embedded_request(play: Play) -> bool:
 @exercise(
     "A new scope needs a new consent",
     "RFC 6749 3.3",
-    (GRANT, "is_covered = set(auth_request.scope) <= set(grant.scope)", "is_covered = True"),
+    (GRANT, "is_covered = auth_request.asked_consent <= set(grant.scope)", "is_covered = True"),
 )
 def wider_scope(play: Play) -> bool:
     """Ada allowed Free Coins to see her public profile. It sends her browser here once more and
@@ -173,7 +169,7 @@ def double_click(play: Play) -> bool:
 @exercise(
     "The response has the state of the request",
     "RFC 6749 4.1.2, RFC 9700 4.7.1",
-    (GRANT, '    if state is not None:\n        parameters["state"] = state\n'),
+    (GRANT, '    if reply.state is not None:\n        parameters["state"] = reply.state\n'),
 )
 def foreign_response(play: Play) -> bool:
     """Mallory signs in to Space Game, stops her browser before it returns there, and sends the
@@ -190,7 +186,7 @@ def foreign_response(play: Play) -> bool:
 @exercise(
     "The response says who sent it: iss",
     "RFC 9207, RFC 9700 4.4",
-    (GRANT, "if client.public or response_mode == QUERY:", "if False:"),
+    (GRANT, "    if reply.names_issuer:", "    if False:"),
 )
 def mix_up(play: Play) -> bool:
     """Pocket Game offers two identity servers, and Mallory runs the other one. Ada chooses that,
@@ -249,7 +245,7 @@ def stolen_code(play: Play) -> bool:
     (
         GRANT,
         """    if redirect_uri is not None and redirect_uri != code.redirect_uri:
-        abort(400, "redirect_uri is not the one of the authorization request")
+        raise InvalidGrant("redirect_uri is not the one of the authorization request")
 """,
     ),
 )
@@ -266,7 +262,7 @@ def other_redirect_uri(play: Play) -> bool:
     (
         GRANT,
         """    if not -CLOCK_TOLERANCE * 1000 <= age <= CODE_MAX_AGE * 1000:
-        abort(400, CODE_TOO_OLD)
+        raise InvalidGrant(CODE_TOO_OLD)
 """,
     ),
 )
@@ -309,7 +305,7 @@ def raced_code(play: Play) -> bool:
     (
         GRANT,
         """    if not has_right_verifier(form, code):
-        abort(400, "code_verifier does not match the code_challenge")
+        raise InvalidGrant("code_verifier does not match the code_challenge")
 """,
     ),
 )
@@ -326,7 +322,7 @@ def intercepted_code(play: Play) -> bool:
     (
         GRANT,
         """    if code.code_challenge is None and "code_verifier" in form:
-        abort(400, "code_verifier was sent, but no code_challenge before")
+        raise InvalidGrant("code_verifier was sent, but no code_challenge before")
 """,
     ),
 )

@@ -257,7 +257,7 @@ class Acts:
             invites.append(self._store.invites.issue(days))
         return invites
 
-    def rotate_keys(self, drop_old: bool, openid_now: bool) -> None:
+    def rotate_keys(self, drop_old: bool, openid_now: bool = False) -> None:
         """Add a signing key, as `Keys.rotate` does, and one for ID tokens if they have keys.
 
         With `openid_now` or `drop_old` that signs at once. Raises BadInstallation.

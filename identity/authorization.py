@@ -26,9 +26,10 @@ REQUEST_PARAMETERS += ("code_challenge", "code_challenge_method")
 OPENID_PARAMETERS = ("nonce", "max_age", "id_token_hint", "login_hint")
 REFUSED_PARAMETERS = ("request", "request_uri", "registration")  # OpenID Connect Core 6 and 7.2.1
 QUERY, WEB_MESSAGE = "query", "web_message"  # response modes: of a redirect and of a popup
-SILENT, LOGIN = "none", "login"  # values of `prompt`: show no page; ask for the password again
-ASK_CONSENT = {"consent", "select_account"}  # the consent page offers another account
-PROMPTS = {SILENT, LOGIN, *ASK_CONSENT}
+# Values of `prompt`: show no page, ask for the password again, or show the consent page.
+SILENT, LOGIN, CONSENT, SELECT_ACCOUNT = "none", "login", "consent", "select_account"
+PROMPTS = {SILENT, LOGIN, CONSENT, SELECT_ACCOUNT}
+PROMPTS_ELSEWHERE = {LOGIN, CONSENT, SELECT_ACCOUNT}  # without OpenID Connect all mean CONSENT
 NONCE_LENGTH = 1000  # characters: it is stored with the code, and sent in the ID token
 SECONDS = re.compile(r"[0-9]{1,9}")
 CODE_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636 4.2: a SHA-256 in base64url
@@ -193,6 +194,10 @@ def read_authorization_request(
     )
     if is_openid:
         add_openid_parameters(auth_request, parameters)
+    elif not PROMPTS_ELSEWHERE.isdisjoint(auth_request.prompts):
+        auth_request.prompts = [CONSENT]
+    else:
+        auth_request.prompts = []
     return auth_request
 
 

@@ -34,7 +34,7 @@ SECRETS = ("code", "client_secret", "code_verifier", "access_token", "Authorizat
 SHORTEST_SHOWN = 12  # characters of a secret of which the first four are shown
 SCOPE_CHOICES = [  # values of the parameter `scope`, in words
     (" ".join(names), " and ".join(SCOPES[name] for name in names))
-    for names in (list(SCOPES)[:1], list(SCOPES))
+    for names in (list(SCOPES)[:number] for number in (1, 2, 3))
 ]
 DISABLED = "The test can't go on, because the app is disabled."
 NOT_OURS = (

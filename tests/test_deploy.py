@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from identity_server import PAGE_BODY_LIMIT, TOKEN_BODY_LIMIT
+from identity.clients import TOKEN_BODY_LIMIT
+from identity_server import PAGE_BODY_LIMIT
 from pages.account import FORM_AROUND_PICTURE
 from serving import granian_server, gunicorn_config
 from storage.pictures import MAX_BYTES

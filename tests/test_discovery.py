@@ -22,8 +22,9 @@ def test_metadata_lists_supported_features_only(make_app):
     assert metadata == {
         "issuer": SITE,
         "authorization_endpoint": f"{SITE}/oauth/authorize",
-        "token_endpoint": f"{SITE}/api/oauth/token",
-        "scopes_supported": list(SCOPES),
+        "token_endpoint": f"{SITE}/oauth/token",
+        "userinfo_endpoint": f"{SITE}/oauth/userinfo",
+        "scopes_supported": [*SCOPES, "profile"],
         "response_types_supported": ["code"],
         "response_modes_supported": ["query", "web_message"],
         "grant_types_supported": ["authorization_code"],
@@ -33,7 +34,7 @@ def test_metadata_lists_supported_features_only(make_app):
         "code_challenge_methods_supported": ["S256"],
     }
     routes = {str(rule) for rule in app.url_map.iter_rules()}
-    assert {"/oauth/authorize", "/api/oauth/token"} <= routes
+    assert {"/oauth/authorize", "/oauth/token", "/oauth/userinfo"} <= routes
 
 
 def test_openapi_names_the_site_and_existing_routes_only(make_app):

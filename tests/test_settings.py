@@ -23,6 +23,7 @@ def test_defaults():
         "ABOUT_URL": "",
         "SIGN_UP": "invite",
         "CLIENT_REGISTRATION": "admins",
+        "OPENID": "off",
         "PROXIES": "0",
     }
 

@@ -11,6 +11,7 @@ from flask import Flask
 from forms import hidden_field
 
 import identity_server
+from identity.openid_keys import published_keys
 from identity.passwords import hash_password
 from identity.settings import ROOT
 from identity.stamps import OUT_OF_DATE, TOO_QUICK
@@ -21,7 +22,10 @@ METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE", 
 OPEN_TO_ANY_ORIGIN = (
     *("/api/oauth/whois", "/api/users/info", "/api/users/batch", "/pfp/"),
     *("/.well-known/", "/openapi.json", "/static/v1/identity.js"),
+    *("/oauth/userinfo", "/oauth/keys"),
 )
+TOKEN_PATHS = ("/api/oauth/token", "/oauth/token")  # open to pages of public clients
+
 ODD_VALUES = (
     *("1", "01", "٣", "9" * 400, "..", "%00", "%2f..%2f", "a" * 5000, "%ff", '"><script>'),
     *(".htaccess", "1-1.webp%0d%0aX-Planted:x", "large", "\u202e"),
@@ -33,6 +37,14 @@ def paths(app: Flask, part: str) -> Iterator[str]:
     for rule in app.url_map.iter_rules():
         sizes = re.sub("<any[^>]*>", "large", rule.rule)
         yield re.sub("<[^>]*>", part, sizes)
+
+
+@pytest.fixture
+def app(make_app):
+    """An app with all its routes, and a key for ID tokens."""
+    app = make_app(OPENID="on")
+    published_keys(app.extensions["storage"])
+    return app
 
 
 @pytest.fixture
@@ -60,7 +72,7 @@ def game(store):
     return client
 
 
-SIGN_OUT_PATHS = ("/sign-out", "/account/sign-out-everywhere")
+SIGN_OUT_PATHS = ("/sign-out", "/account/sign-out-everywhere", "/oauth/logout/confirm")
 
 
 def request_every_path(
@@ -118,14 +130,17 @@ def test_no_cors_on_responses_that_depend_on_the_session(app, visitor, game):
             assert allowed_origin in (None, "*")  # never the Origin of the request
             # Only public clients get more than a preflight: tests/test_public_clients.py
             is_preflight = answer.request.method == "OPTIONS" and answer.status_code == 204
-            if allowed_origin and not (is_preflight and answer.request.path == "/api/oauth/token"):
-                assert answer.request.path.startswith(OPEN_TO_ANY_ORIGIN)
+            path = answer.request.path
+            if allowed_origin and not (is_preflight and path in TOKEN_PATHS):
+                is_picture = re.fullmatch("/users/.*/picture", path)
+                assert path.startswith(OPEN_TO_ANY_ORIGIN) or is_picture
                 assert "Vary" not in answer.headers and "Set-Cookie" not in answer.headers
 
 
 FOREIGN_SITES = ("cross-site", "same-site")
 REFUSALS = ("This form came from another site.", "Only pages of this site may load this address.")
 NOT_PAGES = ("/api/", "/pfp/", "/static/", "/.well-known/", "/openapi.json", "/healthz")
+NOT_PAGES += ("/oauth/token", "/oauth/userinfo", "/oauth/keys")
 
 
 def fetched(site: str, *more: str) -> dict[str, str]:
@@ -161,7 +176,8 @@ def test_no_page_can_be_loaded_by_another_site(app, foreign_visitor, game, fault
     for headers in FOREIGN_LOADS:
         for answer in request_every_path(app, foreign_visitor, (game.id,), safe, headers=headers):
             assert not {"Vary", "Set-Cookie"} & set(answer.headers.keys()), answer.request.path
-            if not answer.request.path.startswith(NOT_PAGES):
+            path = answer.request.path
+            if not (path.startswith(NOT_PAGES) or re.fullmatch("/users/.*/picture", path)):
                 assert (answer.status_code, answer.content_type) == (403, "text/plain")
                 assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
             else:
@@ -196,8 +212,12 @@ def test_no_form_can_be_sent_by_another_site(app, visitor, game, ada, faults):
         for method, site in itertools.product(("POST", "PUT", "PATCH", "DELETE"), FOREIGN_SITES):
             headers = FOREIGN_LINK | {"Sec-Fetch-Site": site}
             answer = visitor.open(path, method=method, headers=headers)
-            if path == "/api/oauth/token":
+            if path in TOKEN_PATHS:
                 assert answer.status_code in (400, 405)
+            elif path == "/oauth/userinfo":
+                assert answer.status_code in (401, 405)
+            elif path == "/oauth/logout":  # the request of a program, which is asked for by GET
+                assert answer.status_code in (303, 405)
             else:
                 assert answer.status_code == 403
                 assert any(each in answer.text for each in REFUSALS), path
@@ -212,7 +232,8 @@ def test_no_page_reads_a_template_after_the_start(
     shutil.copytree(f"{ROOT}/templates", resources / "templates")
     environment.setattr(identity_server, "RESOURCES", str(resources))
     settings = dict(zip(("DATA_DIR", "PICTURE_DIR"), folders, strict=True))
-    app = identity_server.create_app(settings | {"BASE_URL": "http://localhost"})
+    settings |= {"BASE_URL": "http://localhost", "OPENID": "on"}
+    app = identity_server.create_app(settings)
     shutil.rmtree(resources)
     store = app.extensions["storage"]
     user = store.users.register(
@@ -308,7 +329,7 @@ NOT_STAMPED = {
         *("/sign-in", "/sign-up", "/new-password", "/account", "/account/picture"),
         *("/account/email", "/account/password", "/developer", "/developer/<client_id>"),
         *("/sign-out", "/account/apps/withdraw", "/account/sessions/end"),
-        "/account/sign-out-everywhere",
+        *("/account/sign-out-everywhere", "/oauth/logout", "/oauth/logout/confirm"),
     ),
     "a press without typing changes nothing, or a further press or a sign-in undoes it",
 )
@@ -319,7 +340,7 @@ def test_press_in_the_first_second_does_not_count(
 ):
     """RFC 9700 4.16: a double click. Nor does a press without a stamp of this session."""
     posts = {rule.rule for rule in app.url_map.iter_rules() if "POST" in rule.methods}
-    assert {*STAMPED, *NOT_STAMPED} == posts - {"/api/oauth/token"}
+    assert {*STAMPED, *NOT_STAMPED} == posts - {*TOKEN_PATHS, "/oauth/userinfo"}
     bobs_browser = open_browser()
     bobs_browser.sign_in("Bob")
     signed = administrator_browser.issue_stamp()

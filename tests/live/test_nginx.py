@@ -24,9 +24,9 @@ from conftest import FOREIGN_LINK
 from programs import free_port
 from waiting import wait_until
 
-from identity.clients import CLIENT_FAILURES
+from identity.clients import CLIENT_FAILURES, TOKEN_BODY_LIMIT
 from identity.settings import ROOT
-from identity_server import PAGE_BODY_LIMIT, TOKEN_BODY_LIMIT
+from identity_server import PAGE_BODY_LIMIT
 from storage import Storage
 from storage.pictures import generate_picture
 

@@ -1,7 +1,5 @@
 """The command `client`: registering and changing the apps that ask who a player is."""
 
-from collections.abc import Callable
-
 import click
 
 from commands import open_installation, printing, read_user_named
@@ -21,23 +19,27 @@ description_option = click.option(
     "--description", type=str.strip, metavar="TEXT", help="What players read about its game."
 )
 
+post_logout_option = click.option(
+    "--post-logout-redirect-uri",
+    "post_logout_redirect_uris",
+    metavar="URI",
+    multiple=True,
+    help="Where players go who sign out there. Repeatable.",
+)
+only_group_option = click.option(
+    "--only-group",
+    "only_groups",
+    metavar="GROUP",
+    multiple=True,
+    help="Who may sign in: moderators, administrators, or flair: and a flair. Repeatable.",
+)
 
-def sign_in_options(command: Callable) -> Callable:
-    """Add the options for who may sign in, and where players go who sign out."""
-    groups = "players, moderators, administrators, or flair: and a flair"
-    options = [
-        ("--post-logout-redirect-uri", "URI", "Where players go who sign out; repeatable."),
-        ("--only-group", "GROUP", f"Who may sign in: {groups}; repeatable. Else everybody."),
-    ]
-    for name, metavar, text in reversed(options):
-        command = click.option(name, metavar=metavar, multiple=True, help=text)(command)
-    return command
 
-
-def listed_fields(post_logout_redirect_uri: tuple, only_group: tuple) -> dict[str, list[str]]:
-    """Return the fields of `sign_in_options` that were given; one blank value empties a list."""
-    given = {"post_logout_redirect_uris": post_logout_redirect_uri, "only_groups": only_group}
-    return {name: [*filter(None, dict.fromkeys(each))] for name, each in given.items() if each}
+def given_fields(options: dict) -> dict:
+    """Return the fields of a client that options give; repeatable ones as lists, without ''."""
+    given = {field: value for field, value in options.items() if value not in (None, ())}
+    lists = (field for field, value in given.items() if isinstance(value, tuple))
+    return given | {field: [*filter(None, dict.fromkeys(given[field]))] for field in lists}
 
 
 def client_record(store: Storage, client: Client) -> dict:
@@ -80,24 +82,17 @@ def client_commands() -> None:
 
 @client_commands.command("add")
 @click.argument("name", type=str.strip, metavar="NAME")
-@click.option("--redirect-uri", metavar="URI", multiple=True, help="Repeatable.")
+@click.option("--redirect-uri", "redirect_uris", metavar="URI", multiple=True, help="Repeatable.")
 @click.option("--game-url", metavar="URL", help="Where its game is, to be played on this site.")
 @description_option
 @click.option("--owner", metavar="USER", help="The player who registers it; else administrators.")
 @click.option("--public", is_flag=True, help="Without a secret, for a game without a server.")
 @click.option("--require-pkce", is_flag=True, help="Refuse requests without PKCE.")
 @click.option("--no-email", is_flag=True, help="It never gets an email address.")
-@sign_in_options
+@post_logout_option
+@only_group_option
 @json_option
-def client_add(
-    name: str,
-    redirect_uri: tuple,
-    owner: str | None,
-    post_logout_redirect_uri: tuple,
-    only_group: tuple,
-    as_json: bool,
-    **options,
-) -> None:
+def client_add(name: str, owner: str | None, as_json: bool, **options) -> None:
     """Register a client and print its secret, which is not shown again.
 
     The game of a player who is no administrator is on the home page only after `set --listed`. A
@@ -109,10 +104,9 @@ def client_add(
     identity-server client add Pong --game-url https://pong.example.org/ --description "For two."
     identity-server client add Go --public --redirect-uri http://127.0.0.1/callback
     """
-    given = {field: value for field, value in options.items() if value}
-    given |= {"name": name, "redirect_uris": list(dict.fromkeys(redirect_uri))}
-    given |= listed_fields(post_logout_redirect_uri, only_group)
-    if not redirect_uri and "game_url" not in given:
+    given = {"name": name, "redirect_uris": []}
+    given |= {field: value for field, value in given_fields(options).items() if value}
+    if not given["redirect_uris"] and "game_url" not in given:
         raise click.UsageError("Where is it? Give --redirect-uri, --game-url or both.")
     if {"public", "require_pkce"} <= given.keys():
         raise click.UsageError("A --public client always needs PKCE: leave --require-pkce out.")
@@ -149,34 +143,29 @@ def client_show(client_id: str, as_json: bool) -> None:
 @client_commands.command("set")
 @client_argument
 @click.option("--name", type=str.strip, metavar="NAME", help="A new name.")
-@click.option("--redirect-uri", metavar="URI", multiple=True, help="Repeatable; replaces all.")
+@click.option(
+    "--redirect-uri",
+    "redirect_uris",
+    metavar="URI",
+    multiple=True,
+    help="Repeatable; replaces all.",
+)
 @click.option("--game-url", metavar="URL", help="Another address of its game; '' for none.")
 @description_option
 @click.option("--owner", metavar="USER", help="Another owner; '' for the administrators.")
 @click.option("--listed/--unlisted", default=None, help="Whether its game is on the home page.")
 @click.option("--require-pkce/--allow-no-pkce", default=None, help="Whether PKCE is required.")
 @click.option("--no-email/--allow-email", default=None, help="Whether it never gets an address.")
-@sign_in_options
+@post_logout_option
+@only_group_option
 @json_option
-def client_set(
-    client_id: str,
-    as_json: bool,
-    redirect_uri: tuple,
-    owner: str | None,
-    listed: bool | None,
-    post_logout_redirect_uri: tuple,
-    only_group: tuple,
-    **options,
-) -> None:
+def client_set(client_id: str, as_json: bool, owner, listed, **options) -> None:
     """Change a client. What is repeatable replaces all, and '' leaves none.
 
     \b
     identity-server client set CLIENT_ID --name "Chess club" --owner ada
     """
-    wanted = {field: value for field, value in options.items() if value is not None}
-    wanted |= listed_fields(post_logout_redirect_uri, only_group)
-    if redirect_uri:
-        wanted["redirect_uris"] = list(dict.fromkeys(redirect_uri))
+    wanted = given_fields(options)
     if not wanted and owner is None and listed is None:
         raise click.UsageError("Nothing to change: give one of the options.")
     refuse_bad_game(wanted.get("game_url"))

@@ -2,11 +2,11 @@
 
 import codecs
 import json
-from dataclasses import MISSING, asdict, fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from types import UnionType
 
 from storage.errors import DamagedRecord
-from storage.records import SPARSE, User
+from storage.records import NEW_FIELDS, User
 
 DECODER = json.JSONDecoder()  # json.loads takes a tenth longer
 
@@ -86,30 +86,9 @@ def record_as_dict(record) -> dict:
 
 
 def stored_fields(record) -> dict:
-    """Return what is stored of a record: `record_as_dict` without SPARSE fields at their default.
-
-    Programs from before such a field refuse records that name it.
-    """
+    """Return what is stored of a record: `record_as_dict` without NEW_FIELDS that have no value."""
     values = record_as_dict(record)
-    for name, default in _SPARSE[type(record)]:
-        if values[name] == default:
-            del values[name]
-    return values
-
-
-class _SparseFields(dict):
-    """The SPARSE fields of each type of record, with their defaults."""
-
-    def __missing__(self, record_type: type) -> list[tuple[str, object]]:
-        self[record_type] = [
-            (each.name, [] if each.default is MISSING else each.default)
-            for each in fields(record_type)
-            if each.metadata == SPARSE
-        ]
-        return self[record_type]
-
-
-_SPARSE = _SparseFields()
+    return {name: value for name, value in values.items() if value or name not in NEW_FIELDS}
 
 
 def encode(values: dict) -> bytes:

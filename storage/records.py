@@ -20,6 +20,8 @@ SPARSE = {
     "sparse": True
 }  # metadata: stored only if it is not the default, as older programs lack it
 PICTURE_SIZES = {"large": 256, "medium": 64, "small": 16}  # pixels along each side
+# Stored only if they have a value: programs from before such a field refuse records that name it.
+NEW_FIELDS = {"post_logout_redirect_uris", "only_groups", "granted", "nonce", "auth_time"}
 
 
 def now_ms() -> int:
@@ -171,8 +173,8 @@ class Client:
     require_pkce: bool = False  # of a confidential client; a public one always has to
     no_email: bool = False  # the email scope is ignored, whoever adds it to a request
     # Where OpenID Connect takes a player who signed out there.
-    post_logout_redirect_uris: list[str] = field(default_factory=list, metadata=SPARSE)
-    only_groups: list[str] = field(default_factory=list, metadata=SPARSE)  # [] for everybody
+    post_logout_redirect_uris: list[str] = field(default_factory=list)
+    only_groups: list[str] = field(default_factory=list)  # [] for everybody
 
     @property
     def needs_challenge(self) -> bool:
@@ -243,8 +245,8 @@ class AuthorizationCode:
         default=None, metadata=SPARSE
     )  # scope; None: all that was asked for
     # OpenID Connect Core 3.1.2.1; None without the scope openid.
-    nonce: str | None = field(default=None, metadata=SPARSE)
-    auth_time: int | None = field(default=None, metadata=SPARSE)  # when the player signed in
+    nonce: str | None = None
+    auth_time: int | None = None  # when the player signed in
 
 
 @dataclass(slots=True)

@@ -3,17 +3,19 @@
     GET  /oauth/authorize        the player is asked for consent to a client            authorize
     POST /oauth/authorize        the player decides; "allow" gives the client a code       decide
     POST /api/oauth/token        the client exchanges the code for an access token          token
+    POST /oauth/token            ... with the responses of the standards           standard_token
     GET  /api/oauth/whois        the client learns who gave the access token                whois
+    GET  /oauth/userinfo         ... as claims                                           userinfo
     GET  /play/<id>              a game inside a page of this server                         play
     POST /play/<id>/authorize    the player decides there                             decide_game
     GET  /api/users/info?id=1    anyone reads a player's public profile                users_info
     GET  /api/users/batch?ids=1  ... those of up to a hundred players                 users_batch
 
-Read from top to bottom it is: limits, errors, tokens, the grant in the order in which a client
-meets it, its first half once more for a game, public look-ups, and the app. Every line that handles
-an authorization code or an access token stands here. To read those you need besides:
-`signed_in_player` (identity.sessions), `serializer` (identity.signing), the records (storage), and
-`find_game` (pages.games).
+Read from top to bottom it is: limits, tokens, the grant in the order in which a client meets it,
+its first half once more for a game, public look-ups, and the app. Every line that handles an
+authorization code or an access token stands here. To read those you need besides: the parameters of
+a request (identity.authorization, identity.clients), `signed_in_player` (identity.sessions),
+`serializer` (identity.signing), the records (storage), and `find_game` (pages.games).
 """
 
 import hmac
@@ -770,8 +772,8 @@ def create_app(overrides: dict | None = None) -> Flask:
     app.extensions["storage"] = open_storage(*folders, settings["STORAGE"])
     app.url_map.merge_slashes = False  # merging redirects to the Host that was sent, by http
     app.session_interface = CookieSessions()
-    pages = (files, sign_in, sign_up, account, moderation, games, developer, tester, discovery)
-    for blueprint in (server, *pages, logout):
+    pages = (files, sign_in, sign_up, logout, account, moderation, games, developer, tester)
+    for blueprint in (server, *pages, discovery):
         app.register_blueprint(blueprint)
     for guard in GUARDS:
         app.before_request(guard)

@@ -20,9 +20,9 @@ def show_sign_in() -> Response | tuple:
     leads_to = local_address(request.args.get("next", ""))
     asked = find_asked(leads_to)
     is_enough = asked is None or asked.session_id != session.get("id")
-    return (
-        redirect(leads_to, 303) if signed_in_player() and is_enough else sign_in_page(leads_to, {})
-    )
+    if signed_in_player() and is_enough:
+        return redirect(leads_to, 303)
+    return sign_in_page(leads_to, {})
 
 
 def sign_in_page(leads_to: str, problems: dict[str, str]) -> tuple[str, dict[str, str]]:
@@ -56,8 +56,10 @@ def check_sign_in(leads_to: str) -> Response:
         )
     if user.suspended:
         raise forms.FormRefused({"form": forms.describe_own_suspension(user.suspension)}, 403)
-    replaced = session.get("id") if only else None  # else apps could push out other browsers
-    if not start_session(user, password, replaced=replaced):
+    if only and session.get("user") != user.id:
+        end_session()  # of the other player in this browser
+    # An app that always asks for the password must not push out the sessions of other browsers.
+    if not start_session(user, password, replaced=session.get("id") if only else None):
         raise forms.FormRefused({"form": forms.ACCOUNT_CHANGED}, 403)
     return redirect(leads_to, 303)
 

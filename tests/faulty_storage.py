@@ -15,6 +15,8 @@ REFUSED = {
     "pictures": USER_LOCKS,
     "accounts": ["locks/users"],  # users that are added, renamed or deleted
     "clients": ["locks/clients"],
+    "openid_keys": ["locks/openid_keys"],
+    "handles": ["locks/handles"],
     "audit": ["locks/audit"],
     "codes": ["codes"],  # new codes
     "attempts": ["attempts"],

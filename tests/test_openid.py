@@ -1,0 +1,234 @@
+"""OpenID Connect as an installation has it: the setting, the keys of ID tokens, signing in again.
+
+tests/conformance/ has what the standard demands of a provider.
+"""
+
+import base64
+import hashlib
+import json
+import subprocess
+import sys
+
+import pytest
+from conftest import PASSWORD, on_each_backend
+from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
+from cryptography.hazmat.primitives.hashes import SHA256
+from forms import hidden_field
+
+from identity.openid import BadHint, read_hint
+from identity.openid_keys import add_key, rotate_openid_keys, signing_key
+from identity.settings import ROOT, SettingError, read_settings
+from storage.records import now_ms
+
+CALLBACK = "https://forum.example/callback"
+DAY = 86_400  # seconds
+SITE = "http://localhost"
+
+
+@pytest.fixture
+def app(make_app):
+    """An app with OpenID Connect."""
+    return make_app(OPENID="on")
+
+
+@pytest.fixture
+def forum(register):
+    """A program that was registered by the administrators."""
+    return register(CALLBACK, name="The Forum")
+
+
+def decode(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def id_token_of(forum, browser, **parameters: str) -> str:
+    """Return the ID token of a sign-in."""
+    code = browser.allow(forum, **{"scope": "openid"} | parameters)
+    form = {"grant_type": "authorization_code", "code": code, "client_id": forum.id}
+    form["client_secret"] = forum.secret
+    return forum.http.post("/oauth/token", data=form).json["id_token"]
+
+
+def verifying_key(id_token: str, http) -> dict:
+    """Return the published key that verifies this ID token. Raises StopIteration."""
+    header, payload, signature = id_token.split(".")
+    kid = json.loads(decode(header))["kid"]
+    jwk = next(each for each in http.get("/oauth/keys").json["keys"] if each["kid"] == kid)
+    numbers = (int.from_bytes(decode(jwk[name]), "big") for name in "en")
+    signed = f"{header}.{payload}".encode()
+    RSAPublicNumbers(*numbers).public_key().verify(decode(signature), signed, PKCS1v15(), SHA256())
+    return jwk
+
+
+# -- the setting --------------------------------------------------------------------------------
+
+
+def test_without_the_setting_nothing_is_there(make_app, open_browser, register, adas_browser):
+    app = make_app(DATA_DIR=adas_browser.application.instance_path, OPENID="off")
+    off = app.test_client()
+    for path in ("/.well-known/openid-configuration", "/oauth/keys", "/oauth/logout"):
+        assert (off.get(path).status_code, adas_browser.get(path).status_code) == (404, 200)
+    assert (
+        off.get("/.well-known/oauth-authorization-server").json["scopes_supported"][-1] != "openid"
+    )
+    posted = off.post(
+        "/oauth/authorize", data={"client_id": "x"}, headers={"Origin": "https://x.y"}
+    )
+    assert posted.status_code == 403
+
+
+def test_setting_needs_https_and_cryptography(environment, subtests):
+    for base_url in ("https://id.example.org", "http://127.0.0.1:8000", "http://localhost"):
+        assert read_settings({"OPENID": "on", "BASE_URL": base_url})["OPENID"] == "on"
+    with pytest.raises(SettingError, match="IDENTITY_OPENID .* needs https"):
+        read_settings({"OPENID": "on", "BASE_URL": "http://id.example.org"})
+    with pytest.raises(SettingError, match="expected one of on, off"):
+        read_settings({"OPENID": "yes"})
+    environment.setitem(sys.modules, "cryptography", None)  # as if it were not installed
+    with pytest.raises(SettingError, match=r"IDENTITY_OPENID .* pip install 'identity-server\[op"):
+        read_settings({"OPENID": "on"})
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("openid", ["on", "off"])
+def test_start_does_not_import_cryptography(environment, tmp_path, openid):
+    environment.setenv("IDENTITY_OPENID", openid)
+    for name in ("DATA_DIR", "PICTURE_DIR"):
+        environment.setenv(f"IDENTITY_{name}", str(tmp_path / name))
+    program = "import sys, wsgi; sys.exit('cryptography' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+
+
+# -- keys ---------------------------------------------------------------------------------------
+
+
+@on_each_backend
+def test_next_key_is_published_a_day_before_it_signs(clock, store, forum, adas_browser, anyone):
+    """The public half of the old one stays for 14 days, and no private half of it."""
+    first = id_token_of(forum, adas_browser)
+    jwk = verifying_key(first, anyone)
+    assert jwk.keys() == {"kty", "use", "alg", "kid", "n", "e"}
+    members = json.dumps({name: jwk[name] for name in ("e", "kty", "n")}, separators=(",", ":"))
+    assert decode(jwk["kid"]) == hashlib.sha256(members.encode()).digest()  # RFC 7638
+    rotate_openid_keys(store, now=False)
+    rotate_openid_keys(store, now=False)  # one is waiting already
+    published = anyone.get("/oauth/keys").json["keys"]
+    assert [jwk] == published[:-1]
+    clock.shift(DAY - 1)
+    assert verifying_key(id_token_of(forum, adas_browser), anyone) == jwk
+    clock.shift(1)
+    assert verifying_key(id_token_of(forum, adas_browser), anyone) == published[1]
+    assert verifying_key(first, anyone) == jwk
+    assert [bool(store.openid_keys.read(each["kid"]).private_key) for each in published] == [0, 1]
+    clock.shift(14 * DAY - 1)
+    assert read_hint(first, store, SITE)["sub"] == "1"
+    clock.shift(1)
+    assert read_hint(first, store, SITE) is None
+    assert anyone.get("/oauth/keys").json["keys"] == published[1:]
+
+
+@on_each_backend
+def test_key_that_got_out_is_replaced_at_once(clock, store, forum, adas_browser, anyone):
+    rotate_openid_keys(store, now=True)
+    assert store.openid_keys.ids() == []  # there was none
+    first = id_token_of(forum, adas_browser)
+    rotate_openid_keys(store, now=False)  # the one that waits goes as well
+    rotate_openid_keys(store, now=True)
+    [jwk] = anyone.get("/oauth/keys").json["keys"]
+    assert verifying_key(id_token_of(forum, adas_browser), anyone) == jwk
+    assert read_hint(first, store, SITE) is None
+
+
+def test_of_two_processes_that_make_the_first_key_one_does(store):
+    first, second = (add_key(store, 1, signs_from=0) for _ in range(2))
+    assert first == second == signing_key(store)
+
+
+def test_old_private_half_that_cannot_be_removed_stops_nothing(clock, store, faults, caplog):
+    first = signing_key(store)
+    rotate_openid_keys(store, now=False)
+    clock.shift(DAY)
+    faults.refuse_saves("openid_keys")
+    assert signing_key(store).number == 2
+    faults.allow_saves()
+    assert "the private half of an old key was not removed" in caplog.text
+    assert store.openid_keys.read(first.id).private_key
+    signing_key(store)
+    assert not store.openid_keys.read(first.id).private_key
+
+
+# -- signing in again ---------------------------------------------------------------------------
+
+
+def test_player_is_asked_for_the_password_once(clock, store, forum, adas_browser, ada):
+    """OpenID Connect Core 3.1.2.1. The new session takes the place of the old one."""
+    adas_browser.allow(forum, scope="openid")
+    clock.shift(100)
+    for parameters in ({"prompt": "login"}, {"max_age": "99"}, {"max_age": "0"}):
+        clock.shift(100)
+        [old] = store.users.read(ada.id).sessions
+        asked = adas_browser.get(forum.link(scope="openid", nonce="n", **parameters))
+        page = adas_browser.get(asked.location)
+        assert "The Forum</bdi> wants to be sure that you are <bdi" in page.text
+        assert 'name="name" value="Ada"' in page.text and " readonly" in page.text
+        leads_to = hidden_field(page, "next")
+        assert adas_browser.get(leads_to).location.startswith("/sign-in?")  # not without it
+        answer = adas_browser.get(adas_browser.sign_in(next=leads_to).location)
+        assert "code" in forum.read_callback(answer)
+        [new] = store.users.read(ada.id).sessions
+        assert new.id != old.id and new.since == now_ms()
+    assert "code" in forum.read_callback(adas_browser.get(forum.link(scope="openid", max_age="9")))
+
+
+def test_guest_is_asked_for_the_password_once(forum, adas_browser, open_browser):
+    adas_browser.allow(forum, scope="openid")
+    guest = open_browser()
+    asked = guest.get(forum.link(scope="openid", prompt="login", login_hint="ada@example.org"))
+    page = guest.get(asked.location)
+    assert 'value="ada@example.org"' in page.text and " readonly" not in page.text
+    answer = guest.get(guest.sign_in(next=hidden_field(page, "next")).location)
+    assert "code" in forum.read_callback(answer)
+
+
+def test_only_the_player_of_the_hint_may_sign_in(store, forum, adas_browser, open_browser, bob):
+    hint = id_token_of(forum, adas_browser)
+    bobs = open_browser()
+    bobs.sign_in("Bob")
+    bobs.allow(forum, scope="openid")
+    page = bobs.get(bobs.get(forum.link(scope="openid", id_token_hint=hint)).location)
+    leads_to = hidden_field(page, "next")
+    refused = bobs.sign_in("Bob", next=leads_to)
+    assert (refused.status_code, "Sign in as Ada." in refused.text) == (403, True)
+    answer = bobs.get(bobs.sign_in("Ada", PASSWORD, next=leads_to).location)
+    assert "code" in forum.read_callback(answer)
+    assert store.users.read(bob.id).sessions == []  # signed out in this browser
+    store.users.delete(1)
+    answer = open_browser().get(forum.link(scope="openid", id_token_hint=hint, prompt="none"))
+    assert answer.status_code == 303
+
+
+def test_hint_of_an_unknown_key_counts_as_none(store, forum, adas_browser):
+    hint = id_token_of(forum, adas_browser)
+    rotate_openid_keys(store, now=True)
+    assert read_hint(hint, store, SITE) is None
+    assert "code" in forum.read_callback(
+        adas_browser.get(forum.link(scope="openid", id_token_hint=hint, prompt="none"))
+    )
+    with pytest.raises(BadHint):
+        read_hint("x.y.z", store, SITE)
+
+
+def test_code_stays_good_if_the_handle_cannot_be_saved(forum, adas_browser, faults, anyone):
+    """Whatever can fail comes before the code is used up."""
+    code = adas_browser.allow(forum, scope="openid profile")
+    form = {"grant_type": "authorization_code", "code": code, "client_id": forum.id}
+    form["client_secret"] = forum.secret
+    faults.refuse_saves("handles")
+    refused = anyone.post("/oauth/token", data=form)
+    assert (refused.status_code, refused.json["error"]) == (503, "temporarily_unavailable")
+    faults.allow_saves()
+    token = anyone.post("/oauth/token", data=form).json["access_token"]
+    faults.refuse_saves("handles")  # which is made once
+    answer = anyone.get("/oauth/userinfo", headers={"Authorization": f"Bearer {token}"})
+    assert answer.json["preferred_username"] == "ada"

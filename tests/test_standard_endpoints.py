@@ -1,0 +1,252 @@
+"""The endpoints of the standards beside the contract: /oauth/token and /oauth/userinfo."""
+
+import itertools
+
+import pytest
+from conftest import PASSWORD, Browser, Program
+
+from identity.passwords import hash_password
+from storage.records import ADMINISTRATOR, MODERATOR
+
+CALLBACK = "https://forum.example/callback"
+SITE = "http://localhost"
+OTHER_GRANT = {"grant_type": "password"}
+
+
+@pytest.fixture(params=["off", "on"])
+def app(make_app, request):
+    """An app with OpenID Connect off, and on: it changes nothing without the scope `openid`."""
+    return make_app(OPENID=request.param)
+
+
+@pytest.fixture
+def forum(register) -> Program:
+    """A program that was registered by the administrators."""
+    return register(CALLBACK, name="The Forum")
+
+
+def exchange(program: Program, code: str, path: str = "/oauth/token", **changes):
+    """Send a token request to the standard endpoint."""
+    form = {"grant_type": "authorization_code", "code": code, "client_id": program.id}
+    form |= {"client_secret": program.secret} | changes
+    return program.http.post(path, data={k: v for k, v in form.items() if v is not None})
+
+
+def userinfo(program: Program, token: str) -> dict:
+    """Return the claims of this access token."""
+    headers = {"Authorization": f"Bearer {token}"}
+    return program.http.get("/oauth/userinfo", headers=headers).json
+
+
+def claims_of(program: Program, browser: Browser, scope: str) -> dict:
+    """Return the claims that a sign-in with these scopes gives."""
+    token = exchange(program, browser.allow(program, scope=scope)).json["access_token"]
+    return userinfo(program, token)
+
+
+# -- the token endpoint -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "error"),
+    [
+        ({"code": None}, 400, "invalid_request"),
+        ({"code": ["a", "b"]}, 400, "invalid_request"),
+        ({"grant_type": None}, 400, "invalid_request"),
+        (OTHER_GRANT, 400, "unsupported_grant_type"),
+        ({"client_secret": None}, 400, "invalid_client"),
+        ({"client_secret": "wrong"}, 401, "invalid_client"),
+        ({"code": "unknown"}, 400, "invalid_grant"),
+        ({"redirect_uri": "https://other.example/"}, 400, "invalid_grant"),
+        ({"code_verifier": "v" * 43}, 400, "invalid_grant"),
+        ({"more": "x" * 16384}, 413, "invalid_request"),
+    ],
+)
+def test_error_has_its_rfc_6749_name_and_the_text_of_the_contract(
+    forum, adas_browser, changes, status, error
+):
+    """RFC 6749 5.2. Each has the status and the text of /api/oauth/token, and uses up no code."""
+    code = adas_browser.allow(forum)
+    answer = exchange(forum, **{"code": code} | changes)
+    assert (answer.status_code, answer.headers["Cache-Control"]) == (status, "no-store")
+    same = exchange(forum, **{"code": code, "path": "/api/oauth/token"} | changes)
+    assert same.status_code == status and same.json.keys() == {"message"}
+    assert answer.json == {"error": error, "error_description": same.json["message"]}
+    assert exchange(forum, code).status_code == 200
+
+
+def test_unsupported_grant_type_is_reported_whatever_else_is_wrong(forum):
+    answer = exchange(forum, None, **OTHER_GRANT, client_secret="wrong", redirect_uri=["a", "b"])
+    assert answer.json["error"] == "unsupported_grant_type"
+
+
+def test_method_and_media_type_errors_are_json(anyone):
+    answer = anyone.get("/oauth/token")
+    assert (answer.status_code, answer.allow) == (405, {"OPTIONS", "POST"})
+    assert answer.json["error"] == "invalid_request"
+    assert anyone.post("/oauth/token", json={}).json["error"] == "invalid_request"
+
+
+def test_scope_is_returned_only_if_fewer_were_granted(app, forum, adas_browser):
+    """RFC 6749 5.1. oauthlib refuses a response whose scope differs from that of the request."""
+    openid = app.config["OPENID"] == "on"
+    for asked, returned in {
+        None: None,
+        "": None,
+        "email": None,
+        "userinfo email": None,
+        "profile email groups": None,
+        "openid profile": None if openid else "profile",
+        "email offline_access": "email",
+        "offline_access": "userinfo",
+    }.items():
+        answer = exchange(forum, adas_browser.allow(forum, scope=asked))
+        assert answer.json.get("scope") == returned, asked
+        members = {"access_token", "token_type", "expires_in"}
+        members |= {"id_token"} if openid and "openid" in (asked or "") else set()
+        assert answer.json.keys() - {"scope"} == members
+
+
+def test_response_of_the_contract_stays_as_it_is(forum, adas_browser):
+    answer = forum.exchange(adas_browser.allow(forum, scope="openid profile groups x"))
+    assert [*answer.json] == ["access_token", "token_type", "expires_in"]
+    assert [*forum.whois(answer.json["access_token"]).json] == ["id", "name", "pfpTimestamp"]
+
+
+def test_iss_is_in_the_responses_to_openid_requests_only(app, forum, adas_browser):
+    """RFC 9207. Libraries that were told no issuer refuse it."""
+    adas_browser.allow(forum, scope="openid email")
+    for scope, more in itertools.product(("openid", "email"), ({}, {"response_type": "x"})):
+        answer = forum.read_callback(adas_browser.get(forum.link(scope=scope, **more)))
+        expected = SITE if scope == "openid" and app.config["OPENID"] == "on" else None
+        assert answer.get("iss") == expected
+        assert ("error" in answer) == bool(more)
+
+
+def test_pages_of_public_clients_may_read_responses_and_errors(anyone, register, adas_browser):
+    public, answer = register("https://board.example/", public=True), None
+    for client_id, allowed in ((public.id, "*"), ("unknown", None)):
+        answer = anyone.post("/oauth/token", data={"client_id": client_id, "code": "x"})
+        assert answer.headers.get("Access-Control-Allow-Origin") == allowed
+    answer = anyone.preflight("/oauth/token", "POST", "content-type")
+    assert answer.headers["Access-Control-Allow-Methods"] == "POST"
+
+
+# -- userinfo -----------------------------------------------------------------------------------
+
+
+def test_userinfo_has_the_claims_of_the_granted_scopes(store, forum, adas_browser, ada):
+    public = {"sub": "1", "id": 1, "name": "Ada", "nickname": "Ada"}
+    public |= {"username": "ada", "preferred_username": "ada"}
+    public |= {"picture": f"{SITE}/users/1/picture", "profile": f"{SITE}/users/1"}
+    assert claims_of(forum, adas_browser, "") == public
+    email = {"email": "ada@example.org", "email_verified": False}
+    assert claims_of(forum, adas_browser, "profile email") == public | email
+    with store.users.edit(ada.id) as user:
+        user.mod_level, user.flairs = MODERATOR, ["none", "Founder", "none of them"]
+    groups = ["players", "moderators", "flair:Founder", "flair:none of them"]
+    assert claims_of(forum, adas_browser, "groups") == public | {"groups": groups}
+
+
+def test_handle_stays_when_the_player_is_renamed(store, forum, open_browser, adas_browser, ada):
+    """A newcomer with the old name has another: JupyterHub and pgAdmin key accounts on it."""
+    assert claims_of(forum, adas_browser, "")["preferred_username"] == "ada"
+    store.users.rename(ada.id, "Countess")
+    store.users.register("Ada", "new@example.org", hash_password(PASSWORD))
+    newcomer = open_browser()
+    newcomer.sign_in("Ada")
+    known = [claims_of(forum, each, "") for each in (adas_browser, newcomer)]
+    assert [each["preferred_username"] for each in known] == ["ada", "player2"]
+    assert [each["name"] for each in known] == ["Countess", "Ada"]
+
+
+def test_userinfo_takes_the_token_once_in_the_header_or_in_the_form(forum, adas_browser, anyone):
+    """RFC 6750 2.1, 2.2 and 3.1."""
+    token = exchange(forum, adas_browser.allow(forum)).json["access_token"]
+    header, form = {"Authorization": f"Bearer {token}"}, {"access_token": token}
+    claims = anyone.get("/oauth/userinfo", headers=header).json
+    assert anyone.post("/oauth/userinfo", headers=header).json == claims
+    assert anyone.post("/oauth/userinfo", data=form).json == claims
+    for answer, status, error in (
+        (anyone.get("/oauth/userinfo"), 401, None),
+        (anyone.get("/oauth/userinfo", query_string=form), 401, None),
+        (anyone.post("/oauth/userinfo"), 401, None),
+        (anyone.post("/oauth/userinfo", data={"access_token": [token, token]}), 400, "request"),
+        (anyone.post("/oauth/userinfo", data={"access_token": "x"}), 401, "token"),
+        (anyone.get("/oauth/userinfo", headers={"Authorization": "Bearer é"}), 400, "request"),
+    ):
+        challenge = f'Bearer error="invalid_{error}"' if error else "Bearer"
+        assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (status, challenge)
+        assert answer.json.get("error") == (error and f"invalid_{error}")
+        assert answer.headers["Access-Control-Allow-Origin"] == "*"
+        assert answer.headers["Cache-Control"] == "no-store"
+    answer = anyone.preflight("/oauth/userinfo", "POST", "authorization")
+    assert answer.headers["Access-Control-Allow-Methods"] == "POST, GET, HEAD"
+
+
+def test_whois_refuses_a_token_of_another_client_if_asked(forum, adas_browser, anyone):
+    token = forum.token_for(adas_browser.allow(forum))
+    headers = {"Authorization": f"Bearer {token}"}
+    for query, status in (
+        *(("", 200), (f"client_id={forum.id}", 200), ("client_id=other", 401), ("client_id=", 401)),
+        (f"client_id={forum.id}&client_id={forum.id}", 401),
+    ):
+        answer = anyone.get(f"/api/oauth/whois?{query}", headers=headers)
+        assert answer.status_code == status, query
+
+
+def test_picture_has_an_address_that_stays(store, anyone, ada):
+    for _ in range(2):
+        answer = anyone.get("/users/1/picture", headers={"Sec-Fetch-Site": "cross-site"})
+        timestamp = store.users.read(ada.id).pfp_timestamp
+        assert (answer.status_code, answer.location) == (302, f"/pfp/large/1-{timestamp}.webp")
+        assert answer.headers["Cache-Control"] == "public, max-age=300"
+        store.pictures.save(ada.id, {"large": b"1", "medium": b"1", "small": b"1"})
+    store.users.delete(ada.id)
+    for user_id in ("1", "2", "01", "٣", "9" * 400):
+        assert anyone.get(f"/users/{user_id}/picture").status_code == 404
+
+
+# -- who may sign in ----------------------------------------------------------------------------
+
+
+def test_program_for_a_group_is_refused_to_others(store, register, open_browser, ada, bob):
+    """A page says so, and a game's page and a code that was issued before are refused."""
+    groups = {"only_groups": ["moderators", "flair:Founder"]}
+    wiki = register(CALLBACK, name="Wiki", **groups)
+    browser = open_browser()
+    browser.sign_in()
+    page = browser.get(wiki.link())
+    assert page.status_code == 403
+    assert "Wiki is only for moderators and owners of the flair Founder." in page.text
+    for level, flairs in ((MODERATOR, []), (ADMINISTRATOR, []), (0, ["Founder"])):
+        with store.users.edit(ada.id) as user:
+            user.mod_level, user.flairs = level, ["none", *flairs]
+        code = browser.allow(wiki)
+        with store.users.edit(ada.id) as user:
+            user.mod_level, user.flairs = 0, ["none"]
+        answer = exchange(wiki, code)
+        assert (answer.status_code, answer.json["error"]) == (400, "invalid_grant")
+    page = browser.get(wiki.link())
+    assert (page.status_code, page.location) == (403, None)  # also after consent
+
+
+def test_player_of_no_group_can_be_let_in_to_no_game(store, adas_browser):
+    client, _ = store.clients.register(
+        "Chess", [], None, game_url="https://chess.example/", only_groups=["moderators"]
+    )
+    page = adas_browser.get(f"/play/{client.id}")
+    signed = page.text.partition('data-request="')[2].partition('"')[0]
+    form = {"request": signed, "decision": "allow"}
+    answer = adas_browser.post(f"/play/{client.id}/authorize", data=form)
+    assert (answer.status_code, answer.json["message"]) == (403, "access_denied")
+
+
+def test_consent_page_shows_role_and_flairs(store, forum, adas_browser, ada):
+    with store.users.edit(ada.id) as user:
+        user.flairs = ["none", "Founder"]
+    page = adas_browser.get(forum.link(scope="groups"))
+    assert "your role and flairs" in page.text and ">players, Founder<" in page.text
+    adas_browser.decide(page)
+    assert adas_browser.get(forum.link(scope="groups profile")).status_code == 303  # remembered
+    assert "your role and flairs" not in adas_browser.get(forum.link(scope="email")).text

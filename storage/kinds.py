@@ -230,7 +230,7 @@ def _client_rules(client: Client) -> Rules:
         "redirect_uris": lambda uris: rules.check_redirect_uris(uris, client.public),
         "game_url": rules.check_game_url,
         "description": rules.check_description,
-        "post_logout_redirect_uris": rules.check_redirect_uris,
+        "post_logout_redirect_uris": lambda uris: rules.check_redirect_uris(uris, client.public),
         "only_groups": rules.check_groups,
     }
 

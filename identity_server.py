@@ -37,16 +37,17 @@ from identity.authorization import (
     ALWAYS_GRANTED,
     CONSENT,
     OPENID,
+    QUERY,
     SELECT_ACCOUNT,
     SILENT,
     WEB_MESSAGE,
     AuthorizationError,
     AuthorizationRequest,
     Reply,
+    asks_for_openid,
     read_authorization_request,
     read_client_and_redirect_uri,
     read_code_challenge,
-    reply_to,
 )
 from identity.claims import profile_claims, scope_claims
 from identity.clients import (
@@ -180,11 +181,12 @@ def unchanged(user: User) -> User:
 @server.get("/oauth")
 def authorize() -> Response | tuple:
     """Show the consent page, or redirect to the client if the player consented before."""
-    client, redirect_uri = read_client_and_redirect_uri(request.args)
-    sent = (request.args.get(name) for name in ("state", "response_mode"))
-    reply = reply_to(client, redirect_uri, *sent, request.args.get("scope", ""))
+    args = request.args
+    client, redirect_uri = read_client_and_redirect_uri(args)
+    sent = args.get("state"), args.get("response_mode"), args.get("scope", "")
+    reply = Reply(client, redirect_uri, *sent)
     try:
-        auth_request = read_authorization_request(request.args, client, redirect_uri)
+        auth_request = read_authorization_request(args, client, redirect_uri)
     except AuthorizationError as error:
         return refuse_request(reply, error)
     if SILENT in auth_request.prompts:
@@ -308,7 +310,7 @@ def decide() -> Response | tuple:
         return show_consent_page(player, client, auth_request, problem)
     require_admitted(client, player)
     sent = auth_request.state, auth_request.response_mode, auth_request.asked_scope
-    reply = reply_to(client, auth_request.redirect_uri, *sent)
+    reply = Reply(client, auth_request.redirect_uri, *sent)
     decision = request.form.get("decision")
     if decision not in ("allow", "deny"):
         abort(400, "Choose Allow or Cancel.")
@@ -391,14 +393,17 @@ def respond_with_error(reply: Reply, error: AuthorizationError | StorageFailed) 
 
 def respond_to_client(reply: Reply, **parameters: str) -> Response | tuple:
     """Return the response that takes parameters, and the client's `state`, to the client."""
-    if reply.state is not None:
-        parameters["state"] = reply.state
-    if reply.names_issuer:
+    client, redirect_uri, state, response_mode, scope = reply
+    if state is not None:
+        parameters["state"] = state
+    # RFC 9207, against mix-up (RFC 9700 4.4). A library that was told no issuer refuses it, so a
+    # confidential client asks for OpenID Connect, or names the response mode: identity.js does.
+    if client.public or response_mode == QUERY or asks_for_openid(scope):
         parameters["iss"] = base_url()
-    if reply.response_mode == WEB_MESSAGE:
-        player, origin = signed_in_player(), origin_of(reply.redirect_uri)
+    if response_mode == WEB_MESSAGE:
+        player, origin = signed_in_player(), origin_of(redirect_uri)
         return render_page("web_message.html", player, origin=origin, response=parameters)
-    address = add_to_query(reply.redirect_uri, parameters)
+    address = add_to_query(redirect_uri, parameters)
     # 303, never 307: a browser would post the player's form to the client (RFC 9700 4.12).
     return ExactRedirect(status=303, headers={"Location": address, **NO_STORE})
 

@@ -169,7 +169,7 @@ def double_click(play: Play) -> bool:
 @exercise(
     "The response has the state of the request",
     "RFC 6749 4.1.2, RFC 9700 4.7.1",
-    (GRANT, '    if reply.state is not None:\n        parameters["state"] = reply.state\n'),
+    (GRANT, '    if state is not None:\n        parameters["state"] = state\n'),
 )
 def foreign_response(play: Play) -> bool:
     """Mallory signs in to Space Game, stops her browser before it returns there, and sends the
@@ -186,7 +186,7 @@ def foreign_response(play: Play) -> bool:
 @exercise(
     "The response says who sent it: iss",
     "RFC 9207, RFC 9700 4.4",
-    (GRANT, "    if reply.names_issuer:", "    if False:"),
+    (GRANT, "if client.public or response_mode == QUERY or asks_for_openid(scope):", "if False:"),
 )
 def mix_up(play: Play) -> bool:
     """Pocket Game offers two identity servers, and Mallory runs the other one. Ada chooses that,

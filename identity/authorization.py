@@ -108,17 +108,7 @@ class Reply(NamedTuple):
     redirect_uri: str
     state: str | None
     response_mode: str | None  # WEB_MESSAGE; anything else means a redirect
-    names_issuer: bool  # RFC 9207: the response has `iss`
-
-
-def reply_to(
-    client: Client, redirect_uri: str, state: str | None, response_mode: str | None, scope: str
-) -> Reply:
-    """Return how the client gets the response to a request with these parameters."""
-    # Against mix-up (RFC 9700 4.4). A library that was told no issuer refuses `iss`, so a
-    # confidential client asks for OpenID Connect, or names the response mode: identity.js does.
-    names_issuer = client.public or response_mode == QUERY or asks_for_openid(scope)
-    return Reply(client, redirect_uri, state, response_mode, names_issuer)
+    scope: str = ""  # as it was sent
 
 
 def read_client_and_redirect_uri(parameters: MultiDict) -> tuple[Client, str]:

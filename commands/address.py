@@ -58,9 +58,9 @@ def find_base_url() -> str | None:
 
 
 def base_url_of_links() -> str:
-    """Return the base URL for a link to print, with a note on standard error for the default."""
+    """Return the base URL to print, with a note on standard error for the default."""
     if found := find_base_url():
         return found
-    note = "No running server was found, so the link has the default address. To get another, "
+    note = "No running server was found, so the address is the default one. To get another, "
     echo(f"{note}start `serve` first, or set IDENTITY_BASE_URL.", err=True)
     return read_settings()["BASE_URL"]

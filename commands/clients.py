@@ -3,10 +3,11 @@
 import click
 
 from commands import open_installation, printing, read_user_named
-from commands.address import find_base_url
+from commands.address import base_url_of_links, find_base_url
 from commands.printing import confirm, echo, json_option, print_record, print_records
 from identity.actors import COMMAND
 from identity.apps import AppActs
+from identity.programs import Program, find_pages, find_program, program_of
 from identity.settings import check_game, read_settings
 from storage import Storage, rules
 from storage.encoding import record_as_dict
@@ -54,12 +55,22 @@ def client_record(store: Storage, client: Client) -> dict:
     return record
 
 
-def print_new(store: Storage, client: Client, secret: str | None, as_json: bool) -> None:
-    """Print a client with its new secret, which cannot be printed again; a public one has none."""
+def print_new(
+    store: Storage, client: Client, secret: str | None, as_json: bool, program: Program | None
+) -> None:
+    """Print a client with its new secret, which cannot be printed again; a public one has none.
+
+    The settings of a program follow.
+    """
     shown = {"client_secret": secret} if secret else {}
+    settings = program and program.fill_in(base_url_of_links(), client.id, secret)
+    if settings and as_json:
+        shown |= {"program": program.name, "settings": settings}
     print_record(client_record(store, client) | shown, as_json)
     if secret and not as_json:
-        echo("The secret is not shown again. Keep it where the game's server can read it.")
+        echo("The secret is not shown again. Keep it where only the app's server can read it.")
+    if settings and not as_json:
+        echo(f"\nSettings for {program.title}:\n\n{settings}")
 
 
 def refuse_bad_game(game_url: str | None) -> None:
@@ -80,8 +91,17 @@ def client_commands() -> None:
     """Register and change clients: apps that ask who a player is."""
 
 
-@client_commands.command("add")
-@click.argument("name", type=str.strip, metavar="NAME")
+class NamingPrograms(click.Command):
+    """A command whose help ends with the names of the programs."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_paragraph()
+        formatter.write_text(f"Programs: {', '.join(find_pages())}.")
+
+
+@client_commands.command("add", cls=NamingPrograms)
+@click.argument("name", type=str.strip, metavar="[NAME]", required=False)
+@click.option("--for", "program", nargs=2, metavar="PROGRAM ADDRESS", help="One named below.")
 @click.option("--redirect-uri", "redirect_uris", metavar="URI", multiple=True, help="Repeatable.")
 @click.option("--game-url", metavar="URL", help="Where its game is, to be played on this site.")
 @description_option
@@ -92,7 +112,7 @@ def client_commands() -> None:
 @post_logout_option
 @only_group_option
 @json_option
-def client_add(name: str, owner: str | None, as_json: bool, **options) -> None:
+def client_add(name: str | None, program, owner: str | None, as_json: bool, **options) -> None:
     """Register a client and print its secret, which is not shown again.
 
     The game of a player who is no administrator is on the home page only after `set --listed`. A
@@ -103,9 +123,18 @@ def client_add(name: str, owner: str | None, as_json: bool, **options) -> None:
     identity-server client add Chess --redirect-uri https://chess.example.org/callback
     identity-server client add Pong --game-url https://pong.example.org/ --description "For two."
     identity-server client add Go --public --redirect-uri http://127.0.0.1/callback
+    identity-server client add --for discourse https://forum.example.org
     """
-    given = {"name": name, "redirect_uris": []}
-    given |= {field: value for field, value in given_fields(options).items() if value}
+    given = {field: value for field, value in given_fields(options).items() if value}
+    given |= {} if name is None else {"name": name}
+    if program:
+        if {"redirect_uris", "public"} & given.keys():
+            raise click.UsageError("--for says the redirect URIs of a client with a secret.")
+        program = find_program(*program)
+        given = {"name": program.title} | program.uris | given
+    given = {"redirect_uris": []} | given
+    if "name" not in given:
+        raise click.UsageError("What is it called? Give a NAME.")
     if not given["redirect_uris"] and "game_url" not in given:
         raise click.UsageError("Where is it? Give --redirect-uri, --game-url or both.")
     if {"public", "require_pkce"} <= given.keys():
@@ -115,7 +144,7 @@ def client_add(name: str, owner: str | None, as_json: bool, **options) -> None:
     owner_id = read_user_named(store, owner).id if owner else None
     client, secret = AppActs(store, COMMAND).register_client(owner_id, **given)
     warn_unencrypted(client)
-    print_new(store, client, secret, as_json)
+    print_new(store, client, secret, as_json, program)
 
 
 @client_commands.command("list")
@@ -190,7 +219,8 @@ def client_new_secret(client_id: str, as_json: bool) -> None:
     """Replace a client's secret and print the new one."""
     store = open_installation()
     secret = AppActs(store, COMMAND).issue_client_secret(client_id)
-    print_new(store, store.clients.read(client_id), secret, as_json)
+    client = store.clients.read(client_id)
+    print_new(store, client, secret, as_json, program_of(client))
 
 
 @client_commands.command("disable")

@@ -102,7 +102,8 @@ def test_image_has_the_code_and_no_data_of_this_checkout():
     allowed = {rule.removeprefix("!") for rule in rules if rule.startswith("!")}
     assert ignored == "*"
     folders = {each for each in setup["options"]["packages"].split() if "." not in each}
-    assert {*folders, "*.py", "constraints.txt", "examples", "static", "templates"} <= allowed
+    resources = {"constraints.txt", "docs/apps", "examples", "static", "templates"}
+    assert {*folders, *resources, "*.py"} <= allowed
     assert allowed.isdisjoint({"instance", "tests", ".git", ".venv"})
     assert {rule for rule in rules if not rule.startswith("!")} == {"static/pfp", "**/__pycache__"}
 

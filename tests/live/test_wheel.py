@@ -21,7 +21,8 @@ from identity.settings import ROOT
 pytestmark = [pytest.mark.wheel, pytest.mark.xdist_group("wheel")]
 CONSTRAINTS = Path(ROOT) / "constraints.txt"
 SOURCES = ("*.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
-FOLDERS = ["commands", "examples", "identity", "pages", "serving", "static", "storage", "templates"]
+RESOURCES = ["docs/apps", "examples", "static", "templates"]
+FOLDERS = ["commands", "identity", "pages", "serving", "storage", *RESOURCES]
 PIP_TIMEOUT = 300  # seconds
 
 
@@ -95,19 +96,25 @@ def open_page(browser: requests.Session, address: str) -> str:
 def test_wheel_has_every_resource_file(wheel):
     packed = set(zipfile.ZipFile(wheel).namelist())
     for folder in FOLDERS:
-        inside = f"identity/{folder}" if folder in ("examples", "static", "templates") else folder
+        inside = f"identity/{folder}" if folder in RESOURCES else folder
         for file in (Path(ROOT) / folder).rglob("*"):
             name = file.relative_to(Path(ROOT) / folder)
             if file.is_file() and "__pycache__" not in name.parts and "pfp" not in name.parts:
                 assert f"{inside}/{name}" in packed
     top = {name.partition("/")[0] for name in packed if ".dist-info/" not in name}
-    assert not top & {"templates", "static", "examples", "deploy", "tests"}
+    assert not top & {"templates", "static", "examples", "deploy", "docs", "tests"}
 
 
 def test_version(installed, wheel):
     with running(installed, "--version") as process:
         printed = process.stdout.read()
     assert printed == f"identity-server {wheel.name.split('-')[1]}\n"
+
+
+def test_installed_command_knows_the_programs(installed):
+    with running(installed, "client", "add", "--help") as process:
+        assert "Programs: " in (printed := process.stdout.read())
+    assert "discourse" in printed
 
 
 def test_installed_server_has_pages_with_styles(installed):

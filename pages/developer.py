@@ -9,6 +9,8 @@ from werkzeug.wrappers import Response
 from identity.apps import CLIENTS_EACH
 from identity.context import base_url, get_storage
 from identity.naming import name_owner
+from identity.openid import is_on
+from identity.programs import find_pages, find_program, program_of, read_page, split_settings
 from identity.rights import may_administer, may_manage
 from identity.sessions import require_player
 from identity.settings import check_game
@@ -20,10 +22,12 @@ from pages.samples import exchange_command, web_page_of
 from storage.errors import DamagedRecord, NoSuchClient
 from storage.names import check_client_name
 from storage.records import Client, User
-from storage.rules import check_description, check_redirect_uris, warn_unencrypted
+from storage.rules import check_description, check_groups, check_redirect_uris, warn_unencrypted
 
 CLIENTS_SHOWN = 100  # on one page
 KINDS = {"confidential": False, "public": True}  # values of the field `kind`
+URIS = ("redirect_uris", "post_logout_redirect_uris")  # fields with a URI on each line
+WHO = {"everybody": [], "moderators": ["moderators"]}  # groups by values of the field `who`
 
 developer = Blueprint("developer", __name__)
 
@@ -45,7 +49,8 @@ def show_clients() -> str:
 
 
 def clients_page(player: User, problems: dict[str, str]) -> str:
-    """Return the page of the clients that a player manages."""
+    """Return the page of the clients that a player manages; the problems are those of one form."""
+    is_program = "program" in request.form
     clients, more = clients_shown(player, start_of_page("after"))
     return render_page(
         "developer.html",
@@ -53,8 +58,12 @@ def clients_page(player: User, problems: dict[str, str]) -> str:
         clients=[(each, name_owner(get_storage(), each)) for each in clients],
         more=more,
         clients_each=CLIENTS_EACH,
-        typed=request.form if problems else {"require_pkce": "yes"},
+        programs=[(name, read_page(page).title) for name, page in find_pages().items()],
+        typed=request.form if problems and not is_program else {"require_pkce": "yes"},
+        chosen=request.form,
+        openid=is_on(),
         problems=problems,
+        is_program=is_program,
         notice=forms.pop_notice(),
     )
 
@@ -88,11 +97,16 @@ def clients_shown(player: User, after: str) -> tuple[list[Client], str | None]:
 @developer.post("/developer")
 @forms.form_view(lambda: (require_developer(),), clients_page)
 def register(player: User) -> Response | tuple:
-    """Register a client of a `kind` in KINDS, with the fields of `read_client_form`."""
+    """Register a `program` at its `address`, or a client of a `kind` by `read_client_form`."""
     public = KINDS.get(request.form.get("kind", ""))
-    if public is None:
+    if "program" in request.form:
+        program = find_program(request.form["program"], request.form.get("address", "").strip())
+        forms.refuse_problems(program=check_name(player, program.title))
+        fields = program.uris | {"name": program.title}
+    elif public is None:
         raise forms.FormRefused({"kind": "Choose where your app runs."})
-    fields = read_client_form(player, public) | {"public": public}
+    else:
+        fields = read_client_form(player, public) | {"public": public}
     acts, is_open = app_acts_of(player), is_open_to_members()
     client, secret = acts.register_client(player.id, is_open, **fields)
     if secret is None:
@@ -108,17 +122,24 @@ def show_secret(player: User, client: Client, secret: str) -> tuple:
     return client_page(player, client, {}, secret), 201, {"Location": f"/developer/{client.id}"}
 
 
-def read_client_form(player: User, public: bool, kept_name: str | None = None) -> dict:
+def check_name(player: User, name: str, kept_name: str | None = None) -> str | None:
+    """Check the name of an app; only an administrator gives one that looks like the site's."""
+    is_free = may_administer(player) or name == kept_name
+    return check_client_name(name, None if is_free else current_app.config["SITE_NAME"])
+
+
+def read_client_form(player: User, public: bool, client: Client | None = None) -> dict:
     """Return the fields of a form: `name`, `redirect_uris` (one a line), `game_url`, `description`.
 
-    `require_pkce` and `no_email` are "yes" if they are ticked. The redirect URIs are those of a
-    public client or of a confidential one. Only an administrator gives an app a name that looks
-    like the site's. Raises FormRefused.
+    `require_pkce` and `no_email` are "yes" if they are ticked; `who` is "flair" or in WHO. The
+    redirect URIs are those of a public client or of a confidential one. Raises FormRefused.
     """
     form = request.form
+    groups = WHO | {"flair": [f"flair:{form.get('flair', '').strip()}"]}
     fields = {
         "name": form.get("name", "").strip(),
-        "redirect_uris": list(dict.fromkeys(form.get("redirect_uris", "").split())),
+        **{each: list(dict.fromkeys(form.get(each, "").split())) for each in URIS},
+        "only_groups": groups.get(form.get("who"), client.only_groups if client else []),
         "game_url": form.get("game_url", "").strip() or None,
         "description": form.get("description", "").strip(),
         "require_pkce": form.get("require_pkce") == "yes" and not public,
@@ -126,13 +147,13 @@ def read_client_form(player: User, public: bool, kept_name: str | None = None) -
     }
     redirect_uris, game_url = fields["redirect_uris"], fields["game_url"]
     nowhere = None if redirect_uris or game_url else "Enter a redirect URI or a game URL."
-    is_free = may_administer(player) or fields["name"] == kept_name
-    imitated = None if is_free else current_app.config["SITE_NAME"]
     forms.refuse_problems(
-        name=check_client_name(fields["name"], imitated),
+        name=check_name(player, fields["name"], client and client.name),
         redirect_uris=check_redirect_uris(redirect_uris, public) or nowhere,
+        post_logout_redirect_uris=check_redirect_uris(fields["post_logout_redirect_uris"]),
         game_url=game_url and check_game(game_url, base_url()),
         description=check_description(fields["description"]),
+        flair=check_groups(fields["only_groups"]) and "Enter a flair of up to 30 characters.",
     )
     return fields
 
@@ -160,7 +181,9 @@ def client_page(
     """Return the page of a client with `problems` by form, then by field, and the typed values."""
     fields = ("name", "game_url", "description", "require_pkce", "no_email")
     kept = {each: getattr(client, each) for each in fields}
-    kept["redirect_uris"] = "\n".join(client.redirect_uris)
+    kept |= {each: "\n".join(getattr(client, each)) for each in URIS}
+    kept |= who_fields(client.only_groups)
+    program = None if client.public else program_of(client)
     owner = name_owner(get_storage(), client)
     # Only then does it matter that an administrator disables the app as well.
     overruled = owner.user is not None and not may_administer(owner.user)
@@ -175,9 +198,18 @@ def client_page(
         typed=request.form if "client" in problems else kept,
         exchange=exchange_command(client),
         web_page=web_page_of(client, None, "userinfo").code,
+        program=program,
+        settings=program and split_settings(program.fill_in(base_url(), client.id, secret)),
         problems=problems,
         notice=forms.pop_notice(),
     )
+
+
+def who_fields(groups: list[str]) -> dict[str, str]:
+    """Return the fields of a form for these groups; if it cannot name them, `who` is "other"."""
+    if len(groups) == 1 and groups[0].startswith("flair:"):
+        return {"who": "flair", "flair": groups[0].removeprefix("flair:")}
+    return {"who": next((who for who, each in WHO.items() if each == groups), "other")}
 
 
 client_form = functools.partial(forms.form_view, find_own_client, client_page)
@@ -187,7 +219,7 @@ client_form = functools.partial(forms.form_view, find_own_client, client_page)
 @client_form("client")
 def save_client(player: User, client: Client) -> Response:
     """Change a client to the fields of `read_client_form`."""
-    fields = read_client_form(player, client.public, client.name)
+    fields = read_client_form(player, client.public, client)
     app_acts_of(player).change_client(client.id, **fields)
     return forms.redirect_with_notice("App saved.", f"/developer/{client.id}")
 

@@ -148,6 +148,7 @@ def test_registration_saves_the_form_and_shows_the_secret(store, adas_browser, a
 REFUSED = {
     "name": ["", "x" * 61],
     "redirect_uris": ["", f"{CALLBACK}\nftp://space.example/"],
+    "post_logout_redirect_uris": [f"{CALLBACK}\norg.example.game:/callback"],
     "game_url": ["http://localhost/game", TAKEN],
     "description": ["two\nlines"],
 }
@@ -201,6 +202,29 @@ def test_pkce_and_email_can_be_changed(store, adas_browser):
     client = store.clients.read(client.id)
     assert (client.require_pkce, client.no_email) == (False, True)
     assert boxes(path) == {"require_pkce": False, "no_email": True}
+
+
+def test_who_may_sign_in_and_return_uris_can_be_changed(store, adas_browser, registered, subtests):
+    path, field = f"/developer/{registered.id}", "post_logout_redirect_uris"
+    adas_browser.post(path, data=FORM | {field: f"{CALLBACK}\n{TAKEN}\n{CALLBACK}"})
+    assert getattr(store.clients.read(registered.id), field) == [CALLBACK, TAKEN]
+    assert parse(adas_browser.get(path)).find(id=field).text.strip() == f"{CALLBACK}\n{TAKEN}"
+    several = ["administrators", "flair:Beta"]
+    choices = {"everybody": [], "moderators": ["moderators"], "flair": ["flair:Beta"]}
+    for who, groups in {**choices, "other": several}.items():
+        with subtests.test(who):
+            with store.clients.edit(registered.id) as client:
+                client.only_groups = several
+            adas_browser.post(path, data=FORM | {"who": who, "flair": " Beta "})
+            assert store.clients.read(registered.id).only_groups == groups
+            page = parse(adas_browser.get(path))
+            offered = [each["value"] for each in page.select("[name=who]")]
+            assert offered == [*choices, "other"][: 3 + (who == "other")]
+            assert [each["value"] for each in page.select("[name=who][checked]")] == [who]
+            assert page.find(id="flair")["value"] == ("Beta" if who == "flair" else "")
+    page = adas_browser.post(path, data=FORM | {"who": "flair", "flair": " "})
+    assert (page.status_code, list(problems_of(page))) == (400, ["flair"])
+    assert store.clients.read(registered.id).only_groups == several
 
 
 def test_app_name_like_the_sites_needs_an_administrator(store, adas_browser, ada, registered):

@@ -633,3 +633,27 @@ def test_developer_pages_layout_and_accessibility(administrator_page: Page, serv
     page.get_by_role("button", name=f"Unlist {WIDE['Name']}").click()
     expect(page.get_by_text("Game unlisted.")).to_be_focused()
     check_page(page)
+
+
+def test_program_is_set_up_by_its_address(administrator_page: Page, server: RunningServer):
+    page = administrator_page
+    address, flair = (page.get_by_label(each, exact=True) for each in ("Address", "Flair"))
+    page.get_by_label("Program", exact=True).select_option(label="Traefik")
+    address.fill("app.example")
+    page.get_by_role("button", name="Set up").click()
+    expect(page.get_by_text("Start with https://")).to_be_focused()
+    check_page(page, has_problem=True)
+    address.fill(f"https://{'w' * 60}.example/{'w' * 100}/")
+    page.get_by_role("button", name="Set up").click()
+    expect(page.locator(".done")).to_be_focused()
+    expect(page.get_by_role("button", name="Copy settings 2")).to_be_visible()
+    expect(flair).to_be_hidden()
+    check_page(page)
+    page.reload()
+    expect(page.get_by_text("Put the client secret in place of CLIENT_SECRET.")).to_be_visible()
+    page.get_by_label("Players with a flair").check()
+    flair.fill("W" * 30)
+    page.get_by_role("button", name="Save changes").click()
+    expect(page.get_by_text("App saved.")).to_be_focused()
+    expect(flair).to_have_value("W" * 30)
+    check_page(page)

@@ -1,0 +1,214 @@
+"""The programs of docs/apps: their pages, `client add --for`, and the form on /developer."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from conftest import Browser, all_clients
+from forms import parse, problems_of
+
+from identity.programs import find_pages, program_of, read_page, split_settings
+from identity.settings import ROOT
+from identity_admin import identity_server_command
+from storage.records import Client
+from storage.rules import check_redirect_uris
+
+APPS = Path(ROOT, "docs", "apps")
+SITE, FORUM = "https://id.site.test", "https://forum.site.test/talk"
+ISSUED = {"base_url": SITE, "client_id": "5f0c9d", "secret": "s3cret"}
+
+
+@pytest.fixture
+def app(make_app):
+    """An app whose members may register clients."""
+    return make_app(CLIENT_REGISTRATION="members")
+
+
+@pytest.fixture
+def run(folders, environment):
+    """A function that runs `client` with these words, in this process."""
+    settings = {"DATA_DIR": folders[0], "PICTURE_DIR": folders[1], "BASE_URL": SITE}
+    for name, value in settings.items():
+        environment.setenv(f"IDENTITY_{name}", value)
+    return lambda *words: CliRunner().invoke(identity_server_command, ["client", *words])
+
+
+# -- the pages ----------------------------------------------------------------------------------
+
+
+def test_page_has_the_form_that_the_command_reads(subtests):
+    paths = {path for path in APPS.glob("*.md") if "client add --for" in path.read_text("utf-8")}
+    assert {path.stem for path in paths} == {*find_pages(), "README"}
+    for name, page in find_pages().items():
+        with subtests.test(name):
+            program = read_page(page)
+            uris = sum(program.uris.values(), [])
+            assert (program.name, page.count("\n") <= 40) == (name, True)
+            assert check_redirect_uris(uris) is None
+            assert all(each.startswith(program.address) for each in uris)
+            assert program.uris["redirect_uris"]
+            assert re.search(r"\n\n.+ (Tested with|From (its|the) documentation).* [0-9]", page)
+            headings = re.findall("^## (.*)$", page, re.MULTILINE)
+            assert headings in (["Settings"], ["Settings", "Good to know"])
+
+
+def test_page_settings_are_paragraphs_and_blocks_of_code(subtests):
+    """The page of an app shows no other Markdown."""
+    for name, page in find_pages().items():
+        with subtests.test(name):
+            for text, code in split_settings(read_page(page).settings):
+                markup = r"\*\*|\]\(|^(\||#|>|[-*] |\d+\. )"
+                assert code.strip() and not re.search(markup, "".join(text[::2]), re.MULTILINE)
+                assert all(text[1::2]) and len(text) % 2 == 1
+
+
+def test_settings_have_every_value_of_the_client(subtests):
+    for name, page in find_pages().items():
+        with subtests.test(name):
+            settings = read_page(page, FORUM).fill_in(**ISSUED)
+            assert "example.org" not in settings
+            assert not re.search(r"\bCLIENT_(ID|SECRET)\b", settings)
+            assert {each for each in ISSUED.values() if each not in settings} == set()
+            kept = read_page(page, FORUM).fill_in(**ISSUED | {"secret": None})
+            assert kept.replace("CLIENT_SECRET", "s3cret") == settings.replace(
+                "CLIENT_SECRET", "s3cret"
+            )
+
+
+def test_index_links_every_page():
+    index = (APPS / "README.md").read_text(encoding="utf-8")
+    pages = {path.name for path in APPS.glob("*.md")} - {"README.md"}
+    assert set(re.findall(r"\]\(([\w-]+\.md)\)", index)) == pages
+
+
+def test_redirect_uris_of_a_client_tell_its_program(subtests):
+    for name, page in find_pages().items():
+        with subtests.test(name):
+            program = read_page(page, FORUM)
+            client = Client("5f0c9d", program.title, "", program.uris["redirect_uris"])
+            assert program_of(client) == program
+    callback = "https://space.example/auth/oidc/callback"
+    for uris in ([], ["https://space.example/callback"], [f"{FORUM}/"], [callback, FORUM]):
+        assert program_of(Client("5f0c9d", "Space Game", "", uris)) is None
+
+
+# -- the command --------------------------------------------------------------------------------
+
+
+def test_command_registers_a_program_and_prints_its_settings(run, open_installation):
+    done = run("add", "--for", "discourse", "https://Forum.site.test:443/talk/", "--json")
+    record = json.loads(done.stdout)
+    program = read_page(find_pages()["discourse"], FORUM)
+    values = (SITE, record["client_id"], record["client_secret"])
+    assert record["program"] == "discourse"
+    assert record["settings"] == program.fill_in(*values)
+    client = open_installation().clients.read(record["client_id"])
+    assert (client.name, client.redirect_uris) == ("Discourse", [f"{FORUM}/auth/oidc/callback"])
+    assert client.post_logout_redirect_uris == [f"{FORUM}/"]
+    renewed = json.loads(run("new-secret", client.id, "--json").stdout)
+    assert renewed["settings"] == program.fill_in(SITE, client.id, renewed["client_secret"])
+
+
+def test_command_prints_settings_for_people_below_the_secret(run):
+    done = run("add", "Our talk", "--for", "discourse", FORUM)
+    secret = re.search(r"^client_secret +(\S+)$", done.stdout, re.MULTILINE)[1]
+    assert re.search(r"^name +Our talk$", done.stdout, re.MULTILINE)
+    settings = done.stdout.partition("Settings for Discourse:\n\n")[2]
+    assert f"openid_connect_client_secret: {secret}\n" in settings
+
+
+def test_command_refuses_what_does_not_fit(run, open_installation, subtests):
+    known, public = ["--for", "discourse", FORUM], ["--public"]
+    cases = [
+        (1, "Choose one of ", ["--for", "discord", FORUM]),
+        (1, "address: Start with https", ["--for", "discourse", "forum.site.test"]),
+        (1, "address: ", ["--for", "discourse", f"https://{'x' * 1990}"]),
+        (1, "address: ", ["--for", "discourse", f"{FORUM}/#top"]),
+        (2, "--for", [*known, "--redirect-uri", "https://chess.site.test/"]),
+        (2, "--for", [*known, *public]),
+        (2, "NAME", ["--redirect-uri", "https://chess.site.test/"]),
+    ]
+    for status, problem, words in cases:
+        with subtests.test(" ".join(words)[:80]):
+            done = run("add", *words)
+            assert (done.exit_code, done.stdout, problem in done.stderr) == (status, "", True)
+    assert all_clients(open_installation()) == []
+
+
+def test_command_help_names_the_programs(run):
+    printed = " ".join(run("add", "--help").stdout.split())
+    assert printed.endswith(f"Programs: {', '.join(find_pages())}.")
+
+
+# -- the form -----------------------------------------------------------------------------------
+
+
+def settings_on(page) -> str:
+    """Return the blocks of settings on the page of an app."""
+    return "".join(each.text for each in parse(page).select("pre[data-copy^='Copy settings']"))
+
+
+def blocks_of(program, *values) -> str:
+    return "".join(code for _, code in split_settings(program.fill_in(*values)))
+
+
+def test_form_registers_a_program_and_shows_its_settings(store, adas_browser, ada, subtests):
+    offered = parse(adas_browser.get("/developer")).select("#program option[value]")
+    assert [each["value"] for each in offered] == ["", *find_pages()]
+    for name, page in find_pages().items():
+        with subtests.test(name):
+            program = read_page(page, FORUM)
+            shown = adas_browser.post("/developer", data={"program": name, "address": f" {FORUM}/"})
+            [client] = all_clients(store)
+            assert (shown.status_code, shown.location) == (201, f"/developer/{client.id}")
+            assert (client.name, client.owner_id) == (program.title, ada.id)
+            assert {field: getattr(client, field) for field in program.uris} == program.uris
+            secret = parse(shown).select_one("[data-copy='Copy client secret']").text
+            values = ("http://localhost", client.id)
+            assert settings_on(shown) == blocks_of(program, *values, secret)
+            assert settings_on(adas_browser.get(shown.location)) == blocks_of(
+                program, *values, None
+            )
+            adas_browser.post(f"{shown.location}/delete")
+
+
+def test_form_refuses_unknown_program_and_bad_address(store, adas_browser, subtests):
+    good = {"program": "discourse", "address": FORUM}
+    for field, typed in (
+        ("program", "discord"),
+        ("program", ""),
+        ("address", ""),
+        ("address", "x"),
+    ):
+        with subtests.test(**{field: typed}):
+            page = adas_browser.post("/developer", data=good | {field: typed})
+            assert (page.status_code, list(problems_of(page))) == (400, [field])
+            assert parse(page).find(id="address")["value"] == (good | {field: typed})["address"]
+            assert parse(page).select("[value=yes][checked]")  # the other form is as it was
+    assert all_clients(store) == []
+
+
+def test_form_limits_members_and_guards_the_name_of_the_site(make_app, store, ada):
+    app = make_app(CLIENT_REGISTRATION="members", SITE_NAME="discourse")
+    browser = Browser(app, app.response_class)
+    browser.sign_in()
+    form = {"program": "discourse", "address": FORUM}
+    assert list(problems_of(browser.post("/developer", data=form))) == ["program"]
+    for _ in range(10):
+        store.clients.register("Chess", [f"{FORUM}/x"], ada.id)
+    page = browser.post("/developer", data=form | {"program": "grafana"})
+    assert (page.status_code, list(problems_of(page))) == (409, ["program-form"])
+
+
+def test_other_apps_show_no_settings(store, adas_browser, ada, register):
+    program = read_page(find_pages()["discourse"], FORUM)
+    forum = program.uris["redirect_uris"]
+    renamed = register(*forum, name="Our forum", owner_id=ada.id)
+    other = register(f"{FORUM}/callback", owner_id=ada.id)
+    public, _ = store.clients.register("Talk", forum, ada.id, public=True)
+    shown = [
+        settings_on(adas_browser.get(f"/developer/{each.id}")) for each in (renamed, other, public)
+    ]
+    assert list(map(bool, shown)) == [True, False, False]

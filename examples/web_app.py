@@ -66,8 +66,8 @@ def finish_sign_in(visit: Visit, response: dict[str, str]) -> None:
     form = {"grant_type": "authorization_code", "code": response["code"], **CLIENT}
     form |= {"redirect_uri": REDIRECT_URI, "code_verifier": visit.code_verifier}
     if token := call_api(visit, "POST", "/api/oauth/token", form):
-        header = {"Authorization": f"Bearer {token['access_token']}"}
-        visit.player = call_api(visit, "GET", "/api/oauth/whois", header)
+        path, header = "/api/oauth/whois", {"Authorization": f"Bearer {token['access_token']}"}
+        visit.player = call_api(visit, "GET", f"{path}?client_id={form['client_id']}", header)
 
 
 def call_api(visit: Visit, method: str, path: str, sent: dict[str, str]) -> dict:

@@ -228,7 +228,7 @@ def finish_test(client_id: str) -> str | tuple:
         acts.end_test(player.id, client.id, has_token=False)
         return show_page(player, client, problems, trial, [exchange], stage="start"), status
     bearer = {"Authorization": f"Bearer {body['access_token']}"}
-    look_up, status, _ = call_api("GET", "/api/oauth/whois", headers=bearer)
+    look_up, status, _ = call_api("GET", f"/api/oauth/whois?client_id={client.id}", headers=bearer)
     acts.end_test(player.id, client.id, has_token=True)
     problems = {} if status == HTTPStatus.OK else {"form": WHOIS_REFUSED}
     return show_page(player, client, problems, trial, [exchange, look_up], stage="done")

@@ -157,8 +157,8 @@ async function finish({ site, clientId, redirectUri, verifier }, { code, error, 
   if (exchange) return exchange(answer);
   const body = new URLSearchParams({ grant_type: "authorization_code", client_id: clientId, ...answer });
   const { access_token: token } = await send(`${site}/api/oauth/token`, { method: "POST", body });
-  readPlayer = () => send(`${site}/api/oauth/whois`, { headers: { Authorization: `Bearer ${token}` } }, 401);
-  return readPlayer();
+  const headers = { Authorization: `Bearer ${token}` };
+  return (readPlayer = () => send(`${site}/api/oauth/whois?client_id=${clientId}`, { headers }, 401))();
 }
 
 /** @param {string} address @param {RequestInit} [request] @param {number} [none] the status that means null */

@@ -39,7 +39,8 @@ class IdentityServer(ThreadingHTTPServer):
 
     def forget(self) -> None:
         token = {"access_token": TOKEN, "token_type": "Bearer", "expires_in": 600}
-        self.answers = {"/api/oauth/token": (200, token), "/api/oauth/whois": (200, PLAYER)}
+        whois = f"/api/oauth/whois?client_id={CLIENT_ID}"  # RFC 6749 10.16
+        self.answers = {"/api/oauth/token": (200, token), whois: (200, PLAYER)}
         self.exchanged: list[dict[str, str]] = []
 
 

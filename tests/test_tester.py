@@ -130,7 +130,7 @@ def test_tester_signs_in_and_shows_every_message(each_tester, scope):
     assert returned[1]["state"] == asked[1]["state"]
     assert exchange[0] == "POST http://localhost/api/oauth/token"
     assert token[0] == player[0] == "200 OK"
-    assert look_up[0] == "GET http://localhost/api/oauth/whois"
+    assert look_up[0] == f"GET http://localhost/api/oauth/whois?client_id={program.id}"
     assert player[1]["name"] == "Ada"
     assert ("email" in player[1]) == ("email" in scope)
 
@@ -359,7 +359,8 @@ def test_link_and_commands_complete_a_grant(make_tester, anyone, kind, scope):
     assert ("email" in program.whois(token).json) == ("email" in scope)
     whois = shlex.split(blocks["Copy whois command"].replace("\\\n", ""))
     header = ["-H", "Authorization: Bearer ACCESS_TOKEN"]
-    assert whois == ["curl", "http://localhost/api/oauth/whois", *header]
+    address = f"http://localhost/api/oauth/whois?client_id={program.id}"
+    assert whois == ["curl", address, *header]
 
 
 def test_link_has_a_registered_redirect_uri_and_new_state(tester):
@@ -390,6 +391,7 @@ def test_samples_are_complete_for_each_kind(make_tester, subtests):
                 code = blocks[f"Copy code: {language}"]
                 assert tester.program.id in code and "http://localhost" in code
                 assert ("CLIENT_SECRET" in code) == (kind == "confidential")
+                assert ("/api/oauth/whois?client_id=" in code) == ("identity.js" not in code)
             assert uri in blocks["Copy code: Python"]
             if kind == "public":
                 assert f'const PATH := "{path or "/callback"}"' in blocks["Copy code: Godot"]

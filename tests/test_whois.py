@@ -79,6 +79,15 @@ def test_tokens_in_query_and_header_are_400(program, token):
         assert refusal(request_whois(program, f"Bearer {token}", query)) == (400, INVALID_REQUEST)
 
 
+def test_token_of_another_client_is_401_where_the_query_names_one(program, token, register):
+    """RFC 6749 10.16: a player could send the server of a game the token that another one got."""
+    own, other = (f"client_id={each.id}" for each in (program, register("https://other.example/")))
+    assert request_whois(program, f"Bearer {token}", f"?{own}").status_code == 200
+    assert refusal(request_whois(program, f"Bearer {token}", f"?{other}")) == (401, INVALID_TOKEN)
+    for query in (f"?{own}&{other}", f"?{other}&{own}"):
+        assert request_whois(program, f"Bearer {token}", query).status_code >= 400
+
+
 def test_malformed_header_is_400(program, token, subtests):
     for header in (
         *("Bearer", "Bearer ", "Bearer  ", "Bearer =", 'Bearer "{token}"', "Bearer é{token}"),

@@ -65,7 +65,8 @@ def sign_in(answer: dict[str, str]) -> dict:
     form_encoded = {"Content-Type": "application/x-www-form-urlencoded"}
     response = call_api("POST", "/api/oauth/token", form, form_encoded)  # RFC 6749 4.1.3
     bearer = {"Authorization": f"Bearer {response['access_token']}"}
-    player = call_api("GET", "/api/oauth/whois", None, bearer)
+    whois = f"/api/oauth/whois?client_id={CLIENT['client_id']}"
+    player = call_api("GET", whois, None, bearer)
     for old in list(players)[:-PLAYERS_KEPT]:
         players.pop(old, None)
     token = secrets.token_urlsafe(32)

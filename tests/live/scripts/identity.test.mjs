@@ -74,8 +74,9 @@ function load(options = {}) {
       window.addEventListener(type, listener, options);
     },
     async fetch(url, { body, headers } = {}) {
-      const { origin: site, pathname: path, search } = new URL(url);
-      page.requests.push([path, body ? Object.fromEntries(body) : (headers ?? search)]);
+      const { origin: site, pathname: path, search, searchParams } = new URL(url);
+      const sent = body ?? (headers ? [...searchParams, ...Object.entries(headers)] : null);
+      page.requests.push([path, sent ? Object.fromEntries(sent) : search]);
       if (site !== SITE || !page.answers[path]) throw new TypeError("no connection");
       const [status, answer] = page.answers[path];
       return { status, ok: status < 400, json: async () => answer };
@@ -129,7 +130,8 @@ test("a popup gets the request, and its code is exchanged", async () => {
   assert.equal(createHash("sha256").update(code_verifier).digest("base64url"), code_challenge);
   assert.match(state, /^[0-9a-f-]{36}$/);
   assert.match(code_verifier, /^[0-9a-f-]{72}$/);
-  assert.deepEqual(page.requests[1], ["/api/oauth/whois", { Authorization: "Bearer a token" }]);
+  const whois = { client_id: "a game", Authorization: "Bearer a token" };
+  assert.deepEqual(page.requests[1], ["/api/oauth/whois", whois]);
   assert.deepEqual([page.popup.closed, page.listeners, page.storage.size], [true, 0, 0]);
 });
 

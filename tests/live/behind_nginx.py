@@ -192,8 +192,8 @@ class ServerBehindNginx(RunningServer):
 
 @pytest.fixture(scope="module")
 def server(request: pytest.FixtureRequest) -> Iterator[ServerBehindNginx]:
-    """A running server behind nginx, which all modules share."""
-    start = functools.partial(running_server, ServerBehindNginx)
+    """A running server behind nginx, with OpenID Connect, which all modules share."""
+    start = functools.partial(running_server, ServerBehindNginx, OPENID="on")
     server = start_once(request.config, "server behind nginx", start)
     yield server
     server.empty()

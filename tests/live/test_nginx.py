@@ -38,6 +38,9 @@ from .running import ANSWER_TIMEOUT, PASSWORD
 
 pytestmark = [pytest.mark.live, pytest.mark.nginx]
 server = behind_nginx.server
+# What a browser sends for an image in a page of a sibling subdomain.
+FOREIGN_LOAD = {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"}
+FOREIGN_LOAD |= {"Sec-Fetch-Dest": "image"}
 
 
 @pytest.fixture
@@ -127,6 +130,14 @@ def test_nginx_passes_responses_through_unchanged(
         ("POST", "/api/oauth/token", {"Content-Type": "application/json"}, b"{}"),
         ("POST", "/api/oauth/token", FORM, b"code=" + b"x" * (TOKEN_BODY_LIMIT - 5)),
         ("GET", "/api/oauth/token", {}, None),
+        ("POST", "/oauth/token", FORM | FOREIGN_LOAD, b"grant_type=authorization_code&code=a"),
+        ("POST", "/oauth/token", FORM, b"code=" + b"x" * (TOKEN_BODY_LIMIT - 5)),
+        *((method, "/oauth/userinfo", FORM | FOREIGN_LOAD, b"") for method in ("GET", "POST")),
+        ("OPTIONS", "/oauth/userinfo", {"Origin": "https://game.example"}, None),
+        ("GET", "/oauth/keys", FOREIGN_LOAD, None),
+        ("GET", "/.well-known/openid-configuration", FOREIGN_LOAD, None),
+        ("GET", "/oauth/logout", FOREIGN_LINK, None),
+        ("POST", "/oauth/logout", FORM | FOREIGN_LINK, b""),
         ("GET", "/oauth/authorize", {}, None),
         ("GET", "/sign-in?next=/account", {}, None),
         ("GET", "/account", {}, None),
@@ -265,6 +276,7 @@ def test_body_over_the_limit_is_413(connect_from: Callable[..., Sender], subtest
     send = connect_from("127.0.0.20").send_request
     for path, status, accepted, refused in (
         ("/api/oauth/token", 400, TOKEN_BODY_LIMIT, TOKEN_BODY_LIMIT + 1),
+        ("/oauth/token", 400, TOKEN_BODY_LIMIT, TOKEN_BODY_LIMIT + 1),
         ("/api/x", 404, PAGE_BODY_LIMIT, PAGE_BODY_LIMIT + 1),
         ("/account", 303, PAGE_BODY_LIMIT, PAGE_BODY_LIMIT + 1),
         ("/account/picture", 303, 2**23 + PAGE_BODY_LIMIT, 9 * 2**20 + 1),
@@ -277,9 +289,31 @@ def test_body_over_the_limit_is_413(connect_from: Callable[..., Sender], subtest
                 answer = send("POST", path, sent[1], FORM, encode_chunked=chunked)
                 assert answer.status == 413
                 assert b"The body is larger than the limit." in answer.body
-                is_json = path.startswith("/api/")
+                is_json = path.endswith("/token") or path.startswith("/api/")
                 content_type = "application/json" if is_json else "text/html; charset=utf-8"
                 assert answer.headers["content-type"] == content_type
+
+
+def check_oauth_error(answer: Answer, error: str, description: str) -> None:
+    """Check an error response for a client (RFC 6749 5.2), which pages of any origin may read."""
+    assert json.loads(answer.body) == {"error": error, "error_description": description}
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["access-control-allow-origin"] == "*"
+    assert answer.headers["cache-control"] == "no-store"
+
+
+def test_refusal_of_a_client_request_is_an_oauth_error(server: ServerBehindNginx, send):
+    body = b"x" * (TOKEN_BODY_LIMIT + 1)
+    for path in ("/oauth/token", "//oauth/token?a=b", "/%6fauth/token"):
+        too_large = "The body is larger than the limit. Send less."
+        check_oauth_error(send("POST", path, body, FORM), "invalid_request", too_large)
+    for path in ("token", "userinfo?a=b", "keys"):
+        with server.nginx.connect() as connection:
+            connection.sendall(f"GET /oauth/{path} two HTTP/1.1\r\n{LOCAL}\r\n\r\n".encode())
+            response = HTTPResponse(connection)
+            response.begin()
+            malformed = "This is not a valid HTTP request."
+            check_oauth_error(Answer(response), "invalid_request", malformed)
 
 
 LOCAL = "Host: 127.0.0.1"
@@ -327,7 +361,8 @@ def test_dead_server_is_502_and_silent_server_is_504(
     silent = socket.create_server(("127.0.0.1", 0))
     with silent, in_front.running(f"127.0.0.1:{silent.getsockname()[1]}"):
         for nginx, status in ((nginx_without_server, 502), (in_front, 504)):
-            for path in ("/api/users/info?id=1", "/", "/pfp/small/1.webp"):
+            clients = ("/oauth/token", "/oauth/userinfo?a=b", "/oauth/keys")
+            for path in (*clients, "/oauth/logout", "/api/users/info?id=1", "/pfp/small/1.webp"):
                 with subtests.test(f"{status} {path}"):
                     answer = connect_from(nginx=nginx).send_request("GET", path)
                     assert (answer.status, answer.headers["retry-after"]) == (status, "5")
@@ -335,6 +370,8 @@ def test_dead_server_is_502_and_silent_server_is_504(
                     if path.startswith("/api/"):
                         assert answer.message == UNAVAILABLE
                         assert answer.headers["access-control-allow-origin"] == "*"
+                    elif path in clients:
+                        check_oauth_error(answer, "temporarily_unavailable", UNAVAILABLE)
                     else:
                         assert answer.headers["content-type"].startswith("text/html")
                         assert UNAVAILABLE.encode() in answer.body
@@ -372,13 +409,13 @@ def test_every_https_response_has_strict_transport_security(server: ServerBehind
 
 
 def send_until_refused(
-    sender: Sender, method: str, path: str, headers: dict = FORM
+    sender: Sender, method: str, path: str, headers: dict = FORM, body: str = ""
 ) -> list[Answer]:
     """Send requests until a response has the status 429; return all responses."""
     answers: list[Answer] = []
     while not answers or answers[-1].status != 429:
         assert len(answers) < 10_000
-        answers.append(sender.send_request(method, path, b"", headers))
+        answers.append(sender.send_request(method, path, body, headers))
     return answers
 
 
@@ -389,6 +426,10 @@ def test_token_request_rate_limit_per_address(connect_from: Callable[..., Sender
     assert len(accepted) >= 200
     assert refused.message == "Too many requests. Try again in a moment."
     assert refused.headers["retry-after"] == "5"
+    *accepted, refused = send_until_refused(limited, "POST", "/oauth/token")
+    assert len(accepted) < 200  # they share the limit
+    problem = "Too many requests. Try again in a moment."
+    check_oauth_error(refused, "temporarily_unavailable", problem)
     assert other.send_request("POST", "/api/oauth/token", b"", FORM).status == 400
     assert limited.send_request("GET", "/api/users/info?id=999999").status == 404
 
@@ -422,6 +463,9 @@ def test_code_request_rate_limit_per_address(connect_from: Callable[..., Sender]
     ):  # these share the limit
         assert len(send_until_refused(limited, method, path)) < 60
     assert [limited.send_request("GET", "/play/x").status for _ in range(90)] == [404] * 90
+    for path in ("/oauth/userinfo", "/oauth/keys", "/oauth/logout", "/.well-known/x"):
+        statuses = {limited.send_request("GET", path).status for _ in range(90)}
+        assert len(statuses) == 1 and not statuses & {403, 429}
     assert other.send_request("GET", "/oauth/authorize").status == 400
 
 
@@ -431,13 +475,14 @@ def test_pages_of_other_sites_do_not_use_up_the_limits(connect_from: Callable[..
     forms = ("sign-in", "sign-up", "new-password", "account/password", "account/picture")
     requests = [("POST", f"/{path}") for path in (*forms, "oauth/authorize", "play/x/authorize")]
     requests += [(method, "/oauth/authorize") for method in ("GET", "HEAD", "OPTIONS")]
-    image = {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}
     prefetch = FOREIGN_LINK | {"Sec-Fetch-Site": "none", "Sec-Purpose": "prefetch"}
     socket = {"Upgrade": "websocket", "Connection": "Upgrade", "Origin": "https://game.example"}
-    foreign = (image, {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "x"}, prefetch, socket)
+    foreign = [{"Sec-Fetch-Site": site} for site in ("cross-site", "x")]
+    foreign += [FOREIGN_LOAD, prefetch, socket]
     for _ in range(10):
         for method, path in requests:
-            for headers in (*foreign, *[FOREIGN_LINK] * (method == "POST")):
+            is_refused_form = method == "POST" and path != "/oauth/authorize"
+            for headers in (*foreign, *[FOREIGN_LINK] * is_refused_form):
                 refused = visitor.send_request(method, path, None, headers)
                 assert refused.status == 403
                 assert method == "HEAD" or b"This is not allowed." in refused.body
@@ -447,7 +492,36 @@ def test_pages_of_other_sites_do_not_use_up_the_limits(connect_from: Callable[..
     # Negative control: these count. Clients post to the token endpoint from any site.
     assert len(send_until_refused(visitor, "POST", "/new-password", own)) < 40
     assert len(send_until_refused(visitor, "GET", "/oauth/authorize", FOREIGN_LINK)) < 80
-    assert visitor.send_request("POST", "/api/oauth/token", b"", FORM | image).status == 400
+    assert visitor.send_request("POST", "/api/oauth/token", b"", FORM | FOREIGN_LOAD).status == 400
+
+
+def test_authorization_request_of_another_site_is_a_link_a_form_or_silent(
+    connect_from: Callable[..., Sender], client: dict
+):
+    """The form counts, and a silent request in a frame does not (OpenID Connect Core 3.1.2.1)."""
+    visitor = connect_from("127.0.0.26")
+    frame = FORM | FOREIGN_LINK | {"Sec-Fetch-Dest": "iframe"}
+    asked = f"response_type=code&scope=openid&client_id={client['client_id']}"
+    own_text = b"This is not allowed."  # of nginx
+    for path in ("/oauth/authorize", "/oauth"):
+        for _ in range(80):
+            silent = f"{path}?{asked}&prompt=none"
+            answer = visitor.send_request("GET", silent, headers=frame)
+            assert answer.status == 303
+            assert "error=interaction_required" in answer.headers["location"]
+        for method, query in (
+            *(("GET", "prompt=login"), ("GET", "prompt=none%20login"), ("GET", "xprompt=none")),
+            *(("GET", ""), ("POST", "prompt=none")),
+        ):
+            refused = visitor.send_request(method, f"{path}?{query}", b"", frame)
+            assert refused.status == 403 and own_text in refused.body
+    game = visitor.send_request("GET", "/play/x/authorize?prompt=none", headers=frame)
+    assert game.status == 403 and own_text in game.body
+    for sender, site in ((visitor, "same-site"), (connect_from("127.0.0.27"), "cross-site")):
+        form = FORM | FOREIGN_LINK | {"Sec-Fetch-Site": site}
+        *accepted, _ = send_until_refused(sender, "POST", "/oauth/authorize", form, asked)
+        assert {answer.headers["location"] for answer in accepted} == {f"/oauth/authorize?{asked}"}
+        assert 60 <= len(accepted) < 80
 
 
 def test_forged_address_is_ignored(

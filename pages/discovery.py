@@ -79,7 +79,8 @@ def require_openid() -> None:
 @discovery.get("/openapi.json")
 def openapi() -> Response:
     cookie = current_app.config["SESSION_COOKIE_NAME"]
-    body = render_template("openapi.json", base_url=base_url(), session_cookie=cookie)
+    values = {"base_url": base_url(), "session_cookie": cookie, "openid": is_on()}
+    body = render_template("openapi.json", **values)
     return Response(body, headers=PUBLIC, content_type="application/json")
 
 

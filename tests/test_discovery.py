@@ -38,20 +38,24 @@ def test_metadata_lists_supported_features_only(make_app):
 
 
 def test_openapi_names_the_site_and_existing_routes_only(make_app):
-    app = make_app(BASE_URL=SITE, SITE_NAME='Ada\'s "Games" </script> ♞')
+    app = make_app(BASE_URL=SITE, SITE_NAME='Ada\'s "Games" </script> ♞', OPENID="on")
     description = app.test_client().get("/openapi.json", base_url=SITE).json
     assert description["openapi"] == "3.1.0"
     assert description["info"]["title"] == 'Ada\'s "Games" </script> ♞'
     assert description["servers"] == [{"url": SITE}]
     scheme = description["components"]["securitySchemes"]["session"]
     assert scheme["name"] == app.config["SESSION_COOKIE_NAME"]
-    assert list(description["paths"]) == [
-        *("/api/oauth/token", "/api/oauth/whois", "/api/users/info", "/api/users/batch"),
-        *("/api/users/heartbeat", "/pfp/{size}/{file}"),
+    paths = list(description["paths"])
+    assert paths == [
+        *("/api/oauth/token", "/api/oauth/whois", "/oauth/token", "/oauth/userinfo", "/oauth/keys"),
+        *("/api/users/info", "/api/users/batch", "/api/users/heartbeat", "/users/{id}/picture"),
+        "/pfp/{size}/{file}",
     ]
+    without = make_app(BASE_URL=SITE).test_client().get("/openapi.json", base_url=SITE).json
+    assert list(without["paths"]) == [each for each in paths if each != "/oauth/keys"]
     adapter = app.url_map.bind("id.example.org")
     for path, methods in description["paths"].items():
-        example = path.format(size="small", file="1-2.webp")
+        example = path.format(id=1, size="small", file="1-2.webp")
         assert [each.upper() for each in methods if adapter.test(example, each)] != []
 
 

@@ -1,7 +1,9 @@
 """The running server conforms to /openapi.json."""
 
+import functools
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -9,7 +11,8 @@ import pytest
 import requests
 
 from .form_browser import FormBrowser
-from .running import ANSWER_TIMEOUT, RunningServer
+from .running import ANSWER_TIMEOUT, RunningServer, running_server
+from .shared import start_once
 
 pytestmark = pytest.mark.live
 SCHEMATHESIS = Path(sys.executable).with_name("schemathesis")
@@ -21,30 +24,44 @@ CHECKS = (
 )
 
 
+@pytest.fixture(scope="module")
+def server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
+    """A running server with OpenID Connect."""
+    start = functools.partial(running_server, OPENID="on")
+    server = start_once(request.config, "OpenID server", start)
+    yield server
+    server.empty()
+
+
 @pytest.fixture
-def token(
+def exchange(
     form_browser: FormBrowser, server: RunningServer, client: dict, ada: dict
-) -> requests.Response:
-    """The token response for a valid code."""
-    query = {"response_type": "code", "client_id": client["client_id"], "scope": "email"}
-    code = form_browser.allow(f"/oauth/authorize?{urlencode(query)}", "ada").answer["code"]
-    form = {"grant_type": "authorization_code", "code": code}
-    form |= {each: client[each] for each in ("client_id", "client_secret")}
-    return form_browser.session.post(
-        f"{server.address}/api/oauth/token", form, timeout=ANSWER_TIMEOUT
-    )
+) -> Callable[[str], requests.Response]:
+    """A function that returns the response of a token endpoint for a valid code."""
+
+    def exchange(path: str) -> requests.Response:
+        scope = "openid profile email groups phone"
+        query = {"response_type": "code", "client_id": client["client_id"], "scope": scope}
+        code = form_browser.allow(f"/oauth/authorize?{urlencode(query)}", "ada").answer["code"]
+        form = {"grant_type": "authorization_code", "code": code}
+        form |= {each: client[each] for each in ("client_id", "client_secret")}
+        post = form_browser.session.post
+        return post(f"{server.address}{path}", form, timeout=ANSWER_TIMEOUT)
+
+    return exchange
 
 
 @pytest.mark.openapi
 @pytest.mark.parametrize("signed_in", [False, True])
 def test_schemathesis_gets_documented_responses_only(
-    server: RunningServer, form_browser: FormBrowser, token, signed_in: bool, tmp_path: Path
+    server: RunningServer, form_browser: FormBrowser, exchange, signed_in: bool, tmp_path: Path
 ):
     """Without credentials, and with a valid access token and session."""
     options = ["--max-examples=40", "--generation-deterministic", f"--checks={','.join(CHECKS)}"]
     options.append(f"--request-timeout={ANSWER_TIMEOUT}")
     if signed_in:
-        options.append(f"--header=Authorization: Bearer {token.json()['access_token']}")
+        token = exchange("/oauth/token").json()["access_token"]
+        options.append(f"--header=Authorization: Bearer {token}")
         options.append(f"--header=Cookie: session={form_browser.session.cookies['session']}")
     done = subprocess.run(
         [SCHEMATHESIS, "run", *options, f"{server.address}/openapi.json"],
@@ -54,24 +71,35 @@ def test_schemathesis_gets_documented_responses_only(
         timeout=200,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Tested: 6" in done.stdout
+    assert "Tested: 11" in done.stdout
     assert ("Authentication failed" in done.stdout) != signed_in
 
 
 @pytest.mark.openapi
 def test_successful_responses_match_the_schema(
-    server: RunningServer, form_browser: FormBrowser, token, ada: dict
+    server: RunningServer, form_browser: FormBrowser, exchange, client: dict, ada: dict
 ):
     import schemathesis
 
     def get(path: str, **headers: str) -> requests.Response:
-        return form_browser.session.get(f"{server.address}{path}", headers=headers)
+        options = {"headers": headers, "allow_redirects": False}
+        return form_browser.session.get(f"{server.address}{path}", **options)
 
     api = schemathesis.openapi.from_url(f"{server.address}/openapi.json")
+    token, standard = (exchange(path) for path in ("/api/oauth/token", "/oauth/token"))
+    assert {"scope", "id_token"} <= standard.json().keys()
     bearer = f"Bearer {token.json()['access_token']}"
+    whois = f"/api/oauth/whois?client_id={client['client_id']}"
     answers = {
         ("/api/oauth/token", "POST"): token,
-        ("/api/oauth/whois", "GET"): get("/api/oauth/whois", Authorization=bearer),
+        ("/api/oauth/whois", "GET"): get(whois, Authorization=bearer),
+        ("/oauth/token", "POST"): standard,
+        ("/oauth/userinfo", "GET"): get("/oauth/userinfo", Authorization=bearer),
+        ("/oauth/userinfo", "POST"): form_browser.session.post(
+            f"{server.address}/oauth/userinfo", {"access_token": token.json()["access_token"]}
+        ),
+        ("/oauth/keys", "GET"): get("/oauth/keys"),
+        ("/users/{id}/picture", "GET"): get(f"/users/{ada['id']}/picture"),
         ("/api/users/info", "GET"): get(f"/api/users/info?id={ada['id']}"),
         ("/api/users/batch", "GET"): get(f"/api/users/batch?ids=99,{ada['id']}"),
         ("/api/users/heartbeat", "POST"): form_browser.session.post(
@@ -81,5 +109,5 @@ def test_successful_responses_match_the_schema(
     }
     assert len(api) == len(answers)
     for (path, method), answer in answers.items():
-        assert answer.status_code == 200
+        assert answer.status_code == (302 if path == "/users/{id}/picture" else 200)
         api[path][method].validate_response(answer)

@@ -72,7 +72,9 @@ def read_client_and_uri(
     if claims and client_id not in ("", claims["aud"]):
         abort(400, "The id_token_hint of this link is of another app. Tell the app's developer.")
     client = get_storage().clients.find(claims["aud"] if claims else client_id)
-    if uri and (client is None or client.disabled or uri not in client.post_logout_redirect_uris):
+    if client is None:  # nobody says whose the URI is: it is not used, and signing out works
+        return None, None
+    if uri and (client.disabled or uri not in client.post_logout_redirect_uris):
         abort(400, "The app did not register this post_logout_redirect_uri. Tell its developer.")
     return client, uri or None
 

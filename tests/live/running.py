@@ -121,7 +121,7 @@ class RunningServer:
         """Run `identity-server` with these arguments and --json; return its parsed output."""
         process = self.start_command(*arguments, "--json")
         printed, problem = process.communicate(typed, timeout=ANSWER_TIMEOUT)
-        assert process.returncode == 0, problem
+        assert process.returncode == 0, problem + printed
         return json.loads(printed)
 
     def command_output(self, *arguments: str) -> str:

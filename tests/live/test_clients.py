@@ -185,7 +185,7 @@ def token_responses(server: RunningServer) -> Callable[..., AbstractContextManag
     """
 
     def all_statuses() -> list[int]:
-        found = re.findall(r'"POST /api/oauth/token \S+" (\d+)', server.access_log.read_text())
+        found = re.findall(r'"POST (?:/api)?/oauth/token \S+" (\d+)', server.access_log.read_text())
         return [int(each) for each in found]
 
     @contextmanager

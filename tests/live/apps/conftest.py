@@ -19,3 +19,9 @@ def openid_server() -> Iterator[RunningServer]:
         server.add_user("ada")
         server.add_user(BOB, "bob@example.org")
         yield server
+
+
+@pytest.fixture
+def console_errors() -> list[str]:
+    """Errors from browser consoles, which the pages of programs have of their own."""
+    return []

@@ -1,17 +1,21 @@
 """What the tests of all programs do: register a program, run it, and sign in at this server."""
 
 import contextlib
+import json
 import re
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from playwright.sync_api import Page
-from programs import ROOT, is_open, logging_program
+from programs import ROOT, free_port, is_open, logging_program
 from waiting import wait_until
 
 from ..running import RunningServer
 from ..test_browser import sign_in as send_sign_in_form
+from .environments import npm_environment
 
+SOURCES = Path(__file__).parent / "sources"
 SIGN_IN, CONSENT = "form[action='/sign-in']", "form[action='/oauth/authorize']"
 
 
@@ -21,25 +25,41 @@ def register(server: RunningServer, program: str, address: str) -> tuple[dict, l
     Returns the client, with `client_id` and `client_secret`, and the code blocks of the program's
     settings, filled in.
     """
-    text = (ROOT / f"docs/apps/{program}.md").read_text()
-    [example] = re.findall(rf"client add --for {program} (\S+)", text)
-    text = text.replace(example, address).replace("https://id.example.org", server.address)
+    text = read_page(program, address)
     redirect_uris = re.findall(r"^- Redirect URI: `(.*)`", text, re.MULTILINE)
     client = server.add_client(program, *redirect_uris)
-    for placeholder in ("client_id", "client_secret"):
-        text = text.replace(placeholder.upper(), client[placeholder])
+    return client, fill_in(server, program, address, client)
+
+
+def read_page(program: str, address: str) -> str:
+    """Return docs/apps/<program>.md with this address in place of that of the program."""
+    text = (ROOT / f"docs/apps/{program}.md").read_text()
+    [example] = re.findall(
+        r"^    identity-server client add .*?(https://[^/\s]+)", text, re.MULTILINE
+    )
+    return text.replace(example, address)
+
+
+def fill_in(server: RunningServer, program: str, address: str, client: dict) -> list[str]:
+    """Return the code blocks of a program's settings, with a client of this server."""
+    text = read_page(program, address).replace("https://id.example.org", server.address)
+    for placeholder, value in client.items():
+        text = text.replace(placeholder.upper(), value)
     settings = text.partition("\n## Settings\n")[2].partition("\n## ")[0]
-    return client, re.findall(r"^```\w*\n(.*?)^```$", settings, re.MULTILINE | re.DOTALL)
+    return re.findall(r"^```\w*\n(.*?)^```$", settings, re.MULTILINE | re.DOTALL)
 
 
 @contextlib.contextmanager
 def running_program(
     command: list[str], folder: Path, port: int, **environment: str
-) -> Iterator[None]:
-    """Run a program's server, which listens at this port of 127.0.0.1, until the block ends."""
+) -> Iterator[Callable[[], str]]:
+    """Run a program's server, which listens at this port of 127.0.0.1, until the block ends.
+
+    Yields a function that reads its standard error.
+    """
     with logging_program(command, folder, **environment) as (process, read_log):
         wait_until(lambda: is_open(port), process, read_log)
-        yield
+        yield read_log
 
 
 def sign_in(page: Page, name: str = "ada") -> None:
@@ -50,3 +70,27 @@ def sign_in(page: Page, name: str = "ada") -> None:
             send_sign_in_form(page, name)
     if page.locator(CONSENT).count():
         page.get_by_role("button", name="Allow").click()
+
+
+@contextlib.contextmanager
+def node_site(
+    server: RunningServer, program: str, packages: tuple[str, ...], folder: Path, **variables: str
+) -> Iterator[tuple[str, Callable[[], str]]]:
+    """Run sources/<program>.mjs, below the program's settings, until the block ends.
+
+    Yields its address and a function that reads its standard error.
+    """
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    _, [settings] = register(server, program, address)
+    source = (SOURCES / f"{program}.mjs").read_text()
+    (folder / "main.mjs").write_text(f"{settings}\n{source}")
+    (folder / "node_modules").symlink_to(npm_environment(program, *packages) / "node_modules")
+    variables |= {"PORT": str(port), "ADDRESS": address}
+    with running_program([shutil.which("node"), "main.mjs"], folder, port, **variables) as read_log:
+        yield address, read_log
+
+
+def shown_json(page: Page) -> dict:
+    """Return the JSON that the page shows."""
+    return json.loads(page.locator("pre").inner_text())  # Chromium's page for JSON

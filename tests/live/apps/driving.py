@@ -11,9 +11,8 @@ from playwright.sync_api import Page
 from programs import ROOT, free_port, is_open, logging_program
 from waiting import wait_until
 
-from ..running import RunningServer
-from ..test_browser import sign_in as send_sign_in_form
-from .environments import npm_environment
+from ..running import PASSWORD, RunningServer
+from .environments import npm_environment, python_environment
 
 SOURCES = Path(__file__).parent / "sources"
 SIGN_IN, CONSENT = "form[action='/sign-in']", "form[action='/oauth/authorize']"
@@ -26,8 +25,13 @@ def register(server: RunningServer, program: str, address: str) -> tuple[dict, l
     settings, filled in.
     """
     text = read_page(program, address)
-    redirect_uris = re.findall(r"^- Redirect URI: `(.*)`", text, re.MULTILINE)
-    client = server.add_client(program, *redirect_uris)
+    uris, after = (
+        re.findall(rf"^- {label}: `(.*)`", text, re.MULTILINE)
+        for label in ("Redirect URI", "After signing out")
+    )
+    clients = server.open_storage().clients
+    record, secret = clients.register(program, uris, None, post_logout_redirect_uris=after)
+    client = {"client_id": record.id, "client_secret": secret}
     return client, fill_in(server, program, address, client)
 
 
@@ -66,29 +70,53 @@ def sign_in(page: Page, name: str = "ada") -> None:
     """Fill in this server's sign-in form and press Allow, each if shown; one of them has to be."""
     page.locator(f"{SIGN_IN}, {CONSENT}").first.wait_for()
     if page.locator(SIGN_IN).count():
+        if page.get_by_label("Name or email").is_editable():  # not if a program asks for one player
+            page.get_by_label("Name or email").fill(name)
+        page.get_by_label("Password").fill(PASSWORD)
         with page.expect_navigation():
-            send_sign_in_form(page, name)
+            page.get_by_role("button", name="Sign in").click()
     if page.locator(CONSENT).count():
         page.get_by_role("button", name="Allow").click()
 
 
 @contextlib.contextmanager
 def node_site(
-    server: RunningServer, program: str, packages: tuple[str, ...], folder: Path, **variables: str
+    server: RunningServer, program: str, packages: list[str], folder: Path, **variables: str
 ) -> Iterator[tuple[str, Callable[[], str]]]:
     """Run sources/<program>.mjs, below the program's settings, until the block ends.
 
     Yields its address and a function that reads its standard error.
     """
-    port = free_port()
-    address = f"http://127.0.0.1:{port}"
-    _, [settings] = register(server, program, address)
+    port, address, [settings] = register_site(server, program)
     source = (SOURCES / f"{program}.mjs").read_text()
     (folder / "main.mjs").write_text(f"{settings}\n{source}")
     (folder / "node_modules").symlink_to(npm_environment(program, *packages) / "node_modules")
     variables |= {"PORT": str(port), "ADDRESS": address}
     with running_program([shutil.which("node"), "main.mjs"], folder, port, **variables) as read_log:
         yield address, read_log
+
+
+@contextlib.contextmanager
+def python_site(
+    server: RunningServer, program: str, packages: list[str], folder: Path, head: str
+) -> Iterator[str]:
+    """Run the folder's main.py until the block ends; yield its address.
+
+    Its settings.py is made of this head and the program's settings.
+    """
+    port, address, [settings] = register_site(server, program)
+    (folder / "settings.py").write_text(f"{head}\n\n{settings}")
+    python = python_environment(program, *packages) / "bin/python"
+    variables = {"PROGRAM": program, "PORT": str(port), "ADDRESS": address}
+    with running_program([python, "main.py"], folder, port, **variables):
+        yield address
+
+
+def register_site(server: RunningServer, program: str) -> tuple[int, str, list[str]]:
+    """Register a program on a free port; return the port, its address and its settings."""
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    return port, address, register(server, program, address)[1]
 
 
 def shown_json(page: Page) -> dict:

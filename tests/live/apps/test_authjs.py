@@ -7,7 +7,7 @@ from .conftest import BOB
 from .driving import node_site, shown_json, sign_in
 
 pytestmark = [pytest.mark.apps, pytest.mark.xdist_group("authjs")]
-PACKAGES = ("@auth/express@0.12.3", "express@4.22.1")
+PACKAGES = ["@auth/express@0.12.3", "express@4.22.1"]
 
 
 def start_sign_in(page, site: str) -> None:

@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.apps, pytest.mark.xdist_group("better-auth")]
 
 
 def test_sign_in_makes_an_account(openid_server: RunningServer, browse, tmp_path):
-    packages = ("better-auth@1.7.25",)
+    packages = ["better-auth@1.7.25"]
     with node_site(openid_server, "better-auth", packages, tmp_path) as (site, _):
         page = browse()
         page.goto(site)

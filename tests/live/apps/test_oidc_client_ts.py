@@ -1,6 +1,5 @@
 """oidc-client-ts in a page: a public client, without a server of its own."""
 
-
 import pytest
 from playwright.sync_api import expect
 

@@ -4,14 +4,14 @@ import pytest
 
 from ..running import RunningServer
 from .conftest import BOB
-from .driving import node_site, shown_json, sign_in
+from .driving import running_node_site, shown_json, sign_in
 
-pytestmark = [pytest.mark.apps, pytest.mark.xdist_group("better-auth")]
+pytestmark = pytest.mark.apps
 
 
 def test_sign_in_makes_an_account(openid_server: RunningServer, browse, tmp_path):
     packages = ["better-auth@1.7.25"]
-    with node_site(openid_server, "better-auth", packages, tmp_path) as (site, _):
+    with running_node_site(openid_server, "better-auth", packages, tmp_path) as site:
         page = browse()
         page.goto(site)
         page.get_by_role("button", name="Sign in").click()

@@ -11,42 +11,31 @@ from storage.records import MODERATOR
 
 from ..running import MEMORY, RunningServer
 from .conftest import BOB
-from .driving import SIGN_IN, SOURCES, register_site, running_program, shown_json, sign_in
+from .driving import SIGN_IN, running_site, shown_json, sign_in
 
 pytestmark = [pytest.mark.apps, pytest.mark.xdist_group("mod_auth_openidc")]
 
 
 @pytest.fixture(scope="module")
 def site(openid_server: RunningServer) -> Iterator[str]:
-    """The address of an Apache with a page for players, /, and one for moderators."""
+    """The address of an Apache with pages for players, and /moderators for moderators."""
     # Apache's workers are not root, and cannot read folders of pytest.
     with tempfile.TemporaryDirectory(dir=MEMORY, prefix="apache-") as name:
-        folder = Path(name)
+        folder, files = Path(name), ("apache.conf", "page.html")
         folder.chmod(0o755)
-        port, address, [settings] = register_site(openid_server, "mod-auth-openidc")
-        shutil.copy(SOURCES / "apache.conf", folder)
-        (folder / "settings.conf").write_text(settings)
-        pages = folder / "pages"
-        (pages / "moderators").mkdir(parents=True)
-        for page in pages, pages / "moderators":
-            shutil.copy(SOURCES / "index.shtml", page)
         command = [shutil.which("apache2"), "-D", "FOREGROUND", "-f", folder / "apache.conf"]
-        with running_program(command, folder, port, FOLDER=name, PORT=str(port)):
-            yield address
+        program = "mod-auth-openidc"
+        with running_site(openid_server, program, command, folder, *files, FOLDER=name) as site:
+            yield site
 
 
-def test_headers_have_the_claims(openid_server: RunningServer, site: str, browse):
+def test_pages_know_the_claims(site: str, browse):
     page = browse()
     page.goto(site)
     sign_in(page, BOB)
     page.wait_for_url(f"{site}/")
-    assert shown_json(page) == {
-        "REMOTE_USER": "player2",
-        "sub": "2",
-        "name": BOB,
-        "email": "bob@example.org",
-        "groups": "players",
-    }
+    known = {"REMOTE_USER": "player2", "name": BOB, "email": "bob@example.org", "groups": "players"}
+    assert shown_json(page) == known
     page.goto(f"{site}/signed-in?logout={site}/")
     page.locator(SIGN_IN).wait_for()  # both have forgotten the player
 
@@ -57,7 +46,7 @@ def test_groups_decide_who_may_enter(openid_server: RunningServer, site: str, br
         user.mod_level = MODERATOR
     for name, status in ("ada", 401), ("chidi", 200):
         page = browse()
-        page.goto(f"{site}/moderators/")
-        with page.expect_response(f"{site}/moderators/") as response:
+        page.goto(f"{site}/moderators")
+        with page.expect_response(f"{site}/moderators") as response:
             sign_in(page, name)
         assert response.value.status == status

@@ -1,17 +1,16 @@
-// A web site that signs in with Better Auth. The settings of docs/apps/ stand above this.
+// A site that signs in with Better Auth.
 
 import { createServer } from "node:http";
 import { betterAuth } from "better-auth";
 import { memoryAdapter } from "better-auth/adapters/memory";
 import { toNodeHandler } from "better-auth/node";
 
+// SETTINGS
 const tables = { user: [], session: [], account: [], verification: [] };
-const auth = betterAuth({
-  baseURL: process.env.ADDRESS,
-  secret: "a secret of the tests, long enough",
-  database: memoryAdapter(tables),
-  plugins: [identityServer],
-});
+const secret = "a secret of the tests, long enough";
+const database = memoryAdapter(tables);
+const plugins = [identityServer];
+const handle = toNodeHandler(betterAuth({ baseURL: process.env.ADDRESS, secret, database, plugins }));
 const button = `<button>Sign in</button><script>
   document.querySelector("button").onclick = async () => {
     const body = JSON.stringify({ provider: "identity-server", callbackURL: "/api/auth/get-session" });
@@ -20,7 +19,6 @@ const button = `<button>Sign in</button><script>
     location = (await answer.json()).url;
   };
 </script>`;
-const handle = toNodeHandler(auth);
 
 createServer((request, response) => {
   if (request.url.startsWith("/api/auth/")) return handle(request, response);

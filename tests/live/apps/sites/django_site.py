@@ -1,0 +1,29 @@
+"""A Django site that shows the account of the player; its settings are in settings.py."""
+
+import os
+
+import django
+from django.core.management import call_command
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.middleware.csrf import get_token
+from django.urls import include, path
+
+os.environ["DJANGO_SETTINGS_MODULE"] = "settings"
+django.setup()
+FORM = """<form method="post" action="%s"><input type="hidden" name="csrfmiddlewaretoken"
+value="%s"><button>Sign in</button></form>"""
+
+
+def show(request: HttpRequest) -> HttpResponse:
+    """Show the signed-in user and what the account is keyed on, or a button to sign in."""
+    user = request.user
+    if not user.is_authenticated:
+        return HttpResponse(FORM % (os.environ["SIGN_IN"], get_token(request)))
+    accounts = getattr(user, "social_auth", None) or user.socialaccount_set
+    shown = {"username": user.username, "email": user.email, "name": user.get_full_name()}
+    return JsonResponse(shown | {"uid": accounts.get().uid})
+
+
+urlpatterns = [path("", show), path(os.environ["PREFIX"], include(os.environ["URLS"]))]
+call_command("migrate", run_syncdb=True, verbosity=0)
+call_command("runserver", os.environ["PORT"], use_reloader=False, skip_checks=True)

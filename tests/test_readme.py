@@ -51,7 +51,7 @@ def test_every_setting_is_in_the_readme():
 
 def test_every_setting_in_the_documentation_exists():
     for page in PAGES:
-        assert set(re.findall(r"IDENTITY_([A-Z_]+)", page.read_text("utf-8"))) <= set(SETTINGS)
+        assert set(re.findall(r"\bIDENTITY_([A-Z_]+)", page.read_text("utf-8"))) <= set(SETTINGS)
 
 
 def test_readme_is_short():

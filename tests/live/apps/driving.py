@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from playwright.sync_api import Page
-from programs import ROOT, free_port, is_open, logging_program
+from programs import free_port, is_open, logging_program
 from waiting import wait_until
 
 from ..running import PASSWORD, RunningServer
@@ -24,17 +24,8 @@ def register(server: RunningServer, program: str, address: str) -> tuple[dict, l
     Returns the client, with `client_id` and `client_secret`, and the code blocks of the program's
     settings, filled in.
     """
-    text = (ROOT / f"docs/apps/{program}.md").read_text()
-    [example] = re.findall(rf"client add --for {program} (\S+)", text)
-    text = text.replace(example, address).replace("https://id.example.org", server.address)
-    uris, after = (
-        re.findall(rf"^- {label}: `(.*)`", text, re.MULTILINE)
-        for label in ("Redirect URI", "After signing out")
-    )
-    clients = server.open_storage().clients
-    record, secret = clients.register(program, uris, None, post_logout_redirect_uris=after)
-    text = text.replace("CLIENT_ID", record.id).replace("CLIENT_SECRET", secret)
-    return {"client_id": record.id, "client_secret": secret}, code_blocks(text)
+    client = server.command("client", "add", "--for", program, address)
+    return client, code_blocks(client["settings"])
 
 
 def code_blocks(text: str) -> list[str]:

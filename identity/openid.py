@@ -9,7 +9,7 @@ import functools
 import hashlib
 import json
 
-from flask import current_app
+from flask import abort, current_app
 
 from identity.claims import id_token_claims
 from identity.fast_path import ApiRequest
@@ -29,6 +29,12 @@ class BadHint(ValueError):
 def is_on() -> bool:
     """Return True if OpenID Connect is on."""
     return current_app.config["OPENID"] == "on"
+
+
+def require_openid() -> None:
+    """Raise NotFound unless OpenID Connect is on."""
+    if not is_on():
+        abort(404)
 
 
 def issue_id_token(

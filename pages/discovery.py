@@ -1,13 +1,13 @@
 """Descriptions for programs: the authorization server, the API, and the health of the server."""
 
-from flask import Blueprint, abort, current_app, render_template
+from flask import Blueprint, current_app, render_template
 from werkzeug.wrappers import Response
 
 from identity.authorization import OPENID, PROFILE, PROMPTS
 from identity.claims import CLAIMS, TOKEN_CLAIMS
 from identity.context import base_url, get_storage
 from identity.oauth import SCOPES
-from identity.openid import is_on
+from identity.openid import is_on, require_openid
 from identity.openid_keys import published_keys
 from identity.responses import ANY_ORIGIN, NO_STORE, JsonResponse
 from storage.errors import StorageError
@@ -68,12 +68,6 @@ def keys() -> JsonResponse:
     require_openid()
     jwks = [each.jwk for each in published_keys(get_storage())]
     return JsonResponse({"keys": jwks}, PUBLIC)
-
-
-def require_openid() -> None:
-    """Raise NotFound unless OpenID Connect is on."""
-    if not is_on():
-        abort(404)
 
 
 @discovery.get("/openapi.json")

@@ -1,5 +1,7 @@
 """Signing out here because a program asks for it (OpenID Connect RP-Initiated Logout 1.0)."""
 
+from typing import NamedTuple
+
 from flask import Blueprint, abort, request
 from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Response
@@ -7,49 +9,48 @@ from werkzeug.wrappers import Response
 from identity.authorization import read_single
 from identity.context import base_url, get_storage
 from identity.oauth import add_to_query, destination_of, redirect_targets
-from identity.openid import BadHint, is_on, read_hint
+from identity.openid import BadHint, read_hint, require_openid
 from identity.responses import NO_STORE, ExactRedirect, redirect_to_get, security_policy
 from identity.sessions import end_session, signed_in_player
 from pages.rendering import render_page
-from storage.records import Client
+from storage.records import Client, User
 
 logout = Blueprint("logout", __name__)
+logout.before_request(require_openid)
 
 
-@logout.before_request
-def require_openid() -> None:
-    """Raise NotFound unless OpenID Connect is on."""
-    if not is_on():
-        abort(404)
+class LogoutRequest(NamedTuple):
+    """A checked request: the client that asks, and where the player goes next, if it says so."""
+
+    client: Client | None
+    uri: str  # one of the client's post-logout redirect URIs, or ""
+    state: str
+
+    @property
+    def address(self) -> str:
+        """The URI with the state."""
+        return add_to_query(self.uri, {"state": self.state}) if self.state else self.uri
 
 
 @logout.route("/oauth/logout", methods=["GET", "POST"])
 def start_logout() -> Response | tuple:
     """Sign out the player whom `id_token_hint` names, and return to the program.
 
-    Anyone else is asked first: a link of another site could sign people out.
+    Anyone else is asked first: a link could sign people out, or send them to the site of a member.
     """
     if request.method == "POST":
         return redirect_to_get()
     claims = read_claims(read_single(request.args, "id_token_hint"))
-    client, uri = read_client_and_uri(request.args, claims)
+    logout_request = read_logout_request(request.args, claims)
     player = signed_in_player()
-    if player is None and claims:
-        return leave(client, uri)
-    if player is None:  # a link without a hint could send anyone to the site of a member
-        return logout_page(client, uri)
-    if claims and claims["sub"] == str(player.id):
-        end_session()
-        return leave(client, uri)
-    return logout_page(client, uri)
+    is_known = claims is not None and (player is None or claims["sub"] == str(player.id))
+    return complete(logout_request) if is_known else logout_page(logout_request, player)
 
 
 @logout.post("/oauth/logout/confirm")
 def confirm_logout() -> Response | tuple:
     """Sign out after the player pressed the button, and return to the program."""
-    client, uri = read_client_and_uri(request.form, None)
-    end_session()
-    return leave(client, uri)
+    return complete(read_logout_request(request.form, None))
 
 
 def read_claims(hint: str) -> dict | None:
@@ -60,48 +61,32 @@ def read_claims(hint: str) -> dict | None:
         abort(400, f"This link can't sign you out: its id_token_hint {error}.")
 
 
-def read_client_and_uri(
-    parameters: MultiDict, claims: dict | None
-) -> tuple[Client | None, str | None]:
-    """Return the client that asks and its post-logout redirect URI, as far as it sent them.
-
-    Raises BadRequest.
-    """
-    client_id = read_single(parameters, "client_id")
-    uri = read_single(parameters, "post_logout_redirect_uri")
+def read_logout_request(parameters: MultiDict, claims: dict | None) -> LogoutRequest:
+    """Return the request, of the client of the ID token hint if there is one. Raises BadRequest."""
+    names = ("client_id", "post_logout_redirect_uri", "state")
+    client_id, uri, state = (read_single(parameters, name) for name in names)
     if claims and client_id not in ("", claims["aud"]):
         abort(400, "The id_token_hint of this link is of another app. Tell the app's developer.")
     client = get_storage().clients.find(claims["aud"] if claims else client_id)
     if client is None:  # nobody says whose the URI is: it is not used, and signing out works
-        return None, None
+        return LogoutRequest(None, "", "")
     if uri and (client.disabled or uri not in client.post_logout_redirect_uris):
         abort(400, "The app did not register this post_logout_redirect_uri. Tell its developer.")
-    return client, uri or None
+    return LogoutRequest(client, uri, state)
 
 
-def address_after(uri: str) -> str:
-    """Return a post-logout redirect URI with the `state` of this request."""
-    state = read_single(request.values, "state")
-    return add_to_query(uri, {"state": state}) if state else uri
+def complete(logout_request: LogoutRequest) -> Response | tuple:
+    """Sign out, and return to the program or show that nobody is signed in."""
+    end_session()
+    if not logout_request.uri:
+        return logout_page(logout_request, None)
+    headers = {"Location": logout_request.address, **NO_STORE}
+    return ExactRedirect(status=303, headers=headers)
 
 
-def leave(client: Client | None, uri: str | None) -> Response | tuple:
-    """Return to the program, or show that the player is signed out."""
-    if uri is None:
-        return logout_page(client, None, is_done=True)
-    return ExactRedirect(status=303, headers={"Location": address_after(uri), **NO_STORE})
-
-
-def logout_page(client: Client | None, uri: str | None, is_done: bool = False) -> tuple:
+def logout_page(logout_request: LogoutRequest, player: User | None) -> tuple:
     """Return the page that asks the player, or says that nobody is signed in here."""
-    player = None if is_done else signed_in_player()
-    page = render_page(
-        "logout.html",
-        player,
-        client=client,
-        uri=uri,
-        state=read_single(request.values, "state"),
-        address=uri and address_after(uri),
-        destination=uri and destination_of(uri),
-    )
+    uri = logout_request.uri
+    shown = {"asked": logout_request, "destination": destination_of(uri)}
+    page = render_page("logout.html", player, **shown)
     return page, security_policy(form_targets=redirect_targets(uri)) if uri else {}

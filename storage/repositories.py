@@ -249,7 +249,7 @@ class Handles(Records[Handle]):
         """Return the handle of a player, made at the first call.
 
         It is the name of that time, if it has only the characters of HANDLE and no player ever had
-        it as a handle, else `player<id>`. Raises StorageFailed.
+        it as a handle, else `player<id>`. Raises StorageFailed, DamagedRecord.
         """
         if found := self.find_of(user.id):
             return found
@@ -258,14 +258,12 @@ class Handles(Records[Handle]):
         # Other names of this form are the last choice of others.
         is_usable = HANDLE.fullmatch(name) and not re.fullmatch("player[0-9]+", name)
         for handle in (name, own) if is_usable else (own,):
-            try:
+            with contextlib.suppress(AlreadyThere, HandleTaken):
                 self.add(Handle(handle, user.id))
                 return handle
-            except AlreadyThere:
-                continue
-            except HandleTaken:  # another process was faster
-                break
-        return self.find_of(user.id) or own
+            if found := self.find_of(user.id):  # another process was faster
+                return found
+        raise DamagedRecord(f"handles/{own}", "it is the handle of another player")
 
 
 class Users(Records[User]):

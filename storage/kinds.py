@@ -79,6 +79,7 @@ class Kind:
     cached: bool = False  # a record that was read is shared, and must not be changed
     archived: bool = True  # in a backup; a copy has all kinds
     counts: bool = True  # an installation with such a record is not empty
+    replaced: bool = False  # a restore or a copy removes those that were there
 
     @functools.cached_property
     def keys(self) -> tuple[Unique | Index, ...]:
@@ -295,6 +296,7 @@ OPENID_KEYS = Kind(
     cached=True,
     archived=False,
     counts=False,
+    replaced=True,
 )
 
 KINDS = [USERS, CLIENTS, INVITES, HANDLES, OPENID_KEYS]  # in the order of a backup

@@ -72,8 +72,9 @@ def load(layout: Layout, before: Callable[[], None], report: Report) -> Iterator
 def _refuse_unless_empty(layout: Layout) -> None:
     if any(RecordFiles(layout, kind).ids(at_most=1) for kind in kinds.KINDS if kind.counts):
         raise BadInstallation(
-            f"{layout.data_dir} has players or clients: a restore or a copy needs an installation "
-            "that has none (IDENTITY_DATA_DIR and IDENTITY_PICTURE_DIR)"
+            f"{layout.data_dir} has players or clients, or handles of players who left: a restore "
+            "or a copy needs an installation that has none (IDENTITY_DATA_DIR and "
+            "IDENTITY_PICTURE_DIR)"
         )
 
 

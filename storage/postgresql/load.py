@@ -52,7 +52,8 @@ def _refuse_unless_empty(connection: psycopg.Connection) -> None:
     query = f"SELECT {' OR '.join(counting)}"
     if connection.execute(query).fetchone() == (True,):
         raise BadInstallation(
-            "the database has players or clients: a restore or a copy needs one that has none"
+            "the database has players or clients, or handles of players who left: a restore or a "
+            "copy needs one that has none"
         )
 
 

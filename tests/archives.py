@@ -8,7 +8,7 @@ from werkzeug.security import generate_password_hash
 
 from storage import Storage, open_storage
 from storage.archive import backup, restore
-from storage.kinds import CLIENTS
+from storage.kinds import CLIENTS, HANDLES
 
 A_HASH = generate_password_hash("correct horse battery staple", "pbkdf2:sha256:1")
 
@@ -54,7 +54,8 @@ def read_archived(store: Storage) -> tuple:
         users = list(snapshot.users())
         for user, _ in users:
             user.sessions = []
-        return users, list(snapshot.deleted_ids()), list(snapshot.records(CLIENTS))
+        records = (list(snapshot.records(kind)) for kind in (CLIENTS, HANDLES))
+        return users, list(snapshot.deleted_ids()), *records
 
 
 Members = list[tuple[tarfile.TarInfo, bytes]]

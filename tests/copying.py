@@ -1,11 +1,12 @@
 """An installation with something of everything, and all that a copy of it must have."""
 
 from storage import Storage
-from storage.kinds import KINDS, USERS
+from storage.kinds import DAY_MS, KINDS, USERS
 from storage.pictures import generate_picture
-from storage.records import Grant, Session, Suspension, User
+from storage.records import Grant, OpenIdKey, Session, Suspension, User, now_ms
 
 ADA, BOB, CLEO, DORA = 1, 2, 3, 4  # ids; Cleo is deleted, and Dora has no picture
+KEY_ID, PRIVATE_HALF = "k" * 43, "a private half"  # of the key of ID tokens
 LARGEST = 500  # the largest id that was given
 
 
@@ -16,6 +17,8 @@ def fill(store: Storage) -> None:
     for name in ("Bob", "Cleo"):
         store.users.register(name, f"{name}@example.org", "")
     store.audit.write("user delete", ADA, user=CLEO)
+    for user_id in (ADA, CLEO):
+        store.handles.of(store.users.read(user_id))
     store.users.delete(CLEO)
     store.users.reserve_ids(DORA)
     store.users.insert(User(DORA, "Dora", "dora@example.org", ""))
@@ -31,6 +34,7 @@ def fill(store: Storage) -> None:
         bob.suspension = Suspension(ADA, reason="Zoë 🙂")
     store.invites.issue(7)
     store.keys.rotate(drop_old=False)
+    store.openid_keys.add(OpenIdKey(KEY_ID, 1, "a modulus", PRIVATE_HALF, 0, now_ms() + DAY_MS))
     store.attempts.count("password", "ada", limit=10)
     store.users.reserve_ids(LARGEST)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from identity.passwords import hash_password
 from storage import archive, open_storage
-from storage.records import ADMINISTRATOR, Grant, Session, Suspension, now_ms
+from storage.records import ADMINISTRATOR, Grant, OpenIdKey, Session, Suspension, now_ms
 
 ROOT = Path(__file__).resolve().parent.parent
 PASSWORD = "correct horse battery staple"
@@ -47,8 +47,10 @@ def fill(store) -> dict[str, str]:
         user.suspension = Suspension(1, now_ms(), "Spam", None)
     store.audit.write("user suspend", by=1, user=cleo.id)
     store.keys.rotate(drop_old=False)
+    handle = store.handles.of(gone)
+    store.openid_keys.add(OpenIdKey("k" * 43, 1, "a modulus", "a private half", 0, 10**14))
     facts = {"password": PASSWORD, "invite": invite, "used_invite": used_invite}
-    return facts | {"game": game.id, "secret": secret, "public": public.id}
+    return facts | {"game": game.id, "secret": secret, "public": public.id, "handle": handle}
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from archives import Members, Site, read_archive, read_archived, write_archive
 from cached_pictures import cache_pictures, generate_picture
-from copying import ADA, BOB, CLEO, DORA, LARGEST, fill
+from copying import ADA, BOB, CLEO, DORA, KEY_ID, LARGEST, PRIVATE_HALF, fill
 from test_command import Installation
 from waiting import PATIENCE, wait_until
 
@@ -86,6 +86,10 @@ def test_restore_returns_everything(site, archive, empty):
     assert empty.problems() == []
     # Games may know players who came after the backup.
     assert next_id(empty) == LARGEST + 1 + IDS_LEFT_OUT
+    # Programs may know the one who left before it.
+    newcomer = store.users.register("Cleo", "cleo@example.org", "")
+    assert store.handles.of(newcomer) == f"player{newcomer.id}"
+    assert store.handles.find_of(CLEO) == "cleo"
 
 
 def test_archive_contains_no_credentials(site, archive):
@@ -93,7 +97,9 @@ def test_archive_contains_no_credentials(site, archive):
     content = gzip.decompress(archive.read_bytes())
     assert b"a grant" in content
     sessions = (b"adas session", b"Firefox")
-    for secret in (*site.open().keys.current(), *sessions, b"invites", b"attempts"):
+    assert list(site.open().openid_keys.ids()) == [KEY_ID]
+    keys = (*site.open().keys.current(), KEY_ID.encode(), PRIVATE_HALF.encode())
+    for secret in (*keys, *sessions, b"invites", b"attempts"):
         assert secret not in content
 
 
@@ -145,7 +151,7 @@ def test_changes_during_a_backup_are_not_in_the_archive(site, path, empty, monke
     site.backup(path, progress=change, report=reported.append)
     assert reported == []
     assert empty.restore(path) == 2
-    users, deleted, _ = read_archived(empty.open())
+    users, deleted, *_ = read_archived(empty.open())
     assert [user.name for user, _ in users] == ["Ada", "Bob"]
     bob, pictures = users[1]
     assert bob.pfp_timestamp == store.users.read(BOB).pfp_timestamp
@@ -441,6 +447,8 @@ INVALID_ARCHIVES: dict[str, Change] = {
     "an audit line that is nested": put("audit.log", b'{"time": 1, "act": {"a": "b"}, "by": 1}\n'),
     "an audit line without an end": put("audit.log", b"x" * 2**17),
     "another client id": add(member(OTHER_CLIENT, b'{"id": "x"}')),
+    "a handle that is none": add(member("handles/Zoe.json", b'{"id": "Zoe", "user_id": 9}')),
+    "another handle of a player": add(member("handles/zoe.json", b'{"id": "zoe", "user_id": 1}')),
 }
 
 

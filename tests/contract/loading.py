@@ -163,6 +163,10 @@ class LoadContract:
         with pytest.raises(BadInstallation):
             load_everything()
         storage.users.delete(zoe.id)
+        handle = storage.handles.of(zoe)
+        with pytest.raises(BadInstallation, match="handles of players who left"):
+            load_everything()
+        storage.handles.delete(handle)
         storage.clients.register("Go", [], None)
         with pytest.raises(BadInstallation):
             load_everything()

@@ -26,13 +26,14 @@ from storage.errors import BadInstallation, NoSuchPicture, StorageError
 from storage.flat_files.backend import FlatFiles
 from storage.flat_files.check import check
 from storage.maintenance import Problem
-from storage.records import ADMINISTRATOR, PICTURE_SIZES, AuthorizationCode, User, sha256
+from storage.records import ADMINISTRATOR, PICTURE_SIZES, AuthorizationCode, OpenIdKey, User, sha256
 
 ROOT = Path(__file__).parent.parent.parent
 HOUR = 3600  # seconds
 GAME = "https://chess.example"
 EMAIL = "ada@example.org"
 
+KEY_ID = "k" * 43
 ADA, BOB, CLEO, OLD = 1, 2, 3, 4  # ids; Cleo is deleted, and Old was imported
 
 
@@ -56,6 +57,8 @@ class SampleSite:
         for each in (self.client, self.other):
             self.store.audit.write("client add", self.ada.id, client=each.id)
         self.invite = sha256(self.store.invites.issue(1))
+        self.store.handles.of(self.ada)
+        self.store.openid_keys.add(OpenIdKey(KEY_ID, 1, "a modulus", "a private half", 0, 10**14))
         # An imported account has no timestamp, and its pictures are optional.
         self.edit("users/4.json", pfp_timestamp=None)
         for path in self.store.layout.pictures(old.id, old.pfp_timestamp).values():
@@ -258,6 +261,7 @@ LEFT = [  # to a person
     Damage("index/users/shoe-sizes", Path.mkdir, "is nothing"),
     Damage("index/users/role/a.b", Path.mkdir, "is nothing"),
     Damage("invites/{INVITE}.json", put(b"{"), "is damaged"),
+    Damage(f"openid_keys/{KEY_ID}.json", hand_edit(signs_from=-1), "signs_from is not a time"),
 ]
 REPAIRED = [
     Damage(USER, hand_edit(pfp_timestamp=-1), "pfp_timestamp is not a time"),
@@ -298,6 +302,9 @@ REPAIRED = [
     Damage(f"index/invites/day/020000/{ZEROS}", put_in_new_folder, "belongs to no record"),
     Damage("origins/{ORIGIN}", Path.unlink, "does not lead to clients/"),
     Damage(f"origins/{ZEROS}", link(f"../clients/{'c' * 24}.json"), "leads to no client"),
+    Damage(f"handles_of/{sha256('1')}", Path.unlink, "does not lead to handles/ada.json"),
+    Damage(f"handles_of/{sha256('2')}", link("../handles/bob.json"), "leads to no handle"),
+    Damage(f"key_numbers/{sha256('1')}", Path.unlink, f"does not lead to openid_keys/{KEY_ID}"),
     *(Damage(name, put(b"half"), "left behind") for name in TEMPORARY),
 ]
 # A child process decodes the large picture to make a lost size again.
@@ -585,6 +592,7 @@ def keep_writing(data: str, pictures: str, number: int, rounds) -> None:
     images = generate_picture(number)
     while True:
         other_user = store.users.register(f"made {number}", f"made{number}@example.org", "")
+        store.handles.of(other_user)
         store.pictures.save(other_user.id, images)
         store.users.rename(own_user.id, f"theirs {number}")
         store.users.rename(other_user.id, f"ours {number}")

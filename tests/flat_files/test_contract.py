@@ -10,6 +10,7 @@ from contract.codes import CodesContract
 from contract.keys import KeysContract
 from contract.kinds import KindsContract
 from contract.loading import LoadContract
+from contract.openid import OpenIdContract
 from contract.users import (
     AdministratorsContract,
     ImportsContract,
@@ -33,6 +34,14 @@ class TestPictures(PicturesContract):
 
 class TestClients(ClientsContract, CodesContract, KeysContract):
     """Clients, authorization codes and signing keys."""
+
+
+class TestOpenId(OpenIdContract):
+    """Handles, keys of ID tokens, and newer fields."""
+
+    @pytest.fixture
+    def stored(self, data) -> Callable[[str], list[str]]:
+        return lambda folder: [path.read_text() for path in data.glob(f"{folder}/**/*.json")]
 
 
 class TestAttempts(AttemptsContract):

@@ -54,6 +54,7 @@ def check_records(store: Storage, facts: dict) -> None:
     assert game.secret_sha256 == sha256(facts["secret"])
     assert [each.id for each in store.clients.of_owner(None)] == [facts["public"]]
     assert [line["act"] for line in store.audit.about({CLEO})] == ["user suspend"]
+    assert store.handles.find_of(GONE) == facts.get("handle")  # 1.0.0 had none
     with pytest.raises(InviteSpent):
         store.users.register("New", "new@example.org", "", invite=facts["used_invite"])
 
@@ -67,6 +68,19 @@ def test_an_installation_of_each_version_opens_whole(here, facts, unsynced):
     new = store.users.register("New", "new@example.org", "", invite=facts["invite"])
     assert new.id == EMILE + 1
     assert list(store.verify()) == []
+
+
+def test_a_client_is_stored_as_each_version_did(here, unsynced):
+    """That version can still read it, and later ones write no field that is not set."""
+    store = open_storage(str(here / "instance"), str(here / "pfp"))
+    for client_id in store.clients.ids():
+        path = here / f"instance/clients/{client_id}.json"
+        contents = [path.read_bytes()]
+        for _ in range(2):
+            with store.clients.edit(client_id) as client:
+                client.no_email = not client.no_email
+            contents.append(path.read_bytes())
+        assert contents[0] == contents[2] != contents[1]
 
 
 def test_a_backup_of_each_version_is_restored(here, facts, backend, tmp_path, unsynced):

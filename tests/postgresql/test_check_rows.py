@@ -9,16 +9,17 @@ from storage import Storage
 from storage.errors import BadInstallation
 from storage.kinds import DAY_MS
 from storage.maintenance import Problem
-from storage.records import ADMINISTRATOR, PICTURE_SIZES, Invite, now_ms
+from storage.records import ADMINISTRATOR, PICTURE_SIZES, Invite, OpenIdKey, now_ms
 from storage.rules import USER_IDS_END
 
 pytestmark = pytest.mark.postgresql
 ADA, BOB, CLEO = 1, 2, 3  # ids; Cleo is deleted
-CHESS, GO, INVITE = "c" * 24, "d" * 24, "e" * 64  # ids
+CHESS, GO, INVITE, KEY_ID = "c" * 24, "d" * 24, "e" * 64, "k" * 43  # ids
 EDIT = "UPDATE {0} SET record = jsonb_set(record::jsonb, '{{{2}}}', '{3}') WHERE id = '{1}'"
 
 
 TABLES = ("installation", "users", "deleted_users", "pictures", "clients", "invites", "audit")
+TABLES += ("handles", "openid_keys")
 
 
 class SampleSite:
@@ -34,6 +35,8 @@ class SampleSite:
             ada.mod_level = ADMINISTRATOR
         store.pictures.save(BOB, generate_picture(99))
         store.invites.add(Invite(INVITE, now_ms() + DAY_MS))
+        store.handles.of(ada)
+        store.openid_keys.add(OpenIdKey(KEY_ID, 1, "a modulus", "a private half", 0, 10**14))
         for name, client_id, owner in (("Chess", CHESS, ADA), ("Go", GO, None)):
             client, _ = store.clients.register(name, [], owner, game_url=f"https://{name}.example")
             run(EDIT.format("clients", client.id, "id", f'"{client_id}"'))
@@ -66,6 +69,8 @@ REPAIRED = {
     "UPDATE users SET role = NULL WHERE id = 1": "users/1 has the keys ['ada', 'ada@example.org'",
     f"UPDATE clients SET owner = '2' WHERE id = '{CHESS}'": f"clients/{CHESS} has the keys",
     f"UPDATE clients SET origin = NULL WHERE id = '{GO}'": f"clients/{GO} has the keys [None,",
+    "UPDATE handles SET player = NULL": "handles/ada has the keys [None]",
+    "UPDATE openid_keys SET number = '2'": f"openid_keys/{KEY_ID} has the keys ['2', ",
     "UPDATE invites SET day = '1'": f"invites/{INVITE} has the keys ['1']",
     "INSERT INTO deleted_users VALUES (1)": "deleted_users/1 says that users/1, which exists, was",
     "UPDATE installation SET next_user_id = 3": "installation next_user_id is 3, not above 3, the",

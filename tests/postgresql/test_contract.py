@@ -10,6 +10,7 @@ from contract.codes import CodesContract
 from contract.keys import KeysContract
 from contract.kinds import KindsContract
 from contract.loading import LoadContract
+from contract.openid import OpenIdContract
 from contract.users import (
     AdministratorsContract,
     ImportsContract,
@@ -35,6 +36,14 @@ class TestPictures(PicturesContract):
 
 class TestClients(ClientsContract, CodesContract, KeysContract):
     """Clients, authorization codes and signing keys."""
+
+
+class TestOpenId(OpenIdContract):
+    """Handles, keys of ID tokens, and newer fields."""
+
+    @pytest.fixture
+    def stored(self, run) -> Callable[[str], list[str]]:
+        return lambda table: [text for (text,) in run(f"SELECT record::text FROM {table}")]
 
 
 class TestAttempts(AttemptsContract):

@@ -53,7 +53,7 @@ def test_an_archive_restores_into_the_other_backend_and_back(storage, chess, run
     assert files.restore(there) == 3
     assert (read_archived(files.open()), read_log(files.open())) == (before, log)
     assert files.backup(back, report=pytest.fail) == 3
-    run("DELETE FROM users; DELETE FROM clients; DELETE FROM audit")
+    run("DELETE FROM users; DELETE FROM clients; DELETE FROM handles; DELETE FROM audit")
     assert restore(storage, back, "command") == 3
     assert (read_archived(storage), read_log(storage)) == (before, log)
     assert [each.problem for each in storage.verify()] == ["is damaged"]  # the line

@@ -111,6 +111,9 @@ def read_facts(storage: FlatFiles, code_names: tuple[str, ...] = ()) -> dict[str
         facts[f"player {user.name}"] = describe_player(storage, user)
     for client in map(storage.clients.read, storage.clients.ids()):
         facts[f"client {client.name}"] = expected_fields(client)
+    for handle in map(storage.handles.read, storage.handles.ids()):
+        assert storage.handles.find_of(handle.user_id) == handle.id
+        facts[f"handle of {handle.user_id}"] = handle.id
     for line in storage.audit.read():
         facts[f"{line['act']} by {line['by']}"] = True
     for code in code_names:
@@ -330,6 +333,18 @@ def delete_player(storage, mark, rng):
     return {f"player {user.name}": None}, lambda: storage.users.delete(user.id)
 
 
+def make_handle(storage, mark, rng):
+    handles = storage.handles.ids()
+    have_one = {storage.handles.read(each).user_id for each in handles}
+    users = [each for each in storage.users.ids() if each not in have_one]
+    if not users:
+        return add_player(storage, mark, rng)
+    user = storage.users.read(rng.choice(users))
+    name = user.name.casefold()
+    handle = f"player{user.id}" if name in handles else name
+    return {f"handle of {user.id}": handle}, lambda: storage.handles.of(user)
+
+
 def audit_line_writer(storage: FlatFiles, act: str, mark: str) -> Callable[[Client], None]:
     return lambda client: storage.audit.write(act, mark, client=client.id)
 
@@ -405,6 +420,7 @@ SAVES: dict[str, Save] = {
     "suspend a player": edit_player(suspend, "suspend"),
     "allow a client": allow,
     "delete a player": delete_player,
+    "make a handle": make_handle,
     "edit a client": edit_client,
     "change a secret": change_secret,
     "delete a client": delete_client,

@@ -1,0 +1,136 @@
+"""Handles, keys of ID tokens, and fields that are stored only where they are set."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from storage.errors import DamagedRecord, KeyReplaced, NotFound
+from storage.kinds import OPENID_KEYS
+from storage.records import Handle, OpenIdKey, User, now_ms
+
+from .base import Contract, together
+
+NEVER = 10**15 - 1  # milliseconds
+# What version 1.0.0 stored of a code.
+CODE_FIELDS = "client_id user_id grant_id scope redirect_uri code_challenge issued"
+
+
+def openid_key(letter: str, number: int, **values: int) -> OpenIdKey:
+    times = {"signs_from": 0, "expires": NEVER} | values
+    return OpenIdKey(letter * 43, number, "a modulus", "a private half", **times)
+
+
+class OpenIdContract(Contract):
+    """A player has one handle for ever; keys are numbered, and expire.
+
+    The fixture `stored` of each backend is a function that returns the JSON texts of a folder or
+    table.
+    """
+
+    def test_handle_is_the_name_if_it_can_be(self, storage, subtests):
+        for number, (name, handle) in enumerate(
+            {
+                **{"Ada": "ada", "Fuß": "fuss", "1.b_c-D": "1.b_c-d", "a" * 64: "a" * 64},
+                **dict.fromkeys(("Ada L", "Zoë", "ада", "_a", "", "../x", "a\n", "a" * 65, "日本")),
+                **dict.fromkeys(("player900", "Player1")),
+            }.items(),
+            start=500,
+        ):
+            with subtests.test(name):
+                user = User(number, name, f"{number}@example.org", "")
+                storage.users.insert(user)
+                assert storage.handles.find_of(number) is None
+                assert storage.handles.of(user) == (handle or f"player{number}")
+
+    def test_handle_never_changes(self, storage, ada, bob):
+        assert storage.handles.of(ada) == "ada"
+        renamed = storage.users.rename(ada.id, "Grace")
+        assert storage.handles.of(renamed) == storage.handles.find_of(ada.id) == "ada"
+        with pytest.raises(ValueError), storage.handles.edit("ada") as handle:
+            handle.user_id = bob.id
+
+    def test_handle_is_given_once(self, storage, ada):
+        """Neither to a newcomer with the name, nor after its player has left."""
+        storage.handles.of(ada)
+        for free_name in (
+            lambda: storage.users.rename(ada.id, "Grace"),
+            lambda: storage.users.delete(ada.id),
+        ):
+            free_name()
+            newcomer = storage.users.register("Ada", "new@example.org", "")
+            assert storage.handles.of(newcomer) == f"player{newcomer.id}"
+            storage.users.delete(newcomer.id)
+        assert storage.handles.find_of(ada.id) == "ada"
+
+    def test_name_takes_no_handle_of_an_id(self, storage, ada, bob):
+        """A reset gives such a name, and storage inserts any."""
+        storage.users.insert(User(77, f"player{ada.id}", "zoe@example.org", ""))
+        assert storage.handles.of(storage.users.read(77)) == "player77"
+        assert storage.handles.of(replace(ada, name="A B")) == f"player{ada.id}"
+        storage.handles.add(Handle(f"player{bob.id}", 99))  # an edit by hand
+        with pytest.raises(DamagedRecord):
+            storage.handles.of(replace(bob, name="B B"))
+
+    def test_racing_programs_get_one_handle_of_each_player(self, storage, ada, bob):
+        """Also of two players of whom each had the same name."""
+        results = together(storage.handles.of, [ada, replace(bob, name="Ada")] * 8)
+        handles = [storage.handles.find_of(each.id) for each in (ada, bob)]
+        assert results == handles * 8
+        assert sorted(handles) == storage.handles.ids()
+        assert handles in (["ada", f"player{bob.id}"], [f"player{ada.id}", "ada"])
+
+    def test_one_of_racing_keys_of_a_number_is_added(self, storage):
+        keys = [openid_key(letter, 1) for letter in "abcdefgh"]
+        results = together(storage.openid_keys.add, keys)
+        assert results.count(None) == 1
+        assert [type(each) for each in results].count(KeyReplaced) == 7
+        won = keys[results.index(None)]
+        assert storage.openid_keys.find_by("number", "1") == storage.openid_keys.read(won.id) == won
+        assert storage.openid_keys.ids() == [won.id]
+        assert list(storage.verify()) == []
+
+    def test_expired_key_is_not_found(self, storage):
+        old, new = openid_key("a", 1, expires=now_ms()), openid_key("b", 2)
+        for each in (old, new):
+            storage.openid_keys.add(each)
+        with pytest.raises(NotFound):
+            storage.openid_keys.read(old.id)
+        assert storage.openid_keys.find_by("number", "1") is None
+        assert storage.openid_keys.read_from_many([old.id, new.id], repr) == [repr(new)]
+
+    def test_load_replaces_keys_of_id_tokens(self, storage, subtests):
+        for loaded in ([openid_key("b", 1), openid_key("c", 2)], []):
+            with subtests.test(len(loaded)):
+                storage.openid_keys.add(openid_key("a", 1))
+                with storage.load() as load:
+                    for each in loaded:
+                        load.add(OPENID_KEYS, each)
+                found = storage.openid_keys.read_from_many(storage.openid_keys.ids(), repr)
+                assert found == [*map(repr, loaded)]
+                assert list(storage.verify()) == []
+                for key in loaded:
+                    storage.openid_keys.delete(key.id)
+
+    def test_client_without_newer_fields_is_stored_as_before(self, storage, client, stored):
+        [before] = stored("clients")
+        values = {"post_logout_redirect_uris": ["https://a.example/"], "only_groups": ["players"]}
+        with storage.clients.edit(client.id) as edited:
+            for name, value in values.items():
+                setattr(edited, name, value)
+        [text] = stored("clients")
+        assert json.loads(text) == json.loads(before) | values
+        assert values.keys().isdisjoint(json.loads(before))
+        assert storage.clients.read(client.id) == edited != client
+        with storage.clients.edit(client.id) as edited:
+            edited.post_logout_redirect_uris, edited.only_groups = [], []
+        assert stored("clients") == [before]
+        assert storage.clients.read(client.id) == client
+
+    def test_code_without_newer_fields_is_stored_as_before(self, storage, code_record, stored):
+        storage.codes.add("a code", code_record)
+        [text] = stored("codes")
+        assert " ".join(json.loads(text)).removesuffix(" boot_id") == CODE_FIELDS
+        full = replace(code_record, granted="openid", nonce="a nonce", auth_time=5)
+        storage.codes.add("another", full)
+        assert [storage.codes.read(each) for each in ("a code", "another")] == [code_record, full]

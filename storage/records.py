@@ -16,9 +16,6 @@ GRANTS_KEPT = 200  # of one user; each look-up reads all of them
 TEST_KEPT = 900_000  # milliseconds: by then the code and the token of a test have expired
 NOTICES_KEPT = 5  # of one user
 PLAYER, MODERATOR, ADMINISTRATOR = 0, 1, 2  # User.mod_level
-SPARSE = {
-    "sparse": True
-}  # metadata: stored only if it is not the default, as older programs lack it
 PICTURE_SIZES = {"large": 256, "medium": 64, "small": 16}  # pixels along each side
 # Stored only if they have a value: programs from before such a field refuse records that name it.
 NEW_FIELDS = {"post_logout_redirect_uris", "only_groups", "granted", "nonce", "auth_time"}
@@ -241,9 +238,7 @@ class AuthorizationCode:
     redirect_uri: str | None  # None: issued to a game, which has none
     code_challenge: str | None  # RFC 7636, method S256
     issued: int = field(default_factory=now_ms)
-    granted: str | None = field(
-        default=None, metadata=SPARSE
-    )  # scope; None: all that was asked for
+    granted: str | None = None  # scope; None: all that was asked for
     # OpenID Connect Core 3.1.2.1; None without the scope openid.
     nonce: str | None = None
     auth_time: int | None = None  # when the player signed in

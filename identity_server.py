@@ -185,6 +185,8 @@ def authorize() -> Response | tuple:
     client, redirect_uri = read_client_and_redirect_uri(args)
     sent = args.get("state"), args.get("response_mode"), args.get("scope", "")
     reply = Reply(client, redirect_uri, *sent)
+    if is_framed():  # before anything that depends on the player, also for a malformed request
+        return refuse_frame(reply)
     try:
         auth_request = read_authorization_request(args, client, redirect_uri)
     except AuthorizationError as error:
@@ -204,6 +206,16 @@ def authorize() -> Response | tuple:
         return respond_with_error(reply, error)
 
 
+def refuse_frame(reply: Reply) -> Response | tuple:
+    """Return the response to a silent request in a frame, the same for all players and guests.
+
+    Pages of sibling sites could use up the player's codes in frames, so these get none.
+    """
+    problem = "a frame gets no code: open this address in a window"
+    error = AuthorizationError("interaction_required", problem)
+    return respond_with_error(reply._replace(response_mode=None), error)
+
+
 def refuse_request(reply: Reply, error: AuthorizationError) -> Response | tuple:
     """Return the response to a malformed request, once the player has signed in."""
     player = signed_in_player()
@@ -218,11 +230,6 @@ def refuse_request(reply: Reply, error: AuthorizationError) -> Response | tuple:
 
 def answer_silently(reply: Reply, auth_request: AuthorizationRequest) -> Response | tuple:
     """Return a code or an error, and show no page (OpenID Connect Core 3.1.2.1, prompt=none)."""
-    if is_framed():
-        # Pages of sibling sites could use up the player's codes in frames, so these get none.
-        problem = "a frame gets no code: open this address in a window"
-        error = AuthorizationError("interaction_required", problem)
-        return respond_with_error(reply._replace(response_mode=None), error)
     try:
         player = signed_in_player()
         if must_sign_in(player, auth_request):

@@ -231,19 +231,26 @@ def add_openid_parameters(auth_request: AuthorizationRequest, parameters: MultiD
     auth_request.max_age = int(max_age) if max_age else None
     if hint := parameters.get("id_token_hint"):
         auth_request.hinted_id = read_hinted_id(hint, auth_request.client_id)
+        if SILENT not in prompts:
+            require_usable(auth_request.hinted_id)
 
 
 def read_hinted_id(hint: str, client_id: str) -> int | None:
-    """Return the id of the player whom an ID token hint names, None if its key is unknown."""
+    """Return the id of the player whom an ID token hint names, None if its key is unknown.
+
+    Raises AuthorizationError.
+    """
     try:
         claims = read_hint(hint, get_storage(), base_url())
     except BadHint as error:
         raise AuthorizationError("invalid_request", f"id_token_hint {error}") from None
     if claims and claims["aud"] != client_id:
         raise AuthorizationError("invalid_request", "id_token_hint is of another client")
-    if claims is None:
-        return None
-    user = get_storage().users.find(int(claims["sub"]))
-    if user is None or user.suspended:
+    return None if claims is None else int(claims["sub"])
+
+
+def require_usable(hinted_id: int | None) -> None:
+    """Raise AuthorizationError for a hint of a player who cannot sign in, whom no page asks to."""
+    user = None if hinted_id is None else get_storage().users.find(hinted_id)
+    if hinted_id is not None and (user is None or user.suspended):
         raise AuthorizationError("login_required", "the player of id_token_hint cannot sign in")
-    return user.id

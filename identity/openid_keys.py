@@ -40,15 +40,15 @@ def _unchanged(key: OpenIdKey) -> OpenIdKey:
 
 def signing_key(store: Storage) -> OpenIdKey:
     """Return the newest key whose time has come, and remove the private halves before it."""
-    keys = published_keys(store)
+    # A machine whose clock is behind signs early, after another one removed the half before.
+    keys = [key for key in published_keys(store) if key.private_key]
     usable = [key for key in keys if key.signs_from <= now_ms()] or keys[:1]
     for old in usable[:-1]:
-        if old.private_key:
-            try:
-                with store.openid_keys.edit(old.id) as key:
-                    key.private_key = ""
-            except StorageError as error:  # the next signature tries again
-                logger.error("the private half of an old key was not removed: %s", error)
+        try:
+            with store.openid_keys.edit(old.id) as key:
+                key.private_key = ""
+        except StorageError as error:  # the next signature tries again
+            logger.error("the private half of an old key was not removed: %s", error)
     return usable[-1]
 
 

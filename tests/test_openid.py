@@ -158,6 +158,15 @@ def test_old_private_half_that_cannot_be_removed_stops_nothing(clock, store, fau
     assert not store.openid_keys.read(first.id).private_key
 
 
+def test_machine_whose_clock_is_behind_signs_with_the_next_key(clock, store):
+    signing_key(store)
+    rotate_openid_keys(store, now=False)
+    clock.shift(DAY)
+    new = signing_key(store)
+    clock.shift(-30)  # as at another machine, after this one removed the private half of the first
+    assert signing_key(store) == new and new.number == 2
+
+
 # -- signing in again ---------------------------------------------------------------------------
 
 

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
 from cryptography.hazmat.primitives.hashes import SHA256
 from forms import hidden_field
 
+from identity.claims import GROUPS_IN_TOKEN
 from identity.openid import BadHint, read_hint
 from identity.openid_keys import add_key, rotate_openid_keys, signing_key
 from identity.settings import ROOT, SettingError, read_settings
@@ -44,10 +45,15 @@ def decode(text: str) -> bytes:
 
 def id_token_of(forum, browser, **parameters: str) -> str:
     """Return the ID token of a sign-in."""
+    return tokens_of(forum, browser, **parameters)["id_token"]
+
+
+def tokens_of(forum, browser, **parameters: str) -> dict[str, str]:
+    """Return the response of the token endpoint after a sign-in."""
     code = browser.allow(forum, **{"scope": "openid"} | parameters)
     form = {"grant_type": "authorization_code", "code": code, "client_id": forum.id}
     form["client_secret"] = forum.secret
-    return forum.http.post("/oauth/token", data=form).json["id_token"]
+    return forum.http.post("/oauth/token", data=form).json
 
 
 def verifying_key(id_token: str, http) -> dict:
@@ -98,6 +104,18 @@ def test_start_does_not_import_cryptography(environment, tmp_path, openid):
         environment.setenv(f"IDENTITY_{name}", str(tmp_path / name))
     program = "import sys, wsgi; sys.exit('cryptography' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+
+
+def test_many_groups_are_in_userinfo_alone(store, forum, adas_browser, anyone, ada):
+    """Programs keep the ID token in a cookie, which has at most 4 kB."""
+    for count in (GROUPS_IN_TOKEN, GROUPS_IN_TOKEN + 1):
+        with store.users.edit(ada.id) as user:
+            user.flairs = ["none", *(f"no. {number}" for number in range(1, count))]
+        tokens = tokens_of(forum, adas_browser, scope="openid groups")
+        headers = {"Authorization": f"Bearer {tokens['access_token']}"}
+        groups = anyone.get("/oauth/userinfo", headers=headers).json["groups"]
+        in_token = json.loads(decode(tokens["id_token"].split(".")[1])).get("groups")
+        assert (len(groups), in_token) == (count, groups if count == GROUPS_IN_TOKEN else None)
 
 
 # -- keys ---------------------------------------------------------------------------------------
@@ -165,6 +183,13 @@ def test_machine_whose_clock_is_behind_signs_with_the_next_key(clock, store):
     new = signing_key(store)
     clock.shift(-30)  # as at another machine, after this one removed the private half of the first
     assert signing_key(store) == new and new.number == 2
+
+
+def test_silent_request_after_sixty_codes_redirects(forum, adas_browser, clock):
+    adas_browser.allow(forum, scope="openid")
+    silent = forum.link(scope="openid", prompt="none")
+    errors = [forum.read_callback(adas_browser.get(silent)).get("error") for _ in range(60)]
+    assert errors == [None] * 59 + ["temporarily_unavailable"]
 
 
 # -- signing in again ---------------------------------------------------------------------------

@@ -161,9 +161,10 @@ def test_handle_stays_when_the_player_is_renamed(store, forum, open_browser, ada
 
 
 def test_userinfo_takes_the_token_once_in_the_header_or_in_the_form(forum, adas_browser, anyone):
-    """RFC 6750 2.1, 2.2 and 3.1."""
+    """RFC 9700 4.3.2, RFC 6750 2.1, 2.2 and 3.1."""
     token = exchange(forum, adas_browser.allow(forum)).json["access_token"]
     header, form = {"Authorization": f"Bearer {token}"}, {"access_token": token}
+    wrong = {"Authorization": "Bearer x"}  # the form beside a header does not count
     claims = anyone.get("/oauth/userinfo", headers=header).json
     assert anyone.post("/oauth/userinfo", headers=header).json == claims
     assert anyone.post("/oauth/userinfo", data=form).json == claims
@@ -173,6 +174,15 @@ def test_userinfo_takes_the_token_once_in_the_header_or_in_the_form(forum, adas_
         (anyone.post("/oauth/userinfo"), 401, None),
         (anyone.post("/oauth/userinfo", data={"access_token": [token, token]}), 400, "request"),
         (anyone.post("/oauth/userinfo", data={"access_token": "x"}), 401, "token"),
+        (anyone.post("/oauth/userinfo", data={"access_token": f"{token}\0"}), 401, "token"),
+        (anyone.get("/oauth/userinfo", query_string=form, headers=header), 400, "request"),
+        (
+            anyone.post("/oauth/userinfo", query_string=form, data={"access_token": "x"}),
+            401,
+            "token",
+        ),
+        (anyone.post("/oauth/userinfo", data=form, headers=wrong), 401, "token"),
+        (anyone.get("/oauth/userinfo", data=form), 401, None),
         (anyone.get("/oauth/userinfo", headers={"Authorization": "Bearer é"}), 400, "request"),
     ):
         challenge = f'Bearer error="invalid_{error}"' if error else "Bearer"

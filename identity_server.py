@@ -51,6 +51,7 @@ from identity.authorization import (
 )
 from identity.claims import profile_claims, scope_claims
 from identity.clients import (
+    FORM_TYPE,
     authenticate_client,
     check_token_form,
     find_named_client,
@@ -564,9 +565,9 @@ def whois(api_request: ApiRequest) -> JsonResponse:
 @api_views.route("POST", "/oauth/userinfo", any_origin=True, sent_header="Authorization")
 def userinfo(api_request: ApiRequest) -> JsonResponse:
     """Return who gave this access token, as claims (OpenID Connect Core 5.3)."""
-    store = api_request.storage
     claims, user = read_token_holder(api_request, read_sent_token(api_request))
-    body = {"sub": str(user.id), "id": user.id, **profile_claims(user, store, api_request.base_url)}
+    body = {"sub": str(user.id), "id": user.id}
+    body |= profile_claims(user, api_request.storage, api_request.base_url)
     return JsonResponse(body | scope_claims(user, claims["scope"]), NO_STORE)
 
 
@@ -587,17 +588,16 @@ def read_token_holder(api_request: ApiRequest, token: str) -> tuple[dict, User]:
 
 
 def read_sent_token(api_request: ApiRequest) -> str:
-    """Return the token in the header, or in the form of a POST (RFC 6750 2.2).
-
-    Raises TokenRefused, HTTPException.
-    """
-    if api_request.environ["REQUEST_METHOD"] != "POST" or api_request.authorization[0]:
-        return read_bearer_token(api_request)
-    sent = [value for name, value in read_token_parameters(api_request) if name == "access_token"]
-    if len(sent) > 1:
-        raise TokenRefused("invalid_request", "send the access token once", 400)
+    """Return the token in the header or the form (RFC 6750 2.2). Raises HTTPException."""
+    environ = api_request.environ
+    is_form = environ.get("CONTENT_TYPE", "").startswith(FORM_TYPE)
+    is_sent = is_form and environ["REQUEST_METHOD"] == "POST"
+    form = read_token_parameters(api_request) if is_sent else []
+    sent = [value for name, value in form if name == "access_token"]
     if not sent:
-        return read_bearer_token(api_request)  # which says what is missing
+        return read_bearer_token(api_request)
+    if len(sent) > 1 or api_request.authorization[0]:
+        raise TokenRefused("invalid_request", "send the access token once", 400)
     return sent[0]
 
 

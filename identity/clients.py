@@ -20,6 +20,7 @@ from storage.errors import StorageFailed, TooManyAttempts
 from storage.records import Client, sha256
 
 TOKEN_BODY_LIMIT = 16 * 1024  # bytes
+FORM_TYPE = "application/x-www-form-urlencoded"
 GRANT_TYPE = "authorization_code"
 TOKEN_FIELDS = ("grant_type", "code", "redirect_uri", "client_id", "client_secret", "code_verifier")
 CLIENT_FAILURES = 100  # failed client authentications from an address, in ATTEMPTS_WINDOW
@@ -32,7 +33,7 @@ def read_token_parameters(api_request: ApiRequest) -> list[tuple[str, str]]:
     body = api_request.read_body(TOKEN_BODY_LIMIT)
     media_type = api_request.environ.get("CONTENT_TYPE", "").partition(";")[0].strip().lower()
     if media_type in ("application/json", "multipart/form-data"):
-        raise InvalidRequest("send the parameters form-encoded: application/x-www-form-urlencoded")
+        raise InvalidRequest(f"send the parameters form-encoded: {FORM_TYPE}")
     try:
         return parse_parameters(body.decode(), errors="strict")
     except ValueError:

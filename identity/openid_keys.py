@@ -4,6 +4,7 @@
 """
 
 import base64
+import contextlib
 import hashlib
 import logging
 from importlib.util import find_spec
@@ -11,7 +12,7 @@ from importlib.util import find_spec
 from identity.formatting import DAY
 from identity.signing import COMPACT_JSON, encode_base64
 from storage import Storage
-from storage.errors import BadInstallation, KeyReplaced, StorageError
+from storage.errors import BadInstallation, NotFound, StorageError
 from storage.records import OpenIdKey, now_ms
 from storage.rules import TIME_END
 
@@ -25,13 +26,14 @@ logger = logging.getLogger("identity_server")  # the app's own
 
 def published_keys(store: Storage) -> list[OpenIdKey]:
     """Return the keys that programs may verify with, oldest first; one is made if there is none."""
-    # The first signs from the beginning, also by the clock of a machine that is behind.
-    return _read_keys(store) or [add_key(store, 1, signs_from=0)]
+    # The first signs from the beginning, also by the clock of a machine that is behind. If several
+    # processes make one, all of them are published, and the last one signs.
+    return _read_keys(store) or [add_key(store, signs_from=0)]
 
 
 def _read_keys(store: Storage) -> list[OpenIdKey]:
     keys = store.openid_keys.read_from_many(store.openid_keys.ids(), _unchanged)
-    return sorted(keys, key=lambda key: key.number)
+    return sorted(keys, key=lambda key: (key.signs_from, key.id))
 
 
 def _unchanged(key: OpenIdKey) -> OpenIdKey:
@@ -52,8 +54,8 @@ def signing_key(store: Storage) -> OpenIdKey:
     return usable[-1]
 
 
-def add_key(store: Storage, number: int, signs_from: int) -> OpenIdKey:
-    """Add and return a key, or the one of this number that another process adds."""
+def add_key(store: Storage, signs_from: int) -> OpenIdKey:
+    """Add and return a key that signs from this time, in milliseconds."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import rsa
 
@@ -65,11 +67,8 @@ def add_key(store: Storage, number: int, signs_from: int) -> OpenIdKey:
         serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     kid, text = encode_base64(thumbprint).decode(), base64.b64encode(pkcs8).decode()
-    key = OpenIdKey(kid, number, modulus, text, signs_from, TIME_END - 1)
-    try:
-        store.openid_keys.add(key)
-    except KeyReplaced:
-        return store.openid_keys.find_by("number", str(number))
+    key = OpenIdKey(kid, modulus, text, signs_from, TIME_END - 1)
+    store.openid_keys.add(key)
     return key
 
 
@@ -80,19 +79,19 @@ def rotate_openid_keys(store: Storage, now: bool) -> None:
     once, and the others are gone. Raises BadInstallation.
     """
     keys = _read_keys(store)
-    last = keys[-1] if keys else None
-    if last is None or (last.signs_from > now_ms() and not now):
+    if not keys or (keys[-1].signs_from > now_ms() and not now):
         return
     if find_spec("cryptography") is None:
         raise BadInstallation("the key of ID tokens needs the package cryptography to be replaced")
-    signs_from = 0 if now else now_ms() + PUBLISHED_BEFORE
-    add_key(store, last.number + 1, signs_from)
+    signs_from = now_ms() + (0 if now else PUBLISHED_BEFORE)
+    add_key(store, signs_from)
     for old in keys:
-        if now:
-            store.openid_keys.delete(old.id)
-        elif old is last:
+        with contextlib.suppress(NotFound):  # another process rotates
+            if now:
+                store.openid_keys.delete(old.id)
+                continue
             with store.openid_keys.edit(old.id) as key:
-                key.expires = signs_from + KEPT_AFTER
+                key.expires = min(key.expires, signs_from + KEPT_AFTER)
 
 
 def _encode_number(number: int) -> str:

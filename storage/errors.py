@@ -90,12 +90,6 @@ class HandleTaken(KeyTaken):
     field, problem = "handle", "This player has another handle."
 
 
-class KeyReplaced(KeyTaken):
-    """Another process added this key of ID tokens at the same time."""
-
-    field, problem = "number", "Another process added a key at the same time."
-
-
 class IdTaken(InvalidField):
     """Another player has, or had, this id."""
 

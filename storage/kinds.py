@@ -18,7 +18,6 @@ from storage.errors import (
     EmailTaken,
     HandleTaken,
     InviteSpent,
-    KeyReplaced,
     KeyTaken,
     NameTaken,
     NoSuchClient,
@@ -79,7 +78,6 @@ class Kind:
     cached: bool = False  # a record that was read is shared, and must not be changed
     archived: bool = True  # in a backup; a copy has all kinds
     counts: bool = True  # an installation with such a record is not empty
-    replaced: bool = False  # a restore or a copy removes those that were there
 
     @functools.cached_property
     def keys(self) -> tuple[Unique | Index, ...]:
@@ -289,14 +287,11 @@ OPENID_KEYS = Kind(
     OpenIdKey,
     rules.THUMBPRINT,
     NotFound,
-    # Of processes that make the same next key one succeeds.
-    unique=(Unique("number", "key_numbers", lambda k: str(k.number), KeyReplaced, {"number"}),),
     problems=lambda key: rules.check_times({"signs_from": key.signs_from, "expires": key.expires}),
     expires=lambda key: key.expires,
     cached=True,
     archived=False,
     counts=False,
-    replaced=True,
 )
 
 KINDS = [USERS, CLIENTS, INVITES, HANDLES, OPENID_KEYS]  # in the order of a backup

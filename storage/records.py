@@ -265,7 +265,6 @@ class OpenIdKey:
     """A key that signs ID tokens with RS256 (RFC 7518 3.3), or the public half of an old one."""
 
     id: str  # the `kid`: the thumbprint of the public key (RFC 7638)
-    number: int  # 1 for the first, and so on
     modulus: str  # RFC 7518 6.3.1.1; the exponent is 65537
     private_key: str  # PKCS #8 in Base64; "" once it has been replaced
     signs_from: int

@@ -34,7 +34,7 @@ def fill(store: Storage) -> None:
         bob.suspension = Suspension(ADA, reason="Zoë 🙂")
     store.invites.issue(7)
     store.keys.rotate(drop_old=False)
-    store.openid_keys.add(OpenIdKey(KEY_ID, 1, "a modulus", PRIVATE_HALF, 0, now_ms() + DAY_MS))
+    store.openid_keys.add(OpenIdKey(KEY_ID, "a modulus", PRIVATE_HALF, 0, now_ms() + DAY_MS))
     store.attempts.count("password", "ada", limit=10)
     store.users.reserve_ids(LARGEST)
 

@@ -48,7 +48,7 @@ def fill(store) -> dict[str, str]:
     store.audit.write("user suspend", by=1, user=cleo.id)
     store.keys.rotate(drop_old=False)
     handle = store.handles.of(gone)
-    store.openid_keys.add(OpenIdKey("k" * 43, 1, "a modulus", "a private half", 0, 10**14))
+    store.openid_keys.add(OpenIdKey("k" * 43, "a modulus", "a private half", 0, 10**14))
     facts = {"password": PASSWORD, "invite": invite, "used_invite": used_invite}
     return facts | {"game": game.id, "secret": secret, "public": public.id, "handle": handle}
 

@@ -9,7 +9,7 @@ SAMPLES = {
     "clients": lambda: Client("c" * 24, "Chess", "", [], owner_id=1, **GAME),
     "invites": lambda: Invite("0" * 64, 5),
     "handles": lambda: Handle("ada", 1),
-    "openid_keys": lambda: OpenIdKey("k" * 43, 1, "", "", 5, 6),
+    "openid_keys": lambda: OpenIdKey("k" * 43, "", "", 5, 6),
 }
 
 

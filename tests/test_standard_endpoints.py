@@ -164,7 +164,7 @@ def test_userinfo_takes_the_token_once_in_the_header_or_in_the_form(forum, adas_
     """RFC 9700 4.3.2, RFC 6750 2.1, 2.2 and 3.1."""
     token = exchange(forum, adas_browser.allow(forum)).json["access_token"]
     header, form = {"Authorization": f"Bearer {token}"}, {"access_token": token}
-    wrong = {"Authorization": "Bearer x"}  # the form beside a header does not count
+    wrong = {"Authorization": "Bearer x"}
     claims = anyone.get("/oauth/userinfo", headers=header).json
     assert anyone.post("/oauth/userinfo", headers=header).json == claims
     assert anyone.post("/oauth/userinfo", data=form).json == claims
@@ -173,6 +173,8 @@ def test_userinfo_takes_the_token_once_in_the_header_or_in_the_form(forum, adas_
         (anyone.get("/oauth/userinfo", query_string=form), 401, None),
         (anyone.post("/oauth/userinfo"), 401, None),
         (anyone.post("/oauth/userinfo", data={"access_token": [token, token]}), 400, "request"),
+        (anyone.post("/oauth/userinfo", data=form, headers=header), 400, "request"),
+        (anyone.post("/oauth/userinfo", json=form), 401, None),
         (anyone.post("/oauth/userinfo", data={"access_token": "x"}), 401, "token"),
         (anyone.post("/oauth/userinfo", data={"access_token": f"{token}\0"}), 401, "token"),
         (anyone.get("/oauth/userinfo", query_string=form, headers=header), 400, "request"),
@@ -181,7 +183,7 @@ def test_userinfo_takes_the_token_once_in_the_header_or_in_the_form(forum, adas_
             401,
             "token",
         ),
-        (anyone.post("/oauth/userinfo", data=form, headers=wrong), 401, "token"),
+        (anyone.post("/oauth/userinfo", data=form, headers=wrong), 400, "request"),
         (anyone.get("/oauth/userinfo", data=form), 401, None),
         (anyone.get("/oauth/userinfo", headers={"Authorization": "Bearer é"}), 400, "request"),
     ):

@@ -143,10 +143,7 @@ def _put_in_place(layout: Layout, loaded: StagedFiles) -> None:
 
 
 def _put_entries_in_place(layout: Layout, staged: Layout, kind: Kind) -> None:
-    if kind.replaced:
-        for record_id in RecordFiles(layout, kind).ids():
-            disk.remove_file(layout.path(kind.name, f"{record_id}.json"))
-    if kind.counts or kind.replaced:  # there are none
+    if kind.counts:  # there are none
         for each in (f"index/{kind.name}", *(unique.folder for unique in kind.unique)):
             _replace_folder(staged.path(each), layout.path(each))
         disk.sync_folder(layout.path("index"))

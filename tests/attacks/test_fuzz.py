@@ -201,7 +201,7 @@ RECORDS = {
         *(USER, USER.grants["a" * 24], USER.sessions[0], USER.suspension, USER.notices[0]),
         Invite("0" * 64, 5),
         Handle("ada", 1),
-        OpenIdKey("k" * 43, 1, "modulus", "key", 5, 6),
+        OpenIdKey("k" * 43, "modulus", "key", 5, 6),
         Client("a" * 24, "Space Game", "0" * 64, [REDIRECT_URI], owner_id=1),
         AuthorizationCode("a" * 24, 1, "id", ["userinfo"], None, None),
     )

@@ -113,7 +113,7 @@ def test_forged_hint_is_refused(store, forum, adas_browser, monkeypatch):
     """OpenID Connect Core 3.1.3.7: of another issuer. RFC 8725 3.1: by another algorithm or key."""
     claims, key = claims_of(sign_in_to(forum, adas_browser)[0]), signing_key(store)
     monkeypatch.setattr(rsa, "generate_private_key", make_keys[2])
-    waiting = add_key(store, 2, signs_from=10**14)
+    waiting = add_key(store, signs_from=10**14)
     public = load_key(decode_base64(key.private_key.encode()), None).public_key()
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     secrets = [public.public_bytes(serialization.Encoding.PEM, form), key.modulus.encode(), b""]

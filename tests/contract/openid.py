@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from storage.errors import DamagedRecord, KeyReplaced, NotFound
-from storage.kinds import OPENID_KEYS
+from storage.errors import DamagedRecord, NotFound
 from storage.records import Handle, OpenIdKey, User, now_ms
 
 from .base import Contract, together
@@ -16,13 +15,13 @@ NEVER = 10**15 - 1  # milliseconds
 CODE_FIELDS = "client_id user_id grant_id scope redirect_uri code_challenge issued"
 
 
-def openid_key(letter: str, number: int, **values: int) -> OpenIdKey:
+def openid_key(letter: str, **values: int) -> OpenIdKey:
     times = {"signs_from": 0, "expires": NEVER} | values
-    return OpenIdKey(letter * 43, number, "a modulus", "a private half", **times)
+    return OpenIdKey(letter * 43, "a modulus", "a private half", **times)
 
 
 class OpenIdContract(Contract):
-    """A player has one handle for ever; keys are numbered, and expire.
+    """A player has one handle for ever; keys of ID tokens expire.
 
     The fixture `stored` of each backend is a function that returns the JSON texts of a folder or
     table.
@@ -80,37 +79,13 @@ class OpenIdContract(Contract):
         assert sorted(handles) == storage.handles.ids()
         assert handles in (["ada", f"player{bob.id}"], [f"player{ada.id}", "ada"])
 
-    def test_one_of_racing_keys_of_a_number_is_added(self, storage):
-        keys = [openid_key(letter, 1) for letter in "abcdefgh"]
-        results = together(storage.openid_keys.add, keys)
-        assert results.count(None) == 1
-        assert [type(each) for each in results].count(KeyReplaced) == 7
-        won = keys[results.index(None)]
-        assert storage.openid_keys.find_by("number", "1") == storage.openid_keys.read(won.id) == won
-        assert storage.openid_keys.ids() == [won.id]
-        assert list(storage.verify()) == []
-
     def test_expired_key_is_not_found(self, storage):
-        old, new = openid_key("a", 1, expires=now_ms()), openid_key("b", 2)
+        old, new = openid_key("a", expires=now_ms()), openid_key("b")
         for each in (old, new):
             storage.openid_keys.add(each)
         with pytest.raises(NotFound):
             storage.openid_keys.read(old.id)
-        assert storage.openid_keys.find_by("number", "1") is None
         assert storage.openid_keys.read_from_many([old.id, new.id], repr) == [repr(new)]
-
-    def test_load_replaces_keys_of_id_tokens(self, storage, subtests):
-        for loaded in ([openid_key("b", 1), openid_key("c", 2)], []):
-            with subtests.test(len(loaded)):
-                storage.openid_keys.add(openid_key("a", 1))
-                with storage.load() as load:
-                    for each in loaded:
-                        load.add(OPENID_KEYS, each)
-                found = storage.openid_keys.read_from_many(storage.openid_keys.ids(), repr)
-                assert found == [*map(repr, loaded)]
-                assert list(storage.verify()) == []
-                for key in loaded:
-                    storage.openid_keys.delete(key.id)
 
     def test_client_without_newer_fields_is_stored_as_before(self, storage, client, stored):
         [before] = stored("clients")

@@ -58,7 +58,7 @@ class SampleSite:
             self.store.audit.write("client add", self.ada.id, client=each.id)
         self.invite = sha256(self.store.invites.issue(1))
         self.store.handles.of(self.ada)
-        self.store.openid_keys.add(OpenIdKey(KEY_ID, 1, "a modulus", "a private half", 0, 10**14))
+        self.store.openid_keys.add(OpenIdKey(KEY_ID, "a modulus", "a private half", 0, 10**14))
         # An imported account has no timestamp, and its pictures are optional.
         self.edit("users/4.json", pfp_timestamp=None)
         for path in self.store.layout.pictures(old.id, old.pfp_timestamp).values():
@@ -304,7 +304,6 @@ REPAIRED = [
     Damage(f"origins/{ZEROS}", link(f"../clients/{'c' * 24}.json"), "leads to no client"),
     Damage(f"handles_of/{sha256('1')}", Path.unlink, "does not lead to handles/ada.json"),
     Damage(f"handles_of/{sha256('2')}", link("../handles/bob.json"), "leads to no handle"),
-    Damage(f"key_numbers/{sha256('1')}", Path.unlink, f"does not lead to openid_keys/{KEY_ID}"),
     *(Damage(name, put(b"half"), "left behind") for name in TEMPORARY),
 ]
 # A child process decodes the large picture to make a lost size again.

@@ -36,7 +36,7 @@ class SampleSite:
         store.pictures.save(BOB, generate_picture(99))
         store.invites.add(Invite(INVITE, now_ms() + DAY_MS))
         store.handles.of(ada)
-        store.openid_keys.add(OpenIdKey(KEY_ID, 1, "a modulus", "a private half", 0, 10**14))
+        store.openid_keys.add(OpenIdKey(KEY_ID, "a modulus", "a private half", 0, 10**14))
         for name, client_id, owner in (("Chess", CHESS, ADA), ("Go", GO, None)):
             client, _ = store.clients.register(name, [], owner, game_url=f"https://{name}.example")
             run(EDIT.format("clients", client.id, "id", f'"{client_id}"'))
@@ -70,7 +70,6 @@ REPAIRED = {
     f"UPDATE clients SET owner = '2' WHERE id = '{CHESS}'": f"clients/{CHESS} has the keys",
     f"UPDATE clients SET origin = NULL WHERE id = '{GO}'": f"clients/{GO} has the keys [None,",
     "UPDATE handles SET player = NULL": "handles/ada has the keys [None]",
-    "UPDATE openid_keys SET number = '2'": f"openid_keys/{KEY_ID} has the keys ['2', ",
     "UPDATE invites SET day = '1'": f"invites/{INVITE} has the keys ['1']",
     "INSERT INTO deleted_users VALUES (1)": "deleted_users/1 says that users/1, which exists, was",
     "UPDATE installation SET next_user_id = 3": "installation next_user_id is 3, not above 3, the",

@@ -208,12 +208,8 @@ def authorize() -> Response | tuple:
 
 
 def refuse_frame(reply: Reply) -> Response | tuple:
-    """Return the response to a silent request in a frame, the same for all players and guests.
-
-    Pages of sibling sites could use up the player's codes in frames, so these get none.
-    """
-    problem = "a frame gets no code: open this address in a window"
-    error = AuthorizationError("interaction_required", problem)
+    """Return the same response to everybody: pages of other sites could use up codes in frames."""
+    error = AuthorizationError("interaction_required", "a frame gets no code: open a window")
     return respond_with_error(reply._replace(response_mode=None), error)
 
 
@@ -244,7 +240,8 @@ def answer_silently(reply: Reply, auth_request: AuthorizationRequest) -> Respons
     except AuthorizationError as error:
         return respond_with_error(reply, error)
     except StorageError as error:
-        logger.error("no code issued: %s", error)
+        if not isinstance(error, TooManyAttempts):
+            logger.error("no code issued: %s", error)
         error = AuthorizationError("temporarily_unavailable", "try again in a minute")
         return respond_with_error(reply, error)
 

@@ -43,7 +43,8 @@ def _unchanged(key: OpenIdKey) -> OpenIdKey:
 def signing_key(store: Storage) -> OpenIdKey:
     """Return the newest key whose time has come, and remove the private halves before it."""
     # A machine whose clock is behind signs early, after another one removed the half before.
-    keys = [key for key in published_keys(store) if key.private_key]
+    whole = [key for key in published_keys(store) if key.private_key]
+    keys = whole or [add_key(store, now_ms())]  # of the last one the record is damaged
     usable = [key for key in keys if key.signs_from <= now_ms()] or keys[:1]
     for old in usable[:-1]:
         try:

@@ -44,7 +44,9 @@ def start_logout() -> Response | tuple:
     logout_request = read_logout_request(request.args, claims)
     player = signed_in_player()
     is_known = claims is not None and (player is None or claims["sub"] == str(player.id))
-    return complete(logout_request) if is_known else logout_page(logout_request, player)
+    if is_known and request.method == "GET":  # RFC 9110 9.2.1: HEAD is safe
+        return complete(logout_request)
+    return logout_page(logout_request, player)
 
 
 @logout.post("/oauth/logout/confirm")

@@ -178,6 +178,13 @@ def test_old_private_half_that_cannot_be_removed_stops_nothing(clock, store, fau
     assert not store.openid_keys.read(first.id).private_key
 
 
+def test_lost_key_is_replaced(store, forum, adas_browser, anyone):
+    first = id_token_of(forum, adas_browser)
+    with store.openid_keys.edit(signing_key(store).id) as key:
+        key.private_key = ""
+    assert verifying_key(id_token_of(forum, adas_browser), anyone) != verifying_key(first, anyone)
+
+
 def test_machine_whose_clock_is_behind_signs_with_the_next_key(clock, store):
     first = signing_key(store)
     rotate_openid_keys(store, now=False)
@@ -242,6 +249,15 @@ def test_only_the_player_of_the_hint_may_sign_in(store, forum, adas_browser, ope
     store.users.delete(1)
     answer = open_browser().get(forum.link(scope="openid", id_token_hint=hint, prompt="none"))
     assert answer.status_code == 303
+
+
+def test_head_request_signs_nobody_out(forum, adas_browser):
+    """RFC 9110 9.2.1."""
+    address = f"/oauth/logout?id_token_hint={id_token_of(forum, adas_browser)}"
+    adas_browser.head(address)
+    assert adas_browser.get("/account").status_code == 200
+    adas_browser.get(address)
+    assert adas_browser.get("/account").status_code == 303
 
 
 def test_hint_of_an_unknown_key_counts_as_none(store, forum, adas_browser):

@@ -45,11 +45,10 @@ def must_sign_in(player: User | None, auth_request: AuthorizationRequest) -> boo
     asked = _read(request.args.getlist(ASKED))
     if asked is None or asked.client_id != auth_request.client_id:
         return True
-    if asked.user_id not in (None, player.id):
-        return True
     # Of another machine the clock may be behind; its session is another one all the same.
     is_later = since > asked.time - CLOCK_TOLERANCE * 1000
-    return asked.session_id == session["id"] or not is_later
+    is_same_player = asked.user_id in (None, player.id)
+    return not (is_same_player and is_later and asked.session_id != session["id"])
 
 
 def address_after_sign_in(player: User | None, auth_request: AuthorizationRequest) -> str:

@@ -150,7 +150,7 @@ def read_client_form(player: User, public: bool, client: Client | None = None) -
     forms.refuse_problems(
         name=check_name(player, fields["name"], client and client.name),
         redirect_uris=check_redirect_uris(redirect_uris, public) or nowhere,
-        post_logout_redirect_uris=check_redirect_uris(fields["post_logout_redirect_uris"]),
+        post_logout_redirect_uris=check_redirect_uris(fields["post_logout_redirect_uris"], public),
         game_url=game_url and check_game(game_url, base_url()),
         description=check_description(fields["description"]),
         flair=check_groups(fields["only_groups"]) and "Enter a flair of up to 30 characters.",

@@ -8,11 +8,13 @@ ignored; there are no refresh tokens and no unsigned ID tokens.
 import json
 
 import pytest
-from conftest import FOREIGN_LINK
+from conftest import FOREIGN_LINK, on_each_backend
 from cryptography.exceptions import InvalidSignature
 from test_token import S256, VERIFIER
 
 from conformance.relying_party import LONG_STATE, RelyingParty, SignIn, encode, read_error
+
+pytestmark = on_each_backend
 
 BOTH_PAGES = ["sign-in", "consent"]
 

@@ -1,8 +1,11 @@
 """The plan "Config OP" (oidcc-config-certification-test-plan): its module."""
 
 from authlib.oidc.discovery import OpenIDProviderMetadata
+from conftest import on_each_backend
 
 from conformance.relying_party import DISCOVERY, read_key
+
+pytestmark = on_each_backend
 
 SITE = "https://id.example.org"
 

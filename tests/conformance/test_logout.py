@@ -3,6 +3,7 @@
 from urllib.parse import parse_qsl
 
 import pytest
+from conftest import on_each_backend
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -10,6 +11,8 @@ from forms import is_signed_in, parse
 from werkzeug.test import TestResponse
 
 from conformance.relying_party import AFTER_LOGOUT, LONG_STATE, RelyingParty, encode
+
+pytestmark = on_each_backend
 
 
 @pytest.fixture

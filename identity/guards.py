@@ -68,8 +68,8 @@ def refuse_pages_inside_other_sites() -> None:
 
 
 def is_framed() -> bool:
-    """Return True if a browser loads this into a frame."""
-    return request.headers.get("Sec-Fetch-Dest", "document") != "document"
+    """Return True if a browser loads this into a frame (W3C Fetch Metadata)."""
+    return request.headers.get("Sec-Fetch-Dest") in ("iframe", "frame", "embed", "object")
 
 
 def is_silent_request() -> bool:
@@ -82,7 +82,7 @@ def is_silent_request() -> bool:
     # Not request.args, which raises an error for a query that is not UTF-8.
     parameters = dict(parse_qsl(request.query_string.decode(errors="replace")))
     is_silent = parameters.get("prompt") == SILENT and asks_for_openid(parameters.get("scope", ""))
-    return is_silent and request.headers.get("Sec-Fetch-Mode") == "navigate"
+    return is_silent and is_framed() and request.headers.get("Sec-Fetch-Mode") == "navigate"
 
 
 def is_request_by_post() -> bool:

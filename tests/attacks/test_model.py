@@ -397,6 +397,7 @@ UNTIL_FAILURE = settings(RUNS, max_examples=200, phases=[Phase.generate])
 @pytest.mark.load
 def test_model_detects_a_broken_server(machine, monkeypatch):
     """Negative control: a code is valid for any client, forever."""
-    monkeypatch.setattr("identity_server.refuse_bad_code", lambda *_: None)
+    accept = lambda store, code, *_: store.users.read(code.user_id)  # noqa: E731
+    monkeypatch.setattr("identity_server.require_good_code", accept)
     with pytest.raises(AssertionError):
         run_state_machine_as_test(machine, settings=UNTIL_FAILURE)

@@ -30,6 +30,7 @@ def test_export_of_a_long_audit_log_uses_little_memory(
     ids = {"by": ada["id"], "client": client, "address": "192.0.2.7"}
     line = json.dumps({"time": 1, "act": "client new-secret", **ids}).encode() + b"\n"
     lines = LOG_BYTES // len(line)
+    (server.data_dir / "audit.log").touch(0o600)
     with (server.data_dir / "audit.log").open("ab") as log:
         for _ in range(lines):
             log.write(line)

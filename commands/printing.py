@@ -110,7 +110,7 @@ def format_value(field: str, value: object) -> str:
         return {None: "-", True: "yes", False: "no"}[value]
     if field in TIMES:
         return format_time(value, TIMESTAMP)
-    return "\n".join(value) if isinstance(value, list) else str(value) or "-"
+    return ("\n".join(value) if isinstance(value, list) else str(value)) or "-"
 
 
 def describe_audit_line(line: dict) -> str:

@@ -30,7 +30,7 @@ def register(server: RunningServer, program: str, address: str) -> tuple[dict, l
 
 def code_blocks(text: str) -> list[str]:
     """Return the fenced blocks of code in Markdown."""
-    return re.findall(r"^```\w+\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return re.findall(r"^```\w*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 @contextlib.contextmanager

@@ -52,15 +52,19 @@ def code_challenge_of(verifier: str) -> str:
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
+def pending_parameters(address: str) -> MultiDict:
+    """Return the parameters of the authorization request at an address of this server, if any."""
+    path, _, query = address.partition("?")
+    return MultiDict(parse_qsl(query) if path in AUTHORIZE_PATHS else ())
+
+
 def find_pending_authorization(address: str) -> tuple[Client, str] | None:
     """Return client and redirect URI of the authorization request at an address of this server.
 
     None if the address is another page's, or if the request has no usable client or redirect URI.
     """
-    path, _, query = address.partition("?")
-    parameters = MultiDict(parse_qsl(query))
-    repeated = any(len(parameters.getlist(name)) > 1 for name in ("client_id", "redirect_uri"))
-    if path not in AUTHORIZE_PATHS or repeated:
+    parameters = pending_parameters(address)
+    if any(len(parameters.getlist(name)) > 1 for name in ("client_id", "redirect_uri")):
         return None
     try:
         client = get_storage().clients.read(parameters.get("client_id", ""))

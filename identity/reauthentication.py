@@ -6,13 +6,13 @@ signed and says so. A session that began after it satisfies the request: nobody 
 """
 
 from typing import NamedTuple
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 from flask import request, session
 from itsdangerous import BadSignature
 
 from identity.authorization import LOGIN, AuthorizationRequest
-from identity.oauth import AUTHORIZE_PATHS
+from identity.oauth import pending_parameters
 from identity.signing import serializer
 from storage.records import CLOCK_TOLERANCE, User, now_ms
 
@@ -63,17 +63,12 @@ def address_after_sign_in(player: User | None, auth_request: AuthorizationReques
 
 def find_asked(address: str) -> Asked | None:
     """Return what the authorization request at an address of this server asks, or None."""
-    return _read(_parameters_of(address, ASKED))
+    return _read(pending_parameters(address).getlist(ASKED))
 
 
 def find_login_hint(address: str) -> str:
     """Return the name that the authorization request at an address proposes, or ""."""
-    return "".join(_parameters_of(address, "login_hint"))
-
-
-def _parameters_of(address: str, name: str) -> list[str]:
-    path, _, query = address.partition("?")
-    return [value for each, value in parse_qsl(query) if each == name and path in AUTHORIZE_PATHS]
+    return pending_parameters(address).get("login_hint", "")
 
 
 def _read(values: list[str]) -> Asked | None:

@@ -148,7 +148,7 @@ def test_registration_saves_the_form_and_shows_the_secret(store, adas_browser, a
 REFUSED = {
     "name": ["", "x" * 61],
     "redirect_uris": ["", f"{CALLBACK}\nftp://space.example/"],
-    "post_logout_redirect_uris": [f"{CALLBACK}\norg.example.game:/callback"],
+    "post_logout_redirect_uris": [f"{CALLBACK}\nhttps://game.example/#left"],
     "game_url": ["http://localhost/game", TAKEN],
     "description": ["two\nlines"],
 }

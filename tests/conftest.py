@@ -283,7 +283,12 @@ class Program:
         return dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True))
 
     def exchange(
-        self, code: str, /, headers: dict | None = None, **changes: str | list[str] | None
+        self,
+        code: str,
+        /,
+        headers: dict | None = None,
+        path: str = "/api/oauth/token",
+        **changes: str | list[str] | None,
     ) -> TestResponse:
         """Send a token request; None omits a parameter, a list repeats it."""
         form = {
@@ -293,10 +298,14 @@ class Program:
             "client_secret": self.secret,
         }
         return self.http.post(
-            "/api/oauth/token",
+            path,
             data=_encode(form | changes),
             headers={"Content-Type": "application/x-www-form-urlencoded"} | (headers or {}),
         )
+
+    def exchange_standard(self, code: str, /, **changes: str | list[str] | None) -> TestResponse:
+        """Send a token request, like `exchange`, to the endpoint of the standards."""
+        return self.exchange(code, path="/oauth/token", **changes)
 
     def token_for(self, code: str) -> str:
         """Exchange a valid code; return the access token."""

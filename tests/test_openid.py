@@ -3,16 +3,15 @@
 tests/conformance/ has what the standard demands of a provider.
 """
 
-import base64
 import hashlib
 import json
 import subprocess
 import sys
 
 import pytest
+from conformance.relying_party import decode, read_key
 from conftest import PASSWORD, on_each_backend
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
 from cryptography.hazmat.primitives.hashes import SHA256
 from forms import hidden_field
 
@@ -39,10 +38,6 @@ def forum(register):
     return register(CALLBACK, name="The Forum")
 
 
-def decode(text: str) -> bytes:
-    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-
-
 def id_token_of(forum, browser, **parameters: str) -> str:
     """Return the ID token of a sign-in."""
     return tokens_of(forum, browser, **parameters)["id_token"]
@@ -51,19 +46,15 @@ def id_token_of(forum, browser, **parameters: str) -> str:
 def tokens_of(forum, browser, **parameters: str) -> dict[str, str]:
     """Return the response of the token endpoint after a sign-in."""
     code = browser.allow(forum, **{"scope": "openid"} | parameters)
-    form = {"grant_type": "authorization_code", "code": code, "client_id": forum.id}
-    form["client_secret"] = forum.secret
-    return forum.http.post("/oauth/token", data=form).json
+    return forum.exchange_standard(code).json
 
 
 def verifying_key(id_token: str, http) -> dict:
     """Return the published key that verifies this ID token. Raises StopIteration."""
-    header, payload, signature = id_token.split(".")
-    kid = json.loads(decode(header))["kid"]
+    signed, _, signature = id_token.rpartition(".")
+    kid = json.loads(decode(signed.partition(".")[0]))["kid"]
     jwk = next(each for each in http.get("/oauth/keys").json["keys"] if each["kid"] == kid)
-    numbers = (int.from_bytes(decode(jwk[name]), "big") for name in "en")
-    signed = f"{header}.{payload}".encode()
-    RSAPublicNumbers(*numbers).public_key().verify(decode(signature), signed, PKCS1v15(), SHA256())
+    read_key(jwk).verify(decode(signature), signed.encode(), PKCS1v15(), SHA256())
     return jwk
 
 
@@ -274,13 +265,11 @@ def test_hint_of_an_unknown_key_counts_as_none(store, forum, adas_browser):
 def test_code_stays_good_if_the_handle_cannot_be_saved(forum, adas_browser, faults, anyone):
     """Whatever can fail comes before the code is used up."""
     code = adas_browser.allow(forum, scope="openid profile")
-    form = {"grant_type": "authorization_code", "code": code, "client_id": forum.id}
-    form["client_secret"] = forum.secret
     faults.refuse_saves("handles")
-    refused = anyone.post("/oauth/token", data=form)
+    refused = forum.exchange_standard(code)
     assert (refused.status_code, refused.json["error"]) == (503, "temporarily_unavailable")
     faults.allow_saves()
-    token = anyone.post("/oauth/token", data=form).json["access_token"]
+    token = forum.exchange_standard(code).json["access_token"]
     faults.refuse_saves("handles")  # which is made once
     answer = anyone.get("/oauth/userinfo", headers={"Authorization": f"Bearer {token}"})
     assert answer.json["preferred_username"] == "ada"

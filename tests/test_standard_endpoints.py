@@ -25,13 +25,6 @@ def forum(register) -> Program:
     return register(CALLBACK, name="The Forum")
 
 
-def exchange(program: Program, code: str, path: str = "/oauth/token", **changes):
-    """Send a token request to the standard endpoint."""
-    form = {"grant_type": "authorization_code", "code": code, "client_id": program.id}
-    form |= {"client_secret": program.secret} | changes
-    return program.http.post(path, data={k: v for k, v in form.items() if v is not None})
-
-
 def userinfo(program: Program, token: str) -> dict:
     """Return the claims of this access token."""
     headers = {"Authorization": f"Bearer {token}"}
@@ -40,7 +33,7 @@ def userinfo(program: Program, token: str) -> dict:
 
 def claims_of(program: Program, browser: Browser, scope: str) -> dict:
     """Return the claims that a sign-in with these scopes gives."""
-    token = exchange(program, browser.allow(program, scope=scope)).json["access_token"]
+    token = program.exchange_standard(browser.allow(program, scope=scope)).json["access_token"]
     return userinfo(program, token)
 
 
@@ -67,16 +60,18 @@ def test_error_has_its_rfc_6749_name_and_the_text_of_the_contract(
 ):
     """RFC 6749 5.2. Each has the status and the text of /api/oauth/token, and uses up no code."""
     code = adas_browser.allow(forum)
-    answer = exchange(forum, **{"code": code} | changes)
+    answer = forum.exchange_standard(code, **changes)
     assert (answer.status_code, answer.headers["Cache-Control"]) == (status, "no-store")
-    same = exchange(forum, **{"code": code, "path": "/api/oauth/token"} | changes)
+    same = forum.exchange(code, **changes)
     assert same.status_code == status and same.json.keys() == {"message"}
     assert answer.json == {"error": error, "error_description": same.json["message"]}
-    assert exchange(forum, code).status_code == 200
+    assert forum.exchange_standard(code).status_code == 200
 
 
 def test_unsupported_grant_type_is_reported_whatever_else_is_wrong(forum):
-    answer = exchange(forum, None, **OTHER_GRANT, client_secret="wrong", redirect_uri=["a", "b"])
+    answer = forum.exchange_standard(
+        None, **OTHER_GRANT, client_secret="wrong", redirect_uri=["a", "b"]
+    )
     assert answer.json["error"] == "unsupported_grant_type"
 
 
@@ -100,7 +95,7 @@ def test_scope_is_returned_only_if_fewer_were_granted(app, forum, adas_browser):
         "email offline_access": "email",
         "offline_access": "userinfo",
     }.items():
-        answer = exchange(forum, adas_browser.allow(forum, scope=asked))
+        answer = forum.exchange_standard(adas_browser.allow(forum, scope=asked))
         assert answer.json.get("scope") == returned, asked
         members = {"access_token", "token_type", "expires_in"}
         members |= {"id_token"} if openid and "openid" in (asked or "") else set()
@@ -124,7 +119,7 @@ def test_iss_is_in_the_responses_to_openid_requests_only(app, forum, adas_browse
 
 
 def test_pages_of_public_clients_may_read_responses_and_errors(anyone, register, adas_browser):
-    public, answer = register("https://board.example/", public=True), None
+    public = register("https://board.example/", public=True)
     for client_id, allowed in ((public.id, "*"), ("unknown", None)):
         answer = anyone.post("/oauth/token", data={"client_id": client_id, "code": "x"})
         assert answer.headers.get("Access-Control-Allow-Origin") == allowed
@@ -162,7 +157,7 @@ def test_handle_stays_when_the_player_is_renamed(store, forum, open_browser, ada
 
 def test_userinfo_takes_the_token_once_in_the_header_or_in_the_form(forum, adas_browser, anyone):
     """RFC 9700 4.3.2, RFC 6750 2.1, 2.2 and 3.1."""
-    token = exchange(forum, adas_browser.allow(forum)).json["access_token"]
+    token = forum.exchange_standard(adas_browser.allow(forum)).json["access_token"]
     header, form = {"Authorization": f"Bearer {token}"}, {"access_token": token}
     wrong = {"Authorization": "Bearer x"}
     claims = anyone.get("/oauth/userinfo", headers=header).json
@@ -237,7 +232,7 @@ def test_program_for_a_group_is_refused_to_others(store, register, open_browser,
         code = browser.allow(wiki)
         with store.users.edit(ada.id) as user:
             user.mod_level, user.flairs = 0, ["none"]
-        answer = exchange(wiki, code)
+        answer = wiki.exchange_standard(code)
         assert (answer.status_code, answer.json["error"]) == (400, "invalid_grant")
     page = browser.get(wiki.link())
     assert (page.status_code, page.location) == (403, None)  # also after consent

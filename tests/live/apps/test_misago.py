@@ -20,9 +20,7 @@ from .conftest import BOB
 from .driving import register, running_program, sign_in
 from .environments import python_environment
 
-pytestmark = [
-    *(pytest.mark.live, pytest.mark.browser, pytest.mark.postgresql, pytest.mark.heavy_apps)
-]
+pytestmark = [pytest.mark.postgresql, pytest.mark.heavy_apps]
 
 # The project in Misago's package, with a database and folders of the test.
 PROJECT = """\
@@ -77,15 +75,11 @@ def enter_settings(page: Page, forum: str, settings: str) -> None:
 
 
 def test_misago_knows_names_emails_and_pictures(
-    openid_server: RunningServer,
-    misago: str,
-    browse: Callable[..., Page],
-    console_errors: list[str],
+    openid_server: RunningServer, misago: str, browse: Callable[..., Page]
 ):
     """Misago downloads the picture at the first sign-in, and makes avatars of it."""
     _, [settings] = register(openid_server, "misago", misago)
     enter_settings(browse(), misago, settings)
-    console_errors.clear()  # the administration fetches icons from another site
     players = ((1, "ada", "ada", "ada@example.org"), (2, BOB, "Bob_Uni", "bob@example.org"))
     for id, name, user_name, email in players:
         page = browse()

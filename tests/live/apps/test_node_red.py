@@ -12,7 +12,7 @@ from .conftest import BOB
 from .driving import register, running_program, sign_in
 from .environments import npm_environment
 
-pytestmark = [pytest.mark.live, pytest.mark.browser, pytest.mark.node, pytest.mark.heavy_apps]
+pytestmark = pytest.mark.heavy_apps
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +32,7 @@ def node_red(
         yield address
 
 
-def test_node_red_admits_listed_handles_alone(
-    node_red: str, browse: Callable[..., Page], console_errors: list[str]
-):
+def test_node_red_admits_listed_handles_alone(node_red: str, browse: Callable[..., Page]):
     for name in ("ada", BOB):
         page = browse()
         page.goto(node_red)
@@ -44,5 +42,3 @@ def test_node_red_admits_listed_handles_alone(
             expect(page.locator("#usermenu-item-username")).to_have_text("ada")
         else:
             expect(page.get_by_text("AuthenticationError: Unauthorized")).to_be_visible()
-    # Its page asks who is signed in, and is refused; it also asks other sites for modules.
-    console_errors.clear()

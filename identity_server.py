@@ -115,6 +115,7 @@ from storage.errors import (
     TooManyAttempts,
 )
 from storage.records import CLOCK_TOLERANCE, AuthorizationCode, Client, Grant, User, now_ms
+from storage.repositories import unchanged
 from storage.rules import USER_ID, origin_of
 
 TOKEN_MAX_AGE = 600  # seconds
@@ -170,11 +171,6 @@ def find_granting_user(store: Storage, user_id: int, client_id: str, grant_id: s
     return user if grant and grant.id == grant_id and not user.suspended else None
 
 
-def unchanged(user: User) -> User:
-    """Return the user, for a storage that caches the decoded record."""
-    return user
-
-
 # -- The grant, 1: the player is asked (RFC 6749 4.1.1) ---------------------------------------
 
 
@@ -187,13 +183,13 @@ def authorize() -> Response | tuple:
     sent = args.get("state"), args.get("response_mode"), args.get("scope", "")
     reply = Reply(client, redirect_uri, *sent)
     if is_framed():  # before anything that depends on the player, also for a malformed request
-        return refuse_frame(reply)
+        return respond_to_frame(reply)
     try:
         auth_request = read_authorization_request(args, client, redirect_uri)
     except AuthorizationError as error:
-        return refuse_request(reply, error)
+        return respond_to_malformed(reply, error)
     if SILENT in auth_request.prompts:
-        return answer_silently(reply, auth_request)
+        return respond_silently(reply, auth_request)
     player = signed_in_player()
     if must_sign_in(player, auth_request):
         return redirect_to_sign_in(address_after_sign_in(player, auth_request))
@@ -207,13 +203,13 @@ def authorize() -> Response | tuple:
         return respond_with_error(reply, error)
 
 
-def refuse_frame(reply: Reply) -> Response | tuple:
+def respond_to_frame(reply: Reply) -> Response | tuple:
     """Return the same response to everybody: pages of other sites could use up codes in frames."""
     error = AuthorizationError("interaction_required", "a frame gets no code: open a window")
     return respond_with_error(reply._replace(response_mode=None), error)
 
 
-def refuse_request(reply: Reply, error: AuthorizationError) -> Response | tuple:
+def respond_to_malformed(reply: Reply, error: AuthorizationError) -> Response | tuple:
     """Return the response to a malformed request, once the player has signed in."""
     player = signed_in_player()
     if player is None:
@@ -225,7 +221,7 @@ def refuse_request(reply: Reply, error: AuthorizationError) -> Response | tuple:
     return show_bad_request(error, reply.client, response.location)
 
 
-def answer_silently(reply: Reply, auth_request: AuthorizationRequest) -> Response | tuple:
+def respond_silently(reply: Reply, auth_request: AuthorizationRequest) -> Response | tuple:
     """Return a code or an error, and show no page (OpenID Connect Core 3.1.2.1, prompt=none)."""
     try:
         player = signed_in_player()

@@ -29,7 +29,6 @@ QUERY, WEB_MESSAGE = "query", "web_message"  # response modes: of a redirect and
 # Values of `prompt`: show no page, ask for the password again, or show the consent page.
 SILENT, LOGIN, CONSENT, SELECT_ACCOUNT = "none", "login", "consent", "select_account"
 PROMPTS = {SILENT, LOGIN, CONSENT, SELECT_ACCOUNT}
-PROMPTS_ELSEWHERE = {LOGIN, CONSENT, SELECT_ACCOUNT}  # without OpenID Connect all mean CONSENT
 NONCE_LENGTH = 1000  # characters: it is stored with the code, and sent in the ID token
 SECONDS = re.compile(r"[0-9]{1,9}")
 CODE_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636 4.2: a SHA-256 in base64url
@@ -108,7 +107,7 @@ class Reply(NamedTuple):
     redirect_uri: str
     state: str | None
     response_mode: str | None  # WEB_MESSAGE; anything else means a redirect
-    scope: str = ""  # as it was sent
+    scope: str  # as it was sent
 
 
 def read_client_and_redirect_uri(parameters: MultiDict) -> tuple[Client, str]:
@@ -184,10 +183,9 @@ def read_authorization_request(
     )
     if is_openid:
         add_openid_parameters(auth_request, parameters)
-    elif not PROMPTS_ELSEWHERE.isdisjoint(auth_request.prompts):
-        auth_request.prompts = [CONSENT]
-    else:
-        auth_request.prompts = []
+    else:  # plain OAuth has no `prompt`, and those that ask the player show the consent page
+        asks = not (PROMPTS - {SILENT}).isdisjoint(auth_request.prompts)
+        auth_request.prompts = [CONSENT] if asks else []
     return auth_request
 
 
@@ -231,7 +229,7 @@ def add_openid_parameters(auth_request: AuthorizationRequest, parameters: MultiD
     auth_request.max_age = int(max_age) if max_age else None
     if hint := parameters.get("id_token_hint"):
         auth_request.hinted_id = read_hinted_id(hint, auth_request.client_id)
-        if SILENT not in prompts:
+        if auth_request.hinted_id and SILENT not in prompts:
             require_usable(auth_request.hinted_id)
 
 
@@ -249,8 +247,8 @@ def read_hinted_id(hint: str, client_id: str) -> int | None:
     return None if claims is None else int(claims["sub"])
 
 
-def require_usable(hinted_id: int | None) -> None:
+def require_usable(hinted_id: int) -> None:
     """Raise AuthorizationError for a hint of a player who cannot sign in, whom no page asks to."""
-    user = None if hinted_id is None else get_storage().users.find(hinted_id)
-    if hinted_id is not None and (user is None or user.suspended):
+    user = get_storage().users.find(hinted_id)
+    if user is None or user.suspended:
         raise AuthorizationError("login_required", "the player of id_token_hint cannot sign in")

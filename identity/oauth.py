@@ -1,7 +1,5 @@
 """The terms of the grant that pages need as well: scopes, PKCE, refusals, a pending request."""
 
-import base64
-import hashlib
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from werkzeug.datastructures import MultiDict
@@ -9,6 +7,7 @@ from werkzeug.exceptions import BadRequest
 
 from identity.context import base_url, get_storage
 from identity.rights import may_manage
+from identity.signing import digest_of
 from storage.errors import StorageError
 from storage.records import Client, User
 from storage.rules import has_origin, origin_of
@@ -48,8 +47,7 @@ class UnsupportedGrantType(InvalidRequest):
 
 def code_challenge_of(verifier: str) -> str:
     """Return the PKCE challenge for a verifier, by the method S256 (RFC 7636 4.2)."""
-    digest = hashlib.sha256(verifier.encode()).digest()
-    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+    return digest_of(verifier)
 
 
 def pending_parameters(address: str) -> MultiDict:

@@ -6,7 +6,6 @@ server is ever verified. `cryptography` is imported at the first signature.
 
 import base64
 import functools
-import hashlib
 import json
 
 from flask import abort, current_app
@@ -14,7 +13,7 @@ from flask import abort, current_app
 from identity.claims import id_token_claims
 from identity.fast_path import ApiRequest
 from identity.openid_keys import EXPONENT, signing_key
-from identity.signing import COMPACT_JSON, decode_base64, encode_base64
+from identity.signing import COMPACT_JSON, decode_base64, digest_of, encode_base64
 from storage import Storage
 from storage.records import AuthorizationCode, User, now_ms
 from storage.rules import USER_ID
@@ -49,7 +48,7 @@ def issue_id_token(
         "exp": now + ID_TOKEN_MAX_AGE,
         "iat": now,
         "auth_time": code.auth_time // 1000,
-        "at_hash": _hash_of(access_token),
+        "at_hash": digest_of(access_token, length=16),  # OpenID Connect Core 3.1.3.6
         "amr": ["pwd"],  # RFC 8176
     }
     claims |= {"nonce": code.nonce} if code.nonce else {}
@@ -75,11 +74,6 @@ def _load_key(private_key: str):
     from cryptography.hazmat.primitives.serialization import load_der_private_key
 
     return load_der_private_key(base64.b64decode(private_key), None)
-
-
-def _hash_of(token: str) -> str:
-    """Return the claim `at_hash` (OpenID Connect Core 3.1.3.6)."""
-    return encode_base64(hashlib.sha256(token.encode()).digest()[:16]).decode()
 
 
 def read_hint(token: str, store: Storage, issuer: str) -> dict | None:

@@ -5,15 +5,15 @@
 
 import base64
 import contextlib
-import hashlib
 import logging
 from importlib.util import find_spec
 
 from identity.formatting import DAY
-from identity.signing import COMPACT_JSON, encode_base64
+from identity.signing import COMPACT_JSON, digest_of, encode_base64
 from storage import Storage
 from storage.errors import BadInstallation, NotFound, StorageError
 from storage.records import OpenIdKey, now_ms
+from storage.repositories import unchanged
 from storage.rules import TIME_END
 
 KEY_SIZE = 2048  # bits: RFC 7518 3.3 asks for as many
@@ -32,19 +32,17 @@ def published_keys(store: Storage) -> list[OpenIdKey]:
 
 
 def _read_keys(store: Storage) -> list[OpenIdKey]:
-    keys = store.openid_keys.read_from_many(store.openid_keys.ids(), _unchanged)
+    keys = store.openid_keys.read_from_many(store.openid_keys.ids(), unchanged)
     return sorted(keys, key=lambda key: (key.signs_from, key.id))
-
-
-def _unchanged(key: OpenIdKey) -> OpenIdKey:
-    return key
 
 
 def signing_key(store: Storage) -> OpenIdKey:
     """Return the newest key whose time has come, and remove the private halves before it."""
-    # A machine whose clock is behind signs early, after another one removed the half before.
-    whole = [key for key in published_keys(store) if key.private_key]
-    keys = whole or [add_key(store, now_ms())]  # of the last one the record is damaged
+    keys = [key for key in published_keys(store) if key.private_key]
+    if not keys:  # the record of the newest key is damaged
+        keys = [add_key(store, now_ms())]
+    # If the clock of this machine is behind, another one may have removed the private half before
+    # the first of these: it signs early.
     usable = [key for key in keys if key.signs_from <= now_ms()] or keys[:1]
     for old in usable[:-1]:
         try:
@@ -63,11 +61,10 @@ def add_key(store: Storage, signs_from: int) -> OpenIdKey:
     private = rsa.generate_private_key(EXPONENT, KEY_SIZE)
     modulus = _encode_number(private.public_key().public_numbers().n)
     members = {"e": _encode_number(EXPONENT), "kty": "RSA", "n": modulus}  # RFC 7638 3.2
-    thumbprint = hashlib.sha256(COMPACT_JSON.encode(members).encode()).digest()
     pkcs8 = private.private_bytes(
         serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    kid, text = encode_base64(thumbprint).decode(), base64.b64encode(pkcs8).decode()
+    kid, text = digest_of(COMPACT_JSON.encode(members)), base64.b64encode(pkcs8).decode()
     key = OpenIdKey(kid, modulus, text, signs_from, TIME_END - 1)
     store.openid_keys.add(key)
     return key

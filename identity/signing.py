@@ -69,6 +69,11 @@ def encode_base64(content: bytes) -> bytes:
     return binascii.b2a_base64(content, newline=False).translate(TO_URL_SAFE).rstrip(b"=")
 
 
+def digest_of(text: str, length: int = 32) -> str:
+    """Return the first bytes of a text's SHA-256, as `encode_base64` does."""
+    return encode_base64(hashlib.sha256(text.encode()).digest()[:length]).decode()
+
+
 def decode_base64(text: bytes) -> bytes:
     """Return the bytes of a text that `encode_base64` returned."""
     return binascii.a2b_base64(text.translate(FROM_URL_SAFE) + b"==")

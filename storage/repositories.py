@@ -35,6 +35,11 @@ Value = TypeVar("Value")
 Before = Callable[[Record], None]
 
 
+def unchanged(record: Record) -> Record:
+    """Return the record: the `make` of `read_from` that caches the decoded record itself."""
+    return record
+
+
 class Records(ABC, Generic[Record]):
     """The records of one kind, each by its id, which may be any text of a client.
 

@@ -11,6 +11,8 @@ from playwright.sync_api import Page
 from programs import free_port, is_open, logging_program
 from waiting import wait_until
 
+from identity.programs import split_settings
+
 from ..running import PASSWORD, RunningServer
 from .environments import npm_environment
 
@@ -30,7 +32,7 @@ def register(server: RunningServer, program: str, address: str) -> tuple[dict, l
 
 def code_blocks(text: str) -> list[str]:
     """Return the fenced blocks of code in Markdown."""
-    return re.findall(r"^```\w*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [code for _, code in split_settings(text) if code]
 
 
 @contextlib.contextmanager

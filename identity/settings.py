@@ -40,13 +40,22 @@ SETTINGS = {
     "BASE_URL": Setting("http://127.0.0.1:8000", "where people reach this server; https in public"),
     "SITE_NAME": Setting("Identity Server", "what the pages call this site"),
     "ABOUT_URL": Setting("", "page about privacy and contact, linked in every footer"),
+    "WELCOME": Setting(
+        "One account for all our games. It keeps your name, picture and play time.",
+        "what guests read about this site on its home page",
+    ),
+    "PLAYERS": Setting("everyone", "who may see the list of players: everyone or members"),
+    "INDEX_PROFILES": Setting("off", "whether search engines may list profiles: on or off"),
+    "EMAIL": Setting("optional", "whether a new account needs an email: optional or required"),
     "SIGN_UP": Setting("invite", "who may create an account: open, invite or closed"),
     "CLIENT_REGISTRATION": Setting("admins", "who may register clients: admins or members"),
     "OPENID": Setting("off", "whether programs can sign players in by OpenID Connect: on or off"),
     "PROXIES": Setting("", "how many proxies in front are yours; 1 if the base URL is https"),
 }
 CHOICES = {"SIGN_UP": ("open", "invite", "closed"), "CLIENT_REGISTRATION": ("admins", "members")}
-CHOICES |= {"OPENID": ("on", "off")}
+CHOICES |= {"OPENID": ("on", "off"), "INDEX_PROFILES": ("on", "off")}
+CHOICES |= {"PLAYERS": ("everyone", "members"), "EMAIL": ("optional", "required")}
+WELCOME_LENGTH = 500  # characters
 
 
 class SettingError(ValueError):
@@ -74,11 +83,7 @@ def read_settings(overrides: dict | None = None) -> dict:
         if not config[name]:  # abspath("") is the current folder
             raise SettingError(name, "is empty, expected a folder: name one, or unset the variable")
         config[name] = os.path.abspath(config[name])
-    name, about = config["SITE_NAME"], config["ABOUT_URL"]
-    if not 1 <= len(name.strip()) <= 60 or not name.isprintable():
-        raise SettingError("SITE_NAME", f"is {name!r}, expected 1 to 60 characters on one line")
-    if about and not re.fullmatch(r"https?://\S+", about):
-        raise SettingError("ABOUT_URL", f"is {about!r}, expected an https:// or http:// address")
+    _check_texts(config)
     if problem := check_url(config["STORAGE"]):  # it may hold a password, and is not shown
         raise SettingError("STORAGE", problem)
     for name, choices in CHOICES.items():
@@ -88,6 +93,18 @@ def read_settings(overrides: dict | None = None) -> dict:
     if config["OPENID"] == "on":
         _check_openid(config["BASE_URL"])
     return config
+
+
+def _check_texts(config: dict) -> None:
+    """Raise SettingError for a text that the pages cannot show."""
+    name, about, welcome = config["SITE_NAME"], config["ABOUT_URL"], config["WELCOME"]
+    if not 1 <= len(name.strip()) <= 60 or not name.isprintable():
+        raise SettingError("SITE_NAME", f"is {name!r}, expected 1 to 60 characters on one line")
+    if about and not re.fullmatch(r"https?://\S+", about):
+        raise SettingError("ABOUT_URL", f"is {about!r}, expected an https:// or http:// address")
+    if len(welcome) > WELCOME_LENGTH or not welcome.isprintable():
+        expected = f"expected up to {WELCOME_LENGTH} characters on one line"
+        raise SettingError("WELCOME", f"is {welcome!r}, {expected}")
 
 
 def _check_openid(base_url: str) -> None:

@@ -63,6 +63,7 @@ def render_page(
         "site": base_url(),
         "may_register": player is not None and may_register(player),
         "stamp": issue_stamp() if player else None,
+        "sees_players": player is not None or current_app.config["PLAYERS"] == "everyone",
     }
     return render_template(template, player=player, **shared, **values)
 

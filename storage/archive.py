@@ -51,7 +51,7 @@ from storage.maintenance import (
 from storage.records import PICTURE_SIZES, User
 from storage.rules import IDS_LEFT_OUT, TIME_END, USER_ID
 
-VERSION = 2  # of the format; it rises with the list of kinds
+VERSION = 3  # of the format; it rises with the list of kinds
 
 
 class Part(NamedTuple):

@@ -87,8 +87,16 @@ def record_as_dict(record) -> dict:
 
 def stored_fields(record) -> dict:
     """Return what is stored of a record: `record_as_dict` without NEW_FIELDS that have no value."""
-    values = record_as_dict(record)
-    return {name: value for name, value in values.items() if value or name not in NEW_FIELDS}
+    return _without_new_fields(record_as_dict(record))
+
+
+def _without_new_fields(value: object) -> object:
+    if isinstance(value, list):
+        return [_without_new_fields(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    kept = ((name, each) for name, each in value.items() if each or name not in NEW_FIELDS)
+    return {name: _without_new_fields(each) for name, each in kept}
 
 
 def encode(values: dict) -> bytes:

@@ -84,6 +84,18 @@ class NameTaken(KeyTaken):
     field, problem = "name", "Another player has this name. Choose a different one."
 
 
+class NameKept(NameTaken):
+    """Another player gave this name up, and it is kept for them."""
+
+    problem = "Somebody had this name until recently. Choose another one."
+
+
+class ReportedBefore(KeyTaken):
+    """This player has reported this before."""
+
+    field, problem = "form", "You have reported this before. A moderator reads it."
+
+
 class HandleTaken(KeyTaken):
     """This player has another handle, which never changes."""
 

@@ -24,8 +24,19 @@ from storage.errors import (
     NoSuchUser,
     NotFound,
     OriginTaken,
+    ReportedBefore,
 )
-from storage.records import Client, Handle, Invite, OpenIdKey, User, check_suspension
+from storage.records import (
+    Client,
+    Cover,
+    FormerName,
+    Handle,
+    Invite,
+    OpenIdKey,
+    Report,
+    User,
+    check_suspension,
+)
 
 DAY_MS = 86_400_000
 Rules = dict[str, Callable[[Any], str | None]]  # the `check_` function of each field
@@ -294,7 +305,73 @@ OPENID_KEYS = Kind(
     counts=False,
 )
 
-KINDS = [USERS, CLIENTS, INVITES, HANDLES, OPENID_KEYS]  # in the order of a backup
+# -- names that were given up, covers, reports --------------------------------------------------
+
+# They stay when their player leaves.
+FORMER_NAMES = Kind(
+    "former_names",
+    "former name",
+    FormerName,
+    rules.SHA256,  # of the unique key of the name
+    NotFound,
+    indexes=(Index("player", lambda name: str(name.user_id), {"user_id"}),),
+    problems=lambda name: rules.check_times({"expires": name.expires}),
+    expires=lambda name: name.expires,
+    counts=False,
+)
+COVERS = Kind(
+    "covers",
+    "cover",
+    Cover,
+    rules.COVER_ID,
+    NotFound,
+    indexes=(Index("client", lambda cover: cover.client_id, {"client_id"}, dies_with="clients"),),
+    must_hold=lambda cover: {"small": rules.check_base64, "large": rules.check_base64},
+    fixed=frozenset({"id", "client_id"}),
+    counts=False,
+)
+
+
+def about(record: User | Client) -> str:
+    """Return how a report names the player or the app that it is about."""
+    return f"{'user' if isinstance(record, User) else 'client'}:{record.id}"
+
+
+def _subject(kind: str) -> Callable[[Report], str | None]:
+    return lambda report: report.about.partition(f"{kind}:")[2] or None
+
+
+REPORTS = Kind(
+    "reports",
+    "report",
+    Report,
+    rules.REPORT_ID,
+    NotFound,
+    unique=(
+        Unique("thing", "reported", lambda r: f"{r.by} {r.about}", ReportedBefore, {"by", "about"}),
+    ),
+    indexes=(
+        Index("state", lambda r: "open" if r.answer is None else "answered", {"answer"}),
+        Index("by", lambda report: str(report.by), {"by"}, dies_with="users"),
+        Index("user", _subject("user"), {"about"}, dies_with="users"),
+        Index("client", _subject("client"), {"about"}, dies_with="clients"),
+    ),
+    rules=lambda report: {
+        "reason": rules.check_report_reason,
+        "text": rules.check_report_text,
+        "answer": lambda answer: rules.check_description(answer or ""),
+    },
+    fixed=frozenset({"id", "by", "about", "reason", "text", "created", "expires"}),
+    problems=lambda report: rules.check_times(
+        {"created": report.created, "expires": report.expires}
+    ),
+    expires=lambda report: report.expires,
+    counts=False,
+)
+
+KINDS = [  # in the order of a backup
+    *(USERS, CLIENTS, INVITES, HANDLES, OPENID_KEYS, FORMER_NAMES, COVERS, REPORTS)
+]
 
 
 def dependents_of(kind: Kind) -> Iterator[tuple[Kind, Index]]:

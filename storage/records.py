@@ -16,9 +16,12 @@ GRANTS_KEPT = 200  # of one user; each look-up reads all of them
 TEST_KEPT = 900_000  # milliseconds: by then the code and the token of a test have expired
 NOTICES_KEPT = 5  # of one user
 PLAYER, MODERATOR, ADMINISTRATOR = 0, 1, 2  # User.mod_level
+COVER_SIZES = {"small": (320, 200), "large": (640, 400)}  # pixels
 PICTURE_SIZES = {"large": 256, "medium": 64, "small": 16}  # pixels along each side
 # Stored only if they have a value: programs from before such a field refuse records that name it.
 NEW_FIELDS = {"post_logout_redirect_uris", "only_groups", "granted", "nonce", "auth_time"}
+NEW_FIELDS |= {"unlisted", "hides_game", "last_game", "played", "hidden", "used", "address"}
+NEW_FIELDS |= {"cover"}
 
 
 def now_ms() -> int:
@@ -38,6 +41,8 @@ class Grant:
     id: str
     scope: list[str]  # remembered; empty for a test of the app, which is not
     since: int
+    played: int = 0  # when the player was last here in the client's game; 0: never
+    hidden: bool = False  # the profile does not show that the player played it
 
     def end_tokens(self) -> None:
         """Revoke the grant's codes and tokens. The consent itself stays."""
@@ -51,6 +56,8 @@ class Session:
     id: str
     since: int
     browser: str  # for people: "Firefox on Linux"
+    used: int = 0  # the last use, to the hour; 0: unknown
+    address: str | None = None  # of that use, as `client_address` returns it
 
 
 @dataclass(slots=True)
@@ -82,7 +89,7 @@ class User:
 
     id: int
     name: str
-    email: str
+    email: str  # "" for none
     password_hash: str
     mod_level: int = PLAYER
     suspension: Suspension | None = None  # it may have ended
@@ -97,6 +104,9 @@ class User:
     sessions: list[Session] = field(default_factory=list)  # oldest first
     notices: list[Notice] = field(default_factory=list)  # oldest first
     invite: str | None = None  # the SHA-256 of the invitation that the account was made with
+    unlisted: bool = False  # not in the list of players
+    hides_game: bool = False  # others do not see which game the player is in
+    last_game: str | None = None  # the client id of the last heartbeat that named one
 
     @property
     def suspended(self) -> bool:
@@ -172,6 +182,7 @@ class Client:
     # Where OpenID Connect takes a player who signed out there.
     post_logout_redirect_uris: list[str] = field(default_factory=list)
     only_groups: list[str] = field(default_factory=list)  # [] for everybody
+    cover: int | None = None  # when the cover was uploaded; None: it is generated
 
     @property
     def needs_challenge(self) -> bool:
@@ -250,6 +261,41 @@ class Invite:
 
     id: str  # its SHA-256
     expires: int
+
+
+@dataclass(slots=True)
+class FormerName:
+    """A name that a player gave up, which nobody else gets for a while."""
+
+    id: str  # the SHA-256 of the name's unique key
+    user_id: int  # of a player who may have left
+    expires: int
+
+
+@dataclass(slots=True)
+class Cover:
+    """The uploaded cover of an app: webp files in Base64, by `COVER_SIZES`."""
+
+    id: str  # the client id, "-" and the time of the upload, which is `Client.cover`
+    client_id: str
+    small: str
+    large: str
+
+
+@dataclass(slots=True)
+class Report:
+    """What a player told the moderators of another player or of a game."""
+
+    id: str  # the time, and random letters: ids are in the order in which reports came
+    by: int
+    about: str  # "user:" and a user id, or "client:" and a client id
+    reason: str  # one of REPORT_REASONS
+    text: str
+    created: int
+    expires: int
+    answer: str | None = None  # of a moderator, for moderators; None: it waits for one
+    answered_by: int | None = None
+    answered: int | None = None
 
 
 @dataclass(slots=True)

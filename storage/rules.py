@@ -3,6 +3,7 @@
 Each `check_` function returns None, or a sentence that says how to correct the value.
 """
 
+import base64
 import ipaddress
 import re
 import socket
@@ -50,6 +51,16 @@ TIME_END = 10**15  # milliseconds: the address of a picture has room for 15 digi
 PICTURE_FILE = re.compile(rf"({USER_ID.pattern})(-[1-9][0-9]{{0,14}})?\.webp")  # id, timestamp
 CLIENT_ID = re.compile(r"[a-z0-9]{16,64}")
 HANDLE = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")  # a name has up to 30 letters; "ß" is two
+COVER_ID = re.compile(rf"({CLIENT_ID.pattern})-([1-9][0-9]{{0,14}})")  # client id, timestamp
+REPORT_ID = re.compile(r"[0-9]{15}-[0-9a-f]{8}")  # milliseconds since 1970
+REPORT_REASONS = {  # as the form words them
+    "insults": "Insults or threats",
+    "profile": "The name, picture or text",
+    "cheating": "Cheating",
+    "spam": "Spam",
+    "other": "Something else",
+}
+REPORT_LENGTH = 500  # characters
 THUMBPRINT = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7638: a SHA-256 in base64url
 SHA256 = re.compile(r"[0-9a-f]{64}")
 REDIRECT_URI_LENGTH = 2000  # characters
@@ -302,6 +313,29 @@ def check_description(description: str) -> str | None:
     fits = len(description) <= DESCRIPTION_LENGTH and description == description.strip()
     if not fits or not description.isprintable():
         return f"Use up to {DESCRIPTION_LENGTH} characters on one line."
+    return None
+
+
+def check_report_reason(reason: str) -> str | None:
+    """Check that the reason of a report is one of REPORT_REASONS."""
+    return None if reason in REPORT_REASONS else "Choose what is wrong."
+
+
+def check_report_text(text: str) -> str | None:
+    """Check what a player wrote in a report: plain text, which may be empty."""
+    if len(text) > REPORT_LENGTH:
+        return f"Use up to {REPORT_LENGTH} characters. This text has {len(text):,}."
+    if has_controls(text, allowed=BIO_CONTROLS):
+        return "Use plain text. Some characters here can't be shown."
+    return None
+
+
+def check_base64(text: str) -> str | None:
+    """Check the Base64 of a file."""
+    try:
+        base64.b64decode(text, validate=True)
+    except ValueError:
+        return "This is not Base64."
     return None
 
 

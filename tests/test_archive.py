@@ -407,7 +407,7 @@ INVALID_ARCHIVES: dict[str, Change] = {
     **{f"twice {each}": repeat(each) for each in (*SINGLE_FILES, *RECORDS, SMALL)},
     **{f"no {each}": drop(each) for each in (*SINGLE_FILES, SMALL, "pictures/.*/1-.*")},
     "no members": lambda members: [],
-    "a newer layout": put("format", b"3\n"),
+    "a newer layout": put("format", b"4\n"),
     "a next id that is not a number": put("next_user_id", "٣".encode()),
     "a too large next id": put("next_user_id", b"999999999999999\n"),
     "a number with too many digits": put("format", b"1" * 21),

@@ -11,7 +11,8 @@ from logging import Logger
 
 from storage import Storage
 from storage.errors import DamagedRecord, NoSuchPicture, StorageFailed
-from storage.records import Client, Grant, Notice, Session, Suspension, User
+from storage.kinds import FORMER_NAMES, REPORTS
+from storage.records import Client, FormerName, Grant, Notice, Report, Session, Suspension, User
 
 EXPORTS_AN_HOUR = 10  # of one player
 PART_LENGTH = 2**14  # characters
@@ -19,13 +20,15 @@ PART_LENGTH = 2**14  # characters
 # be a credential, or tell of somebody else, as the moderators in `by` and `disabled_by`.
 EXPORTED = {
     User: "id name email mod_level suspension bio flairs equipped_flair play_ms last_heartbeat"
-    " pfp_timestamp created grants sessions notices",
+    " pfp_timestamp created grants sessions notices unlisted hides_game last_game",
     Suspension: "since reason until",
-    Grant: "scope since",
-    Session: "since browser",
+    Grant: "scope since played hidden",
+    Session: "since browser used address",
     Notice: "text since",
     Client: "id name redirect_uris owner_id disabled created game_url description listed public"
-    " require_pkce no_email post_logout_redirect_uris only_groups",
+    " require_pkce no_email post_logout_redirect_uris only_groups cover",
+    FormerName: "expires",  # only the hash of the name is kept
+    Report: "about reason text created expires",
 }
 
 
@@ -38,6 +41,8 @@ def export_account(store: Storage, player: User, logger: Logger) -> Iterator[byt
     record = exported(player)
     record["handle"] = store.handles.find_of(player.id)
     record["clients"] = exported(owned)
+    for kind, index in ((FORMER_NAMES, "player"), (REPORTS, "by")):
+        record[kind.name] = exported(store.records(kind).page(index, str(player.id)))
     record["picture"] = picture_data_url(store, player)
     return encode_export(record, own_audit_lines(store, player.id, owned), logger)
 

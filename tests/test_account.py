@@ -16,7 +16,18 @@ from test_account_pictures import RED, upload
 from identity.limits import ATTEMPTS_PER_NAME
 from pages.export import EXPORTED, export_account
 from storage.encoding import record_as_dict
-from storage.records import PICTURE_SIZES, Client, Grant, Notice, Session, Suspension, User, now_ms
+from storage.records import (
+    PICTURE_SIZES,
+    Client,
+    FormerName,
+    Grant,
+    Notice,
+    Report,
+    Session,
+    Suspension,
+    User,
+    now_ms,
+)
 
 
 @pytest.fixture
@@ -215,7 +226,9 @@ def test_export_has_all_fields_except_credentials(store, adas_browser, ada, prog
     assert answer.headers["Cache-Control"] == "no-store"
     user = store.users.read(ada.id)
     exported = json.loads(answer.text)
-    more = {name: exported.pop(name) for name in ("clients", "handle", "picture", "audit")}
+    parts = ("clients", "handle", "picture", "audit", "former_names", "reports")
+    more = {name: exported.pop(name) for name in parts}
+    assert (more["former_names"], more["reports"]) == ([], [])
     assert (more["clients"], more["audit"], exported.pop("auditComplete")) == ([], [], True)
     assert more["handle"] is None  # no program has asked for it
     assert set(exported) == {each.name for each in fields(User)} - WITHHELD[User]
@@ -235,6 +248,8 @@ WITHHELD = {  # fields that are never exported, by record: credentials, and mode
     Session: {"id"},
     Notice: set(),
     Client: {"secret_sha256", "disabled_by"},
+    FormerName: {"id", "user_id"},
+    Report: {"id", "by", "answer", "answered_by", "answered"},
 }
 
 

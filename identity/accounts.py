@@ -26,8 +26,8 @@ from identity.rights import (
 from storage import Storage
 from storage.errors import InvalidField, NoSuchPicture
 from storage.records import ADMINISTRATOR, CLOCK_TOLERANCE, Session, Suspension, User, now_ms
-from storage.repositories import Images
 from storage.rules import check_bio, check_description, check_flair, check_mod_level, refuse
+from storage.users import Images
 
 RESETS = ("bio", "name", "picture")
 DAY_MS = 86_400_000  # milliseconds

@@ -33,7 +33,8 @@ from storage.errors import StorageError
 from storage.kinds import Kind
 from storage.maintenance import Load, Problem, Progress, Report, Snapshot, ignore
 from storage.records import Attempt, AuthorizationCode, OpenIdKey, User, now_ms
-from storage.repositories import Clients, Handles, Images, Invites, Records, Users
+from storage.repositories import Clients, Handles, Invites, Records
+from storage.users import Images, Users
 
 ATTEMPTS_WINDOW = 900  # seconds: failures are counted over this and the window before it
 KEYS_KEPT = 2  # after a rotation: signatures by the key before still verify

@@ -61,8 +61,10 @@ def _look_at_layout(walk: Walk) -> Findings:
         spare = {layout.data_dir: 0o050, layout.picture_dir: 0o044}.get(path, 0)
         owner = os.stat(path).st_uid if path == layout.picture_dir else walk.owner
         yield from problems.look_at_access(path, mode, owner, spare)
-    if layout.version() == 0:
-        yield Finding(layout.path("format"), "is missing", make)
+    needed = layout.key_logs() + [layout.path("format")] * (layout.version() == 0)
+    for path in needed:
+        if not os.path.exists(path):
+            yield Finding(path, "is missing", make)
 
 
 def _make(layout: Layout, path: str) -> str:
@@ -79,7 +81,7 @@ def _check_data_folder(walk: Walk) -> Problems:
     files = ("secret_key", "next_user_id", "audit.log", "format")
     locks = layout.path("locks")
     held = (yield from walk.paths_in(locks)) if os.path.isdir(locks) else []
-    for path in (*map(layout.path, files), *held):
+    for path in (*map(layout.path, files), *layout.key_logs(), *held):
         yield from walk.confirmed(problems.look_at_access, path, 0o600, walk.owner)
     yield from walk.confirmed(_look_at_key, layout)
     for path in (yield from walk.paths_in(layout.data_dir)):

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Set
 from typing import Any
 
 from storage.errors import DamagedRecord
-from storage.flat_files import disk
+from storage.flat_files import disk, key_list
 from storage.flat_files.layout import Layout
 from storage.kinds import Index, Kind, Unique
 from storage.records import sha256
@@ -115,6 +115,8 @@ class Entries:
         path = self.path(key, value, record_id)
         folder = os.path.dirname(path)
         if isinstance(key, Unique):
+            if key.ordered:
+                key_list.note(f"{folder}.log", value, is_there=True)
             temporary = disk.temporary_beside(path)
             try:
                 os.symlink(self._target(record_id), temporary)
@@ -155,6 +157,8 @@ class Entries:
         with contextlib.suppress(OSError):
             if isinstance(key, Index) or self.holder_in(path) == record_id:
                 os.unlink(path)
+                if isinstance(key, Unique) and key.ordered:
+                    key_list.note(f"{os.path.dirname(path)}.log", value, is_there=False)
             # Of several locks, another may be adding an entry to the folder.
             if isinstance(key, Index) and self._kind.locks == 1:
                 os.rmdir(os.path.dirname(path))  # unless it has other entries

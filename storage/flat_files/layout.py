@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from storage import kinds
 from storage.errors import BadInstallation, NotFound
+from storage.flat_files import key_list
 from storage.flat_files.disk import locked, make_folder, read_file, write_file
 from storage.kinds import Kind
 from storage.records import PICTURE_SIZES, picture_file_of
@@ -67,6 +68,11 @@ class Layout:
         names += ["deleted", "codes", "attempts", "locks"]
         return [self.path(name) for name in ("index", *names)]
 
+    def key_logs(self) -> list[str]:
+        """Return the log of each ordered unique key (`storage.flat_files.key_list`)."""
+        ordered = [unique for kind in kinds.KINDS for unique in kind.unique if unique.ordered]
+        return [self.path(f"{unique.folder}.log") for unique in ordered]
+
     def folders(self) -> dict[str, int]:
         """Return every folder with its mode, parents first."""
         data = dict.fromkeys(self.data_folders(), 0o700)
@@ -89,6 +95,9 @@ class Layout:
             )
         for folder, mode in self.folders().items():
             make_folder(folder, mode)
+        for log in self.key_logs():
+            if not os.path.exists(log):
+                key_list.renew(log)
 
     def folder_of_lost_users(self) -> str | None:
         """Return the folder with traces of players, if that of their records is missing."""

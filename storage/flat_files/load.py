@@ -15,7 +15,7 @@ from storage.contract import new_key
 from storage.encoding import encode, stored_fields
 from storage.errors import BadInstallation, DamagedRecord
 from storage.files import confirm_in, translate_os_errors
-from storage.flat_files import disk
+from storage.flat_files import disk, key_list
 from storage.flat_files.entries import Entries, keys_of
 from storage.flat_files.keys import KeyFile
 from storage.flat_files.layout import STAGED, Layout
@@ -146,6 +146,9 @@ def _put_entries_in_place(layout: Layout, staged: Layout, kind: Kind) -> None:
     if kind.counts:  # there are none
         for each in (f"index/{kind.name}", *(unique.folder for unique in kind.unique)):
             _replace_folder(staged.path(each), layout.path(each))
+        for unique in kind.unique:
+            if unique.ordered:
+                key_list.renew(layout.path(f"{unique.folder}.log"))
         disk.sync_folder(layout.path("index"))
         return
     loaded, entries = RecordFiles(staged, kind), Entries(layout, kind)

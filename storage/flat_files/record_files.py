@@ -134,14 +134,14 @@ class RecordFiles(Records):
             ids.reverse()
         elif after is not None:
             ids = ids[bisect.bisect_right(ids, after) :]
-        return list(itertools.islice(self._readable(ids, index.of, key), at_most))
+        found = (record for record in self.readable(ids) if index.of(record) == key)
+        return list(itertools.islice(found, at_most))
 
-    def _readable(self, ids: list, key_of: Callable, key: str) -> Iterator[Record]:
+    def readable(self, ids: Iterable[Id]) -> Iterator[Record]:
+        """Yield the records with these ids, without unknown and damaged ones."""
         for record_id in ids:
             with contextlib.suppress(NotFound, DamagedRecord):
-                record = self.read(record_id)
-                if key_of(record) == key:
-                    yield record
+                yield self.read(record_id)
 
     # -- changes -------------------------------------------------------------------------------
 

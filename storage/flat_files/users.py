@@ -1,6 +1,7 @@
 """Users as files: ids that are never given twice, pictures, and invitations that are used up."""
 
 import contextlib
+import itertools
 import os
 
 from storage.encoding import encode, stored_fields
@@ -15,13 +16,15 @@ from storage.errors import (
 from storage.files import raises_storage_errors
 from storage.flat_files import disk
 from storage.flat_files.entries import keys_of
+from storage.flat_files.key_list import KeyList
 from storage.flat_files.layout import Layout, Lock
 from storage.flat_files.pictures import PictureFiles
 from storage.flat_files.record_files import ClientFiles, RecordFiles
 from storage.kinds import CLIENTS, INVITES, USERS
 from storage.records import User
-from storage.repositories import Images, Invites, Users
+from storage.repositories import Invites
 from storage.rules import USER_IDS_END
+from storage.users import NEWEST_TRIED, Images, Users
 
 
 class InviteFiles(RecordFiles, Invites):
@@ -38,12 +41,29 @@ class UserFiles(RecordFiles, Users):
         self.invites.users = self
         self.pictures = PictureFiles(layout)
         self._next_id_file = layout.path("next_user_id")
+        self._names = KeyList(layout.path("names"), layout.path("names.log"))
 
     @raises_storage_errors
     def is_new(self) -> bool:
         with contextlib.suppress(NotFound):
             return disk.read_file(self._next_id_file, NotFound()).strip() == b"1"
         return not self.ids(at_most=1)
+
+    @raises_storage_errors
+    def _by_name(self, prefix: str, after: str, at_most: int) -> list[User]:
+        found: list[User] = []
+        while len(found) < at_most and (names := self._names.page(prefix, after, at_most)):
+            for name in names:
+                with contextlib.suppress(DamagedRecord):
+                    found += filter(None, [self.find_by("name", name)])
+            after = names[-1]
+        return found[:at_most]
+
+    @raises_storage_errors
+    def newest(self, at_most: int) -> list[User]:
+        last = disk.read_number(self._next_id_file) - 1
+        ids = range(last, max(0, last - NEWEST_TRIED), -1)
+        return list(itertools.islice(self.readable(ids), at_most))
 
     @raises_storage_errors
     def administrators_lock(self) -> Lock:

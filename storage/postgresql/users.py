@@ -9,8 +9,9 @@ from storage.postgresql.pictures import PictureTable
 from storage.postgresql.record_table import ClientTable, RecordTable
 from storage.postgresql.schema import ADMINISTRATORS_LOCK
 from storage.records import User
-from storage.repositories import Images, Invites, Users
+from storage.repositories import Invites, unchanged
 from storage.rules import USER_IDS_END
+from storage.users import NEWEST_TRIED, Images, Users
 
 
 class InviteTable(RecordTable, Invites):
@@ -30,6 +31,18 @@ class UserTable(RecordTable, Users):
     def is_new(self) -> bool:
         [(next_id,)] = self.database.execute("SELECT next_user_id FROM installation")
         return next_id == 1
+
+    def _by_name(self, prefix: str, after: str, at_most: int) -> list[User]:
+        return self.page_by("name", prefix, after, at_most)
+
+    def newest(self, at_most: int) -> list[User]:
+        [(next_id,)] = self.database.execute("SELECT next_user_id FROM installation")
+        ids = range(next_id - 1, max(0, next_id - 1 - NEWEST_TRIED), -1)
+        found: list[User] = []
+        while ids and len(found) < at_most:
+            found += self.read_from_many([*ids[:at_most]], unchanged)
+            ids = ids[at_most:]
+        return found[:at_most]
 
     def administrators_lock(self) -> AbstractContextManager[None]:
         return self.database.advisory_lock(ADMINISTRATORS_LOCK)

@@ -85,6 +85,16 @@ class LoadContract:
         assert not storage.invites.find_unused(INVITE)
         assert list(storage.verify()) == []
 
+    def test_load_is_in_the_lists_of_every_process(self, storage, open_installation):
+        stores = [storage, open_installation()]
+        for store in stores:
+            assert (store.users.by_name(""), store.users.newest(9)) == ([], [])
+        with storage.load() as load:
+            fill(load)
+        for store in (*stores, open_installation()):
+            assert ids_of(store.users.by_name("")) == [ADA, 9]
+            assert ids_of(store.users.newest(9)) == [9, ADA]
+
     def test_snapshot_reads_what_a_load_added(self, storage):
         with storage.load() as load:
             fill(load)

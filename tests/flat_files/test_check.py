@@ -286,6 +286,8 @@ REPAIRED = [
     Damage("next_user_id", put(b"4\n"), "not above 4"),
     Damage("next_user_id", Path.unlink, "not above 4"),
     Damage("format", Path.unlink, "is missing"),
+    Damage("names.log", Path.unlink, "is missing"),
+    Damage("names.log", chmod(0o640), "0640 and not 0600"),
     Damage("secret_key", Path.unlink, "is missing"),
     Damage("secret_key", chmod(0o640), "0640 and not 0600"),
     Damage("users", chmod(0o755), "0755 and not 0700"),

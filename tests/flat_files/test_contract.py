@@ -10,6 +10,7 @@ from contract.codes import CodesContract
 from contract.keys import KeysContract
 from contract.kinds import KindsContract
 from contract.loading import LoadContract
+from contract.names import ListsContract
 from contract.openid import OpenIdContract
 from contract.users import (
     AdministratorsContract,
@@ -42,6 +43,14 @@ class TestOpenId(OpenIdContract):
     @pytest.fixture
     def stored(self, data) -> Callable[[str], list[str]]:
         return lambda folder: [path.read_text() for path in data.glob(f"{folder}/**/*.json")]
+
+
+class TestNames(ListsContract):
+    """Lists of players, and names that were given up."""
+
+    @pytest.fixture
+    def damage(self, data) -> Callable[[int], object]:
+        return lambda user_id: (data / f"users/{user_id}.json").write_text("{}")
 
 
 class TestAttempts(AttemptsContract):

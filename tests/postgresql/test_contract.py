@@ -10,6 +10,7 @@ from contract.codes import CodesContract
 from contract.keys import KeysContract
 from contract.kinds import KindsContract
 from contract.loading import LoadContract
+from contract.names import ListsContract
 from contract.openid import OpenIdContract
 from contract.users import (
     AdministratorsContract,
@@ -44,6 +45,15 @@ class TestOpenId(OpenIdContract):
     @pytest.fixture
     def stored(self, run) -> Callable[[str], list[str]]:
         return lambda table: [text for (text,) in run(f"SELECT record::text FROM {table}")]
+
+
+class TestNames(ListsContract):
+    """Lists of players, and names that were given up."""
+
+    @pytest.fixture
+    def damage(self, run) -> Callable[[int], object]:
+        query = "UPDATE users SET record = '{}' WHERE id = "
+        return lambda user_id: run(f"{query}{user_id}")
 
 
 class TestAttempts(AttemptsContract):

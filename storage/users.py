@@ -1,0 +1,162 @@
+"""The players: the part of the contract that keeps them, and what follows from it alone."""
+
+import contextlib
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+
+from storage.errors import AlreadyThere, IdTaken, InviteSpent, LastAdministrator
+from storage.kinds import USERS
+from storage.maintenance import ignore
+from storage.names import check_name, normal_name, unique_key
+from storage.records import PLAYER, User, sha256
+from storage.repositories import Before, Clients, Invites, Records
+from storage.rules import check_email, refuse
+
+NEWEST_TRIED = 200  # ids of players, of whom many may have left
+Images = dict[str, bytes]  # a picture: one webp file for each name in PICTURE_SIZES
+
+
+class Users(Records[User]):
+    """The players.
+
+    An edit drops grants of clients that no longer exist, then all but the newest GRANTS_KEPT.
+    """
+
+    kind = USERS
+    clients: Clients
+    invites: Invites
+
+    @staticmethod
+    def new(name: str, email: str, password_hash: str, mod_level: int, invite: str | None) -> User:
+        """Return a user who signs up now and has no id yet. Raises InvalidField."""
+        user = User(0, normal_name(name), email.strip(), password_hash, mod_level)
+        user.last_heartbeat = user.pfp_timestamp = user.created
+        user.invite = sha256(invite) if invite else None
+        USERS.refuse_broken_rules(user)
+        return user
+
+    def register(
+        self,
+        name: str,
+        email: str,
+        password_hash: str,
+        mod_level: int = PLAYER,
+        invite: str | None = None,
+        first: bool = False,
+    ) -> User:
+        """Add and return a user, with a generated picture and an id that is never given twice.
+
+        The name is stored as `normal_name` returns it. An `invite` is used up; with `first` this
+        must be the first account ever. Raises InvalidField, NameTaken, EmailTaken, InviteSpent.
+        """
+        user = self.new(name, email, password_hash, mod_level, invite)
+        self.add_new(user, first)
+        return user
+
+    @abstractmethod
+    def add_new(self, user: User, first: bool) -> None:
+        """Give a user an id and add it, as `register` says."""
+
+    def refuse_addition(self, user: User) -> None:
+        """Raise NameTaken, EmailTaken or InviteSpent; the caller holds the lock for new users."""
+        self.refuse_taken(user)
+        if user.invite and not self.invites.find(user.invite):
+            raise InviteSpent
+
+    @abstractmethod
+    def reserve_ids(self, largest: int) -> None:
+        """Make `register` give only ids above this one."""
+
+    @abstractmethod
+    def insert(self, user: User, pictures: Images | None = None) -> None:
+        """Add a user who has an id already. The fields are not checked.
+
+        Raises AlreadyThere, IdTaken, NameTaken, EmailTaken, InviteSpent.
+        """
+
+    def require_new(self, user: User) -> None:
+        """Raise the error of `insert` for a user who is there, or has what another one has."""
+        if known := self.find(user.id):
+            same = all(key.of(known) == key.of(user) for key in USERS.unique if key.needed)
+            raise AlreadyThere if same else IdTaken
+        if self.was_deleted(user.id):
+            raise IdTaken
+        self.refuse_taken(user)
+
+    @abstractmethod
+    def was_deleted(self, user_id: int) -> bool:
+        """Return True for the id of a deleted user."""
+
+    @abstractmethod
+    def is_new(self) -> bool:
+        """Return True until the first account is made."""
+
+    def find_by_login(self, name_or_email: str) -> User | None:
+        """Return the user with this name or email address, in any spelling of the same key."""
+        key = unique_key(name_or_email)
+        return self.find_by("email" if "@" in key else "name", key)  # no name has an @
+
+    def by_name(self, prefix: str, after: str = "", at_most: int = 50) -> list[User]:
+        """Return the readable users whose name's key begins with `prefix`, in the order of keys.
+
+        Only those behind the key `after`, which may be that of nobody. Keys are as `unique_key`
+        returns them; other text finds nobody.
+        """
+        return self._by_name(prefix, after, at_most) if (prefix + after).isprintable() else []
+
+    @abstractmethod
+    def _by_name(self, prefix: str, after: str, at_most: int) -> list[User]:
+        """Return users as `by_name` does."""
+
+    @abstractmethod
+    def newest(self, at_most: int) -> list[User]:
+        """Return the readable users among the last NEWEST_TRIED ids, the newest first."""
+
+    def administrators(self) -> list[User]:
+        """Return the administrators who can sign in, by id, without reading all users."""
+        return [user for user in self.page("role", "administrator") if user.administers]
+
+    def rename(self, user_id: int, name: str, before: Before[User] = ignore) -> User:
+        """Change a user's name. Raises InvalidField, NameTaken."""
+        name = normal_name(name)
+        refuse("name", check_name(name))
+        return self._change_key(user_id, "name", name, before)
+
+    def reset_name(self, user_id: int, before: Before[User] = ignore) -> User:
+        """Rename a user `player<id>`. `before` may change other fields."""
+        return self._change_key(user_id, "name", f"player{user_id}", before)
+
+    def change_email(self, user_id: int, email: str, before: Before[User] = ignore) -> User:
+        """Change a user's email address. Raises InvalidField, EmailTaken."""
+        email = email.strip()
+        refuse("email", check_email(email))
+        return self._change_key(user_id, "email", email, before)
+
+    def _change_key(self, user_id: int, field: str, text: str, before: Before[User]) -> User:
+        with self.edit(user_id, {field}) as user:
+            self.require_free(field, unique_key(text), but=user_id)
+            before(user)
+            setattr(user, field, text)
+        return user
+
+    @contextlib.contextmanager
+    def administered_without(self, user_id: int) -> Iterator[None]:
+        """`with administered_without(id):` suspend, demote or delete a user who may be needed.
+
+        Raises LastAdministrator if the user is the only administrator. One such block runs at a
+        time, over all processes: of two administrators who demote each other, one is refused.
+        """
+        with self.administrators_lock():
+            others = (each for each in self.administrators() if each.id != user_id)
+            if self.read(user_id).administers and not any(others):
+                raise LastAdministrator
+            yield
+
+    @abstractmethod
+    def administrators_lock(self) -> AbstractContextManager:
+        """Return the lock of `administered_without`."""
+
+    def tidy(self, user: User) -> None:
+        if user.grants:
+            user.keep_grants(self.clients.existing(user.grants).__contains__)

@@ -10,7 +10,7 @@ from identity.context import get_storage
 from identity.responses import ANY_ORIGIN
 from identity.settings import RESOURCES
 from storage.errors import NoSuchPicture
-from storage.records import PICTURE_SIZES, User
+from storage.records import PICTURE_SIZES, Client, User
 from storage.rules import PICTURE_FILE, USER_ID
 
 MODULE = "/static/v1/identity.js"  # a version that breaks games gets another address
@@ -58,6 +58,11 @@ def picture(size: str, file_name: str) -> Response:
 def picture_address(user: User, size: str) -> str:
     """Return the path of a player's picture; `size` is a name in PICTURE_SIZES."""
     return f"/pfp/{size}/{user.picture_file}"
+
+
+def cover_address(client: Client, size: str) -> str:
+    """Return the path of an app's cover; `size` is a name in COVER_SIZES."""
+    return f"/covers/{size}/{client.cover_id or client.id}.webp"
 
 
 @files.get("/users/<user_id>/picture")

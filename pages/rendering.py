@@ -10,7 +10,7 @@ from identity.formatting import DAY
 from identity.oauth import find_pending_authorization, redirect_targets
 from identity.responses import security_policy
 from identity.stamps import issue_stamp
-from pages.files import picture_address
+from pages.files import cover_address, picture_address
 from storage.records import User, now_ms
 
 
@@ -45,6 +45,7 @@ def load_templates(app: Flask) -> None:
         site_name=app.config["SITE_NAME"],
         about_url=app.config["ABOUT_URL"],
         picture_address=picture_address,
+        cover_address=cover_address,
     )
     for name in app.jinja_env.list_templates():
         app.jinja_env.get_template(name)

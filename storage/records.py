@@ -185,6 +185,11 @@ class Client:
     cover: int | None = None  # when the cover was uploaded; None: it is generated
 
     @property
+    def cover_id(self) -> str | None:
+        """The id of the uploaded cover; None if it is generated."""
+        return None if self.cover is None else f"{self.id}-{self.cover}"
+
+    @property
     def needs_challenge(self) -> bool:
         """True if no code is issued to this client without a PKCE challenge."""
         return self.public or self.require_pkce

@@ -1,17 +1,14 @@
 """The account pages: profile, picture, email, password, export, apps, browsers."""
 
 import functools
-import io
-from typing import BinaryIO
 
 from flask import Blueprint, current_app, request, session
-from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.wrappers import Response
 
 from identity.actors import HALF_AN_HOUR
 from identity.context import get_storage
 from identity.formatting import DATE_AND_TIME, format_time
-from identity.limits import PICTURES, AttemptLimit, password_place, picture_place
+from identity.limits import password_place
 from identity.links import find_linked_user
 from identity.oauth import SCOPES
 from identity.passwords import clear_wrong_passwords, hash_password
@@ -21,30 +18,13 @@ from identity.settings import site_words
 from pages import export, forms
 from pages.moderation import acts_of
 from pages.rendering import render_page
-from storage.errors import (
-    BrokenPicture,
-    DamagedRecord,
-    DecoderNotStarted,
-    NoSuchClient,
-    NotAPicture,
-    PictureRefused,
-    TooManyBytes,
-    TooManyPixels,
-)
-from storage.files import storage_error_from
+from pages.uploads import read_images
+from storage.errors import DamagedRecord, NoSuchClient
 from storage.names import check_name, normal_name, unique_key
 from storage.records import Grant, User
 from storage.rules import check_bio, check_email, check_password
 
-FORM_AROUND_PICTURE = 64 * 1024  # bytes
 DATE = "%d %B %Y"
-PICTURE_STATUS = {
-    TooManyBytes: 413,
-    NotAPicture: 415,
-    TooManyPixels: 422,
-    BrokenPicture: 400,
-    DecoderNotStarted: 503,
-}
 
 account = Blueprint("account", __name__)
 
@@ -102,34 +82,9 @@ def save_profile(player: User) -> Response:
 @account_form("picture")
 def change_picture(player: User) -> Response:
     """Make the upload `picture` the player's picture."""
-    # Imported here: Pillow takes memory that a worker rarely needs.
-    from storage.pictures import MAX_BYTES, make_picture, refuse_upload
-
-    request.max_content_length = MAX_BYTES + FORM_AROUND_PICTURE
-    try:
-        upload = read_upload()
-        refuse_upload(upload)
-        limits = [AttemptLimit("picture of", str(player.id), PICTURES)]
-        with picture_place(player.id, limits):  # around `read`: a waiting upload takes no memory
-            images = make_picture(upload.read())
-    except RequestEntityTooLarge as error:
-        problem = "This file is larger than 8 MB. Choose a smaller one."
-        raise forms.FormRefused({"picture": problem}, 413) from error
-    except PictureRefused as error:
-        raise forms.FormRefused({"picture": str(error)}, PICTURE_STATUS[type(error)]) from error
+    images = read_images(player, "picture")
     acts_of(player).save_picture(player.id, images)
     return forms.redirect_with_notice("Picture saved.", "/account")
-
-
-def read_upload() -> BinaryIO:
-    """Return the uploaded file, or an empty one. Raises RequestEntityTooLarge, StorageFailed."""
-    try:
-        upload = request.files.get("picture")
-        return upload.stream if upload else io.BytesIO()
-    except OSError as error:  # Werkzeug puts more than 500 kB into a temporary file
-        # If Python finds no folder for it, the error does not say why; the storage does.
-        get_storage().check_health()
-        raise storage_error_from(error) from error
 
 
 @account.post("/account/picture/remove")

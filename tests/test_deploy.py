@@ -11,7 +11,7 @@ import yaml
 
 from identity.clients import TOKEN_BODY_LIMIT
 from identity_server import PAGE_BODY_LIMIT
-from pages.account import FORM_AROUND_PICTURE
+from pages.uploads import FORM_AROUND_PICTURE
 from serving import granian_server, gunicorn_config
 from storage.pictures import MAX_BYTES
 

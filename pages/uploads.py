@@ -1,0 +1,64 @@
+"""Uploaded pictures: what the forms for a player's picture and an app's cover share."""
+
+import io
+from typing import BinaryIO
+
+from flask import request
+from werkzeug.exceptions import RequestEntityTooLarge
+
+from identity.context import get_storage
+from identity.limits import PICTURES, AttemptLimit, picture_place
+from pages.forms import FormRefused
+from storage.errors import (
+    BrokenPicture,
+    DecoderNotStarted,
+    NotAPicture,
+    PictureRefused,
+    TooManyBytes,
+    TooManyPixels,
+)
+from storage.files import storage_error_from
+from storage.records import User
+from storage.repositories import Images
+
+FORM_AROUND_PICTURE = 64 * 1024  # bytes
+PICTURE_STATUS = {
+    TooManyBytes: 413,
+    NotAPicture: 415,
+    TooManyPixels: 422,
+    BrokenPicture: 400,
+    DecoderNotStarted: 503,
+}
+
+
+def read_images(player: User, field: str) -> Images:
+    """Return the picture that the player uploaded in a field of the form, as webp files by size.
+
+    Raises FormRefused, TooManyAttempts, Busy, StorageFailed.
+    """
+    # Imported here: Pillow takes memory that a worker rarely needs.
+    from storage.pictures import MAX_BYTES, make_picture, refuse_upload
+
+    request.max_content_length = MAX_BYTES + FORM_AROUND_PICTURE
+    try:
+        upload = read_upload(field)
+        refuse_upload(upload)
+        limits = [AttemptLimit("picture of", str(player.id), PICTURES)]
+        with picture_place(player.id, limits):  # around `read`: a waiting upload takes no memory
+            return make_picture(upload.read())
+    except RequestEntityTooLarge as error:
+        problem = "This file is larger than 8 MB. Choose a smaller one."
+        raise FormRefused({field: problem}, 413) from error
+    except PictureRefused as error:
+        raise FormRefused({field: str(error)}, PICTURE_STATUS[type(error)]) from error
+
+
+def read_upload(field: str) -> BinaryIO:
+    """Return the uploaded file, or an empty one. Raises RequestEntityTooLarge, StorageFailed."""
+    try:
+        upload = request.files.get(field)
+        return upload.stream if upload else io.BytesIO()
+    except OSError as error:  # Werkzeug puts more than 500 kB into a temporary file
+        # If Python finds no folder for it, the error does not say why; the storage does.
+        get_storage().check_health()
+        raise storage_error_from(error) from error

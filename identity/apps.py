@@ -4,6 +4,7 @@ No two games are at one origin: each could ask in the other's name. A member may
 address of somebody else's game: administrators learn which app has it, and may change or delete it.
 """
 
+import base64
 import contextlib
 from collections.abc import Iterator
 
@@ -11,8 +12,10 @@ from identity.actors import Actor, Authority, NotAllowed
 from identity.naming import name_owner
 from identity.rights import may_administer, may_list, may_manage, may_register
 from storage import Storage
-from storage.errors import InvalidField, OriginTaken
-from storage.records import Client, User
+from storage.errors import InvalidField, OriginTaken, SaveUnconfirmed, StorageError
+from storage.kinds import COVERS
+from storage.records import Client, Cover, User, now_ms
+from storage.repositories import Images
 
 CLIENTS_EACH = 10  # apps that one player may register; administrators have no limit
 
@@ -118,6 +121,42 @@ class AppActs:
         """Replace an app's secret and return the new one."""
         before = self._authority.audited(may_manage, "client new-secret")
         return self._store.clients.issue_secret(client_id, before)
+
+    def save_cover(self, client_id: str, images: Images) -> None:
+        """Make these images of all sizes the cover of an app.
+
+        New cover, app (the commit), old cover: in this order a kill leaves a whole cover. If two
+        are saved at once, the app has the one whose commit came last.
+        """
+        seen, covers = self._store.clients.read(client_id), self._store.records(COVERS)
+        self._authority.require(may_manage, seen)
+        timestamp = max(now_ms(), (seen.cover or 0) + 1)
+        files = {size: base64.b64encode(each).decode() for size, each in images.items()}
+        new = Cover(f"{client_id}-{timestamp}", client_id, **files)
+        covers.add(new)
+        try:
+            self._set_cover(client_id, timestamp)
+        except SaveUnconfirmed:
+            raise  # the app may have the new cover
+        except (NotAllowed, StorageError):
+            self._delete_cover(new.id)
+            raise
+
+    def remove_cover(self, client_id: str) -> None:
+        """Go back to the generated cover."""
+        self._set_cover(client_id, None)
+
+    def _set_cover(self, client_id: str, timestamp: int | None) -> None:
+        with self._store.clients.edit(client_id) as client:
+            self._authority.require(may_manage, client)
+            old, client.cover = client.cover_id, timestamp
+        if old is not None:
+            self._delete_cover(old)
+
+    def _delete_cover(self, cover_id: str) -> None:
+        """Delete a cover that no app has any more. One that stays is not served."""
+        with contextlib.suppress(StorageError):
+            self._store.records(COVERS).delete(cover_id)
 
     def delete_client(self, client_id: str) -> None:
         before = self._authority.audited(may_manage, "client delete")

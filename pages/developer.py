@@ -19,6 +19,7 @@ from pages.games import start_of_page
 from pages.moderation import app_acts_of
 from pages.rendering import is_open_to_members, may_register, render_page
 from pages.samples import exchange_command, web_page_of
+from pages.uploads import read_images
 from storage.errors import DamagedRecord, NoSuchClient
 from storage.names import check_client_name
 from storage.records import Client, User
@@ -222,6 +223,22 @@ def save_client(player: User, client: Client) -> Response:
     fields = read_client_form(player, client.public, client)
     app_acts_of(player).change_client(client.id, **fields)
     return forms.redirect_with_notice("App saved.", f"/developer/{client.id}")
+
+
+@developer.post("/developer/<client_id>/cover")
+@client_form("cover")
+def save_cover(player: User, client: Client) -> Response:
+    """Make the upload `cover` the app's cover."""
+    app_acts_of(player).save_cover(client.id, read_images(player, "cover"))
+    return forms.redirect_with_notice("Cover saved.", f"/developer/{client.id}")
+
+
+@developer.post("/developer/<client_id>/cover/remove")
+@client_form("cover", stamped=True)
+def remove_cover(player: User, client: Client) -> Response:
+    """Go back to the generated cover."""
+    app_acts_of(player).remove_cover(client.id)
+    return forms.redirect_with_notice("Cover removed.", f"/developer/{client.id}")
 
 
 @developer.post("/developer/<client_id>/secret")

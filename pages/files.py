@@ -1,5 +1,8 @@
-"""Files that are served unchanged: profile pictures, the style sheet, scripts."""
+"""Files that are served unchanged: pictures, covers of apps, the style sheet, scripts."""
 
+import base64
+import functools
+import hashlib
 import os
 
 from flask import Blueprint, abort, request, send_from_directory
@@ -9,13 +12,17 @@ from werkzeug.wrappers import Response
 from identity.context import get_storage
 from identity.responses import ANY_ORIGIN
 from identity.settings import RESOURCES
+from storage.contract import GENERATED_CACHED
 from storage.errors import NoSuchPicture
-from storage.records import PICTURE_SIZES, Client, User
+from storage.kinds import COVERS
+from storage.records import COVER_SIZES, PICTURE_SIZES, Client, User
+from storage.repositories import Images
 from storage.rules import PICTURE_FILE, USER_ID
 
 MODULE = "/static/v1/identity.js"  # a version that breaks games gets another address
 # Pages of any origin, also those that load only what allows it (COEP).
 FOR_GAMES = {**ANY_ORIGIN, "Cross-Origin-Resource-Policy": "cross-origin"}
+LASTING = "public, max-age=86400, immutable"  # seconds
 STATIC = os.path.join(RESOURCES, "static")
 
 files = Blueprint("files", __name__)
@@ -45,12 +52,17 @@ def picture(size: str, file_name: str) -> Response:
         content, modified = get_storage().pictures.read(size, file_name)
     except NoSuchPicture:
         abort(404)
+    etag = f"{int(modified):x}-{len(content):x}"  # as nginx does
+    # A file with a timestamp in its name never changes: a new picture has another address.
+    return send_image(content, etag, LASTING if "-" in file_name else "no-cache", modified)
+
+
+def send_image(content: bytes, etag: str, caching: str, modified: float | None = None) -> Response:
+    """Return a webp file, a part of it, or 304; `modified` is in seconds since 1970."""
     response = Response(content, content_type="image/webp")
     response.last_modified = modified
-    response.set_etag(f"{int(modified):x}-{len(content):x}")  # as nginx does
-    # A file with a timestamp in its name never changes: a new picture has another address.
-    lasting = "public, max-age=86400, immutable"
-    response.headers["Cache-Control"] = lasting if "-" in file_name else "no-cache"
+    response.set_etag(etag)
+    response.headers["Cache-Control"] = caching
     response.headers.update(FOR_GAMES)  # which draw pictures on a canvas
     return response.make_conditional(request, accept_ranges=True, complete_length=len(content))
 
@@ -58,6 +70,29 @@ def picture(size: str, file_name: str) -> Response:
 def picture_address(user: User, size: str) -> str:
     """Return the path of a player's picture; `size` is a name in PICTURE_SIZES."""
     return f"/pfp/{size}/{user.picture_file}"
+
+
+@files.get(f"/covers/<any({', '.join(COVER_SIZES)}):size>/<name>.webp")
+def cover(size: str, name: str) -> Response:
+    """Return the cover of an app: the uploaded one of now by its id, or the generated one."""
+    store = get_storage()
+    client = store.clients.read(name.partition("-")[0])
+    if name == client.id:  # which may have an uploaded cover as well
+        content, caching = generated_cover(client.id, client.name)[size], "public, max-age=3600"
+    elif name == client.cover_id:
+        content = base64.b64decode(getattr(store.records(COVERS).read(name), size))
+        caching = LASTING
+    else:
+        abort(404)
+    return send_image(content, hashlib.sha256(content).hexdigest(), caching)
+
+
+@functools.lru_cache(maxsize=GENERATED_CACHED)
+def generated_cover(client_id: str, name: str) -> Images:
+    """Return the cover of an app without an uploaded one, by size."""
+    from storage.covers import generate_cover  # Pillow: memory a worker may not need
+
+    return generate_cover(client_id, name)
 
 
 def cover_address(client: Client, size: str) -> str:

@@ -31,8 +31,8 @@ PICTURE_STATUS = {
 }
 
 
-def read_images(player: User, field: str) -> Images:
-    """Return the picture that the player uploaded in a field of the form, as webp files by size.
+def read_images(player: User, kind: str) -> Images:
+    """Return what the player uploaded in the field "picture" or "cover", as webp files by size.
 
     Raises FormRefused, TooManyAttempts, Busy, StorageFailed.
     """
@@ -41,16 +41,16 @@ def read_images(player: User, field: str) -> Images:
 
     request.max_content_length = MAX_BYTES + FORM_AROUND_PICTURE
     try:
-        upload = read_upload(field)
+        upload = read_upload(kind)
         refuse_upload(upload)
         limits = [AttemptLimit("picture of", str(player.id), PICTURES)]
         with picture_place(player.id, limits):  # around `read`: a waiting upload takes no memory
-            return make_picture(upload.read())
+            return make_picture(upload.read(), kind)
     except RequestEntityTooLarge as error:
         problem = "This file is larger than 8 MB. Choose a smaller one."
-        raise FormRefused({field: problem}, 413) from error
+        raise FormRefused({kind: problem}, 413) from error
     except PictureRefused as error:
-        raise FormRefused({field: str(error)}, PICTURE_STATUS[type(error)]) from error
+        raise FormRefused({kind: str(error)}, PICTURE_STATUS[type(error)]) from error
 
 
 def read_upload(field: str) -> BinaryIO:

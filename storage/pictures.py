@@ -1,6 +1,7 @@
-"""Profile pictures: three webp files made from an upload, or generated for a new account.
+"""Pictures: webp files made from an upload, or generated for a new account.
 
-A picture is a webp file in each of the sizes of `storage.records.PICTURE_SIZES`.
+A profile picture is a webp file in each of the sizes of `storage.records.PICTURE_SIZES`, and the
+cover of an app in those of COVER_SIZES; `storage.covers` generates covers.
 
 An upload is decoded in a process of its own with limits on memory and time: whatever a file does
 to its decoder, the worker goes on. This module is that process' program.
@@ -25,20 +26,24 @@ from typing import BinaryIO
 from PIL import Image, ImageCms, ImageOps
 
 from storage import errors
-from storage.records import PICTURE_SIZES
+from storage.records import COVER_SIZES, PICTURE_SIZES
 
 LOG = logging.getLogger(__name__)
 MAX_BYTES = 8 * 2**20  # of an upload
 MAX_PIXELS = 25_000_000
 MAX_MEMORY = 640 * 2**20  # bytes of the decoding process: WebP takes sixteen a pixel, others four
 MAX_SECONDS = 10  # of its processor time: the largest pictures take one
-WORKING_SIDE = 2 * max(PICTURE_SIZES.values())  # pixels: as much as LANCZOS needs to see
+SIZES = {  # width and height in pixels of each kind of picture, by size name
+    "picture": {name: (side, side) for name, side in PICTURE_SIZES.items()},
+    "cover": COVER_SIZES,
+}
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")  # the decoders of rarer ones have more holes
 STARTED = "started"  # what the decoding process prints before it reads the upload
 SIGNATURE = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|RIFF....WEBP|GIF8[79]a", re.DOTALL)
 SIGNATURE_BYTES = 12
 TOO_MANY = f"This picture has more than {MAX_PIXELS // 10**6} million pixels. Choose a smaller one."
 ORIENTATION = 0x0112  # EXIF 2.32, 4.6.4 A
+LYING = (5, 6, 7, 8)  # orientations of a picture that is turned by a quarter
 # The errors of Pillow for a file whose content does not match its signature.
 BROKEN = (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error, zlib.error)
 
@@ -62,8 +67,8 @@ def refuse_upload(upload: BinaryIO) -> None:
     upload.seek(0)
 
 
-def make_picture(upload: bytes) -> dict[str, bytes]:
-    """Return the centre square of an uploaded picture, as webp files by size name.
+def make_picture(upload: bytes, kind: str = "picture") -> dict[str, bytes]:
+    """Return the centre of an uploaded picture, as webp files by the size names of its kind.
 
     Raises NotAPicture, BrokenPicture, TooManyBytes, TooManyPixels or DecoderNotStarted.
     """
@@ -71,7 +76,7 @@ def make_picture(upload: bytes) -> dict[str, bytes]:
     try:
         done = subprocess.run(
             # Pillow warns of each odd entry in EXIF data: an upload can cause 11 MiB of warnings.
-            [sys.executable, "-W", "ignore", "-m", "storage.pictures"],
+            [sys.executable, "-W", "ignore", "-m", "storage.pictures", kind],
             input=upload,
             capture_output=True,
             cwd=os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
@@ -91,53 +96,56 @@ def make_picture(upload: bytes) -> dict[str, bytes]:
     answer = json.loads(answer)
     if "error" in answer:
         raise getattr(errors, answer["error"])(answer["problem"])
-    return {name: base64.b64decode(answer[name]) for name in PICTURE_SIZES}
+    return {name: base64.b64decode(answer[name]) for name in SIZES[kind]}
 
 
-def main() -> None:
+def main(kind: str = "picture") -> None:
     """Read an upload from standard input, and print the pictures or what is wrong as JSON."""
     with contextlib.suppress(OSError):  # if memory runs out, this process is killed, no worker
         Path("/proc/self/oom_score_adj").write_text("1000")
     os.nice(10)  # constant uploads must not slow other requests
-    for kind, most in ((resource.RLIMIT_AS, MAX_MEMORY), (resource.RLIMIT_CPU, MAX_SECONDS)):
-        _, hard = resource.getrlimit(kind)  # of the server: only root may exceed it
+    for limit, most in ((resource.RLIMIT_AS, MAX_MEMORY), (resource.RLIMIT_CPU, MAX_SECONDS)):
+        _, hard = resource.getrlimit(limit)  # of the server: only root may exceed it
         lower = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(kind, (lower, lower))
+        resource.setrlimit(limit, (lower, lower))
     print(STARTED, flush=True)
     try:
-        square = read_square(sys.stdin.buffer.read())
+        centre = read_centre(sys.stdin.buffer.read(), kind)
     except errors.PictureRefused as error:
         answer = {"error": type(error).__name__, "problem": str(error)}
     else:
         # Lossy WebP has one colour for four pixels: nothing of a logo would be left at 16.
-        pictures = _encode(square, Image.Resampling.LANCZOS, most_lossless=16, quality=85)
+        pictures = encode(centre, kind, Image.Resampling.LANCZOS, most_lossless=16, quality=85)
         answer = {name: base64.b64encode(each).decode() for name, each in pictures.items()}
     print(json.dumps(answer))
 
 
-def read_square(upload: bytes) -> Image.Image:
-    """Return the centre square of a picture's first frame, upright, in sRGB with transparency.
+def read_centre(upload: bytes, kind: str = "picture") -> Image.Image:
+    """Return the centre of a picture's first frame, upright, in sRGB with transparency.
 
-    Raises BrokenPicture, TooManyPixels.
+    It has the shape of its kind. Raises BrokenPicture, TooManyPixels.
     """
     try:
         with Image.open(io.BytesIO(upload), formats=FORMATS) as image:
-            return _decode(image)
+            return _decode(image, *max(SIZES[kind].values()))
     except Image.DecompressionBombError as error:
         raise errors.TooManyPixels(TOO_MANY) from error
     except BROKEN as error:
         raise errors.BrokenPicture("This file is damaged. Choose another one.") from error
 
 
-def _decode(image: Image.Image) -> Image.Image:
+def _decode(image: Image.Image, width: int, height: int) -> Image.Image:
     if image.width * image.height > MAX_PIXELS:
         raise errors.TooManyPixels(TOO_MANY)
     _shorten_transparent_colour(image)  # now: what is loaded does not tell its depth any more
-    image.draft(None, (WORKING_SIDE, WORKING_SIDE))  # JPEG: decoded at an eighth of its size
     orientation, profile = image.getexif().get(ORIENTATION), image.info.get("icc_profile")
-    square = _convert_to_srgb(_shrink(image), profile)
-    square.getexif()[ORIENTATION] = orientation
-    return ImageOps.exif_transpose(square)
+    if orientation in LYING:
+        width, height = height, width
+    enough = (2 * width, 2 * height)  # as much as LANCZOS needs to see
+    image.draft(None, enough)  # JPEG: decoded at an eighth of its size
+    centre = _convert_to_srgb(_shrink(image, *enough), profile)
+    centre.getexif()[ORIENTATION] = orientation
+    return ImageOps.exif_transpose(centre)
 
 
 def _shorten_transparent_colour(image: Image.Image) -> None:
@@ -149,46 +157,48 @@ def _shorten_transparent_colour(image: Image.Image) -> None:
     image.info["transparency"] = shortened
 
 
-def _shrink(image: Image.Image) -> Image.Image:
-    """Return the centre square, its sides shorter than twice WORKING_SIDE. CMYK stays CMYK.
+def _shrink(image: Image.Image, width: int, height: int) -> Image.Image:
+    """Return the centre in the shape of these sides, its own ones below twice theirs.
 
-    It is converted and reduced in strips: only the decoded picture is ever whole in memory.
+    CMYK stays CMYK. It is converted and reduced in strips: only the decoded picture is ever whole
+    in memory.
     """
-    side = min(image.size)
-    left, top = (image.width - side) // 2, (image.height - side) // 2
-    factor = side // WORKING_SIDE or 1
-    side //= factor
+    wide = min(image.width, image.height * width // height) or 1
+    high = min(image.height, image.width * height // width) or 1
+    left, top = (image.width - wide) // 2, (image.height - high) // 2
+    factor = min(wide // width, high // height) or 1
+    wide, high = wide // factor, high // factor
     mode = "CMYK" if image.mode == "CMYK" else "RGBa"  # alpha first, so that no edge darkens
-    square = Image.new(mode, (side, side))
-    for y in range(0, side, 16):
-        bottom = top + factor * min(y + 16, side)
-        strip = image.crop((left, top + factor * y, left + factor * side, bottom))
+    centre = Image.new(mode, (wide, high))
+    for y in range(0, high, 16):
+        bottom = top + factor * min(y + 16, high)
+        strip = image.crop((left, top + factor * y, left + factor * wide, bottom))
         if strip.mode.startswith("I"):  # 16 bits of grey: convert() would clip what is above 8
             strip = strip.point(lambda value: value / 256).convert("L")
         if mode == "RGBa":
             strip = strip.convert("RGBA").convert("RGBa")
-        square.paste(strip.reduce(factor), (0, y))
-    return square if mode == "CMYK" else square.convert("RGBA")
+        centre.paste(strip.reduce(factor), (0, y))
+    return centre if mode == "CMYK" else centre.convert("RGBA")
 
 
-def _convert_to_srgb(square: Image.Image, profile: bytes | None) -> Image.Image:
-    mode = "RGB" if square.mode == "CMYK" else "RGBA"
+def _convert_to_srgb(centre: Image.Image, profile: bytes | None) -> Image.Image:
+    mode = "RGB" if centre.mode == "CMYK" else "RGBA"
     if profile:
         # A profile that is damaged or for other colours is ignored.
         with contextlib.suppress(ImageCms.PyCMSError):
             source, srgb = io.BytesIO(profile), ImageCms.createProfile("sRGB")
-            square = ImageCms.profileToProfile(square, source, srgb, outputMode=mode)
-    return square.convert("RGBA")
+            centre = ImageCms.profileToProfile(centre, source, srgb, outputMode=mode)
+    return centre.convert("RGBA")
 
 
-def _encode(
-    picture: Image.Image, resampling: Image.Resampling, most_lossless: int, **options: int
+def encode(
+    image: Image.Image, kind: str, resampling: Image.Resampling, most_lossless: int, **options: int
 ) -> dict[str, bytes]:
-    """Return webp files by size name, lossless up to a side of so many pixels."""
+    """Return webp files by size name, lossless up to a width of so many pixels."""
     encoded = {}
-    for name, side in PICTURE_SIZES.items():
-        output, options["lossless"] = io.BytesIO(), side <= most_lossless
-        picture.resize((side, side), resampling).save(output, "WEBP", icc_profile=None, **options)
+    for name, size in SIZES[kind].items():
+        output, options["lossless"] = io.BytesIO(), size[0] <= most_lossless
+        image.resize(size, resampling).save(output, "WEBP", icc_profile=None, **options)
         encoded[name] = output.getvalue()
     return encoded
 
@@ -201,6 +211,7 @@ HUES = 512  # a power of two
 # background, and each "?" is one bit of the creature's number.
 FACE = ("....", ".???", ".???", ".#o#", ".?##", ".???", ".???", "....")
 BODY_BITS = sum(row.count("?") for row in FACE)
+CONTRAST = HUES // 2 + HUES // 12  # from the hue of the background to that of the body
 
 
 def generate_picture(user_id: int) -> dict[str, bytes]:
@@ -211,16 +222,17 @@ def generate_picture(user_id: int) -> dict[str, bytes]:
     # An odd factor permutes the numbers below a power of two: neighbouring ids are far apart.
     body, hue = divmod(user_id * 0x9E3779B1 % (HUES << BODY_BITS), HUES)
     # Lossless: flat colours are smaller so, and no two creatures blur into one at 16 pixels.
-    return _encode(_draw(body, hue), Image.Resampling.NEAREST, most_lossless=256)
-
-
-def _draw(body: int, hue: int) -> Image.Image:
-    """Return the creature, one pixel a cell."""
     colours = {
-        ".": _colour(hue, lightness=0.87, saturation=0.55),
-        "#": _colour(hue + HUES // 2 + HUES // 12, lightness=0.42, saturation=0.62),
+        ".": colour_of(hue, lightness=0.87, saturation=0.55),
+        "#": colour_of(hue + CONTRAST, lightness=0.42, saturation=0.62),
         "o": (255, 255, 255),
     }
+    face = draw_face(body, colours)
+    return encode(face, "picture", Image.Resampling.NEAREST, most_lossless=256)
+
+
+def draw_face(body: int, colours: dict[str, tuple | int], mode: str = "RGB") -> Image.Image:
+    """Return the creature with this number, one pixel a cell, in a colour for each kind of cell."""
     pixels = []
     for row in FACE:
         half = []
@@ -231,15 +243,16 @@ def _draw(body: int, hue: int) -> Image.Image:
                 kind = "#" if bit else "."
             half.append(colours[kind])
         pixels += half + half[::-1]
-    image = Image.new("RGB", (CELLS, CELLS))
+    image = Image.new(mode, (CELLS, CELLS))
     image.putdata(pixels)
     return image
 
 
-def _colour(hue: int, lightness: float, saturation: float) -> tuple[int, int, int]:
+def colour_of(hue: int, lightness: float, saturation: float) -> tuple[int, int, int]:
+    """Return an RGB colour; `hue` is a part of HUES, and turns around."""
     red, green, blue = colorsys.hls_to_rgb(hue % HUES / HUES, lightness, saturation)
     return round(red * 255), round(green * 255), round(blue * 255)
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

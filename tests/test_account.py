@@ -171,7 +171,7 @@ LIMITS = {
 def test_rate_limit_per_player(adas_browser, bobs_browser, clock, monkeypatch, limit):
     """At any address."""
     picture = dict.fromkeys(PICTURE_SIZES, b"picture")
-    monkeypatch.setattr("storage.pictures.make_picture", lambda content: picture)
+    monkeypatch.setattr("storage.pictures.make_picture", lambda content, kind: picture)
     clock.shift(DAY - int(time.time()) % DAY)
     for number in range(limit.most):
         from_address(adas_browser, f"192.0.2.{number}")

@@ -22,7 +22,7 @@ from storage.errors import (
     TooManyPixels,
 )
 from storage.maintenance import webp_size
-from storage.pictures import MAX_BYTES, make_picture, read_square
+from storage.pictures import MAX_BYTES, make_picture, read_centre
 from storage.records import PICTURE_SIZES
 
 ROOT = Path(__file__).parent.parent
@@ -70,7 +70,7 @@ def opaque(rows: list[str]) -> Image.Image:
 
 def tile_letters(upload: bytes, rows: int = 2) -> str:
     """Convert an upload; return the letters of its tiles, in this number of rows and columns."""
-    square = read_square(upload)  # without the child process, which takes 0.1 s
+    square = read_centre(upload)  # without the child process, which takes 0.1 s
     centres = [(2 * n + 1) * square.width // (2 * rows) for n in range(rows)]
     return " ".join(
         "".join(nearest_letter(square.getpixel((x, y))) for x in centres) for y in centres
@@ -91,7 +91,7 @@ def nearest_letter(pixel: tuple[int, ...]) -> str:
 
 def centre_colour(upload: bytes) -> tuple[int, ...]:
     """Convert an upload; return the colour of its centre."""
-    square = read_square(upload)
+    square = read_centre(upload)
     return square.getpixel((square.width // 2, square.height // 2))
 
 
@@ -374,10 +374,10 @@ def test_truncated_file_is_refused(subtests):
     for format_ in FORMATS:
         for options in ({}, {"progressive": True, "lossless": True}):
             upload = encode(noise, format_, **options)
-            assert read_square(upload).size == (150, 150)
+            assert read_centre(upload).size == (150, 150)
             for part in (0.1, 0.5, 0.9, 0.98):
                 with subtests.test(format_, part=part), pytest.raises(BrokenPicture):
-                    read_square(upload[: int(len(upload) * part)])
+                    read_centre(upload[: int(len(upload) * part)])
 
 
 @pytest.mark.live
@@ -402,7 +402,7 @@ def test_first_bytes_decide_the_format(subtests):
                 subtests.test(name, format_=format_),
                 pytest.raises((BrokenPicture, TooManyPixels)),
             ):
-                read_square(upload)
+                read_centre(upload)
 
 
 @pytest.mark.live
@@ -443,7 +443,7 @@ def test_over_25_megapixels_is_refused(subtests):
         "largest JPEG": jpeg_of_size(65000, 65000, progressive=True),
     }.items():
         with subtests.test(name), pytest.raises(TooManyPixels, match="25 million"):
-            read_square(upload)
+            read_centre(upload)
 
 
 @pytest.mark.load

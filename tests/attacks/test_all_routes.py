@@ -20,7 +20,8 @@ from storage.records import ADMINISTRATOR
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE", "BREW")
 # Routes that read no cookie.
 OPEN_TO_ANY_ORIGIN = (
-    *("/api/oauth/whois", "/api/users/info", "/api/users/batch", "/pfp/"),
+    *("/api/oauth/whois", "/api/users/info", "/api/users/batch"),
+    *("/pfp/", "/covers/"),
     *("/.well-known/", "/openapi.json", "/static/v1/identity.js"),
     *("/oauth/userinfo", "/oauth/keys"),
 )
@@ -101,7 +102,7 @@ def test_odd_address_causes_no_server_error_or_injection(app, administrator_brow
     ):
         assert answer.status_code < 500, answer.request
         assert "X-Planted" not in answer.headers
-        assert '"><script>' not in answer.text
+        assert b'"><script>' not in answer.data
 
 
 def test_every_response_has_security_headers(app, visitor, game):
@@ -311,13 +312,15 @@ STAMPED = {
     "/users/<user_id>/flairs/revoke": {"flair": "Champion"},
     "/users/<user_id>/mod-level": {"mod_level": "2"},
     "/developer/<client_id>/secret": {},
+    "/developer/<client_id>/cover/remove": {},
     "/developer/<client_id>/disable": {},
     "/developer/<client_id>/enable": {},
     "/developer/<client_id>/delete": {},
     "/account/picture/remove": {},
     "/account/delete": {"password": PASSWORD},
 }
-NOT_HELD = {"/account/picture/remove"}  # it acts on nobody else, and a new picture replaces it
+# They act on nobody else, and a new picture replaces what was removed.
+NOT_HELD = {"/account/picture/remove", "/developer/<client_id>/cover/remove"}
 NOT_STAMPED = {
     "/oauth/authorize": "the signed request has the time: tests/test_authorize.py",
     "/play/<client_id>/authorize": "sent by a script: tests/live/test_play_page.py",
@@ -328,6 +331,7 @@ NOT_STAMPED = {
     (
         *("/sign-in", "/sign-up", "/new-password", "/account", "/account/picture"),
         *("/account/email", "/account/password", "/developer", "/developer/<client_id>"),
+        "/developer/<client_id>/cover",
         *("/sign-out", "/account/apps/withdraw", "/account/sessions/end"),
         *("/account/sign-out-everywhere", "/oauth/logout", "/oauth/logout/confirm"),
     ),
@@ -368,6 +372,8 @@ def test_forms_of_routes_with_a_stamp_have_one(app, store, administrator_browser
     store.pictures.save(ada.id, {"large": b"1", "medium": b"1", "small": b"1"})
     with store.users.edit(bob.id) as user:
         user.flairs.append("Champion")
+    with store.clients.edit(game.id) as client:
+        client.cover = 1
     profile, client_page = f"/users/{bob.id}", f"/developer/{game.id}"
     pages = [administrator_browser.get(each) for each in ("/", "/account", profile, client_page)]
     for act in (f"{profile}/suspend", f"{client_page}/disable"):

@@ -25,7 +25,7 @@ from storage import records
 from storage.encoding import build_record, encode, record_as_dict
 from storage.errors import DamagedRecord, NotFound, PictureRefused
 from storage.flat_files.disk import read_record
-from storage.pictures import read_square
+from storage.pictures import read_centre
 from storage.records import (
     Attempt,
     AuthorizationCode,
@@ -324,7 +324,7 @@ def test_damaged_picture_is_refused_or_converted(sample, changes, kept):
     if upload.startswith(b"\x89PNG"):
         upload = with_right_checksums(upload)
     try:
-        square = read_square(upload)
+        square = read_centre(upload)
     except PictureRefused as error:
         assert str(error)
     else:

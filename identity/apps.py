@@ -6,13 +6,14 @@ address of somebody else's game: administrators learn which app has it, and may 
 
 import base64
 import contextlib
+import itertools
 from collections.abc import Iterator
 
 from identity.actors import Actor, Authority, NotAllowed
 from identity.naming import name_owner
 from identity.rights import may_administer, may_list, may_manage, may_register
 from storage import Storage
-from storage.errors import InvalidField, OriginTaken, SaveUnconfirmed, StorageError
+from storage.errors import AlreadyThere, InvalidField, OriginTaken, SaveUnconfirmed, StorageError
 from storage.kinds import COVERS
 from storage.records import Client, Cover, User, now_ms
 from storage.repositories import Images
@@ -130,10 +131,12 @@ class AppActs:
         """
         seen, covers = self._store.clients.read(client_id), self._store.records(COVERS)
         self._authority.require(may_manage, seen)
-        timestamp = max(now_ms(), (seen.cover or 0) + 1)
         files = {size: base64.b64encode(each).decode() for size, each in images.items()}
-        new = Cover(f"{client_id}-{timestamp}", client_id, **files)
-        covers.add(new)
+        for timestamp in itertools.count(max(now_ms(), (seen.cover or 0) + 1)):
+            new = Cover(f"{client_id}-{timestamp}", client_id, **files)
+            with contextlib.suppress(AlreadyThere):  # another one of this millisecond
+                covers.add(new)
+                break
         try:
             self._set_cover(client_id, timestamp)
         except SaveUnconfirmed:

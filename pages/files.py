@@ -60,7 +60,8 @@ def picture(size: str, file_name: str) -> Response:
 def send_image(content: bytes, etag: str, caching: str, modified: float | None = None) -> Response:
     """Return a webp file, a part of it, or 304; `modified` is in seconds since 1970."""
     response = Response(content, content_type="image/webp")
-    response.last_modified = modified
+    if modified is not None:
+        response.last_modified = modified
     response.set_etag(etag)
     response.headers["Cache-Control"] = caching
     response.headers.update(FOR_GAMES)  # which draw pictures on a canvas

@@ -213,15 +213,15 @@ def draw_board(view: View) -> None:
         view.pen.point((x, y), view.shades[0 if (column + row) % 2 else 2])
 
 
-SCENES = {  # and the beginnings of the words that ask for each
+SCENES = {  # and the words, or their beginnings, that ask for each
     draw_hills: "farm|garden|grass|bee|flower|golf|hill|sheep",
     draw_space: "space|star|moon|planet|rocket|galax|asteroid|alien|orbit",
-    draw_sea: "sea|ocean|ship|boat|fish|pirat|island|water|wave|swim",
+    draw_sea: r"seas?\b|ocean|ship|boat|fish|pirat|island|water|wave|swim",
     draw_city: "city|town|tower|bot|robot|cyber|taxi|street|build",
     draw_forest: "forest|tree|wood|wolf|bear|mushroom|elf|jungle",
     draw_desert: "desert|sand|sun|pyramid|camel|cactus|west",
     draw_cave: "cave|dungeon|mine|dig|gem|crystal|under|maze|dark",
     draw_castle: "castle|king|queen|knight|dragon|quest|kingdom|wizard|war",
-    draw_road: "road|race|rac|car|kart|drive|speed|run|turbo",
+    draw_road: r"road|rac|cars?\b|kart|drive|speed|run|turbo",
     draw_board: "board|chess|card|puzzle|word|quiz|block|tile|tetr|number|draughts",
 }

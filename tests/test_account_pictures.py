@@ -28,12 +28,14 @@ REFUSED_UPLOADS = {
 }
 
 
-def upload(browser, content: bytes | None, name: str = "me.png"):
-    """Submit the picture form, with or without a file."""
-    head = f'--x\r\nContent-Disposition: form-data; name="picture"; filename="{name}"\r\n\r\n'
+def upload(browser, content: bytes | None, name: str = "me.png", path: str = "/account/picture"):
+    """Submit the form of a picture, or at another path of a cover, with or without a file."""
+    field_name = path.rpartition("/")[2]
+    named = f'name="{field_name}"; filename="{name}"'
+    head = f"--x\r\nContent-Disposition: form-data; {named}\r\n\r\n"
     field = b"" if content is None else head.encode() + content + b"\r\n"
     form_type = "multipart/form-data; boundary=x"
-    return browser.post("/account/picture", data=field + b"--x--\r\n", content_type=form_type)
+    return browser.post(path, data=field + b"--x--\r\n", content_type=form_type)
 
 
 def expected_files(user: User) -> set[str]:

@@ -22,7 +22,7 @@ from storage.errors import (
     TooManyPixels,
 )
 from storage.maintenance import webp_size
-from storage.pictures import MAX_BYTES, make_picture, read_centre
+from storage.pictures import MAX_BYTES, SIZES, make_picture, read_centre
 from storage.records import PICTURE_SIZES
 
 ROOT = Path(__file__).parent.parent
@@ -186,6 +186,51 @@ def test_picture_is_cropped_to_the_centre_square(subtests):
         for rows in (["RRGWBB", "RRBKGG"], ["RR", "BB", "GW", "BK", "WW", "GG"]):
             with subtests.test(format_, rows=rows):
                 assert tile_letters(encode(opaque(rows), format_)) == "GW BK"
+
+
+def test_cover_is_cropped_to_16_by_10_around_the_centre(subtests):
+    """The centre of an upright picture, also if the pixels of the file lie on their side."""
+    centre = opaque(["R" * 8 + "G" * 8] * 5 + ["B" * 8 + "W" * 8] * 5)
+    for margins in ((0, 0), (70, 0), (0, 50), (1, 0)):
+        wide = Image.new("RGB", (640 + 2 * margins[0], 400 + 2 * margins[1]))
+        wide.paste(centre, margins)
+        lying = wide.transpose(Image.Transpose.ROTATE_90)
+        for format_, prefix in (("JPEG", b"Exif\0\0"), ("PNG", b""), ("WEBP", b"")):
+            for upload in (
+                encode(wide, format_),
+                encode(wide.resize((4 * wide.width, 4 * wide.height)), format_),
+                encode(lying, format_, exif=prefix + exif(6)),
+            ):
+                with subtests.test(format_, margins=margins):
+                    cover = read_centre(upload, "cover")
+                    assert abs(cover.width - 1.6 * cover.height) <= 2
+                    assert cover.width >= 640
+                    corners = [
+                        (cover.width * x // 20, cover.height * y // 20)
+                        for y in (1, 9, 11, 19)
+                        for x in (1, 9, 11, 19)
+                    ]
+                    seen = "".join(nearest_letter(cover.getpixel(each)) for each in corners)
+                    assert seen == "RRGG" * 2 + "BBWW" * 2
+
+
+def test_cover_of_any_shape_is_accepted(subtests):
+    for format_ in FORMATS:
+        for size in ((1, 1), (10_000, 1), (1, 10_000), (2, 3), (16_000, 20), (17, 10)):
+            with subtests.test(format_, size=size):
+                red = encode(Image.new("RGB", size, (255, 0, 0)), format_)
+                assert read_centre(red, "cover").getpixel((0, 0))[0] > 240
+
+
+@pytest.mark.live
+@every_format
+def test_upload_becomes_a_cover_in_each_size(format_):
+    covers = make_picture(encode(opaque(["KRRK", "KRRK"]), format_), "cover")
+    seen = {name: Image.open(io.BytesIO(content)) for name, content in covers.items()}
+    assert {name: (each.format, each.size) for name, each in seen.items()} == {
+        "small": ("WEBP", (320, 200)),
+        "large": ("WEBP", (640, 400)),
+    }
 
 
 def test_picture_looks_the_same_at_any_upload_size(subtests):
@@ -455,12 +500,15 @@ def test_over_25_megapixels_is_refused(subtests):
         lambda: jpeg_of_size(5000, 5000, progressive=True, mode="CMYK"),
         lambda: jpeg_of_size(4000, 4000, progressive=True, subsampling=0),
         lambda: jpeg_of_size(25_000, 1000, subsampling=0),
+        lambda: flat_webp(6320, 3950),
+        lambda: flat_png(6320, 3950, 8, 6, b"iCCP", b"x\0\0" + zlib.compress(swapped_profile())),
     ],
-    ids=["GIF", "JPEG", "CMYK", "4:4:4", "wide"],
+    ids=["GIF", "JPEG", "CMYK", "4:4:4", "wide", "WebP", "PNG"],
 )
 def test_25_megapixels_are_accepted(upload):
-    """Of PNG and WebP files, three at once are accepted below."""
-    assert make_picture(upload()).keys() == PICTURE_SIZES.keys()
+    """The last two have the shape of a cover, so that nothing of them is cut off."""
+    for kind, sizes in SIZES.items():
+        assert make_picture(upload(), kind).keys() == sizes.keys()
 
 
 # -- memory and time ----------------------------------------------------------------------------

@@ -13,7 +13,14 @@ from identity.actors import Actor, Authority, NotAllowed
 from identity.naming import name_owner
 from identity.rights import may_administer, may_list, may_manage, may_register
 from storage import Storage
-from storage.errors import AlreadyThere, InvalidField, OriginTaken, SaveUnconfirmed, StorageError
+from storage.errors import (
+    AlreadyThere,
+    InvalidField,
+    OriginTaken,
+    SaveUnconfirmed,
+    StorageError,
+    StorageFailed,
+)
 from storage.kinds import COVERS
 from storage.records import Client, Cover, User, now_ms
 from storage.repositories import Images
@@ -129,21 +136,29 @@ class AppActs:
         New cover, app (the commit), old cover: in this order a kill leaves a whole cover. If two
         are saved at once, the app has the one whose commit came last.
         """
-        seen, covers = self._store.clients.read(client_id), self._store.records(COVERS)
+        seen = self._store.clients.read(client_id)
         self._authority.require(may_manage, seen)
-        files = {size: base64.b64encode(each).decode() for size, each in images.items()}
-        for timestamp in itertools.count(max(now_ms(), (seen.cover or 0) + 1)):
-            new = Cover(f"{client_id}-{timestamp}", client_id, **files)
-            with contextlib.suppress(AlreadyThere):  # another one of this millisecond
-                covers.add(new)
-                break
+        new = self._add_cover(seen, images)
         try:
-            self._set_cover(client_id, timestamp)
+            self._set_cover(client_id, new)
         except SaveUnconfirmed:
             raise  # the app may have the new cover
         except (NotAllowed, StorageError):
-            self._delete_cover(new.id)
+            self._delete_cover(f"{client_id}-{new}")
             raise
+
+    def _add_cover(self, client: Client, images: Images) -> int:
+        """Add a cover that no app has yet, and return its time."""
+        files = {size: base64.b64encode(each).decode() for size, each in images.items()}
+        for timestamp in itertools.count(max(now_ms(), (client.cover or 0) + 1)):
+            cover = Cover(f"{client.id}-{timestamp}", client.id, **files)
+            try:
+                self._store.records(COVERS).add(cover)
+            except AlreadyThere:
+                continue  # another one of this millisecond
+            except SaveUnconfirmed as error:
+                raise StorageFailed(str(error)) from error  # the app is as it was
+            return timestamp
 
     def remove_cover(self, client_id: str) -> None:
         """Go back to the generated cover."""

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import fcntl
 import hashlib
 import io
 import random
@@ -25,7 +26,8 @@ from storage.archive import backup, restore
 from storage.copying import copy
 from storage.covers import SCENES, View, generate_cover
 from storage.errors import NoSuchClient, SaveUnconfirmed, StorageFailed
-from storage.kinds import COVERS
+from storage.flat_files.layout import Layout
+from storage.kinds import CLIENTS, COVERS, Kind
 from storage.records import ADMINISTRATOR, COVER_SIZES, MODERATOR, Client, Cover
 
 APP_ID = "5ea1ab1e" * 3
@@ -258,6 +260,36 @@ def test_cover_goes_with_its_app_and_comes_with_a_backup(
         assert list(empty.verify()) == []
     storage.clients.delete(game.id)
     assert storage.records(COVERS).ids() == []
+
+
+@on_each_backend
+def test_snapshot_has_an_app_and_its_cover_of_one_moment(storage, game, acts):
+    acts.save_cover(game.id, OLD)
+    with storage.snapshot() as snapshot:
+        acts.save_cover(game.id, NEW)
+        [client], [cover] = (list(snapshot.records(kind)) for kind in (CLIENTS, COVERS))
+    assert client.cover_id == cover.id != storage.clients.read(game.id).cover_id
+
+
+def test_no_cover_is_replaced_while_a_backup_reads_covers(storage, game, acts, monkeypatch):
+    """Otherwise the app would have a cover that was added after it was read, or removed before."""
+    kind_lock, refused = Layout.kind_lock, []
+
+    def try_the_other_lock(layout: Layout, kind: Kind):
+        if kind is COVERS:
+            with open(layout.path("locks", "clients")) as lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    refused.append(kind)
+        return kind_lock(layout, kind)
+
+    acts.save_cover(game.id, OLD)
+    monkeypatch.setattr(Layout, "kind_lock", try_the_other_lock)
+    with storage.snapshot():
+        assert refused == [COVERS]
+    acts.save_cover(game.id, NEW)
+    assert refused == [COVERS]  # no lock is held any more
 
 
 # -- serving ---------------------------------------------------------------------------------------

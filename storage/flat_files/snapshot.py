@@ -40,7 +40,12 @@ def snapshot(layout: Layout, before: Callable[[], None], report: Report) -> Iter
 
         remove_leftovers(layout)
         before()
-        spools = {kind.name: _spool(layout, kind, new_file()) for kind in kinds.KINDS}
+        spools = {}
+        with contextlib.ExitStack() as held:
+            for kind in kinds.KINDS:
+                # Until the last kind is read: an app and its cover are of one moment.
+                held.enter_context(layout.kind_lock(kind))
+                spools[kind.name] = _spool(layout, kind, new_file())
         log = new_file()
         with layout.audit_lock():  # copied, because it grows in place
             log.writelines(disk.read_lines(layout.path("audit.log")))
@@ -49,21 +54,20 @@ def snapshot(layout: Layout, before: Callable[[], None], report: Report) -> Iter
 
 
 def _spool(layout: Layout, kind: Kind, file: BinaryIO) -> Spool:
-    """Write the records of a kind, of one moment, to a file; an error in place of one."""
+    """Write the records of a kind, whose lock is held, to a file; an error in place of one."""
     records = RecordFiles(layout, kind)
-    with layout.kind_lock(kind):
-        with contextlib.ExitStack() as held:
-            for lock in layout.record_locks(kind):
-                # The list of a folder may lack a name that is being replaced.
-                held.enter_context(lock)
-            ids = records.ids()
-        for record_id in ids:
-            missing = NotFound(f"{kind.name}/{record_id}.json is a link that leads nowhere")
-            try:
-                content = disk.read_file(records.path(record_id), missing)
-            except (NotFound, StorageFailed) as error:
-                content = str(error)
-            pickle.dump(content, file)
+    with contextlib.ExitStack() as held:
+        for lock in layout.record_locks(kind):
+            # The list of a folder may lack a name that is being replaced.
+            held.enter_context(lock)
+        ids = records.ids()
+    for record_id in ids:
+        missing = NotFound(f"{kind.name}/{record_id}.json is a link that leads nowhere")
+        try:
+            content = disk.read_file(records.path(record_id), missing)
+        except (NotFound, StorageFailed) as error:
+            content = str(error)
+        pickle.dump(content, file)
     file.seek(0)
     return ids, file
 

@@ -12,10 +12,12 @@ import os
 import signal
 import sys
 
+from identity.actors import COMMAND
+from identity.apps import AppActs
 from storage import Storage, open_storage
 from storage.pictures import generate_picture
 from storage.postgresql import connections
-from storage.records import ADMINISTRATOR, PLAYER, User
+from storage.records import ADMINISTRATOR, COVER_SIZES, PLAYER, User
 
 
 def demote(store: Storage, user_id: int) -> None:
@@ -41,6 +43,9 @@ OPERATIONS = {
         name, [], owner_id, at_most=5
     ),
     "delete client": lambda store, client_id: store.clients.delete(client_id),
+    "save cover": lambda store, client_id: AppActs(store, COMMAND).save_cover(
+        client_id, dict.fromkeys(COVER_SIZES, b"new")
+    ),
     "rotate keys": lambda store: store.keys.rotate(drop_old=False),
 }
 

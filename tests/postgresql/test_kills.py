@@ -11,9 +11,12 @@ from typing import NamedTuple
 
 import pytest
 
+from identity.actors import COMMAND
+from identity.apps import AppActs
 from identity.settings import ROOT
 from storage import Storage
-from storage.records import ADMINISTRATOR, PLAYER
+from storage.kinds import COVERS
+from storage.records import ADMINISTRATOR, COVER_SIZES, PLAYER
 
 from .killed_process import OPERATIONS
 
@@ -39,6 +42,11 @@ def has_user(store: Storage, name: str) -> bool:
     return user is not None
 
 
+def cover_of(store: Storage, client_id: str) -> str:
+    """Return the small cover that a client has, which must not be missing."""
+    return store.records(COVERS).read(store.clients.read(client_id).cover_id).small
+
+
 def prepare(operation: str, store: Storage) -> Attempt:
     """Return fresh arguments for an operation."""
     number = next(numbers)
@@ -60,6 +68,8 @@ def prepare(operation: str, store: Storage) -> Attempt:
     users, clients = store.users, store.clients
     user = users.register(name, f"{name}@example.org", "", ADMINISTRATOR)
     client, _ = clients.register(name, [], user.id)
+    AppActs(store, COMMAND).save_cover(client.id, dict.fromkeys(COVER_SIZES, b"old"))
+    old_cover = cover_of(store, client.id)
     email = f"{new}@example.org"
     return {
         "rename": Attempt(
@@ -72,6 +82,7 @@ def prepare(operation: str, store: Storage) -> Attempt:
             [user.id], lambda: users.read(user.id).pfp_timestamp != user.pfp_timestamp
         ),
         "add client": Attempt([new, user.id], lambda: len(clients.of_owner(user.id)) == 2),
+        "save cover": Attempt([client.id], lambda: cover_of(store, client.id) != old_cover),
         "delete client": Attempt([client.id], lambda: client.id not in clients.ids()),
     }[operation]
 
@@ -119,7 +130,7 @@ def test_a_kill_at_any_statement_leaves_nothing_that_blocks(storage, run_killed,
         if not outcomes[-1]:  # then the same is possible now
             assert run_killed(operation, attempted.arguments, 1000, False) == 0
             assert attempted.is_done()
-        places = ("users/", "clients/", "audit", "installation")
+        places = ("users/", "clients/", "covers/", "audit", "installation")
         assert [each for each in storage.verify() if each.place.startswith(places)] == []
     # Negative control: some kills came before the commit, the last after it.
     assert len(outcomes) > 4

@@ -4,6 +4,7 @@ Facts are the observable values of an installation by name. ANYTHING stands for 
 only the save itself knows, and None for a value that is gone.
 """
 
+import base64
 import errno
 import functools
 import hashlib
@@ -17,16 +18,19 @@ from pathlib import Path
 
 from cached_pictures import generate_picture
 
+from identity.actors import COMMAND
+from identity.apps import AppActs
 from storage import Storage, open_storage, pictures
 from storage.encoding import record_as_dict
 from storage.errors import CodeSpent, NoSuchCode, StorageFailed, StorageFull
 from storage.files import translate_os_errors
 from storage.flat_files import attempts, codes
 from storage.flat_files.backend import FlatFiles
-from storage.kinds import DAY_MS
+from storage.kinds import COVERS, DAY_MS
 from storage.maintenance import ignore
 from storage.records import (
     ADMINISTRATOR,
+    COVER_SIZES,
     PICTURE_SIZES,
     PLAYER,
     AuthorizationCode,
@@ -82,7 +86,8 @@ def prepare(storage: Storage) -> None:
     for name in ("Ada", "Bob", "Cyd"):
         storage.users.register(name, f"{name.lower()}@example.org", "")
     for name in ("Chess", "Checkers", "Go"):
-        storage.clients.register(name, [], ADA)
+        client, _ = storage.clients.register(name, [], ADA)
+        AppActs(storage, COMMAND).save_cover(client.id, dict.fromkeys(COVER_SIZES, b"old"))
     storage.codes.add(CODE, CODE_RECORD)
     storage.audit.write("invite", INVITE)
     storage.invites.add(Invite(sha256(INVITE), now_ms() + DAY_MS))
@@ -110,7 +115,7 @@ def read_facts(storage: FlatFiles, code_names: tuple[str, ...] = ()) -> dict[str
         assert [*by_login] == [user, user]
         facts[f"player {user.name}"] = describe_player(storage, user)
     for client in map(storage.clients.read, storage.clients.ids()):
-        facts[f"client {client.name}"] = expected_fields(client)
+        facts[f"client {client.name}"] = describe_client(storage, client)
     for handle in map(storage.handles.read, storage.handles.ids()):
         assert storage.handles.find_of(handle.user_id) == handle.id
         facts[f"handle of {handle.user_id}"] = handle.id
@@ -162,13 +167,19 @@ def logins_in(facts: dict) -> list[set[str]]:
 
 def expected_fields(record: User | Client) -> dict:
     """Return the fields whose values a save knows in advance."""
-    unknown = {"id", "name", "created", "last_heartbeat", "pfp_timestamp", "invite"}
+    unknown = {"id", "name", "created", "last_heartbeat", "pfp_timestamp", "invite", "cover"}
     return {name: each for name, each in record_as_dict(record).items() if name not in unknown}
 
 
 def describe_player(storage: Storage, user: User) -> dict:
     images = {size: storage.pictures.read(size, user.picture_file)[0] for size in PICTURE_SIZES}
     return expected_fields(user) | {"picture": picture_digest(images)}
+
+
+def describe_client(storage: Storage, client: Client) -> dict:
+    """Return the fields and the cover of a client, which must not be missing."""
+    cover = client.cover_id and storage.records(COVERS).read(client.cover_id)
+    return expected_fields(client) | {"shown": [cover.small, cover.large] if cover else None}
 
 
 def picture_digest(images: dict[str, bytes]) -> str:
@@ -369,7 +380,23 @@ def edit_client(storage, mark, rng):
         with storage.clients.edit(client.id) as edited:
             edited.redirect_uris = uris
 
-    return {f"client {client.name}": expected_fields(client) | {"redirect_uris": uris}}, act
+    changed = describe_client(storage, client) | {"redirect_uris": uris}
+    return {f"client {client.name}": changed}, act
+
+
+def change_cover(storage, mark, rng):
+    client, files = choose_client(storage, rng), dict.fromkeys(COVER_SIZES, mark.encode())
+    shown = [base64.b64encode(mark.encode()).decode()] * 2
+    changes = {f"client {client.name}": describe_client(storage, client) | {"shown": shown}}
+    return changes, functools.partial(AppActs(storage, COMMAND).save_cover, client.id, files)
+
+
+def remove_cover(storage, mark, rng):
+    client = choose_client(storage, rng)
+    if client.cover is None:
+        return change_cover(storage, mark, rng)
+    changes = {f"client {client.name}": describe_client(storage, client) | {"shown": None}}
+    return changes, functools.partial(AppActs(storage, COMMAND).remove_cover, client.id)
 
 
 def change_secret(storage, mark, rng):
@@ -422,6 +449,8 @@ SAVES: dict[str, Save] = {
     "delete a player": delete_player,
     "make a handle": make_handle,
     "edit a client": edit_client,
+    "change a cover": change_cover,
+    "remove a cover": remove_cover,
     "change a secret": change_secret,
     "delete a client": delete_client,
     "rotate the keys": rotate_keys(drop_old=False),

@@ -101,6 +101,7 @@ from pages.games import find_game, games, preview_of_game
 from pages.logout import logout
 from pages.moderation import moderation
 from pages.rendering import load_templates, render_page
+from pages.reports import reports
 from pages.sign_in import sign_in
 from pages.sign_up import sign_up
 from pages.tester import tester
@@ -778,7 +779,7 @@ def create_app(overrides: dict | None = None) -> Flask:
     app.url_map.merge_slashes = False  # merging redirects to the Host that was sent, by http
     app.session_interface = CookieSessions()
     pages = (files, sign_in, sign_up, logout, account, moderation, games, developer, tester)
-    for blueprint in (server, *pages, discovery):
+    for blueprint in (server, *pages, reports, discovery):
         app.register_blueprint(blueprint)
     for guard in GUARDS:
         app.before_request(guard)

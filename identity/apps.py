@@ -23,7 +23,7 @@ from storage.errors import (
 )
 from storage.kinds import COVERS
 from storage.records import Client, Cover, User, now_ms
-from storage.repositories import Images
+from storage.users import Images
 
 CLIENTS_EACH = 10  # apps that one player may register; administrators have no limit
 

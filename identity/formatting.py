@@ -3,7 +3,7 @@
 import time
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400  # seconds
-DATE_AND_TIME = "%d %B %Y, %H:%M UTC"
+DATE, DATE_AND_TIME = "%d %B %Y", "%d %B %Y, %H:%M UTC"
 
 
 def pluralize(number: int, noun: str) -> str:

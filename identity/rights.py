@@ -47,6 +47,23 @@ def may_administer(player: User, _: object = None) -> bool:
     return player.mod_level == ADMINISTRATOR
 
 
+def may_answer(
+    store: Storage, player: User, subject: User | Client | None, concerned: User | None
+) -> bool:
+    """Return True if the player may read and answer a report, as a moderator.
+
+    `concerned` is the player whom it is about, or who owns the app. Moderators may where they may
+    moderate that player, and about apps that nobody owns; administrators may always, but not
+    about themselves while there is another one.
+    """
+    if may_administer(player):
+        is_own = concerned is not None and concerned.id == player.id
+        return not is_own or all(each.id == player.id for each in store.users.administrators())
+    if concerned is None:  # the administrators' app, one whose owner left, or a damaged record
+        return isinstance(subject, Client) and may_list(player)
+    return may_moderate(player, concerned)
+
+
 def may_list(player: User, _: object = None) -> bool:
     """Return True if the player may put games on the home page: a moderator."""
     return player.mod_level >= MODERATOR

@@ -16,8 +16,8 @@ from storage.contract import GENERATED_CACHED
 from storage.errors import NoSuchPicture
 from storage.kinds import COVERS
 from storage.records import COVER_SIZES, PICTURE_SIZES, Client, User
-from storage.repositories import Images
 from storage.rules import PICTURE_FILE, USER_ID
+from storage.users import Images
 
 MODULE = "/static/v1/identity.js"  # a version that breaks games gets another address
 # Pages of any origin, also those that load only what allows it (COEP).

@@ -1,17 +1,21 @@
 """Rendering: the values and headers that pages get besides their own."""
 
+import contextlib
 from typing import NamedTuple
 
 from flask import Flask, current_app, render_template, session
 
 from identity import rights
-from identity.context import base_url
-from identity.formatting import DAY
+from identity.context import base_url, get_storage
+from identity.formatting import DATE, DAY, format_duration, format_time
 from identity.oauth import find_pending_authorization, redirect_targets
+from identity.reports import count_waiting
 from identity.responses import security_policy
 from identity.stamps import issue_stamp
 from pages.files import cover_address, picture_address
+from storage.errors import StorageError
 from storage.records import User, now_ms
+from storage.rules import REPORT_REASONS
 
 
 def is_open_to_members() -> bool:
@@ -46,6 +50,11 @@ def load_templates(app: Flask) -> None:
         about_url=app.config["ABOUT_URL"],
         picture_address=picture_address,
         cover_address=cover_address,
+        report_reasons=REPORT_REASONS,
+    )
+    app.jinja_env.filters.update(
+        date=lambda time: format_time(time, DATE),
+        since=lambda time: f"{format_duration((now_ms() - time) // 1000)} ago",
     )
     for name in app.jinja_env.list_templates():
         app.jinja_env.get_template(name)
@@ -64,9 +73,17 @@ def render_page(
         "site": base_url(),
         "may_register": player is not None and may_register(player),
         "stamp": issue_stamp() if player else None,
+        "waiting": waiting_reports(player) if player else None,
         "sees_players": player is not None or current_app.config["PLAYERS"] == "everyone",
     }
     return render_template(template, player=player, **shared, **values)
+
+
+def waiting_reports(player: User) -> int | None:
+    """Return how many reports wait for a moderator; None while that cannot be known."""
+    with contextlib.suppress(StorageError):
+        return count_waiting(get_storage(), player)
+    return None
 
 
 def unread_notices(player: User) -> list[str]:

@@ -19,7 +19,7 @@ from storage.errors import (
 )
 from storage.files import storage_error_from
 from storage.records import User
-from storage.repositories import Images
+from storage.users import Images
 
 FORM_AROUND_PICTURE = 64 * 1024  # bytes
 PICTURE_STATUS = {

@@ -113,7 +113,7 @@ def problems_in_fields(kind: Kind, record: Any) -> Iterator[str]:
         if problem := check(getattr(record, field)):
             yield f"{field}: {problem}"
     for field in (each.name for each in fields(record)):
-        allowed = BIO_CONTROLS if field == "bio" else ""
+        allowed = BIO_CONTROLS if field in ("bio", "text") else ""
         # No archive has sessions.
         texts = [] if field == "sessions" else [*_texts_in(getattr(record, field))]
         if any(has_controls(text, allowed) or text != drop_hidden(text) for text in texts):

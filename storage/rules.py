@@ -325,7 +325,7 @@ def check_report_text(text: str) -> str | None:
     """Check what a player wrote in a report: plain text, which may be empty."""
     if len(text) > REPORT_LENGTH:
         return f"Use up to {REPORT_LENGTH} characters. This text has {len(text):,}."
-    if has_controls(text, allowed=BIO_CONTROLS):
+    if has_controls(text, allowed=BIO_CONTROLS) or text != drop_hidden(text):
         return "Use plain text. Some characters here can't be shown."
     return None
 

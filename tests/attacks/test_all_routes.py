@@ -11,10 +11,13 @@ from flask import Flask
 from forms import hidden_field
 
 import identity_server
+from identity.actors import Actor
 from identity.openid_keys import published_keys
 from identity.passwords import hash_password
+from identity.reports import ReportActs
 from identity.settings import ROOT
 from identity.stamps import OUT_OF_DATE, TOO_QUICK
+from storage.kinds import REPORTS
 from storage.records import ADMINISTRATOR
 
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE", "BREW")
@@ -73,6 +76,14 @@ def game(store):
     return client
 
 
+@pytest.fixture
+def report(store, bob, game):
+    """Bob's report of the game."""
+    ReportActs(store, Actor(bob.id)).report(game, "spam", "")
+    [report_id] = store.records(REPORTS).ids()
+    return store.records(REPORTS).read(report_id)
+
+
 SIGN_OUT_PATHS = ("/sign-out", "/account/sign-out-everywhere", "/oauth/logout/confirm")
 
 
@@ -88,7 +99,7 @@ def request_every_path(
 
 
 QUERY_PARAMETERS = (
-    *("after", "unlisted_after", "name", "next", "invite", "link", "id", "ids"),
+    *("after", "before", "unlisted_after", "name", "next", "invite", "link", "id", "ids"),
     *("client_id", "redirect_uri", "scope", "state", "code_challenge"),
 )
 
@@ -304,6 +315,9 @@ def test_get_head_and_options_change_nothing(
 
 # Every route with a form: one that it accepts besides its stamp, or why it needs no stamp.
 STAMPED = {
+    "/users/<user_id>/report": {"reason": "spam"},
+    "/games/<client_id>/report": {"reason": "spam"},
+    "/admin/reports/<report_id>": {"answer": "Done."},
     "/play/<client_id>/listed": {"listed": "no", "game_url": "https://game.example/"},
     "/users/<user_id>/suspend": {},
     "/users/<user_id>/unsuspend": {},
@@ -340,7 +354,7 @@ NOT_STAMPED = {
 
 
 def test_press_in_the_first_second_does_not_count(
-    app, clock, real_minimum_age, administrator_browser, open_browser, bob, game, faults
+    app, clock, real_minimum_age, administrator_browser, open_browser, bob, game, report, faults
 ):
     """RFC 9700 4.16: a double click. Nor does a press without a stamp of this session."""
     posts = {rule.rule for rule in app.url_map.iter_rules() if "POST" in rule.methods}
@@ -352,6 +366,7 @@ def test_press_in_the_first_second_does_not_count(
     clock.shift(0.999)
     for rule, form in STAMPED.items():
         path = rule.replace("<user_id>", str(bob.id)).replace("<client_id>", game.id)
+        path = path.replace("<report_id>", report.id)
         young = administrator_browser.issue_stamp()
         clock.shift(0.999)
         before = stored_records(faults)
@@ -367,7 +382,9 @@ def test_press_in_the_first_second_does_not_count(
         administrator_browser.get(answer.location)  # shows its notice
 
 
-def test_forms_of_routes_with_a_stamp_have_one(app, store, administrator_browser, ada, bob, game):
+def test_forms_of_routes_with_a_stamp_have_one(
+    app, store, administrator_browser, ada, bob, game, report
+):
     """The page also loads the script that holds back their buttons, those for deletion too."""
     store.pictures.save(ada.id, {"large": b"1", "medium": b"1", "small": b"1"})
     with store.users.edit(bob.id) as user:
@@ -375,7 +392,9 @@ def test_forms_of_routes_with_a_stamp_have_one(app, store, administrator_browser
     with store.clients.edit(game.id) as client:
         client.cover = 1
     profile, client_page = f"/users/{bob.id}", f"/developer/{game.id}"
-    pages = [administrator_browser.get(each) for each in ("/", "/account", profile, client_page)]
+    shown = ["/", "/account", profile, client_page, f"{profile}/report"]
+    shown += [f"/games/{game.id}/report", f"/admin/reports/{report.id}"]
+    pages = list(map(administrator_browser.get, shown))
     for act in (f"{profile}/suspend", f"{client_page}/disable"):
         administrator_browser.post(act)
     pages += map(administrator_browser.get, (profile, client_page))
@@ -384,6 +403,7 @@ def test_forms_of_routes_with_a_stamp_have_one(app, store, administrator_browser
         forms = re.findall('<form method="post" action="([^"]*)"(.*?)</form>', page.text, re.DOTALL)
         for action, fields in forms:
             rule = action.replace(f"/{bob.id}/", "/<user_id>/").replace(game.id, "<client_id>")
+            rule = rule.replace(report.id, "<report_id>")
             if rule in STAMPED:
                 found.add(rule)
                 [held] = re.findall('name="stamp" value="[^"]{40,}"( data-hold)?>', fields)

@@ -10,9 +10,13 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Page, expect
 
+from identity.actors import Actor
+from identity.reports import ReportActs
 from storage import Storage
+from storage.kinds import REPORTS
 from storage.pictures import MAX_BYTES
 from storage.records import ADMINISTRATOR, MODERATOR, Grant, Suspension, now_ms
+from storage.rules import REPORT_LENGTH
 
 from .page_checks import check_page
 from .running import PASSWORD, RunningServer, running_server
@@ -262,7 +266,10 @@ def profiles(server: RunningServer) -> dict[str, str]:
         user.mod_level = MODERATOR
     with store.users.edit(server.add_user("mallory")["id"]) as suspended:
         suspended.suspension = Suspension("command")
-    return {"wide": f"/users/{wide['id']}", "suspended": f"/users/{suspended.id}"}
+    ReportActs(store, Actor(wide["id"])).report(suspended, "insults", "W" * REPORT_LENGTH)
+    [report] = store.records(REPORTS).ids()
+    profile = f"/users/{wide['id']}"
+    return {"wide": profile, "suspended": f"/users/{suspended.id}", "report": report}
 
 
 def test_page_layout_and_accessibility(
@@ -285,6 +292,10 @@ def test_page_layout_and_accessibility(
         (WIDE, "/account", True, confirmed | {"Email": "W" * 100}, "Change email"),
         (WIDE, "/account", True, confirmed | {"New password": WIDE}, "Change password"),
         ("lovelace", profiles["suspended"], False),
+        ("ada", f"{profiles['wide']}/report", False),
+        (WIDE, f"{profiles['suspended']}/report", False),
+        ("lovelace", "/admin", False),
+        ("lovelace", f"/admin/reports/{profiles['report']}", False),
         ("lovelace", "/players", True, {"Name": "nobody"}, "Find player"),
         ("hopper", profiles["wide"], True, {"New flair": "W" * 200}, "Grant flair"),
     ):

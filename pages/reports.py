@@ -1,0 +1,122 @@
+"""Reports: the form with which players report a profile or a game, and the queue of moderators."""
+
+from flask import Blueprint, abort, redirect, request
+from werkzeug.wrappers import Response
+
+from identity.actors import Actor
+from identity.context import get_storage
+from identity.formatting import HOUR, pluralize
+from identity.limits import client_address
+from identity.reports import REPORTS_A_DAY, ReportActs, check_subject, find_report, shown_to
+from identity.sessions import redirect_to_sign_in, signed_in_player
+from pages.forms import FormRefused, form_view, pop_notice, redirect_with_notice
+from pages.games import find_game
+from pages.moderation import read_shown_user, require_moderator
+from pages.rendering import render_page
+from storage.errors import TooManyAttempts
+from storage.kinds import REPORTS, about
+from storage.records import Client, User
+from storage.rules import drop_hidden
+
+REPORTS_SHOWN = 50  # on one page
+OTHERS_SHOWN = 10  # newest reports about the same player or app
+
+reports = Blueprint("reports", __name__)
+
+
+def acts_of(player: User) -> ReportActs:
+    """Return what the signed-in player may do to reports, from the address of this request."""
+    return ReportActs(get_storage(), Actor(player.id, client_address(request.remote_addr)))
+
+
+def address_of(subject: str) -> str:
+    """Return the path of the profile or the game that `about` names."""
+    return subject.replace("user:", "/users/").replace("client:", "/games/")
+
+
+# -- the form -----------------------------------------------------------------------------------
+
+
+def find_subject(user_id: str = "", client_id: str = "") -> tuple[User, User | Client]:
+    """Return the signed-in player, and the player or the game of this address.
+
+    A guest is redirected to sign in, and comes back to the form. Raises NotFound.
+    """
+    player = signed_in_player() or abort(redirect_to_sign_in(request.path))
+    return player, read_shown_user(user_id) if user_id else find_game(client_id) or abort(404)
+
+
+def form_page(player: User, subject: User | Client, problems: dict[str, str]) -> str:
+    """Return the form, or when the player reported this before, or that nobody reports this."""
+    earlier = find_report(get_storage(), player, subject)
+    shown = {"subject": subject, "address": address_of(about(subject)), "earlier": earlier}
+    shown["refusal"] = check_subject(player.id, subject)
+    shown["problems"] = {} if earlier else problems
+    return render_page("report.html", player, **shown, typed=request.form)
+
+
+@reports.get("/users/<user_id>/report")
+@reports.get("/games/<client_id>/report")
+def show_form(**parts: str) -> str:
+    return form_page(*find_subject(**parts), {})
+
+
+@reports.post("/users/<user_id>/report")
+@reports.post("/games/<client_id>/report")
+@form_view(find_subject, form_page, stamped=True)
+def send_report(player: User, subject: User | Client) -> Response:
+    """Report the player or the game, for a `reason` of REPORT_REASONS, with a `text`."""
+    # A pasted invisible character is dropped: the report counts.
+    text = drop_hidden(request.form.get("text", "").replace("\r\n", "\n").strip())
+    try:
+        acts_of(player).report(subject, request.form.get("reason", ""), text)
+    except TooManyAttempts as error:
+        wait = pluralize(-(-error.retry_after // HOUR), "hour")
+        problem = f"You can send {REPORTS_A_DAY} reports a day. Try again in {wait}."
+        raise FormRefused({"form": problem}, 429, error.retry_after) from error
+    notice = "Report sent. A moderator will read it."
+    return redirect_with_notice(notice, address_of(about(subject)))
+
+
+# -- the queue ----------------------------------------------------------------------------------
+
+
+@reports.get("/admin")
+def show_queue() -> Response | str:
+    """Show the open reports, oldest first, a page at a time: `after` or `before` a report's id."""
+    player, kept = require_moderator(), get_storage().records(REPORTS)
+    before, after = (REPORTS.parse_id(request.args.get(each, "")) for each in ("before", "after"))
+    found = kept.page("state", "open", before or after, REPORTS_SHOWN + 1, bool(before))
+    if not found and (before or after):  # the last one there has been answered
+        return redirect("/admin", 303)
+    page, more = sorted(found[:REPORTS_SHOWN], key=lambda each: each.id), found[REPORTS_SHOWN:]
+    keys = {"previous": (more if before else after) and page[0].id}
+    keys["next"] = (before or more) and page[-1].id
+    rows = shown_to(get_storage(), player, page)
+    return render_page("admin.html", player, rows=rows, **keys, notice=pop_notice())
+
+
+def report_page(player: User, report_id: str, problems: dict[str, str]) -> str:
+    """Return the page of one report, with the newest others about the same subject."""
+    store, kept = get_storage(), get_storage().records(REPORTS)
+    [shown] = shown_to(store, player, [kept.read(report_id)]) or abort(404)
+    subject_id = shown.report.about.partition(":")[2]
+    index = "client" if isinstance(shown.subject, Client) else "user"
+    newest = kept.page(index, subject_id, at_most=OTHERS_SHOWN + 1, newest_first=True)
+    others = [each for each in newest if each.id != report_id][:OTHERS_SHOWN]
+    values = {"shown": shown, "others": shown_to(store, player, others), "problems": problems}
+    values["address"] = address_of(shown.report.about) if shown.subject else ""
+    return render_page("admin_report.html", player, **values, typed=request.form.get("answer", ""))
+
+
+@reports.get("/admin/reports/<report_id>")
+def show_report(report_id: str) -> str:
+    return report_page(require_moderator(), report_id, {})
+
+
+@reports.post("/admin/reports/<report_id>")
+@form_view(lambda report_id: (require_moderator(), report_id), report_page, stamped=True)
+def answer_report(player: User, report_id: str) -> Response:
+    """Close the report, with an `answer` for other moderators."""
+    acts_of(player).answer(report_id, request.form.get("answer", "").strip())
+    return redirect_with_notice("Report closed.", "/admin")

@@ -1,0 +1,684 @@
+"""Reports of players and games: `identity.reports` and `pages.reports`."""
+
+import contextlib
+import dataclasses
+import functools
+import json
+
+import pytest
+from conftest import PASSWORD, on_each_backend
+from forms import parse, problems_of, race
+
+from identity import reports
+from identity.accounts import Acts
+from identity.actors import Actor, NotAllowed
+from identity.passwords import hash_password
+from identity.reports import REPORTS_A_DAY, AnsweredBefore, ReportActs, count_waiting, shown_to
+from pages.reports import OTHERS_SHOWN, REPORTS_SHOWN
+from storage.errors import InvalidField, NotFound, ReportedBefore, StorageFailed, TooManyAttempts
+from storage.kinds import DAY_MS, REPORTS, about
+from storage.records import ADMINISTRATOR, MODERATOR, Client, Report, Suspension, User, now_ms
+from storage.rules import REPORT_REASONS
+
+GAME = "https://game.example/"
+LONG_NAME = "Donaudampfschifffahrtskapitaen"
+FORGED_IDS = (
+    *("0", "x", "%00", "..", "9" * 24, "0" * 15 + "-0000000g", "0" * 15 + "-00000000"),
+    *("٣" * 15 + "-00000000", "0" * 15 + "-00000000%0A", "a" * 5000),
+)
+
+
+@pytest.fixture
+def add(storage):
+    """A function that adds a player to a storage, who can sign in."""
+
+    def add(name: str, mod_level: int = 0, store=storage) -> User:
+        email = f"{name.lower().replace(' ', '')}@example.org"
+        return store.users.register(name, email, hash_password(PASSWORD), mod_level)
+
+    return add
+
+
+@pytest.fixture
+def join(store, add):
+    """A function that adds a player to the app."""
+    return functools.partial(add, store=store)
+
+
+@pytest.fixture
+def enter(join, open_browser):
+    """A function that adds a player and returns a browser in which they are signed in."""
+
+    def enter(name: str, mod_level: int = 0):
+        join(name, mod_level)
+        browser = open_browser()
+        assert browser.sign_in(name).status_code == 303
+        return browser
+
+    return enter
+
+
+@pytest.fixture
+def game(store) -> Client:
+    return store.clients.register("Space Game", [], None, game_url=GAME)[0]
+
+
+def acts(store, player: User) -> ReportActs:
+    return ReportActs(store, Actor(player.id))
+
+
+def report(store, by: User, subject: User | Client, reason: str = "spam", text: str = "") -> Report:
+    """Report a subject as this player; return the record."""
+    acts(store, by).report(subject, reason, text)
+    return reports.find_report(store, by, subject)
+
+
+def all_reports(store) -> list[Report]:
+    return [store.records(REPORTS).read(each) for each in store.records(REPORTS).ids()]
+
+
+def send(browser, subject: User | Client, **fields: str):
+    """Send the form of a report."""
+    folder = "users" if isinstance(subject, User) else "games"
+    form = {"reason": "spam", "text": "Everywhere."} | fields
+    return browser.post(f"/{folder}/{subject.id}/report", data=form)
+
+
+def text_of(page) -> str:
+    return " ".join(parse(page).find("main").get_text(" ").split())
+
+
+def rows_of(page) -> list[str]:
+    return [" ".join(each.get_text(" ").split()) for each in parse(page).select(".rows li")]
+
+
+def waiting_of(page) -> str | None:
+    count = parse(page).select_one("header .count")
+    return count and count.get_text()
+
+
+# -- reporting, on each backend -------------------------------------------------------------------
+
+
+@on_each_backend
+def test_report_is_kept_for_moderators(storage, add):
+    ada, bob = add("Ada"), add("Bob")
+    game, _ = storage.clients.register("Game", [], bob.id, game_url=GAME)
+    for subject in (bob, game):
+        kept = report(storage, ada, subject, "insults", "Yesterday,\nin the lobby.")
+        assert (kept.by, kept.about, kept.reason) == (ada.id, about(subject), "insults")
+        assert kept.text == "Yesterday,\nin the lobby."
+        assert (kept.answer, kept.answered_by, kept.answered) == (None, None, None)
+        assert int(kept.id[:15]) == kept.created <= now_ms()
+    assert storage.records(REPORTS).count("state", "open", 9) == 2
+    assert list(storage.audit.read()) == []  # the report itself says who sent it
+    assert list(storage.verify()) == []
+
+
+@on_each_backend
+def test_sixteen_racing_reports_of_one_thing_are_one(storage, add):
+    """None of those that were too late counts against the limit of a day."""
+    ada, bob = add("Ada"), add("Bob")
+
+    def send_one():
+        with contextlib.suppress(ReportedBefore):
+            report(storage, ada, bob)
+            return True
+
+    assert race(*[send_one] * 16).count(True) == 1
+    assert len(all_reports(storage)) == 1
+    for number in range(REPORTS_A_DAY - 1):
+        report(storage, ada, add(f"Player no {number}"))
+
+
+@on_each_backend
+def test_one_of_racing_answers_counts(storage, add):
+    ada, bob, moderators = add("Ada"), add("Bob"), [add(f"Warden {n}", MODERATOR) for n in "abcd"]
+    kept = report(storage, ada, bob)
+
+    def answer(moderator: User):
+        with contextlib.suppress(AnsweredBefore):
+            acts(storage, moderator).answer(kept.id, f"By {moderator.id}.")
+            return moderator.id
+
+    [winner] = filter(None, race(*(functools.partial(answer, each) for each in moderators)))
+    kept = storage.records(REPORTS).read(kept.id)
+    assert (kept.answer, kept.answered_by) == (f"By {winner}.", winner)
+    assert kept.created <= kept.answered <= now_ms()
+    [line] = storage.audit.read()
+    assert line.pop("time") and line == {"act": "report answer", "by": winner, "report": kept.id}
+    assert storage.records(REPORTS).page("state", "open") == []
+
+
+@on_each_backend
+def test_reported_again_after_a_year(storage, add, clock, open_installation):
+    """The record ends with a day, so that the one that removes expired reports comes in time."""
+    ada, bob = add("Ada"), add("Bob")
+    first = report(storage, ada, bob)
+    clock.shift(365 * DAY_MS / 1000)
+    with pytest.raises(ReportedBefore):
+        report(storage, ada, bob)
+    clock.move_to((first.expires + 1) / 1000)
+    assert reports.find_report(storage, ada, bob) is None
+    another = open_installation()  # a process that has not removed any in this minute
+    again = report(another, ada, bob)
+    assert [each.id for each in all_reports(storage)] == [again.id] != [first.id]
+
+
+@on_each_backend
+def test_reports_go_with_who_sent_them_and_what_they_are_about(storage, add):
+    ada, bob, carol = add("Ada"), add("Bob"), add("Carol")
+    game, _ = storage.clients.register("Game", [], None, game_url=GAME)
+    for by, subject in ((ada, bob), (bob, carol), (carol, game), (carol, ada)):
+        report(storage, by, subject)
+    storage.users.delete(bob.id)
+    assert {each.about for each in all_reports(storage)} == {about(game), about(ada)}
+    storage.clients.delete(game.id)
+    assert [each.about for each in all_reports(storage)] == [about(ada)]
+    Acts(storage, Actor(ada.id)).delete_user(ada.id)
+    assert all_reports(storage) == list(storage.verify()) == []
+
+
+def test_ten_reports_a_day(storage, add, clock):
+    """Those that were refused, and second ones, do not count."""
+    ada = add("Ada")
+    others = [add(f"Player no {number}") for number in range(REPORTS_A_DAY + 1)]
+    for each in others[:-1]:
+        for reason, text in (("", ""), ("spam", "x" * 501), ("spam", "\x07"), ("spam", "\u202e")):
+            with pytest.raises(InvalidField):
+                report(storage, ada, each, reason, text)
+        report(storage, ada, each)
+        with pytest.raises(ReportedBefore):
+            report(storage, ada, each)
+    with pytest.raises(TooManyAttempts) as refused:
+        report(storage, ada, others[-1])
+    assert len(all_reports(storage)) == REPORTS_A_DAY
+    clock.shift(refused.value.retry_after)
+    report(storage, ada, others[-1])
+
+
+def test_thousand_reports_of_a_member_are_ten(storage, add):
+    ada = add("Ada")
+    for number in range(1000 // 20):
+        game, _ = storage.clients.register("Game", [], None, game_url=f"https://g{number}.example/")
+        for _ in range(20):
+            with contextlib.suppress(ReportedBefore, TooManyAttempts):
+                report(storage, ada, game)
+    assert len(all_reports(storage)) == REPORTS_A_DAY
+
+
+def test_nobody_reports_themselves_or_their_own_app(storage, add):
+    ada = add("Ada")
+    game, _ = storage.clients.register("Game", [], ada.id, game_url=GAME)
+    for subject in (ada, game):
+        with pytest.raises(InvalidField, match="your"):
+            report(storage, ada, subject)
+    assert all_reports(storage) == []
+
+
+def test_suspended_or_deleted_player_reports_nothing(storage, add):
+    ada, bob, carol = add("Ada"), add("Bob"), add("Carol")
+    with storage.users.edit(ada.id) as user:
+        user.suspension = Suspension(bob.id)
+    storage.users.delete(carol.id)
+    for by in (ada, carol):
+        with pytest.raises(NotAllowed):
+            report(storage, by, bob)
+    with pytest.raises(NotFound):  # deleted since the form was shown
+        report(storage, bob, carol)
+    assert all_reports(storage) == []
+
+
+# -- who may answer -------------------------------------------------------------------------------
+
+
+def test_who_may_answer(storage, add, subtests):
+    """Nobody buries a report about themselves, and no moderator one about a colleague."""
+    player, reporter = add("Bob"), add("Emi")
+    moderator, colleague = add("Warden", MODERATOR), add("Colleague", MODERATOR)
+    chief, second = add("Chief", ADMINISTRATOR), add("Second", ADMINISTRATOR)
+
+    def register(owner: User | None) -> Client:
+        owner_id = owner and owner.id
+        return storage.clients.register("App", [], owner_id, game_url=None)[0]
+
+    gone = add("Gone")
+    storage.users.delete(gone.id)
+    everybody = {moderator.name, colleague.name, chief.name, second.name}
+    rows = (
+        (player, everybody),
+        (register(player), everybody),
+        (register(None), everybody),
+        (register(gone), everybody),
+        *((each, {"Chief", "Second"}) for each in (moderator, register(moderator), colleague)),
+        *((each, {"Second"}) for each in (chief, register(chief))),
+    )
+    for subject, expected in rows:
+        kept = report(storage, reporter, subject)
+        people = (player, reporter, moderator, colleague, chief, second)
+        seen = {each.name for each in people if shown_to(storage, each, [kept])}
+        with subtests.test(kept.about):
+            assert seen == expected
+            for each in people:
+                if each.name not in expected:
+                    with pytest.raises(NotAllowed):
+                        acts(storage, each).answer(kept.id, "Nothing to see.")
+            assert storage.records(REPORTS).read(kept.id).answer is None
+        storage.records(REPORTS).delete(kept.id)
+
+
+def test_only_administrator_answers_about_themselves(storage, add):
+    """Nobody else can. Not while another one is suspended for a time."""
+    chief, ada, warden = add("Chief", ADMINISTRATOR), add("Ada"), add("Warden", MODERATOR)
+    kept = report(storage, ada, chief)
+    assert count_waiting(storage, warden) == 0
+    acts(storage, chief).answer(kept.id, "")
+    assert storage.records(REPORTS).read(kept.id).answer == ""
+
+
+def test_demoted_or_suspended_moderator_answers_nothing(storage, add):
+    ada, bob, warden = add("Ada"), add("Bob"), add("Warden", MODERATOR)
+    kept = report(storage, ada, bob)
+    for field, value in (("mod_level", 0), ("suspension", Suspension("command"))):
+        with storage.users.edit(warden.id) as user:
+            user.mod_level, user.suspension = MODERATOR, None
+            setattr(user, field, value)
+        with pytest.raises(NotAllowed):
+            acts(storage, warden).answer(kept.id, "Done.")
+    assert storage.records(REPORTS).read(kept.id).answer is None
+    assert list(storage.audit.read()) == []
+
+
+def test_answer_is_a_short_line(storage, add):
+    ada, bob, warden = add("Ada"), add("Bob"), add("Warden", MODERATOR)
+    kept = report(storage, ada, bob)
+    for text in ("x" * 201, "a\nb", "\x00", " x"):
+        with pytest.raises(InvalidField) as refused:
+            acts(storage, warden).answer(kept.id, text)
+        assert refused.value.field == "answer"
+    assert list(storage.audit.read()) == []
+    acts(storage, warden).answer(kept.id, "x" * 200)
+
+
+def test_report_with_a_damaged_subject_waits_for_administrators(storage, add, faults):
+    """Nor does a record that somebody edited break the pages of all moderators."""
+    ada, bob = add("Ada"), add("Bob")
+    warden, chief = add("Warden", MODERATOR), add("Chief", ADMINISTRATOR)
+    odd = ("user:x", "client:", "user:" + "9" * 30, "", "user:77")
+    for number, each in enumerate(odd):
+        record = Report(f"{number:015d}-00000000", ada.id, each, "spam", "", now_ms(), now_ms() * 2)
+        storage.records(REPORTS).add(record)
+    report(storage, ada, bob)
+    assert count_waiting(storage, warden) == 1
+    assert count_waiting(storage, chief) == 1 + len(odd)
+
+
+# -- the form -------------------------------------------------------------------------------------
+
+
+def test_report_of_a_player_and_of_a_game(store, enter, bob, game, subtests):
+    browser = enter("Emi")
+    for subject, path in ((bob, f"/users/{bob.id}"), (game, f"/games/{game.id}")):
+        with subtests.test(path):
+            form = browser.get(f"{path}/report")
+            [action] = [each["action"] for each in parse(form).select("main form")]
+            offered = [each["value"] for each in parse(form).select("input[type=radio]")]
+            assert (action, offered) == (f"{path}/report", list(REPORT_REASONS))
+            assert f"Report {subject.name}" in text_of(form) and "not told who sent it" in form.text
+            answer = send(browser, subject, reason="cheating", text=" Yes.\r\nTwi\u202ece. ")
+            assert (answer.status_code, answer.location) == (303, path)
+            with browser.session_transaction() as session:
+                assert session["notice"] == "Report sent. A moderator will read it."
+            [kept] = store.records(REPORTS).page(
+                path.split("/")[1][:-1].replace("game", "client"), str(subject.id)
+            )
+            assert (kept.reason, kept.text) == ("cheating", "Yes.\nTwice.")
+
+
+def test_second_visit_says_when_and_whether_a_moderator_has_read_it(
+    store, enter, join, bob, game, clock
+):
+    clock.move_to(1_795_132_800)  # 20 November 2026
+    browser, warden = enter("Emi"), join("Warden", MODERATOR)
+    for subject, word, back in ((bob, "player", "users"), (game, "game", "games")):
+        send(browser, subject)
+        address = f"/{back}/{subject.id}"
+        page = browser.get(f"{address}/report")
+        said = f"You reported this {word} on 20 November 2026. A moderator will read it."
+        assert said in text_of(page) and "<form" not in page.text.partition("<main")[2]
+        assert [each["href"] for each in parse(page).select("main a")] == [address]
+        again = send(browser, subject, text="Once more.")  # of a form that was open before
+        assert again.status_code == 409 and said in text_of(again)
+        assert "Problem" not in parse(again).title.text
+        kept = reports.find_report(store, store.users.find_by_login("Emi"), subject)
+        assert kept.text == "Everywhere."
+        acts(store, warden).answer(kept.id, "A secret of moderators.")
+        page = browser.get(f"{address}/report")
+        assert f"You reported this {word} on 20 November 2026. A moderator has read it." in text_of(
+            page
+        )
+        assert "secret" not in page.text and "Warden" not in page.text
+
+
+def test_bad_report_is_shown_again_as_typed(store, enter, bob):
+    browser = enter("Emi")
+    for fields, problems in (
+        ({"reason": ""}, {"reason": "Choose what is wrong."}),
+        ({"reason": "<b>"}, {"reason": "Choose what is wrong."}),
+        ({"text": "x" * 501}, {"text": "Use up to 500 characters. This text has 501."}),
+        ({"text": "a\x07"}, {"text": "Use plain text. Some characters here can't be shown."}),
+    ):
+        page = send(browser, bob, **{"text": "</textarea><b>"} | fields)
+        assert (page.status_code, problems_of(page)) == (400, problems)
+        assert parse(page).find("textarea").text.strip() == fields.get("text", "</textarea><b>")
+        checked = [each["value"] for each in parse(page).select("input[checked]")]
+        assert checked == ([] if "reason" in fields else ["spam"])
+    assert all_reports(store) == []
+
+
+def test_eleventh_report_of_a_day_is_shown_again(store, enter, join, clock):
+    browser = enter("Emi")
+    others = [join(f"Player no {number}") for number in range(REPORTS_A_DAY + 1)]
+    for each in others[:-1]:
+        assert send(browser, each).status_code == 303
+    page = send(browser, others[-1], text="What I typed.")
+    assert page.status_code == 429 and int(page.headers["Retry-After"]) > 0
+    [problem] = problems_of(page).values()
+    assert problem.startswith("You can send 10 reports a day. Try again in ")
+    assert "What I typed." in page.text
+
+
+def test_guest_signs_in_and_comes_back_to_the_form(browser, bob, game):
+    for path in (f"/users/{bob.id}/report", f"/games/{game.id}/report"):
+        for answer in (browser.get(path), browser.post(path, data={"reason": "spam"})):
+            assert (answer.status_code, answer.location) == (303, f"/sign-in?next={path}")
+
+
+def test_own_profile_and_own_app_have_no_form(store, adas_browser, ada):
+    own, _ = store.clients.register("Own", [], ada.id, game_url=GAME)
+    for subject in (ada, own):
+        folder = "users" if isinstance(subject, User) else "games"
+        page, posted = (
+            adas_browser.get(f"/{folder}/{subject.id}/report"),
+            send(adas_browser, subject),
+        )
+        assert (page.status_code, posted.status_code) == (200, 400)
+        for each in (page, posted):
+            assert "You can't report yourself or your own app." in text_of(each)
+            assert "<form" not in each.text.partition("<main")[2]
+    assert all_reports(store) == []
+
+
+def test_report_of_what_is_not_there_is_404(store, enter, bob):
+    browser = enter("Emi")
+    app, _ = store.clients.register("No game", [], None)
+    disabled, _ = store.clients.register("Game", [], None, game_url=GAME, disabled=True)
+    store.users.delete(bob.id)
+    paths = [f"/users/{each}/report" for each in (bob.id, 77, "0", "01", "x", "%00")]
+    paths += [f"/games/{each}/report" for each in (app.id, disabled.id, "x" * 24, "%00", "1")]
+    for path in paths:
+        assert browser.get(path).status_code == 404
+        assert browser.post(path, data={"reason": "spam"}).status_code == 404
+    assert all_reports(store) == []
+
+
+# -- the queue ------------------------------------------------------------------------------------
+
+
+def test_only_moderators_see_the_queue(store, browser, enter, bob, ada):
+    kept = report(store, ada, bob)
+    paths = ("/admin", f"/admin/reports/{kept.id}")
+    for path in paths:
+        assert browser.get(path).location.startswith("/sign-in?next=/admin")
+        assert browser.post(path).status_code in (303, 405)
+    players_browser = enter("Emi")
+    for path in paths:
+        assert players_browser.get(path).status_code == 403
+    assert players_browser.post(paths[1], data={"answer": "x"}).status_code == 403
+    for level in (MODERATOR, ADMINISTRATOR):
+        moderators_browser = enter(f"Warden {level}", level)
+        for path in paths:
+            assert moderators_browser.get(path).status_code == 200
+    assert all_reports(store) == [kept]
+
+
+def test_queue_is_oldest_first_in_pages_by_key(store, enter, join, clock):
+    browser, bob = enter("Warden", MODERATOR), join("Bob")
+    for number in range(2 * REPORTS_SHOWN + 10):
+        clock.shift(1)
+        report(store, join(f"Player no {number}"), bob)
+    seen, paths, path = [], [], "/admin"
+    while path:
+        page = browser.get(path)
+        rows = rows_of(page)
+        seen.append([each.partition("Player no ")[2].partition(" ,")[0] for each in rows])
+        links = {each.text: each["href"] for each in parse(page).select(".pages a")}
+        assert ("Previous" in links) == (path != "/admin")
+        paths.append(path)
+        path = links.get("Next")
+    numbers = [str(each) for each in range(2 * REPORTS_SHOWN + 10)]
+    assert seen == [numbers[:50], numbers[50:100], numbers[100:]]
+    for expected in (seen[1], seen[0]):
+        [path] = [
+            each["href"] for each in parse(page).select(".pages a") if each.text == "Previous"
+        ]
+        page = browser.get(path)
+        assert [
+            each.partition("Player no ")[2].partition(" ,")[0] for each in rows_of(page)
+        ] == expected
+    assert [each.text for each in parse(page).select(".pages a")] == ["Next"]
+    for each in store.records(REPORTS).ids()[-10:]:  # those of the last page are answered meanwhile
+        acts(store, store.users.find_by_login("Warden")).answer(each, "")
+    assert browser.get(paths[-1]).location == "/admin"
+
+
+def test_row_says_what_about_whom_by_whom_and_when(store, enter, join, game, clock):
+    warden, emi, named = enter("Warden", MODERATOR), join("Emi"), join(LONG_NAME)
+    kept = report(store, emi, named, "insults")
+    clock.shift(1)
+    report(store, emi, game, "other")
+    clock.shift(2 * 3600)
+    page = warden.get("/admin")
+    assert rows_of(page) == [
+        f"{LONG_NAME} : insults or threats Reported by Emi , 2 hours ago Answer",
+        "Space Game : something else Reported by Emi , 2 hours ago Answer",
+    ]
+    link = parse(page).select_one(".rows a")
+    assert link["href"] == f"/admin/reports/{kept.id}"
+    assert link["aria-label"] == f"Answer: {LONG_NAME}: insults or threats"
+
+
+def test_empty_queue_says_so(enter):
+    page = enter("Warden", MODERATOR).get("/admin")
+    assert "Nothing is waiting. Reports appear here." in text_of(page)
+    assert waiting_of(page) is None
+
+
+def test_queue_hides_reports_of_oneself_and_of_colleagues(store, enter, join):
+    """Neither the rows nor the number tell that there is one, or who sent it."""
+    browser, emi = enter("Warden", MODERATOR), join("Emi")
+    warden, chief = store.users.find_by_login("Warden"), join("Chief", ADMINISTRATOR)
+    for subject in (warden, chief):
+        kept = report(store, emi, subject)
+        pages = [browser.get("/admin"), browser.get(f"/users/{warden.id}")]
+        assert [waiting_of(each) for each in pages] == [None, None]
+        assert "Nothing is waiting." in text_of(pages[0]) and "Emi" not in pages[0].text
+        assert browser.get(f"/admin/reports/{kept.id}").status_code == 404
+        refused = browser.post(f"/admin/reports/{kept.id}", data={"answer": "Fine."})
+        assert refused.status_code == 404 and "Emi" not in refused.text
+    assert [each.answer for each in all_reports(store)] == [None, None]
+    assert len(rows_of(enter("Second", ADMINISTRATOR).get("/admin"))) == 2
+
+
+def test_page_without_reports_for_this_moderator_leads_to_the_next(store, enter, join, clock):
+    browser, chief, bob = enter("Warden", MODERATOR), join("Chief", ADMINISTRATOR), join("Bob")
+    for number in range(REPORTS_SHOWN + 1):
+        clock.shift(1)
+        subject = chief if number < REPORTS_SHOWN else bob
+        report(store, join(f"Player no {number}"), subject)
+    page = browser.get("/admin")
+    assert "Nothing on this page is for you." in text_of(page)
+    [following] = [each["href"] for each in parse(page).select(".pages a")]
+    assert len(rows_of(browser.get(following))) == 1
+
+
+# -- one report -----------------------------------------------------------------------------------
+
+
+def test_answered_report_leaves_the_queue(store, enter, join):
+    browser, emi, bob = enter("Warden", MODERATOR), join("Emi"), join("Bob")
+    kept = report(store, emi, bob, "insults", "She called </p><script> names.")
+    page = browser.get(f"/admin/reports/{kept.id}")
+    for each in ("Report about Bob", "What Insults or threats", "Where Profile", "From Emi , less"):
+        assert each in text_of(page)
+    assert parse(page).select_one(".quote").text == kept.text
+    links = [each["href"] for each in parse(page).select("main a")]
+    assert links == ["/admin", f"/users/{bob.id}", f"/users/{emi.id}", f"/users/{bob.id}"]
+    assert "Moderate Bob" in text_of(page) and "Others about" not in page.text
+    answer = browser.post(f"/admin/reports/{kept.id}", data={"answer": " Suspended for a week. "})
+    assert (answer.status_code, answer.location) == (303, "/admin")
+    page = browser.get("/admin")
+    assert "Report closed." in text_of(page) and "Nothing is waiting." in text_of(page)
+    assert store.records(REPORTS).read(kept.id).answer == "Suspended for a week."
+
+
+def test_administrators_close_a_report_about_a_damaged_record(store, enter, ada, bob, faults):
+    browser = enter("Chief", ADMINISTRATOR)
+    kept = report(store, ada, bob)
+    odd = dataclasses.replace(kept, id="9" * 15 + "-00000000", about="edited by hand")
+    store.records(REPORTS).add(odd)
+    faults.damage_user(bob.id)
+    row = "a damaged record: spam Reported by Ada , less than a minute ago Answer"
+    assert rows_of(browser.get("/admin")) == [row, row]
+    for each in (kept, odd):
+        assert "Report about a damaged record" in text_of(browser.get(f"/admin/reports/{each.id}"))
+        assert browser.post(f"/admin/reports/{each.id}", data={"answer": ""}).status_code == 303
+
+
+def test_page_of_a_report_of_a_game(store, enter, join, game):
+    kept = report(store, join("Emi"), game)
+    page = enter("Warden", MODERATOR).get(f"/admin/reports/{kept.id}")
+    assert "Where Game" in text_of(page) and parse(page).select_one(".quote") is None
+    assert [each["href"] for each in parse(page).select("a.button.second")][
+        -1
+    ] == f"/games/{game.id}"
+    assert "Look at the game" in text_of(page)
+
+
+def test_second_moderator_is_told_who_answered(store, enter, join):
+    browser, first = enter("Warden", MODERATOR), join("Bruno", MODERATOR)
+    kept = report(store, join("Emi"), join("Bob"))
+    acts(store, first).answer(kept.id, "A warning.")
+    page = browser.post(f"/admin/reports/{kept.id}", data={"answer": "Suspended."})
+    assert page.status_code == 409
+    assert "Another moderator has just closed this report." in text_of(page)
+    assert "Closed by Bruno , less than a minute ago: A warning." in text_of(page)
+    assert "<form" not in page.text.partition("<main")[2]
+    assert store.records(REPORTS).read(kept.id).answer == "A warning."
+    store.users.delete(first.id)
+    page = browser.get(f"/admin/reports/{kept.id}")
+    assert f"Closed by player {first.id}, who left, less than a minute ago: A warning." in text_of(
+        page
+    )
+
+
+def test_bad_answer_is_shown_again_as_typed(store, enter, join):
+    browser = enter("Warden", MODERATOR)
+    kept = report(store, join("Emi"), join("Bob"))
+    page = browser.post(f"/admin/reports/{kept.id}", data={"answer": "y" * 201})
+    assert page.status_code == 400
+    assert problems_of(page) == {"answer": "Use up to 200 characters on one line."}
+    assert "y" * 201 in page.text
+
+
+def test_newest_others_about_the_same_player(store, enter, join, clock):
+    browser, bob, game_owner = enter("Warden", MODERATOR), join("Bob"), join("Owner")
+    warden = store.users.find_by_login("Warden")
+    sent = []
+    for number in range(OTHERS_SHOWN + 2):
+        clock.shift(60)
+        sent.append(report(store, join(f"Player no {number}"), bob))
+    report(store, bob, game_owner)
+    acts(store, warden).answer(sent[9].id, "")
+    acts(store, warden).answer(sent[8].id, "Suspended.")
+    rows = rows_of(browser.get(f"/admin/reports/{sent[10].id}"))
+    expected = [11, *range(9, 0, -1)]
+    assert [each.partition("Player no ")[2].partition(" ,")[0] for each in rows] == list(
+        map(str, expected)
+    )
+    assert rows[0].endswith("ago. Open.")
+    assert rows[1].endswith("Closed by Warden , less than a minute ago.")
+    assert rows[2].endswith("Closed by Warden , less than a minute ago: Suspended.")
+
+
+def test_forged_id_is_404_and_changes_nothing(store, enter, join):
+    browser = enter("Warden", MODERATOR)
+    kept = report(store, join("Emi"), join("Bob"))
+    for each in FORGED_IDS:
+        assert browser.get(f"/admin/reports/{each}").status_code == 404
+        assert browser.post(f"/admin/reports/{each}", data={"answer": "x"}).status_code == 404
+        for name in ("after", "before"):
+            page = browser.get(f"/admin?{name}={each}")
+            assert page.status_code in (200, 303)
+    assert all_reports(store) == [kept]
+
+
+# -- the number in the header, and what others learn ----------------------------------------------
+
+
+def test_number_of_waiting_reports_is_for_moderators(store, enter, join, adas_browser, browser):
+    warden = enter("Warden", MODERATOR)
+    bob = join("Bob")
+    for number in range(reports.WAITING_COUNTED):
+        report(store, join(f"Player no {number}"), bob)
+        if number == 0:
+            assert waiting_of(warden.get("/")) == "1 waiting"
+        if number == 98:
+            assert waiting_of(warden.get("/")) == "99 waiting"
+    assert waiting_of(warden.get("/")) == "99+ waiting"
+    assert waiting_of(adas_browser.get("/")) is None
+
+
+def test_pages_do_without_the_number_if_reports_cannot_be_read(store, enter, join, monkeypatch):
+    """Those of a player read no report at all."""
+    warden, emi, asked = enter("Warden", MODERATOR), enter("Emi"), []
+
+    def fail(*args: object, **_: object) -> None:
+        asked.append(args)
+        raise StorageFailed("the disk is gone")
+
+    monkeypatch.setattr(type(store.records(REPORTS)), "page", fail)
+    assert emi.get("/account").status_code == 200 and asked == []
+    page = warden.get("/account")
+    assert page.status_code == 200 and waiting_of(page) is None
+    assert len(asked) == 1
+
+
+def test_who_is_reported_does_not_learn_it(store, enter, join, adas_browser, ada):
+    """Nor that a moderator answered, or what. Who sent it has it in their export."""
+    game, _ = store.clients.register("Game", [], ada.id, game_url=GAME)
+    emis_browser, warden = enter("Emi"), join("Warden", MODERATOR)
+    for subject in (ada, game):
+        send(emis_browser, subject, text="Everywhere, I say.")
+    for each in all_reports(store):
+        acts(store, warden).answer(each.id, "Warned.")
+    export = adas_browser.get("/account/export").text
+    for secret in ("Everywhere", "Emi", "Warned", "report answer", *store.records(REPORTS).ids()):
+        assert secret not in export
+    assert json.loads(export)["reports"] == []
+    assert store.users.read(ada.id).notices == []
+    own = emis_browser.get("/account/export").json["reports"]
+    assert {each["about"] for each in own} == {about(ada), about(game)}
+    assert own[0].keys() == {"about", "reason", "text", "created", "expires"}
+
+
+def test_racing_posts_of_a_form_make_one_report(store, enter, bob):
+    browsers = [enter("Emi")]
+    for _ in range(3):
+        again = type(browsers[0])(browsers[0].application, browsers[0].response_wrapper)
+        again.sign_in("Emi")
+        browsers.append(again)
+    answers = race(*(functools.partial(send, each, bob) for each in browsers * 4))
+    assert sorted({each.status_code for each in answers}) == [303, 409]
+    assert [each.status_code for each in answers].count(303) == 1
+    assert len(all_reports(store)) == 1

@@ -234,11 +234,20 @@ class Acts:
             elif has_token:
                 consent.end_tokens()
 
-    def add_heartbeat(self, user_id: int) -> None:
-        """Add the time since the last heartbeat of this sitting to a player's play time."""
+    def add_heartbeat(self, user_id: int, game: str | None = None) -> None:
+        """Add the time since the last heartbeat of this sitting to a player's play time.
+
+        `game` is the client id of the game that sent it. Older pages do not name it.
+        """
         with self._store.users.edit(user_id) as user:
             self._require_oneself(user)
-            count_heartbeat(user, now_ms())
+            counts = count_heartbeat(user, now_ms())
+            if counts:
+                user.last_game = game
+                if game in user.consents:
+                    user.grants[game].played = user.last_heartbeat
+        if counts:
+            self._store.playing.note(user_id, None if user.hides_game else game)
 
     def delete_user(self, user_id: int) -> None:
         """Delete a player. Raises LastAdministrator."""
@@ -321,11 +330,12 @@ class Acts:
         self._store.pictures.save(user_id, generated, before)
 
 
-def count_heartbeat(user: User, now: int) -> None:
-    """Change the play time and the last heartbeat, unless another tab has just done so."""
+def count_heartbeat(user: User, now: int) -> bool:
+    """Change the play time and the last heartbeat; False if another tab has just done so."""
     since = now - user.last_heartbeat  # milliseconds; below 0 if another machine's clock is ahead
     if -CLOCK_TOLERANCE * 1000 <= since <= COUNTED_ALREADY:
-        return
+        return False
     if 0 <= since <= SITTING_GAP:
         user.play_ms += since
     user.last_heartbeat = now
+    return True

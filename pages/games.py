@@ -1,5 +1,7 @@
 """Games: the home page that lists them, and the heartbeats of those who play them."""
 
+import contextlib
+
 from flask import Blueprint, abort, current_app, request
 from werkzeug.wrappers import Response
 
@@ -11,7 +13,7 @@ from identity.settings import check_game
 from pages.forms import FormRefused, form_view, pop_notice, redirect_with_notice
 from pages.moderation import acts_of, app_acts_of, require_moderator
 from pages.rendering import Preview, render_page
-from storage.errors import InvalidField, NoSuchClient
+from storage.errors import DamagedRecord, InvalidField, NoSuchClient
 from storage.records import Client, User
 from storage.rules import CLIENT_ID
 
@@ -120,9 +122,15 @@ def change_listed(player: User, client_id: str) -> Response:
 
 @games.post("/api/users/heartbeat")
 def heartbeat() -> dict[str, str]:
-    """Add the time since the last heartbeat of this sitting to the player's play time."""
+    """Add the time since the last heartbeat of this sitting to the player's play time.
+
+    The play page of a game sends its `client_id`.
+    """
     player = signed_in_player()
     if player is None:
         abort(401, "nobody is signed in")
-    acts_of(player).add_heartbeat(player.id)
+    game = None
+    with contextlib.suppress(DamagedRecord):
+        game = find_game(request.form.get("client_id", ""))
+    acts_of(player).add_heartbeat(player.id, game and game.id)
     return {"message": "ok"}

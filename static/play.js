@@ -114,7 +114,8 @@ if (dialog) {
 
 async function sendHeartbeat() {
   if (document.hidden || !signedIn || !answered) return;
-  const answer = await fetch("/api/users/heartbeat", { method: "POST" }).catch(() => null);
+  const body = new URLSearchParams({ client_id: frame.dataset.clientId });
+  const answer = await fetch("/api/users/heartbeat", { method: "POST", body }).catch(() => null);
   if (answer?.status === 401) offerSignIn();
 }
 

@@ -37,6 +37,8 @@ from storage.repositories import Clients, Handles, Invites, Records
 from storage.users import Images, Users
 
 ATTEMPTS_WINDOW = 900  # seconds: failures are counted over this and the window before it
+PLAYING_KEPT = 240  # seconds; the play page sends a heartbeat each minute
+PLAYING_LISTED = 2000  # users
 KEYS_KEPT = 2  # after a rotation: signatures by the key before still verify
 HEALTH_INTERVAL = 5  # seconds between two saves of the health check
 GENERATED_CACHED = 1024  # users whose pictures are generated: about 1 KiB each
@@ -139,6 +141,22 @@ class Attempts(ABC):
         """Stop counting all attempts."""
 
 
+class Playing(ABC):
+    """Who plays now, and which game. A crash of the storage may lose it."""
+
+    @abstractmethod
+    def note(self, user_id: int, game: str | None) -> None:
+        """Remember that a user plays now, and the client id of the game if it may be named."""
+
+    @abstractmethod
+    def now(self) -> dict[int, str | None]:
+        """Return the games by user id of those who were noted in the last minutes.
+
+        They are in the order in which they were noted, the latest first, as far as it is known, and
+        at most PLAYING_LISTED.
+        """
+
+
 class Audit(ABC):
     """The audit log: what an administrator may have to explain."""
 
@@ -191,6 +209,7 @@ class Storage(ABC):
     codes: Codes
     keys: Keys
     attempts: Attempts
+    playing: Playing
     audit: Audit
 
     _tried_saving = -math.inf  # time.monotonic()

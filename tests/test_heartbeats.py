@@ -5,6 +5,11 @@ import functools
 import pytest
 from forms import race
 
+from identity.accounts import Acts
+from identity.actors import Actor
+from identity.presence import game_shown
+from storage.records import Grant
+
 ADDRESS = "/api/users/heartbeat"
 
 
@@ -108,3 +113,42 @@ def test_failed_write_is_503(beat, adas_browser, clock, faults):
     clock.shift(60)
     faults.refuse_saves("users")
     assert adas_browser.post(ADDRESS).status_code == 503
+
+
+def test_heartbeat_names_its_game(store, beat, ada, adas_browser, clock):
+    """A game that is no game of this site counts as none, as on older pages that send nothing."""
+    fields = {"game_url": "https://chess.example/", "listed": True}
+    game, _ = store.clients.register("Chess", [], None, **fields)
+    with store.users.edit(ada.id) as user:
+        user.grants[game.id] = Grant("a grant", ["userinfo"], 1)
+    for sent, kept in ((game.id, game.id), ("x" * 24, None), ("../users/1", None), (None, None)):
+        clock.shift(60)
+        data = {"client_id": sent} if sent else None
+        assert adas_browser.post(ADDRESS, data=data).status_code == 200
+        user = store.users.read(ada.id)
+        assert (user.last_game, store.playing.now()) == (kept, {ada.id: kept})
+    assert user.grants[game.id].played == user.last_heartbeat - 180_000
+
+
+def test_hidden_game_is_named_to_the_player_and_to_moderators_alone(store, beat, ada):
+    bob = store.users.register("Bob", "bob@example.org", "a hash")
+    moderator = store.users.register("Eve", "eve@example.org", "a hash", mod_level=1)
+    fields = {"game_url": "https://chess.example/", "listed": True}
+    game, _ = store.clients.register("Chess", [], None, **fields)
+
+    def seen() -> list[bool]:
+        user = store.users.read(ada.id)
+        return [game_shown(store, user, each) == game for each in (None, bob, moderator, user)]
+
+    beat(60)
+    assert not any(seen())
+    Acts(store, Actor(ada.id)).add_heartbeat(ada.id, game.id)
+    with store.users.edit(ada.id) as user:
+        user.last_game = game.id
+    assert all(seen())
+    with store.users.edit(ada.id) as user:
+        user.hides_game = True
+    assert seen() == [False, False, True, True]
+    with store.clients.edit(game.id) as client:
+        client.listed = False
+    assert not any(seen())

@@ -17,6 +17,7 @@ from storage.flat_files.audit import AuditFile
 from storage.flat_files.codes import CodeFiles
 from storage.flat_files.keys import KeyFile
 from storage.flat_files.layout import Layout
+from storage.flat_files.playing import PlayingFiles
 from storage.flat_files.record_files import HandleFiles, RecordFiles
 from storage.flat_files.users import UserFiles
 from storage.kinds import HANDLES, OPENID_KEYS, Kind
@@ -42,6 +43,7 @@ class FlatFiles(Storage):
         self.pictures = self.users.pictures
         self.codes = CodeFiles(layout.path("codes"))
         self.attempts = AttemptFiles(layout, self.keys)
+        self.playing = PlayingFiles(layout.path("playing"))
         self.audit = AuditFile(layout)
         self.handles = HandleFiles(layout, HANDLES)
         self.openid_keys = RecordFiles(layout, OPENID_KEYS)

@@ -65,7 +65,7 @@ class Layout:
             names += [kind.name, *(unique.folder for unique in kind.unique), f"index/{kind.name}"]
             indexes = kind.keys[len(kind.unique) :]
             names += [f"index/{kind.name}/{index.name}" for index in indexes]
-        names += ["deleted", "codes", "attempts", "locks"]
+        names += ["deleted", "codes", "attempts", "playing", "locks"]
         return [self.path(name) for name in ("index", *names)]
 
     def key_logs(self) -> list[str]:

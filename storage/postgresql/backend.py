@@ -12,6 +12,7 @@ from storage.postgresql.audit import AuditTable
 from storage.postgresql.codes import CodeTable
 from storage.postgresql.connections import Database
 from storage.postgresql.keys import KeyRow
+from storage.postgresql.playing import PlayingTable
 from storage.postgresql.record_table import HandleTable, RecordTable
 from storage.postgresql.users import UserTable
 from storage.records import now_ms
@@ -33,6 +34,7 @@ class PostgreSQL(Storage):
         self.pictures = self.users.pictures
         self.codes = CodeTable(database)
         self.attempts = AttemptTable(database, self.keys)
+        self.playing = PlayingTable(database)
         self.audit = AuditTable(database)
 
     def records(self, kind: Kind) -> RecordTable:

@@ -2,7 +2,7 @@
 
 All rows are read in one transaction, which sees one state: no save is ever half there. A repair
 reads its row again, under the lock of a save. A record that cannot be decoded is left to a person.
-What constraints and indexes guarantee is not looked at; codes and attempts expire.
+What constraints and indexes guarantee is not looked at; codes, attempts and who plays expire.
 """
 
 import functools

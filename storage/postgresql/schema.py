@@ -5,7 +5,7 @@
     deleted_users     the ids of deleted players
     pictures          pictures that players uploaded; others are generated when they are read
     audit             the audit log, one JSON line each
-    codes, attempts   UNLOGGED: authorization codes, counted attempts
+    codes, attempts, playing   UNLOGGED: authorization codes, counted attempts, who plays now
     health            one row, written to find out whether the database saves
 
 The record is the truth; the other columns of its row follow from it. A crash or the promotion of a
@@ -61,6 +61,14 @@ CREATE UNLOGGED TABLE attempts (
 );
 INSERT INTO health (at) VALUES (0)
 """
+# Of a later release than TABLES; made together with the tables of its kinds.
+ADDED_TABLES = """
+CREATE UNLOGGED TABLE IF NOT EXISTS playing (
+    user_id bigint PRIMARY KEY,
+    game text,
+    at bigint NOT NULL
+)
+"""
 FIRST_ROW = "INSERT INTO installation (layout, kinds, next_user_id, keys) VALUES (%s, %s, 1, %s)"
 
 
@@ -98,6 +106,7 @@ def prepare_database(execute: Execute) -> None:
     for kind in kinds.KINDS:
         for statement in statements_for(kind) if kind.name not in made else ():
             execute(statement)
+    execute(ADDED_TABLES)
     if made:
         execute("UPDATE installation SET kinds = %s", [sorted(made | names)])
     else:

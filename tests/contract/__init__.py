@@ -8,5 +8,5 @@ postgresql/test_contract.py, whose conftest.py choose the backend. They use only
 import pytest
 
 MODULES = ("base", "users", "changes", "clients", "codes", "attempts", "keys", "kinds", "loading")
-MODULES += ("openid", "names")
+MODULES += ("openid", "names", "playing")
 pytest.register_assert_rewrite(*(f"{__name__}.{each}" for each in MODULES))

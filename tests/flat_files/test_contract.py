@@ -12,6 +12,7 @@ from contract.kinds import KindsContract
 from contract.loading import LoadContract
 from contract.names import ListsContract
 from contract.openid import OpenIdContract
+from contract.playing import PlayingContract
 from contract.users import (
     AdministratorsContract,
     ImportsContract,
@@ -53,8 +54,8 @@ class TestNames(ListsContract):
         return lambda user_id: (data / f"users/{user_id}.json").write_text("{}")
 
 
-class TestAttempts(AttemptsContract):
-    """Attempts."""
+class TestAttempts(AttemptsContract, PlayingContract):
+    """Attempts, and who plays now."""
 
 
 class TestLoad(LoadContract):

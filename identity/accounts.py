@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from identity.actors import Actor, Authority, NotAllowed
+from identity.formatting import DATE, format_time
 from identity.rights import (
     Right,
     is_oneself,
@@ -24,14 +25,24 @@ from identity.rights import (
     only_the_command,
 )
 from storage import Storage
-from storage.errors import InvalidField, NoSuchPicture
-from storage.records import ADMINISTRATOR, CLOCK_TOLERANCE, Session, Suspension, User, now_ms
+from storage.errors import InvalidField, NoSuchPicture, TooManyNames
+from storage.names import unique_key
+from storage.records import (
+    ADMINISTRATOR,
+    CLOCK_TOLERANCE,
+    Session,
+    Suspension,
+    User,
+    now_ms,
+    sha256,
+)
+from storage.repositories import Images
 from storage.rules import check_bio, check_description, check_flair, check_mod_level, refuse
-from storage.users import Images
 
 RESETS = ("bio", "name", "picture")
 DAY_MS = 86_400_000  # milliseconds
 RENAMES_AN_HOUR = 10  # of one player, who could imitate many others in turn
+FORMER_NAMES_KEPT = 10  # of one player; nobody else can have these
 SESSIONS_KEPT = 20  # signed-in browsers of one player; the oldest is dropped first
 SITTING_GAP = 150_000  # milliseconds between two heartbeats of one sitting
 COUNTED_ALREADY = 30_000  # milliseconds: a heartbeat so soon after another comes from a second tab
@@ -89,24 +100,23 @@ class Acts:
         act = f"user reset {what}"
         audited = functools.partial(self._authority.audited, may_moderate, act)
         if what == "name":
-            self._reset_name(user_id, audited("name", f"player{user_id}"))
+            name = f"player{user_id}"
+            text = (
+                f"A moderator changed your name to {name}. Choose a new one on your account page."
+            )
+            before = _notifying(audited("name", name), text, "name", name)
+            self._store.users.reset_name(user_id, before)
         elif what == "picture":
-            self._save_generated_picture(user_id, may_moderate, audited())
+            text = "A moderator removed your picture. Choose another one on your account page."
+            self._save_generated_picture(user_id, may_moderate, _notifying(audited(), text))
         elif what == "bio":
-            self._set_field(user_id, may_moderate, act, "bio", "")
+            text = "A moderator removed what you wrote about yourself. Write something else."
+            before = _notifying(audited("bio", ""), text, "bio", "")
+            with self._store.users.edit(user_id) as user:
+                before(user)
+                user.bio = ""
         else:
             raise ValueError(f"{what} cannot be reset")
-
-    def _reset_name(self, user_id: int, audit: Callable[[User], None]) -> None:
-        def before(user: User) -> None:
-            audit(user)
-            if user.name != f"player{user_id}":
-                user.notify(
-                    f"A moderator changed your name to player{user_id}. Choose a new one on your "
-                    "account page."
-                )
-
-        self._store.users.reset_name(user_id, before)
 
     def set_mod_level(self, user_id: int, mod_level: int) -> None:
         """Change what a player may do here. Raises InvalidField, LastAdministrator."""
@@ -154,12 +164,14 @@ class Acts:
     ) -> None:
         """Change what others see of a player, in one save; None keeps a field as it is.
 
-        So does a flair that the player lacks. Raises InvalidField, NameTaken, TooManyAttempts.
+        So does a flair that the player lacks. Raises InvalidField, NameTaken, NameKept,
+        TooManyNames, TooManyAttempts.
         """
 
         def change(user: User) -> None:
             kept = user.name if name is None else name
             self._authority.audited(is_oneself, "user set name", "name", kept)(user)
+            self._refuse_hoarding(user, kept)
             if bio not in (None, user.bio):  # a newer rule locks nobody out
                 refuse("bio", check_bio(bio))
                 self._authority.audited(is_oneself, "user set bio")(user)
@@ -174,6 +186,18 @@ class Acts:
             # A name that is refused counts as well: to ask for it takes the lock of all accounts.
             self._authority.count_own("rename of", RENAMES_AN_HOUR)
             self._store.users.rename(user_id, name, change)
+
+    def _refuse_hoarding(self, user: User, name: str) -> None:
+        """Raise TooManyNames for a new name of a player who keeps FORMER_NAMES_KEPT others."""
+        own, new = (sha256(unique_key(each)) for each in (user.name, name))
+        if self._authority.is_command or own == new:
+            return
+        names = self._store.users.former_names.of(user.id)
+        kept = {each.id: each.expires for each in names if each.id != own}
+        if new not in kept and len(kept) >= FORMER_NAMES_KEPT:
+            problem = f"You gave up {FORMER_NAMES_KEPT} names lately. Take one of them back, or"
+            date = format_time(min(kept.values()), DATE)
+            raise TooManyNames("name", f"{problem} choose a new one after {date}.")
 
     def save_picture(self, user_id: int, images: Images) -> None:
         """Make these images of all sizes a player's picture."""
@@ -328,6 +352,19 @@ class Acts:
             if content == generated["large"]:
                 return
         self._store.pictures.save(user_id, generated, before)
+
+
+def _notifying(
+    before: Callable[[User], None], text: str, field: str | None = None, value: object = None
+) -> Callable[[User], None]:
+    """Return a `before` that also tells the player, unless a field has this value."""
+
+    def act(user: User) -> None:
+        before(user)
+        if field is None or getattr(user, field) != value:
+            user.notify(text)
+
+    return act
 
 
 def count_heartbeat(user: User, now: int) -> bool:

@@ -87,13 +87,14 @@ def waiting_reports(player: User) -> int | None:
 
 
 def unread_notices(player: User) -> list[str]:
-    """Return what happened to the player's things, each once in a session."""
+    """Return what happened to the player's things, and the new name, each once in a session."""
     newest = session.get("told", 0)
     oldest = now_ms() - NOTICE_DAYS * DAY * 1000
     unread = [each for each in player.notices if each.since > max(newest, oldest)]
     if unread:
         session["told"] = unread[-1].since
-    return [each.text for each in unread]
+    renamed = session.pop("renamed", None)  # by the sign-in with a former name
+    return [*filter(None, [renamed]), *(each.text for each in unread)]
 
 
 def render_guest_page(template: str, leads_to: str, **values) -> tuple[str, dict[str, str]]:

@@ -4,6 +4,7 @@ from flask import Blueprint, redirect, request, session
 from werkzeug.wrappers import Response
 
 from identity.context import get_storage
+from identity.formatting import DATE, format_time
 from identity.passwords import verify_password_with_limits
 from identity.reauthentication import find_asked, find_login_hint
 from identity.sessions import end_session, local_address, signed_in_player, start_session
@@ -45,8 +46,12 @@ def find_only_player(leads_to: str) -> User | None:
 def check_sign_in(leads_to: str) -> Response:
     """Sign in by `name` (or email) and `password`, then redirect to `next`."""
     name, password = request.form.get("name", "").strip(), request.form.get("password", "")
-    user = get_storage().users.find_by_login(name)
-    right = verify_password_with_limits(user.password_hash if user else "", password, name)
+    users, names = get_storage().users, [name]
+    user = users.find_by_login(name)
+    former = None if user else users.former_names.find_kept(name)
+    if former and (user := users.find(former.user_id)):
+        names.append(user.name)  # an old name allows no more attempts than the new one
+    right = verify_password_with_limits(user.password_hash if user else "", password, *names)
     if user is None or not right:
         raise forms.FormRefused({"form": "Wrong name or password."}, 403)
     only = find_only_player(leads_to)
@@ -61,6 +66,11 @@ def check_sign_in(leads_to: str) -> Response:
     # An app that always asks for the password must not push out the sessions of other browsers.
     if not start_session(user, password, replaced=session.get("id") if only else None):
         raise forms.FormRefused({"form": forms.ACCOUNT_CHANGED}, 403)
+    if former:
+        session["renamed"] = (
+            f"You are called {user.name} now. Sign in with that name. Your old name stays yours "
+            f"until {format_time(former.expires, DATE)}."
+        )
     return redirect(leads_to, 303)
 
 

@@ -16,7 +16,7 @@ from identity.sessions import local_address, signed_in_player, start_session
 from identity.settings import site_words
 from pages import forms
 from pages.rendering import render_guest_page, render_page
-from storage.errors import EmailTaken, InvalidField, NameTaken, StorageFailed
+from storage.errors import EmailTaken, InvalidField, StorageFailed
 from storage.names import check_name, normal_name
 from storage.records import ADMINISTRATOR, PLAYER, User
 from storage.rules import check_email, check_password
@@ -128,8 +128,7 @@ def add_account(form: MultiDict, first: bool) -> User:
         email=check_email(email),
         password=check_password(password, name, email, *site_words(current_app.config)),
     )
-    if forms.has_account(name):
-        raise NameTaken
+    get_storage().users.require_name(name)
     # If sign-up is open, a used invitation stops nobody.
     needs_invite = not first and current_app.config["SIGN_UP"] != "open"
     invite = read_invite(form) if needs_invite else None

@@ -33,8 +33,8 @@ from storage.errors import StorageError
 from storage.kinds import Kind
 from storage.maintenance import Load, Problem, Progress, Report, Snapshot, ignore
 from storage.records import Attempt, AuthorizationCode, OpenIdKey, User, now_ms
-from storage.repositories import Clients, Handles, Invites, Records
-from storage.users import Images, Users
+from storage.repositories import Clients, Handles, Images, Invites, Records
+from storage.users import Users
 
 ATTEMPTS_WINDOW = 900  # seconds: failures are counted over this and the window before it
 PLAYING_KEPT = 240  # seconds; the play page sends a heartbeat each minute

@@ -90,6 +90,10 @@ class NameKept(NameTaken):
     problem = "Somebody had this name until recently. Choose another one."
 
 
+class TooManyNames(InvalidField):
+    """A player keeps as many former names as one may."""
+
+
 class ReportedBefore(KeyTaken):
     """This player has reported this before."""
 

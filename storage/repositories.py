@@ -13,11 +13,13 @@ from typing import Generic, TypeVar
 
 from storage.encoding import record_as_dict
 from storage.errors import AlreadyThere, DamagedRecord, HandleTaken, NotFound, TooManyClients
-from storage.kinds import CLIENTS, DAY_MS, HANDLES, INVITES, Kind, owner_key
+from storage.kinds import CLIENTS, DAY_MS, FORMER_NAMES, HANDLES, INVITES, Kind, owner_key
 from storage.maintenance import ignore
-from storage.records import Client, Handle, Invite, User, now_ms, sha256
+from storage.names import NAME_KEPT_DAYS, unique_key
+from storage.records import Client, FormerName, Handle, Invite, User, now_ms, sha256
 from storage.rules import HANDLE, refuse
 
+Images = dict[str, bytes]  # a picture: one webp file for each name in PICTURE_SIZES
 Id = int | str
 Record = TypeVar("Record")
 Value = TypeVar("Value")
@@ -121,6 +123,13 @@ class Records(ABC, Generic[Record]):
     def add(self, record: Record, before: Before[Record] = ignore) -> None:
         """Add a record. Raises AlreadyThere, InvalidField, and the errors of taken keys."""
 
+    @abstractmethod
+    def put(self, record: Record) -> None:
+        """Add a record, or replace the one with its id, also inside an edit of another kind.
+
+        For records of which one edit alone can write the same at a time.
+        """
+
     @contextlib.contextmanager
     def edit(self, record_id: Id, changes: Set[str] = frozenset()) -> Iterator[Record]:
         """`with edit(id) as record:` change the fields; the end of the block saves them.
@@ -137,7 +146,7 @@ class Records(ABC, Generic[Record]):
             changed = self.kind.changed_fields(record, before, changes)
             if changed:
                 self.refuse_taken(record, changed)
-                self.tidy(record)
+                self.tidy(record, before)
                 self.save(record, before, changed)
 
     @abstractmethod
@@ -155,8 +164,11 @@ class Records(ABC, Generic[Record]):
     def delete(self, record_id: Id, before: Before[Record] = ignore) -> None:
         """Remove a record, and those of other kinds that die with it."""
 
-    def tidy(self, record: Record) -> None:
+    def tidy(self, record: Record, before: dict) -> None:
         """Drop what a record needs no more; called before an edited record is saved."""
+
+    def bury(self, record: Record) -> None:
+        """Note what outlives a record; called before it is removed, as part of its deletion."""
 
 
 class Clients(Records[Client]):
@@ -227,6 +239,28 @@ class Invites(Records[Invite]):
             # A kill may have left the invitation of an account.
             return found if found and not self.users.find_by("invite", found.id) else None
         return None
+
+
+class FormerNames(Records[FormerName]):
+    """The names that players gave up, each kept for its player for NAME_KEPT_DAYS."""
+
+    kind = FORMER_NAMES
+
+    def find_kept(self, name: str) -> FormerName | None:
+        """Return the record of a name that is kept now, in any spelling. Raises DamagedRecord."""
+        key = unique_key(name)
+        return self.find(sha256(key)) if key.isprintable() else None
+
+    def of(self, user_id: int) -> list[FormerName]:
+        """Return the names that are kept for a player, who may have taken some of them back."""
+        return self.page("player", str(user_id))
+
+    def keep(self, name: str, user_id: int) -> None:
+        """Keep a name that a player gives up; the caller holds the lock of names."""
+        key = unique_key(name)
+        if key.isprintable() and not re.fullmatch("player[0-9]+", key):  # these are reserved
+            expires = now_ms() + NAME_KEPT_DAYS * DAY_MS
+            self.put(FormerName(sha256(key), user_id, expires))
 
 
 class Handles(Records[Handle]):

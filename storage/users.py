@@ -1,31 +1,40 @@
 """The players: the part of the contract that keeps them, and what follows from it alone."""
 
 import contextlib
+import dataclasses
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import AbstractContextManager
 
-from storage.errors import AlreadyThere, IdTaken, InviteSpent, LastAdministrator
+from storage.errors import (
+    AlreadyThere,
+    DamagedRecord,
+    IdTaken,
+    InviteSpent,
+    LastAdministrator,
+    NameKept,
+)
 from storage.kinds import USERS
 from storage.maintenance import ignore
 from storage.names import check_name, normal_name, unique_key
 from storage.records import PLAYER, User, sha256
-from storage.repositories import Before, Clients, Invites, Records
+from storage.repositories import Before, Clients, FormerNames, Images, Invites, Records
 from storage.rules import check_email, refuse
 
 NEWEST_TRIED = 200  # ids of players, of whom many may have left
-Images = dict[str, bytes]  # a picture: one webp file for each name in PICTURE_SIZES
 
 
 class Users(Records[User]):
     """The players.
 
-    An edit drops grants of clients that no longer exist, then all but the newest GRANTS_KEPT.
+    An edit drops grants of clients that no longer exist, then all but the newest GRANTS_KEPT. A
+    name that a player gives up, or leaves behind, is kept for that player for NAME_KEPT_DAYS.
     """
 
     kind = USERS
     clients: Clients
     invites: Invites
+    former_names: FormerNames
 
     @staticmethod
     def new(name: str, email: str, password_hash: str, mod_level: int, invite: str | None) -> User:
@@ -48,7 +57,8 @@ class Users(Records[User]):
         """Add and return a user, with a generated picture and an id that is never given twice.
 
         The name is stored as `normal_name` returns it. An `invite` is used up; with `first` this
-        must be the first account ever. Raises InvalidField, NameTaken, EmailTaken, InviteSpent.
+        must be the first account ever. Raises InvalidField, NameTaken, NameKept, EmailTaken,
+        InviteSpent.
         """
         user = self.new(name, email, password_hash, mod_level, invite)
         self.add_new(user, first)
@@ -59,7 +69,7 @@ class Users(Records[User]):
         """Give a user an id and add it, as `register` says."""
 
     def refuse_addition(self, user: User) -> None:
-        """Raise NameTaken, EmailTaken or InviteSpent; the caller holds the lock for new users."""
+        """Raise the error of `register` for what is taken; the caller holds the lock of names."""
         self.refuse_taken(user)
         if user.invite and not self.invites.find(user.invite):
             raise InviteSpent
@@ -72,7 +82,7 @@ class Users(Records[User]):
     def insert(self, user: User, pictures: Images | None = None) -> None:
         """Add a user who has an id already. The fields are not checked.
 
-        Raises AlreadyThere, IdTaken, NameTaken, EmailTaken, InviteSpent.
+        Raises AlreadyThere, IdTaken, NameTaken, NameKept, EmailTaken, InviteSpent.
         """
 
     def require_new(self, user: User) -> None:
@@ -113,12 +123,33 @@ class Users(Records[User]):
     def newest(self, at_most: int) -> list[User]:
         """Return the readable users among the last NEWEST_TRIED ids, the newest first."""
 
+    def find_by_former_name(self, name: str) -> User | None:
+        """Return the user for whom a name is kept, which nobody else can have."""
+        kept = self.former_names.find_kept(name)
+        return kept and self.find(kept.user_id)
+
+    def require_name(self, name: str, user_id: int | None = None) -> None:
+        """Raise NameTaken or NameKept unless a user, None for a new one, may have this name."""
+        # In this order: a name that has become free since the first look is kept at the second.
+        self.require_free("name", unique_key(name), but=user_id)
+        try:
+            kept = self.former_names.find_kept(name)
+        except DamagedRecord:  # it is somebody's
+            raise NameKept from None
+        if kept and kept.user_id != user_id:
+            raise NameKept
+
+    def refuse_taken(self, user: User, changed: Set[str] | None = None) -> None:
+        super().refuse_taken(user, changed)
+        if changed is None or "name" in changed:
+            self.require_name(user.name, user.id)
+
     def administrators(self) -> list[User]:
         """Return the administrators who can sign in, by id, without reading all users."""
         return [user for user in self.page("role", "administrator") if user.administers]
 
     def rename(self, user_id: int, name: str, before: Before[User] = ignore) -> User:
-        """Change a user's name. Raises InvalidField, NameTaken."""
+        """Change a user's name. Raises InvalidField, NameTaken, NameKept."""
         name = normal_name(name)
         refuse("name", check_name(name))
         return self._change_key(user_id, "name", name, before)
@@ -135,7 +166,8 @@ class Users(Records[User]):
 
     def _change_key(self, user_id: int, field: str, text: str, before: Before[User]) -> User:
         with self.edit(user_id, {field}) as user:
-            self.require_free(field, unique_key(text), but=user_id)
+            changed = dataclasses.replace(user, **{field: text})
+            self.refuse_taken(changed, {field})
             before(user)
             setattr(user, field, text)
         return user
@@ -157,6 +189,11 @@ class Users(Records[User]):
     def administrators_lock(self) -> AbstractContextManager:
         """Return the lock of `administered_without`."""
 
-    def tidy(self, user: User) -> None:
+    def tidy(self, user: User, before: dict) -> None:
+        if unique_key(before["name"]) != unique_key(user.name):
+            self.former_names.keep(before["name"], user.id)
         if user.grants:
             user.keep_grants(self.clients.existing(user.grants).__contains__)
+
+    def bury(self, user: User) -> None:
+        self.former_names.keep(user.name, user.id)

@@ -20,13 +20,14 @@ from pathlib import Path
 import pytest
 from archives import Members, Site, read_archive, read_archived, write_archive
 from cached_pictures import cache_pictures, generate_picture
+from contract.base import free_name
 from copying import ADA, BOB, CLEO, DORA, KEY_ID, LARGEST, PRIVATE_HALF, fill
 from test_command import Installation
 from waiting import PATIENCE, wait_until
 
 from identity.settings import ROOT
 from storage.encoding import record_as_dict
-from storage.errors import BadFile
+from storage.errors import BadFile, NameKept
 from storage.flat_files import disk
 from storage.records import User
 from storage.rules import IDS_LEFT_OUT, USER_IDS_END
@@ -87,6 +88,9 @@ def test_restore_returns_everything(site, archive, empty):
     # Games may know players who came after the backup.
     assert next_id(empty) == LARGEST + 1 + IDS_LEFT_OUT
     # Programs may know the one who left before it.
+    with pytest.raises(NameKept):
+        store.users.register("Cleo", "cleo@example.org", "")
+    free_name(store, "Cleo")
     newcomer = store.users.register("Cleo", "cleo@example.org", "")
     assert store.handles.of(newcomer) == f"player{newcomer.id}"
     assert store.handles.find_of(CLEO) == "cleo"
@@ -145,6 +149,7 @@ def test_changes_during_a_backup_are_not_in_the_archive(site, path, empty, monke
         if done == 1:
             store.pictures.save(BOB, generate_picture(1000))
             store.users.rename(BOB, "Robert")
+            free_name(store, "Bob")
             store.users.register("Bob", "another@example.org", "")
             store.users.delete(DORA)
 

@@ -308,9 +308,10 @@ def test_name_reset_gives_a_reserved_name(
     # The renamed player can sign in, save the profile, and choose another name.
     assert open_browser().sign_in("PLAYER1").status_code == 303
     assert adas_browser.post("/account", data={"name": "player1", "bio": "x"}).status_code == 303
-    assert bobs.post("/account", data={"name": "ada"}).status_code == 303
-    assert adas_browser.post("/account", data={"name": "Ada"}).status_code == 409
+    assert bobs.post("/account", data={"name": "ada"}).status_code == 409  # it is kept for Ada
     assert adas_browser.post("/account", data={"name": "Ada Two"}).status_code == 303
+    assert bobs.post("/account", data={"name": "ada"}).status_code == 409
+    assert adas_browser.post("/account", data={"name": "Ada"}).status_code == 303
 
 
 def test_player_reads_once_that_the_name_was_reset(

@@ -48,6 +48,7 @@ class FlatFiles(Storage):
         self.handles = HandleFiles(layout, HANDLES)
         self.openid_keys = RecordFiles(layout, OPENID_KEYS)
         parts = (self.users, self.clients, self.invites, self.handles, self.openid_keys)
+        parts += (self.users.former_names,)
         self._records = {part.kind: part for part in parts}
 
     def records(self, kind: Kind) -> RecordFiles:

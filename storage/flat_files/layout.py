@@ -161,12 +161,16 @@ class Layout:
         """
         if getattr(self._editing, "now", False):
             raise RuntimeError("edits never nest: two threads could each wait for the other")
-        return locked(self.path("locks", name))
+        return self.inner_lock(name)
 
     def audit_lock(self) -> Lock:
         """Return the lock of the audit log, which may be taken inside an edit."""
         # Not the log's own file: a restore replaces it.
-        return locked(self.path("locks", "audit"))
+        return self.inner_lock("audit")
+
+    def inner_lock(self, name: str) -> Lock:
+        """Return a lock that may be taken inside an edit: its holders take no lock of records."""
+        return locked(self.path("locks", name))
 
     @contextlib.contextmanager
     def editing(self) -> Iterator[None]:

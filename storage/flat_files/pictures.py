@@ -12,8 +12,7 @@ from storage.flat_files.record_files import RecordFiles
 from storage.kinds import USERS
 from storage.maintenance import ignore
 from storage.records import User, now_ms
-from storage.repositories import Before
-from storage.users import Images
+from storage.repositories import Before, Images
 
 MODE = 0o644  # nginx reads pictures
 

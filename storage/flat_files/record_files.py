@@ -17,7 +17,7 @@ from storage.flat_files.layout import Layout
 from storage.kinds import Kind, day_of, dependents_of
 from storage.maintenance import ignore
 from storage.records import now_ms
-from storage.repositories import Before, Clients, Handles, Id, Record, Records, Value
+from storage.repositories import Before, Clients, FormerNames, Handles, Id, Record, Records, Value
 
 CACHED_RECORDS = 4096  # of a kind, with the values made from them; ordinary ones take 3 KiB
 CACHED_VALUES = 9000  # of a kind whose records are not cached: a profile takes 1 KiB
@@ -171,6 +171,16 @@ class RecordFiles(Records):
             with self.entries.updated(record.id, [], keys):
                 disk.write_record(path, record)
 
+    @raises_storage_errors
+    def put(self, record: Record) -> None:
+        old = []
+        with self.layout.inner_lock(self.kind.name):
+            self._remove_expired()
+            with contextlib.suppress(NotFound, DamagedRecord):
+                old = keys_of(self.kind, self.read_file(record.id))
+            with self.entries.updated(record.id, old, keys_of(self.kind, record)):
+                disk.write_record(self.path(record.id), record)
+
     @contextlib.contextmanager
     def locked(self, record_id: Id, keys_change: bool = False) -> Iterator[Record]:
         with self.changing(record_id, kind_too=keys_change):
@@ -189,6 +199,7 @@ class RecordFiles(Records):
     def delete(self, record_id: Id, before: Before[Record] = ignore) -> None:
         with self.locked(record_id, keys_change=True) as record:
             before(record)
+            self.bury(record)
             self.remove(record)
             for key in keys_of(self.kind, record):
                 self.entries.remove(*key, record_id)
@@ -223,6 +234,10 @@ class RecordFiles(Records):
 
 class ClientFiles(RecordFiles, Clients):
     """The clients as files."""
+
+
+class FormerNameFiles(RecordFiles, FormerNames):
+    """The former names as files."""
 
 
 class HandleFiles(RecordFiles, Handles):

@@ -19,12 +19,12 @@ from storage.flat_files.entries import keys_of
 from storage.flat_files.key_list import KeyList
 from storage.flat_files.layout import Layout, Lock
 from storage.flat_files.pictures import PictureFiles
-from storage.flat_files.record_files import ClientFiles, RecordFiles
-from storage.kinds import CLIENTS, INVITES, USERS
+from storage.flat_files.record_files import ClientFiles, FormerNameFiles, RecordFiles
+from storage.kinds import CLIENTS, FORMER_NAMES, INVITES, USERS
 from storage.records import User
-from storage.repositories import Invites
+from storage.repositories import Images, Invites
 from storage.rules import USER_IDS_END
-from storage.users import NEWEST_TRIED, Images, Users
+from storage.users import NEWEST_TRIED, Users
 
 
 class InviteFiles(RecordFiles, Invites):
@@ -39,6 +39,7 @@ class UserFiles(RecordFiles, Users):
         self.clients = ClientFiles(layout, CLIENTS)
         self.invites = InviteFiles(layout, INVITES)
         self.invites.users = self
+        self.former_names = FormerNameFiles(layout, FORMER_NAMES)
         self.pictures = PictureFiles(layout)
         self._next_id_file = layout.path("next_user_id")
         self._names = KeyList(layout.path("names"), layout.path("names.log"))

@@ -30,6 +30,7 @@ class PostgreSQL(Storage):
         self.handles = HandleTable(database, HANDLES)
         self.openid_keys = RecordTable(database, OPENID_KEYS)
         parts = (self.users, self.clients, self.invites, self.handles, self.openid_keys)
+        parts += (self.users.former_names,)
         self._records = {each.kind: each for each in parts}
         self.pictures = self.users.pictures
         self.codes = CodeTable(database)

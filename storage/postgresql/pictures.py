@@ -7,9 +7,8 @@ from storage.maintenance import ignore
 from storage.postgresql.connections import Database
 from storage.postgresql.record_table import RecordTable
 from storage.records import PICTURE_SIZES, User, now_ms
-from storage.repositories import Before
+from storage.repositories import Before, Images
 from storage.rules import PICTURE_FILE
-from storage.users import Images
 
 COLUMNS = ["user_id", "pfp_timestamp", "written", *PICTURE_SIZES]
 SAVE = (

@@ -14,7 +14,7 @@ from storage.kinds import Kind, day_of, dependents_of
 from storage.maintenance import ignore
 from storage.postgresql.connections import Database, Rows
 from storage.records import now_ms
-from storage.repositories import Before, Clients, Handles, Id, Record, Records, Value
+from storage.repositories import Before, Clients, FormerNames, Handles, Id, Record, Records, Value
 
 CACHED = 1000  # decoded records of a kind
 CLEANING_INTERVAL = 60  # seconds
@@ -181,6 +181,11 @@ class RecordTable(Records):
         """Add the row of a record, in a transaction."""
         self.database.save(self._insert, row_of(self.kind, record))
 
+    def put(self, record: Record) -> None:
+        self._remove_expired()
+        self.remove(record.id)
+        self.insert_row(record)
+
     @contextlib.contextmanager
     def locked(self, record_id: Id, keys_change: bool = False) -> Iterator[Record]:
         with self.database.transaction(f"{self.kind.name}/{record_id}"):
@@ -193,6 +198,7 @@ class RecordTable(Records):
     def delete(self, record_id: Id, before: Before[Record] = ignore) -> None:
         with self.locked(record_id) as record:
             before(record)
+            self.bury(record)
             self.remove(record_id)
             self._remove_dependents(self.kind, [record_id])
 
@@ -221,6 +227,10 @@ class RecordTable(Records):
 
 class ClientTable(RecordTable, Clients):
     """The clients in a database."""
+
+
+class FormerNameTable(RecordTable, FormerNames):
+    """The former names in a database."""
 
 
 class HandleTable(RecordTable, Handles):

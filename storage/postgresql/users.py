@@ -3,15 +3,15 @@
 from contextlib import AbstractContextManager
 
 from storage.errors import BadInstallation, InviteSpent
-from storage.kinds import CLIENTS, INVITES, USERS
+from storage.kinds import CLIENTS, FORMER_NAMES, INVITES, USERS
 from storage.postgresql.connections import Database
 from storage.postgresql.pictures import PictureTable
-from storage.postgresql.record_table import ClientTable, RecordTable
+from storage.postgresql.record_table import ClientTable, FormerNameTable, RecordTable
 from storage.postgresql.schema import ADMINISTRATORS_LOCK
 from storage.records import User
-from storage.repositories import Invites, unchanged
+from storage.repositories import Images, Invites, unchanged
 from storage.rules import USER_IDS_END
-from storage.users import NEWEST_TRIED, Images, Users
+from storage.users import NEWEST_TRIED, Users
 
 
 class InviteTable(RecordTable, Invites):
@@ -26,6 +26,7 @@ class UserTable(RecordTable, Users):
         self.clients = ClientTable(database, CLIENTS)
         self.invites = InviteTable(database, INVITES)
         self.invites.users = self
+        self.former_names = FormerNameTable(database, FORMER_NAMES)
         self.pictures = PictureTable(database)
 
     def is_new(self) -> bool:

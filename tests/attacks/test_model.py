@@ -32,6 +32,7 @@ from storage.names import check_name, normal_name, unique_key
 from storage.rules import check_email
 
 NAMES = ["Grace", "GRACE", "Ｇrace", "Linus", "linus ", "Zoë", "zoe\u0308", "Zoe", "x", "Adа"]
+NAMES += ["Kat", "Mary", "Tim", "Ole"]  # nobody gets one that somebody gave up
 EMAILS = ["a@example.org", "A@Example.org ", "b@example.org", "c@example.org", "nobody"]
 REDIRECT_URIS = ["https://one.example/", "https://two.example/?x=1"]
 SCOPES = [set(), {"email"}]  # beside userinfo, which is always granted
@@ -56,6 +57,7 @@ class Player:
     bio: str = ""
     suspended: bool = False
     deleted: bool = False
+    former: set[str] = field(default_factory=set)  # keys of names, kept for this player
     allowed: dict[str, Consent] = field(default_factory=dict)  # by client id
     cookies: list["Cookie"] = field(default_factory=list)  # of the current sessions
 
@@ -205,17 +207,24 @@ class ServerModel(RuleBasedStateMachine):
         return self.save_cookie(browser, player)
 
     def is_taken(self, but: Player | None = None, **field: str) -> bool:
-        """Return whether another player has this name, or this email."""
+        """Return whether another player has this name, or had it, or this email."""
         [(kind, text)] = field.items()
-        others = (each for each in self.players if each is not but and not each.deleted)
-        return unique_key(text) in [unique_key(getattr(each, kind)) for each in others]
+        others = [each for each in self.players if each is not but]
+        if kind == "name" and any(unique_key(text) in each.former for each in others):
+            return True
+        present = [unique_key(getattr(each, kind)) for each in others if not each.deleted]
+        return unique_key(text) in present
 
     @rule(
-        target=cookies, cookie=cookies, by=st.sampled_from(["name", "email"]), wrong=st.booleans()
+        target=cookies,
+        cookie=cookies,
+        by=st.sampled_from(["name", "email", "former"]),
+        wrong=st.booleans(),
     )
     def sign_in(self, cookie, by, wrong):
         player, browser = cookie.player, self.browser()
-        answer = browser.sign_in(getattr(player, by), player.password + "x" * wrong)
+        login = min(player.former, default=player.name) if by == "former" else getattr(player, by)
+        answer = browser.sign_in(login, player.password + "x" * wrong)
         if wrong or player.deleted or player.suspended:
             assert answer.status_code == 403
             return multiple()
@@ -254,6 +263,8 @@ class ServerModel(RuleBasedStateMachine):
         else:
             assert answer.status_code == 303
             if cookie.alive:
+                if unique_key(new_name) != unique_key(player.name):
+                    player.former.add(unique_key(player.name))
                 player.name, player.bio = new_name, name
 
     @rule(cookie=cookies, mistyped=st.booleans())
@@ -266,6 +277,7 @@ class ServerModel(RuleBasedStateMachine):
         elif cookie.alive:
             assert (answer.status_code, answer.location) == (303, "/")
             player.deleted, player.cookies, player.allowed = True, [], {}
+            player.former.add(unique_key(player.name))
 
     # -- moderators and time ----------------------------------------------------------------------
 

@@ -8,7 +8,8 @@ import pytest
 
 from storage import Storage
 from storage.errors import StorageError
-from storage.records import PICTURE_SIZES, AuthorizationCode, Client, User
+from storage.names import unique_key
+from storage.records import PICTURE_SIZES, AuthorizationCode, Client, User, sha256
 
 PICTURE = {size: size.encode() for size in PICTURE_SIZES}  # storage does not look into them
 
@@ -56,6 +57,11 @@ def edit(storage: Storage, user_id: int, **values: object) -> User:
         for name, value in values.items():
             setattr(user, name, value)
     return user
+
+
+def free_name(storage: Storage, name: str) -> None:
+    """Let anybody have a name that was given up, as 90 days do."""
+    storage.users.former_names.delete(sha256(unique_key(name)))
 
 
 def find_all(storage: Storage, *texts: str) -> list[User | None]:

@@ -18,7 +18,7 @@ from storage.records import (
     now_ms,
 )
 
-from .base import PICTURE, Contract, edit
+from .base import PICTURE, Contract, edit, free_name
 
 
 class EditsContract(Contract):
@@ -235,3 +235,6 @@ class AuditContract(Contract):
                 assert list(storage.audit.read())[-1]["act"] == name
             if name != "delete user":
                 storage.users.delete(ada.id)
+            free_name(storage, "Ada")
+            if name == "rename":
+                free_name(storage, "Grace")

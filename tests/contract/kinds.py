@@ -199,7 +199,7 @@ class KindsContract:
         write(notes, *"abcdef")
         inside = threading.Barrier(2)
 
-        def wait_for_another(note: Note) -> None:
+        def wait_for_another(note: Note, before: dict) -> None:
             """Between the check of the key and the save."""
             with contextlib.suppress(threading.BrokenBarrierError):
                 inside.wait(0.1)

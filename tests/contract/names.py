@@ -1,8 +1,17 @@
 """Names: the lists of players, and names that were given up."""
 
 import dataclasses
+from collections.abc import Callable
 
-from .base import Contract, ids_of
+import pytest
+
+from storage.errors import DamagedRecord, NameKept, NameTaken
+from storage.kinds import FORMER_NAMES
+from storage.records import User, sha256
+
+from .base import Contract, find_all, ids_of, together
+
+DAY = 86_400  # seconds
 
 
 class ListsContract(Contract):
@@ -83,3 +92,130 @@ class ListsContract(Contract):
         assert self.names(storage, at_most=2) == ["Ada a", "Ada e"]
         assert self.names(storage, after="ada a", at_most=2) == ["Ada e", "Ada f"]
         assert ids_of(storage.users.newest(3)) == [users[5].id, users[4].id, users[0].id]
+
+
+class KeptNamesContract(Contract):
+    """A name that a player gave up is kept for that player, and given to nobody else."""
+
+    @pytest.fixture
+    def refused(self, storage, bob) -> Callable[[str], set[str]]:
+        """A function that returns why others do not get a name: nothing where they would."""
+
+        def try_all(name: str) -> set[str]:
+            users, seen = storage.users, []
+            imported = User(10**6, name, "zoe@example.org", "")
+            for act in (
+                lambda: users.require_name(name),
+                lambda: users.require_name(name, bob.id),
+                lambda: users.register(name, "eve@example.org", ""),
+                lambda: users.require_new(imported),
+                lambda: users.insert(imported),
+                lambda: users.rename(bob.id, name, seen.append),
+            ):
+                with pytest.raises(NameTaken) as refusal:
+                    act()
+                assert refusal.value.field == "name"
+                seen.append(type(refusal.value).__name__)
+            assert users.read(bob.id) == bob
+            assert [user.name for user in users.by_name("bo")] == ["Bob"]
+            return set(seen)
+
+        return try_all
+
+    def test_name_that_is_given_up_is_kept_90_days(
+        self, storage, refused, clock, ada, bob, subtests
+    ):
+        for name, give_up in {
+            "Ada": lambda: storage.users.rename(ada.id, "Grace"),
+            "Grace": lambda: storage.users.reset_name(ada.id),
+            "Zed": lambda: storage.users.delete(storage.users.rename(ada.id, "Zed").id),
+        }.items():
+            with subtests.test(name):
+                give_up()
+                for spelling in (name, name.upper(), f" {name} "):
+                    assert refused(spelling) == {"NameKept"}
+        clock.shift(90 * DAY - 1)
+        assert refused("Ada") == {"NameKept"}
+        clock.shift(1)
+        assert storage.users.rename(bob.id, "ADA").name == "ADA"
+        assert storage.users.register("Grace", "g@example.org", "").name == "Grace"
+        assert storage.users.former_names.of(ada.id) == []
+
+    def test_names_of_a_reset_and_other_spellings_are_not_kept(self, storage, ada, bob):
+        storage.users.rename(ada.id, "ADA")
+        storage.users.rename(ada.id, "Ａｄａ")
+        assert storage.users.former_names.ids() == []
+        storage.users.reset_name(ada.id)
+        storage.users.reset_name(ada.id)
+        storage.users.rename(ada.id, "Ada")
+        assert ids_of(storage.users.former_names.of(ada.id)) == [sha256("ada")]
+
+    def test_former_owner_takes_the_name_back_and_keeps_it_anew(self, storage, refused, clock, ada):
+        storage.users.rename(ada.id, "Grace")
+        assert find_all(storage, "Ada") == [None]
+        assert storage.users.find_by_former_name("ADA ").id == ada.id
+        clock.shift(60 * DAY)
+        assert storage.users.rename(ada.id, "ada").name == "ada"
+        assert refused("Ada") == {"NameTaken"}
+        assert refused("Grace") == {"NameKept"}
+        storage.users.rename(ada.id, "Grace")
+        clock.shift(90 * DAY - 1)
+        assert refused("Ada") == {"NameKept"}
+        clock.shift(1)
+        storage.users.require_name("Ada")
+
+    def test_former_name_finds_its_owner_only(self, storage, ada, bob, subtests):
+        storage.users.rename(ada.id, "Grace")
+        for name in ("", "Bob", "Grace", "nobody", "\x00", "\ud800", "a" * 9999, "../users/1"):
+            with subtests.test(ascii(name)[:20]):
+                assert storage.users.find_by_former_name(name) is None
+        assert storage.users.find_by_former_name("ada") == storage.users.read(ada.id)
+        storage.users.delete(ada.id)
+        assert storage.users.find_by_former_name("ada") is None
+
+    def test_change_that_fails_keeps_no_name(self, storage, ada, bob):
+        def refuse(user: User) -> None:
+            raise LookupError
+
+        for act in (
+            lambda: storage.users.rename(ada.id, "Grace", refuse),
+            lambda: storage.users.reset_name(ada.id, refuse),
+            lambda: storage.users.delete(ada.id, refuse),
+        ):
+            with pytest.raises(LookupError):
+                act()
+        with pytest.raises(NameTaken):
+            storage.users.rename(ada.id, "bob")
+        assert storage.users.former_names.ids() == []
+
+    def test_racing_renames_give_a_name_once(self, storage, ada, bob):
+        """One gives the name up while others ask for it."""
+        users = [storage.users.register(f"Eve {n}", f"e{n}@example.org", "") for n in "abcd"]
+        results = together(
+            lambda act: act(),
+            [
+                lambda: storage.users.rename(ada.id, "Grace"),
+                *(lambda user=user: storage.users.rename(user.id, "Ada") for user in users),
+                *(lambda n=n: storage.users.register("ada", f"n{n}@example.org", "") for n in "12"),
+            ],
+        )
+        assert [each for each in results if isinstance(each, User)] == [storage.users.read(ada.id)]
+        assert all(isinstance(each, NameTaken | User) for each in results)
+        assert find_all(storage, "Ada") == [None]
+
+    def test_kept_names_are_archived(self, storage, ada):
+        storage.users.rename(ada.id, "Grace")
+        with storage.snapshot() as snapshot:
+            assert [each.id for each in snapshot.records(FORMER_NAMES)] == [sha256("ada")]
+        assert not any("former_names" in each.place for each in storage.verify())
+
+    def test_damaged_former_name_is_nobodys(self, storage, damage_former_names, ada, bob):
+        storage.users.rename(ada.id, "Grace")
+        damage_former_names()
+        for user_id in (ada.id, bob.id, None):
+            with pytest.raises(NameKept):
+                storage.users.require_name("Ada", user_id)
+        with pytest.raises(DamagedRecord):
+            storage.users.find_by_former_name("Ada")
+        storage.users.rename(ada.id, "Zoe")
+        assert storage.users.rename(ada.id, "Grace").name == "Grace"

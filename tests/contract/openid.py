@@ -8,7 +8,7 @@ import pytest
 from storage.errors import DamagedRecord, NotFound
 from storage.records import Handle, OpenIdKey, User, now_ms
 
-from .base import Contract, together
+from .base import Contract, free_name, together
 
 NEVER = 10**15 - 1  # milliseconds
 # What version 1.0.0 stored of a code.
@@ -52,11 +52,12 @@ class OpenIdContract(Contract):
     def test_handle_is_given_once(self, storage, ada):
         """Neither to a newcomer with the name, nor after its player has left."""
         storage.handles.of(ada)
-        for free_name in (
+        for give_up in (
             lambda: storage.users.rename(ada.id, "Grace"),
             lambda: storage.users.delete(ada.id),
         ):
-            free_name()
+            give_up()
+            free_name(storage, "Ada")
             newcomer = storage.users.register("Ada", "new@example.org", "")
             assert storage.handles.of(newcomer) == f"player{newcomer.id}"
             storage.users.delete(newcomer.id)

@@ -27,7 +27,7 @@ from storage.records import (
     now_ms,
 )
 
-from .base import PICTURE, Contract, edit, find_all, ids_of, together
+from .base import PICTURE, Contract, edit, find_all, free_name, ids_of, together
 
 TICK = 0.1  # seconds: kernels round a file's time down to when their clock last ticked
 
@@ -116,9 +116,9 @@ class UsersContract(Contract):
             storage.users.register(f"Ada {n}", f"{n}@example.org", "").id for n in "ab"
         )
         storage.users.delete(second)
-        third = storage.users.register("Ada b", "b@example.org", "").id
+        third = storage.users.register("Ada c", "b@example.org", "").id
         storage.users.delete(third)
-        fourth = open_installation().users.register("Ada b", "b@example.org", "").id
+        fourth = open_installation().users.register("Ada d", "b@example.org", "").id
         assert 0 < first < second < third < fourth
         for n in range(9):
             storage.users.register(f"Bob {n}", f"bob{n}@example.org", "")
@@ -392,6 +392,7 @@ class RenamesContract(Contract):
         renamed = storage.users.rename(ada.id, "Grace")
         assert renamed == dataclasses.replace(ada, name="Grace") == storage.users.read(ada.id)
         assert find_all(storage, "grace", "Ada") == [renamed, None]
+        free_name(storage, "Ada")
         other = storage.users.register("Ada", "other@example.org", "")
         assert find_all(storage, "Grace", "Ada") == [renamed, other]
 
@@ -434,8 +435,8 @@ class RenamesContract(Contract):
         assert find_all(storage, "Ada", "ada@example.org") == [None] * 2
         assert storage.users.ids() == [bob.id]
         require_no_picture(storage, f"{ada.id}-{timestamp}.webp")
-        again = storage.users.register("Ada", "ada@example.org", "")
-        assert find_all(storage, "Ada", "Bob") == [again, bob]
+        again = storage.users.register("Ada Two", "ada@example.org", "")
+        assert find_all(storage, "Ada Two", "Bob") == [again, bob]
 
     def test_racing_deletions_delete_once(self, storage, ada):
         results = together(storage.users.delete, [ada.id] * 4)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from contract.base import free_name
 
 from storage.errors import EmailTaken, IdTaken, InviteSpent, NameTaken
 from storage.records import PICTURE_SIZES, User
@@ -57,8 +58,9 @@ def test_sign_up_with_what_was_taken_meanwhile_is_refused(
         with subtests.test(error.__name__):
             with pytest.raises(error):
                 while_adding(happens, **options)
-            [other] = storage.users.ids()
-            storage.users.delete(other)
+            [other] = map(storage.users.read, storage.users.ids())
+            storage.users.delete(other.id)
+            free_name(storage, other.name)
             assert not [*pictures.glob("*/*.webp")]
 
 

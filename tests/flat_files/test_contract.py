@@ -10,7 +10,7 @@ from contract.codes import CodesContract
 from contract.keys import KeysContract
 from contract.kinds import KindsContract
 from contract.loading import LoadContract
-from contract.names import ListsContract
+from contract.names import KeptNamesContract, ListsContract
 from contract.openid import OpenIdContract
 from contract.playing import PlayingContract
 from contract.users import (
@@ -46,12 +46,20 @@ class TestOpenId(OpenIdContract):
         return lambda folder: [path.read_text() for path in data.glob(f"{folder}/**/*.json")]
 
 
-class TestNames(ListsContract):
+class TestNames(ListsContract, KeptNamesContract):
     """Lists of players, and names that were given up."""
 
     @pytest.fixture
     def damage(self, data) -> Callable[[int], object]:
         return lambda user_id: (data / f"users/{user_id}.json").write_text("{}")
+
+    @pytest.fixture
+    def damage_former_names(self, data) -> Callable[[], None]:
+        def damage() -> None:
+            for path in data.glob("former_names/*"):
+                path.write_text("{}")
+
+        return damage
 
 
 class TestAttempts(AttemptsContract, PlayingContract):

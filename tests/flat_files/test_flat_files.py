@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from conftest import begin_window
-from contract.base import PICTURE, edit, find_all
+from contract.base import PICTURE, edit, find_all, free_name
 from waiting import PATIENCE
 
 from storage import open_storage
@@ -241,6 +241,7 @@ def test_damaged_record_affects_no_other_player(storage, ada, bob, data, subtest
             cleo = storage.users.register("Cleo", "cleo@example.org", "")
             assert storage.users.ids() == [1, 2, cleo.id]
             storage.users.delete(cleo.id)
+            free_name(storage, "Cleo")
 
 
 def test_damaged_client_raises_and_affects_no_other(storage, client, data, subtests):
@@ -288,6 +289,7 @@ def test_stale_index_entry_finds_nobody_and_blocks_nothing(storage, bob, data, s
             cleo = storage.users.register("Cleo", "cleo@example.org", "")
             assert find_all(storage, "Cleo", "cleo@example.org", "Bob") == [cleo, cleo, bob]
             storage.users.delete(cleo.id)
+            free_name(storage, "Cleo")
 
 
 def test_index_entry_with_another_key_finds_nothing(storage, ada, client, data):

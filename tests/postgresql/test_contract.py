@@ -10,7 +10,7 @@ from contract.codes import CodesContract
 from contract.keys import KeysContract
 from contract.kinds import KindsContract
 from contract.loading import LoadContract
-from contract.names import ListsContract
+from contract.names import KeptNamesContract, ListsContract
 from contract.openid import OpenIdContract
 from contract.playing import PlayingContract
 from contract.users import (
@@ -48,13 +48,17 @@ class TestOpenId(OpenIdContract):
         return lambda table: [text for (text,) in run(f"SELECT record::text FROM {table}")]
 
 
-class TestNames(ListsContract):
+class TestNames(ListsContract, KeptNamesContract):
     """Lists of players, and names that were given up."""
 
     @pytest.fixture
     def damage(self, run) -> Callable[[int], object]:
         query = "UPDATE users SET record = '{}' WHERE id = "
         return lambda user_id: run(f"{query}{user_id}")
+
+    @pytest.fixture
+    def damage_former_names(self, run) -> Callable[[], object]:
+        return lambda: run("UPDATE former_names SET record = '{}'")
 
 
 class TestAttempts(AttemptsContract, PlayingContract):

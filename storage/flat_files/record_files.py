@@ -9,7 +9,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Set
 
 from storage.encoding import build_record
-from storage.errors import AlreadyThere, DamagedRecord, NotFound, StorageError
+from storage.errors import (
+    AlreadyThere,
+    DamagedRecord,
+    NotFound,
+    SaveUnconfirmed,
+    StorageError,
+    StorageFailed,
+)
 from storage.files import raises_storage_errors, translate_os_errors
 from storage.flat_files import disk
 from storage.flat_files.entries import Entries, keys_of
@@ -178,8 +185,11 @@ class RecordFiles(Records):
             self._remove_expired()
             with contextlib.suppress(NotFound, DamagedRecord):
                 old = keys_of(self.kind, self.read_file(record.id))
-            with self.entries.updated(record.id, old, keys_of(self.kind, record)):
-                disk.write_record(self.path(record.id), record)
+            try:
+                with self.entries.updated(record.id, old, keys_of(self.kind, record)):
+                    disk.write_record(self.path(record.id), record)
+            except SaveUnconfirmed as error:  # the edit around it is not saved
+                raise StorageFailed(str(error)) from error
 
     @contextlib.contextmanager
     def locked(self, record_id: Id, keys_change: bool = False) -> Iterator[Record]:

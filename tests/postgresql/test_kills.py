@@ -15,6 +15,7 @@ from identity.actors import COMMAND
 from identity.apps import AppActs
 from identity.settings import ROOT
 from storage import Storage
+from storage.errors import NameKept, NameTaken
 from storage.kinds import COVERS
 from storage.records import ADMINISTRATOR, COVER_SIZES, PLAYER
 
@@ -47,6 +48,17 @@ def cover_of(store: Storage, client_id: str) -> str:
     return store.records(COVERS).read(store.clients.read(client_id).cover_id).small
 
 
+def is_given_up(store: Storage, name: str) -> bool:
+    """Return whether a name is kept; else its player has it, and is in the list."""
+    is_kept = store.users.former_names.find_kept(name) is not None
+    listed = [user.name for user in store.users.by_name(name, at_most=1)]
+    assert listed == [name] * (not is_kept)
+    assert bool(store.users.find_by_login(name)) != is_kept
+    with pytest.raises(NameKept if is_kept else NameTaken):
+        store.users.require_name(name)
+    return is_kept
+
+
 def prepare(operation: str, store: Storage) -> Attempt:
     """Return fresh arguments for an operation."""
     number = next(numbers)
@@ -73,10 +85,12 @@ def prepare(operation: str, store: Storage) -> Attempt:
     email = f"{new}@example.org"
     return {
         "rename": Attempt(
-            [user.id, new], lambda: bool(users.find_by_login(new)) > bool(users.find_by_login(name))
+            [user.id, new], lambda: is_given_up(store, name) and bool(users.find_by_login(new))
         ),
         "change email": Attempt([user.id, email], lambda: bool(users.find_by_login(email))),
-        "delete": Attempt([user.id], lambda: user.id not in users.ids()),
+        "delete": Attempt(
+            [user.id], lambda: is_given_up(store, name) and user.id not in users.ids()
+        ),
         "demote": Attempt([user.id], lambda: users.read(user.id).mod_level == PLAYER),
         "save picture": Attempt(
             [user.id], lambda: users.read(user.id).pfp_timestamp != user.pfp_timestamp

@@ -28,6 +28,7 @@ from storage.flat_files import attempts, codes
 from storage.flat_files.backend import FlatFiles
 from storage.kinds import COVERS, DAY_MS
 from storage.maintenance import ignore
+from storage.names import unique_key
 from storage.records import (
     ADMINISTRATOR,
     COVER_SIZES,
@@ -119,6 +120,9 @@ def read_facts(storage: FlatFiles, code_names: tuple[str, ...] = ()) -> dict[str
     for handle in map(storage.handles.read, storage.handles.ids()):
         assert storage.handles.find_of(handle.user_id) == handle.id
         facts[f"handle of {handle.user_id}"] = handle.id
+    for former in map(storage.users.former_names.read, storage.users.former_names.ids()):
+        assert former in storage.users.former_names.of(former.user_id)
+        facts[f"former name {former.id}"] = former.user_id
     for line in storage.audit.read():
         facts[f"{line['act']} by {line['by']}"] = True
     for code in code_names:
@@ -131,6 +135,8 @@ def check_indexes(storage: FlatFiles) -> None:
     """Raise AssertionError if an index and the records differ."""
     users = [storage.users.read(each) for each in storage.users.ids()]
     assert storage.users.administrators() == [each for each in users if each.administers]
+    by_name = sorted(users, key=lambda user: unique_key(user.name))
+    assert storage.users.by_name("", at_most=len(users) + 1) == by_name
     clients = [storage.clients.read(each) for each in storage.clients.ids()]
     for owner_id in (None, *(user.id for user in users)):
         owned = [each for each in clients if each.owner_id == owner_id]
@@ -317,9 +323,15 @@ def allow(storage, mark, rng):
     return edit_player(grant)(storage, mark, rng)
 
 
+def kept_name(user: User) -> dict[str, int]:
+    """Return the fact that a player's name is kept, once it is given up."""
+    return {f"former name {sha256(unique_key(user.name))}": user.id}
+
+
 def rename(storage, mark, rng):
     user = choose_player(storage, rng)
-    changes = {f"player {mark}": describe_player(storage, user), f"player {user.name}": None}
+    changes = kept_name(user)
+    changes |= {f"player {mark}": describe_player(storage, user), f"player {user.name}": None}
     return changes, lambda: storage.users.rename(user.id, mark)
 
 
@@ -341,7 +353,8 @@ def delete_player(storage, mark, rng):
     user = choose_player(storage, rng)
     if len(storage.users.ids()) < 3:
         return add_player(storage, mark, rng)
-    return {f"player {user.name}": None}, lambda: storage.users.delete(user.id)
+    changes = kept_name(user) | {f"player {user.name}": None}
+    return changes, lambda: storage.users.delete(user.id)
 
 
 def make_handle(storage, mark, rng):

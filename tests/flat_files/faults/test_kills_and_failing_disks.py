@@ -37,7 +37,7 @@ from saves import (
     read_facts,
 )
 
-from storage.errors import StorageError
+from storage.errors import NameKept, StorageError
 from storage.flat_files import problems
 from storage.flat_files.backend import FlatFiles
 from storage.flat_files.check import check
@@ -110,9 +110,11 @@ class Expected:
             current = read_all_facts(storage)
             assert count_done(current, self.known, changes) == len(changes)
         was, now = logins_in(self.known), logins_in(current)
-        free_names, free_emails = was[0] - now[0], was[1] - now[1]
-        email = min(free_emails, default="zed@example.org")
-        storage.users.register(min(free_names, default="Zed"), email, "")
+        free_emails = was[1] - now[1]
+        storage.users.register("Zed", min(free_emails, default="zed@example.org"), "")
+        for name in was[0] - now[0]:  # given up
+            with pytest.raises(NameKept):
+                storage.users.require_name(name)
 
     def check_repair(self, result: FaultResult) -> None:
         """Check that `check --repair` removes leftover files and keeps the facts."""

@@ -1,0 +1,139 @@
+"""Names that were given up: who can have them, and who signs in with them."""
+
+import html
+
+import pytest
+from conftest import PASSWORD
+from forms import save, sign_up
+
+from identity import accounts
+from identity.accounts import Acts
+from identity.actors import COMMAND
+from identity.formatting import DATE, format_time
+from storage.records import now_ms
+
+DAY = 86_400  # seconds
+KEPT = "Somebody had this name until recently. Choose another one."
+TOLD = "You are called Grace now. Sign in with that name. Your old name stays yours until "
+
+
+@pytest.fixture
+def app(make_app):
+    """An app with open sign-up."""
+    return make_app(SIGN_UP="open")
+
+
+@pytest.fixture
+def bobs_browser(open_browser, bob):
+    browser = open_browser()
+    browser.sign_in("Bob")
+    return browser
+
+
+def signs_in(open_browser, name: str, password: str = PASSWORD) -> bool:
+    return open_browser().sign_in(name, password).status_code == 303
+
+
+def test_name_that_was_given_up_is_refused_with_what_was_typed(
+    store, ada, bobs_browser, browser, open_browser, subtests
+):
+    store.users.rename(ada.id, "Grace")
+    for gone in (False, True):
+        if gone:
+            store.users.delete(ada.id)
+        for answer in (sign_up(browser, name="ADA"), save(bobs_browser, name="ADA", bio="Chess.")):
+            with subtests.test(answer.request.path, gone=gone):
+                assert answer.status_code == 409
+                assert KEPT in answer.text
+                assert 'value="ADA"' in answer.text
+    assert "Chess." not in bobs_browser.get("/users/2").text
+    assert [user.name for user in store.users.by_name("")] == ["Bob"]
+
+
+def test_kept_name_is_refused_before_a_password_is_hashed(store, ada, browser, monkeypatch):
+    store.users.rename(ada.id, "Grace")
+    monkeypatch.setattr("pages.sign_up.hash_password", None)
+    assert sign_up(browser, name="ada").status_code == 409
+
+
+def test_old_name_signs_in_and_the_next_page_says_the_new_one_once(
+    store, ada, open_browser, clock, subtests
+):
+    store.users.rename(ada.id, "Grace")
+    for name in ("Ada", "ada ", "ADA"):
+        with subtests.test(name):
+            browser = open_browser()
+            assert browser.sign_in(name, next="/account").location == "/account"
+            pages = [html.unescape(browser.get(path).text) for path in ("/account", "/", "/")]
+            assert [page.count(TOLD) for page in pages] == [1, 0, 0]
+    for name in ("Grace", "ada@example.org"):
+        with subtests.test(name):
+            browser = open_browser()
+            browser.sign_in(name)
+            assert TOLD not in browser.get("/").text
+    clock.shift(90 * DAY - 1)
+    assert signs_in(open_browser, "Ada")
+    clock.shift(1)
+    assert not signs_in(open_browser, "Ada")
+    assert signs_in(open_browser, "Grace")
+
+
+def test_sign_in_with_an_old_name_fails_as_with_an_unknown_one(store, ada, bob, open_browser):
+    store.users.rename(ada.id, "Grace")
+    store.users.delete(bob.id)
+    tries = (("Ada", "wrong"), ("Bob", PASSWORD), ("nobody", PASSWORD))
+    answers = [open_browser().sign_in(*each) for each in tries]
+    assert {each.status_code for each in answers} == {403}
+    texts = [
+        answer.text.replace(name, "") for answer, (name, _) in zip(answers, tries, strict=True)
+    ]
+    assert texts[0] == texts[1] == texts[2]
+
+
+def test_old_names_allow_no_more_wrong_passwords(store, ada, open_browser, clock):
+    clock.shift(DAY - now_ms() // 1000 % DAY)
+    for name in ("Grace", "Zoe"):
+        store.users.rename(ada.id, name)
+    statuses = [
+        open_browser().sign_in(("Ada", "Grace", "Zoe")[n % 3], "x").status_code for n in range(10)
+    ]
+    assert statuses == [403] * 10
+    for name in ("Ada", "Grace", "Zoe"):
+        assert open_browser().sign_in(name).status_code == 429
+
+
+def test_player_takes_an_old_name_back(store, ada, adas_browser, bobs_browser):
+    assert save(adas_browser, name="Grace").status_code == 303
+    assert save(bobs_browser, name="Ada").status_code == 409
+    assert save(adas_browser, name="ada").status_code == 303
+    assert save(bobs_browser, name="Grace").status_code == 409
+    assert store.users.read(ada.id).name == "ada"
+
+
+def test_player_keeps_ten_former_names_at_most(
+    store, ada, adas_browser, open_browser, clock, monkeypatch
+):
+    monkeypatch.setattr(accounts, "RENAMES_AN_HOUR", 100)
+    for number in range(10):
+        assert save(adas_browser, name=f"Ada {number}").status_code == 303
+        clock.shift(DAY)
+    first = format_time(now_ms() + 80 * DAY * 1000, DATE)
+    refused = save(adas_browser, name="Grace", bio="Chess.")
+    assert refused.status_code == 409
+    problem = "You gave up 10 names lately. Take one of them back, or choose a new one after "
+    assert problem + first in refused.text
+    assert 'value="Grace"' in refused.text
+    assert (store.users.read(ada.id).name, store.users.read(ada.id).bio) == ("Ada 9", "")
+    for name in ("Ada", "ada 3", "ADA 3", "Ada 9"):  # her own
+        assert save(adas_browser, name=name).status_code == 303
+    assert save(adas_browser, name="Grace").status_code == 409
+    Acts(store, COMMAND).reset(ada.id, "name")
+    assert store.users.read(ada.id).name == f"player{ada.id}"
+    assert save(adas_browser, name="Ada 4").status_code == 303
+    assert save(adas_browser, name="Grace").status_code == 409
+    Acts(store, COMMAND).change_profile(ada.id, name="Grace")
+    clock.shift(82 * DAY)  # 92 since the first one was given up
+    open_browser().sign_in("Grace")
+    browser = open_browser()
+    browser.sign_in("Grace")
+    assert save(browser, name="Zoe").status_code == 303

@@ -100,6 +100,7 @@ from pages.files import files
 from pages.games import find_game, games, preview_of_game
 from pages.logout import logout
 from pages.moderation import moderation
+from pages.players import players
 from pages.rendering import load_templates, render_page
 from pages.reports import reports
 from pages.sign_in import sign_in
@@ -778,8 +779,8 @@ def create_app(overrides: dict | None = None) -> Flask:
     app.extensions["storage"] = open_storage(*folders, settings["STORAGE"])
     app.url_map.merge_slashes = False  # merging redirects to the Host that was sent, by http
     app.session_interface = CookieSessions()
-    pages = (files, sign_in, sign_up, logout, account, moderation, games, developer, tester)
-    for blueprint in (server, *pages, reports, discovery):
+    pages = (files, sign_in, sign_up, logout, account, players, moderation, games, developer)
+    for blueprint in (server, *pages, tester, reports, discovery):
         app.register_blueprint(blueprint)
     for guard in GUARDS:
         app.before_request(guard)

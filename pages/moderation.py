@@ -2,7 +2,7 @@
 
 import re
 
-from flask import Blueprint, abort, redirect, request
+from flask import Blueprint, abort, request
 from werkzeug.wrappers import Response
 
 from identity.accounts import Acts
@@ -13,8 +13,6 @@ from identity.limits import client_address
 from identity.sessions import require_player
 from pages.forms import FormRefused, as_form_errors, form_view, redirect_with_notice
 from pages.players import KEEP_END, SUSPENSION_DAYS, profile_page, read_shown_user
-from pages.rendering import render_page
-from storage.names import unique_key
 from storage.records import MODERATOR, User
 
 RESET_NOTICES = {"bio": "Bio reset.", "name": "Name reset.", "picture": "Picture reset."}
@@ -53,22 +51,7 @@ moderation_form = form_view(
 )
 
 
-# -- moderators' pages --------------------------------------------------------------------------
-
-
-@moderation.get("/players")
-def find_player() -> Response | str:
-    """Find a player by exact `name`."""
-    player = require_moderator()
-    name = request.args.get("name", "").strip()
-    # By name alone: moderators do not learn who has an email address.
-    found = (
-        get_storage().users.find_by_login(name) if name and "@" not in unique_key(name) else None
-    )
-    if found:
-        return redirect(f"/users/{found.id}", 303)
-    problem = "No player has this name. Check the spelling." if name else None
-    return render_page("players.html", player, name=name, problem=problem)
+# -- acts ---------------------------------------------------------------------------------------
 
 
 @moderation.post("/users/<user_id>/suspend")

@@ -1,23 +1,150 @@
-"""The public profiles of players, with the forms that moderators see there."""
+"""The list of players, and their public profiles with the forms that moderators see there."""
 
-from flask import Blueprint, abort, current_app, request
+import re
+from collections.abc import Iterator
+
+from flask import Blueprint, abort, current_app, redirect, request
+from markupsafe import Markup, escape
+from werkzeug.wrappers import Response
 
 from identity.context import get_storage
-from identity.formatting import DATE_AND_TIME, MINUTE, format_duration, format_time
+from identity.formatting import DATE_AND_TIME, DAY, MINUTE, format_duration, format_time
 from identity.naming import name_actor
+from identity.presence import game_shown, games_played, is_playing
 from identity.rights import may_administer, may_moderate, may_unsuspend
-from identity.sessions import signed_in_player
+from identity.sessions import require_player, signed_in_player
 from pages.files import picture_address
 from pages.forms import pop_notice
 from pages.rendering import Preview, render_page
+from storage.names import can_be_key, unique_key
 from storage.records import MODERATOR, Suspension, User, now_ms
-from storage.rules import USER_ID
+from storage.rules import HOST, USER_ID
 
+PLAYERS_SHOWN = 50  # on one page
+PLAYERS_READ = 200  # at most for one page, of whom some are not in the list
+SEARCH_SHOWN = 60  # characters of a search that found nothing
+FLAIRS_SHOWN = 40  # the others after a press
+GAMES_SHOWN = 6  # that a player played recently
+ROLES = ("", "Moderator", "Administrator")  # by mod level
 SUSPENSION_DAYS = {"1 day": 1, "1 week": 7, "1 month": 30, "No end": None}
 KEEP_END = "Keep the end"  # in place of one of SUSPENSION_DAYS
 PREVIEWED_BIO = 200  # characters
+ADDRESS = re.compile(r"\bhttps?://[^\s<>\"]+", re.IGNORECASE)  # and what stands after it
+# In ASCII alone, and without user information: nothing in it looks like another host.
+LINKED = re.compile(
+    rf"https?://{HOST.pattern}(:[0-9]{{1,5}})?([/?#][!-;=?-\[\]_a-z~]*)?", re.IGNORECASE
+)
+AFTER_ADDRESS = ".,:;!?'*_~]}”’»…。、"  # and a parenthesis that was opened before the address
+LINK = Markup('<a href="{0}" rel="nofollow ugc noopener" dir="ltr">{0}</a>')
 
 players = Blueprint("players", __name__)
+
+# -- the list -----------------------------------------------------------------------------------
+
+
+@players.get("/players")
+def show_players() -> str:
+    """Show a page of the players whose names begin with `q`, behind or before a name's key."""
+    viewer, search = require_viewer(), request.args.get("q", "").strip()
+    prefix = unique_key(search)
+    page = {"people": [], "previous": None, "next": None}
+    if not prefix or can_be_key("name", prefix):  # no look-up for what no name begins with
+        page = players_shown(viewer, prefix)
+    return render_page(
+        "players.html",
+        viewer,
+        Preview("Players", f"Who plays on {current_app.config['SITE_NAME']}.", address="/players"),
+        search=search,
+        shown_search=search[:SEARCH_SHOWN] + "…" * (len(search) > SEARCH_SHOWN),
+        is_first="after" not in request.args and "before" not in request.args,
+        **page,
+    )
+
+
+def require_viewer() -> User | None:
+    """Return the signed-in player; a guest, None, signs in first where the list is for members."""
+    is_open = current_app.config["PLAYERS"] == "everyone"
+    return signed_in_player() if is_open else require_player()
+
+
+def players_shown(viewer: User | None, prefix: str) -> dict:
+    """Return the `people` of this page, and the name keys at which other pages start.
+
+    Those who are before a key fill the first page if they are too few for another one.
+    """
+    after, before = (key_of_page(each) for each in ("after", "before"))
+    if before and not after:
+        found, more = find_listed(viewer, prefix, before, backwards=True)
+        if more:
+            people = [describe_player(each, viewer) for each in reversed(found)]
+            last = unique_key(found[0].name) if found else before
+            return {"people": people, "previous": more, "next": last}
+    found, more = find_listed(viewer, prefix, after)
+    first = unique_key(found[0].name) if found and after else None
+    people = [describe_player(each, viewer) for each in found]
+    return {"people": people, "previous": first, "next": more}
+
+
+def key_of_page(parameter: str) -> str:
+    """Return the name key in a query parameter, "" without one that a name can have."""
+    key = unique_key(request.args.get(parameter, ""))
+    return key if can_be_key("name", key) else ""
+
+
+def find_listed(
+    viewer: User | None, prefix: str, key: str, backwards: bool = False
+) -> tuple[list[User], str | None]:
+    """Return players from a name key on, and the key of the last one if there may be more.
+
+    A page is short, and may end at a player who is not in the list, if many of them follow.
+    """
+    found, last = [], None
+    for read, user in enumerate(read_by_name(prefix, key, backwards)):
+        is_listed = not user.unlisted or sees_unlisted(viewer, user)
+        is_full = len(found) == PLAYERS_SHOWN
+        if read == PLAYERS_READ or (is_full and is_listed):
+            return found, last
+        if not is_full:
+            last = unique_key(user.name)
+        if is_listed:
+            found.append(user)
+    return found, None
+
+
+def read_by_name(prefix: str, key: str, backwards: bool) -> Iterator[User]:
+    """Yield the players from a name key on, in the order of keys."""
+    while chunk := get_storage().users.by_name(prefix, key, PLAYERS_SHOWN + 1, backwards):
+        yield from chunk
+        key = unique_key(chunk[-1].name)
+
+
+def sees_unlisted(viewer: User | None, user: User) -> bool:
+    """Return True if the viewer finds a player in the list who is not there for others."""
+    return viewer is not None and (viewer.mod_level >= MODERATOR or viewer.id == user.id)
+
+
+def describe_player(user: User, viewer: User | None) -> dict:
+    """Return a player with the words of the line below the name."""
+    playing = has_heartbeat(user) and is_playing(user)
+    return {
+        "user": user,
+        "role": ROLES[user.mod_level],
+        "playing": playing,
+        "game": game_shown(get_storage(), user, viewer) if playing else None,
+        "last_played": format_last_played(user),
+    }
+
+
+@players.get("/players/<name>")
+def find_profile(name: str) -> Response:
+    """Redirect to the profile of the player who has this name now, in any spelling of its key."""
+    require_viewer()
+    key = unique_key(name)
+    user = get_storage().users.find_by("name", key) if can_be_key("name", key) else None
+    if user is None:
+        abort(404, "No player has this name.")
+    return redirect(f"/users/{user.id}", 303)
+
 
 # -- the public profile -------------------------------------------------------------------------
 
@@ -42,15 +169,37 @@ def profile_page(user: User, problems: dict[str, str]) -> str:
     description = bio or f"A player of {current_app.config['SITE_NAME']}."
     picture = picture_address(user, "large")
     preview = Preview(user.name, description, picture, f"/users/{user.id}")
+    flairs = [each for each in user.flairs if each != "none"]
+    flairs.sort(key=lambda flair: flair != user.equipped_flair)
+    played = games_played(get_storage(), user, GAMES_SHOWN)
     return render_page(
         "profile.html",
         player,
         preview,
-        user=user,
+        **describe_player(user, player),
         play_time=format_play_time(user),
-        last_played=format_last_played(user),
+        since=format_time(user.created, "%d %B %Y"),
+        bio=link_addresses(user.bio),
+        flairs=flairs[:FLAIRS_SHOWN],
+        more_flairs=flairs[FLAIRS_SHOWN:],
+        games=[(game, format_ago(time)) for game, time in played],
         moderation=moderation_forms(player, user, problems),
+        notice=pop_notice(),
     )
+
+
+def link_addresses(text: str) -> Markup:
+    """Return a player's text in which http and https addresses are links to what they say.
+
+    An address with letters of other alphabets stays text: a host may look like another one.
+    """
+    parts, end = [], 0
+    for found in ADDRESS.finditer(text):
+        address = found[0].rstrip(AFTER_ADDRESS + ")" * ("(" not in found[0]))
+        if LINKED.fullmatch(address):
+            parts += [escape(text[end : found.start()]), LINK.format(address)]
+            end = found.start() + len(address)
+    return Markup().join([*parts, text[end:]])
 
 
 def format_play_time(user: User) -> str:
@@ -69,7 +218,16 @@ def format_last_played(user: User) -> str:
     """Return how long ago a player played: "2 days ago"."""
     if not has_heartbeat(user):
         return "unknown" if user.play_ms else "not yet"  # an imported account can lack the time
-    seconds = (now_ms() - user.last_heartbeat) // 1000
+    return format_ago(user.last_heartbeat)
+
+
+def format_ago(time: int) -> str:
+    """Return how long ago a time is: "now", "2 hours ago", "yesterday", "in October 2025"."""
+    seconds = (now_ms() - time) // 1000
+    if DAY <= seconds < 2 * DAY:
+        return "yesterday"
+    if seconds > 60 * DAY:
+        return format_time(time, "in %B %Y")
     return f"{format_duration(seconds)} ago" if seconds >= MINUTE else "now"
 
 
@@ -92,7 +250,8 @@ def moderation_forms(player: User | None, user: User, problems: dict[str, str]) 
         "known_flairs": [each for each in player.flairs if each not in user.flairs],
         "typed_flair": request.form.get("flair", "") if request.path.endswith("/grant") else "",
         "problems": problems,
-        "notice": pop_notice(),
+        # The act whose form was sent, and is open.
+        "opened": request.path.split("/")[3] if problems else None,
     }
 
 

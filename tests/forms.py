@@ -1,5 +1,7 @@
 """Forms: sends them, and reads fields and errors from the pages."""
 
+import html
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -41,6 +43,12 @@ def problems_of(page) -> dict[str, str]:
     assert soup.title.text.startswith("Problem: ") == bool(found)
     assert len(soup.select("[autofocus]")) == 1  # on the first error, for screen readers
     return found
+
+
+def text_of(page) -> str:
+    """Return the text of the main part of a page."""
+    text = re.sub(r"<[^>]+>", " ", page.text.partition("<main")[2])
+    return " ".join(html.unescape(text).split())
 
 
 def hidden_field(page, name: str) -> str:

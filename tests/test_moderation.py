@@ -1,4 +1,4 @@
-"""Public profiles, and the forms of moderators and administrators: `pages.moderation`.
+"""The forms of moderators and administrators: `pages.moderation`.
 
 tests/test_accounts.py has the rights of each act.
 """
@@ -8,9 +8,9 @@ import re
 
 import pytest
 from conftest import PASSWORD
-from forms import problems_of, value_of
+from forms import problems_of, text_of, value_of
 
-from identity.formatting import DAY, HOUR, MINUTE, format_duration
+from identity.formatting import DAY
 from identity.passwords import hash_password
 from storage.pictures import generate_picture
 from storage.records import Suspension, User
@@ -91,68 +91,6 @@ def do(browser, user: User, act: str, **changes: str):
     return browser.post(f"/users/{user.id}{path}", data=form | changes)
 
 
-def text_of(page) -> str:
-    """Return the text of the main part of a page."""
-    text = re.sub(r"<[^>]+>", " ", page.text.partition("<main")[2])
-    return " ".join(html.unescape(text).split())
-
-
-# -- the public profile ---------------------------------------------------------------------------
-
-
-def test_profile_is_public_and_shows_text_as_it_is(store, browser, ada):
-    with store.users.edit(ada.id) as user:
-        user.bio = "Chess,\nmostly. </p><script>x</script> {{ 7*7 }}"
-        user.flairs.append("<i>Champion</i>")
-        user.equipped_flair = "<i>Champion</i>"
-        user.play_ms = (3 * HOUR + 20 * MINUTE + 59) * 1000
-        user.last_heartbeat -= 5 * DAY * 1000
-    page = browser.get("/users/1")
-    assert page.status_code == 200
-    shown = "Ada <i>Champion</i> Played 3 hours Last played 5 days ago"
-    assert shown in text_of(page) and user.bio in html.unescape(page.text)
-    assert "<i>" not in page.text and "<script>x" not in page.text
-    assert f'src="/pfp/large/1-{ada.pfp_timestamp}.webp"' in page.text
-    assert "ada@example.org" not in page.text
-    assert "<form" not in page.text.partition("<main")[2]
-
-
-def test_profile_shows_how_long_and_when_a_player_played(store, browser, ada):
-    for play_ms, last_heartbeat, shown in (
-        (0, ada.created, "Played not yet Last played not yet"),  # the heartbeat of the sign-up
-        (0, 0, "Played not yet Last played not yet"),  # an imported account
-        (1, 0, "Played less than a minute Last played unknown"),
-        (0, ada.created + 1, "Played less than a minute Last played now"),
-        (0, ada.created + DAY * 1000, "Last played now"),  # the clock was set back
-    ):
-        with store.users.edit(ada.id) as user:
-            user.play_ms, user.last_heartbeat = play_ms, last_heartbeat
-        assert shown in text_of(browser.get("/users/1"))
-
-
-def test_duration_is_rounded_to_one_unit():
-    for seconds, words in (
-        (0, "less than a minute"),
-        (59, "less than a minute"),
-        (60, "1 minute"),
-        (59.5 * MINUTE - 1, "59 minutes"),
-        (59.5 * MINUTE, "1 hour"),
-        (47.5 * HOUR - 1, "47 hours"),
-        (47.5 * HOUR, "2 days"),
-    ):
-        assert format_duration(int(seconds)) == words
-
-
-def test_invalid_or_deleted_user_is_404(store, browser, admins_browser, bob):
-    store.users.delete(bob.id)
-    unknown = browser.get("/users/999").text
-    for user_id in (*ODD_IDS, bob.id):
-        page = browser.get(f"/users/{user_id}")
-        assert (page.status_code, page.text) == (404, unknown)
-        for path, form, _ in ACTS.values():
-            assert admins_browser.post(f"/users/{user_id}{path}", data=form).status_code == 404
-
-
 # -- rights ---------------------------------------------------------------------------------------
 
 
@@ -180,9 +118,8 @@ def test_form_acts_for_the_signed_in_player_or_is_403(
             assert who == (ACTS[act][2], admin.id, target.id, "2001:db8::")  # the /64
 
 
-def test_acts_and_search_require_a_moderator(store, adas_browser, ada, bob):
+def test_acts_require_a_moderator(store, adas_browser, ada, bob):
     requests = [lambda act=act: do(adas_browser, bob, act) for act in ACTS]
-    requests.append(lambda: adas_browser.get("/players?name=Ada"))
     for send in requests:
         page = send()
         assert (page.status_code, "Only moderators can do this." in page.text) == (403, True)
@@ -202,7 +139,17 @@ def test_profile_has_the_forms_of_allowed_acts_only(add_player, browser_of, ada,
         actions = re.findall(rf'action="/users/{ada.id}/([a-z/-]+)"', page.text)
         assert set(actions) == forms[level]
         resets = re.findall('name="what" value="([a-z]+)"', page.text)
-        assert resets == (["bio", "name", "picture"] if level else [])
+        assert resets == (["name", "picture", "bio"] if level else [])
+
+
+def test_invalid_or_deleted_user_is_404(store, browser, admins_browser, bob):
+    store.users.delete(bob.id)
+    unknown = browser.get("/users/999").text
+    for user_id in (*ODD_IDS, bob.id):
+        page = browser.get(f"/users/{user_id}")
+        assert (page.status_code, page.text) == (404, unknown)
+        for path, form, _ in ACTS.values():
+            assert admins_browser.post(f"/users/{user_id}{path}", data=form).status_code == 404
 
 
 # -- suspension -----------------------------------------------------------------------------------
@@ -391,21 +338,3 @@ def test_invalid_flair_is_400_with_a_field_error(store, admins_browser, ada, set
         page = do(admins_browser, ada, act, flair=flair)
         assert (page.status_code, list(problems_of(page))) == (400, ["flair"])
     assert (store.users.read(ada.id), list(store.audit.read())) == (before, [])
-
-
-# -- finding players ------------------------------------------------------------------------------
-
-
-def test_moderator_finds_a_player_by_exact_name(moderators_browser, ada):
-    for name in ("Ada", "ada", " ADA ", "Ａｄａ"):
-        answer = moderators_browser.get("/players", query_string={"name": name})
-        assert (answer.status_code, answer.location) == (303, f"/users/{ada.id}")
-    for name in (
-        *("ada@example.org", "ADA@example.org", "ada＠example.org", "ada﹫example.org", "Ad"),
-        *("Adaa", "../1", "*", "%", "\0", "x" * 5000, "<b>x"),
-    ):
-        page = moderators_browser.get("/players", query_string={"name": name})
-        assert (page.status_code, "No player has this name." in page.text) == (200, True)
-        assert "<b>" not in page.text
-    page = moderators_browser.get("/players")
-    assert (page.status_code, "No player" in page.text) == (200, False)

@@ -268,7 +268,7 @@ def test_first_account_is_an_administrator_in_every_mode(app, store, browser, fi
     explained = "run: identity-server invite" in browser.get("/account").text
     assert explained == (mode == "invite")
     assert store.users.read(1).mod_level == 2
-    assert browser.get("/players").status_code == 200
+    assert "Moderation" in browser.get("/users/1").text
 
 
 def test_sign_up_before_the_first_account_is_403(app, store, browser):

@@ -65,7 +65,7 @@ def visitor(request, administrator_browser):
     if request.param == "guest":
         administrator_browser.delete_cookie("session")
     yield administrator_browser
-    seen = administrator_browser.get("/players").status_code
+    seen = administrator_browser.get("/account").status_code
     assert seen == (200 if request.param == "administrator" else 303)
 
 
@@ -99,7 +99,7 @@ def request_every_path(
 
 
 QUERY_PARAMETERS = (
-    *("after", "before", "unlisted_after", "name", "next", "invite", "link", "id", "ids"),
+    *("after", "before", "unlisted_after", "q", "name", "next", "invite", "link", "id", "ids"),
     *("client_id", "redirect_uri", "scope", "state", "code_challenge"),
 )
 

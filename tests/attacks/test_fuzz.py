@@ -174,7 +174,13 @@ def test_any_authorization_header_is_400_or_401(
 
 
 @given(st.text() | HEADERS.map(lambda text: f"{text}.x.y") | st.text("._-AZaz09="))
-@pytest.mark.parametrize("address", ["/sign-up?invite=", "/new-password?link=", "/sign-in?next="])
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("/sign-up?invite=", "/new-password?link=", "/sign-in?next="),
+        *("/players?q=", "/players?after=", "/players?before="),
+    ],
+)
 def test_any_query_value_is_escaped_on_the_page(browser, ada, address, text):
     answer = browser.get(address + quote(text))
     assert answer.status_code == 200

@@ -107,16 +107,20 @@ class Users(Records[User]):
         key = unique_key(name_or_email)
         return self.find_by("email" if "@" in key else "name", key)  # no name has an @
 
-    def by_name(self, prefix: str, after: str = "", at_most: int = 50) -> list[User]:
+    def by_name(
+        self, prefix: str, after: str = "", at_most: int = 50, backwards: bool = False
+    ) -> list[User]:
         """Return the readable users whose name's key begins with `prefix`, in the order of keys.
 
-        Only those behind the key `after`, which may be that of nobody. Keys are as `unique_key`
-        returns them; other text finds nobody.
+        Only those behind the key `after`, which may be that of nobody; with `backwards` those
+        before it, in the other order. Keys are as `unique_key` returns them; other text finds
+        nobody.
         """
-        return self._by_name(prefix, after, at_most) if (prefix + after).isprintable() else []
+        is_key = (prefix + after).isprintable()
+        return self._by_name(prefix, after, at_most, backwards) if is_key else []
 
     @abstractmethod
-    def _by_name(self, prefix: str, after: str, at_most: int) -> list[User]:
+    def _by_name(self, prefix: str, after: str, at_most: int, backwards: bool) -> list[User]:
         """Return users as `by_name` does."""
 
     @abstractmethod

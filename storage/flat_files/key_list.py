@@ -13,6 +13,7 @@ import bisect
 import contextlib
 import os
 import secrets
+import sys
 import threading
 
 from storage.flat_files import disk
@@ -51,13 +52,21 @@ class KeyList:
         self._end = HEAD  # of the whole lines that were read of it
         self._keys: list[str] = []
 
-    def page(self, prefix: str, after: str, at_most: int) -> list[str]:
-        """Return the first keys that begin with `prefix` and come after `after`."""
+    def page(self, prefix: str, after: str, at_most: int, backwards: bool = False) -> list[str]:
+        """Return the first keys that begin with `prefix` and come after `after`.
+
+        With `backwards` the last ones before it, the last one first.
+        """
         with self._lock:
             self._follow()
             keys = self._keys
-            start = max(bisect.bisect_left(keys, prefix), bisect.bisect_right(keys, after))
-            found = keys[start : start + at_most]
+            start = bisect.bisect_left(keys, prefix)
+            if backwards:
+                end = bisect.bisect_left(keys, min(after, prefix + chr(sys.maxunicode)))
+                found = keys[max(start, end - at_most) : end][::-1]
+            else:
+                start = max(start, bisect.bisect_right(keys, after))
+                found = keys[start : start + at_most]
         return [key for key in found if key.startswith(prefix)]
 
     def _follow(self) -> None:

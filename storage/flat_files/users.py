@@ -51,14 +51,14 @@ class UserFiles(RecordFiles, Users):
         return not self.ids(at_most=1)
 
     @raises_storage_errors
-    def _by_name(self, prefix: str, after: str, at_most: int) -> list[User]:
+    def _by_name(self, prefix: str, after: str, at_most: int, backwards: bool) -> list[User]:
         found: list[User] = []
-        while len(found) < at_most and (names := self._names.page(prefix, after, at_most)):
+        while names := self._names.page(prefix, after, at_most - len(found), backwards):
             for name in names:
                 with contextlib.suppress(DamagedRecord):
                     found += filter(None, [self.find_by("name", name)])
             after = names[-1]
-        return found[:at_most]
+        return found
 
     @raises_storage_errors
     def newest(self, at_most: int) -> list[User]:

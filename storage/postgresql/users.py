@@ -33,8 +33,8 @@ class UserTable(RecordTable, Users):
         [(next_id,)] = self.database.execute("SELECT next_user_id FROM installation")
         return next_id == 1
 
-    def _by_name(self, prefix: str, after: str, at_most: int) -> list[User]:
-        return self.page_by("name", prefix, after, at_most)
+    def _by_name(self, prefix: str, after: str, at_most: int, backwards: bool) -> list[User]:
+        return self.page_by("name", prefix, after, at_most, backwards)
 
     def newest(self, at_most: int) -> list[User]:
         [(next_id,)] = self.database.execute("SELECT next_user_id FROM installation")

@@ -41,6 +41,22 @@ class ListsContract(Contract):
             }.items():
                 with subtests.test(prefix=prefix, after=after, at_most=at_most):
                     assert self.names(store, prefix, after, at_most) == expected
+            for (prefix, before, at_most), expected in {
+                ("", "アダ", 50): every[:-1],
+                ("", "ン", 2): every[-2:],
+                ("", "adam", 1): ["ADA b"],
+                ("", "adaa", 50): every[:2],  # nobody's
+                ("", "ada", 50): [],
+                ("", "", 50): [],
+                ("ada", "zoe", 2): every[1:3],
+                ("ada", "adam", 50): every[:2],
+                ("é", "アダ", 50): ["Éva"],
+                ("k", "a", 50): [],
+                ("", "アダ", 0): [],
+            }.items():
+                with subtests.test(prefix=prefix, before=before, at_most=at_most):
+                    found = store.users.by_name(prefix, before, at_most, backwards=True)
+                    assert [user.name for user in found] == expected[::-1]
 
     def test_strange_text_begins_nobodys_name(self, storage, ada, subtests):
         for text in (

@@ -97,7 +97,7 @@ from pages.developer import developer
 from pages.discovery import discovery
 from pages.errors import ERROR_HANDLERS, show_bad_request
 from pages.files import files
-from pages.games import find_game, games, preview_of_game
+from pages.games import find_game, games, preview_of_game, require_game
 from pages.logout import logout
 from pages.moderation import moderation
 from pages.players import players
@@ -615,9 +615,7 @@ def read_bearer_token(api_request: ApiRequest) -> str:
 @server.get("/play/<client_id>")
 def play(client_id: str) -> tuple:
     """Show a game in a frame. It asks the page who is playing, and static/play.js answers."""
-    player, client = signed_in_player(), find_game(client_id)
-    if client is None:
-        abort(404, "This game was deleted or disabled. Choose another one.")
+    player, client = signed_in_player(), require_game(client_id)
     page = render_page(
         "play.html",
         player,

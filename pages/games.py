@@ -1,23 +1,33 @@
-"""Games: the home page that lists them, and the heartbeats of those who play them."""
+"""Games: the home page that lists them, the page of each one, and heartbeats."""
 
 import contextlib
+import functools
+import itertools
+from collections import Counter
 
 from flask import Blueprint, abort, current_app, request
 from werkzeug.wrappers import Response
 
 from identity.context import base_url, get_storage
+from identity.formatting import DAY
 from identity.naming import name_owner
+from identity.presence import game_shown
 from identity.rights import may_list
 from identity.sessions import signed_in_player
 from identity.settings import check_game
+from pages.files import cover_address
 from pages.forms import FormRefused, form_view, pop_notice, redirect_with_notice
 from pages.moderation import acts_of, app_acts_of, require_moderator
+from pages.players import format_ago, sees_unlisted
 from pages.rendering import Preview, render_page
 from storage.errors import DamagedRecord, InvalidField, NoSuchClient
-from storage.records import Client, User
+from storage.records import Client, User, now_ms
+from storage.repositories import unchanged
 from storage.rules import CLIENT_ID
 
-GAMES_SHOWN = 100  # on one page
+GAMES_SHOWN = 24  # on one page
+FACES_SHOWN = 6  # in one list of people
+FACES_READ = 24  # records at most, of which some are not shown
 
 games = Blueprint("games", __name__)
 
@@ -33,6 +43,14 @@ def find_game(client_id: str) -> Client | None:
     return client if is_playable(client) else None
 
 
+def require_game(client_id: str) -> Client:
+    """Return the client whose game can be played here. Raises NotFound."""
+    client = find_game(client_id)
+    if client is None:
+        abort(404, "This game was deleted or disabled. Choose another one.")
+    return client
+
+
 def is_playable(client: Client) -> bool:
     """Return True if a client has a game that this site can show."""
     if client.game_url is None or client.disabled:
@@ -42,9 +60,10 @@ def is_playable(client: Client) -> bool:
 
 
 def preview_of_game(client: Client) -> Preview:
-    """Return what a link to the play page of a game shows."""
+    """Return what a link to a game shows."""
     description = client.description or f"A game on {current_app.config['SITE_NAME']}."
-    return Preview(client.name, description, address=f"/play/{client.id}")
+    image = cover_address(client, "large")
+    return Preview(client.name, description, image, f"/games/{client.id}")
 
 
 # -- the home page ------------------------------------------------------------------------------
@@ -52,21 +71,26 @@ def preview_of_game(client: Client) -> Preview:
 
 @games.get("/")
 def home() -> str:
-    """Show the games; to a guest also what this site is."""
+    """Show the games and the people; to a guest also what this site is."""
     return home_page({})
 
 
 def home_page(problems: dict[str, str]) -> str:
     """Return the home page, with a problem of the form that lists a game."""
-    player = signed_in_player()
+    player, config = signed_in_player(), current_app.config
     moderates = player is not None and may_list(player)
+    playing = get_storage().playing.now()
     return render_page(
         "home.html",
         player,
-        Preview(current_app.config["SITE_NAME"], address="/"),
+        Preview(config["SITE_NAME"], config["WELCOME"] or config["SITE_NAME"], address="/"),
         moderates=moderates,
         listed=games_shown(listed=True),
         unlisted=games_shown(listed=False) if moderates else {},
+        last=find_last_game(player, playing) if player else None,
+        counts=Counter(playing.values()),
+        now=playing_now(playing, player),
+        newest=find_newest(player) if player else None,
         problems=problems,
         notice=pop_notice(),
     )
@@ -75,24 +99,102 @@ def home_page(problems: dict[str, str]) -> str:
 def games_shown(listed: bool) -> dict:
     """Return `games` that can be played here, listed or not, by name, each with its owner.
 
-    More than GAMES_SHOWN are paged by id; then `more` is the address of the next page.
+    They are paged by id; `previous` and `next` are the addresses of the pages beside this one.
     """
-    parameter = "after" if listed else "unlisted_after"
-    after = start_of_page(parameter)
-    found = get_storage().clients.games(listed, after, GAMES_SHOWN + 1)
-    page = found[:GAMES_SHOWN]
-    by_name = sorted(filter(is_playable, page), key=lambda client: client.name.casefold())
-    more = f"/?{parameter}={page[-1].id}" if len(found) > GAMES_SHOWN else None
-    return {"games": [(each, name_owner(get_storage(), each)) for each in by_name], "more": more}
+    names = ("before", "after") if listed else ("unlisted_before", "unlisted_after")
+    before, after = map(start_of_page, names)
+    shelf, at_most = "listed" if listed else "unlisted", GAMES_SHOWN + 1
+    read = functools.partial(get_storage().clients.page, "games", shelf, at_most=at_most)
+    found = read(before, newest_first=True)[::-1] if before else read(after)
+    if not found:  # they are gone: the first page
+        before, after, found = "", "", read("")
+    page = found[-GAMES_SHOWN:] if before else found[:GAMES_SHOWN]
+    is_first, is_last = (found == page, False) if before else (not after, found == page)
+    playable = sorted(filter(is_playable, page), key=lambda client: client.name.casefold())
+    owned = {client.owner_id: client for client in playable}  # each owner is read once
+    owners = {owner: name_owner(get_storage(), client) for owner, client in owned.items()}
+    return {
+        "games": [(client, owners[client.owner_id]) for client in playable],
+        "previous": None if is_first else f"/?{names[0]}={page[0].id}",
+        "next": None if is_last else f"/?{names[1]}={page[-1].id}",
+    }
 
 
 def start_of_page(parameter: str) -> str:
-    """Return the client id in a query parameter after which a page starts; "" for the first page.
+    """Return the client id in a query parameter at which a page starts; "" for none.
 
     Other text counts as none: PostgreSQL raises an error for a NUL character.
     """
     text = request.args.get(parameter, "")
     return text if CLIENT_ID.fullmatch(text) else ""
+
+
+def find_last_game(player: User, playing: dict[int, str | None]) -> dict | None:
+    """Return the listed `game` that a player played last, when, and how many others play it."""
+    for client in get_storage().clients.read_from_many([player.last_game or ""], unchanged):
+        if client.listed and is_playable(client):
+            others = [each for each in playing if playing[each] == client.id and each != player.id]
+            return {"game": client, "ago": format_ago(player.last_heartbeat), "others": len(others)}
+    return None
+
+
+def find_newest(player: User) -> dict:
+    """Return the newest `people` but the player; `alone` is True if there are no others."""
+    newest = get_storage().users.newest(2 * FACES_SHOWN)
+    others = [each for each in newest if each.id != player.id and has_face(each, player)]
+    people = [(each, format_joined(each)) for each in others[:FACES_SHOWN]]
+    return {"people": people, "alone": [each.id for each in newest] == [player.id]}
+
+
+def format_joined(user: User) -> str:
+    """Return when a player joined: "Joined today", "Joined 3 days ago"."""
+    is_today = now_ms() - user.created < DAY * 1000
+    return "Joined today" if is_today else f"Joined {format_ago(user.created)}"
+
+
+def playing_now(
+    playing: dict[int, str | None], viewer: User | None, game: Client | None = None
+) -> dict:
+    """Return the `number` of those who play now, and the latest `faces` with the games they name.
+
+    With a game, of those who play it; then the faces are of those who may be known to. Guests see
+    none where the list of players is for members.
+    """
+    store = get_storage()
+    ids = [each for each, client_id in playing.items() if game is None or client_id == game.id]
+    sees_players = viewer or current_app.config["PLAYERS"] == "everyone"
+    found = (
+        (user, named)
+        for user_id in ids[: FACES_READ if sees_players else 0]
+        for user in store.users.read_from_many([user_id], unchanged)
+        if has_face(user, viewer)
+        for named in [game_shown(store, user, viewer)]
+        if game is None or named == game
+    )
+    return {"number": len(ids), "faces": list(itertools.islice(found, FACES_SHOWN))}
+
+
+def has_face(user: User, viewer: User | None) -> bool:
+    """Return True if a player is shown to the viewer without being looked for."""
+    return not user.suspended and (not user.unlisted or sees_unlisted(viewer, user))
+
+
+# -- the page of a game -------------------------------------------------------------------------
+
+
+@games.get("/games/<client_id>")
+def show_game(client_id: str) -> str:
+    """Show what a game is, by whom, and who plays it now; anyone with the link can play it."""
+    player, game = signed_in_player(), require_game(client_id)
+    shown = {
+        "owner": name_owner(get_storage(), game),
+        "now": playing_now(get_storage().playing.now(), player, game),
+        "notice": pop_notice(),
+    }
+    return render_page("game.html", player, preview_of_game(game), game=game, **shown)
+
+
+# -- the forms of moderators --------------------------------------------------------------------
 
 
 @games.post("/play/<client_id>/listed")

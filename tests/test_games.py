@@ -9,6 +9,7 @@ from werkzeug.test import TestResponse
 
 from identity.settings import check_game
 from identity_server import CODES_A_MINUTE
+from pages.games import GAMES_SHOWN
 from storage import Storage
 from storage.errors import InvalidField, OriginTaken
 from storage.records import MODERATOR, Client, Grant
@@ -309,26 +310,45 @@ def test_home_page_shows_listed_games_sorted_by_name(browser, ada, add_game, sto
         assert "/listed" not in page.text
 
 
-def test_page_has_100_games_by_name(store, moderators_browser, add_game, subtests):
-    """More are paged by id."""
-    for listed, words in ((True, "More games"), (False, "More games that are not listed")):
+def pages_of_games(browser: Browser, address: str, nav: str) -> list[tuple[list[str], str]]:
+    """Return the games of the pages to which a link leads, from "/" on, with their addresses."""
+    found, path = [], "/"
+    while path:
+        page = browser.get(path)
+        found.append((cards(page), path))
+        [*links] = parse(page).select(f'nav[aria-label="{nav}"] a[rel={address}]')
+        path = links and links[0]["href"]
+    return found
 
-        def load(path: str, listed=listed, words=words) -> tuple[list[str], str | None]:
-            page = moderators_browser.get(path)
-            more = parse(page).find("a", string=words)
-            shown = [name for name in cards(page) if name.startswith(str(listed))]
-            return shown, more and more["href"]
 
+def test_games_are_paged_by_id_in_both_directions(store, moderators_browser, add_game, subtests):
+    """A page is sorted by name."""
+    for listed, nav, parameter in (
+        (True, "Pages of games", "before"),
+        (False, "Pages of games that are not listed", "unlisted_before"),
+    ):
         with subtests.test(listed=listed):
-            for number in range(100):
-                add_game(f"{listed} {number}", f"https://{listed}{number}.example/", listed=listed)
+            for number in range(GAMES_SHOWN):
+                add_game(f"{number}", f"https://{listed}{number}.example/", listed=listed)
+            [(shown, _)] = pages_of_games(moderators_browser, "next", nav)
+            assert shown == sorted(shown) and len(shown) == GAMES_SHOWN
+            for number in range(GAMES_SHOWN, 2 * GAMES_SHOWN + 1):
+                add_game(f"{number}", f"https://{listed}{number}.example/", listed=listed)
             by_id = [each.name for each in store.clients.games(listed)]
-            assert load("/") == (sorted(by_id), None)
-            add_game(f"{listed} last", f"https://{listed}.example/", listed=listed)
-            by_id = [each.name for each in store.clients.games(listed)]
-            shown, more = load("/")
-            assert shown == sorted(by_id[:100])
-            assert load(more) == (by_id[100:], None)
+            pages = [sorted(by_id[i : i + GAMES_SHOWN]) for i in range(0, len(by_id), GAMES_SHOWN)]
+            forward = pages_of_games(moderators_browser, "next", nav)
+            assert [names for names, _ in forward] == pages
+            last = moderators_browser.get(forward[-1][1])
+            [back] = parse(last).select(f'nav[aria-label="{nav}"] a[rel=prev]')
+            assert cards(moderators_browser.get(back["href"])) == pages[1]
+            # The games of that page are gone.
+            for end in (
+                f"{parameter}={'0' * 16}",
+                f"{parameter.replace('before', 'after')}={'z' * 24}",
+            ):
+                assert cards(moderators_browser.get(f"/?{end}")) == pages[0]
+            for client in store.clients.games(listed):
+                store.clients.delete(client.id)
 
 
 @pytest.fixture

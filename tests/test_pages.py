@@ -28,10 +28,13 @@ def test_link_to_a_profile_or_game_is_previewed(make_app, store, ada, subtests):
     anyone = make_app(BASE_URL=site, SITE_NAME="Our games", SIGN_UP="open").test_client()
     touch_icon = f"{site}/static/touch-icon.png"
     general = "One account for all our games, with your name, picture and play time."
+    welcome = "One account for all our games. It keeps your name, picture and play time."
+    cover = f"{site}/covers/large/{game.id}.webp"
     bio, picture = f'"Chess", mostly. {"x" * 183}', f"{site}/pfp/large/{ada.picture_file}"
     expected = {
-        "/": ("Our games", general, touch_icon, f"{site}/"),
-        f"/play/{game.id}": ("Pong", "For 2", touch_icon, f"{site}/play/{game.id}"),
+        "/": ("Our games", welcome, touch_icon, f"{site}/"),
+        f"/games/{game.id}": ("Pong", "For 2", cover, f"{site}/games/{game.id}"),
+        f"/play/{game.id}": ("Pong", "For 2", cover, f"{site}/games/{game.id}"),
         "/users/1": ("Ada", bio, picture, f"{site}/users/1"),
         "/sign-up?invite=secret": ("Our games", general, touch_icon, None),
         "/new-password?link=secret": ("Our games", general, touch_icon, None),

@@ -1,0 +1,323 @@
+"""Who and what the home page and a game's own page show, and to whom: `pages.games`."""
+
+import functools
+from dataclasses import replace
+
+import pytest
+from forms import parse, text_of
+
+from identity.formatting import DAY, MINUTE
+from pages.games import FACES_READ, FACES_SHOWN, GAMES_SHOWN
+from storage.records import ADMINISTRATOR, MODERATOR, Client, Suspension, User, now_ms
+
+
+@pytest.fixture
+def add_players(store):
+    """A function that adds players with these names and fields, as an import does."""
+
+    def add_players(*names: str, **fields) -> list[User]:
+        first = max(store.users.ids(), default=0) + 1
+        template = User(0, "", "", "no hash", **{"pfp_timestamp": 1} | fields)
+        users = [replace(template, id=first + n, name=each) for n, each in enumerate(names)]
+        store.users.reserve_ids(first + len(names))
+        for user in users:
+            store.users.insert(replace(user, email=f"{user.id}@example.org"))
+        return users
+
+    return add_players
+
+
+@pytest.fixture
+def add_game(store):
+    """A function that calls `register_game`."""
+    return functools.partial(register_game, store)
+
+
+def register_game(store, name: str = "Space Game", **fields) -> Client:
+    """Register a game: by default a listed one of the administrators."""
+    host = name.lower().replace(" ", "-")
+    fields = {"owner_id": None, "listed": True, "game_url": f"https://{host}.example/"} | fields
+    return store.clients.register(name, [], **fields)[0]
+
+
+def play(store, user: User, game: Client | None, **fields) -> None:
+    """Let a player play now, as a heartbeat of the play page does."""
+    with store.users.edit(user.id) as edited:
+        edited.last_heartbeat, edited.last_game = now_ms(), game and game.id
+        for field, value in fields.items():
+            setattr(edited, field, value)
+    store.playing.note(user.id, game and game.id)
+
+
+def set_level(store, user: User, mod_level: int) -> None:
+    with store.users.edit(user.id) as edited:
+        edited.mod_level = mod_level
+
+
+def people(page, heading: str) -> dict[str, str]:
+    """Return the names in a list of people, each with the line below it."""
+    assert page.status_code == 200
+    [title] = parse(page).find_all("h2", string=heading) or [None]
+    rows = title.parent.select(".people li") if title else []
+    return {each.bdi.text: " ".join(each.select_one(".small").text.split()) for each in rows}
+
+
+def first_card(page) -> str:
+    """Return the text of the first card, below its heading."""
+    card = parse(page).select_one(".first")
+    card.h1.extract()
+    return " ".join(card.text.split())
+
+
+def numbers(page) -> dict[str, str]:
+    """Return how many play each game that has a number on its card."""
+    cards = parse(page).select(".game")
+    return {
+        each.h3.text.strip(): each.select_one(".now").text for each in cards if each(class_="now")
+    }
+
+
+# -- guests ----------------------------------------------------------------------------------------
+
+
+def test_guest_reads_what_the_site_is_and_how_to_join(app, browser, ada, subtests):
+    app.config["WELCOME"] = "We make <small> games."
+    for mode, joins in (
+        ("open", "Create account"),
+        ("invite", "Got an invitation? Create an account"),
+        ("closed", ""),
+    ):
+        with subtests.test(mode):
+            app.config["SIGN_UP"] = mode
+            page = browser.get("/")
+            assert parse(page).h1.text == "Welcome to Identity Server"
+            assert first_card(page) == f"We make <small> games. Sign in {joins}".strip()
+            assert "New here" not in page.text
+            assert "No games here yet. They appear here as soon as" in text_of(page)
+
+
+def test_guest_sees_numbers_alone_where_the_list_is_for_members(
+    app, store, adas_browser, ada, bob, anyone, add_game
+):
+    app.config["PLAYERS"] = "members"
+    game = add_game(owner_id=bob.id)
+    for count, sentence in ((1, "One person is playing"), (2, "2 people are playing")):
+        play(store, (ada, bob)[count - 1], game)
+        for path in ("/", f"/games/{game.id}"):
+            page = anyone.get(path)
+            assert "Ada" not in page.text and "Bob" not in page.text and "/users/" not in page.text
+        assert f"{sentence} right now." in text_of(anyone.get("/"))
+        assert numbers(anyone.get("/")) == {"Space Game": f"{count} playing"}
+    assert "Two people are playing it now." in text_of(anyone.get(f"/games/{game.id}"))
+    for path in ("/", f"/games/{game.id}"):
+        page = adas_browser.get(path)
+        assert people(page, "Playing now").keys() == {"Ada", "Bob"} and "By Bob" in text_of(page)
+
+
+# -- who plays now ---------------------------------------------------------------------------------
+
+
+def test_six_faces_the_latest_first_and_the_number_of_others(store, add_players, add_game, anyone):
+    assert "Nobody is playing right now." in text_of(anyone.get("/"))
+    space, chess = add_game(), add_game("Chess")
+    users = add_players(*(f"player {letter}" for letter in "abcdefgh"))
+    for user in users[:FACES_SHOWN]:
+        play(store, user, space)
+    page = anyone.get("/")
+    assert list(people(page, "Playing now")) == [
+        each.name for each in reversed(users[:FACES_SHOWN])
+    ]
+    assert " more" not in text_of(page)
+    for user in users[FACES_SHOWN:]:
+        play(store, user, chess)
+    page = anyone.get("/")
+    assert list(people(page, "Playing now").items())[:3] == [
+        *(("player h", "Chess"), ("player g", "Chess"), ("player f", "Space Game"))
+    ]
+    assert "and 2 more" in text_of(page)
+    assert numbers(page) == {"Space Game": "6 playing", "Chess": "2 playing"}
+
+
+def test_game_is_named_only_if_it_may_be(store, add_players, add_game, anyone, adas_browser, ada):
+    hides, tests, old = add_players("hides", "tests", "old")
+    game, hidden = add_game(), add_game("Secret", listed=False)
+    play(store, hides, game, hides_game=True)
+    play(store, tests, hidden)
+    play(store, old, None)  # by a page from before heartbeats named their game
+    page = anyone.get("/")
+    assert people(page, "Playing now") == dict.fromkeys(("old", "tests", "hides"), "Playing now")
+    assert "Secret" not in page.text
+    assert people(anyone.get(f"/games/{game.id}"), "Playing now") == {}
+    set_level(store, ada, MODERATOR)
+    assert people(adas_browser.get("/"), "Playing now")["hides"] == "Space Game"
+    assert people(adas_browser.get(f"/games/{game.id}"), "Playing now").keys() == {"hides"}
+
+
+def test_face_of_an_unlisted_suspended_or_damaged_player_is_not_shown(
+    store, add_players, add_game, anyone, adas_browser, ada, faults
+):
+    unlisted, suspended, damaged = add_players("unlisted", "suspended", "damaged")
+    game = add_game()
+    play(store, unlisted, game, unlisted=True)
+    play(store, suspended, game, suspension=Suspension(None))
+    play(store, damaged, game)
+    play(store, ada, game, unlisted=True)
+    faults.damage_user(damaged.id)
+    for path, number in (("/", "4 people are"), (f"/games/{game.id}", "Four people are")):
+        page = anyone.get(path)
+        assert people(page, "Playing now") == {}
+        assert f"{number} playing" in text_of(page)
+        assert people(adas_browser.get(path), "Playing now").keys() == {"Ada"}  # herself
+    set_level(store, ada, MODERATOR)
+    assert people(adas_browser.get("/"), "Playing now").keys() == {"Ada", "unlisted"}
+
+
+# -- signed in -------------------------------------------------------------------------------------
+
+
+def test_last_game_is_offered_where_there_are_two(store, clock, adas_browser, ada, bob, add_game):
+    game = add_game()
+    play(store, ada, game)
+    sentence = "You have just played Space Game."
+    assert first_card(adas_browser.get("/")) == sentence  # the only game's card is below
+    add_game("Chess")
+    assert first_card(adas_browser.get("/")) == f"{sentence} Continue playing"
+    clock.shift(20 * MINUTE)
+    play(store, bob, game)
+    page = adas_browser.get("/")
+    assert first_card(page).startswith("You played Space Game 20 minutes ago. One person is")
+    assert parse(page).select_one(".first a")["href"] == f"/play/{game.id}"
+    for change in ({"listed": False}, {"listed": True, "disabled": True}, "deleted"):
+        if change == "deleted":
+            store.clients.delete(game.id)
+        else:
+            with store.clients.edit(game.id) as client:
+                for field, value in change.items():
+                    setattr(client, field, value)
+        page = adas_browser.get("/")
+        assert "played" not in first_card(page) and "Continue playing" not in page.text
+
+
+def test_damaged_record_of_the_last_game_hides_no_page(store, adas_browser, ada, add_game, faults):
+    game = add_game()
+    play(store, ada, game)
+    faults.damage_client(game.id)
+    assert "Continue playing" not in adas_browser.get("/").text
+
+
+def test_first_line_fits_what_there_is(app, store, adas_browser, ada, add_game, add_players):
+    app.config["CLIENT_REGISTRATION"] = "admins"
+    assert first_card(adas_browser.get("/")).startswith("You are early")
+    assert "Add a game" not in adas_browser.get("/").text
+    set_level(store, ada, ADMINISTRATOR)
+    page = adas_browser.get("/")
+    assert first_card(page) == "Your site is up. Two things make it a place: a friend and a game."
+    assert parse(page).find("a", string="Add a game")["href"] == "/developer"
+    add_players("bob")
+    assert first_card(adas_browser.get("/")).startswith("Your site has players.")
+    add_game()
+    assert first_card(adas_browser.get("/")).startswith("There is one game here so far.")
+    add_game("Chess")
+    assert first_card(adas_browser.get("/")).startswith("Choose a game.")
+
+
+def test_newest_players_have_joined_lately(store, clock, adas_browser, ada, add_players):
+    add_players("long ago", created=1)
+    for days, name in ((61, "months"), (3, "three"), (1, "yesterday"), (0, "today")):
+        add_players(name, created=now_ms() - days * DAY * 1000)
+    add_players("unlisted", unlisted=True)
+    add_players("suspended", suspension=Suspension(None))
+    found = people(adas_browser.get("/"), "New here")
+    assert list(found) == ["today", "yesterday", "three", "months", "long ago"]
+    assert [found[each] for each in ("today", "yesterday", "three", "long ago")] == [
+        *("Joined today", "Joined yesterday", "Joined 3 days ago", "Joined in January 1970")
+    ]
+    add_players(*(f"new {letter}" for letter in "abcdefg"))
+    assert len(people(adas_browser.get("/"), "New here")) == FACES_SHOWN
+    set_level(store, ada, MODERATOR)
+    add_players("hermit", unlisted=True)
+    assert "hermit" in people(adas_browser.get("/"), "New here")
+
+
+def test_only_player_reads_how_to_invite_others(app, store, adas_browser, ada, add_players):
+    alone, command = "You are the only player so far.", "identity-server invite"
+    assert alone in text_of(adas_browser.get("/"))
+    assert command not in adas_browser.get("/").text  # only administrators can run it
+    set_level(store, ada, ADMINISTRATOR)
+    for mode, words in (("invite", command), ("open", "Anyone can join"), ("closed", None)):
+        app.config["SIGN_UP"] = mode
+        text = text_of(adas_browser.get("/"))
+        shown = [each for each in (command, "Anyone can join") if each in text]
+        assert (alone in text, shown) == (True, [words] if words else [])
+    add_players("unlisted", unlisted=True)
+    assert alone not in text_of(adas_browser.get("/"))
+
+
+def test_page_reads_few_records(store, adas_browser, add_players, add_game, monkeypatch):
+    """It costs the same with any number of players: each owner is read once, and few faces."""
+    [owner] = add_players("owner")
+    for number in range(GAMES_SHOWN + 1):
+        add_game(f"Game {number}", owner_id=owner.id)
+    for user in add_players(*(f"player {i}" for i in range(3 * FACES_READ)), unlisted=True):
+        play(store, user, None)
+    asked = []
+    read, read_from_many = store.users.read, store.users.read_from_many
+    monkeypatch.setattr(store.users, "read", lambda each: asked.append(each) or read(each))
+    monkeypatch.setattr(
+        store.users,
+        "read_from_many",
+        lambda ids, make: asked.extend(ids) or read_from_many(ids, make),
+    )
+    page = adas_browser.get("/")
+    assert len(parse(page).select(".game")) == GAMES_SHOWN
+    assert f"{3 * FACES_READ} people are playing" in text_of(page)
+    assert asked.count(owner.id) == 1
+    few = 1 + 1 + FACES_READ + 2 * FACES_SHOWN  # the player, the owner, the faces, the newest
+    assert len(set(asked)) <= few
+
+
+# -- the page of a game ----------------------------------------------------------------------------
+
+
+def test_page_of_a_game(store, anyone, ada, bob, add_game):
+    game = add_game(
+        "<b>Space</b>",
+        game_url="https://space.example/",
+        owner_id=ada.id,
+        description="Rocks & stars.",
+    )
+    with store.users.edit(bob.id) as user:
+        user.flairs, user.equipped_flair = ["none", "first ten"], "first ten"
+    play(store, bob, game)
+    page = anyone.get(f"/games/{game.id}")
+    soup = parse(page)
+    assert soup.h1.text == "<b>Space</b>"
+    assert f"/covers/large/{game.id}.webp" in soup.select_one("main img")["srcset"]
+    assert "By Ada Rocks & stars. Play" in text_of(page)
+    assert "One person is playing it now." in text_of(page)
+    assert people(page, "Playing now") == {"Bob": "first ten"}
+    links = {each["href"] for each in soup.select("main a")}
+    assert links == {
+        *(f"/users/{ada.id}", f"/users/{bob.id}", "/"),
+        *(f"/play/{game.id}", f"/games/{game.id}/report"),
+    }
+    assert soup.find("meta", attrs={"name": "robots"}) is None
+    [card] = parse(anyone.get("/")).select(".game")
+    assert [each["href"] for each in card.select("a")] == [
+        *(f"/games/{game.id}", f"/users/{ada.id}", f"/play/{game.id}")
+    ]
+
+
+def test_page_of_a_game_that_is_not_listed_is_not_indexed(anyone, add_game):
+    page = anyone.get(f"/games/{add_game(listed=False).id}")
+    assert parse(page).find("meta", attrs={"name": "robots"})["content"] == "noindex"
+    assert "Anyone with the link can play it." in text_of(page)
+
+
+def test_page_of_no_game_is_404(store, anyone, program, add_game):
+    disabled = add_game()
+    with store.clients.edit(disabled.id) as client:
+        client.disabled = True
+    for client_id in (program.id, disabled.id, "x", "%00", "z" * 24, "é"):
+        page = anyone.get(f"/games/{client_id}")
+        assert (page.status_code, "deleted or disabled" in page.text) == (404, True), client_id

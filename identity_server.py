@@ -106,6 +106,7 @@ from pages.reports import reports
 from pages.sign_in import sign_in
 from pages.sign_up import sign_up
 from pages.tester import tester
+from pages.welcome import welcome
 from storage import Storage, open_storage
 from storage.errors import (
     CodeSpent,
@@ -777,8 +778,8 @@ def create_app(overrides: dict | None = None) -> Flask:
     app.extensions["storage"] = open_storage(*folders, settings["STORAGE"])
     app.url_map.merge_slashes = False  # merging redirects to the Host that was sent, by http
     app.session_interface = CookieSessions()
-    pages = (files, sign_in, sign_up, logout, account, players, moderation, games, developer)
-    for blueprint in (server, *pages, tester, reports, discovery):
+    people = (sign_in, sign_up, welcome, logout, account, players, moderation, reports)
+    for blueprint in (server, files, *people, games, developer, tester, discovery):
         app.register_blueprint(blueprint)
     for guard in GUARDS:
         app.before_request(guard)

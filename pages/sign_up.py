@@ -16,12 +16,12 @@ from identity.sessions import local_address, signed_in_player, start_session
 from identity.settings import site_words
 from pages import forms
 from pages.rendering import render_guest_page, render_page
+from pages.welcome import welcome_address
 from storage.errors import EmailTaken, InvalidField, StorageFailed
 from storage.names import check_name, normal_name
 from storage.records import ADMINISTRATOR, PLAYER, User
 from storage.rules import check_email, check_password
 
-DONE = "Account created. If a game sent you here, go back to it."
 FIRST_DONE = "Account created. To invite others, run: identity-server invite"
 UNKNOWN_INVITE = "We don't recognise this invitation. It may be used or too old. Ask for a new one."
 SIGN_UPS_A_DAY = 10  # from an address
@@ -62,7 +62,7 @@ def sign_up_page(fields: MultiDict, first: bool, problems: dict[str, str]) -> tu
         problems = {"invite": refusal}
     return render_guest_page(
         "sign_up.html",
-        local_address(fields.get("next", "") or "/account"),
+        local_address(fields.get("next", "")),
         refusal=refusal,
         asks_invite=asks_invite,
         first=first,
@@ -80,17 +80,16 @@ def create_account(form: MultiDict, first: bool) -> Response:
     if refusal_of_sign_up(read_invite(form), first):
         raise forms.FormRefused({}, 403)  # the page says why
     user = add_account(form, first)
-    leads_to = local_address(form.get("next", "") or "/account")
+    leads_to = local_address(form.get("next", ""))
     try:
         start_session(user, form["password"])
     except (Busy, StorageFailed):  # the account is saved, only the session failed
         session.clear()  # another player may have been signed in here
         address = url_for("sign_in.show_sign_in", next=leads_to)
         return forms.redirect_with_notice("Account created. Sign in to continue.", address)
-    if leads_to != "/account":
-        return redirect(leads_to, 303)
-    needs_help = first and current_app.config["SIGN_UP"] == "invite"
-    return forms.redirect_with_notice(FIRST_DONE if needs_help else DONE, leads_to)
+    if first and current_app.config["SIGN_UP"] == "invite":
+        return forms.redirect_with_notice(FIRST_DONE, welcome_address(leads_to))
+    return redirect(welcome_address(leads_to), 303)
 
 
 def read_invite(fields: MultiDict) -> str:

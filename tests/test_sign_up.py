@@ -8,7 +8,7 @@ import re
 from urllib.parse import parse_qs, urlencode
 
 import pytest
-from forms import PASSWORD, hidden_field, is_signed_in, problems_of, sign_up, value_of
+from forms import PASSWORD, hidden_field, is_signed_in, parse, problems_of, sign_up, value_of
 
 from identity.formatting import DATE_AND_TIME, format_time
 from identity.limits import EMAIL_QUESTIONS
@@ -79,7 +79,7 @@ def test_unsaved_session_signs_the_player_before_out(store, adas_browser, ada, f
     """Else whoever creates an account in another player's browser would go on as that player."""
     faults.refuse_saves("users")
     answer = sign_up(adas_browser)
-    assert (answer.status_code, answer.location) == (303, "/sign-in?next=/account")
+    assert (answer.status_code, answer.location) == (303, "/sign-in?next=/")
     assert store.users.find_by_login("Grace")
     faults.allow_saves()
     assert not is_signed_in(adas_browser)
@@ -114,13 +114,13 @@ def test_next_is_kept_and_followed(browser, ada):
     assert hidden_field(browser.get("/sign-up?next=//evil.example"), "next") == "/"
     refused = sign_up(browser, name="x", next="/a?b=1&c=2")
     assert hidden_field(refused, "next") == "/a?b=1&c=2"
-    assert sign_up(browser, next="/a?b=1&c=2").location == "/a?b=1&c=2"
+    assert sign_up(browser, next="/a?b=1&c=2").location == "/welcome?next=%2Fa%3Fb%3D1%26c%3D2"
     for query, leads_to in (("", "/"), ("?next=/account", "/account")):  # a signed-in player
         answer = browser.get(f"/sign-up{query}")
         assert (answer.status_code, answer.location) == (303, leads_to)
     browser.post("/sign-out")
     answer = sign_up(browser, name="Eve", email="e@example.org", next="//evil.example")
-    assert answer.location == "/"
+    assert answer.location == "/welcome"
 
 
 # -- open, by invitation, closed ------------------------------------------------------------------
@@ -129,7 +129,7 @@ def test_next_is_kept_and_followed(browser, ada):
 def test_open_sign_up_creates_an_account_and_signs_in(store, ada, browser):
     assert browser.get("/sign-up").status_code == 200
     answer = sign_up(browser)
-    assert (answer.status_code, answer.location) == (303, "/account")
+    assert (answer.status_code, answer.location) == (303, "/welcome")
     assert value_of(browser.get("/account"), "name") == "Grace"
     grace = store.users.find_by_login("grace")
     assert (grace.id, grace.name, grace.email) == (2, "Grace", "grace@example.org")
@@ -248,7 +248,8 @@ def test_pasted_invitation_continues_the_request(store, by_invitation, browser, 
     fields = {"invite": invite, "next": hidden_field(form, "next")}
     refused = sign_up(browser, name="x", **fields)
     assert "https://space.example" in refused.headers["Content-Security-Policy"]
-    consent = browser.get(sign_up(browser, **fields).location)
+    welcome = parse(browser.get(sign_up(browser, **fields).location))
+    consent = browser.get(welcome.find("a", string="Continue")["href"])
     parameters = program.read_callback(browser.decide(consent))
     assert parameters["state"] == "a b&c"
     assert program.whois(program.token_for(parameters["code"])).json["name"] == "Grace"
@@ -264,8 +265,9 @@ def test_first_account_is_an_administrator_in_every_mode(app, store, browser, fi
     page = browser.get(f"/sign-up?invite={first_invite}")
     assert value_of(page, "name") == ""
     assert store.users.is_new()
-    assert sign_up(browser, invite=first_invite).status_code == 303
-    explained = "run: identity-server invite" in browser.get("/account").text
+    answer = sign_up(browser, invite=first_invite)
+    assert (answer.status_code, answer.location) == (303, "/welcome")
+    explained = "run: identity-server invite" in browser.get(answer.location).text
     assert explained == (mode == "invite")
     assert store.users.read(1).mod_level == 2
     assert "Moderation" in browser.get("/users/1").text

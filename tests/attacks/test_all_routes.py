@@ -345,7 +345,7 @@ NOT_STAMPED = {
     (
         *("/sign-in", "/sign-up", "/new-password", "/account", "/account/picture"),
         *("/account/email", "/account/password", "/developer", "/developer/<client_id>"),
-        "/developer/<client_id>/cover",
+        *("/developer/<client_id>/cover", "/welcome/picture", "/welcome/flair"),
         *("/sign-out", "/account/apps/withdraw", "/account/sessions/end"),
         *("/account/sign-out-everywhere", "/oauth/logout", "/oauth/logout/confirm"),
     ),

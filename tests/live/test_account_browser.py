@@ -93,6 +93,10 @@ def test_corrected_sign_up_continues_the_authorization(game_client: Client, brow
     expect(page.get_by_label("Password")).to_have_value("")
     fill_in(page, Name="second", Password=PASSWORD)
     page.get_by_role("button", name="Create account").click()
+    expect(
+        page.get_by_text("Your account is ready. Space Game is waiting for you.")
+    ).to_be_visible()
+    page.get_by_role("link", name="Continue").click()
     page.get_by_role("button", name="Allow").click()
     game_client.check_arrival(page, "second")
 

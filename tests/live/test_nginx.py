@@ -280,6 +280,7 @@ def test_body_over_the_limit_is_413(connect_from: Callable[..., Sender], subtest
         ("/api/x", 404, PAGE_BODY_LIMIT, PAGE_BODY_LIMIT + 1),
         ("/account", 303, PAGE_BODY_LIMIT, PAGE_BODY_LIMIT + 1),
         ("/account/picture", 303, 2**23 + PAGE_BODY_LIMIT, 9 * 2**20 + 1),
+        ("/welcome/picture", 303, 2**23 + PAGE_BODY_LIMIT, 9 * 2**20 + 1),
         ("/developer/x/cover", 303, 2**23 + PAGE_BODY_LIMIT, 9 * 2**20 + 1),
         ("/developer/x/cover/remove", 303, PAGE_BODY_LIMIT, PAGE_BODY_LIMIT + 1),
     ):
@@ -475,7 +476,7 @@ def test_pages_of_other_sites_do_not_use_up_the_limits(connect_from: Callable[..
     """Their scripts post and load from the visitor's address, which has to stay free to sign in."""
     visitor = connect_from("127.0.0.25")
     forms = ("sign-in", "sign-up", "new-password", "account/password", "account/picture")
-    forms += ("developer/x/cover",)
+    forms += ("developer/x/cover", "welcome/picture")
     requests = [("POST", f"/{path}") for path in (*forms, "oauth/authorize", "play/x/authorize")]
     requests += [(method, "/oauth/authorize") for method in ("GET", "HEAD", "OPTIONS")]
     prefetch = FOREIGN_LINK | {"Sec-Fetch-Site": "none", "Sec-Purpose": "prefetch"}

@@ -138,6 +138,16 @@ def test_six_faces_the_latest_first_and_the_number_of_others(store, add_players,
     assert numbers(page) == {"Space Game": "6 playing", "Chess": "2 playing"}
 
 
+def test_number_of_players_is_a_word_up_to_ten(store, add_players, add_game, anyone):
+    game = add_game()
+    *users, last = add_players(*(f"player {letter}" for letter in "abcdefghijk"))
+    for user in users:
+        play(store, user, game)
+    assert "Ten people are playing it now." in text_of(anyone.get(f"/games/{game.id}"))
+    play(store, last, game)
+    assert "11 people are playing it now." in text_of(anyone.get(f"/games/{game.id}"))
+
+
 def test_game_is_named_only_if_it_may_be(store, add_players, add_game, anyone, adas_browser, ada):
     hides, tests, old = add_players("hides", "tests", "old")
     game, hidden = add_game(), add_game("Secret", listed=False)

@@ -8,7 +8,7 @@ import re
 
 import pytest
 from conftest import PASSWORD
-from forms import problems_of, text_of, value_of
+from forms import problems_of, save, text_of, value_of
 
 from identity.formatting import DAY
 from identity.passwords import hash_password
@@ -276,6 +276,27 @@ def test_player_reads_once_that_the_name_was_reset(
     new_browser = open_browser()
     new_browser.sign_in("ada@example.org")
     assert told not in new_browser.get("/").text
+
+
+def test_player_reads_once_what_a_moderator_removed(
+    store, ada, adas_browser, moderators_browser, set_up_profile
+):
+    """What was not there is not told; nor is what the player removes."""
+    told = {
+        "reset picture": "A moderator removed your picture. Choose another one on your account",
+        "reset bio": "A moderator removed what you wrote about yourself. Write something else.",
+    }
+    for act in told:
+        assert do(moderators_browser, ada, act).status_code == 303
+    assert store.users.read(ada.id).notices == []
+    set_up_profile(ada)
+    assert save(adas_browser, bio="").status_code == 303
+    assert store.users.read(ada.id).notices == []
+    set_up_profile(ada)
+    for act, text in told.items():
+        for _ in range(2):
+            assert do(moderators_browser, ada, act).status_code == 303
+        assert [adas_browser.get("/").text.count(text) for _ in range(2)] == [1, 0]
 
 
 def test_picture_reset_restores_the_generated_picture(store, moderators_browser, anyone, ada):

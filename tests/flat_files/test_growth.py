@@ -91,6 +91,10 @@ class Site:
     def cost(self, act: Callable[[], object]) -> Cost:
         """Return what an act costs if no record is in memory."""
         self.reopen()
+        return self.cost_now(act)
+
+    def cost_now(self, act: Callable[[], object]) -> Cost:
+        """Return what an act costs with what is in memory."""
         events: list[tuple[str, str]] = []
         recorders.append(events)
         try:
@@ -126,3 +130,16 @@ def test_cost_is_independent_of_players_and_clients(site, subtests):
             assert cost.files == few[name].files > 0
             if name not in ("/", "/developer"):  # these list the names of all clients
                 assert cost.names == few[name].names
+
+
+def test_page_of_players_lists_no_names_after_a_sign_up(site):
+    """It reads the new lines of a log, and the players that it shows."""
+    users = site.store.users
+    for count in (10, 90):
+        site.reopen()  # another process, which adds the players
+        site.add_players(count)
+        users.by_name("")  # lists all names once
+        site.add_players(1)
+        for read in (lambda: users.by_name("visitor", "visitor 1", 5), lambda: users.newest(5)):
+            assert len(read()) == 5
+            assert site.cost_now(read) == Cost(files=5, names=0)

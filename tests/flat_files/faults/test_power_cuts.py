@@ -135,7 +135,12 @@ def test_deleted_user_stays_deleted_after_a_power_cut(power):
     power.cut_power()
     power.restart()
     kept = {installation.data / "next_user_id", installation.data / "deleted" / str(user.id)}
-    assert installation.files() == before | kept
+    name = {
+        *installation.data.glob("former_names/*"),
+        *installation.data.glob("index/former_names/*/*/*"),
+    }
+    assert len(name) == 3
+    assert installation.files() == before | kept | name
 
 
 @pytest.mark.parametrize("unsynced", ["files", "folders"])

@@ -540,7 +540,7 @@ def end_replayed_grant(store: Storage, code: AuthorizationCode) -> None:
 
 @api_views.route("GET", "/api/oauth/whois", any_origin=True, sent_header="Authorization")
 def whois(api_request: ApiRequest) -> JsonResponse:
-    """Return who gave this access token: id, name, pfpTimestamp and, if granted, email.
+    """Return who gave this access token: id, name, pfpTimestamp and, if granted, any email.
 
     With `client_id` in the query, a token of another client is refused: the player of a game could
     send one that another game was given.
@@ -552,7 +552,7 @@ def whois(api_request: ApiRequest) -> JsonResponse:
     body = {"id": user.id, "name": user.name}
     if user.pfp_timestamp is not None:
         body["pfpTimestamp"] = user.pfp_timestamp
-    if "email" in claims["scope"]:
+    if "email" in claims["scope"] and user.email:
         body["email"] = user.email
     return JsonResponse(encode_ascii_json(body), NO_STORE)
 

@@ -115,7 +115,7 @@ def export(file: str, with_passwords: bool) -> None:
 def import_(file: str, pictures: str | None) -> None:
     """Add the players that the lines of FILE describe, each in JSON.
 
-    A line has id, name and email, and may have bio, flairs, equippedFlair, playMinutes,
+    A line has id and name, and may have email, bio, flairs, equippedFlair, playMinutes,
     lastHeartbeat, modLevel, pfpTimestamp, suspended, created and passwordHash, as `export` writes
     them. Ids are kept. A line that is refused is named, with the reason; the others are imported,
     and the exit status is 1. If this is interrupted, repeat it: nobody is added twice.

@@ -19,7 +19,7 @@ from storage.errors import DamagedRecord, InvalidField, SaveUnconfirmed, Storage
 from storage.kinds import USERS
 from storage.names import normal_name, unique_key
 from storage.records import User
-from storage.rules import check_password, refuse
+from storage.rules import check_email, check_password, refuse
 from storage.transfer import exported_fields
 
 # -- user ---------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ def user_commands() -> None:
 
 @user_commands.command("add")
 @click.argument("name", type=normal_name, metavar="NAME")
-@click.option("--email", type=str.strip, metavar="EMAIL", required=True, help="The email address.")
+@click.option("--email", type=str.strip, metavar="EMAIL", default="", help="The email address.")
 @mod_level_option
 @click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
 @json_option
@@ -75,11 +75,11 @@ def user_add(name: str, email: str, mod_level: int | None, password_stdin: bool,
     """
     from identity.passwords import hash_password  # Flask, which no other command here needs
 
-    store = open_installation()
+    store, config = open_installation(), read_settings()
+    refuse("email", check_email(email, config["EMAIL"] == "required"))
     refuse_bad_changes(store, User(0, name, email, password_hash=""), {"name", "email"})
     password = read_password(password_stdin)
-    words = site_words(read_settings())
-    refuse("password", check_password(password, name, email, *words))
+    refuse("password", check_password(password, name, email, *site_words(config)))
     user = store.users.register(name, email, hash_password(password))
     if mod_level:
         try:
@@ -123,7 +123,7 @@ def user_show(name: str, as_json: bool) -> None:
 @user_commands.command("set")
 @click.argument("player", metavar="NAME")
 @click.option("--name", type=normal_name, metavar="NAME", help="A new name.")
-@click.option("--email", type=str.strip, metavar="EMAIL", help="A new email address.")
+@click.option("--email", type=str.strip, metavar="EMAIL", help='A new email address; "" for none.')
 @click.option("--bio", metavar="TEXT", help="What the profile says, up to 1,000 characters.")
 @mod_level_option
 @json_option

@@ -30,7 +30,7 @@ def profile_claims(user: User, store: Storage, base_url: str) -> dict[str, str]:
 def scope_claims(user: User, scope: list[str]) -> dict[str, str | bool | list[str]]:
     """Return the claims of the scopes `email` and `groups`."""
     claims = {}
-    if "email" in scope:
+    if "email" in scope and user.email:
         claims |= {"email": user.email, "email_verified": False}  # emails are not proven
     if "groups" in scope:
         claims["groups"] = user.groups

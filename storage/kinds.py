@@ -175,6 +175,12 @@ def _email_key(user: User) -> str | None:
     return key if names.can_be_key("email", key) else None
 
 
+def _check_email_key(email: str) -> str | None:
+    if not email or names.can_be_key("email", names.unique_key(email)):
+        return None
+    return "Nobody can be found by this."
+
+
 def _role(user: User) -> str | None:
     # The end of a suspension is no save that could change the key.
     return "administrator" if user.may_administer else None
@@ -207,12 +213,13 @@ USERS = Kind(
     NoSuchUser,
     unique=(
         Unique("name", "names", _name_key, NameTaken, {"name"}, needed=True, ordered=True),
-        Unique("email", "emails", _email_key, EmailTaken, {"email"}, needed=True),
+        Unique("email", "emails", _email_key, EmailTaken, {"email"}),
         Unique("invite", "used_invites", lambda user: user.invite, InviteSpent, {"invite"}),
     ),
     indexes=(Index("role", _role, {"mod_level", "suspension"}),),
     rules=lambda user: USER_RULES,
     must_hold=lambda user: {
+        "email": _check_email_key,
         "mod_level": rules.check_mod_level,
         "password_hash": rules.check_hash_format,
     },

@@ -56,7 +56,7 @@ class Session:
     id: str
     since: int
     browser: str  # for people: "Firefox on Linux"
-    used: int = 0  # the last use, to the hour; 0: unknown
+    used: int = 0  # the last use, or up to an hour before it; 0: unknown
     address: str | None = None  # of that use, as `client_address` returns it
 
 
@@ -107,6 +107,11 @@ class User:
     unlisted: bool = False  # not in the list of players
     hides_game: bool = False  # others do not see which game the player is in
     last_game: str | None = None  # the client id of the last heartbeat that named one
+
+    @property
+    def logins(self) -> list[str]:
+        """What the user can sign in with: the name, and the email address if there is one."""
+        return [self.name, self.email] if self.email else [self.name]
 
     @property
     def suspended(self) -> bool:

@@ -75,8 +75,10 @@ NO_FRAGMENT = "Leave out the # and everything after it."
 HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])")
 
 
-def check_email(email: str) -> str | None:
-    """Check the format of an email address, not whose it is."""
+def check_email(email: str, required: bool = False) -> str | None:
+    """Check the format of an email address, not whose it is; "" is none."""
+    if not email and not required:
+        return None
     if not EMAIL.fullmatch(email) or not email.isprintable():
         return "Enter an email like ada@example.org."
     return None

@@ -55,7 +55,7 @@ FIELDS = {  # of a line, and of the record
     "passwordHash": "password_hash",
 }
 FIELDS_OF_RECORD = {field: name for name, field in FIELDS.items()}
-NEEDED = ("id", "name", "email")
+NEEDED = ("id", "name")
 LONGEST_LINE = 2**16  # bytes
 STEP = 100  # lines between two reports of progress
 LARGEST_ID = 10**14 - 1  # ids have up to 15 digits: this leaves nine tenths of them for later
@@ -236,7 +236,9 @@ def read_line(line: bytes) -> User:
     for name in NEEDED:
         if name not in values:
             raise LineRefused(f"{name} is missing")
-    record = {"password_hash": ""} | {FIELDS[name]: value for name, value in values.items()}
+    record = {"email": "", "password_hash": ""} | {
+        FIELDS[name]: value for name, value in values.items()
+    }
     suspended = record.pop("suspended", False)
     if type(suspended) is not bool:
         raise InvalidField("suspended", "This has the wrong type.")

@@ -88,7 +88,9 @@ class Users(Records[User]):
     def require_new(self, user: User) -> None:
         """Raise the error of `insert` for a user who is there, or has what another one has."""
         if known := self.find(user.id):
-            same = all(key.of(known) == key.of(user) for key in USERS.unique if key.needed)
+            same = all(
+                key.of(known) == key.of(user) for key in USERS.unique if key.name != "invite"
+            )
             raise AlreadyThere if same else IdTaken
         if self.was_deleted(user.id):
             raise IdTaken
@@ -163,7 +165,7 @@ class Users(Records[User]):
         return self._change_key(user_id, "name", f"player{user_id}", before)
 
     def change_email(self, user_id: int, email: str, before: Before[User] = ignore) -> User:
-        """Change a user's email address. Raises InvalidField, EmailTaken."""
+        """Change a user's email address; "" removes it. Raises InvalidField, EmailTaken."""
         email = email.strip()
         refuse("email", check_email(email))
         return self._change_key(user_id, "email", email, before)

@@ -50,6 +50,19 @@ def test_email_scope_adds_the_current_email(store, program, adas_browser, ada):
     assert (answer["name"], answer["email"]) == ("Lovelace", "lovelace@example.org")
 
 
+def test_player_without_email_gives_none_and_is_told(store, program, adas_browser, ada):
+    store.users.change_email(ada.id, "")
+    told = "You have no email here, so it gets none"
+    assert told in adas_browser.get(program.link(scope="email")).text
+    assert told not in adas_browser.get(program.link()).text
+    token = program.token_for(adas_browser.allow(program, scope="email"))
+    assert sorted(program.whois(token).json) == ["id", "name", "pfpTimestamp"]
+    header = {"Authorization": f"Bearer {token}"}
+    claims = program.http.get("/oauth/userinfo", headers=header).json
+    assert claims["id"] == ada.id
+    assert not {"email", "email_verified"} & claims.keys()
+
+
 def test_token_without_the_email_scope_has_no_email(program, adas_browser):
     """RFC 9700 2.3."""
     adas_browser.allow(program, scope="email")

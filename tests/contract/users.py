@@ -412,6 +412,21 @@ class RenamesContract(Contract):
         other = storage.users.register("Other", "ada@example.org", "")
         assert storage.users.find_by_login("ada@example.org") == other
 
+    def test_any_number_of_users_have_no_email(self, storage, ada, bob):
+        for user in (ada, bob):
+            assert storage.users.change_email(user.id, " ").email == ""
+        storage.users.change_email(ada.id, "")  # no email is no change either
+        carol = storage.users.register("Carol", "", "")
+        dora = dataclasses.replace(carol, id=77, name="Dora")
+        storage.users.insert(dora)
+        with pytest.raises(AlreadyThere):
+            storage.users.require_new(dora)
+        assert [each.email for each in find_all(storage, "ada", "bob", "carol", "dora")] == [""] * 4
+        assert find_all(storage, "", "@", "ada@example.org", "bob@example.org") == [None] * 4
+        assert storage.users.change_email(bob.id, "ada@example.org").id == bob.id
+        with pytest.raises(EmailTaken):
+            storage.users.change_email(carol.id, "ada@example.org")
+
     def test_refused_name_or_email_changes_nothing(self, storage, ada, bob):
         for name, error in (
             *(("bob", NameTaken), ("ＢＯＢ", NameTaken)),
@@ -420,7 +435,7 @@ class RenamesContract(Contract):
             with pytest.raises(error):
                 storage.users.rename(ada.id, name)
         for email, error in (
-            *(("BOB@example.org", EmailTaken), ("bob", InvalidField), ("", InvalidField)),
+            *(("BOB@example.org", EmailTaken), ("bob", InvalidField), ("@", InvalidField)),
         ):
             with pytest.raises(error):
                 storage.users.change_email(ada.id, email)

@@ -161,6 +161,8 @@ class Acts:
         name: str | None = None,
         bio: str | None = None,
         equipped_flair: str | None = None,
+        unlisted: bool | None = None,
+        hides_game: bool | None = None,
     ) -> None:
         """Change what others see of a player, in one save; None keeps a field as it is.
 
@@ -178,6 +180,8 @@ class Acts:
                 user.bio = bio
             if equipped_flair in user.flairs:
                 user.equipped_flair = equipped_flair
+            user.unlisted = user.unlisted if unlisted is None else unlisted
+            user.hides_game = user.hides_game if hides_game is None else hides_game
 
         if name is None:
             with self._store.users.edit(user_id) as user:
@@ -232,12 +236,33 @@ class Acts:
             user.sessions = [*others, new][-SESSIONS_KEPT:]
         return True
 
-    def sign_out(self, user_id: int, session_id: str | None = None) -> None:
-        """End one session of a player, by default all, wherever their cookies are."""
+    def note_use(self, user_id: int, session_id: str, address: str) -> None:
+        """Keep that a session of a player is used now, and from where."""
         with self._store.users.edit(user_id) as user:
-            left = [each for each in user.sessions if session_id not in (None, each.id)]
+            self._require_oneself(user)
+            for each in user.sessions:
+                if each.id == session_id:
+                    each.used, each.address = now_ms(), address
+
+    def sign_out(
+        self, user_id: int, session_id: str | None = None, kept: str | None = None
+    ) -> None:
+        """End one session of a player, by default all but the `kept` one."""
+        with self._store.users.edit(user_id) as user:
+            left = [
+                each
+                for each in user.sessions
+                if each.id == kept or session_id not in (None, each.id)
+            ]
             self._authority.audited(is_oneself, "user sign-out", "sessions", left)(user)
             user.sessions = left
+
+    def show_game(self, user_id: int, client_id: str, shown: bool) -> None:
+        """Show or hide on a player's profile that they played the game of an app."""
+        with self._store.users.edit(user_id) as user:
+            self._require_oneself(user)
+            if client_id in user.grants:
+                user.grants[client_id].hidden = not shown
 
     def withdraw(self, user_id: int, client_id: str) -> None:
         """Withdraw a player's consent to an app, which ends its tokens."""

@@ -16,7 +16,8 @@ from werkzeug.wrappers import Response
 from identity.accounts import Acts
 from identity.actors import Actor, NotAllowed
 from identity.context import get_storage
-from identity.limits import password_place
+from identity.formatting import HOUR, MINUTE
+from identity.limits import client_address, password_place
 from identity.passwords import hash_password, needs_rehash
 from identity.signing import serializer
 from storage.errors import NoSuchUser, StorageError
@@ -77,8 +78,27 @@ def _find_session_player() -> User | None:
         return None
     # The cookie's own age is not enough: each notice to the player renews it.
     oldest = now_ms() - SESSION_MAX_AGE // timedelta(milliseconds=1)
-    known = any(each.id == session["id"] and each.since > oldest for each in user.sessions)
-    return user if known and not user.suspended else None
+    known = [each for each in user.sessions if each.id == session["id"] and each.since > oldest]
+    if not known or user.suspended:
+        return None
+    _note_use(user.id, known[0])
+    return user
+
+
+def _note_use(user_id: int, entry: Session) -> None:
+    """Keep when and from where a session is used, at most once an hour.
+
+    No page fails or waits for that: after an error this process does not try it for a minute.
+    """
+    now, app = now_ms(), current_app
+    if now - entry.used < HOUR * 1000 or now < app.extensions.get("uses_paused_until", 0):
+        return
+    acts = Acts(get_storage(), Actor(user_id))
+    try:
+        acts.note_use(user_id, entry.id, client_address(request.remote_addr))
+    except (NotAllowed, StorageError) as error:
+        app.extensions["uses_paused_until"] = now + MINUTE * 1000
+        app.logger.warning("the last use of a session of user %d not kept: %s", user_id, error)
 
 
 def redirect_to_sign_in(leads_to: str | None = None) -> Response:
@@ -109,7 +129,8 @@ def start_session(
         with password_place(user.id):
             kept_hash = hash_password(password)
     browser = describe_browser(request.headers.get("User-Agent", ""))
-    entry = Session(secrets.token_urlsafe(16), now_ms(), browser)
+    address, now = client_address(request.remote_addr), now_ms()
+    entry = Session(secrets.token_urlsafe(16), now, browser, now, address)
     acts = Acts(get_storage(), Actor(user.id))
     if not acts.start_session(user, entry, kept_hash, new_hash is not None, replaced):
         return False

@@ -138,11 +138,11 @@ def refuse_problems(**problems: str | None) -> None:
 
 def refuse_wrong_password(player: User, field: str) -> None:
     """Raise FormRefused unless this field of the form has the player's password."""
-    password, names = request.form.get(field, ""), (player.name, player.email)
+    password = request.form.get(field, "")
     with as_form_errors(field):
         # Counted for the email address too: otherwise a changed name would allow more attempts.
         right = verify_password_with_limits(
-            player.password_hash, password, *names, player_id=player.id
+            player.password_hash, password, *player.logins, player_id=player.id
         )
     if not right:
         raise FormRefused({field: "Wrong password. Try again."}, 403)

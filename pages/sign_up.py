@@ -124,7 +124,7 @@ def add_account(form: MultiDict, first: bool) -> User:
     password = form.get("password", "")
     forms.refuse_problems(
         name=check_name(name, current_app.config["SITE_NAME"]),
-        email=check_email(email),
+        email=check_email(email, current_app.config["EMAIL"] == "required"),
         password=check_password(password, name, email, *site_words(current_app.config)),
     )
     get_storage().users.require_name(name)
@@ -133,8 +133,9 @@ def add_account(form: MultiDict, first: bool) -> User:
     invite = read_invite(form) if needs_invite else None
     address, counted = request.remote_addr, []
     sign_ups = limits_of_address(address, "sign-up", SIGN_UPS_A_DAY, window=DAY)
+    questions = forms.limits_of_email_questions() if email else []
     try:
-        with password_place(limits=[*sign_ups, *forms.limits_of_email_questions()]) as counted:
+        with password_place(limits=[*sign_ups, *questions]) as counted:
             if forms.has_account(email):
                 raise EmailTaken
             password_hash = hash_password(password)

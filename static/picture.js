@@ -1,8 +1,11 @@
-// The account page shows the square that will be kept of a chosen picture, before it is uploaded.
-// Without this script the form works all the same.
+// The square of a chosen picture that will be kept is chosen in the page: it is moved and zoomed in a preview, and that
+// square alone is sent. Without this script, or where it cannot, the whole file is sent and the server keeps its middle.
 "use strict";
 
 const LIMIT = 8 * 1024 * 1024; // bytes, as the server's
+const SIDE = 512; // pixels of what is sent, at most
+const MOST_ZOOM = 4;
+const STEP = 1 / 20; // of the square: what an arrow key moves
 
 const field = document.getElementById("picture");
 const portrait = document.getElementById("portrait"); // the picture of now
@@ -10,36 +13,111 @@ const preview = document.createElement("canvas");
 preview.className = portrait.className;
 preview.width = portrait.width;
 preview.height = portrait.height;
-preview.setAttribute("role", "img");
+preview.tabIndex = 0;
+preview.setAttribute("role", "application"); // screen readers pass on the arrow keys
 preview.setAttribute("aria-label", "Preview of your picture, not saved yet");
+preview.setAttribute("aria-describedby", "crop-hint");
+
+const controls = document.createElement("div");
+controls.innerHTML = `
+  <label for="zoom">Zoom</label>
+  <input id="zoom" type="range" min="1" max="${MOST_ZOOM}" step="0.05">
+  <p class="small" id="crop-hint">Drag the preview to move the picture, or use the arrow keys on it.</p>`;
+const zoom = controls.querySelector("input");
+
+let bitmap = null; // the chosen picture
+let x, y; // the middle of the square in it, in pixels
+
+const side = () => Math.min(bitmap.width, bitmap.height) / zoom.value;
+
+function draw(canvas) {
+  const pen = canvas.getContext("2d");
+  pen.imageSmoothingQuality = "high";
+  pen.clearRect(0, 0, canvas.width, canvas.height);
+  pen.drawImage(bitmap, x - side() / 2, y - side() / 2, side(), side(), 0, 0, canvas.width, canvas.height);
+}
+
+// Moves the square, by parts of its side, as far as the picture goes.
+function move(right, down) {
+  const keep = (middle, length) => Math.min(Math.max(middle, side() / 2), length - side() / 2);
+  x = keep(x + right * side(), bitmap.width);
+  y = keep(y + down * side(), bitmap.height);
+  draw(preview);
+}
 
 async function showChosen() {
   const file = field.files[0];
   const tooLarge = file !== undefined && file.size > LIMIT;
   // The browser says this when the form is sent, to screen readers too.
   field.setCustomValidity(tooLarge ? "This file is larger than 8 MB. Choose a smaller one." : "");
-  let bitmap = null;
-  if (file && !tooLarge) {
+  let read = null;
+  if (file && !tooLarge && drawsTruly()) {
     // As the server does it: turned as EXIF says, and the first frame of an animation.
     // What this browser cannot read is no error here: the server says what is wrong.
-    bitmap = await createImageBitmap(file, { imageOrientation: "from-image" }).catch(() => null);
+    read = await createImageBitmap(file, { imageOrientation: "from-image" }).catch(() => null);
   }
-  if (file !== field.files[0]) return; // another was chosen meanwhile
-  if (bitmap) drawSquare(bitmap);
+  if (file !== field.files[0]) return read?.close(); // another was chosen meanwhile
+  bitmap?.close();
+  bitmap = read;
   const [shown, hidden] = bitmap ? [preview, portrait] : [portrait, preview];
   if (hidden.isConnected) hidden.replaceWith(shown);
+  controls.remove();
+  if (!bitmap) return;
+  field.form.querySelector("button").before(controls);
+  zoom.value = 1;
+  [x, y] = [bitmap.width / 2, bitmap.height / 2];
+  draw(preview);
 }
 
-function drawSquare(bitmap) {
-  const side = Math.min(bitmap.width, bitmap.height);
-  const left = (bitmap.width - side) / 2;
-  const top = (bitmap.height - side) / 2;
-  const pen = preview.getContext("2d");
-  pen.imageSmoothingQuality = "high";
-  pen.clearRect(0, 0, preview.width, preview.height);
-  pen.drawImage(bitmap, left, top, side, side, 0, 0, preview.width, preview.height);
-  bitmap.close();
+// Browsers that hide which machine they run on change what is read from a canvas: some to noise.
+function drawsTruly() {
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.fillStyle = "#4080c0";
+  pen.fillRect(0, 0, 16, 16);
+  const colour = [0x40, 0x80, 0xc0, 0xff];
+  return pen.getImageData(0, 0, 16, 16).data.every((value, i) => Math.abs(value - colour[i % 4]) < 3);
 }
 
 field.addEventListener("change", showChosen);
 showChosen(); // some browsers keep the choice when the page is loaded again
+
+// -- moving and zooming -----------------------------------------------------------------------------
+
+const ARROWS = { ArrowLeft: [-STEP, 0], ArrowRight: [STEP, 0], ArrowUp: [0, -STEP], ArrowDown: [0, STEP] };
+
+zoom.addEventListener("input", () => move(0, 0));
+preview.addEventListener("keydown", (event) => {
+  if (!(event.key in ARROWS) || event.ctrlKey || event.altKey || event.metaKey) return;
+  event.preventDefault(); // the page does not scroll
+  move(...ARROWS[event.key]);
+});
+preview.addEventListener("pointerdown", ({ pointerId }) => preview.setPointerCapture(pointerId));
+preview.addEventListener("pointermove", ({ pointerId, movementX, movementY }) => {
+  if (!preview.hasPointerCapture(pointerId)) return;
+  move(-movementX / preview.clientWidth, -movementY / preview.clientHeight);
+});
+
+// -- sending ----------------------------------------------------------------------------------------
+
+let isReady = false; // the form is being sent with the square
+let isDrawing = false;
+
+field.form.addEventListener("submit", async (event) => {
+  if (isReady || !bitmap) return;
+  event.preventDefault();
+  if (isDrawing) return; // pressed twice
+  isDrawing = true;
+  const square = document.createElement("canvas");
+  square.width = square.height = Math.min(SIDE, Math.ceil(side()));
+  draw(square);
+  const content = await new Promise((resolve) => square.toBlob(resolve));
+  if (content) {
+    const files = new DataTransfer();
+    files.items.add(new File([content], "picture.png", { type: "image/png" }));
+    field.files = files.files;
+  }
+  isDrawing = false;
+  isReady = true;
+  event.target.requestSubmit(event.submitter);
+  isReady = false;
+});

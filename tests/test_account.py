@@ -1,4 +1,4 @@
-"""The account page, apps and browsers: `pages.account`."""
+"""The account pages: `pages.account` and `pages.security`."""
 
 import base64
 import json
@@ -16,6 +16,7 @@ from test_account_pictures import RED, upload
 from identity.limits import ATTEMPTS_PER_NAME
 from pages.export import EXPORTED, export_account
 from storage.encoding import record_as_dict
+from storage.errors import StorageFailed
 from storage.records import (
     PICTURE_SIZES,
     Client,
@@ -113,6 +114,28 @@ def test_rename_does_not_reset_the_password_rate_limit(adas_browser, ada):
     assert try_wrong_password() == 429
 
 
+def test_boxes_are_saved_also_when_no_box_is_sent(store, adas_browser, ada, subtests):
+    def sent(page) -> dict[str, list[str]]:
+        """Return the boxes as a browser sends them."""
+        found = {"listed": [], "playing": []}
+        for each in parse(page).select("fieldset input"):
+            if each["type"] == "hidden" or each.has_attr("checked"):
+                found[each["name"]].append(each["value"])
+        return found
+
+    on, off = ["no", "yes"], ["no"]
+    for listed, playing in ((off, on), (off, off), (on, off), (on, on)):
+        with subtests.test(listed=listed, playing=playing):
+            assert save(adas_browser, listed=listed, playing=playing).status_code == 303
+            user = store.users.read(ada.id)
+            assert (user.unlisted, user.hides_game) == (listed is off, playing is off)
+            assert save(adas_browser, bio="A form of before has no boxes.").status_code == 303
+            assert store.users.read(ada.id).unlisted == user.unlisted
+            assert sent(adas_browser.get("/account")) == {"listed": listed, "playing": playing}
+            refused = save(adas_browser, bio="x" * 1001, listed=playing, playing=listed)
+            assert sent(refused) == {"listed": playing, "playing": listed}  # as typed
+
+
 # -- email ----------------------------------------------------------------------------------------
 
 
@@ -202,7 +225,7 @@ def test_refused_email_changes_nothing(adas_browser, bob, faults, subtests):
     """Nobody learns without the password that an email has an account."""
     before = faults.stored("users")
     for email, password, status, field in (
-        *((each, PASSWORD, 400, "email") for each in ("", "nowhere", "a@b c", " ada@example.org ")),
+        *((each, PASSWORD, 400, "email") for each in ("nowhere", "a@b c", " ada@example.org ")),
         ("BOB@example.org", PASSWORD, 409, "email"),
         ("bob@example.org", "wrong", 403, "email-password"),
     ):
@@ -211,6 +234,39 @@ def test_refused_email_changes_nothing(adas_browser, bob, faults, subtests):
             page = adas_browser.post("/account/email", data=form)
             assert (page.status_code, list(problems_of(page))) == (status, [field])
             assert faults.stored("users") == before
+
+
+def test_email_can_be_removed_and_added_again(store, adas_browser, open_browser, ada, app):
+    def save_email(email: str) -> tuple[str, str]:
+        page = adas_browser.get(change_email(adas_browser, email).location)
+        return store.users.read(ada.id).email, parse(page).select_one(".done").text
+
+    assert save_email(" ") == ("", "Email removed.")
+    assert open_browser().sign_in("ada@example.org").status_code == 403
+    assert open_browser().sign_in("").status_code == 403
+    page = change_email(adas_browser, "")
+    assert (page.status_code, problems_of(page)) == (
+        400,
+        {"email": "You have no email. Enter one."},
+    )
+    app.config["EMAIL"] = "required"
+    assert save_email("ada@example.org") == ("ada@example.org", "Email saved.")
+    page = change_email(adas_browser, "")
+    assert (page.status_code, list(problems_of(page))) == (400, ["email"])
+    assert store.users.read(ada.id).email == "ada@example.org"
+
+
+def test_players_without_email_do_not_share_a_limit(
+    store, adas_browser, bobs_browser, open_browser, ada, bob
+):
+    """Wrong passwords count for each of a player's names. Without an email there is one less."""
+    from_address(bobs_browser, "127.0.0.1")
+    for user in (ada, bob):
+        store.users.change_email(user.id, "")
+    wrong = {"email": "new@example.org", "current_password": "wrong"}
+    answers = [adas_browser.post("/account/email", data=wrong) for _ in range(11)]
+    assert [each.status_code for each in answers] == [403] * ATTEMPTS_PER_NAME + [429]
+    assert change_email(bobs_browser, "bob@example.org").status_code == 303
 
 
 # -- export ---------------------------------------------------------------------------------------
@@ -401,14 +457,39 @@ def test_withdrawal_revokes_tokens_codes_and_consent(store, adas_browser, ada, p
     assert store.users.read(ada.id).grants == {}
 
 
+def test_game_is_hidden_on_the_profile_and_shown_again(store, adas_browser, ada, register, program):
+    game = register("https://game.example/", game_url="https://game.example/")
+    for each in (game, program):
+        adas_browser.allow(each)
+    with store.users.edit(ada.id) as user:
+        user.grants[game.id].played = now_ms() - 20 * 60_000
+    for button, shown in (("Hide from profile", "no"), ("Show on profile", "yes")):
+        page = parse(adas_browser.get("/account/apps"))
+        [form] = page.select("form[action='/account/apps/shown']")  # a program is never shown
+        assert form.button["aria-label"].startswith(f"{button}: ")
+        assert form.select_one("[name=client_id]")["value"] == game.id
+        assert "Last played: 20 minutes ago" in page.text
+        for client_id in ("../1", program.id[::-1], game.id):  # the others are not allowed
+            data = {"client_id": client_id, "shown": shown}
+            assert adas_browser.post("/account/apps/shown", data=data).status_code == 303
+        assert store.users.read(ada.id).grants[game.id].hidden == (shown == "no")
+    for data in ({"client_id": game.id}, {"client_id": game.id, "shown": "maybe"}):
+        assert adas_browser.post("/account/apps/shown", data=data).status_code == 400
+    grants = store.users.read(ada.id).grants
+    assert [each.hidden for each in grants.values()] == [False, False]
+
+
+# -- where the player is signed in ----------------------------------------------------------------
+
+
 def test_ending_one_session_keeps_the_others(store, adas_browser, open_browser, ada):
     browsers = [adas_browser, open_browser(), open_browser()]
     for each in browsers[1:]:
         each.sign_in()
     sessions = [each.id for each in store.users.read(ada.id).sessions]
-    page = adas_browser.get("/account/apps")
+    page = adas_browser.get("/account/security")
     shown = [each["value"] for each in parse(page).select("[name=session]")]
-    assert (shown, page.text.count("This browser")) == (sessions[::-1], 1)
+    assert (shown, page.text.count("This browser")) == (sessions[:0:-1], 1)
     for ended, left in (
         ("x", [True, True, True]),
         (sessions[1], [True, False, True]),
@@ -419,24 +500,141 @@ def test_ending_one_session_keeps_the_others(store, adas_browser, open_browser, 
         assert [is_signed_in(each) for each in browsers] == left
 
 
-def test_sign_out_button_names_browser_and_minute(store, adas_browser, ada):
-    half_past_five = 1_795_282_200_000  # 21 November 2026, in UTC
+def test_signing_out_the_others_keeps_this_browser(store, adas_browser, open_browser, ada):
+    others = [open_browser(), open_browser()]
+    for each in others:
+        each.sign_in()
+    [first, *_] = store.users.read(ada.id).sessions
+    answer = adas_browser.post("/account/sign-out-others")
+    assert (answer.status_code, answer.location) == (303, "/account/security")
+    page = adas_browser.get(answer.location)
+    assert "The others are signed out." in page.text
+    assert [each["action"] for each in parse(page).select("main form")] == [
+        "/account/password",
+        "/account/email",
+    ]
+    assert [is_signed_in(each) for each in others] == [False, False]
+    assert [each.id for each in store.users.read(ada.id).sessions] == [first.id]
+
+
+def uses(browser) -> list[str]:
+    """Return the second line of each session on the page, the newest first."""
+    return [each.text for each in parse(browser.get("/account/security")).select(".rows .small")]
+
+
+def test_sessions_are_shown_with_last_use_and_network(
+    store, adas_browser, open_browser, ada, clock
+):
+    other = from_address(open_browser(), "2001:db8:12:3400:1:2:3:4")
+    other.sign_in()
     with store.users.edit(ada.id) as user:
-        user.sessions += [Session(f"{i}", half_past_five + i * 60_000, "Firefox") for i in (0, 9)]
-    page = adas_browser.get("/account/apps").text
-    for minute in ("17:30", "17:39"):
-        assert f'aria-label="Sign out: Firefox, 21 November 2026, {minute} UTC"' in page
+        user.sessions.insert(0, Session("old", 1_795_282_200_000, "Firefox"))
+    old = "Signed in on 21 November 2026, 17:30 UTC"
+    network = "from 2001:db8:12:3400::"
+    now = "Now, from 127.0.0.1"
+    assert uses(adas_browser) == [f"Last used in the last hour, {network}", now, old]
+    assert f'aria-label="Sign out: Firefox. {old}"' in adas_browser.get("/account/security").text
+    for hours, words in ((2, "2 hours ago"), (47, "2 days ago")):
+        clock.shift(hours * 3600)
+        assert uses(adas_browser)[:2] == [f"Last used {words}, {network}", now]
+    from_address(other, "198.51.100.7").get("/")
+    assert uses(adas_browser)[0] == "Last used in the last hour, from 198.51.100.7"
+
+
+def test_use_is_kept_once_an_hour_by_pages_and_heartbeats(
+    store, adas_browser, ada, program, clock, subtests
+):
+    token = program.token_for(adas_browser.allow(program))
+    calls = {
+        "whois": lambda: program.whois(token),
+        "info": lambda: adas_browser.get(f"/api/users/info?id={ada.id}"),
+        "style": lambda: adas_browser.get("/static/style.css"),
+    }
+    pages = {
+        "page": lambda: adas_browser.get("/"),
+        "heartbeat": lambda: adas_browser.post("/api/users/heartbeat"),
+        "consent": lambda: adas_browser.get(program.link()),
+    }
+
+    def kept() -> tuple[int, str]:
+        [entry] = store.users.read(ada.id).sessions
+        return entry.used, entry.address
+
+    for name, use in (calls | pages).items():
+        with subtests.test(name):
+            clock.shift(3599)
+            before = now_ms() - 3_599_000
+            from_address(adas_browser, "192.0.2.1").get("/account")
+            start = kept()
+            assert start[0] <= before + 3_600_000
+            from_address(adas_browser, "192.0.2.2")
+            clock.shift(3601)
+            use()
+            assert (kept() == start) == (name in calls)
+            if name in pages:
+                assert kept()[0] >= start[0] + 3_600_000 and kept()[1] == "192.0.2.2"
+            again = kept()
+            clock.shift(1800)
+            from_address(adas_browser, "192.0.2.3")
+            use()
+            assert kept() == again
+
+
+def test_page_is_shown_if_the_use_cannot_be_kept(store, adas_browser, ada, clock, monkeypatch):
+    """It is tried again a minute later: pages do not wait for a full disk each time."""
+    tries = []
+
+    def fail(user_id, *args):
+        tries.append(user_id)
+        raise StorageFailed("the disk is full")
+
+    before = store.users.read(ada.id).sessions
+    with monkeypatch.context() as context:
+        context.setattr(store.users, "edit", fail)
+        clock.shift(7200)
+        for seconds, count in ((0, 1), (1, 1), (58, 1), (2, 2), (1, 2)):
+            clock.shift(seconds)
+            assert adas_browser.get("/account").status_code == 200
+            assert tries == [ada.id] * count
+    assert store.users.read(ada.id).sessions == before
+    clock.shift(61)
+    assert adas_browser.get("/account").status_code == 200
+    assert store.users.read(ada.id).sessions[0].used > before[0].used
 
 
 # -- all account pages ----------------------------------------------------------------------------
 
 
+def test_each_page_has_the_tabs_and_shows_its_own_problems(adas_browser, ada, bob):
+    paths = ["/account", "/account/security", "/account/apps", "/account/data"]
+    wrong = {"password": "wrong", "current_password": "wrong"}
+    problems = {
+        "/account": [("/account", {"name": "Bob"}), ("/account/picture", {})],
+        "/account/security": [
+            ("/account/password", wrong | {"new_password": "another good phrase"}),
+            ("/account/email", wrong | {"email": "new@example.org"}),
+        ],
+        "/account/data": [("/account/delete", wrong)],
+    }
+    for path in paths:
+        pages = [adas_browser.get(path)]
+        for form, data in problems.get(path, []):
+            page = adas_browser.post(form, data=data)
+            assert len(problems_of(page)) == 1
+            pages.append(page)
+        for page in pages:
+            tabs = parse(page).select("nav.tabs a")
+            assert [each["href"] for each in tabs] == paths
+            assert [each["href"] for each in tabs if each.get("aria-current") == "page"] == [path]
+
+
 def test_signed_out_request_redirects_to_sign_in(app, browser):
     rules = [each for each in app.url_map.iter_rules() if each.endpoint.startswith("account.")]
     forms = {each.rule for each in rules if "POST" in each.methods} - {"/new-password"}
-    assert len(forms) == 9
+    assert len(forms) == 10
     answers = {path: (browser.post(path), "/account") for path in forms}
-    answers |= {path: (browser.get(path), path) for path in ("/account/apps", "/account/export")}
+    pages = ("/account/security", "/account/apps", "/account/data", "/account/export")
+    answers |= {path: (browser.get(path), path) for path in pages}
     for path, (answer, next_path) in answers.items():
         assert answer.status_code == 303, path
         assert answer.location.startswith(f"/sign-in?next={next_path}"), path

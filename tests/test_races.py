@@ -34,7 +34,7 @@ def meet_before_saving(monkeypatch) -> None:
         meeting.wait(timeout=PATIENCE)
         return passwords.hash_password(password)
 
-    for module in ("account", "sign_up"):
+    for module in ("security", "sign_up"):
         monkeypatch.setattr(f"pages.{module}.hash_password", hash_password)
 
 

@@ -37,7 +37,7 @@ INVALID = {
         *("", "x", "x" * 31, "a@b", "root", "player7", "<b>", "a\u200bb", "-ada", "раypal", "../1"),
         *("ａｄｍｉｎ", "PLAYER٣", "Identity Server"),  # the last is the name of the site
     ],
-    "email": ["", "nowhere", "a@", "@b", "a b@c", "a@b\x7f", "x" * 300],
+    "email": ["nowhere", "a@", "@b", "a b@c", "a@b\x7f", "x" * 300],
     "password": ["", "elevenchars", "x" * 1025, f"{PASSWORD} gRaCe", "qwerty123456"],
 }
 
@@ -52,6 +52,28 @@ def test_invalid_field_shows_an_error_and_keeps_the_input(store, ada, browser, s
             assert value_of(page, "name") == fields["name"]
             assert value_of(page, "email") == fields["email"]
     assert store.users.ids() == [1]
+
+
+def test_email_is_optional_unless_the_site_requires_it(app, store, ada, browser, open_browser):
+    for name in ("Grace", "Heidi"):
+        page = open_browser()
+        assert sign_up(page, name=name, email=" ").status_code == 303
+        assert store.users.find_by_login(name).email == ""
+    assert parse(browser.get("/sign-up")).find("label", {"for": "email"}).text == "Email (optional)"
+    app.config["EMAIL"] = "required"
+    page = sign_up(browser, name="Ivan", email=" ")
+    assert (page.status_code, list(problems_of(page))) == (400, ["email"])
+    assert parse(page).find("label", {"for": "email"}).text == "Email"
+    assert parse(page).find(id="email").has_attr("required")
+    assert store.users.find_by_login("Ivan") is None
+
+
+def test_sign_up_without_email_asks_no_question(browser, ada):
+    """Twenty emails a day may be asked about from an address."""
+    for number in range(21):
+        taken = sign_up(browser, name="Grace", email="ada@example.org")
+        assert taken.status_code == (409 if number < 20 else 429)
+    assert sign_up(browser, email="").status_code == 303
 
 
 def test_all_errors_are_shown_together(browser, ada):

@@ -69,7 +69,7 @@ def test_form_says_that_the_change_may_have_been_saved(
     for browser, path, form, method in (
         (adas_browser, "/account", {"bio": "new"}, "users.edit"),
         (adas_browser, "/account", {"name": "Zoe", "bio": "new"}, "users.rename"),
-        (adas_browser, "/account/sign-out-everywhere", {}, "users.edit"),
+        (adas_browser, "/account/sign-out-others", {}, "users.edit"),
         (adas_browser, "/account/delete", {"password": PASSWORD}, "users.delete"),
         (adas_browser, "/developer", game, "clients.register"),
         (adas_browser, f"/developer/{client.id}/secret", {}, "clients.issue_secret"),

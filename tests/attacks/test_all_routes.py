@@ -84,7 +84,7 @@ def report(store, bob, game):
     return store.records(REPORTS).read(report_id)
 
 
-SIGN_OUT_PATHS = ("/sign-out", "/account/sign-out-everywhere", "/oauth/logout/confirm")
+SIGN_OUT_PATHS = ("/sign-out", "/oauth/logout/confirm")
 
 
 def request_every_path(
@@ -347,7 +347,8 @@ NOT_STAMPED = {
         *("/account/email", "/account/password", "/developer", "/developer/<client_id>"),
         *("/developer/<client_id>/cover", "/welcome/picture", "/welcome/flair"),
         *("/sign-out", "/account/apps/withdraw", "/account/sessions/end"),
-        *("/account/sign-out-everywhere", "/oauth/logout", "/oauth/logout/confirm"),
+        *("/account/sign-out-others", "/oauth/logout", "/oauth/logout/confirm"),
+        "/account/apps/shown",
     ),
     "a press without typing changes nothing, or a further press or a sign-in undoes it",
 )
@@ -392,7 +393,7 @@ def test_forms_of_routes_with_a_stamp_have_one(
     with store.clients.edit(game.id) as client:
         client.cover = 1
     profile, client_page = f"/users/{bob.id}", f"/developer/{game.id}"
-    shown = ["/", "/account", profile, client_page, f"{profile}/report"]
+    shown = ["/", "/account", "/account/data", profile, client_page, f"{profile}/report"]
     shown += [f"/games/{game.id}/report", f"/admin/reports/{report.id}"]
     pages = list(map(administrator_browser.get, shown))
     for act in (f"{profile}/suspend", f"{client_page}/disable"):

@@ -182,7 +182,6 @@ def test_copied_cookie_is_invalid_after_the_session_ends(adas_browser, anyone):
     new_password = "quite another one"
     for path, fields in (
         ("/sign-out", {}),
-        ("/account/sign-out-everywhere", {}),
         ("/account/password", {"current_password": PASSWORD, "new_password": new_password}),
         ("/account/delete", {"password": new_password}),
     ):

@@ -231,13 +231,13 @@ class ServerModel(RuleBasedStateMachine):
         assert answer.status_code == 303
         return self.save_cookie(browser, player)
 
-    @rule(cookie=cookies, everywhere=st.booleans())
-    def sign_out(self, cookie, everywhere):
-        path = "/account/sign-out-everywhere" if everywhere else "/sign-out"
+    @rule(cookie=cookies, others=st.booleans())
+    def sign_out(self, cookie, others):
+        path = "/account/sign-out-others" if others else "/sign-out"
         assert self.browser(cookie).post(path).status_code == 303
         if cookie.alive:
-            left = [each for each in cookie.player.cookies if each is not cookie]
-            cookie.player.cookies = [] if everywhere else left
+            kept = [each for each in cookie.player.cookies if (each is cookie) == others]
+            cookie.player.cookies = kept
 
     @rule(target=cookies, cookie=cookies, mistyped=st.booleans())
     def change_password(self, cookie, mistyped):

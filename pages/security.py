@@ -1,0 +1,165 @@
+"""Security: where a player is signed in, the password, the email address, a lost password."""
+
+import functools
+
+from flask import Blueprint, current_app, request, session
+from werkzeug.wrappers import Response
+
+from identity.context import get_storage
+from identity.formatting import DATE_AND_TIME, HOUR, format_duration, format_time
+from identity.limits import client_address, password_place
+from identity.links import find_linked_user
+from identity.passwords import clear_wrong_passwords, hash_password
+from identity.sessions import require_player, start_session
+from identity.settings import site_words
+from pages import forms
+from pages.moderation import acts_of
+from pages.rendering import render_page
+from storage.names import unique_key
+from storage.records import Session, User, now_ms
+from storage.rules import check_email, check_password
+
+security = Blueprint("security", __name__)
+
+
+@security.get("/account/security")
+def show_security() -> str:
+    return security_page(require_player(), {})
+
+
+def security_page(player: User, problems: dict[str, dict[str, str]]) -> str:
+    """Return the page with `problems` by form, then by field, and the typed email address."""
+    return render_page(
+        "account_security.html",
+        player,
+        browsers=[
+            {
+                "id": each.id,
+                "browser": each.browser,
+                "use": describe_use(each),
+                "current": each.id == session["id"],
+            }
+            for each in reversed(player.sessions)
+        ],
+        email=request.form.get("email", player.email),
+        problems=problems,
+        notice=forms.pop_notice(),
+    )
+
+
+def describe_use(entry: Session) -> str:
+    """Return when and from where a session was last used, as the page says it."""
+    if entry.id == session["id"]:
+        return f"Now, from {client_address(request.remote_addr)}"
+    if not (entry.used and entry.address):
+        return f"Signed in on {format_time(entry.since, DATE_AND_TIME)}"
+    hours = (now_ms() - entry.used) // (HOUR * 1000)
+    ago = f"{format_duration(hours * HOUR)} ago" if hours > 0 else "in the last hour"
+    return f"Last used {ago}, from {entry.address}"
+
+
+security_form = functools.partial(forms.form_view, lambda: (require_player(),), security_page)
+
+# -- where the player is signed in --------------------------------------------------------------
+
+
+@security.post("/account/sessions/end")
+def end_one_session() -> Response:
+    player = require_player()
+    acts_of(player).sign_out(player.id, request.form.get("session", ""))
+    return forms.redirect_with_notice("Browser signed out.", "/account/security")
+
+
+@security.post("/account/sign-out-others")
+def sign_out_others() -> Response:
+    """Sign out all of the player's browsers but this one."""
+    player = require_player()
+    acts_of(player).sign_out(player.id, kept=session["id"])
+    return forms.redirect_with_notice("The others are signed out.", "/account/security")
+
+
+# -- password and email -------------------------------------------------------------------------
+
+
+@security.post("/account/password")
+@security_form("password")
+def change_password(player: User) -> Response:
+    """Set a `new_password`, with the `current_password`; every other browser is signed out."""
+    password = read_new_password(player)
+    forms.refuse_wrong_password(player, "current_password")
+    set_new_password(player, password)
+    return forms.redirect_with_notice("Password changed.", "/account/security")
+
+
+def read_new_password(user: User) -> str:
+    """Return the `new_password` of the form. Raises FormRefused if it breaks the rules."""
+    password = request.form.get("new_password", "")
+    words = site_words(current_app.config)
+    problem = check_password(password, user.name, user.email, *words)
+    forms.refuse_problems(new_password=problem)
+    return password
+
+
+def set_new_password(user: User, password: str) -> None:
+    """Set the password of a user who proved to be one, end all sessions and start one here.
+
+    Raises FormRefused, Busy, StorageFailed.
+    """
+    with password_place(user.id):
+        password_hash = hash_password(password)
+    if not start_session(user, password, password_hash):
+        raise forms.FormRefused({"form": forms.ACCOUNT_CHANGED}, 409)
+
+
+@security.post("/account/email")
+@security_form("email")
+def change_email(player: User) -> Response:
+    """Change the `email`, or remove it, with the `current_password`."""
+    email = request.form.get("email", "").strip()
+    unchanged = "This is your email already." if email else "You have no email. Enter one."
+    problem = check_email(email, current_app.config["EMAIL"] == "required")
+    forms.refuse_problems(email=unchanged if email == player.email else problem)
+    forms.refuse_wrong_password(player, "current_password")
+    if email and unique_key(email) != unique_key(player.email):
+        forms.refuse_taken_email(email, player.id)
+    acts_of(player).change_email(player.id, email)
+    done = "Email saved." if email else "Email removed."
+    return forms.redirect_with_notice(done, "/account/security")
+
+
+# -- a lost password ----------------------------------------------------------------------------
+
+
+@security.get("/new-password")
+def ask_new_password() -> str:
+    """Show the form of a sign-in link, which stays unused: chat programs open links too."""
+    return new_password_page(request.args.get("link", ""), {})
+
+
+def new_password_page(link: str, problems: dict[str, str]) -> str:
+    """Return the page for a new password, which has a form or the reason why not."""
+    user = find_linked_user(get_storage(), link)
+    refusal = None
+    if user is None:
+        refusal = "We don't recognise this link. It may be used or too old. Ask for a new one."
+    elif user.suspended:
+        refusal = forms.describe_own_suspension(user.suspension)
+    name = user.name if user else ""
+    return render_page(
+        "new_password.html", None, refusal=refusal, user_name=name, link=link, problems=problems
+    )
+
+
+@security.post("/new-password")
+@forms.form_view(lambda: (request.form.get("link", ""),), new_password_page)
+def take_new_password(link: str) -> Response:
+    """Set the `new_password` of the player of a sign-in `link`, and sign them in.
+
+    Wrong passwords from this address count no longer: they may be why there is a link.
+    """
+    user = find_linked_user(get_storage(), link)
+    if user is None or user.suspended:
+        raise forms.FormRefused({}, 403)  # the page says why
+    set_new_password(user, read_new_password(user))
+    clear_wrong_passwords(*user.logins)
+    return forms.redirect_with_notice("Password set. You are signed in.", "/account")

@@ -73,7 +73,7 @@ const held = new WeakSet();
 
 function holdForms() {
   for (const field of document.querySelectorAll("[data-hold]")) {
-    for (const button of field.form.querySelectorAll("button")) {
+    for (const button of field.form.querySelectorAll('button:not([type="button"])')) {
       if (!held.has(button)) holdBack(button);
       held.add(button);
     }

@@ -2,16 +2,18 @@
 "use strict";
 
 function addShowButton(field) {
-  const what = field.labels[0].textContent.toLowerCase();
   const button = document.createElement("button");
   button.type = "button";
   button.className = "second";
   button.setAttribute("aria-controls", field.id);
+  const rest = document.createElement("span"); // of its name, for screen readers
+  rest.className = "unseen";
+  rest.textContent = ` ${field.labels[0].textContent.toLowerCase()}`;
+  button.append("Show", rest);
 
   function show(isShown) {
     field.type = isShown ? "text" : "password";
-    button.textContent = isShown ? "Hide" : "Show";
-    button.setAttribute("aria-label", `${button.textContent} ${what}`);
+    button.firstChild.data = isShown ? "Hide" : "Show";
   }
   button.addEventListener("click", () => show(field.type === "password"));
   // Browsers offer to save a password only from a field of this type.

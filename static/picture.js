@@ -91,11 +91,17 @@ preview.addEventListener("keydown", (event) => {
   event.preventDefault(); // the page does not scroll
   move(...ARROWS[event.key]);
 });
-preview.addEventListener("pointerdown", ({ pointerId }) => preview.setPointerCapture(pointerId));
-preview.addEventListener("pointermove", ({ pointerId, movementX, movementY }) => {
-  if (!preview.hasPointerCapture(pointerId)) return;
-  move(-movementX / preview.clientWidth, -movementY / preview.clientHeight);
+let dragged = null; // where the pointer was
+preview.addEventListener("pointerdown", (event) => {
+  preview.setPointerCapture(event.pointerId);
+  dragged = event;
 });
+preview.addEventListener("pointermove", (event) => {
+  if (event.pointerId !== dragged?.pointerId) return;
+  move((dragged.x - event.x) / preview.clientWidth, (dragged.y - event.y) / preview.clientHeight);
+  dragged = event;
+});
+for (const end of ["pointerup", "pointercancel"]) preview.addEventListener(end, () => (dragged = null));
 
 // -- sending ----------------------------------------------------------------------------------------
 

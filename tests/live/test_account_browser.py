@@ -1,6 +1,7 @@
 """Account pages in a real browser, from sign-up to deletion."""
 
 import io
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from identity.reports import ReportActs
 from storage import Storage
 from storage.kinds import REPORTS
 from storage.pictures import MAX_BYTES
-from storage.records import ADMINISTRATOR, MODERATOR, Grant, Suspension, now_ms
+from storage.records import ADMINISTRATOR, MODERATOR, Grant, Session, Suspension, now_ms
 from storage.rules import REPORT_LENGTH
 
 from .page_checks import check_page
@@ -49,6 +50,9 @@ def account(server: RunningServer, player: dict, browse_as) -> Page:
     return page
 
 
+EMAIL = "Email (optional)"  # the label of its field
+
+
 def fill_in(page: Page, **typed: str) -> None:
     for label, text in typed.items():
         page.get_by_label(label, exact=True).fill(text)
@@ -71,7 +75,7 @@ def test_printed_link_makes_the_first_account(browse):
         # The link that `identity-server serve` printed.
         page.goto(re.search(r"^  (http://\S+)$", empty.access_log.read_text(), re.MULTILINE)[1])
         check_page(page)
-        fill_in(page, Name="ada", Email="ada@example.org", Password=PASSWORD)
+        fill_in(page, Name="ada", Password=PASSWORD)
         press(page, "Create account")
         expect(page.get_by_role("link", name="Admin")).to_be_visible()  # an administrator
 
@@ -81,7 +85,7 @@ def test_corrected_sign_up_continues_the_authorization(game_client: Client, brow
     page.goto(game_client.link())
     page.get_by_role("link", name="Create an account").click()
     expect(page.get_by_text("to continue to Space Game")).to_be_visible()
-    fill_in(page, Name="ada", Email="second@example.org", Password=PASSWORD)
+    fill_in(page, Name="ada", Password=PASSWORD, **{EMAIL: "second@example.org"})
     page.get_by_role("button", name="Create account").click()
     problem = page.get_by_text("Another player has this name. Choose a different one.")
     expect(problem).to_be_focused()
@@ -103,6 +107,7 @@ def test_corrected_sign_up_continues_the_authorization(game_client: Client, brow
 
 # -- pictures -----------------------------------------------------------------------------------
 
+PREVIEW = "Preview of your picture, not saved yet"
 RED, GREEN, BLUE = (200, 30, 30), (30, 150, 60), (40, 60, 200)
 CLOSE = 12  # of 255: the tolerance for WebP compression of a plain colour
 READ_CORNERS = """shown => {
@@ -161,7 +166,7 @@ def test_preview_and_picture_are_the_centre_square(account: Page, store: Storage
 
     before = store.users.read(player["id"]).pfp_timestamp
     choice.set_input_files(picture_file(wide_picture()))
-    preview = account.get_by_role("img", name="Preview of your picture, not saved yet")
+    preview = account.get_by_role("application", name=PREVIEW)
     expect(preview).to_be_visible()
     expect(account.locator("#portrait")).to_have_count(0)
     check_centre_square(account, "canvas")
@@ -181,6 +186,128 @@ def test_oversized_file_is_not_sent_by_the_browser(account: Page, tmp_path: Path
     told = choice.evaluate("choice => choice.validationMessage")
     assert told == "This file is larger than 8 MB. Choose a smaller one."
     assert sent == []
+
+
+def corners(page: Page, selector: str) -> list[str]:
+    """Return the names of the colours in the corners of a picture, from the top left."""
+    shown = page.locator(selector)
+    shown.evaluate("shown => shown.decode?.()")
+    names = {"red": RED, "green": GREEN, "blue": BLUE}
+
+    def name_of(seen: list[int]) -> str:
+        return min(names, key=lambda each: math.dist(names[each], seen))
+
+    return [name_of(each) for each in shown.evaluate(READ_CORNERS)]
+
+
+def test_picture_is_moved_and_zoomed_before_it_is_sent(account: Page, store: Storage, player: dict):
+    """By the pointer and by the keyboard; the square alone is sent, and is what the page shows."""
+    account.get_by_label("New picture").set_input_files(picture_file(wide_picture()))
+    preview = account.get_by_role("application", name=PREVIEW)
+    expect(preview).to_have_accessible_description(re.compile("arrow keys"))
+    before = corners(account, "canvas")
+    assert before == ["green", "green", "blue", "blue"]
+    preview.scroll_into_view_if_needed()
+    box = preview.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    account.mouse.move(x, y)
+    account.mouse.move(x, y + 40)  # no button is down
+    assert corners(account, "canvas") == before
+    account.mouse.down()
+    account.mouse.move(x, y + 40 + box["height"] / 2, steps=5)
+    account.mouse.up()
+    assert corners(account, "canvas") == ["red", "red", "green", "green"]
+    preview.focus()
+    for _ in range(30):  # as far as the picture goes
+        account.keyboard.press("ArrowDown")
+    assert corners(account, "canvas") == ["red"] * 4
+    for _ in range(15):
+        account.keyboard.press("ArrowUp")
+    assert corners(account, "canvas") == ["blue", "blue", "red", "red"]
+    account.get_by_label("Zoom").focus()
+    account.keyboard.press("End")
+    for _ in range(30):
+        preview.press("ArrowUp")
+    assert corners(account, "canvas") == ["blue"] * 4
+    check_page(account)
+    assert sent_size(account) < len(wide_picture())
+    expect(account.get_by_text("Picture saved.")).to_be_focused()
+    assert corners(account, "#portrait") == ["blue"] * 4
+    assert store.users.read(player["id"]).pfp_timestamp is not None
+
+
+BROKEN = {
+    "createImageBitmap": "async () => { throw new Error() }",
+    "HTMLCanvasElement.prototype.toBlob": "(done) => setTimeout(done, 0, null)",
+    "CanvasRenderingContext2D.prototype.getImageData": """((own) => function (...area) {
+        return area[2] === 16 ? new ImageData(16, 16) : own.apply(this, area);
+    })(CanvasRenderingContext2D.prototype.getImageData)""",
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_whole_file_is_sent_if_the_browser_cannot_crop(
+    server: RunningServer, player: dict, browse_as, broken
+):
+    page = browse_as(player["name"])
+    page.add_init_script(f"{broken} = {BROKEN[broken]}")
+    page.goto(f"{server.address}/account")
+    content = wide_picture()
+    page.get_by_label("New picture").set_input_files(picture_file(content))
+    assert sent_size(page) > len(content)
+    expect(page.get_by_text("Picture saved.")).to_be_focused()
+    check_centre_square(page, "#portrait")
+
+
+def sent_size(page: Page) -> int:
+    """Save the chosen picture; return the bytes of the form that was sent."""
+    with page.expect_request("**/account/picture") as sent:
+        press(page, "Save picture")
+    return int(sent.value.header_value("content-length"))
+
+
+# -- passwords ----------------------------------------------------------------------------------
+
+
+def test_password_is_shown_while_typing_and_hidden_when_sent(
+    server: RunningServer, player: dict, browse_as
+):
+    page = browse_as(player["name"])
+    page.goto(f"{server.address}/account/security")
+    shown, hidden = page.locator("#new-password"), page.locator("#password-password")
+    shown.fill("short")
+    button = page.get_by_role("button", name="Show new password", exact=True)
+    button.click()
+    expect(button).to_have_count(0)  # it has another name now
+    button = page.get_by_role("button", name="Hide new password", exact=True)
+    expect(button).to_be_focused()
+    expect(button).to_have_attribute("aria-controls", "new-password")
+    expect(shown).to_have_attribute("type", "text")
+    expect(shown).to_have_value("short")
+    expect(hidden).to_have_attribute("type", "password")
+    check_page(page)
+    page.evaluate("addEventListener('submit', (event) => event.preventDefault())")
+    hidden.fill(PASSWORD)
+    shown.fill("another good phrase")
+    page.get_by_role("button", name="Change password").click()
+    expect(shown).to_have_attribute("type", "password")
+    expect(page.get_by_role("button", name="Show new password")).to_be_visible()
+
+
+def test_every_password_field_has_a_button(server: RunningServer, player: dict, browse, browse_as):
+    link = server.command_output("user", "sign-in-link", player["name"])
+    page = browse()
+    for address in ("/sign-in", "/sign-up", link.removeprefix(server.address).strip()):
+        page.goto(f"{server.address}{address}")
+        expect(page.locator(".password button")).to_have_count(1)
+        check_page(page)
+    page = browse_as(player["name"])
+    for path, count in (("security", 3), ("data", 1)):
+        page.goto(f"{server.address}/account/{path}")
+        expect(page.locator(".password button")).to_have_count(count)
+    page = browse(java_script_enabled=False)
+    page.goto(f"{server.address}/sign-in")
+    expect(page.get_by_role("button")).to_have_count(1)
 
 
 # -- the account page and profiles --------------------------------------------------------------
@@ -212,7 +339,7 @@ def test_refused_profile_keeps_the_input(
 def test_held_button_tells_an_early_press_to_wait(
     server: RunningServer, store: Storage, player: dict, browse_as
 ):
-    """RFC 9700 4.16. On the account page only its deletion is held back."""
+    """RFC 9700 4.16. On the account pages only the deletion is held back."""
     page = browse_as("hopper")
     pause_clock(page)
     page.goto(f"{server.address}/users/{player['id']}")
@@ -243,9 +370,10 @@ def test_held_button_tells_an_early_press_to_wait(
     for _ in range(2):
         suspend.click(force=True)
     assert page.evaluate("sent") == 1
-    page.goto(f"{server.address}/account")
+    page.goto(f"{server.address}/account/data")
     held = page.locator("[aria-disabled]")
     expect(held).to_have_text("Delete my account")
+    page.goto(f"{server.address}/account")
     with page.expect_request("**/account/picture/remove"):
         page.get_by_role("button", name="Remove my picture").click()
 
@@ -260,13 +388,16 @@ def profiles(server: RunningServer) -> dict[str, str]:
     """The addresses of a profile with texts of maximum length, and of a suspended player."""
     store = server.open_storage()
     wide = server.add_user(WIDE, f"{'w' * 64}@{'w' * 60}.example.org")
-    client, _ = store.clients.register("W" * 60, ["https://client.example/"], None)
+    address = "https://client.example/"
+    client, _ = store.clients.register("W" * 60, [address], None, game_url=address)
     with store.users.edit(wide["id"]) as user:
         user.bio = f"{'W' * 200}\n\nI play.\n" + "Often.\n" * 90
         user.flairs += ["early bird", WIDE]
         user.equipped_flair = WIDE
         user.play_ms = 100 * 60_000
-        user.grants[client.id] = Grant("a grant", ["userinfo", "email"], now_ms())
+        user.grants[client.id] = Grant("a grant", ["userinfo", "email"], now_ms(), now_ms())
+        used = now_ms() - 7_200_000
+        user.sessions.append(Session("x", 1, "W" * 60, used, "2001:db8:1234:1234::"))
     with store.users.edit(server.add_user("lovelace")["id"]) as user:
         user.mod_level = MODERATOR
     with store.users.edit(server.add_user("mallory")["id"]) as suspended:
@@ -281,7 +412,7 @@ def test_page_layout_and_accessibility(
     server: RunningServer, profiles: dict[str, str], ada: dict, browse, subtests
 ):
     link = server.command_output("user", "sign-in-link", WIDE).removeprefix(server.address)
-    sign_up = {"Name": "W" * 100, "Email": "w" * 100, "Password": "W" * 100}
+    sign_up = {"Name": "W" * 100, EMAIL: "w" * 100, "Password": "W" * 100}
     confirmed = {"Current password": PASSWORD}
     page = browse()
     for player, path, has_problem, *steps in (
@@ -290,12 +421,12 @@ def test_page_layout_and_accessibility(
         (None, "/sign-up", True, sign_up, "Create account"),
         (None, link, True, {"New password": WIDE}, "Set password"),
         (None, "/new-password?link=spent", False),
-        ("ada", "/account/apps", False),
-        (WIDE, "/account/apps", False),
+        *(("ada", path, False) for path in ("/account/apps", "/account/data")),
+        *((WIDE, path, False) for path in ("/account/apps", "/account/security")),
         (WIDE, "/account", False, {}, "Save profile"),
         (WIDE, "/account", True, {"Name": "W" * 100, "About you": "W" * 1001}, "Save profile"),
-        (WIDE, "/account", True, confirmed | {"Email": "W" * 100}, "Change email"),
-        (WIDE, "/account", True, confirmed | {"New password": WIDE}, "Change password"),
+        (WIDE, "/account/security", True, confirmed | {EMAIL: "W" * 100}, "Save email"),
+        (WIDE, "/account/security", True, confirmed | {"New password": WIDE}, "Change password"),
         ("lovelace", profiles["suspended"], False),
         ("ada", f"{profiles['wide']}/report", False),
         (WIDE, f"{profiles['suspended']}/report", False),

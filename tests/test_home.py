@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 from forms import parse, text_of
 
+from identity.accounts import Acts
+from identity.actors import Actor
 from identity.formatting import DAY, MINUTE
 from pages.games import FACES_READ, FACES_SHOWN, GAMES_SHOWN
 from storage.records import ADMINISTRATOR, MODERATOR, Client, Suspension, User, now_ms
@@ -17,7 +19,7 @@ def add_players(store):
 
     def add_players(*names: str, **fields) -> list[User]:
         first = max(store.users.ids(), default=0) + 1
-        template = User(0, "", "", "no hash", **{"pfp_timestamp": 1} | fields)
+        template = User(0, "", "", "no hash", **{"pfp_timestamp": 1, "created": 1} | fields)
         users = [replace(template, id=first + n, name=each) for n, each in enumerate(names)]
         store.users.reserve_ids(first + len(names))
         for user in users:
@@ -41,12 +43,12 @@ def register_game(store, name: str = "Space Game", **fields) -> Client:
 
 
 def play(store, user: User, game: Client | None, **fields) -> None:
-    """Let a player play now, as a heartbeat of the play page does."""
+    """Let a player play now: send a heartbeat that names the game; older pages name none."""
     with store.users.edit(user.id) as edited:
-        edited.last_heartbeat, edited.last_game = now_ms(), game and game.id
+        edited.created = edited.last_heartbeat = 1  # the sign-up counts as a heartbeat
         for field, value in fields.items():
             setattr(edited, field, value)
-    store.playing.note(user.id, game and game.id)
+    Acts(store, Actor(user.id)).add_heartbeat(user.id, game and game.id)
 
 
 def set_level(store, user: User, mod_level: int) -> None:
@@ -157,6 +159,13 @@ def test_game_is_named_only_if_it_may_be(store, add_players, add_game, anyone, a
     page = anyone.get("/")
     assert people(page, "Playing now") == dict.fromkeys(("old", "tests", "hides"), "Playing now")
     assert "Secret" not in page.text
+    assert numbers(page) == {}  # one player alone would be known by the number
+    with store.users.edit(hides.id) as user:
+        user.hides_game = False
+    play(store, hides, game)
+    assert people(anyone.get(f"/games/{game.id}"), "Playing now").keys() == {"hides"}
+    with store.users.edit(hides.id) as user:
+        user.hides_game = True  # at once, not with the next heartbeat
     assert people(anyone.get(f"/games/{game.id}"), "Playing now") == {}
     set_level(store, ada, MODERATOR)
     assert people(adas_browser.get("/"), "Playing now")["hides"] == "Space Game"
@@ -169,7 +178,9 @@ def test_face_of_an_unlisted_suspended_or_damaged_player_is_not_shown(
     unlisted, suspended, damaged = add_players("unlisted", "suspended", "damaged")
     game = add_game()
     play(store, unlisted, game, unlisted=True)
-    play(store, suspended, game, suspension=Suspension(None))
+    play(store, suspended, game)
+    with store.users.edit(suspended.id) as user:
+        user.suspension = Suspension(None)
     play(store, damaged, game)
     play(store, ada, game, unlisted=True)
     faults.damage_user(damaged.id)

@@ -125,12 +125,11 @@ def sees_unlisted(viewer: User | None, user: User) -> bool:
 
 def describe_player(user: User, viewer: User | None) -> dict:
     """Return a player with the words of the line below the name."""
-    playing = has_heartbeat(user) and is_playing(user)
     return {
         "user": user,
         "role": ROLES[user.mod_level],
-        "playing": playing,
-        "game": game_shown(get_storage(), user, viewer) if playing else None,
+        "playing": is_playing(user),
+        "game": game_shown(get_storage(), user, viewer),
         "last_played": format_last_played(user),
     }
 
@@ -171,18 +170,22 @@ def profile_page(user: User, problems: dict[str, str]) -> str:
     preview = Preview(user.name, description, picture, f"/users/{user.id}")
     flairs = [each for each in user.flairs if each != "none"]
     flairs.sort(key=lambda flair: flair != user.equipped_flair)
-    played = games_played(get_storage(), user, GAMES_SHOWN)
+    shown = describe_player(user, player)
+    # The time of the last heartbeat would tell which game a player is in who does not show it.
+    unseen = user.last_game if shown["playing"] and shown["game"] is None else None
+    played = games_played(get_storage(), user, GAMES_SHOWN + 1)
+    games = [(game, format_ago(time)) for game, time in played if game.id != unseen]
     return render_page(
         "profile.html",
         player,
         preview,
-        **describe_player(user, player),
+        **shown,
         play_time=format_play_time(user),
         since=format_time(user.created, "%d %B %Y"),
         bio=link_addresses(user.bio),
         flairs=flairs[:FLAIRS_SHOWN],
         more_flairs=flairs[FLAIRS_SHOWN:],
-        games=[(game, format_ago(time)) for game, time in played],
+        games=games[:GAMES_SHOWN],
         moderation=moderation_forms(player, user, problems),
         notice=pop_notice(),
     )

@@ -11,7 +11,8 @@ from identity.reports import REPORTS_A_DAY, ReportActs, check_subject, find_repo
 from identity.sessions import redirect_to_sign_in, signed_in_player
 from pages.forms import FormRefused, form_view, pop_notice, redirect_with_notice
 from pages.games import find_game
-from pages.moderation import read_shown_user, require_moderator
+from pages.moderation import require_moderator
+from pages.players import read_shown_user
 from pages.rendering import render_page
 from storage.errors import TooManyAttempts
 from storage.kinds import REPORTS, about

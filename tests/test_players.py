@@ -359,7 +359,9 @@ def test_duration_is_rounded_to_one_unit():
         assert format_duration(int(seconds)) == words
 
 
-def test_profile_names_the_game_that_is_played_now(store, adas_browser, ada, bob, game):
+def test_profile_names_the_game_that_is_played_now(store, adas_browser, bob, game, open_browser):
+    moderators = signed_in(store, open_browser(), "warden", MODERATOR)
+
     def shown() -> str:
         return text_of(adas_browser.get(f"/users/{bob.id}"))
 
@@ -368,6 +370,10 @@ def test_profile_names_the_game_that_is_played_now(store, adas_browser, ada, bob
     assert f'href="/games/{game.id}"' in adas_browser.get(f"/users/{bob.id}").text
     start_playing(store, bob, game, hides_game=True)
     assert "Last played now Here since" in shown()
+    with store.users.edit(bob.id) as user:
+        user.grants[game.id] = Grant("a", ["userinfo"], 1, now_ms())
+    assert "Space" not in shown()  # nor among those that were played recently
+    assert "Space" in text_of(moderators.get(f"/users/{bob.id}"))
     start_playing(store, bob, hides_game=False)
     assert "Last played now Here since" in shown()
 

@@ -72,6 +72,9 @@ class CopiedRows(Load):
         self._size = 0  # bytes
         # Ids of users who were here before are below next_user_id, as in an archive.
         connection.execute("DELETE FROM deleted_users")
+        for kind in kinds.KINDS:
+            if kind.archived and not kind.counts:  # they are of users who were here before
+                connection.execute(f"DELETE FROM {kind.name}")
         query = "SELECT least(min(id), 1) FROM audit"
         (self._first_line,) = connection.execute(query).fetchone()  # of those that are there
 

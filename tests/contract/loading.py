@@ -9,9 +9,9 @@ from cached_pictures import generate_picture
 
 from storage import Storage
 from storage.errors import BadInstallation, DamagedRecord, NoSuchUser
-from storage.kinds import CLIENTS, DAY_MS, INVITES
+from storage.kinds import CLIENTS, DAY_MS, FORMER_NAMES, INVITES
 from storage.maintenance import Load
-from storage.records import ADMINISTRATOR, Client, Invite, Session, User, now_ms, sha256
+from storage.records import ADMINISTRATOR, Client, FormerName, Invite, Session, User, now_ms, sha256
 
 from .base import find_all, ids_of
 
@@ -149,6 +149,15 @@ class LoadContract:
         with storage.load() as load:
             fill(load)
         assert storage.users.register("New", "new@example.org", "").id == 501
+
+    def test_load_can_have_a_name_that_was_kept_here(self, storage):
+        gone = storage.users.register("Grace", "grace@example.org", "")
+        storage.users.delete(gone.id)
+        former = FormerName(sha256("grace"), ADA, now_ms() + DAY_MS)
+        with storage.load() as load:
+            fill(load)
+            load.add(FORMER_NAMES, former)
+        assert storage.users.former_names.find_kept("Grace").user_id in (ADA, gone.id)
 
     def test_load_that_raises_changes_nothing(self, storage, subtests):
         with load_is_refused(storage, ZeroDivisionError) as load:

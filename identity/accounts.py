@@ -290,13 +290,11 @@ class Acts:
         """
         with self._store.users.edit(user_id) as user:
             self._require_oneself(user)
-            counts = count_heartbeat(user, now_ms())
-            if counts:
+            if count_heartbeat(user, now_ms()):
                 user.last_game = game
                 if game in user.consents:
                     user.grants[game].played = user.last_heartbeat
-        if counts:
-            self._store.playing.note(user_id, None if user.hides_game else game)
+        self._store.playing.note(user_id, None if user.hides_game else game)
 
     def delete_user(self, user_id: int) -> None:
         """Delete a player. Raises LastAdministrator."""

@@ -596,7 +596,6 @@ def keep_writing(data: str, pictures: str, number: int, rounds) -> None:
         store.handles.of(other_user)
         store.pictures.save(other_user.id, images)
         store.users.rename(own_user.id, f"theirs {number}")
-        store.users.rename(other_user.id, f"ours {number}")
         store.users.change_email(other_user.id, f"new{number}@example.org")
         store.users.delete(other_user.id)
         store.users.rename(own_user.id, f"ours {number}")

@@ -174,12 +174,14 @@ class RunningServer:
         return requests.get(address, headers=headers, timeout=ANSWER_TIMEOUT)
 
     def empty(self) -> None:
-        """Delete every user, client and attempt count."""
+        """Delete every user, client, kept name and attempt count."""
         store = self.open_storage()
         for client_id in store.clients.ids():
             store.clients.delete(client_id)
         for user_id in store.users.ids():
             store.users.delete(user_id)
+        for name_id in store.users.former_names.ids():
+            store.users.former_names.delete(name_id)
         self.forget_attempts()
 
     def forget_attempts(self) -> None:

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from identity.actors import Actor, Authority, NotAllowed
-from identity.formatting import DATE, format_time
+from identity.former_names import refuse_hoarding
 from identity.rights import (
     Right,
     is_oneself,
@@ -25,24 +25,14 @@ from identity.rights import (
     only_the_command,
 )
 from storage import Storage
-from storage.errors import InvalidField, NoSuchPicture, TooManyNames
-from storage.names import unique_key
-from storage.records import (
-    ADMINISTRATOR,
-    CLOCK_TOLERANCE,
-    Session,
-    Suspension,
-    User,
-    now_ms,
-    sha256,
-)
+from storage.errors import InvalidField, NoSuchPicture
+from storage.records import ADMINISTRATOR, CLOCK_TOLERANCE, Session, Suspension, User, now_ms
 from storage.repositories import Images
 from storage.rules import check_bio, check_description, check_flair, check_mod_level, refuse
 
 RESETS = ("bio", "name", "picture")
 DAY_MS = 86_400_000  # milliseconds
 RENAMES_AN_HOUR = 10  # of one player, who could imitate many others in turn
-FORMER_NAMES_KEPT = 10  # of one player; nobody else can have these
 SESSIONS_KEPT = 20  # signed-in browsers of one player; the oldest is dropped first
 SITTING_GAP = 150_000  # milliseconds between two heartbeats of one sitting
 COUNTED_ALREADY = 30_000  # milliseconds: a heartbeat so soon after another comes from a second tab
@@ -173,7 +163,8 @@ class Acts:
         def change(user: User) -> None:
             kept = user.name if name is None else name
             self._authority.audited(is_oneself, "user set name", "name", kept)(user)
-            self._refuse_hoarding(user, kept)
+            if not self._authority.is_command:
+                refuse_hoarding(self._store, user, kept)
             if bio not in (None, user.bio):  # a newer rule locks nobody out
                 refuse("bio", check_bio(bio))
                 self._authority.audited(is_oneself, "user set bio")(user)
@@ -190,18 +181,6 @@ class Acts:
             # A name that is refused counts as well: to ask for it takes the lock of all accounts.
             self._authority.count_own("rename of", RENAMES_AN_HOUR)
             self._store.users.rename(user_id, name, change)
-
-    def _refuse_hoarding(self, user: User, name: str) -> None:
-        """Raise TooManyNames for a new name of a player who keeps FORMER_NAMES_KEPT others."""
-        own, new = (sha256(unique_key(each)) for each in (user.name, name))
-        if self._authority.is_command or own == new:
-            return
-        names = self._store.users.former_names.of(user.id)
-        kept = {each.id: each.expires for each in names if each.id != own}
-        if new not in kept and len(kept) >= FORMER_NAMES_KEPT:
-            problem = f"You gave up {FORMER_NAMES_KEPT} names lately. Take one of them back, or"
-            date = format_time(min(kept.values()), DATE)
-            raise TooManyNames("name", f"{problem} choose a new one after {date}.")
 
     def save_picture(self, user_id: int, images: Images) -> None:
         """Make these images of all sizes a player's picture."""

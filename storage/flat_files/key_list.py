@@ -20,7 +20,7 @@ from storage.flat_files import disk
 
 HEAD = 33  # bytes of the first line
 LONGEST_LOG = 2**20  # bytes: some 50,000 changes
-FEW = 1000  # changes that are cheaper one by one than by sorting all keys again
+MOST_FOLLOWED = 2**16  # bytes of changes that cost less one by one than a new list
 
 
 def renew(path: str) -> None:
@@ -74,7 +74,8 @@ class KeyList:
         head, lines, is_known = b"", b"", False
         with contextlib.suppress(FileNotFoundError), disk.open_log(self._log) as log:
             head = log.read(HEAD)
-            is_known = head == self._head and os.fstat(log.fileno()).st_size >= self._end
+            news = os.fstat(log.fileno()).st_size - self._end
+            is_known = head == self._head and 0 <= news < MOST_FOLLOWED
             log.seek(self._end if is_known else HEAD)
             lines = log.read()
         whole = lines[: lines.rfind(b"\n") + 1]
@@ -91,10 +92,6 @@ class KeyList:
 
     def _change(self, changes: dict[str, bool]) -> None:
         keys = self._keys
-        if len(changes) > FEW:
-            merged = dict.fromkeys(keys, True) | changes
-            self._keys = sorted(key for key, is_there in merged.items() if is_there)
-            return
         for key, is_there in changes.items():
             place = bisect.bisect_left(keys, key)
             if keys[place : place + 1] == [key]:

@@ -77,6 +77,16 @@ def test_log_that_is_long_is_begun_anew(names, tmp_path, monkeypatch):
     assert (tmp_path / "names.log").stat().st_size < 310
 
 
+def test_long_news_are_listed_anew(names, tmp_path, monkeypatch):
+    listed(names)
+    monkeypatch.setattr(key_list, "MOST_FOLLOWED", 20)
+    put(tmp_path, "unnoted")
+    for key, expected in (("x" * 9, False), ("x" * 20, True)):
+        note(tmp_path, f"+{key}")
+        assert ("unnoted" in listed(names)) == expected
+        assert key in listed(names)
+
+
 def test_line_that_is_cut_off_at_any_place_says_nothing(names, tmp_path, subtests):
     """Nor does the next line join it: a removed `ada b` takes no `ada` away."""
     log = tmp_path / "names.log"

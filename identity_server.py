@@ -95,6 +95,7 @@ from identity.stamps import check_age
 from pages.account import account
 from pages.developer import developer
 from pages.discovery import discovery
+from pages.documentation import documentation
 from pages.errors import ERROR_HANDLERS, show_bad_request
 from pages.files import files
 from pages.games import find_game, games, preview_of_game, require_game
@@ -779,7 +780,8 @@ def create_app(overrides: dict | None = None) -> Flask:
     app.url_map.merge_slashes = False  # merging redirects to the Host that was sent, by http
     app.session_interface = CookieSessions()
     people = (sign_in, sign_up, welcome, logout, account, players, moderation, reports)
-    for blueprint in (server, files, *people, games, developer, tester, discovery):
+    for_programs = (developer, documentation, tester, discovery)
+    for blueprint in (server, files, *people, games, *for_programs):
         app.register_blueprint(blueprint)
     for guard in GUARDS:
         app.before_request(guard)

@@ -21,7 +21,8 @@ from identity.settings import ROOT
 pytestmark = [pytest.mark.wheel, pytest.mark.xdist_group("wheel")]
 CONSTRAINTS = Path(ROOT) / "constraints.txt"
 SOURCES = ("*.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
-RESOURCES = ["docs/apps", "examples", "static", "templates"]
+DOCUMENTATION = ("docs/games.md", "docs/grant.md")
+RESOURCES = ["docs/apps", "docs/engines", "examples", "static", "templates"]
 FOLDERS = ["commands", "identity", "pages", "serving", "storage", *RESOURCES]
 PIP_TIMEOUT = 300  # seconds
 
@@ -44,6 +45,8 @@ def wheel(tmp_path_factory) -> Path:
     for pattern in SOURCES:
         for file in Path(ROOT).glob(pattern):
             shutil.copy(file, source)
+    for file in DOCUMENTATION:
+        shutil.copy(Path(ROOT) / file, source / file)
     pip("wheel", "--no-deps", "--wheel-dir", folder, source)
     [built] = folder.glob("*.whl")
     return built
@@ -101,6 +104,7 @@ def test_wheel_has_every_resource_file(wheel):
             name = file.relative_to(Path(ROOT) / folder)
             if file.is_file() and "__pycache__" not in name.parts and "pfp" not in name.parts:
                 assert f"{inside}/{name}" in packed
+    assert {f"identity/{file}" for file in DOCUMENTATION} <= packed
     top = {name.partition("/")[0] for name in packed if ".dist-info/" not in name}
     assert not top & {"templates", "static", "examples", "deploy", "docs", "tests"}
 
@@ -123,7 +127,7 @@ def test_installed_server_has_pages_with_styles(installed):
     with running(installed, "serve", "--bind", f"127.0.0.1:{port}") as process:
         wait_until(lambda: is_open(port), process)
         served = process.stdout.readline().split()[-1].rstrip("/")
-        for path in ("/", "/sign-in", "/sign-up"):
+        for path in ("/", "/sign-in", "/sign-up", "/developer/docs/games", "/developer/docs/godot"):
             open_page(browser, f"{served}{path}")
         assert browser.get(f"{served}/openapi.json", timeout=PATIENCE).json()["openapi"]
     # No data in the current folder, nor in site-packages.

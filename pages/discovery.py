@@ -1,6 +1,6 @@
 """Descriptions for programs: the authorization server, the API, and the health of the server."""
 
-from flask import Blueprint, current_app, render_template
+from flask import Blueprint, current_app, redirect, render_template
 from werkzeug.wrappers import Response
 
 from identity.authorization import OPENID, PROFILE, PROMPTS
@@ -10,9 +10,17 @@ from identity.oauth import SCOPES
 from identity.openid import is_on, require_openid
 from identity.openid_keys import published_keys
 from identity.responses import ANY_ORIGIN, NO_STORE, JsonResponse
+from pages.rendering import lists_profiles
 from storage.errors import StorageError
 
 PUBLIC = {**ANY_ORIGIN, "Cache-Control": "public, max-age=3600"}  # seconds
+
+# What search engines find nothing at: pages of the signed-in, forms, and answers for programs.
+NOT_CRAWLED = (
+    *("/account", "/admin", "/api/", "/developer", "/new-password", "/oauth", "/sign-in"),
+    *("/sign-out", "/sign-up", "/welcome", "/*/report"),
+)
+PROFILES = ("/players", "/users/", "/pfp/")
 
 discovery = Blueprint("discovery", __name__)
 
@@ -76,6 +84,22 @@ def openapi() -> Response:
     values = {"base_url": base_url(), "session_cookie": cookie, "openid": is_on()}
     body = render_template("openapi.json", **values)
     return Response(body, headers=PUBLIC, content_type="application/json")
+
+
+@discovery.get("/robots.txt")
+def robots() -> Response:
+    """Return what crawlers may read (RFC 9309); profiles are theirs if the setting says so."""
+    hidden = NOT_CRAWLED + (() if lists_profiles() else PROFILES)
+    # The longest match counts (2.2.2). Some programs take the first one.
+    lines = ["User-agent: *", "Allow: /developer/docs", *(f"Disallow: {each}" for each in hidden)]
+    headers = {"Cache-Control": PUBLIC["Cache-Control"]}
+    return Response("\n".join([*lines, ""]), headers=headers, mimetype="text/plain")
+
+
+@discovery.get("/.well-known/change-password")
+def change_password() -> Response:
+    """Lead to the form (W3C, A Well-Known URL for Changing Passwords, 3)."""
+    return redirect("/account/security", 303)
 
 
 @discovery.get("/healthz")

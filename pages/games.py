@@ -62,8 +62,8 @@ def is_playable(client: Client) -> bool:
 def preview_of_game(client: Client) -> Preview:
     """Return what a link to a game shows."""
     description = client.description or f"A game on {current_app.config['SITE_NAME']}."
-    image = cover_address(client, "large")
-    return Preview(client.name, description, image, f"/games/{client.id}")
+    image, address = cover_address(client, "large"), f"/games/{client.id}"
+    return Preview(client.name, description, image, address, noindex=not client.listed)
 
 
 # -- the home page ------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from identity.rights import may_administer, may_moderate, may_unsuspend
 from identity.sessions import require_player, signed_in_player
 from pages.files import picture_address
 from pages.forms import pop_notice
-from pages.rendering import Preview, render_page
+from pages.rendering import Preview, lists_profiles, render_page
 from storage.names import can_be_key, unique_key
 from storage.records import MODERATOR, Suspension, User, now_ms
 from storage.rules import HOST, USER_ID
@@ -47,13 +47,15 @@ def show_players() -> str:
     """Show a page of the players whose names begin with `q`, behind or before a name's key."""
     viewer, search = require_viewer(), request.args.get("q", "").strip()
     prefix = unique_key(search)
+    summary = f"Who plays on {current_app.config['SITE_NAME']}."
+    preview = Preview("Players", summary, address="/players", noindex=not lists_profiles())
     page = {"people": [], "previous": None, "next": None}
     if not prefix or can_be_key("name", prefix):  # no look-up for what no name begins with
         page = players_shown(viewer, prefix)
     return render_page(
         "players.html",
         viewer,
-        Preview("Players", f"Who plays on {current_app.config['SITE_NAME']}.", address="/players"),
+        preview,
         search=search,
         shown_search=search[:SEARCH_SHOWN] + "…" * (len(search) > SEARCH_SHOWN),
         is_first="after" not in request.args and "before" not in request.args,
@@ -167,7 +169,8 @@ def profile_page(user: User, problems: dict[str, str]) -> str:
     bio = " ".join(user.bio.split())[:PREVIEWED_BIO]
     description = bio or f"A player of {current_app.config['SITE_NAME']}."
     picture = picture_address(user, "large")
-    preview = Preview(user.name, description, picture, f"/users/{user.id}")
+    noindex = user.unlisted or not lists_profiles()
+    preview = Preview(user.name, description, picture, f"/users/{user.id}", noindex=noindex)
     flairs = [each for each in user.flairs if each != "none"]
     flairs.sort(key=lambda flair: flair != user.equipped_flair)
     shown = describe_player(user, player)

@@ -26,21 +26,49 @@ def may_register(player: User) -> bool:
     return rights.may_register(player, is_open_to_members())
 
 
+def lists_profiles() -> bool:
+    """Return True if search engines may list profiles."""
+    return current_app.config["INDEX_PROFILES"] == "on"
+
+
 NOTICE_DAYS = 30  # then no new session shows it
 WITHOUT_NOTICES = ("play.html", "web_message.html")  # which show a game, or close at once
+
+
+class Picture(NamedTuple):
+    """The size of a picture in pixels, and its text; {} stands for the title of its page."""
+
+    width: int
+    height: int
+    alt: str
+
+
+PICTURES = {  # by folder
+    "/static": Picture(180, 180, "An open door"),
+    "/pfp/large": Picture(256, 256, "Picture of {}"),
+    "/covers/large": Picture(640, 400, "Cover of {}"),
+}
 
 
 class Preview(NamedTuple):
     """What chat programs and search engines show of a page: public values only.
 
-    `image` and `address` are paths on this server. A page with a secret in its query has no
-    `address`.
+    `image` and `address` are paths on this server; the image is in one of the folders of PICTURES.
+    A page with a secret in its query has no `address`. Search engines are told not to list a page
+    without one, nor one with `noindex`.
     """
 
     title: str
     description: str = "One account for all our games, with your name, picture and play time."
     image: str = "/static/touch-icon.png"
     address: str | None = None
+    noindex: bool = False
+
+    @property
+    def shown(self) -> Picture:
+        """Return the size and the text of the image."""
+        picture = PICTURES[self.image.rpartition("/")[0]]
+        return picture._replace(alt=picture.alt.format(self.title))
 
 
 def load_templates(app: Flask) -> None:

@@ -1,6 +1,7 @@
 """Discovery: the metadata of the grant, the description of the API, and the health check."""
 
 import time
+from urllib.robotparser import RobotFileParser
 
 import pytest
 from authlib.oauth2.rfc8414 import AuthorizationServerMetadata
@@ -11,6 +12,7 @@ from storage.errors import StorageFailed
 HEALTH_INTERVAL = 5  # seconds between two writes of the health check
 
 METADATA = "/.well-known/oauth-authorization-server"
+CHANGE_PASSWORD = "/.well-known/change-password"
 SITE = "https://id.example.org"
 
 
@@ -66,6 +68,57 @@ def test_metadata_is_cacheable_and_readable_from_any_origin(anyone):
         assert answer.headers["Access-Control-Allow-Origin"] == "*"
         assert answer.headers["Cache-Control"] == "public, max-age=3600"
         assert "Set-Cookie" not in answer.headers
+
+
+def crawler(make_app, **settings: str) -> RobotFileParser:
+    """Return the rules for search engines of a site."""
+    answer = make_app(**settings).test_client().get("/robots.txt")
+    assert (answer.status_code, answer.content_type) == (200, "text/plain; charset=utf-8")
+    assert "Set-Cookie" not in answer.headers
+    rules = RobotFileParser()
+    rules.parse(answer.text.splitlines())
+    return rules
+
+
+PROFILES = ("/users/1", "/users/1/picture", "/players", "/players?q=a", "/pfp/large/1-2.webp")
+
+
+def test_search_engines_read_profiles_only_if_the_setting_says_so(make_app):
+    for settings, is_read in (({}, False), ({"INDEX_PROFILES": "on"}, True)):
+        rules = crawler(make_app, **settings)
+        assert {path for path in PROFILES if rules.can_fetch("Anybot", path)} == (
+            {*PROFILES} if is_read else set()
+        )
+
+
+def test_search_engines_read_public_pages_only(make_app):
+    """Also programs that take the first rule that matches, as this parser does."""
+    rules = crawler(make_app, INDEX_PROFILES="on")
+    public = ["/", "/games/1", "/play/1", "/developer/docs", "/developer/docs/games"]
+    public += ["/static/style.css", "/covers/large/1.webp", "/robots.txt"]
+    assert [path for path in public if not rules.can_fetch("Anybot", path)] == []
+    hidden = ["/account", "/account/security", "/admin", "/api/users/info", "/developer"]
+    hidden += ["/new-password?link=x", "/oauth/authorize?client_id=x", "/sign-in", "/sign-up"]
+    assert [path for path in hidden if rules.can_fetch("Anybot", path)] == []
+
+
+def test_every_page_for_members_alone_is_hidden_from_search_engines(app, make_app, anyone):
+    rules = crawler(make_app)
+    paths = {rule.rule for rule in app.url_map.iter_rules() if "GET" in rule.methods}
+    fixed = {each for each in paths if "<" not in each and each != CHANGE_PASSWORD}
+    leads_to_sign_in = {each for each in fixed if anyone.get(each).status_code == 303}
+    assert len(leads_to_sign_in) > 5
+    assert [each for each in leads_to_sign_in if rules.can_fetch("Anybot", each)] == []
+
+
+def test_password_managers_find_the_form(anyone, adas_browser):
+    """W3C, A Well-Known URL for Changing Passwords. What is unknown there is a 404 (4)."""
+    for browser in (anyone, adas_browser):
+        answer = browser.get(CHANGE_PASSWORD)
+        assert (answer.status_code, answer.location) == (303, "/account/security")
+    assert "Password" in adas_browser.get(answer.location).text
+    unknown = "/.well-known/resource-that-should-not-exist-whose-status-code-should-not-be-200"
+    assert anyone.get(unknown).status_code == 404
 
 
 def test_healthz_is_200_and_leaves_no_file(anyone, faults):

@@ -1,12 +1,17 @@
 """All responses: headers, errors, a full disk, hosts, proxies and cross-site posts."""
 
+import functools
+import io
 import re
 from pathlib import Path
 
 import pytest
-from conftest import FOREIGN_LINK
+from bs4 import BeautifulSoup
+from conftest import FOREIGN_LINK, Browser
 from flask import request
 from forms import parse
+from PIL import Image
+from werkzeug.test import TestResponse
 
 from identity.limits import client_address
 from identity.settings import ROOT
@@ -45,7 +50,65 @@ def test_link_to_a_profile_or_game_is_previewed(make_app, store, ada, subtests):
             tags = {each["property"]: each["content"] for each in soup.select("[property^=og]")}
             names = ("og:title", "og:description", "og:image", "og:url")
             assert tuple(map(tags.get, names)) == values
+            canonical = soup.select_one("link[rel=canonical]")
+            assert (canonical and canonical["href"]) == values[-1]
+            check_picture_of_preview(soup, anyone.get(values[2], base_url=site))
     assert anyone.get("/static/touch-icon.png", base_url=site).content_type == "image/png"
+
+
+def check_picture_of_preview(page: BeautifulSoup, answer: TestResponse) -> None:
+    """Check the size of the picture that chat programs show, its text, and how they lay it out."""
+    tags = {each["property"]: each["content"] for each in page.select("[property^=og]")}
+    width, height = Image.open(io.BytesIO(answer.data)).size
+    size = tags["og:image:width"], tags["og:image:height"]
+    assert (answer.status_code, size) == (200, (str(width), str(height)))
+    name = tags["og:title"]
+    assert tags["og:image:alt"] in ("An open door", f"Picture of {name}", f"Cover of {name}")
+    card = page.select_one("[name='twitter:card']")["content"]
+    assert card == ("summary_large_image" if width > height else "summary")
+
+
+def test_preview_takes_no_text_of_a_player_for_markup_or_a_format(store, anyone):
+    """A game's title may have braces, quotes and angle brackets."""
+    game, _ = store.clients.register("{0} {title} <b>", [], None, game_url="https://a.example/")
+    page = parse(anyone.get(f"/games/{game.id}"))
+    assert page.select_one("[property='og:image:alt']")["content"] == "Cover of {0} {title} <b>"
+
+
+def is_listed(answer: TestResponse) -> bool:
+    """Return True if search engines may list a page."""
+    robots = parse(answer).select("[name=robots]")
+    assert [each["content"] for each in robots] in ([], ["noindex"])
+    return not robots
+
+
+def test_search_engines_list_public_pages_only(make_app, store, ada, bob, adas_browser, subtests):
+    """Profiles if the setting says so, and never those of players who left the list."""
+    with store.users.edit(bob.id) as user:
+        user.unlisted = True
+    add_game = functools.partial(store.clients.register, redirect_uris=[], owner_id=None)
+    new, _ = add_game("Pong", game_url="https://pong.example/")
+    game, _ = add_game("Chess", game_url="https://chess.example/", listed=True)
+    profile = f"/users/{ada.id}"
+    by_setting = {"off": {"/players", profile}, "on": set()}
+    for setting, hidden in by_setting.items():
+        client = make_app(INDEX_PROFILES=setting).test_client()
+        paths = ["/", f"/games/{game.id}", "/developer/docs", "/developer/docs/games"]
+        never = ["/sign-in", "/sign-up", "/nowhere", f"/users/{bob.id}", f"/games/{new.id}"]
+        for path in [*paths, *never, "/players", profile]:
+            with subtests.test(path, setting=setting):
+                assert is_listed(client.get(path)) == (path not in {*never, *hidden})
+    for path in ("/account", "/account/security"):
+        assert not is_listed(adas_browser.get(path))
+
+
+def test_title_of_the_home_page_is_the_name_of_the_site(make_app, ada):
+    app = make_app(SITE_NAME="Our games")
+    browser = Browser(app, app.response_class)
+    for _ in ("guest", "player"):
+        titles = [parse(browser.get(path)).title.text for path in ("/", "/developer/docs")]
+        assert titles == ["Our games", "For developers - Our games"]
+        browser.sign_in()
 
 
 # -- headers --------------------------------------------------------------------------------------

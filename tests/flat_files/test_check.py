@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import itertools
 import json
 import multiprocessing
 import os
@@ -591,8 +592,8 @@ def keep_writing(data: str, pictures: str, number: int, rounds) -> None:
     store = FlatFiles(data, pictures)
     own_user = store.users.register(f"ours {number}", f"ours{number}@example.org", "")
     images = generate_picture(number)
-    while True:
-        other_user = store.users.register(f"made {number}", f"made{number}@example.org", "")
+    for turn in itertools.count():  # the names of those who left are kept
+        other_user = store.users.register(f"made {number}.{turn}", f"made{number}@example.org", "")
         store.handles.of(other_user)
         store.pictures.save(other_user.id, images)
         store.users.rename(own_user.id, f"theirs {number}")

@@ -6,13 +6,14 @@ but moderators, and nobody sees the name of a game that is not listed.
 
 from identity.accounts import SITTING_GAP
 from storage import Storage
-from storage.records import MODERATOR, Client, User, now_ms
+from storage.records import CLOCK_TOLERANCE, MODERATOR, Client, User, now_ms
 from storage.repositories import unchanged
 
 
 def is_playing(user: User) -> bool:
     """Return True if the last heartbeat is not over; the sign-up was no game."""
-    return user.last_heartbeat != user.created and now_ms() - user.last_heartbeat <= SITTING_GAP
+    since = now_ms() - user.last_heartbeat  # below 0 if another machine's clock is ahead
+    return user.last_heartbeat != user.created and -CLOCK_TOLERANCE * 1000 <= since <= SITTING_GAP
 
 
 def game_shown(store: Storage, user: User, viewer: User | None) -> Client | None:

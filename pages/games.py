@@ -1,8 +1,9 @@
-"""Games: the home page that lists them, the page of each one, and heartbeats."""
+"""Games: the home page, the page of each one, heartbeats, and signing in beside one."""
 
 import contextlib
 import functools
 import itertools
+import re
 from collections import Counter
 
 from flask import Blueprint, abort, current_app, request
@@ -13,14 +14,14 @@ from identity.formatting import DAY
 from identity.naming import name_owner
 from identity.presence import game_shown
 from identity.rights import may_list
-from identity.sessions import signed_in_player
+from identity.sessions import redirect_to_sign_in, signed_in_player
 from identity.settings import check_game
 from pages.files import cover_address
 from pages.forms import FormRefused, form_view, pop_notice, redirect_with_notice
 from pages.moderation import acts_of, app_acts_of, require_moderator
 from pages.players import format_ago, sees_unlisted
 from pages.rendering import Preview, render_page
-from storage.errors import DamagedRecord, InvalidField, NoSuchClient
+from storage.errors import DamagedRecord, InvalidField, NoSuchClient, StorageError
 from storage.records import Client, User, now_ms
 from storage.repositories import unchanged
 from storage.rules import CLIENT_ID
@@ -28,6 +29,8 @@ from storage.rules import CLIENT_ID
 GAMES_SHOWN = 24  # on one page
 FACES_SHOWN = 6  # in one list of people
 FACES_READ = 24  # records at most, of which some are not shown
+
+SIGNED_IN = re.compile(rf"/play/({CLIENT_ID.pattern})/signed-in")
 
 games = Blueprint("games", __name__)
 
@@ -236,3 +239,26 @@ def heartbeat() -> dict[str, str]:
         game = find_game(request.form.get("client_id", ""))
     acts_of(player).add_heartbeat(player.id, game and game.id)
     return {"message": "ok"}
+
+
+# -- signing in beside a game -------------------------------------------------------------------
+
+
+@games.get("/play/<client_id>/signed-in")
+def show_signed_in(client_id: str) -> str:
+    """Show the last page of the window beside a game, which static/signed_in.js tells the game's.
+
+    A guest has to sign in first.
+    """
+    game, player = require_game(client_id), signed_in_player()
+    if player is None:
+        abort(redirect_to_sign_in(request.path))
+    return render_page("signed_in.html", player, beside=game)
+
+
+def find_game_beside(leads_to: str) -> Client | None:
+    """Return the game that goes on beside the window of a form that leads there, or None."""
+    found = SIGNED_IN.fullmatch(leads_to)
+    with contextlib.suppress(StorageError):  # only the page's looks
+        return find_game(found[1]) if found else None
+    return None

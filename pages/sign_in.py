@@ -9,6 +9,7 @@ from identity.passwords import verify_password_with_limits
 from identity.reauthentication import find_asked, find_login_hint
 from identity.sessions import end_session, local_address, signed_in_player, start_session
 from pages import forms
+from pages.games import find_game_beside
 from pages.rendering import render_guest_page
 from storage.records import User
 
@@ -32,6 +33,7 @@ def sign_in_page(leads_to: str, problems: dict[str, str]) -> tuple[str, dict[str
     notice = forms.pop_notice()  # after sign-up, if no session could be started
     only = find_only_player(leads_to)
     shown = {"name": only.name if only else name or find_login_hint(leads_to), "only": only}
+    shown["beside"] = find_game_beside(leads_to)
     return render_guest_page("sign_in.html", leads_to, **shown, problem=problem, notice=notice)
 
 

@@ -15,6 +15,7 @@ from identity.passwords import hash_password
 from identity.sessions import local_address, signed_in_player, start_session
 from identity.settings import site_words
 from pages import forms
+from pages.games import find_game_beside
 from pages.rendering import render_guest_page, render_page
 from pages.welcome import welcome_address
 from storage.errors import EmailTaken, InvalidField, StorageFailed
@@ -55,17 +56,18 @@ def show_invitation(player: User, invite: str, leads_to: str) -> str:
 
 def sign_up_page(fields: MultiDict, first: bool, problems: dict[str, str]) -> tuple[str, dict]:
     """Return the sign-up page, with all that was typed except the password, and its headers."""
-    invite = read_invite(fields)
+    invite, leads_to = read_invite(fields), local_address(fields.get("next", ""))
     refusal = refusal_of_sign_up(invite, first)
     asks_invite = bool(refusal) and not first and current_app.config["SIGN_UP"] == "invite"
     if asks_invite and invite:
         problems = {"invite": refusal}
     return render_guest_page(
         "sign_up.html",
-        local_address(fields.get("next", "")),
+        leads_to,
         refusal=refusal,
         asks_invite=asks_invite,
         first=first,
+        beside=find_game_beside(leads_to),
         name=fields.get("name", ""),
         email=fields.get("email", ""),
         invite=invite,

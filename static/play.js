@@ -76,9 +76,18 @@ async function send(fields) {
 
 // -- the player is asked --------------------------------------------------------------------------
 
-const dialog = document.getElementById("ask");
-const allow = document.getElementById("allow");
-const holdAllow = allow && holdBack(allow); // hold.js: a game could time a click
+let dialog; // once the player is signed in
+let holdAllow;
+
+function useDialog(found) {
+  dialog = found;
+  const allow = document.getElementById("allow");
+  holdAllow = holdBack(allow); // hold.js: a game could time a click
+  allow.addEventListener("click", () => dialog.close("allow"));
+  document.getElementById("cancel").addEventListener("click", () => dialog.close());
+}
+
+if (signedIn) useDialog(document.getElementById("ask"));
 
 function askPlayer() {
   // Out of full screen, the browser's own bar shows again where the player is.
@@ -96,19 +105,15 @@ function askPlayer() {
 }
 
 function keepFocus() {
-  if (dialog.open && document.activeElement === frame) document.getElementById("ask-title").focus();
+  if (dialog?.open && document.activeElement === frame) document.getElementById("ask-title").focus();
 }
 
-if (dialog) {
-  document.addEventListener("fullscreenchange", () => {
-    if (dialog.open && document.fullscreenElement) document.exitFullscreen();
-    holdAllow();
-  });
-  // A game can take the focus from under the dialog. Only after that is done can it be taken back.
-  window.addEventListener("blur", () => setTimeout(keepFocus));
-  allow.addEventListener("click", () => dialog.close("allow"));
-  document.getElementById("cancel").addEventListener("click", () => dialog.close());
-}
+// A game can take the focus from under the dialog. Only after that is done can it be taken back.
+window.addEventListener("blur", () => setTimeout(keepFocus));
+document.addEventListener("fullscreenchange", () => {
+  if (dialog?.open && document.fullscreenElement) document.exitFullscreen();
+  holdAllow?.();
+});
 
 // -- the player is here ---------------------------------------------------------------------------
 
@@ -119,14 +124,61 @@ async function sendHeartbeat() {
   if (answer?.status === 401) offerSignIn();
 }
 
+setInterval(sendHeartbeat, HEARTBEAT_INTERVAL);
+document.addEventListener("visibilitychange", sendHeartbeat);
+
+// -- the player signs in, in a window beside the game ----------------------------------------------
+
+const signIn = document.getElementById("sign-in");
+let beside = null; // that window
+
 function offerSignIn() {
   signedIn = false;
   document.getElementById("me").hidden = true;
-  document.getElementById("sign-in").hidden = false;
+  signIn.hidden = false;
 }
 
-setInterval(sendHeartbeat, HEARTBEAT_INTERVAL);
-document.addEventListener("visibilitychange", sendHeartbeat);
+signIn.addEventListener("click", (event) => {
+  if (event.ctrlKey || event.metaKey || event.shiftKey) return; // the player opens a tab
+  if (beside && !beside.closed) beside.focus();
+  // Without a name, by which the game could find the window, or be in one of that name before. If no window opens,
+  // the link leads to the sign-in, and from there back to a new load of the game.
+  else beside = window.open(`${signIn.href}/signed-in`, "_blank", "popup,width=480,height=760");
+  if (beside) event.preventDefault();
+});
+
+window.addEventListener("message", async ({ data, source, origin: sender }) => {
+  // Our own page in that window (signed_in.js): nothing else is told from there, and the game cannot reach it.
+  if (!beside || source !== beside || sender !== location.origin || data?.type !== "signed_in") return;
+  const page = await fetchPage();
+  if (signedIn || !takePlayer(page)) return; // the window stays open, and offers to play in it
+  beside.close();
+  focusGame();
+  reply({ type: "signed_in" }); // the game may ask again
+  sendHeartbeat();
+});
+
+// Returns this page as it is for the player who is signed in now; null if the server does not answer.
+async function fetchPage() {
+  const response = await fetch(location.pathname).catch(() => null);
+  return response?.ok ? new DOMParser().parseFromString(await response.text(), "text/html") : null;
+}
+
+// Takes from such a page what this one lacks; returns whether it is for the player who was here before, if any: the
+// game may know that one.
+function takePlayer(page) {
+  const { request, player } = page?.getElementById("shown").content.getElementById("game").dataset ?? {};
+  if (!request || (frame.dataset.player ?? player) !== player) return false;
+  Object.assign(frame.dataset, { request, player });
+  document.getElementById("me")?.remove();
+  signIn.before(page.getElementById("me"));
+  signIn.hidden = true;
+  if (!dialog) {
+    document.body.append(page.getElementById("ask"));
+    useDialog(document.getElementById("ask"));
+  }
+  return (signedIn = true);
+}
 
 // -- the game is shown ----------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ edit, or in `before`, methods that change records raise RuntimeError. `Audit.wri
 Methods that take `after` and `at_most` return at most so many, and only those behind that id.
 """
 
+import contextlib
 import functools
 import json
 import math
@@ -142,19 +143,33 @@ class Attempts(ABC):
 
 
 class Playing(ABC):
-    """Who plays now, and which game. A crash of the storage may lose it."""
+    """Who plays now, and which game. A crash of the storage may lose it.
 
-    @abstractmethod
+    No request fails because of it: what cannot be noted or read is left out.
+    """
+
     def note(self, user_id: int, game: str | None) -> None:
         """Remember that a user plays now, and the client id of the game if it may be named."""
+        with contextlib.suppress(StorageError):
+            self.put(user_id, game)
 
-    @abstractmethod
     def now(self) -> dict[int, str | None]:
         """Return the games by user id of those who were noted in the last minutes.
 
         They are in the order in which they were noted, the latest first, as far as it is known, and
         at most PLAYING_LISTED.
         """
+        with contextlib.suppress(StorageError):
+            return self.read()
+        return {}
+
+    @abstractmethod
+    def put(self, user_id: int, game: str | None) -> None:
+        """Do what `note` does. Raises StorageFailed."""
+
+    @abstractmethod
+    def read(self) -> dict[int, str | None]:
+        """Return what `now` does. Raises StorageFailed."""
 
 
 class Audit(ABC):

@@ -106,7 +106,7 @@ class User:
     invite: str | None = None  # the SHA-256 of the invitation that the account was made with
     unlisted: bool = False  # not in the list of players
     hides_game: bool = False  # others do not see which game the player is in
-    last_game: str | None = None  # the client id of the last heartbeat that named one
+    last_game: str | None = None  # the client id that the last heartbeat named
 
     @property
     def logins(self) -> list[str]:

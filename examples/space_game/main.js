@@ -102,6 +102,11 @@ async function showBest() {
   await showScores(fetch("/scores").then((response) => response.json()));
 }
 
+// A guest signs in beside the game, on the community's site.
+window.addEventListener("message", ({ data, source, origin }) => {
+  if (source === window.top && origin === document.body.dataset.server && data?.type === "signed_in") greet();
+});
+
 play.focus();
 showBest();
 if (await needsClick()) offerSignIn();

@@ -26,7 +26,7 @@ class PlayingFiles(Playing):
         self._folder = folder
 
     @raises_storage_errors
-    def note(self, user_id: int, game: str | None) -> None:
+    def put(self, user_id: int, game: str | None) -> None:
         number, target = window_of_now(WINDOW), game or NO_NAME
         make_window(self._folder, number)
         path = f"{self._folder}/{number}/{user_id}"
@@ -39,7 +39,7 @@ class PlayingFiles(Playing):
                 os.rename(temporary, path)
 
     @raises_storage_errors
-    def now(self) -> dict[int, str | None]:
+    def read(self) -> dict[int, str | None]:
         found: dict[int, str | None] = {}
         number = window_of_now(WINDOW)
         for window in (number, number - 1):

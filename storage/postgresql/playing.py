@@ -17,7 +17,7 @@ class PlayingTable(Playing):
         self._database = database
         self._cleaned = -math.inf  # time.monotonic()
 
-    def note(self, user_id: int, game: str | None) -> None:
+    def put(self, user_id: int, game: str | None) -> None:
         if time.monotonic() - self._cleaned > CLEANING_INTERVAL:
             self._cleaned = time.monotonic()
             self._database.execute_unlogged("DELETE FROM playing WHERE at < %s", [_oldest()])
@@ -27,7 +27,7 @@ class PlayingTable(Playing):
             [user_id, game, now_ms()],
         )
 
-    def now(self) -> dict[int, str | None]:
+    def read(self) -> dict[int, str | None]:
         query = "SELECT user_id, game FROM playing WHERE at >= %s ORDER BY at DESC LIMIT %s"
         return dict(self._database.execute(query, [_oldest(), PLAYING_LISTED]))
 

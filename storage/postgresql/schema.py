@@ -67,7 +67,8 @@ CREATE UNLOGGED TABLE IF NOT EXISTS playing (
     user_id bigint PRIMARY KEY,
     game text,
     at bigint NOT NULL
-)
+);
+CREATE INDEX IF NOT EXISTS playing_at ON playing (at)
 """
 FIRST_ROW = "INSERT INTO installation (layout, kinds, next_user_id, keys) VALUES (%s, %s, 1, %s)"
 
@@ -106,7 +107,8 @@ def prepare_database(execute: Execute) -> None:
     for kind in kinds.KINDS:
         for statement in statements_for(kind) if kind.name not in made else ():
             execute(statement)
-    execute(ADDED_TABLES)
+    for statement in ADDED_TABLES.split(";\n"):
+        execute(statement)
     if made:
         execute("UPDATE installation SET kinds = %s", [sorted(made | names)])
     else:

@@ -447,7 +447,17 @@ def test_file_of_another_system_user_is_reported(site, file):
 
 
 def test_missing_folder_and_its_index_are_recreated(site, subtests):
-    for name in ("names", "emails", "index", "origins", "locks", "codes", "attempts", "../pfp"):
+    for name in (
+        "names",
+        "emails",
+        "index",
+        "origins",
+        "locks",
+        "codes",
+        "attempts",
+        "playing",
+        "../pfp",
+    ):
         folder = (site.data / name).resolve()
         shutil.rmtree(folder)
         with subtests.test(name):

@@ -23,7 +23,7 @@ from .page_checks import (
     drop_undelivered_messages,
 )
 from .running import RunningServer
-from .test_browser import WAIT, Game, pause_clock
+from .test_browser import WAIT, Game, pause_clock, set_session_cookie, sign_in
 
 pytestmark = [pytest.mark.live, pytest.mark.browser]
 GAME = """<!doctype html><title>Game</title><h1>Space</h1>
@@ -498,6 +498,192 @@ def test_play_page_cannot_be_framed(play: Play, spy: Game, page: Page, console_e
         framed = page.frames[1]
         framed.wait_for_load_state()
         assert framed.url == "chrome-error://chromewebdata/"
+    console_errors.clear()
+
+
+# -- signing in beside the game -----------------------------------------------------------------
+
+SIGNED_IN = '{"type":"signed_in"}'
+
+
+@pytest.fixture
+def guest(browse) -> Page:
+    """A browser in which nobody is signed in."""
+    return browse()
+
+
+def open_beside(page: Page) -> Page:
+    """Press "Sign in" on the play page; return the window that opens."""
+    with page.expect_popup() as opened:
+        page.get_by_role("link", name="Sign in").click()
+    return opened.value
+
+
+def check_window(window: Page, heading: str) -> None:
+    """Check the layout of a page in the window, and that it names the game."""
+    expect(window.get_by_role("heading", level=1)).to_have_text(heading)
+    expect(window.get_by_text("Your game goes on.")).to_be_visible()
+    expect(window.get_by_text("Space Game", exact=True)).to_be_visible()
+    window.wait_for_load_state()  # its pictures too
+    assert window.locator(".cover").evaluate("each => each.naturalWidth") > 0
+    check_with_axe(window)
+    for width in (320, 480):
+        window.set_viewport_size({"width": width, "height": 720})
+        assert window.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def check_signed_in(page: Page, name: str = "ada") -> None:
+    expect(page.locator("#me")).to_have_text(name)
+    expect(page.get_by_role("link", name="Sign in")).to_be_hidden()
+
+
+def test_guest_signs_in_beside_the_game_and_keeps_the_run(play: Play, guest: Page):
+    frame = play.open(guest)
+    frame.evaluate("() => { self.run = 'the third level' }")
+    play.ask(frame)
+    check_refusals(frame, "no_account")
+    frame.locator("output").evaluate("told => { told.textContent = '' }")
+    window = open_beside(guest)
+    check_window(window, "Sign in")
+    with window.expect_event("close"), guest.expect_response("**/api/users/heartbeat") as counted:
+        sign_in(window)
+    assert counted.value.request.post_data == f"client_id={play.client.id}"
+    check_signed_in(guest)
+    told = frame.locator("output")
+    expect(told).to_have_text(f"{play.server.address} {SIGNED_IN}")
+    told.evaluate("told => { told.textContent = '' }")
+    record_keys(frame)
+    guest.keyboard.press("x")
+    frame.wait_for_function("() => keys === 'x'")
+    play.ask(frame)
+    expect(dialog(guest).get_by_role("heading")).to_be_focused()
+    expect(button(guest, "Allow")).to_have_attribute("aria-disabled", "true")
+    allow(guest)
+    play.check_code(frame)
+    assert (frame.evaluate("self.run"), guest.url) == ("the third level", play.address)
+
+
+def test_new_player_comes_back_to_the_game(play: Play, guest: Page, store: Storage):
+    """After the sign-up the window leads to the same page as after the sign-in."""
+    play.open(guest)
+    window = open_beside(guest)
+    window.get_by_role("link", name="Create an account").click()
+    window.get_by_role("textbox", name="Invitation").fill(store.invites.issue(1))
+    window.get_by_role("button", name="Continue").click()
+    check_window(window, "Create account")
+    expect(window.locator("[name=next]")).to_have_value(f"/play/{play.client.id}/signed-in")
+
+
+def test_without_a_window_the_sign_in_leads_back_to_the_game(play: Play, guest: Page):
+    guest.add_init_script("self.open = () => null")
+    play.open(guest)
+    guest.get_by_role("link", name="Sign in").click()
+    expect(guest).to_have_url(f"{play.server.address}/sign-in?next=/play/{play.client.id}")
+    expect(guest.get_by_text("Your game goes on.")).to_be_hidden()
+    sign_in(guest)
+    guest.wait_for_url(play.address)
+    game_on(guest)
+    check_signed_in(guest)
+
+
+def test_closed_window_changes_nothing(play: Play, guest: Page):
+    frame = play.open(guest)
+    open_beside(guest).close()
+    expect(guest.get_by_role("link", name="Sign in")).to_be_visible()
+    play.ask(frame)
+    check_refusals(frame, "no_account")
+    open_beside(guest)  # again
+
+
+def test_window_stays_open_for_another_player(
+    play: Play, page: Page, server: RunningServer, console_errors: list[str]
+):
+    """The game may know who played before."""
+    if not server.open_storage().users.find_by_login("bob"):
+        server.add_user("bob")
+    frame = play.open(page)
+    page.context.clear_cookies()
+    play.ask(frame)
+    check_refusals(frame, "no_account")
+    window = open_beside(page)
+    set_session_cookie(page, server, "bob")
+    with page.expect_response(play.address):
+        window.goto(f"{play.address}/signed-in")
+    check_window(window, "You are signed in")
+    window.get_by_role("link", name="Play Space Game").click()
+    game_on(window)
+    check_signed_in(window, "bob")
+    expect(page.get_by_role("link", name="Sign in")).to_be_visible()
+    check_refusals(frame, "no_account")
+    console_errors.clear()  # the 401 of a heartbeat
+
+
+def test_signed_in_page_without_an_opener_leads_to_the_game(play: Play, guest: Page):
+    guest.goto(f"{play.address}/signed-in")
+    check_window(guest, "Sign in")
+    sign_in(guest)
+    check_window(guest, "You are signed in")
+    guest.get_by_role("link", name="Play Space Game").click()
+    game_on(guest)
+    check_signed_in(guest)
+
+
+def test_signed_in_page_tells_another_site_nothing(
+    play: Play, spy: Game, page: Page, console_errors: list[str]
+):
+    """RFC 9700 4.17.2. Nor does it close: a guest's page at that address stays open."""
+    page.goto(f"{spy.origin()}/")
+    with page.context.expect_console_message(lambda each: "does not match the recip" in each.text):
+        with page.expect_popup() as opened:
+            page.evaluate("address => void open(address)", f"{play.address}/signed-in")
+        opened.value.wait_for_load_state()
+    expect(opened.value.get_by_role("heading", name="You are signed in")).to_be_visible()
+    assert [each for each in spy.requested_paths if "told" in each] == []
+    console_errors.clear()
+
+
+def test_game_cannot_say_that_somebody_signed_in(
+    play: Play, game: Game, guest: Page, server: RunningServer, console_errors: list[str]
+):
+    """RFC 9700 4.17.2: neither its frame, nor a window that it opened, on any page."""
+    game.pages["/popup"] = "<title>Popup</title><h1>Popup</h1>"
+    frame = play.open(guest)
+    open_beside(guest)
+    set_session_cookie(guest, server)
+    forged = f"postMessage({SIGNED_IN}, '*')"
+    with message_received(guest):
+        frame.evaluate(f"() => top.{forged}")
+    with guest.expect_popup() as opened:
+        frame.evaluate("() => { self.mine = open('/popup') }")
+    popup = opened.value
+    popup.get_by_role("heading", name="Popup").wait_for()
+    with message_received(guest):
+        popup.evaluate(f"() => opener.top.{forged}")
+    with guest.context.expect_console_message(lambda each: "does not match the re" in each.text):
+        frame.evaluate("address => { mine.location = address }", f"{play.address}/signed-in")
+    popup.get_by_role("heading", name="You are signed in").wait_for()
+    play.ask(frame)
+    check_refusals(frame, "no_account")
+    expect(guest.get_by_role("link", name="Sign in")).to_be_visible()
+    console_errors.clear()
+
+
+def test_game_does_not_find_the_window_by_a_name(
+    play: Play, game: Game, guest: Page, console_errors: list[str]
+):
+    """The names that the page or the game could have given it lead to windows of the game."""
+    game.pages["/other"] = "<title>Other</title><h1>Other</h1>"
+    frame = play.open(guest)
+    window = open_beside(guest)
+    window.get_by_role("heading", name="Sign in").wait_for()
+    address = window.url
+    assert window.evaluate("self.name") == ""
+    for name in ("sign-in", "signed_in", "beside", "popup"):
+        with guest.expect_popup() as opened:
+            frame.evaluate("name => void open('/other', name)", name)
+        opened.value.get_by_role("heading", name="Other").wait_for()
+        opened.value.close()
+    assert (window.url, window.is_closed()) == (address, False)
     console_errors.clear()
 
 

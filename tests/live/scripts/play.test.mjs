@@ -6,9 +6,11 @@ import { test } from "node:test";
 import { stoppedClock } from "./clock.mjs";
 
 const SCRIPT = readFileSync(new URL("../../../static/play.js", import.meta.url), "utf8");
+const SITE = "https://site.example";
 const GAME = "https://game.example";
 const REQUEST = { action: "authorize", client_id: "a game", scopes: ["userinfo"] };
 const CONSENT_REQUIRED = { type: "authorized", error: true, message: "consent_required" };
+const ADA = { request: "a request of Ada", player: "1" };
 const CODE = { type: "authorized", error: false, code: "a code" };
 
 class Element extends EventTarget {
@@ -18,6 +20,16 @@ class Element extends EventTarget {
   replaceChildren() { this.children = []; }
   replaceWith() {}
   focus() {}
+  remove() {}
+  before(...more) { this.children.push(...more); }
+}
+
+class Popup {
+  closed = false;
+  focused = 0;
+  constructor(how) { this.how = how; }
+  close() { this.closed = true; }
+  focus() { this.focused += 1; }
 }
 
 class Dialog extends Element {
@@ -30,23 +42,39 @@ class Dialog extends Element {
 }
 
 // Opens the play page. `authorize` and `heartbeat` answer the requests of the page like the server.
-function open({ signedIn = true, answersHead = false, authorize = consentThenCode, heartbeat = 200 } = {}) {
+// `anew` is the dataset of the frame on this page as the server has it later, null if it does not answer.
+function open({
+  signedIn = true, answersHead = false, authorize = consentThenCode, heartbeat = 200, popups = true, anew = ADA,
+} = {}) {
   const clock = stoppedClock();
   const told = [];
   const contentWindow = { postMessage: (message, origin) => told.push([message, origin]) };
-  const dataset = { clientId: "a game", ...(signedIn && { request: "a signed request" }) };
+  const dataset = { clientId: "a game", ...(signedIn && { request: "a signed request", player: "1" }) };
   const frame = Object.assign(new Element(), { src: `${GAME}/`, contentWindow, dataset });
-  const elements = { ask: signedIn ? new Dialog() : null, allow: signedIn ? new Element() : null };
+  const elements = { ask: signedIn ? new Dialog() : null, allow: new Element(), me: signedIn ? new Element() : null };
   elements.shown = Object.assign(new Element(), { content: { getElementById: () => frame } });
   elements["no-answer"] = { content: { cloneNode: () => "the game is not answering" } };
-  for (const id of ["cancel", "full-screen", "silence", "me", "sign-in"]) elements[id] = new Element();
-  const document = Object.assign(new Element(), { getElementById: (id) => elements[id], hidden: false });
+  for (const id of ["cancel", "full-screen", "silence", "sign-in"]) elements[id] = new Element();
+  const body = { append: (dialog) => (elements.ask = dialog) };
+  const document = Object.assign(new Element(), { getElementById: (id) => elements[id], hidden: false, body });
+  elements["sign-in"].href = `${SITE}/sign-in?next=/play/a%20game`;
   const window = new EventTarget();
+  const windows = []; // those that the page opened
+  window.open = (...how) => popups && windows[windows.push(new Popup(how)) - 1];
+  const location = { origin: SITE, pathname: "/play/a game" };
+  class DOMParser {
+    parseFromString() {
+      const later = { ask: new Dialog(), me: new Element() };
+      later.shown = { content: { getElementById: () => ({ dataset: anew }) } };
+      return { getElementById: (id) => later[id] };
+    }
+  }
   const authorized = [];
   const heartbeats = [];
   const holds = []; // of hold.js
 
-  async function fetch(address, { method, body }) {
+  async function fetch(address, { method, body } = {}) {
+    if (address === location.pathname) return { ok: anew !== null, text: async () => "a page" };
     if (method === "HEAD") return answersHead ? {} : Promise.reject(new TypeError());
     if (address.endsWith("/heartbeat")) return { status: heartbeats.push(address) && heartbeat };
     assert.equal(address, "/play/a game/authorize");
@@ -54,13 +82,19 @@ function open({ signedIn = true, answersHead = false, authorize = consentThenCod
     return { json: async () => authorize(authorized.at(-1)) };
   }
 
-  const globals = { window, document, fetch, holdBack: () => () => holds.push("Allow"), ...clock.functions };
+  const globals = { window, document, location, DOMParser, fetch, holdBack: () => () => holds.push("Allow"), ...clock.functions };
   new Function(...Object.keys(globals), SCRIPT)(...Object.values(globals));
-  return { ...elements, told, authorized, heartbeats, holds, document, send, press, contentWindow, pass };
+  const more = { told, authorized, heartbeats, holds, document, frame, windows, send, press, contentWindow, pass };
+  return { ...elements, ...more, click };
 
   async function send(data, source = contentWindow, origin = GAME) {
     window.dispatchEvent(Object.assign(new Event("message"), { data, source, origin }));
     await settled();
+  }
+
+  // Returns whether the browser follows the link.
+  function click(id, keys = {}) {
+    return elements[id].dispatchEvent(Object.assign(new Event("click", { cancelable: true }), keys));
   }
 
   async function press(id) {
@@ -265,4 +299,74 @@ test("a heartbeat without a session is the last one and offers to sign in", asyn
   await page.pass(600_000);
   assert.equal(page.heartbeats.length, 1);
   assert.deepEqual([page.me.hidden, page["sign-in"].hidden], [true, false]);
+});
+
+const SIGNED_IN = { type: "signed_in" };
+
+test("sign-in opens a window beside the game, and once only", () => {
+  const page = open({ signedIn: false });
+  for (const _ of [1, 2]) assert(!page.click("sign-in"));
+  const [{ how, focused }, ...others] = page.windows;
+  assert.deepEqual([how.slice(0, 2), focused], [[`${page["sign-in"].href}/signed-in`, "_blank"], 1]);
+  assert.deepEqual(others, []);
+  page.windows[0].closed = true;
+  assert(!page.click("sign-in"));
+  assert.equal(page.windows.length, 2);
+});
+
+test("without a window, and for a tab, the link is followed", () => {
+  assert(open({ signedIn: false, popups: false }).click("sign-in"));
+  const page = open({ signedIn: false });
+  for (const key of ["ctrlKey", "metaKey", "shiftKey"]) assert(page.click("sign-in", { [key]: true }));
+  assert.deepEqual(page.windows, []);
+});
+
+test("a guest who signed in beside the game can be asked, and the play time counts", async () => {
+  const page = open({ signedIn: false });
+  await page.send(REQUEST);
+  page.click("sign-in");
+  await page.send(SIGNED_IN, page.windows[0], SITE);
+  assert.deepEqual(page.told.splice(0), [refusal("no_account"), [SIGNED_IN, GAME]]);
+  assert.deepEqual([page.windows[0].closed, page["sign-in"].hidden, page.heartbeats.length], [true, true, 1]);
+  await page.send(REQUEST);
+  page.allow.dispatchEvent(new Event("click"));
+  await settled();
+  assert.deepEqual(page.told, [[CODE, GAME]]);
+  assert.deepEqual(page.authorized.map(({ request }) => request), [ADA.request, ADA.request]);
+});
+
+test("a player whose session ended signs in beside the game again", async () => {
+  const page = open({ authorize: ({ request }) => (request === ADA.request ? CODE : refusal("no_account")[0]) });
+  await page.send(REQUEST);
+  page.click("sign-in");
+  await page.send(SIGNED_IN, page.windows[0], SITE);
+  await page.send(REQUEST);
+  assert.deepEqual(page.told, [refusal("no_account"), [SIGNED_IN, GAME], [CODE, GAME]]);
+});
+
+test("nothing changes for another player, for a guest, and without an answer", async () => {
+  const ended = { authorize: () => refusal("no_account")[0] };
+  for (const anew of [{ request: "a request of Bob", player: "2" }, {}, null]) {
+    const page = open({ ...ended, anew });
+    await page.send(REQUEST);
+    page.click("sign-in");
+    await page.send(SIGNED_IN, page.windows[0], SITE);
+    assert.deepEqual(page.told, [refusal("no_account")]);
+    assert.deepEqual([page.windows[0].closed, page["sign-in"].hidden], [false, false]);
+    assert.deepEqual([page.frame.dataset.request, page.heartbeats.length], ["a signed request", 1]);
+  }
+});
+
+test("signed_in counts from our own page in that window alone", async () => {
+  const page = open({ signedIn: false });
+  await page.send(SIGNED_IN, {}, SITE); // before there is a window
+  await page.send(SIGNED_IN, null, SITE);
+  page.click("sign-in");
+  await page.send(SIGNED_IN, page.windows[0], GAME);
+  await page.send({ type: "authorized" }, page.windows[0], SITE);
+  await page.send(null, page.windows[0], SITE);
+  await page.send(SIGNED_IN, {}, SITE);
+  await page.send(SIGNED_IN, page.contentWindow, GAME);
+  await page.send(SIGNED_IN, page.contentWindow, SITE);
+  assert.deepEqual([page.told, page.windows[0].closed], [[], false]);
 });

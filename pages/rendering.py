@@ -32,11 +32,8 @@ def lists_profiles() -> bool:
 
 
 NOTICE_DAYS = 30  # then no new session shows it
-WITHOUT_NOTICES = (
-    "play.html",
-    "signed_in.html",
-    "web_message.html",
-)  # which show a game, or close at once
+# Templates that show a game, or close at once.
+WITHOUT_NOTICES = ("play.html", "signed_in.html", "web_message.html")
 
 
 class Picture(NamedTuple):

@@ -16,10 +16,8 @@ from storage.errors import StorageError
 PUBLIC = {**ANY_ORIGIN, "Cache-Control": "public, max-age=3600"}  # seconds
 
 # What search engines find nothing at: pages of the signed-in, forms, and answers for programs.
-NOT_CRAWLED = (
-    *("/account", "/admin", "/api/", "/developer", "/new-password", "/oauth", "/sign-in"),
-    *("/sign-out", "/sign-up", "/welcome", "/*/report"),
-)
+NOT_CRAWLED = ("/account", "/admin", "/api/", "/developer", "/new-password", "/oauth", "/sign-")
+NOT_CRAWLED += ("/welcome", "/*/report")
 PROFILES = ("/players", "/users/", "/pfp/")
 
 discovery = Blueprint("discovery", __name__)
@@ -92,8 +90,7 @@ def robots() -> Response:
     hidden = NOT_CRAWLED + (() if lists_profiles() else PROFILES)
     # The longest match counts (2.2.2). Some programs take the first one.
     lines = ["User-agent: *", "Allow: /developer/docs", *(f"Disallow: {each}" for each in hidden)]
-    headers = {"Cache-Control": PUBLIC["Cache-Control"]}
-    return Response("\n".join([*lines, ""]), headers=headers, mimetype="text/plain")
+    return Response("\n".join([*lines, ""]), mimetype="text/plain")
 
 
 @discovery.get("/.well-known/change-password")

@@ -2,10 +2,10 @@
 
 import functools
 import itertools
-import posixpath
 import re
+import textwrap
 from pathlib import Path
-from typing import NamedTuple
+from urllib.parse import urljoin
 
 from flask import Blueprint, abort
 from markupsafe import Markup
@@ -20,27 +20,16 @@ ADDRESS = "/developer/docs"
 PLACEHOLDER = re.compile(r"https://id\.example\.org|(?<![$\w])SITE(?=/)")
 COMMENT = re.compile(r"^<!-- .* -->\n", re.MULTILINE)  # the name of a program, for the tests
 WIDE = re.compile(r"(?P<Table><table>.*?</table>)|<p>(?P<Picture><img [^>]*>)</p>", re.DOTALL)
-SUMMARY_LENGTH = 200  # characters
 
 documentation = Blueprint("documentation", __name__)
-
-
-class Page(NamedTuple):
-    """A page as HTML, and the ids and texts of the headings of its sections."""
-
-    title: str
-    summary: str
-    headings: list[tuple[str, str]]
-    body: Markup
 
 
 @documentation.get(ADDRESS)
 def show_index() -> str:
     """Show links to the pages."""
-    groups = {folder: titles(f"docs/{folder}/") for folder in ("engines", "apps")}
     summary = "How a game, a forum or a wiki asks this site who a player is."
     preview = Preview("For developers", summary, address=ADDRESS)
-    return render_page("documentation.html", signed_in_player(), preview, **groups)
+    return render_page("documentation.html", signed_in_player(), preview)
 
 
 @documentation.get(f"{ADDRESS}/<name>")
@@ -49,16 +38,16 @@ def show_page(name: str) -> str:
     if name not in find_pages():
         abort(404)
     page = render(name, base_url())
-    preview = Preview(page.title, page.summary, address=f"{ADDRESS}/{name}")
+    preview = Preview(page["title"], page["summary"], address=f"{ADDRESS}/{name}")
     return render_page("documentation_page.html", signed_in_player(), preview, page=page)
 
 
 @functools.cache
 def find_pages() -> dict[str, str]:
     """Return the paths of the pages, relative to RESOURCES, by their names in addresses."""
-    found = [path.relative_to(RESOURCES) for path in Path(RESOURCES, "docs").glob("*/*.md")]
-    paths = ["docs/games.md", "docs/grant.md", *sorted(map(Path.as_posix, found))]
-    return {name_of(path): path for path in paths}
+    found = sorted(Path(RESOURCES, "docs").glob("*/*.md"))
+    paths = [path.relative_to(RESOURCES).as_posix() for path in found]
+    return {name_of(path): path for path in ["docs/games.md", "docs/grant.md", *paths]}
 
 
 def name_of(path: str) -> str:
@@ -67,71 +56,38 @@ def name_of(path: str) -> str:
     return folder if name == "README" else name
 
 
-def read_page(path: str) -> str:
-    return Path(RESOURCES, path).read_text(encoding="utf-8")
-
-
 @functools.cache
-def titles(folder: str) -> list[tuple[str, str]]:
-    """Return the names and titles of the pages in a folder, without its README."""
-    paths = {name: path for name, path in find_pages().items() if path.startswith(folder)}
-    lines = {name: read_page(path).partition("\n")[0] for name, path in paths.items()}
-    found = [(name, line.removeprefix("# ")) for name, line in lines.items() if name not in folder]
-    return sorted(found, key=lambda each: each[1].casefold())
+def render(name: str, site: str) -> dict:
+    """Return a page with the address of this site in its examples.
 
-
-@functools.cache
-def render(name: str, site: str) -> Page:
-    """Return the page with this name, with the address of this site in its examples."""
+    It has a `title`, a `summary` for link previews, `headings` of its sections as (anchor, text),
+    and a `body` in HTML.
+    """
     from markdown_it import MarkdownIt  # 20 ms and 1 MiB, only where somebody reads the pages
 
-    markdown = MarkdownIt("js-default")  # which shows HTML as text
     path = find_pages()[name]
-    tokens = markdown.parse(COMMENT.sub("", PLACEHOLDER.sub(site, read_page(path))))
+    source = Path(RESOURCES, path).read_text(encoding="utf-8")
+    markdown = MarkdownIt("js-default")  # which shows HTML as text
+    markdown.normalizeLink = lambda target: served_address(target, path)
+    tokens = markdown.parse(COMMENT.sub("", PLACEHOLDER.sub(site, source)))
     headings = []
     for opening, content in itertools.pairwise(tokens):
         if opening.type == "heading_open":
-            anchor = anchor_of(content.content)
+            anchor = re.sub(r"[^\w -]", "", content.content).lower().replace(" ", "-")  # GitHub's
             opening.attrSet("id", anchor)
             headings += [(anchor, content.content)] if opening.tag == "h2" else []
-        lead_to_served_pages(content.children or [], path)
-    title, content = tokens[1].content, tokens[3:]
-    body = markdown.renderer.render(content, markdown.options, {})
+    body = markdown.renderer.render(tokens[3:], markdown.options, {})  # the title is elsewhere
+    summary = textwrap.shorten(Markup(body.partition("</p>")[0]).striptags(), 200, placeholder="…")
     numbers = itertools.count(1)
     body = re.sub("<pre>", lambda _: f'<pre dir="ltr" data-copy="Copy code {next(numbers)}">', body)
-    summary = " ".join(Markup(body.partition("</p>")[0]).striptags().split())
-    return Page(title, summary[:SUMMARY_LENGTH], headings, Markup(WIDE.sub(let_scroll, body)))
+    body = Markup(WIDE.sub(let_scroll, body))
+    return {"title": tokens[1].content, "summary": summary, "headings": headings, "body": body}
 
 
-def anchor_of(heading: str) -> str:
-    """Return the anchor of a heading, as GitHub makes it."""
-    return re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-")
-
-
-def lead_to_served_pages(tokens: list, path: str) -> None:
-    """Give the links and pictures of a page's line their addresses on this site.
-
-    A link to a file that is not served becomes text.
-    """
-    is_served = True
-    for token in tokens:
-        if attribute := {"link_open": "href", "image": "src"}.get(token.type):
-            address = served_address(token.attrs[attribute], path)
-            is_served = address is not None
-            token.attrSet(attribute, address or "")
-        token.hidden = not is_served and token.type in ("link_open", "link_close")
-
-
-def served_address(target: str, path: str) -> str | None:
-    """Return the address of what the page at a path links to, None if it is not served."""
-    if re.match("https?:|#", target):
-        return target
-    file, mark, anchor = target.partition("#")
-    file = posixpath.normpath(posixpath.join(posixpath.dirname(path), file))
-    if file.startswith("static/"):
-        return f"/{file}"
-    is_page = find_pages().get(name_of(file)) == file
-    return f"{ADDRESS}/{name_of(file)}{mark}{anchor}" if is_page else None
+def served_address(target: str, path: str) -> str:
+    """Return the address of what the page at a path links to: a page, a file, another site."""
+    address = urljoin(f"/{path}", target)
+    return re.sub(r"^/docs/.*\.md", lambda found: f"{ADDRESS}/{name_of(found[0])}", address)
 
 
 def let_scroll(found: re.Match) -> str:

@@ -36,25 +36,14 @@ NOTICE_DAYS = 30  # then no new session shows it
 WITHOUT_NOTICES = ("play.html", "signed_in.html", "web_message.html")
 
 
-class Picture(NamedTuple):
-    """The size of a picture in pixels, and its text; {} stands for the title of its page."""
-
-    width: int
-    height: int
-    alt: str
-
-
-PICTURES = {  # by folder
-    "/static": Picture(180, 180, "An open door"),
-    "/pfp/large": Picture(256, 256, "Picture of {}"),
-    "/covers/large": Picture(640, 400, "Cover of {}"),
-}
+# Of the images of previews, by their folder: width and height in pixels.
+IMAGE_SIZES = {"/static": (180, 180), "/pfp/large": (256, 256), "/covers/large": (640, 400)}
 
 
 class Preview(NamedTuple):
     """What chat programs and search engines show of a page: public values only.
 
-    `image` and `address` are paths on this server; the image is in one of the folders of PICTURES.
+    `image` and `address` are paths on this server; the image is in a folder of IMAGE_SIZES.
     A page with a secret in its query has no `address`. Search engines are told not to list a page
     without one, nor one with `noindex`.
     """
@@ -66,10 +55,8 @@ class Preview(NamedTuple):
     noindex: bool = False
 
     @property
-    def shown(self) -> Picture:
-        """Return the size and the text of the image."""
-        picture = PICTURES[self.image.rpartition("/")[0]]
-        return picture._replace(alt=picture.alt.format(self.title))
+    def image_size(self) -> tuple[int, int]:
+        return IMAGE_SIZES[self.image.rpartition("/")[0]]
 
 
 def load_templates(app: Flask) -> None:

@@ -177,7 +177,11 @@ def profile_page(user: User, problems: dict[str, str]) -> str:
     # The time of the last heartbeat would tell which game a player is in who does not show it.
     unseen = user.last_game if shown["playing"] and shown["game"] is None else None
     played = games_played(get_storage(), user, GAMES_SHOWN + 1)
-    games = [(game, format_ago(time)) for game, time in played if game.id != unseen]
+    games = [
+        (game, "now" if game == shown["game"] else format_ago(time))
+        for game, time in played
+        if game.id != unseen
+    ]
     return render_page(
         "profile.html",
         player,

@@ -371,9 +371,11 @@ def test_profile_names_the_game_that_is_played_now(store, adas_browser, bob, gam
     start_playing(store, bob, game, hides_game=True)
     assert "Last played now Here since" in shown()
     with store.users.edit(bob.id) as user:
-        user.grants[game.id] = Grant("a", ["userinfo"], 1, now_ms())
+        user.grants[game.id] = Grant("a", ["userinfo"], 1, now_ms() - 2 * MINUTE * 1000)
     assert "Space" not in shown()  # nor among those that were played recently
-    assert "Space" in text_of(moderators.get(f"/users/{bob.id}"))
+    page = text_of(moderators.get(f"/users/{bob.id}"))
+    assert "Last played now: Space <b>Game</b> Here since" in page
+    assert "Played recently Space <b>Game</b> now" in page
     start_playing(store, bob, hides_game=False)
     assert "Last played now Here since" in shown()
 

@@ -1,14 +1,15 @@
 """POST /api/users/heartbeat: the play time and the last heartbeat."""
 
 import functools
+from pathlib import Path
 
 import pytest
 from forms import race
 
 from identity.accounts import Acts
 from identity.actors import Actor
-from identity.presence import game_shown
-from storage.records import Grant
+from identity.presence import game_shown, games_played, is_playing
+from storage.records import Grant, now_ms
 
 ADDRESS = "/api/users/heartbeat"
 
@@ -130,6 +131,34 @@ def test_heartbeat_names_its_game(store, beat, ada, adas_browser, clock):
     assert user.grants[game.id].played == user.last_heartbeat - 180_000
 
 
+def test_heartbeat_counts_where_who_plays_cannot_be_noted(store, beat, played, folders):
+    Path(folders[0], "playing").rmdir()
+    Path(folders[0], "playing").touch()
+    beat(60)
+    assert (played(), store.playing.now()) == ((60, 60), {})
+
+
+def test_thousand_heartbeats_are_one_entry(store, adas_browser, ada, folders, clock):
+    clock.shift(60)
+    games = [
+        store.clients.register("Game", [], None, game_url=f"https://{name}.example/")[0].id
+        for name in "ab"
+    ]
+    for number in range(1000):
+        adas_browser.post(ADDRESS, data={"client_id": games[number % 2]})
+    user = store.users.read(ada.id)
+    assert (user.last_game, store.playing.now()) == (games[0], {ada.id: games[1]})
+    assert len([*Path(folders[0]).glob("playing/*/*")]) <= 2  # of this window and the previous one
+
+
+def test_player_plays_until_heartbeats_end(store, beat, ada, clock):
+    assert not is_playing(store.users.read(ada.id))  # a sign-up is no game
+    beat(60)
+    for later, playing in ((150, True), (0.001, False), (-250, False)):  # the clock was set back
+        clock.shift(later)
+        assert is_playing(store.users.read(ada.id)) is playing
+
+
 def test_hidden_game_is_named_to_the_player_and_to_moderators_alone(store, beat, ada):
     bob = store.users.register("Bob", "bob@example.org", "a hash")
     moderator = store.users.register("Eve", "eve@example.org", "a hash", mod_level=1)
@@ -152,3 +181,29 @@ def test_hidden_game_is_named_to_the_player_and_to_moderators_alone(store, beat,
     with store.clients.edit(game.id) as client:
         client.listed = False
     assert not any(seen())
+
+
+def test_profile_shows_listed_games_that_are_not_hidden(store, ada):
+    """The last played first; a test of an app is no consent, and what was not played is no game."""
+    shown = []
+    for name, change in (
+        ("first", {}),
+        ("last", {"played": 900}),
+        ("hidden", {"hidden": True}),
+        ("unplayed", {"played": 0}),
+        ("tested", {"scope": []}),
+        ("unlisted", {}),
+        ("disabled", {}),
+    ):
+        url = f"https://{name}.example/"
+        client, _ = store.clients.register(name, [], None, game_url=url, listed=True)
+        with store.clients.edit(client.id) as edited:
+            edited.listed, edited.disabled = name != "unlisted", name == "disabled"
+        with store.users.edit(ada.id) as user:
+            grant = {"id": name, "scope": ["userinfo"], "since": now_ms(), "played": 500}
+            user.grants[client.id] = Grant(**grant | change)
+        shown.append(client.id)
+    user = store.users.read(ada.id)
+    found = [(client.id, time) for client, time in games_played(store, user, 5)]
+    assert found == [(shown[1], 900), (shown[0], 500)]
+    assert len(games_played(store, user, 1)) == 1

@@ -2,7 +2,7 @@
 
 import time_machine
 
-from storage.contract import PLAYING_KEPT
+from storage.contract import PLAYING_KEPT, PLAYING_LISTED
 
 from .base import Contract
 
@@ -30,3 +30,10 @@ class PlayingContract(Contract):
             assert storage.playing.now() == {}
             storage.playing.note(3, None)  # the first after a quiet time
             assert storage.playing.now() == {3: None}
+
+    def test_one_look_reads_a_bounded_number(self, storage):
+        for user_id in range(1, PLAYING_LISTED + 50):
+            storage.playing.note(user_id, None)
+        found = storage.playing.now()
+        assert len(found) == PLAYING_LISTED
+        assert set(found) <= set(range(1, PLAYING_LISTED + 50))

@@ -21,7 +21,7 @@ from contract.base import PICTURE, edit, find_all, free_name
 from waiting import PATIENCE
 
 from storage import open_storage
-from storage.contract import ATTEMPTS_WINDOW
+from storage.contract import ATTEMPTS_WINDOW, PLAYING_KEPT
 from storage.errors import (
     BadInstallation,
     CodeSpent,
@@ -559,6 +559,30 @@ def test_refused_attempt_makes_no_file(storage, data, clock):
         with pytest.raises(TooManyAttempts):
             storage.attempts.count("password", "ada", limit=1)
     assert set((data / "attempts").rglob("*")) == before
+
+
+def test_playing_folder_that_is_lost_fails_nobody(storage, data):
+    storage.playing.note(1, "a" * 24)
+    shutil.rmtree(data / "playing")
+    (data / "playing").touch()
+    storage.playing.note(1, "a" * 24)
+    assert storage.playing.now() == {}
+
+
+def test_who_plays_is_noted_without_a_sync_and_removed_later(storage, data, clock, monkeypatch):
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, lambda _: pytest.fail("the next heartbeat is soon"))
+    begin_window(clock)
+    made = []
+    for game in ("a" * 24, "a" * 24, "b" * 24, None):
+        storage.playing.note(1, game)
+        [entry] = data.glob("playing/*/*")  # no temporary file is left
+        assert os.readlink(entry) == (game or "-")
+    for _ in range(4):
+        clock.shift(PLAYING_KEPT // 2)
+        storage.playing.note(1, None)
+        made += sorted(set(os.listdir(data / "playing")) - set(made))
+    assert sorted(os.listdir(data / "playing")) == made[-2:]
 
 
 def test_expired_attempts_are_removed(storage, data, clock):

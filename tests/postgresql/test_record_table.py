@@ -50,3 +50,29 @@ def test_line_of_an_act_that_cannot_be_saved_is_not_there(storage, run):
             ada.id, "Grace", lambda user: storage.audit.write("user set", 9, user=user.id)
         )
     assert [*storage.audit.read(), *storage.audit.about({ada.id})] == []
+
+
+def test_older_database_gets_the_table_of_who_plays(storage, run, database_url):
+    run("DROP TABLE playing, reports")
+    run("UPDATE installation SET kinds = array_remove(kinds, 'reports')")
+    again = PostgreSQL(database_url)
+    again.playing.note(1, "a" * 24)
+    assert again.playing.now() == {1: "a" * 24}
+    assert run("SELECT relpersistence FROM pg_class WHERE relname = 'playing'") == [("u",)]
+    assert run("SELECT indexname FROM pg_indexes WHERE indexname = 'playing_at'")
+    again.close()
+
+
+def test_table_of_who_plays_that_is_lost_fails_nobody(storage, run):
+    run("DROP TABLE playing")
+    storage.playing.note(1, None)
+    assert storage.playing.now() == {}
+
+
+def test_players_who_left_are_removed_from_the_table(storage, run, database_url):
+    storage.playing.note(1, None)
+    run("UPDATE playing SET at = 1")
+    again = PostgreSQL(database_url)  # one process removes some once a minute
+    again.playing.note(2, None)
+    assert run("SELECT user_id FROM playing") == [(2,)]
+    again.close()

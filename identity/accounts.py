@@ -174,6 +174,8 @@ class Acts:
             user.unlisted = user.unlisted if unlisted is None else unlisted
             user.hides_game = user.hides_game if hides_game is None else hides_game
 
+        if hides_game and user_id in self._store.playing.now():
+            self._store.playing.note(user_id, None)  # the next heartbeat is up to a minute away
         if name is None:
             with self._store.users.edit(user_id) as user:
                 change(user)

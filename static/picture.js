@@ -63,7 +63,7 @@ async function showChosen() {
   if (hidden.isConnected) hidden.replaceWith(shown);
   controls.remove();
   if (!bitmap) return;
-  field.form.querySelector("button").before(controls);
+  document.getElementById("picture-hint").after(controls);
   zoom.value = 1;
   [x, y] = [bitmap.width / 2, bitmap.height / 2];
   draw(preview);

@@ -136,6 +136,18 @@ def test_boxes_are_saved_also_when_no_box_is_sent(store, adas_browser, ada, subt
             assert sent(refused) == {"listed": playing, "playing": listed}  # as typed
 
 
+def test_hidden_game_is_no_longer_named_at_once(store, adas_browser, ada, bob):
+    for user in (ada, bob):
+        store.playing.note(user.id, "spacegame1234567")
+    assert save(adas_browser, playing=["no"]).status_code == 303
+    assert store.playing.now() == {ada.id: None, bob.id: "spacegame1234567"}
+
+
+def test_hiding_the_game_is_no_sign_of_playing(store, adas_browser, ada):
+    assert save(adas_browser, playing=["no"]).status_code == 303
+    assert store.playing.now() == {}
+
+
 # -- email ----------------------------------------------------------------------------------------
 
 
@@ -422,7 +434,7 @@ def test_account_deletion_ends_sessions_and_tokens(store, adas_browser, open_bro
     assert store.users.ids() == []
 
 
-# -- apps and browsers ----------------------------------------------------------------------------
+# -- apps -----------------------------------------------------------------------------------------
 
 
 def test_apps_page_shows_scopes_and_date_but_no_grant_id(store, adas_browser, ada, register):

@@ -116,6 +116,18 @@ def test_user_set_with_a_refused_field_changes_nothing(installation, store, ada)
 # -- acts on players ------------------------------------------------------------------------------
 
 
+def test_player_needs_no_email_unless_the_site_requires_it(installation, store, ada):
+    add = ("user", "add", "bob", "--password-stdin", "--json")
+    refused = installation.run(*add, status=1, stdin=NEW_PASSWORD, IDENTITY_EMAIL="required")
+    assert "Enter an email like ada@example.org." in refused.stderr
+    assert store.users.find_by_login("bob") is None
+    added = installation.run(*add, stdin=NEW_PASSWORD)
+    assert json.loads(added.stdout)["email"] == ""
+    installation.run("user", "set", "ada", "--email", "")
+    assert store.users.read(ada.id).email == ""
+    assert installation.output("user", "list").count("@") == 0
+
+
 def test_act_prints_and_logs_what_is_done(installation, store, ada):
     """tests/test_accounts.py has what each act changes."""
     acts = (

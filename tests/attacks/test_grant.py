@@ -178,8 +178,14 @@ def test_session_expires_after_14_days_despite_use(adas_browser, clock):
     assert adas_browser.get("/account").status_code == 303
 
 
-def test_copied_cookie_is_invalid_after_the_session_ends(adas_browser, anyone):
+def test_copied_cookie_is_invalid_after_the_session_ends(adas_browser, open_browser, anyone):
     new_password = "quite another one"
+    other = open_browser()
+    other.sign_in()
+    copied = other.get_cookie("session").value
+    assert is_signed_in(anyone, copied)
+    assert adas_browser.post("/account/sign-out-others").status_code == 303
+    assert not is_signed_in(anyone, copied)
     for path, fields in (
         ("/sign-out", {}),
         ("/account/password", {"current_password": PASSWORD, "new_password": new_password}),

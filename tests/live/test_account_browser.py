@@ -221,7 +221,7 @@ def test_picture_is_moved_and_zoomed_before_it_is_sent(account: Page, store: Sto
     for _ in range(30):  # as far as the picture goes
         account.keyboard.press("ArrowDown")
     assert corners(account, "canvas") == ["red"] * 4
-    for _ in range(15):
+    for _ in range(10):
         account.keyboard.press("ArrowUp")
     assert corners(account, "canvas") == ["blue", "blue", "red", "red"]
     account.get_by_label("Zoom").focus()

@@ -96,7 +96,7 @@ def test_card_plays_and_its_links_lead_elsewhere(server: RunningServer, store: S
 def sign_up(page: Page, name: str) -> None:
     page.get_by_label("Name", exact=True).fill(name)
     page.get_by_label("Email").fill(f"{name}@example.org")
-    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_label("Password", exact=True).fill(PASSWORD)
     page.get_by_role("button", name="Create account").click()
 
 
@@ -105,7 +105,6 @@ def choose_picture(page: Page) -> None:
     Image.new("RGB", (90, 60), (200, 30, 30)).save(picture, "PNG")
     upload = {"name": "me.png", "mimeType": "image/png", "buffer": picture.getvalue()}
     page.get_by_label("New picture").set_input_files(upload)
-    page.get_by_role("button", name="Continue").click()
 
 
 def test_sign_up_for_an_app_leads_through_a_picture_to_the_app(
@@ -121,6 +120,9 @@ def test_sign_up_for_an_app_leads_through_a_picture_to_the_app(
     ).to_be_visible()
     page.get_by_role("link", name="Choose a picture first").click()
     choose_picture(page)
+    expect(page.get_by_label("Zoom")).to_be_visible()
+    check_on_phones(page)
+    page.get_by_role("button", name="Continue").click()
     page.get_by_role("button", name="Allow").click()
     game_client.check_arrival(page, "gabi")
     user = store.users.find_by_login("gabi")
@@ -139,6 +141,7 @@ def test_steps_work_without_javascript(server: RunningServer, store: Storage, br
     assert user.pfp_timestamp == user.created
     page.go_back()
     choose_picture(page)
+    page.get_by_role("button", name="Continue").click()
     expect(heading).to_have_text("Where do you want to start?")
     assert store.users.read(user.id).pfp_timestamp > user.created
     page.get_by_role("link", name="Skip", exact=True).click()

@@ -523,7 +523,7 @@ def check_window(window: Page, heading: str) -> None:
     """Check the layout of a page in the window, and that it names the game."""
     expect(window.get_by_role("heading", level=1)).to_have_text(heading)
     expect(window.get_by_text("Your game goes on.")).to_be_visible()
-    expect(window.get_by_text("Space Game", exact=True)).to_be_visible()
+    expect(window.locator(".game-name .name")).to_have_text("Space Game")
     window.wait_for_load_state()  # its pictures too
     assert window.locator(".cover").evaluate("each => each.naturalWidth") > 0
     check_with_axe(window)

@@ -143,7 +143,7 @@ def test_score_is_listed_under_the_players_name(demo: Demo, browse):
     page.goto(f"{demo.site}/sign-up")
     page.get_by_label("Name").fill("Grace")
     page.get_by_label("Email").fill("grace@example.org")
-    page.get_by_label("Password").fill("a wholly different phrase")
+    page.get_by_label("Password", exact=True).fill("a wholly different phrase")
     page.get_by_role("button", name="Create account").click()
     page.get_by_role("heading", name="Welcome, Grace!").wait_for()
     frame = open_game(page, demo)

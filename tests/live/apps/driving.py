@@ -85,7 +85,7 @@ def sign_in(page: Page, name: str = "ada") -> None:
     if page.locator(SIGN_IN).count():
         if page.locator("#name").is_editable():  # not if the program asks for the password again
             page.locator("#name").fill(name)
-        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_label("Password", exact=True).fill(PASSWORD)
         with page.expect_navigation():
             page.get_by_role("button", name="Sign in").click()
     if page.locator(CONSENT).count():

@@ -94,7 +94,7 @@ def test_corrected_sign_up_continues_the_authorization(game_client: Client, brow
     expect(name).to_have_value("ada")
     expect(name).to_have_accessible_description(re.compile("^Another player has this name."))
     expect(page.get_by_label("Email")).to_have_value("second@example.org")
-    expect(page.get_by_label("Password")).to_have_value("")
+    expect(page.get_by_label("Password", exact=True)).to_have_value("")
     fill_in(page, Name="second", Password=PASSWORD)
     page.get_by_role("button", name="Create account").click()
     expect(

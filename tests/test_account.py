@@ -268,6 +268,15 @@ def test_email_can_be_removed_and_added_again(store, adas_browser, open_browser,
     assert store.users.read(ada.id).email == "ada@example.org"
 
 
+def test_removed_email_is_no_question(adas_browser, ada, clock):
+    """Twenty emails a day may be asked about."""
+    for number in range(20):
+        assert ask_for_an_email(adas_browser, number).status_code == 303
+    clock.shift(1800)  # the passwords count no longer
+    assert change_email(adas_browser, "").status_code == 303
+    assert ask_for_an_email(adas_browser, 20).status_code == 429
+
+
 def test_players_without_email_do_not_share_a_limit(
     store, adas_browser, bobs_browser, open_browser, ada, bob
 ):
@@ -484,11 +493,11 @@ def test_game_is_hidden_on_the_profile_and_shown_again(store, adas_browser, ada,
         for client_id in ("../1", program.id[::-1], game.id):  # the others are not allowed
             data = {"client_id": client_id, "shown": shown}
             assert adas_browser.post("/account/apps/shown", data=data).status_code == 303
-        assert store.users.read(ada.id).grants[game.id].hidden == (shown == "no")
+        grants = store.users.read(ada.id).grants
+        assert (grants[game.id].hidden, grants[program.id].hidden) == (shown == "no", False)
     for data in ({"client_id": game.id}, {"client_id": game.id, "shown": "maybe"}):
         assert adas_browser.post("/account/apps/shown", data=data).status_code == 400
-    grants = store.users.read(ada.id).grants
-    assert [each.hidden for each in grants.values()] == [False, False]
+    assert not store.users.read(ada.id).grants[game.id].hidden
 
 
 # -- where the player is signed in ----------------------------------------------------------------

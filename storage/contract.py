@@ -38,7 +38,7 @@ from storage.repositories import Clients, Handles, Images, Invites, Records
 from storage.users import Users
 
 ATTEMPTS_WINDOW = 900  # seconds: failures are counted over this and the window before it
-PLAYING_KEPT = 240  # seconds; the play page sends a heartbeat each minute
+PLAYING_KEPT = 150  # seconds, as a sitting; the play page sends a heartbeat each minute
 PLAYING_LISTED = 2000  # users
 KEYS_KEPT = 2  # after a rotation: signatures by the key before still verify
 HEALTH_INTERVAL = 5  # seconds between two saves of the health check

@@ -1,7 +1,7 @@
 """Write the saved results into docs/performance.md, with a plot: `python -m benchmarks.plot`.
 
-`python -m benchmarks --save docs/performance.json` saves them, and `benchmarks.growth` and
-`benchmarks.peers` with the same option.
+`python -m benchmarks --save docs/performance.json` saves them, and `benchmarks.growth`,
+`benchmarks.pages` and `benchmarks.peers` with the same option.
 """
 
 import json
@@ -86,6 +86,10 @@ def page_sections(results: dict) -> dict[str, str]:
         "memory": memory_table([Memory(**each) for each in servers["memory"]]),
         "targets": targets_table([Target(**each) for each in servers["targets"]]),
         "growth": targets_table([Target(**each) for each in results["growth"]["targets"]]),
+        **{
+            each: targets_table([Target(**target) for target in results[each]["targets"]])
+            for each in ("pages on files", "pages on postgresql")
+        },
         "race conditions": f"{peers['date']}: {peers['conditions']}, {peers['versions']}.",
         "race": rates_table(read_rows(peers)),
         "race memory": memory_table([Memory(**each) for each in peers["memory"]]),

@@ -73,6 +73,22 @@ def test_benchmarks_run(tmp_path):
 
 
 @pytest.mark.load
+def test_pages_are_measured(tmp_path):
+    file = tmp_path / "results.json"
+    command = [sys.executable, "-m", "benchmarks.pages", "--few=210", "--players=220", "--games=2"]
+    done = subprocess.run(
+        [*command, "--rounds=1", f"--save={file}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    labels = {each["label"] for each in json.loads(file.read_text())["pages on files"]["targets"]}
+    assert {"home, guest", "players, after a sign-up", "profile, player"} < labels
+
+
+@pytest.mark.load
 def test_growth_is_measured(tmp_path):
     file = tmp_path / "results.json"
     sizes = ["--players=200", "--clients=120", "--lines=200", "--sign-ups=8", "--rounds=1"]

@@ -8,7 +8,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl, urlencode
 
@@ -392,6 +392,22 @@ def app(make_app) -> Flask:
 def store(app) -> Storage:
     """The app's storage."""
     return app.extensions["storage"]
+
+
+@pytest.fixture
+def add_players(store):
+    """A function that adds players with these names and fields, as an import does."""
+
+    def add_players(*names: str, **fields) -> list[User]:
+        first = max(store.users.ids(), default=0) + 1
+        template = User(0, "", "", "no hash", **{"pfp_timestamp": 1, "created": 1} | fields)
+        users = [replace(template, id=first + n, name=each) for n, each in enumerate(names)]
+        store.users.reserve_ids(first + len(names))
+        for user in users:
+            store.users.insert(replace(user, email=f"{user.id}@example.org"))
+        return users
+
+    return add_players
 
 
 @pytest.fixture

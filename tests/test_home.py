@@ -1,7 +1,6 @@
 """Who and what the home page and a game's own page show, and to whom: `pages.games`."""
 
 import functools
-from dataclasses import replace
 
 import pytest
 from forms import parse, text_of
@@ -11,22 +10,6 @@ from identity.actors import Actor
 from identity.formatting import DAY, MINUTE
 from pages.games import FACES_READ, FACES_SHOWN, GAMES_SHOWN
 from storage.records import ADMINISTRATOR, MODERATOR, Client, Suspension, User, now_ms
-
-
-@pytest.fixture
-def add_players(store):
-    """A function that adds players with these names and fields, as an import does."""
-
-    def add_players(*names: str, **fields) -> list[User]:
-        first = max(store.users.ids(), default=0) + 1
-        template = User(0, "", "", "no hash", **{"pfp_timestamp": 1, "created": 1} | fields)
-        users = [replace(template, id=first + n, name=each) for n, each in enumerate(names)]
-        store.users.reserve_ids(first + len(names))
-        for user in users:
-            store.users.insert(replace(user, email=f"{user.id}@example.org"))
-        return users
-
-    return add_players
 
 
 @pytest.fixture

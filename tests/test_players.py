@@ -2,7 +2,6 @@
 
 import html
 import time
-from dataclasses import replace
 
 import pytest
 from conftest import PASSWORD
@@ -17,22 +16,6 @@ UNFINDABLE = (
     *("x" * 10_000, "a" * 121, "ё" * 61, "%", "_", "*", "@", "ada@example.org", "ada＠example.org"),
     *("\0", "a\0", "\u200f", "\u202e", "\u202eada", "\ud800", "../1", "/", ".", "\u1160", "<b>x"),
 )
-
-
-@pytest.fixture
-def add_players(store):
-    """A function that adds players with these names and fields, as an import does."""
-
-    def add_players(*names: str, **fields) -> list[User]:
-        first = max(store.users.ids(), default=0) + 1
-        template = User(0, "", "", "no hash", **{"pfp_timestamp": 1, "created": 1} | fields)
-        users = [replace(template, id=first + n, name=each) for n, each in enumerate(names)]
-        store.users.reserve_ids(first + len(names))
-        for user in users:
-            store.users.insert(replace(user, email=f"{user.id}@example.org"))
-        return users
-
-    return add_players
 
 
 @pytest.fixture

@@ -92,6 +92,14 @@ def sign_in(page: Page, name: str = "ada") -> None:
         page.get_by_role("button", name="Allow").click()
 
 
+def give_name_up(server: RunningServer, user_id: int, new_name: str) -> None:
+    """Rename a player, and let the old name be free at once, as it is 90 days later."""
+    users = server.open_storage().users
+    users.rename(user_id, new_name)
+    for kept in users.former_names.of(user_id):
+        users.former_names.delete(kept.id)
+
+
 def shown_json(page: Page) -> dict:
     """Return the JSON that the page shows."""
     return json.loads(page.locator("pre").inner_text())  # Chromium's page for JSON

@@ -9,7 +9,7 @@ from waiting import PATIENCE, wait_until
 from storage.records import MODERATOR
 
 from .conftest import BOB
-from .driving import register, running_program, sign_in
+from .driving import give_name_up, register, running_program, sign_in
 from .environments import npm_environment, python_environment
 
 pytestmark = [pytest.mark.heavy_apps, pytest.mark.xdist_group("jupyterhub")]
@@ -77,7 +77,7 @@ def test_jupyterhub_account_stays_with_renamed_player(openid_server, hub, browse
     before = groups(hub).keys()
     grace = openid_server.add_user("grace")
     sign_in_at(hub, browse(), "grace", "grace")
-    openid_server.open_storage().users.rename(grace["id"], "Grace H")
+    give_name_up(openid_server, grace["id"], "Grace H")
     newcomer = openid_server.add_user("grace", "newcomer@example.org")
     sign_in_at(hub, browse(), "grace", f"player{newcomer['id']}")
     sign_in_at(hub, browse(), "Grace H", "grace")

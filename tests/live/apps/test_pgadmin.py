@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 from programs import free_port
 
 from .conftest import BOB
-from .driving import register, running_program, sign_in
+from .driving import give_name_up, register, running_program, sign_in
 from .environments import python_environment
 
 pytestmark = [pytest.mark.heavy_apps, pytest.mark.xdist_group("pgadmin")]
@@ -76,7 +76,7 @@ def test_pgadmin_account_stays_with_renamed_player(openid_server, pgadmin, folde
     grace = openid_server.add_user("grace")
     sign_in_at(pgadmin, browser, "grace", "grace")
     sign_out(browser)
-    openid_server.open_storage().users.rename(grace["id"], "Grace H")
+    give_name_up(openid_server, grace["id"], "Grace H")
     newcomer = openid_server.add_user("grace", "newcomer@example.org")
     sign_in_at(pgadmin, browser, "grace", f"player{newcomer['id']}")
     sign_out(browser)

@@ -12,7 +12,7 @@ from programs import free_port
 from waiting import PATIENCE
 
 from .conftest import BOB
-from .driving import register, running_program, sign_in
+from .driving import give_name_up, register, running_program, sign_in
 from .environments import python_environment
 
 pytestmark = [pytest.mark.heavy_apps, pytest.mark.xdist_group("synapse")]
@@ -75,7 +75,7 @@ def test_synapse_knows_handles_names_and_pictures(openid_server, synapse, browse
 def test_synapse_account_stays_with_renamed_player(openid_server, synapse, browse):
     grace = openid_server.add_user("grace")
     assert sign_in_at(synapse, browse(), "grace")["user_id"] == "@grace:localhost"
-    openid_server.open_storage().users.rename(grace["id"], "Grace H")
+    give_name_up(openid_server, grace["id"], "Grace H")
     newcomer = openid_server.add_user("grace", "newcomer@example.org")
     for name, handle in (("grace", f"player{newcomer['id']}"), ("Grace H", "grace")):
         user = sign_in_at(synapse, browse(), name)

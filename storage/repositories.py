@@ -146,7 +146,7 @@ class Records(ABC, Generic[Record]):
             changed = self.kind.changed_fields(record, before, changes)
             if changed:
                 self.refuse_taken(record, changed)
-                self.tidy(record, before)
+                self.before_save(record, before)
                 self.save(record, before, changed)
 
     @abstractmethod
@@ -164,11 +164,11 @@ class Records(ABC, Generic[Record]):
     def delete(self, record_id: Id, before: Before[Record] = ignore) -> None:
         """Remove a record, and those of other kinds that die with it."""
 
-    def tidy(self, record: Record, before: dict) -> None:
-        """Drop what a record needs no more; called before an edited record is saved."""
+    def before_save(self, record: Record, before: dict) -> None:
+        """Do what an edit of a record entails, before it is saved; `before` has the old fields."""
 
-    def bury(self, record: Record) -> None:
-        """Note what outlives a record; called before it is removed, as part of its deletion."""
+    def before_removal(self, record: Record) -> None:
+        """Do what the deletion of a record entails, before it is removed."""
 
 
 class Clients(Records[Client]):

@@ -195,11 +195,11 @@ class Users(Records[User]):
     def administrators_lock(self) -> AbstractContextManager:
         """Return the lock of `administered_without`."""
 
-    def tidy(self, user: User, before: dict) -> None:
+    def before_save(self, user: User, before: dict) -> None:
         if unique_key(before["name"]) != unique_key(user.name):
             self.former_names.keep(before["name"], user.id)
         if user.grants:
             user.keep_grants(self.clients.existing(user.grants).__contains__)
 
-    def bury(self, user: User) -> None:
+    def before_removal(self, user: User) -> None:
         self.former_names.keep(user.name, user.id)

@@ -209,7 +209,7 @@ class RecordFiles(Records):
     def delete(self, record_id: Id, before: Before[Record] = ignore) -> None:
         with self.locked(record_id, keys_change=True) as record:
             before(record)
-            self.bury(record)
+            self.before_removal(record)
             self.remove(record)
             for key in keys_of(self.kind, record):
                 self.entries.remove(*key, record_id)

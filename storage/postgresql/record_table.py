@@ -204,7 +204,7 @@ class RecordTable(Records):
     def delete(self, record_id: Id, before: Before[Record] = ignore) -> None:
         with self.locked(record_id) as record:
             before(record)
-            self.bury(record)
+            self.before_removal(record)
             self.remove(record_id)
             self._remove_dependents(self.kind, [record_id])
 

@@ -204,7 +204,7 @@ class KindsContract:
             with contextlib.suppress(threading.BrokenBarrierError):
                 inside.wait(0.1)
 
-        monkeypatch.setattr(notes, "tidy", wait_for_another)
+        monkeypatch.setattr(notes, "before_save", wait_for_another)
 
         def rename(note_id: str) -> None:
             with notes.edit(note_id, {"title"}) as note:

@@ -2,6 +2,8 @@
 
 import time
 
+from storage.records import now_ms
+
 MINUTE, HOUR, DAY = 60, 3600, 86_400  # seconds
 DATE, DATE_AND_TIME = "%d %B %Y", "%d %B %Y, %H:%M UTC"
 
@@ -27,3 +29,8 @@ def format_duration(seconds: int) -> str:
     if minutes < 60:
         return pluralize(minutes, "minute")
     return pluralize(hours, "hour") if hours < 48 else pluralize(days, "day")
+
+
+def format_age(milliseconds: int) -> str:
+    """Return how long ago a time is, as a duration: "20 minutes ago"."""
+    return f"{format_duration((now_ms() - milliseconds) // 1000)} ago"

@@ -5,8 +5,9 @@ but moderators, and nobody sees the name of a game that is not listed.
 """
 
 from identity.accounts import SITTING_GAP
+from identity.rights import may_see_hidden
 from storage import Storage
-from storage.records import CLOCK_TOLERANCE, MODERATOR, Client, User, now_ms
+from storage.records import CLOCK_TOLERANCE, Client, User, now_ms
 from storage.repositories import unchanged
 
 
@@ -20,8 +21,7 @@ def game_shown(store: Storage, user: User, viewer: User | None) -> Client | None
     """Return the game that a user plays now, if the viewer may know it; None is a guest."""
     if user.last_game is None or not is_playing(user):
         return None
-    knows_all = viewer is not None and (viewer.id == user.id or viewer.mod_level >= MODERATOR)
-    if user.hides_game and not knows_all:
+    if user.hides_game and not may_see_hidden(viewer, user):
         return None
     return next(iter(_listed_games(store, [user.last_game])), None)
 

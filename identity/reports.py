@@ -8,6 +8,7 @@ import secrets
 from typing import NamedTuple
 
 from identity.actors import Actor, Authority
+from identity.formatting import DAY
 from identity.rights import may_answer
 from storage import Storage
 from storage.errors import InvalidField
@@ -18,7 +19,6 @@ from storage.rules import check_description, refuse
 
 REPORTS_A_DAY = 10  # of one player
 REPORT_DAYS = 365  # after that many a report is gone, and may come again
-DAY = DAY_MS // 1000  # seconds
 WAITING_COUNTED = 100  # reports, at each page of a moderator
 
 

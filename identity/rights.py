@@ -64,6 +64,11 @@ def may_answer(
     return may_moderate(player, concerned)
 
 
+def may_see_hidden(viewer: User | None, user: User) -> bool:
+    """Return True if the viewer, None for a guest, sees what a player hides from others."""
+    return viewer is not None and (is_oneself(viewer, user) or viewer.mod_level >= MODERATOR)
+
+
 def may_list(player: User, _: object = None) -> bool:
     """Return True if the player may put games on the home page: a moderator."""
     return player.mod_level >= MODERATOR

@@ -8,7 +8,7 @@ from werkzeug.wrappers import Response
 
 from identity.actors import HALF_AN_HOUR
 from identity.context import get_storage
-from identity.formatting import format_duration, format_time
+from identity.formatting import DATE, format_age, format_time
 from identity.oauth import SCOPES
 from identity.responses import NO_STORE
 from identity.sessions import require_player
@@ -19,10 +19,8 @@ from pages.security import security
 from pages.uploads import read_images
 from storage.errors import DamagedRecord, NoSuchClient
 from storage.names import check_name, normal_name
-from storage.records import Grant, User, now_ms
+from storage.records import Grant, User
 from storage.rules import check_bio
-
-DATE = "%d %B %Y"
 
 account = Blueprint("account", __name__)
 account.register_blueprint(security)
@@ -131,13 +129,12 @@ def describe_app(client_id: str, grant: Grant) -> dict:
         name, is_game = client.name, client.is_game
     except (NoSuchClient, DamagedRecord):
         name, is_game = "An app that was deleted", False
-    played = f"{format_duration((now_ms() - grant.played) // 1000)} ago"
     return {
         "client_id": client_id,
         "name": name,
         "is_game": is_game,
         "hidden": grant.hidden,
-        "played": played if grant.played else None,
+        "played": format_age(grant.played) if grant.played else None,
         "sees": [f"your {SCOPES.get(each, each)}" for each in grant.scope],
         "since": format_time(grant.since, DATE),
     }

@@ -13,13 +13,13 @@ from identity.context import base_url, get_storage
 from identity.formatting import DAY
 from identity.naming import name_owner
 from identity.presence import game_shown
-from identity.rights import may_list
+from identity.rights import may_list, may_see_hidden
 from identity.sessions import redirect_to_sign_in, signed_in_player
 from identity.settings import check_game
 from pages.files import cover_address
 from pages.forms import FormRefused, form_view, pop_notice, redirect_with_notice
 from pages.moderation import acts_of, app_acts_of, require_moderator
-from pages.players import format_ago, sees_unlisted
+from pages.players import format_ago
 from pages.rendering import Preview, render_page
 from storage.errors import DamagedRecord, InvalidField, NoSuchClient, StorageError
 from storage.records import Client, User, now_ms
@@ -179,7 +179,7 @@ def playing_now(
 
 def has_face(user: User, viewer: User | None) -> bool:
     """Return True if a player is shown to the viewer without being looked for."""
-    return not user.suspended and (not user.unlisted or sees_unlisted(viewer, user))
+    return not user.suspended and (not user.unlisted or may_see_hidden(viewer, user))
 
 
 # -- the page of a game -------------------------------------------------------------------------

@@ -30,14 +30,19 @@ def require_moderator() -> User:
     return player
 
 
+def actor_of(player: User) -> Actor:
+    """Return the signed-in player as who acts, from the address of this request."""
+    return Actor(player.id, client_address(request.remote_addr))
+
+
 def acts_of(player: User) -> Acts:
     """Return what the signed-in player may do to players, from the address of this request."""
-    return Acts(get_storage(), Actor(player.id, client_address(request.remote_addr)))
+    return Acts(get_storage(), actor_of(player))
 
 
 def app_acts_of(player: User) -> AppActs:
     """Return what the signed-in player may do to apps, from the address of this request."""
-    return AppActs(get_storage(), Actor(player.id, client_address(request.remote_addr)))
+    return AppActs(get_storage(), actor_of(player))
 
 
 def find_moderated_user(user_id: str) -> tuple[Acts, User]:

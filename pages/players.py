@@ -8,10 +8,18 @@ from markupsafe import Markup, escape
 from werkzeug.wrappers import Response
 
 from identity.context import get_storage
-from identity.formatting import DATE_AND_TIME, DAY, MINUTE, format_duration, format_time
+from identity.formatting import (
+    DATE,
+    DATE_AND_TIME,
+    DAY,
+    MINUTE,
+    format_age,
+    format_duration,
+    format_time,
+)
 from identity.naming import name_actor
 from identity.presence import game_shown, games_played, is_playing
-from identity.rights import may_administer, may_moderate, may_unsuspend
+from identity.rights import may_administer, may_moderate, may_see_hidden, may_unsuspend
 from identity.sessions import require_player, signed_in_player
 from pages.files import picture_address
 from pages.forms import pop_notice
@@ -102,7 +110,7 @@ def find_listed(
     """
     found, last = [], None
     for read, user in enumerate(read_by_name(prefix, key, backwards)):
-        is_listed = not user.unlisted or sees_unlisted(viewer, user)
+        is_listed = not user.unlisted or may_see_hidden(viewer, user)
         is_full = len(found) == PLAYERS_SHOWN
         if read == PLAYERS_READ or (is_full and is_listed):
             return found, last
@@ -118,11 +126,6 @@ def read_by_name(prefix: str, key: str, backwards: bool) -> Iterator[User]:
     while chunk := get_storage().users.by_name(prefix, key, PLAYERS_SHOWN + 1, backwards):
         yield from chunk
         key = unique_key(chunk[-1].name)
-
-
-def sees_unlisted(viewer: User | None, user: User) -> bool:
-    """Return True if the viewer finds a player in the list who is not there for others."""
-    return viewer is not None and (viewer.mod_level >= MODERATOR or viewer.id == user.id)
 
 
 def describe_player(user: User, viewer: User | None) -> dict:
@@ -188,7 +191,7 @@ def profile_page(user: User, problems: dict[str, str]) -> str:
         preview,
         **shown,
         play_time=format_play_time(user),
-        since=format_time(user.created, "%d %B %Y"),
+        since=format_time(user.created, DATE),
         bio=link_addresses(user.bio),
         flairs=flairs[:FLAIRS_SHOWN],
         more_flairs=flairs[FLAIRS_SHOWN:],
@@ -238,7 +241,7 @@ def format_ago(time: int) -> str:
         return "yesterday"
     if seconds > 60 * DAY:
         return format_time(time, "in %B %Y")
-    return f"{format_duration(seconds)} ago" if seconds >= MINUTE else "now"
+    return format_age(time) if seconds >= MINUTE else "now"
 
 
 # -- what moderators see there ------------------------------------------------------------------

@@ -7,7 +7,7 @@ from flask import Flask, current_app, render_template, session
 
 from identity import rights
 from identity.context import base_url, get_storage
-from identity.formatting import DATE, DAY, format_duration, format_time
+from identity.formatting import DATE, DAY, format_age, format_time
 from identity.oauth import find_pending_authorization, redirect_targets
 from identity.reports import count_waiting
 from identity.responses import security_policy
@@ -68,10 +68,7 @@ def load_templates(app: Flask) -> None:
         cover_address=cover_address,
         report_reasons=REPORT_REASONS,
     )
-    app.jinja_env.filters.update(
-        date=lambda time: format_time(time, DATE),
-        since=lambda time: f"{format_duration((now_ms() - time) // 1000)} ago",
-    )
+    app.jinja_env.filters.update(date=lambda time: format_time(time, DATE), age=format_age)
     for name in app.jinja_env.list_templates():
         app.jinja_env.get_template(name)
 

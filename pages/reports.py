@@ -3,15 +3,13 @@
 from flask import Blueprint, abort, redirect, request
 from werkzeug.wrappers import Response
 
-from identity.actors import Actor
 from identity.context import get_storage
 from identity.formatting import HOUR, pluralize
-from identity.limits import client_address
 from identity.reports import REPORTS_A_DAY, ReportActs, check_subject, find_report, shown_to
 from identity.sessions import redirect_to_sign_in, signed_in_player
 from pages.forms import FormRefused, form_view, pop_notice, redirect_with_notice
 from pages.games import find_game
-from pages.moderation import require_moderator
+from pages.moderation import actor_of, require_moderator
 from pages.players import read_shown_user
 from pages.rendering import render_page
 from storage.errors import TooManyAttempts
@@ -27,7 +25,7 @@ reports = Blueprint("reports", __name__)
 
 def acts_of(player: User) -> ReportActs:
     """Return what the signed-in player may do to reports, from the address of this request."""
-    return ReportActs(get_storage(), Actor(player.id, client_address(request.remote_addr)))
+    return ReportActs(get_storage(), actor_of(player))
 
 
 def address_of(subject: str) -> str:

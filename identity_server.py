@@ -92,22 +92,10 @@ from identity.sessions import SESSION_MAX_AGE, CookieSessions, redirect_to_sign_
 from identity.settings import RESOURCES, read_settings, trusted_hosts, usual_hosts
 from identity.signing import serializer
 from identity.stamps import check_age
-from pages.account import account
-from pages.developer import developer
-from pages.discovery import discovery
-from pages.documentation import documentation
+from pages.blueprints import BLUEPRINTS
 from pages.errors import ERROR_HANDLERS, show_bad_request
-from pages.files import files
-from pages.games import find_game, games, preview_of_game, require_game
-from pages.logout import logout
-from pages.moderation import moderation
-from pages.players import players
+from pages.games import find_game, preview_of_game, require_game
 from pages.rendering import load_templates, render_page
-from pages.reports import reports
-from pages.sign_in import sign_in
-from pages.sign_up import sign_up
-from pages.tester import tester
-from pages.welcome import welcome
 from storage import Storage, open_storage
 from storage.errors import (
     CodeSpent,
@@ -779,9 +767,7 @@ def create_app(overrides: dict | None = None) -> Flask:
     app.extensions["storage"] = open_storage(*folders, settings["STORAGE"])
     app.url_map.merge_slashes = False  # merging redirects to the Host that was sent, by http
     app.session_interface = CookieSessions()
-    people = (sign_in, sign_up, welcome, logout, account, players, moderation, reports)
-    for_programs = (developer, documentation, tester, discovery)
-    for blueprint in (server, files, *people, games, *for_programs):
+    for blueprint in (server, *BLUEPRINTS):
         app.register_blueprint(blueprint)
     for guard in GUARDS:
         app.before_request(guard)

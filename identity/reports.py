@@ -12,7 +12,8 @@ from identity.formatting import DAY
 from identity.rights import may_answer
 from storage import Storage
 from storage.errors import InvalidField
-from storage.kinds import CLIENTS, DAY_MS, REPORTS, USERS, Kind, about
+from storage.kind import DAY_MS, Kind
+from storage.kinds import CLIENTS, REPORTS, USERS, about
 from storage.records import MODERATOR, Client, Report, User, now_ms
 from storage.repositories import Records, unchanged
 from storage.rules import check_description, refuse

@@ -217,19 +217,14 @@ def link_addresses(text: str) -> Markup:
 
 def format_play_time(user: User) -> str:
     """Return how long a player has played: "3 hours"."""
-    if user.play_ms or has_heartbeat(user):
+    if user.play_ms or user.has_played:
         return format_duration(user.play_ms // 1000)
     return "not yet"
 
 
-def has_heartbeat(user: User) -> bool:
-    """Return True if a game was open since the sign-up, which counts as the first heartbeat."""
-    return user.last_heartbeat not in (0, user.created)
-
-
 def format_last_played(user: User) -> str:
     """Return how long ago a player played: "2 days ago"."""
-    if not has_heartbeat(user):
+    if not user.has_played:
         return "unknown" if user.play_ms else "not yet"  # an imported account can lack the time
     return format_ago(user.last_heartbeat)
 

@@ -7,7 +7,8 @@ from identity.context import get_storage
 from identity.formatting import HOUR, pluralize
 from identity.reports import REPORTS_A_DAY, ReportActs, check_subject, find_report, shown_to
 from identity.sessions import redirect_to_sign_in, signed_in_player
-from pages.forms import FormRefused, form_view, pop_notice, redirect_with_notice
+from pages.admin import render_desk
+from pages.forms import FormRefused, form_view, redirect_with_notice
 from pages.games import find_game
 from pages.moderation import actor_of, require_moderator
 from pages.players import read_shown_user
@@ -92,7 +93,7 @@ def show_queue() -> Response | str:
     keys = {"previous": (more if before else after) and page[0].id}
     keys["next"] = (before or more) and page[-1].id
     rows = shown_to(get_storage(), player, page)
-    return render_page("admin.html", player, rows=rows, **keys, notice=pop_notice())
+    return render_desk("admin.html", player, rows=rows, **keys)
 
 
 def report_page(player: User, report_id: str, problems: dict[str, str]) -> str:
@@ -105,7 +106,7 @@ def report_page(player: User, report_id: str, problems: dict[str, str]) -> str:
     others = [each for each in newest if each.id != report_id][:OTHERS_SHOWN]
     values = {"shown": shown, "others": shown_to(store, player, others), "problems": problems}
     values["address"] = address_of(shown.report.about) if shown.subject else ""
-    return render_page("admin_report.html", player, **values, typed=request.form.get("answer", ""))
+    return render_desk("admin_report.html", player, **values, typed=request.form.get("answer", ""))
 
 
 @reports.get("/admin/reports/<report_id>")

@@ -35,7 +35,7 @@ from storage import Storage, kinds
 from storage.encoding import decode_record, encode, stored_fields
 from storage.errors import BadFile, BadInstallation, DamagedRecord
 from storage.files import new_file, translate_os_errors
-from storage.kinds import Kind
+from storage.kind import Kind
 from storage.maintenance import (
     LONGEST_AUDIT_LINE,
     MAX_PICTURE_BYTES,
@@ -51,7 +51,7 @@ from storage.maintenance import (
 from storage.records import PICTURE_SIZES, User
 from storage.rules import IDS_LEFT_OUT, TIME_END, USER_ID
 
-VERSION = 3  # of the format; it rises with the list of kinds
+VERSION = 4  # of the format; it rises with the list of kinds
 
 
 class Part(NamedTuple):

@@ -31,7 +31,7 @@ from contextlib import AbstractContextManager
 from storage import kinds
 from storage.audit_lines import decode_lines, lines_about
 from storage.errors import StorageError
-from storage.kinds import Kind
+from storage.kind import Kind
 from storage.maintenance import Load, Problem, Progress, Report, Snapshot, ignore
 from storage.records import Attempt, AuthorizationCode, OpenIdKey, User, now_ms
 from storage.repositories import Clients, Handles, Images, Invites, Records

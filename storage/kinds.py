@@ -2,23 +2,17 @@
 
 A declaration has what a backend needs to keep the records of a kind, and what backup, restore,
 copy, check and repair need to know of them: nothing else names a kind. A new one is a dataclass in
-`storage.records` and a declaration in KINDS. (One that changes the keys of records which are there
-needs a new version of the layout, whose upgrade is the repair of that kind.)
+`storage.records` or `storage.site_records` and a declaration in KINDS. A new key of records that
+are there is added to them at the next start; another meaning of a key needs another name.
 """
 
-import functools
-import re
-from collections.abc import Callable, Iterator, Set
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from storage import names, rules
-from storage.encoding import build_record, record_as_dict
 from storage.errors import (
     EmailTaken,
     HandleTaken,
     InviteSpent,
-    KeyTaken,
     NameTaken,
     NoSuchClient,
     NoSuchUser,
@@ -26,141 +20,20 @@ from storage.errors import (
     OriginTaken,
     ReportedBefore,
 )
+from storage.kind import Index, Kind, Rules, Unique, day_of, hour_of
 from storage.records import (
     Client,
     Cover,
     FormerName,
     Handle,
-    Invite,
     OpenIdKey,
     Report,
     User,
     check_suspension,
 )
+from storage.site_records import Invite, Logo, Look, Message, Note, State, Webhook
 
-DAY_MS = 86_400_000
-Rules = dict[str, Callable[[Any], str | None]]  # the `check_` function of each field
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Unique:
-    """A key that no two records of a kind share.
-
-    `of` returns the key of a record, None for a record without one. It depends on `fields` alone.
-    """
-
-    name: str  # of the column in a database
-    folder: str  # of its entries in flat files
-    of: Callable[[Any], str | None]
-    taken: type[KeyTaken]
-    fields: Set[str]
-    needed: bool = False  # no record may be without it
-    ordered: bool = False  # flat files name an entry after the key, and not after its hash
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Index:
-    """A key that several records of a kind share, `of` and `fields` as those of `Unique`."""
-
-    name: str
-    of: Callable[[Any], str | None]
-    fields: Set[str]
-    dies_with: str = ""  # the kind whose id the key is: records go with the one that they belong to
-
-
-@dataclass(frozen=True, eq=False)
-class Kind:
-    """A kind of records; each has an `id`."""
-
-    name: str  # of the folder or the table
-    one: str  # of its records, to people
-    record: type
-    id: re.Pattern
-    missing: type[NotFound]
-    unique: tuple[Unique, ...] = ()
-    indexes: tuple[Index, ...] = ()
-    rules: Callable[[Any], Rules] = lambda record: {}
-    must_hold: Callable[[Any], Rules] = lambda record: {}  # rules that no backup may break
-    fixed: Set[str] = frozenset({"id"})  # fields that no edit changes
-    problems: Callable[[Any], Iterator[str]] = lambda record: iter(())  # besides broken rules
-    expires: Callable[[Any], int] | None = None  # the time from which a record does not count
-    number: bool = False  # ids are integers; else texts
-    locks: int = 1  # of flat files: what many players write has several
-    cached: bool = False  # a record that was read is shared, and must not be changed
-    archived: bool = True  # in a backup; a copy has all kinds
-    counts: bool = True  # an installation with such a record is not empty
-
-    @functools.cached_property
-    def keys(self) -> tuple[Unique | Index, ...]:
-        """All keys, unique ones first."""
-        if self.expires is None:
-            return (*self.unique, *self.indexes)
-        day = Index("day", lambda record: day_of(self.expires(record)), frozenset({"expires"}))
-        return (*self.unique, *self.indexes, day)
-
-    @functools.cached_property
-    def _keys_by_name(self) -> dict[str, Unique | Index]:
-        return {key.name: key for key in self.keys}
-
-    def key(self, name: str) -> Unique | Index:
-        """Return one of the keys by its name."""
-        return self._keys_by_name[name]
-
-    def parse_id(self, text: str) -> int | str | None:
-        """Return the id that a text is, None if it is none."""
-        if not self.id.fullmatch(text):
-            return None
-        return int(text) if self.number else text
-
-    def may_have(self, record_id: int | str) -> bool:
-        """Return True for an id that the program may give."""
-        is_small = not self.number or record_id < rules.USER_IDS_END
-        return is_small and self.parse_id(str(record_id)) is not None
-
-    def not_found(self, record_id: int | str) -> NotFound:
-        """Return the error for an id that no record has; an id that is a text may be any text."""
-        which = f"{self.one} {record_id}" if self.number else f"such {self.one}"
-        return self.missing(f"there is no {which}")
-
-    def has_expired(self, record: Any, now: int) -> bool:
-        """Return True for a record that does not count any more."""
-        return self.expires is not None and self.expires(record) <= now
-
-    def refuse_broken_rules(self, record: Any, changed: Set[str] | None = None) -> None:
-        """Raise InvalidField for the first field that breaks its rule.
-
-        With `changed`, only those fields are checked: a newer rule locks nobody out.
-        """
-        for name, check in self.rules(record).items():
-            if changed is None or name in changed:
-                rules.refuse(name, check(getattr(record, name)))
-
-    def changed_fields(self, record: Any, before: dict, changes: Set[str]) -> Set[str]:
-        """Return the fields that an edit, announced for `changes`, changed.
-
-        `before` is what `record_as_dict` returned at first. Raises ValueError for a field that is
-        fixed or a value of another type, InvalidField for one that breaks a rule.
-        """
-        after = record_as_dict(record)
-        changed = {name for name in after if after[name] != before[name]}
-        if fixed := changed & self._fixed_fields(changes):
-            raise ValueError(f"not changed by this edit: {', '.join(sorted(fixed))}")
-        if changed:
-            build_record(self.record, after)  # refuses what could not be read again
-            self.refuse_broken_rules(record, changed - changes)
-        return changed
-
-    def _fixed_fields(self, changes: Set[str]) -> Set[str]:
-        # A record under one of several locks keeps its unique keys, unless the lock of the kind is
-        # held as well.
-        keys = self.unique if self.locks > 1 else ()
-        return self.fixed.union(*(each.fields for each in keys)) - changes
-
-
-def day_of(time: int) -> str:
-    """Return the number of a day, as text in the order of days."""
-    return f"{time // DAY_MS:06d}"
-
+NO_END = "999999"  # the key of a suspension without an end
 
 # -- players ------------------------------------------------------------------------------------
 
@@ -184,6 +57,18 @@ def _check_email_key(email: str) -> str | None:
 def _role(user: User) -> str | None:
     # The end of a suspension is no save that could change the key.
     return "administrator" if user.may_administer else None
+
+
+def _hour_of_play(user: User) -> str | None:
+    return hour_of(user.last_heartbeat) if user.has_played else None
+
+
+def _end_of_suspension(user: User) -> str | None:
+    """Return the day on which a suspension ends; one that has ended keeps it."""
+    if user.suspension is None:
+        return None
+    until = user.suspension.until
+    return NO_END if until is None else day_of(until)
 
 
 USER_RULES: Rules = {
@@ -214,9 +99,13 @@ USERS = Kind(
     unique=(
         Unique("name", "names", _name_key, NameTaken, {"name"}, needed=True, ordered=True),
         Unique("email", "emails", _email_key, EmailTaken, {"email"}),
-        Unique("invite", "used_invites", lambda user: user.invite, InviteSpent, {"invite"}),
     ),
-    indexes=(Index("role", _role, {"mod_level", "suspension"}),),
+    indexes=(
+        Index("role", _role, {"mod_level", "suspension"}),
+        Index("joined", lambda user: day_of(user.created), {"created"}),
+        Index("played", _hour_of_play, {"last_heartbeat", "created"}),
+        Index("suspended", _end_of_suspension, {"suspension"}),
+    ),
     rules=lambda user: USER_RULES,
     must_hold=lambda user: {
         "email": _check_email_key,
@@ -238,6 +127,11 @@ def owner_key(owner_id: int | None) -> str:
 
 def _shelf(client: Client) -> str | None:
     return ("listed" if client.listed else "unlisted") if client.is_game else None
+
+
+def _awaits_listing(client: Client) -> str | None:
+    is_decided = client.listed or client.declined or client.disabled
+    return "waiting" if client.is_game and not is_decided else None
 
 
 def _client_rules(client: Client) -> Rules:
@@ -262,6 +156,8 @@ CLIENTS = Kind(
     indexes=(
         Index("owner", lambda client: owner_key(client.owner_id), {"owner_id"}),
         Index("games", _shelf, {"game_url", "listed"}),
+        Index("queue", _awaits_listing, {"game_url", "listed", "declined", "disabled"}),
+        Index("used", lambda c: hour_of(c.used) if c.used else None, {"used"}),
     ),
     rules=_client_rules,
     must_hold=lambda client: {
@@ -271,19 +167,6 @@ CLIENTS = Kind(
     fixed=frozenset({"id", "public"}),
     problems=lambda client: rules.check_times({"created": client.created}),
     cached=True,
-)
-
-# -- invitations --------------------------------------------------------------------------------
-
-INVITES = Kind(
-    "invites",
-    "invitation",
-    Invite,
-    rules.SHA256,  # of the invitation, which is a credential
-    NotFound,
-    expires=lambda invite: invite.expires,
-    archived=False,
-    counts=False,
 )
 
 # -- OpenID Connect -----------------------------------------------------------------------------
@@ -352,7 +235,7 @@ REPORTS = Kind(
     "reports",
     "report",
     Report,
-    rules.REPORT_ID,
+    rules.TIME_ID,
     NotFound,
     unique=(
         Unique("thing", "reported", lambda r: f"{r.by} {r.about}", ReportedBefore, {"by", "about"}),
@@ -376,8 +259,63 @@ REPORTS = Kind(
     counts=False,
 )
 
+# -- the site -----------------------------------------------------------------------------------
+
+INVITES = Kind(
+    "invites",
+    "invitation",
+    Invite,
+    rules.INVITE_ID,
+    NotFound,
+    # The secret is the id of one that an earlier version made.
+    unique=(Unique("secret", "secrets", lambda i: i.secret or i.id, InviteSpent, {"secret"}),),
+    indexes=(Index("list", lambda invite: "all", set()),),
+    rules=lambda invite: {"note": rules.check_description},
+    fixed=frozenset({"id", "secret", "expires", "good_until", "by", "created"}),
+    expires=lambda invite: invite.expires,
+    counts=False,
+)
+NOTES = Kind(
+    "user_notes",
+    "note",
+    Note,
+    rules.TIME_ID,
+    NotFound,
+    indexes=(Index("user", lambda note: str(note.user_id), {"user_id"}, dies_with="users"),),
+    rules=lambda note: {"text": rules.check_note},
+    fixed=frozenset({"id", "user_id", "by", "created"}),
+    counts=False,
+)
+LOOKS = Kind("looks", "look", Look, rules.WORD, NotFound, cached=True, counts=False)
+LOGOS = Kind(
+    "logos",
+    "logo",
+    Logo,
+    rules.USER_ID,
+    NotFound,
+    must_hold=lambda logo: {"image": rules.check_base64},
+    number=True,
+    counts=False,
+)
+WEBHOOKS = Kind("webhooks", "webhook", Webhook, rules.WORD, NotFound, cached=True, counts=False)
+OUTBOX = Kind(
+    "outbox",
+    "message",
+    Message,
+    rules.TIME_ID,
+    NotFound,
+    indexes=(Index("state", lambda m: "given-up" if m.given_up else "waiting", {"given_up"}),),
+    fixed=frozenset({"id", "channel", "event", "body", "created"}),
+    expires=lambda message: message.expires,
+    locks=16,
+    archived=False,
+    counts=False,
+)
+STATES = Kind("states", "state", State, rules.WORD, NotFound, archived=False, counts=False)
+
 KINDS = [  # in the order of a backup
-    *(USERS, CLIENTS, INVITES, HANDLES, OPENID_KEYS, FORMER_NAMES, COVERS, REPORTS)
+    *(USERS, CLIENTS, INVITES, HANDLES, OPENID_KEYS, FORMER_NAMES, COVERS, REPORTS),
+    *(NOTES, LOOKS, LOGOS, WEBHOOKS, OUTBOX, STATES),
 ]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from storage.errors import DamagedRecord, PictureRefused
-from storage.kinds import Kind
+from storage.kind import Kind
 from storage.records import PICTURE_SIZES, User
 from storage.rules import BIO_CONTROLS, TIME_END, drop_hidden, has_controls
 

@@ -1,4 +1,4 @@
-"""The records that storage keeps; `storage.kinds` has their keys and rules.
+"""The records of players and apps; `storage.kinds` has the keys and rules of all records.
 
 Times are integer milliseconds since 1970 UTC unless a name says otherwise.
 """
@@ -21,7 +21,7 @@ PICTURE_SIZES = {"large": 256, "medium": 64, "small": 16}  # pixels along each s
 # Stored only if they have a value: programs from before such a field refuse records that name it.
 NEW_FIELDS = {"post_logout_redirect_uris", "only_groups", "granted", "nonce", "auth_time"}
 NEW_FIELDS |= {"unlisted", "hides_game", "last_game", "played", "hidden", "used", "address"}
-NEW_FIELDS |= {"cover"}
+NEW_FIELDS |= {"cover", "invited_by", "last_sign_in", "declined"}
 
 
 def now_ms() -> int:
@@ -103,15 +103,22 @@ class User:
     grants: dict[str, Grant] = field(default_factory=dict)  # by client id
     sessions: list[Session] = field(default_factory=list)  # oldest first
     notices: list[Notice] = field(default_factory=list)  # oldest first
-    invite: str | None = None  # the SHA-256 of the invitation that the account was made with
+    invite: str | None = None  # the id of the invitation that the account was made with
     unlisted: bool = False  # not in the list of players
     hides_game: bool = False  # others do not see which game the player is in
     last_game: str | None = None  # the client id that the last heartbeat named
+    invited_by: int | str | None = None  # a user id or "command"
+    last_sign_in: int = 0  # 0: unknown
 
     @property
     def logins(self) -> list[str]:
         """What the user can sign in with: the name, and the email address if there is one."""
         return [self.name, self.email] if self.email else [self.name]
+
+    @property
+    def has_played(self) -> bool:
+        """True if a game was open since the sign-up, which counts as the first heartbeat."""
+        return self.last_heartbeat not in (0, self.created)
 
     @property
     def suspended(self) -> bool:
@@ -188,6 +195,8 @@ class Client:
     post_logout_redirect_uris: list[str] = field(default_factory=list)
     only_groups: list[str] = field(default_factory=list)  # [] for everybody
     cover: int | None = None  # when the cover was uploaded; None: it is generated
+    used: int = 0  # the last sign-in there, to the hour; 0: none yet
+    declined: bool = False  # a moderator looked at the game, and left it unlisted
 
     @property
     def cover_id(self) -> str | None:
@@ -263,14 +272,6 @@ class AuthorizationCode:
     # OpenID Connect Core 3.1.2.1; None without the scope openid.
     nonce: str | None = None
     auth_time: int | None = None  # when the player signed in
-
-
-@dataclass(slots=True)
-class Invite:
-    """An invitation to create one account."""
-
-    id: str  # its SHA-256
-    expires: int
 
 
 @dataclass(slots=True)

@@ -13,11 +13,13 @@ from typing import Generic, TypeVar
 
 from storage.encoding import record_as_dict
 from storage.errors import AlreadyThere, DamagedRecord, HandleTaken, NotFound, TooManyClients
-from storage.kinds import CLIENTS, DAY_MS, FORMER_NAMES, HANDLES, INVITES, Kind, owner_key
+from storage.kind import DAY_MS, Kind
+from storage.kinds import CLIENTS, FORMER_NAMES, HANDLES, INVITES, owner_key
 from storage.maintenance import ignore
 from storage.names import NAME_KEPT_DAYS, unique_key
-from storage.records import Client, FormerName, Handle, Invite, User, now_ms, sha256
+from storage.records import Client, FormerName, Handle, User, now_ms, sha256
 from storage.rules import HANDLE, refuse
+from storage.site_records import Invite
 
 Images = dict[str, bytes]  # a picture: one webp file for each name in PICTURE_SIZES
 Id = int | str
@@ -110,6 +112,29 @@ class Records(ABC, Generic[Record]):
         """Return the readable records with this key, of the index of that name, by id.
 
         With `newest_first` ids go down, and only those before `after` are returned.
+        """
+
+    @abstractmethod
+    def between(
+        self,
+        index: str,
+        low: str,
+        high: str,
+        after: tuple[str, Id] | None = None,
+        at_most: int | None = None,
+        newest_first: bool = True,
+    ) -> list[Record]:
+        """Return the readable records whose keys are from `low` to `high`, by key and id.
+
+        Only those behind the key and id `after`; with `newest_first` both go down. The keys of such
+        an index have only the characters of SHORT_KEY in `storage.kind`.
+        """
+
+    @abstractmethod
+    def count_between(self, index: str, low: str, high: str) -> int:
+        """Return how many records have keys from `low` to `high`, without reading them.
+
+        Damaged ones count, and some whose change a kill interrupted.
         """
 
     def count(self, index: str, key: str, at_most: int) -> int:
@@ -224,7 +249,6 @@ class Invites(Records[Invite]):
     """The invitations to make one account each, stored under their hash."""
 
     kind = INVITES
-    users: Records[User]
 
     def issue(self, days: int) -> str:
         """Return a new invitation, valid for `days` days."""
@@ -235,9 +259,7 @@ class Invites(Records[Invite]):
     def find_unused(self, invite: str) -> Invite | None:
         """Return the invitation if an account can be made with it now."""
         with contextlib.suppress(DamagedRecord):
-            found = self.find(sha256(invite))
-            # A kill may have left the invitation of an account.
-            return found if found and not self.users.find_by("invite", found.id) else None
+            return self.find(sha256(invite))
         return None
 
 

@@ -52,7 +52,7 @@ PICTURE_FILE = re.compile(rf"({USER_ID.pattern})(-[1-9][0-9]{{0,14}})?\.webp")  
 CLIENT_ID = re.compile(r"[a-z0-9]{16,64}")
 HANDLE = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")  # a name has up to 30 letters; "ß" is two
 COVER_ID = re.compile(rf"({CLIENT_ID.pattern})-([1-9][0-9]{{0,14}})")  # client id, timestamp
-REPORT_ID = re.compile(r"[0-9]{15}-[0-9a-f]{8}")  # milliseconds since 1970
+TIME_ID = re.compile(r"[0-9]{15}-[0-9a-f]{8}")  # milliseconds since 1970, random digits
 REPORT_REASONS = {  # as the form words them
     "insults": "Insults or threats",
     "profile": "The name, picture or text",
@@ -63,6 +63,9 @@ REPORT_REASONS = {  # as the form words them
 REPORT_LENGTH = 500  # characters
 THUMBPRINT = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7638: a SHA-256 in base64url
 SHA256 = re.compile(r"[0-9a-f]{64}")
+INVITE_ID = re.compile(rf"{TIME_ID.pattern}|{SHA256.pattern}")
+WORD = re.compile(r"[a-z]{1,30}")  # the id of a record of which there is one
+NOTE_LENGTH = 300  # characters
 REDIRECT_URI_LENGTH = 2000  # characters
 LOOPBACK_PORT = re.compile(r"^(https?://(?:127\.0\.0\.1|\[::1\]))(?::[0-9]{1,5})?(?=[/?]|$)")
 # RFC 6761 6.3, and the other names in /etc/hosts of Debian and Red Hat.
@@ -329,6 +332,13 @@ def check_report_text(text: str) -> str | None:
         return f"Use up to {REPORT_LENGTH} characters. This text has {len(text):,}."
     if has_controls(text, allowed=BIO_CONTROLS) or text != drop_hidden(text):
         return "Use plain text. Some characters here can't be shown."
+    return None
+
+
+def check_note(text: str) -> str | None:
+    """Check what a moderator wrote about a player."""
+    if not 1 <= len(text) <= NOTE_LENGTH or text != text.strip() or not text.isprintable():
+        return f"Use 1-{NOTE_LENGTH} characters on one line."
     return None
 
 

@@ -126,6 +126,10 @@ class Users(Records[User]):
         """Return users as `by_name` does."""
 
     @abstractmethod
+    def number(self) -> int:
+        """Return how many users there are, damaged ones included."""
+
+    @abstractmethod
     def newest(self, at_most: int) -> list[User]:
         """Return the readable users among the last NEWEST_TRIED ids, the newest first."""
 

@@ -1,7 +1,8 @@
 """An installation with something of everything, and all that a copy of it must have."""
 
 from storage import Storage
-from storage.kinds import DAY_MS, KINDS, USERS
+from storage.kind import DAY_MS
+from storage.kinds import KINDS, USERS
 from storage.pictures import generate_picture
 from storage.records import Grant, OpenIdKey, Session, Suspension, User, now_ms
 

@@ -27,7 +27,8 @@ from storage.copying import copy
 from storage.covers import SCENES, View, generate_cover
 from storage.errors import NoSuchClient, SaveUnconfirmed, StorageFailed
 from storage.flat_files.layout import Layout
-from storage.kinds import CLIENTS, COVERS, Kind
+from storage.kind import Kind
+from storage.kinds import CLIENTS, COVERS
 from storage.records import ADMINISTRATOR, COVER_SIZES, MODERATOR, Client, Cover
 
 APP_ID = "5ea1ab1e" * 3

@@ -1,13 +1,18 @@
 """The declarations of the kinds of records."""
 
 from storage.kinds import KINDS
-from storage.records import Client, Cover, FormerName, Handle, Invite, OpenIdKey, Report, User
+from storage.records import Client, Cover, FormerName, Handle, OpenIdKey, Report, Suspension, User
+from storage.site_records import Invite, Message, Note
 
 GAME = {"game_url": "https://chess.example/", "listed": True}
 SAMPLES = {
-    "users": lambda: User(1, "Ada", "ada@example.org", "", mod_level=2, invite="an invitation"),
-    "clients": lambda: Client("c" * 24, "Chess", "", [], owner_id=1, **GAME),
-    "invites": lambda: Invite("0" * 64, 5),
+    "users": lambda: User(1, "Ada", "ada@example.org", "", mod_level=2, last_heartbeat=5),
+    "users.suspended": lambda: User(1, "Ada", "", "", suspension=Suspension(None, 5, "", 9)),
+    "clients": lambda: Client("c" * 24, "Chess", "", [], owner_id=1, used=5, **GAME),
+    "clients.queue": lambda: Client("c" * 24, "Chess", "", [], game_url=GAME["game_url"]),
+    "invites": lambda: Invite("0" * 64, 5, "f" * 64),
+    "user_notes": lambda: Note("0" * 15 + "-00000000", 1, 2, "Hello", 5),
+    "outbox": lambda: Message("0" * 15 + "-00000000", "chat", "player", "", 5, 6),
     "handles": lambda: Handle("ada", 1),
     "former_names": lambda: FormerName("0" * 64, 1, 5),
     "covers": lambda: Cover(f"{'c' * 24}-5", "c" * 24, "", ""),

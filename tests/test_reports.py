@@ -16,7 +16,8 @@ from identity.passwords import hash_password
 from identity.reports import REPORTS_A_DAY, AnsweredBefore, ReportActs, count_waiting, shown_to
 from pages.reports import OTHERS_SHOWN, REPORTS_SHOWN
 from storage.errors import InvalidField, NotFound, ReportedBefore, StorageFailed, TooManyAttempts
-from storage.kinds import DAY_MS, REPORTS, about
+from storage.kind import DAY_MS
+from storage.kinds import REPORTS, about
 from storage.records import ADMINISTRATOR, MODERATOR, Client, Report, Suspension, User, now_ms
 from storage.rules import REPORT_REASONS
 

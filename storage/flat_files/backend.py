@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from storage.contract import Storage
 from storage.files import raises_storage_errors, translate_os_errors
 from storage.flat_files import disk
+from storage.flat_files.added_keys import add_keys
 from storage.flat_files.attempts import AttemptFiles
 from storage.flat_files.audit import AuditFile
 from storage.flat_files.codes import CodeFiles
@@ -20,7 +21,8 @@ from storage.flat_files.layout import Layout
 from storage.flat_files.playing import PlayingFiles
 from storage.flat_files.record_files import HandleFiles, RecordFiles
 from storage.flat_files.users import UserFiles
-from storage.kinds import HANDLES, OPENID_KEYS, Kind
+from storage.kind import Kind
+from storage.kinds import HANDLES, OPENID_KEYS
 from storage.maintenance import Load, Problem, Progress, Report, Snapshot, ignore
 
 PROBE = 4096  # bytes: a full disk still makes empty files
@@ -35,6 +37,8 @@ class FlatFiles(Storage):
     def __init__(self, data_dir: str, picture_dir: str) -> None:
         self.layout = layout = Layout(data_dir, picture_dir)
         with translate_os_errors():
+            layout.version()
+            add_keys(layout)
             layout.make_folders()
             self.keys = KeyFile(layout)
             layout.record_version()

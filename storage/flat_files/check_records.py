@@ -13,7 +13,7 @@ from typing import Any
 from storage import kinds
 from storage.errors import DamagedRecord, NotFound, StorageError, StorageFailed
 from storage.flat_files import disk
-from storage.flat_files.entries import SAFE_NAME, SHORT_KEY, Key, keys_of
+from storage.flat_files.entries import SAFE_NAME, Key, keys_of
 from storage.flat_files.layout import Lock
 from storage.flat_files.pictures import MODE, PictureFiles, will_be_generated
 from storage.flat_files.problems import (
@@ -26,7 +26,8 @@ from storage.flat_files.problems import (
     remove,
 )
 from storage.flat_files.record_files import RecordFiles
-from storage.kinds import USERS, Index, Kind, Unique
+from storage.kind import SHORT_KEY, Index, Kind, Unique
+from storage.kinds import USERS
 from storage.maintenance import check_picture, has_picture_time, problems_in_record, remake_pictures
 from storage.records import PICTURE_SIZES, User
 from storage.rules import PICTURE_FILE, SHA256, USER_ID, USER_IDS_END

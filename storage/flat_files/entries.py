@@ -20,12 +20,11 @@ from typing import Any
 from storage.errors import DamagedRecord
 from storage.flat_files import disk, key_list
 from storage.flat_files.layout import Layout
-from storage.kinds import Index, Kind, Unique
+from storage.kind import SHORT_KEY, Index, Kind, Unique
 from storage.records import sha256
 
 SAFE_NAME = re.compile(r"[^./\x00][^/\x00]*")
 SAFE_NAME_BYTES = 200
-SHORT_KEY = re.compile(r"[a-z0-9]{1,64}")
 
 Key = tuple[Unique | Index, str]  # a key of a record, and its value there
 
@@ -91,6 +90,10 @@ class Entries:
         ids = map(self._kind.parse_id, names)
         return sorted(record_id for record_id in ids if record_id is not None)
 
+    def values(self, index: Index) -> list[str]:
+        """Return the values that entries of an index have, ascending; some may have no entry."""
+        return sorted(os.listdir(self.folder(index)))
+
     # -- changes -------------------------------------------------------------------------------
 
     @contextlib.contextmanager
@@ -124,9 +127,11 @@ class Entries:
             finally:
                 disk.remove_file(temporary)
         else:
-            disk.make_folder(folder, 0o700)
-            with contextlib.suppress(FileExistsError), disk.created(path):
-                pass
+            while not os.path.lexists(path):
+                disk.make_folder(folder, 0o700)
+                # Of several locks, the holder of another may just have removed the empty folder.
+                with contextlib.suppress(FileExistsError, FileNotFoundError), disk.created(path):
+                    pass
             if durable:
                 disk.sync_folder(os.path.dirname(folder))
         if durable:
@@ -159,6 +164,5 @@ class Entries:
                 os.unlink(path)
                 if isinstance(key, Unique) and key.ordered:
                     key_list.note(f"{os.path.dirname(path)}.log", value, is_there=False)
-            # Of several locks, another may be adding an entry to the folder.
-            if isinstance(key, Index) and self._kind.locks == 1:
+            if isinstance(key, Index):
                 os.rmdir(os.path.dirname(path))  # unless it has other entries

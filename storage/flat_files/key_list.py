@@ -69,6 +69,12 @@ class KeyList:
                 found = keys[start : start + at_most]
         return [key for key in found if key.startswith(prefix)]
 
+    def length(self) -> int:
+        """Return how many keys there are."""
+        with self._lock:
+            self._follow()
+            return len(self._keys)
+
     def _follow(self) -> None:
         """Read the lines that are new."""
         head, lines, is_known = b"", b"", False

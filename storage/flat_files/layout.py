@@ -15,7 +15,7 @@ from storage import kinds
 from storage.errors import BadInstallation, NotFound
 from storage.flat_files import key_list
 from storage.flat_files.disk import locked, make_folder, read_file, write_file
-from storage.kinds import Kind
+from storage.kind import Kind
 from storage.records import PICTURE_SIZES, picture_file_of
 from storage.rules import PICTURE_FILE
 

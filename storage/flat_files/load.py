@@ -21,7 +21,8 @@ from storage.flat_files.keys import KeyFile
 from storage.flat_files.layout import STAGED, Layout
 from storage.flat_files.pictures import MODE
 from storage.flat_files.record_files import RecordFiles
-from storage.kinds import USERS, Kind
+from storage.kind import Kind
+from storage.kinds import USERS
 from storage.maintenance import Load, Report
 from storage.records import User
 

@@ -21,7 +21,8 @@ from storage.files import raises_storage_errors, translate_os_errors
 from storage.flat_files import disk
 from storage.flat_files.entries import Entries, keys_of
 from storage.flat_files.layout import Layout
-from storage.kinds import Kind, day_of, dependents_of
+from storage.kind import Index, Kind, day_of
+from storage.kinds import dependents_of
 from storage.maintenance import ignore
 from storage.records import now_ms
 from storage.repositories import Before, Clients, FormerNames, Handles, Id, Record, Records, Value
@@ -143,6 +144,40 @@ class RecordFiles(Records):
             ids = ids[bisect.bisect_right(ids, after) :]
         found = (record for record in self.readable(ids) if index.of(record) == key)
         return list(itertools.islice(found, at_most))
+
+    @raises_storage_errors
+    def between(
+        self,
+        index: str,
+        low: str,
+        high: str,
+        after: tuple[str, Id] | None = None,
+        at_most: int | None = None,
+        newest_first: bool = True,
+    ) -> list[Record]:
+        key, found = self.kind.key(index), []
+        if after:
+            low, high = (low, min(high, after[0])) if newest_first else (max(low, after[0]), high)
+        values = self._values_between(key, low, high)
+        for value in reversed(values) if newest_first else values:
+            start = after[1] if after and after[0] == value else None
+            left = None if at_most is None else at_most - len(found)
+            found += self.page(index, value, start, left, newest_first)
+            if len(found) == at_most:
+                break
+        return found
+
+    @raises_storage_errors
+    def count_between(self, index: str, low: str, high: str) -> int:
+        key, number = self.kind.key(index), 0
+        for value in self._values_between(key, low, high):
+            with contextlib.suppress(FileNotFoundError):
+                number += len(os.listdir(self.entries.folder(key, value)))
+        return number
+
+    def _values_between(self, key: Index, low: str, high: str) -> list[str]:
+        values = self._lists.get(self.entries.folder(key), lambda: self.entries.values(key))
+        return values[bisect.bisect_left(values, low) : bisect.bisect_right(values, high)]
 
     def readable(self, ids: Iterable[Id]) -> Iterator[Record]:
         """Yield the records with these ids, without unknown and damaged ones."""

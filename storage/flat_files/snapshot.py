@@ -22,7 +22,8 @@ from storage.flat_files.layout import Layout
 from storage.flat_files.load import remove_leftovers
 from storage.flat_files.pictures import will_be_generated
 from storage.flat_files.record_files import RecordFiles
-from storage.kinds import USERS, Kind
+from storage.kind import Kind
+from storage.kinds import USERS
 from storage.maintenance import Report, Snapshot, check_picture, refuse_unusable
 from storage.records import User
 from storage.rules import USER_ID, USER_IDS_END

@@ -61,6 +61,10 @@ class UserFiles(RecordFiles, Users):
         return found
 
     @raises_storage_errors
+    def number(self) -> int:
+        return self._names.length()
+
+    @raises_storage_errors
     def newest(self, at_most: int) -> list[User]:
         last = disk.read_number(self._next_id_file) - 1
         ids = range(last, max(0, last - NEWEST_TRIED), -1)

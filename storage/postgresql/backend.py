@@ -5,7 +5,8 @@ from contextlib import AbstractContextManager
 
 from storage import kinds
 from storage.contract import Storage
-from storage.kinds import HANDLES, OPENID_KEYS, Kind
+from storage.kind import Kind
+from storage.kinds import HANDLES, OPENID_KEYS
 from storage.maintenance import Load, Problem, Progress, Report, Snapshot, ignore
 from storage.postgresql.attempts import AttemptTable
 from storage.postgresql.audit import AuditTable

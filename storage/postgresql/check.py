@@ -16,7 +16,8 @@ from storage import kinds
 from storage.audit_lines import is_whole
 from storage.contract import new_key
 from storage.errors import DamagedRecord, StorageError
-from storage.kinds import USERS, Index, Kind
+from storage.kind import Index, Kind
+from storage.kinds import USERS
 from storage.maintenance import (
     Problem,
     Progress,

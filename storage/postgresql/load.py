@@ -15,7 +15,8 @@ from psycopg.errors import UniqueViolation
 from storage import kinds
 from storage.contract import new_key
 from storage.errors import BadInstallation, DamagedRecord
-from storage.kinds import USERS, Kind
+from storage.kind import Kind
+from storage.kinds import USERS
 from storage.maintenance import Load, Report
 from storage.postgresql.connections import Database
 from storage.postgresql.keys import KeyRow

@@ -10,7 +10,8 @@ from typing import Any
 
 from storage.encoding import decode_record, stored_fields
 from storage.errors import AlreadyThere, DamagedRecord
-from storage.kinds import Kind, day_of, dependents_of
+from storage.kind import Kind, day_of
+from storage.kinds import dependents_of
 from storage.maintenance import ignore
 from storage.postgresql.connections import Database, Rows
 from storage.records import now_ms
@@ -160,6 +161,35 @@ class RecordTable(Records):
             found += (record for record in self._readable(rows) if key_of(record) == key)
             after = rows[-1][0] if rows else None
         return found[:at_most]
+
+    def between(
+        self,
+        index: str,
+        low: str,
+        high: str,
+        after: tuple[str, Id] | None = None,
+        at_most: int | None = None,
+        newest_first: bool = True,
+    ) -> list[Record]:
+        found, rows = [], None
+        sign, order = ("<", "DESC") if newest_first else (">", "ASC")
+        end = f'ORDER BY "{index}" {order}, id {order} LIMIT %s'
+        while rows is None or (at_most and len(rows) == at_most > len(found)):
+            behind = f'AND ("{index}", id) {sign} (%s, %s)' if after else ""
+            query = f'SELECT "{index}", id, record FROM {self.kind.name} WHERE "{index}" >= %s'
+            args = [low, high, *(after or ()), at_most]
+            rows = self.database.execute(f'{query} AND "{index}" <= %s {behind} {end}', args)
+            for key, *row in rows:
+                records = self._readable([row])
+                found += (each for each in records if self.kind.key(index).of(each) == key)
+                after = key, row[0]
+        return found[:at_most]
+
+    def count_between(self, index: str, low: str, high: str) -> int:
+        condition = f'"{index}" >= %s AND "{index}" <= %s'
+        query = f"SELECT count(*) FROM {self.kind.name} WHERE {condition}"
+        [(number,)] = self.database.execute(query, [low, high])
+        return number
 
     def count(self, index: str, key: str, at_most: int) -> int:
         if self.database.in_transaction:  # one after the other, so that the count is exact

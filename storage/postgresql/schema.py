@@ -13,16 +13,19 @@ standby empties UNLOGGED tables: codes from before are invalid, and a commit tha
 table waits for neither the disk nor a standby.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator
 
 from storage import kinds
 from storage.contract import new_key
-from storage.errors import AlreadyThere, BadInstallation, StorageError
-from storage.kinds import Kind
+from storage.encoding import decode_record
+from storage.errors import AlreadyThere, BadInstallation, DamagedRecord, StorageError
+from storage.kind import Index, Kind, Unique
 
 Execute = Callable[..., list[tuple]]
 
 LAYOUT = 1
+FILLED_AT_ONCE = 500  # rows that get new keys
 TABLES = """
 CREATE TABLE installation (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
@@ -81,41 +84,98 @@ def statements_for(kind: Kind) -> Iterator[str]:
     columns = [f"id {'bigint' if kind.number else text} PRIMARY KEY", "record json NOT NULL"]
     columns += [f'"{key.name}" {text}' for key in kind.keys]
     yield f"CREATE TABLE {name} ({', '.join(columns)})"
-    for unique in kind.unique:
-        yield f'CREATE UNIQUE INDEX {name}_{unique.name} ON {name} ("{unique.name}")'
-    for index in kind.keys[len(kind.unique) :]:
-        columns = f'("{index.name}", id) WHERE "{index.name}" IS NOT NULL'
-        yield f"CREATE INDEX {name}_{index.name} ON {name} {columns}"
+    for key in kind.keys:
+        yield _index_of(kind, key)
+
+
+def _index_of(kind: Kind, key: Unique | Index) -> str:
+    """Return the statement that makes the index of a key."""
+    name = f"{kind.name}_{key.name} ON {kind.name}"
+    if isinstance(key, Unique):
+        return f'CREATE UNIQUE INDEX {name} ("{key.name}")'
+    return f'CREATE INDEX {name} ("{key.name}", id) WHERE "{key.name}" IS NOT NULL'
+
+
+def add_columns(execute: Execute, kind: Kind) -> None:
+    """Add the columns of keys that are new, empty, to the table of a kind."""
+    query = "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0"
+    there = {name for (name,) in execute(query, [kind.name])}
+    for key in kind.keys:
+        if key.name not in there:
+            execute(f'ALTER TABLE {kind.name} ADD COLUMN "{key.name}" text COLLATE "C"')
+            execute(_index_of(kind, key))
+
+
+def fill_columns(execute: Execute, kind: Kind) -> bool:
+    """Set the keys of all rows of a kind to what the records say, some rows at a time.
+
+    Other processes go on meanwhile. Return False if one of them is filling the columns; if that one
+    is killed, the next start does.
+    """
+    columns = ", ".join(f'"{key.name}"' for key in kind.keys)
+    places = ", ".join(["%s"] * len(kind.keys))
+    query = f"SELECT id, record FROM {kind.name} {{}} ORDER BY id LIMIT {FILLED_AT_ONCE} FOR UPDATE"
+    rows, behind, args = True, "", []
+    while rows:
+        execute("BEGIN")
+        [(is_alone,)] = execute("SELECT pg_try_advisory_xact_lock(%s)", [FILLING_LOCK])
+        rows = execute(query.format(behind), args) if is_alone else []
+        for record_id, content in rows:
+            with contextlib.suppress(DamagedRecord):  # `check` names it
+                record = decode_record(content, kind.record, kind.name)
+                values = [key.of(record) for key in kind.keys]
+                update = f"UPDATE {kind.name} SET ({columns}) = ROW({places}) WHERE id = %s"
+                execute(update, [*values, record_id])
+        execute("COMMIT")
+        behind, args = "WHERE id > %s", [rows[-1][0]] if rows else []
+    return is_alone
 
 
 # Advisory locks (of these numbers) that are held over several transactions.
-SCHEMA_LOCK, ADMINISTRATORS_LOCK, ARCHIVE_LOCK = -1, -2, -3
+SCHEMA_LOCK, ADMINISTRATORS_LOCK, ARCHIVE_LOCK, FILLING_LOCK = -1, -2, -3, -4
 
 
 def prepare_database(execute: Execute) -> None:
-    """Make the tables of a new installation, and of kinds that are new. Raises BadInstallation.
+    """Make the tables of a new installation, and of kinds and keys that are new.
 
     A table that was made and is lost is not made again: nobody should sign up meanwhile. `execute`
-    runs a statement on a connection that commits each by itself.
+    runs a statement on a connection that commits each by itself. Raises BadInstallation.
     """
-    names = {kind.name for kind in kinds.KINDS}
+    names = {name for kind in kinds.KINDS for name in names_in(kind)}
     if names <= _kinds_made(execute):
         return
     execute("BEGIN")
     execute("SELECT pg_advisory_xact_lock(%s)", [SCHEMA_LOCK])  # workers start at the same time
     made = _kinds_made(execute)
+    older = [
+        kind for kind in kinds.KINDS if kind.name in made and not made.issuperset(names_in(kind))
+    ]
     for kind in kinds.KINDS:
         for statement in statements_for(kind) if kind.name not in made else ():
             execute(statement)
+    for kind in older:
+        add_columns(execute, kind)
     for statement in ADDED_TABLES.split(";\n"):
         execute(statement)
     if made:
-        execute("UPDATE installation SET kinds = %s", [sorted(made | names)])
+        new = {name for kind in kinds.KINDS if kind not in older for name in names_in(kind)}
+        execute("UPDATE installation SET kinds = %s", [sorted(made | new)])
     else:
         for statement in TABLES.split(";\n"):
             execute(statement)
         execute(FIRST_ROW, [LAYOUT, sorted(names), [new_key()]])
     execute("COMMIT")
+    for kind in older:
+        fill_columns(execute, kind)
+        query = (
+            "UPDATE installation SET kinds = array(SELECT unnest(kinds) UNION SELECT unnest(%s))"
+        )
+        execute(query, [names_in(kind)])
+
+
+def names_in(kind: Kind) -> list[str]:
+    """Return how the row of the installation names a kind, and its keys."""
+    return [kind.name, *(f"{kind.name}.{key.name}" for key in kind.keys)]
 
 
 def _kinds_made(execute: Execute) -> set[str]:

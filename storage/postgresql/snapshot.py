@@ -7,7 +7,8 @@ from typing import Any
 import psycopg
 
 from storage.errors import DamagedRecord
-from storage.kinds import USERS, Kind
+from storage.kind import Kind
+from storage.kinds import USERS
 from storage.maintenance import Report, Snapshot, check_picture, ignore, refuse_unusable
 from storage.postgresql.connections import Database
 from storage.postgresql.record_table import columns_of, decode_row

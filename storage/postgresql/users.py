@@ -36,6 +36,10 @@ class UserTable(RecordTable, Users):
     def _by_name(self, prefix: str, after: str, at_most: int, backwards: bool) -> list[User]:
         return self.page_by("name", prefix, after, at_most, backwards)
 
+    def number(self) -> int:
+        [(number,)] = self.database.execute("SELECT count(*) FROM users")
+        return number
+
     def newest(self, at_most: int) -> list[User]:
         [(next_id,)] = self.database.execute("SELECT next_user_id FROM installation")
         ids = range(next_id - 1, max(0, next_id - 1 - NEWEST_TRIED), -1)

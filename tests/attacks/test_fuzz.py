@@ -34,7 +34,6 @@ from storage.records import (
     FormerName,
     Grant,
     Handle,
-    Invite,
     Notice,
     OpenIdKey,
     Report,
@@ -42,6 +41,7 @@ from storage.records import (
     Suspension,
     User,
 )
+from storage.site_records import Invite
 
 REDIRECT_URI = "https://space.example/callback"
 VERIFIER = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"  # RFC 7636, appendix B

@@ -15,7 +15,7 @@ from storage import Storage, kinds
 from storage.archive import backup, restore
 from storage.copying import copy
 from storage.errors import AlreadyThere, InvalidField, KeyTaken, NotFound
-from storage.kinds import DAY_MS, Index, Kind, Unique
+from storage.kind import DAY_MS, Index, Kind, Unique
 from storage.records import now_ms
 from storage.repositories import Records
 
@@ -160,6 +160,28 @@ class KindsContract:
         assert notes.page("writer", "1", at_most=0) == notes.page("writer", "1", after=IDS[5]) == []
         assert (notes.ids(after=IDS[3]), notes.ids(IDS[3], 1)) == (IDS[4:], IDS[4:5])
         assert [notes.count("writer", "1", most) for most in (2, 9)] == [2, 6]
+
+    def test_records_between_two_keys(self, notes, subtests):
+        """The keys of the index "writer" are ids of players here, of one digit each."""
+        owners = dict(zip(IDS, [1, 3, 2, 3, 5, 4], strict=True))
+        written = [Note(note_id, None, owner) for note_id, owner in owners.items()]
+        for each in written:
+            notes.add(each)
+        up = [written[each] for each in (0, 2, 1, 3, 5, 4)]
+        assert notes.between("writer", "1", "9", newest_first=False) == up
+        assert notes.between("writer", "1", "9") == up[::-1]
+        assert notes.between("writer", "2", "4", newest_first=False) == up[1:5]
+        assert notes.between("writer", "6", "9") == notes.between("writer", "4", "2") == []
+        assert notes.count_between("writer", "2", "4") == 4
+        for newest_first, order in ((False, up), (True, up[::-1])):
+            for start in range(5):
+                with subtests.test(newest_first=newest_first, start=start):
+                    place = str(order[start].owner), order[start].id
+                    found = notes.between("writer", "1", "9", place, 2, newest_first)
+                    assert found == order[start + 1 : start + 3]
+        notes.delete(written[1].id)
+        assert notes.between("writer", "3", "3") == [written[3]]
+        assert notes.count_between("writer", "3", "3") == 1
 
     def test_record_is_deleted_with_its_owner(self, storage, notes):
         write(notes, "Chess", "Go")

@@ -9,9 +9,11 @@ from cached_pictures import generate_picture
 
 from storage import Storage
 from storage.errors import BadInstallation, DamagedRecord, NoSuchUser
-from storage.kinds import CLIENTS, DAY_MS, FORMER_NAMES, INVITES
+from storage.kind import DAY_MS
+from storage.kinds import CLIENTS, FORMER_NAMES, INVITES
 from storage.maintenance import Load
-from storage.records import ADMINISTRATOR, Client, FormerName, Invite, Session, User, now_ms, sha256
+from storage.records import ADMINISTRATOR, Client, FormerName, Session, User, now_ms, sha256
+from storage.site_records import Invite
 
 from .base import find_all, ids_of
 

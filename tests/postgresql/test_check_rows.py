@@ -7,10 +7,11 @@ from cached_pictures import generate_picture
 
 from storage import Storage
 from storage.errors import BadInstallation
-from storage.kinds import DAY_MS
+from storage.kind import DAY_MS
 from storage.maintenance import Problem
-from storage.records import ADMINISTRATOR, PICTURE_SIZES, Invite, OpenIdKey, now_ms
+from storage.records import ADMINISTRATOR, PICTURE_SIZES, OpenIdKey, now_ms
 from storage.rules import USER_IDS_END
+from storage.site_records import Invite
 
 pytestmark = pytest.mark.postgresql
 ADA, BOB, CLEO = 1, 2, 3  # ids; Cleo is deleted

@@ -26,7 +26,8 @@ from storage.errors import CodeSpent, NoSuchCode, StorageFailed, StorageFull
 from storage.files import translate_os_errors
 from storage.flat_files import attempts, codes
 from storage.flat_files.backend import FlatFiles
-from storage.kinds import COVERS, DAY_MS
+from storage.kind import DAY_MS
+from storage.kinds import COVERS
 from storage.maintenance import ignore
 from storage.names import unique_key
 from storage.records import (
@@ -37,12 +38,12 @@ from storage.records import (
     AuthorizationCode,
     Client,
     Grant,
-    Invite,
     Suspension,
     User,
     now_ms,
     sha256,
 )
+from storage.site_records import Invite
 from storage.transfer import import_users
 
 ANYTHING = "anything"

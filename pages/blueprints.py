@@ -1,0 +1,19 @@
+"""The blueprints of all pages."""
+
+from pages.account import account
+from pages.developer import developer
+from pages.discovery import discovery
+from pages.documentation import documentation
+from pages.files import files
+from pages.games import games
+from pages.logout import logout
+from pages.moderation import moderation
+from pages.players import players
+from pages.reports import reports
+from pages.sign_in import sign_in
+from pages.sign_up import sign_up
+from pages.tester import tester
+from pages.welcome import welcome
+
+BLUEPRINTS = [files, sign_in, sign_up, welcome, logout, account, players, moderation, reports]
+BLUEPRINTS += [games, developer, documentation, tester, discovery]

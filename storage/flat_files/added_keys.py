@@ -1,0 +1,72 @@
+"""Entries for keys that are new in this version of the program: they follow from the records."""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Set
+
+from storage import kinds
+from storage.errors import DamagedRecord, NotFound
+from storage.flat_files import disk
+from storage.flat_files.entries import keys_of
+from storage.flat_files.layout import Layout
+from storage.flat_files.record_files import RecordFiles
+from storage.kind import Index, Kind, Unique
+
+GONE = ("used_invites",)  # folders of keys that an earlier version had
+
+
+def add_keys(layout: Layout) -> None:
+    """Write the entries of each key whose folder is missing, as a new version has more keys.
+
+    While they are written a file tells which keys those are, so that a start that was killed is
+    repeated by the next one. Raises OSError.
+    """
+    if not (_new_keys(layout) or os.path.exists(_marker(layout))):
+        return
+    disk.make_folder(layout.path("locks"), 0o700)
+    with layout.lock("added-keys"):
+        begun = []
+        with contextlib.suppress(NotFound):
+            begun = disk.read_file(_marker(layout), NotFound()).decode().split()
+        if new := {*begun, *_new_keys(layout)}:
+            disk.write_file(_marker(layout), "\n".join(new).encode())
+            with disk.synced(layout.data_dir):
+                _fill(layout, new)
+            disk.remove_durably(_marker(layout))
+    for folder in GONE:
+        shutil.rmtree(layout.path(folder), ignore_errors=True)
+
+
+def _marker(layout: Layout) -> str:
+    return layout.path("added_keys")
+
+
+def _new_keys(layout: Layout) -> list[str]:
+    """Return the folders of keys that are missing, of kinds that have a folder of records."""
+    found = []
+    for kind in kinds.KINDS:
+        if os.path.isdir(layout.path(kind.name)):
+            folders = (_folder(kind, key) for key in kind.keys)
+            found += [each for each in folders if not os.path.isdir(layout.path(each))]
+    return found
+
+
+def _folder(kind: Kind, key: Unique | Index) -> str:
+    return key.folder if isinstance(key, Unique) else f"index/{kind.name}/{key.name}"
+
+
+def _fill(layout: Layout, folders: Set[str]) -> None:
+    for kind in kinds.KINDS:
+        new = {key for key in kind.keys if _folder(kind, key) in folders}
+        if not new:
+            continue
+        for key in new:
+            disk.make_folder(layout.path(_folder(kind, key)), 0o700)
+        records = RecordFiles(layout, kind)
+        with layout.kind_lock(kind):
+            for record_id in records.ids():
+                with contextlib.suppress(DamagedRecord, NotFound):
+                    for key, value in keys_of(kind, records.read_file(record_id)):
+                        if key in new:
+                            records.entries.put(key, value, record_id, durable=False)

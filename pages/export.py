@@ -20,13 +20,15 @@ PART_LENGTH = 2**14  # characters
 # be a credential, or tell of somebody else, as the moderators in `by` and `disabled_by`.
 EXPORTED = {
     User: "id name email mod_level suspension bio flairs equipped_flair play_ms last_heartbeat"
-    " pfp_timestamp created grants sessions notices unlisted hides_game last_game",
+    " pfp_timestamp created grants sessions notices unlisted hides_game last_game"
+    " invited_by last_sign_in",
     Suspension: "since reason until",
     Grant: "scope since played hidden",
     Session: "since browser used address",
     Notice: "text since",
     Client: "id name redirect_uris owner_id disabled created game_url description listed public"
-    " require_pkce no_email post_logout_redirect_uris only_groups cover",
+    " require_pkce no_email post_logout_redirect_uris only_groups cover"
+    " used declined",
     FormerName: "expires",  # only the hash of the name is kept
     Report: "about reason text created expires",
 }

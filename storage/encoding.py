@@ -15,7 +15,7 @@ class _Shapes(dict):
     """What the fields of each type of record may hold; functools.cache would take twice as long.
 
     A shape has the types in JSON of each field, `list` for `list[str]` and `dict` for a record, and
-    the fields with texts or records inside: name, container and what is in it.
+    the fields with texts, numbers or records inside: name, container and what is in it.
     """
 
     def __missing__(self, record_type: type) -> tuple[dict, list]:
@@ -27,7 +27,7 @@ class _Shapes(dict):
             types[each.name] = tuple(dict if is_dataclass(it) else it for it in containers)
             for option, container in zip(options, containers, strict=True):
                 inner = getattr(option, "__args__", (option,))[-1]
-                if is_dataclass(inner) or each.type == list[str]:
+                if is_dataclass(inner) or each.type in (list[str], list[int]):
                     inside.append((each.name, container, inner))
         self[record_type] = types, inside
         return self[record_type]
@@ -56,8 +56,8 @@ def build_record(record_type: type, values: dict):
             raise BadValue(name, "This has the wrong type.")
     for name, container, inner in inside:
         value = getattr(record, name)
-        if inner is str:
-            _require_texts(name, value)
+        if inner in (str, int):
+            _require_each(name, value, inner)
         elif container is list and value:
             setattr(record, name, [build_record(inner, each) for each in value])
         elif container is dict and value:
@@ -74,10 +74,11 @@ def _check_flairs(user: User) -> None:
         raise BadValue("flairs", "'none' or the equipped flair is missing.")
 
 
-def _require_texts(field: str, values: list) -> None:
+def _require_each(field: str, values: list, type_inside: type) -> None:
     for each in values:
-        if type(each) is not str:
-            raise BadValue(field, "This is not a list of texts.")
+        if type(each) is not type_inside:
+            words = "texts" if type_inside is str else "numbers"
+            raise BadValue(field, f"This is not a list of {words}.")
 
 
 def record_as_dict(record) -> dict:

@@ -48,7 +48,7 @@ USER_FIELDS = {
 CLIENT_FIELDS = {
     *("client_id", "name", "redirect_uris", "owner", "disabled", "created"),
     *("game_url", "description", "listed", "disabled_by", "public", "require_pkce", "no_email"),
-    *("post_logout_redirect_uris", "only_groups", "cover"),
+    *("post_logout_redirect_uris", "only_groups", "cover", "used", "declined"),
 }
 
 

@@ -238,7 +238,9 @@ class RecordCheck:
                 yield Finding(path, "is not a link")
             return
         try:
-            record = self._read(kind, 0 if record_id is None else record_id)
+            record = self._read(
+                kind, (0 if kind.number else "") if record_id is None else record_id
+            )
         except DamagedRecord:
             return  # it keeps what belongs to it
         except NotFound:

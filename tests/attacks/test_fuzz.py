@@ -21,7 +21,7 @@ from test_uploads import encode as encode_picture
 from test_uploads import exif, swapped_profile
 
 from identity.fast_path import parse_parameters
-from storage import records
+from storage import records, site_records
 from storage.encoding import build_record, encode, record_as_dict
 from storage.errors import DamagedRecord, NotFound, PictureRefused
 from storage.flat_files.disk import read_record
@@ -41,7 +41,7 @@ from storage.records import (
     Suspension,
     User,
 )
-from storage.site_records import Invite
+from storage.site_records import Invite, Logo, Look, Message, Note, State, Webhook
 
 REDIRECT_URI = "https://space.example/callback"
 VERIFIER = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"  # RFC 7636, appendix B
@@ -208,12 +208,18 @@ RECORDS = {
     type(each): each
     for each in (
         *(USER, USER.grants["a" * 24], USER.sessions[0], USER.suspension, USER.notices[0]),
-        Invite("0" * 64, 5),
+        Invite("0" * 64, 5, used_by=[1]),
         Handle("ada", 1),
         OpenIdKey("k" * 43, "modulus", "key", 5, 6),
         FormerName("0" * 64, 1, 5),
         Cover(f"{'a' * 24}-5", "a" * 24, "", ""),
         Report("0" * 15 + "-00000000", 1, "user:2", "spam", "", 5, 6),
+        Note("0" * 15 + "-00000000", 1, 2, "Hello", 5),
+        Look("site", 5, "Welcome", None, "#7a3fb0"),
+        Logo(5, ""),
+        Webhook("chat", 5, "https://chat.example/1", "json", ["player"], "key"),
+        Message("0" * 15 + "-00000000", "chat", "player", "{}", 5, 6),
+        State("backup", 5),
         Client("a" * 24, "Space Game", "0" * 64, [REDIRECT_URI], owner_id=1),
         AuthorizationCode("a" * 24, 1, "id", ["userinfo"], None, None),
     )
@@ -221,7 +227,8 @@ RECORDS = {
 
 
 def test_every_record_type_is_fuzzed():
-    declared = {each for each in vars(records).values() if dataclasses.is_dataclass(each)}
+    both = (*vars(records).values(), *vars(site_records).values())
+    declared = {each for each in both if dataclasses.is_dataclass(each)}
     assert set(RECORDS) == declared - {Attempt}
 
 

@@ -274,7 +274,7 @@ REPAIRED = [
     Damage("names/zed", link("../users/9.json"), "leads to no user"),
     Damage("emails/{EMAIL}", Path.unlink, "does not lead to users/1"),
     Damage(f"emails/{ZEROS}", link("../users/9.json"), "no user"),
-    Damage(f"used_invites/{ZEROS}", link("../users/9.json"), "leads to no user"),
+    Damage(f"secrets/{ZEROS}", link("../invites/none.json"), "leads to no invitation"),
     Damage(LARGE, Path.unlink, "is missing"),
     Damage(LARGE, put(b""), "not a whole webp file"),
     Damage(LARGE, chmod(0o600), "not 0644"),

@@ -66,12 +66,12 @@ def test_an_installation_in_order_has_no_problems(site):
 # What is repaired: the damage, and the beginning of the problem.
 REPAIRED = {
     "UPDATE users SET name = 'x' WHERE id = 1": "users/1 has the keys ['x', 'ada@example.org'",
-    "UPDATE users SET email = 'x' WHERE id = 2": "users/2 has the keys ['bob', 'x', None, None]",
+    "UPDATE users SET email = 'x' WHERE id = 2": "users/2 has the keys ['bob', 'x', None,",
     "UPDATE users SET role = NULL WHERE id = 1": "users/1 has the keys ['ada', 'ada@example.org'",
     f"UPDATE clients SET owner = '2' WHERE id = '{CHESS}'": f"clients/{CHESS} has the keys",
     f"UPDATE clients SET origin = NULL WHERE id = '{GO}'": f"clients/{GO} has the keys [None,",
     "UPDATE handles SET player = NULL": "handles/ada has the keys [None]",
-    "UPDATE invites SET day = '1'": f"invites/{INVITE} has the keys ['1']",
+    "UPDATE invites SET day = '1'": f"invites/{INVITE} has the keys ['{INVITE}', 'all', '1']",
     "INSERT INTO deleted_users VALUES (1)": "deleted_users/1 says that users/1, which exists, was",
     "UPDATE installation SET next_user_id = 3": "installation next_user_id is 3, not above 3, the",
     "UPDATE installation SET keys = '{}'": "installation has no signing key",
@@ -102,7 +102,7 @@ LEFT = {
     EDIT.format("users", ADA, "id", "7"): "users/1 is damaged: its id is 7",
     f"UPDATE clients SET record = '{{}}' WHERE id = '{GO}'": f"clients/{GO} is damaged: ",
     EDIT.format("clients", GO, "redirect_uris", '["x"]'): f"clients/{GO} redirect_uris: ",
-    EDIT.format("users", ADA, "created", "-1"): "users/1 created is not a time",
+    EDIT.format("users", ADA, "play_ms", "-1"): "users/1 play_ms is not a time",
     EDIT.format("users", ADA, "bio", r'"a\u202eb"'): "users/1 bio: This has control characters.",
     "UPDATE audit SET line = '{' WHERE id = 2": "audit/2 is damaged",
     f"UPDATE installation SET next_user_id = {USER_IDS_END + 1}": "installation next_user_id is ",

@@ -1,8 +1,11 @@
 """Rows of records: damaged ones, a table that is lost, and the log in the same transaction."""
 
+import psycopg
 import pytest
 
 from storage.errors import StorageFailed, TooManyClients
+from storage.kind import day_of
+from storage.postgresql import schema
 from storage.postgresql.backend import PostgreSQL
 
 pytestmark = pytest.mark.postgresql
@@ -60,6 +63,25 @@ def test_older_database_gets_the_table_of_who_plays(storage, run, database_url):
     assert again.playing.now() == {1: "a" * 24}
     assert run("SELECT relpersistence FROM pg_class WHERE relname = 'playing'") == [("u",)]
     assert run("SELECT indexname FROM pg_indexes WHERE indexname = 'playing_at'")
+    again.close()
+
+
+def test_older_database_gets_new_keys(storage, run, database_url, monkeypatch):
+    """The rows are filled some at a time; a process that finds another at it leaves them to it."""
+    monkeypatch.setattr(schema, "FILLED_AT_ONCE", 2)
+    users = [storage.users.register(name, "", "") for name in ("Ada", "Bob", "Cleo")]
+    run("ALTER TABLE users DROP COLUMN joined, DROP COLUMN played")
+    run("UPDATE installation SET kinds = array_remove(kinds, 'users.joined')")
+    lock = "SELECT pg_advisory_xact_lock(-4)"
+    with psycopg.connect(database_url) as other:
+        other.execute(lock)
+        PostgreSQL(database_url).close()
+        assert run("SELECT DISTINCT joined FROM users") == [(None,)]
+    again = PostgreSQL(database_url)
+    day = day_of(users[0].created)
+    assert again.users.between("joined", day, day, newest_first=False) == users
+    assert run("SELECT 'users.joined' = ANY (kinds) FROM installation") == [(True,)]
+    assert list(again.verify()) == []
     again.close()
 
 
